@@ -1,10 +1,10 @@
-"""Dedup: which texts repeat an earlier one, exactly or nearly.
+"""Deduplication: find texts that repeat an earlier one, exactly or nearly.
 
-The exact plan promises exact answers in bounded memory: keyed 128-bit digests are spread over hash ranges on disk, and
-each range names, for every repeated digest, the point that stands for it.  As a multiset the kept digests are a set:
-one text more or less in the corpus changes at most one of them (rule S1 of ``docs/guarantees.md``, deduplication).
-Near-duplicates are found by MinHash, verified by their true similarity, and chosen among within a side; mode ``bloom``
-is one pass in fixed memory.  What each mode proves, or does not, stands in :data:`RULES`.
+The exact plan is exact in bounded memory: keyed 128-bit digests are spread over hash ranges on disk, and each range
+names, for every repeated digest, the example that is kept. The kept digests, as a multiset, are a set: one text more or
+less in the corpus changes at most one of them (rule S1 of ``docs/guarantees.md``, deduplication). Near-duplicates are
+found by MinHash, verified by their true similarity, and selected within a split. Mode ``bloom`` is one pass in fixed
+memory. :data:`RULES` states what each mode proves.
 """
 
 from redactory.dedup.plan import RANGES as RANGES

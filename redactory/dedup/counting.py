@@ -1,7 +1,7 @@
-"""How many users gave each text: contributions bounded by user, counted by text, with noise and a threshold.
+"""Count users per text: bound contributions per user, count per text, add noise, apply a threshold.
 
-Two barriers over digests, each a hash range at a time.  What is counted may be anything that has a digest: a
-redacted text, a word.  Proof and figures: ``docs/guarantees.md``, "Public by count".
+Two steps over digests, one hash range at a time, with a barrier after each. Anything with a digest can be counted: a
+redacted text, a word. Proof and epsilon: ``docs/guarantees.md``, "Public by count".
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 from redactory.dedup.plan import DIGEST, Ids, mask_run_starts, plan_pieces, read_range, write_entries
 
 CONTRIBUTION = np.dtype([*DIGEST.descr, ("rank", "<u8"), ("text_high", "<u8"), ("text_low", "<u8")])
-"""A user (``high``, ``low``), a text of theirs, and where it stands among all their texts."""
+"""A user (``high``, ``low``), one of their texts, and its rank among them."""
 COUNTED = np.dtype([*DIGEST.descr, ("users", "<i8")])
-"""A text, and about how many users gave it."""
+"""A text and its noisy number of users."""
 Noise = Callable[[int, int], Ids]
-"""From the number of a piece and a count of texts to independent draws of whole numbers, one a text."""
+"""Maps a piece number and a count of texts to independent integer draws, one per text."""
 
 
 def write_contributions(path: Path, users: Sequence[bytes], ranks: Sequence[bytes], texts: Sequence[bytes]) -> None:
-    """Commit who gave what in one partition, by user; 16-byte keyed digests, a rank of user *and* text."""
+    """Commit the contributions of one partition, sorted by user; 16-byte keyed digests, rank of user *and* text."""
     contributions = np.empty(len(users), CONTRIBUTION)
     columns = (("high", "low", users), ("rank", None, ranks), ("text_high", "text_low", texts))
     for high, low, digests in columns:
@@ -34,11 +34,11 @@ def write_contributions(path: Path, users: Sequence[bytes], ranks: Sequence[byte
 
 
 def bound_range(files: Sequence[Path], number: int, ranges: int, most: int, out: Path) -> None:
-    """Keep ``most`` distinct texts of each user of one hash range: those with the smallest ranks.
+    """Keep the ``most`` distinct texts with the smallest ranks of each user of one hash range.
 
-    Formal guarantees: what is kept of a user is a function of that user's texts and of the key, so a user
-    exchanged moves at most ``most`` counts down by one and as many up, and one text of theirs exchanged moves
-    at most one each way.
+    Formal guarantees: what is kept of a user is a function of that user's texts and of the key. So exchanging a user
+    lowers at most ``most`` counts by one and raises as many by one, and exchanging one of their texts changes at most
+    one count each way.
     """
     kept = [np.empty(0, DIGEST)]
     for piece, pieces in plan_pieces(files, number, ranges):
@@ -58,8 +58,8 @@ def bound_range(files: Sequence[Path], number: int, ranges: int, most: int, out:
 def count_range(files: Sequence[Path], number: int, ranges: int, threshold: int, noise: Noise, out: Path) -> None:
     """Write the texts of one hash range whose noisy count reaches ``threshold``, by digest, with that count.
 
-    ``files`` are those of :func:`bound_range`.  Every text that anybody gave has a draw of its own, however
-    many gave it; ``threshold`` is a constant, and no number of texts is written anywhere.
+    ``files`` come from :func:`bound_range`. Every text that anybody contributed has its own draw, whatever its count.
+    ``threshold`` is a constant, and the number of texts is not written anywhere.
     """
     kept = [np.empty(0, COUNTED)]
     for piece, pieces in plan_pieces(files, number, ranges):

@@ -1,16 +1,16 @@
-"""The index that lives across runs, as a folder: one entry a run, counted once its run is finished.
+"""The deduplication index across runs: a folder with one entry per run, which counts once its run is finished.
 
 ::
 
     FOLDER/                          mode 0700
-      index.json                     format, id, and everything that its digests stand on
-      runs/000001-NAME/              the entries that count, in the order in which they were committed
+      index.json                     format, id, and all parameters of its digests
+      runs/000001-NAME/              entries that count, in commit order
       pending/TOKEN/                 drafts of unfinished runs; sealed by entry.json just before _SUCCESS
-      removed/                       entries on their way out
+      removed/                       entries being removed
       lock                           held while an entry is committed or removed
 
-An entry moves from ``pending/`` to ``runs/`` by one rename.  Whether its run is finished is not known in
-this room: who calls :meth:`IndexFolder.promote` knows.
+An entry moves from ``pending/`` to ``runs/`` by one rename. The caller of :meth:`IndexFolder.promote` must know that
+the run is finished.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from redactory.foundation.records import record_ages
 
 FORMAT = "redactory-index/2"
 PATIENCE = 60.0
-"""Seconds that a run waits for another one that commits: its own text lies on the disk by then."""
+"""Seconds to wait for another committing run; our own text is on disk by then."""
 _DRAFT_OWNER = "begun.json"
 _NAME = re.compile(r"(\d{6,})-.+")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One run's entry: its folder, and what ``entry.json`` says of it."""
+    """One run's entry: its folder and the content of ``entry.json``."""
 
     folder: Path
     body: dict[str, Any]
@@ -58,17 +58,15 @@ class Entry:
 
     @property
     def number(self) -> int:
-        """Its number; 0 while it is pending."""
+        """Its number; 0 while pending."""
         named = _NAME.fullmatch(self.folder.name)
         return int(named[1]) if named else 0
 
     @property
     def created(self) -> datetime.datetime:
-        """When it was written."""
         return datetime.datetime.fromisoformat(self.body["created"])
 
     def check(self) -> None:
-        """``CheckFailed`` where a file of it is not the one that was written."""
         for name, digest in self.body["files"].items():
             path = self.folder / name
             if not path.is_file() or file_sha256(path) != digest:
@@ -76,7 +74,7 @@ class Entry:
 
 
 class IndexFolder:
-    """``FOLDER/``; methods that change it are called while :meth:`hold_lock` is held."""
+    """The index folder; hold :meth:`hold_lock` while calling methods that change it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -84,19 +82,17 @@ class IndexFolder:
         self.lock, self._removed = root / "lock", root / "removed"
 
     def exists(self) -> bool:
-        """Whether an index was begun here."""
         return self.head.is_file()
 
     def hold_lock(self) -> AbstractContextManager[None]:
-        """Be the one that changes the index; ``RunStateError`` where another process does not end."""
+        """Lock the index for changes; ``RunStateError`` if another process keeps it locked."""
         make_private_folder(self.root)
-        # the folder is the user's own to link to
         return file_lock(self.lock.parent.resolve() / self.lock.name, str(self.root), PATIENCE)
 
     def open(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """What ``index.json`` says; begin the index where there is none.
+        """Read ``index.json``; create the index if there is none.
 
-        ``RunStateError`` for other ``parameters`` than it was made with, and for a folder of other files.
+        ``RunStateError`` for ``parameters`` that differ from the index's, and for a folder with other files.
         """
         if not self.exists():
             strange = [p.name for p in self.root.iterdir() if p.name != "lock" and not p.name.startswith(".tmp-")]
@@ -113,7 +109,7 @@ class IndexFolder:
         return self.read_matching(parameters)
 
     def read(self) -> dict[str, Any]:
-        """What ``index.json`` says; ``RunStateError`` where there is none, or one of another format."""
+        """Read ``index.json``; ``RunStateError`` if it is missing or of another format."""
         if not self.exists():
             raise RunStateError(f"{self.root} is not an index: {self.head.name} is missing")
         body: dict[str, Any] = read_json(self.head)
@@ -125,7 +121,7 @@ class IndexFolder:
         return body
 
     def read_matching(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """:meth:`read`, and refuse (``RunStateError``) to mix its parameters with others."""
+        """Call :meth:`read`, and raise ``RunStateError`` if the index has other ``parameters``."""
         body = self.read()
         made_with, expected = flatten_keys(body["parameters"]), flatten_keys(parameters)
         for key in {**expected, **made_with}:
@@ -138,30 +134,28 @@ class IndexFolder:
         return body
 
     def entries(self) -> list[Entry]:
-        """The entries that count, in the order of their commits."""
+        """Return the entries that count, in commit order."""
         entries = [_read_entry(folder) for folder in sorted(self.runs.glob("*-*")) if _NAME.fullmatch(folder.name)]
         return sorted(entries, key=lambda entry: entry.number)
 
     def pending_entries(self) -> list[Entry]:
-        """The entries that are sealed and do not count yet."""
         folders = sorted(self.waiting.glob("*/entry.json")) if self.waiting.is_dir() else []
         return [_read_entry(path.parent) for path in folders]
 
     def draft_folder(self, token: str) -> Path:
-        """The folder that a run writes its entry in."""
         return self.waiting / token
 
     def begin_draft(self, token: str, run: Path) -> None:
-        """Make that folder, and note in it whose it is: without a run it would be anybody's."""
+        """Create the draft folder, and record the run that owns it."""
         write_json(make_private_folder(self.draft_folder(token)) / _DRAFT_OWNER, {"path": str(run)})
 
     def draft_runs(self) -> dict[Path, Path]:
-        """The run folder that each folder in ``pending/`` belongs to, sealed or not."""
+        """Return the run folder of each folder in ``pending/``, sealed or not."""
         drafts = sorted(self.waiting.glob(f"*/{_DRAFT_OWNER}")) if self.waiting.is_dir() else []
         return {path.parent: Path(read_json(path)["path"]) for path in drafts}
 
     def promote(self, entry: Entry) -> Entry:
-        """Let a pending entry count, as the last one.  Its run must be finished."""
+        """Make a pending entry count, as the last one. Its run must be finished."""
         body = self.read()
         number = max([body["last"], *(other.number for other in self.entries())]) + 1
         target = self.runs / f"{number:06d}-{entry.body['run']}"
@@ -172,14 +166,14 @@ class IndexFolder:
         return _read_entry(target)
 
     def retain(self, keep_runs: int | None, keep_days: int | None, now: datetime.datetime) -> list[str]:
-        """Remove all but the last ``keep_runs`` entries, and what is older than ``keep_days``; their names.
+        """Remove entries before the last ``keep_runs`` or older than ``keep_days``; return their names.
 
-        What is kept follows from numbers and dates alone: never from what an entry holds.
+        The selection depends only on numbers and dates, never on an entry's content.
         """
         entries = self.entries()
         gone = entries[: max(0, len(entries) - keep_runs)] if keep_runs is not None else []
         if keep_days is not None:
-            # by their own times too: a clock that is years ahead would empty the index
+            # compare entries with each other: a clock years ahead would empty the index
             old = record_ages([*(entry.created for entry in entries), now])
             limit = datetime.timedelta(days=keep_days)
             gone += [e for e, age in zip(entries, old, strict=False) if age > limit and e not in gone]
@@ -188,7 +182,7 @@ class IndexFolder:
         return sorted(entry.name for entry in gone)
 
     def remove(self, folder: Path) -> None:
-        """Remove an entry, counted or pending: at once, or not at all."""
+        """Remove an entry, counted or pending, atomically."""
         make_private_folder(self._removed)
         folder.replace(self._removed / f"{secrets.token_hex(4)}-{folder.name}")
         sync_to_disk(folder.parent)

@@ -1,10 +1,10 @@
-"""Near-duplicates: texts that share a bucket, verified by their true similarity, grouped and chosen among.
+"""Near-duplicates: find texts that share a bucket, verify their similarity, group them and choose which to keep.
 
-Buckets are compared range by range (:func:`compare_buckets`), the pairs are joined to groups, however long
-the chain between two texts (:func:`join_groups`), and of each group some stay (:func:`choose_kept`).  All
-within a side and a group of texts alone; across the split pairs are only listed.  With what earlier runs
-kept, texts are compared in the same way (:func:`find_near_earlier`), so that every dropped text has a
-near-duplicate in a shard of this run or an earlier one.  No bound on what one text changes is proved.
+Buckets are compared range by range (:func:`compare_buckets`), pairs are joined to groups through chains of any length
+(:func:`join_groups`), and some texts of each group are kept (:func:`choose_kept`), always within one split and group of
+texts; pairs across splits are only listed. Texts are also compared with what earlier runs kept
+(:func:`find_near_earlier`). So every dropped text has a near-duplicate in a shard of this run or an earlier one. No
+bound on the effect of one text is proved.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from redactory.dedup.signatures import BUCKET, SignedFiles, SignedTexts, jaccard
 
 PUBLIC_SIDE, PRIVATE_SIDE = 0, 1
 NEAR_RANGES, PIECES, WHOLE = 8, 32, 1 << 24
-"""Hash ranges of the buckets; pieces that each is read in, from this many buckets in all on."""
+"""Number of hash ranges of the buckets; pieces per range, from this total number of buckets on."""
 FEW = 32
-"""Texts of one bucket that are compared each with each; of a larger one, each with at most as many."""
+"""Maximum texts of a bucket for comparing all pairs; in a larger one, maximum comparisons per text."""
 SMALL = 64
-"""Groups of up to so many texts are compared without asking first which shingles are rare."""
+"""Maximum group size for comparing without first counting which shingles are rare."""
 ACROSS = np.dtype([("public", "<i8"), ("private", "<i8"), ("similarity", "<f4")])
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _SLOTS = 1 << 16
@@ -36,13 +36,12 @@ Shingles = frozenset[int]
 
 
 class UnionFind:
-    """Texts joined by verified pairs: each points towards the lowest place of its tree."""
+    """Union-find over verified pairs: each text points towards the lowest index of its tree."""
 
     def __init__(self) -> None:
         self._parents: dict[int, int] = {}
 
     def find_root(self, point: int) -> int:
-        """The lowest place that is joined to ``point``."""
         parents = self._parents
         root = point
         while (above := parents.get(root, root)) != root:
@@ -52,12 +51,11 @@ class UnionFind:
         return root
 
     def join(self, one: int, other: int) -> None:
-        """Join the trees of two places."""
         low, high = sorted((self.find_root(one), self.find_root(other)))
         self._parents[low] = self._parents[high] = low
 
     def pairs(self, ids: Ids) -> Entries:
-        """(id, first) of every text that is joined to another, by id; ``ids``, ascending, are the places'."""
+        """Return (id, first) of every joined text, by id; ``ids`` are ascending, one per index."""
         return np.array([(ids[place], ids[self.find_root(place)]) for place in sorted(self._parents)], PAIR)
 
 
@@ -71,11 +69,10 @@ def compare_buckets(
 ) -> tuple[Entries, Entries, Counter[str]]:
     """Compare the texts that share a bucket of one of ``ranges`` hash ranges, in all partitions.
 
-    Those of the sides ``within``, and, if ``across``, those of one side with the other's.  Returns a forest
-    of the near pairs within sides (``PAIR``), a private text for each public one that it nearly duplicates
-    (``ACROSS``), and counts; ``crowded`` are texts that were not compared with all of a bucket of more than
-    :data:`FEW`.  Needs memory for a piece of the range, the shingles of some texts, and about 150 bytes a
-    text with a near-duplicate.
+    Compares texts of the splits ``within`` and, if ``across``, those of one split with the other's. Returns a forest of
+    the near pairs within splits (``PAIR``), a private text for each public one that it nearly duplicates (``ACROSS``),
+    and counts; ``crowded`` counts texts that were not compared with all of a bucket of more than :data:`FEW`. Needs
+    memory for a piece of the range, the shingles of some texts, and about 150 bytes per text with a near-duplicate.
     """
     counts, joined, cross_pairs = Counter[str](), np.empty(0, PAIR), np.empty(0, ACROSS)
     for piece, pieces in _plan_pieces(number, files, ranges):
@@ -84,7 +81,7 @@ def compare_buckets(
         shared = np.zeros(len(entries), bool)
         shared[1:] = bucket[1:] == bucket[:-1]
         shared[:-1] |= shared[1:]
-        # from here on a text is known by its place among those of the piece, which are in the order of ids
+        # from here on a text is its index in the piece, sorted by id
         ids, places = np.unique(entries["id"][shared], return_inverse=True)
         texts, bucket, forest = SignedTexts(files, ids), bucket[shared], UnionFind()
         for members in _group_by_bucket(bucket, places, texts.rows, within):
@@ -98,14 +95,13 @@ def compare_buckets(
 
 
 def _plan_pieces(number: int, files: Sequence[SignedFiles], ranges: int) -> Iterator[tuple[int, int]]:
-    """The pieces that one of ``ranges`` is read in, and of how many: the same, whatever ``ranges`` is."""
+    """Return the pieces of one of ``ranges`` and their total, which does not depend on ``ranges``."""
     held = count_entries(one.path("buckets") for one in files)
     pieces = (NEAR_RANGES * PIECES if held > WHOLE else NEAR_RANGES) // ranges
     return ((piece, ranges * pieces) for piece in range(number * pieces, (number + 1) * pieces))
 
 
 def _read_buckets(files: Sequence[SignedFiles], piece: int, pieces: int) -> Entries:
-    """The entries of a piece, by bucket and id."""
     tables = [read_range(one.path("buckets"), piece, pieces) for one in files]
     entries = np.concatenate([np.empty(0, BUCKET), *tables])
     return entries[np.lexsort((entries["id"], entries["high"]))]
@@ -114,7 +110,7 @@ def _read_buckets(files: Sequence[SignedFiles], piece: int, pieces: int) -> Entr
 def _group_by_bucket(
     bucket: NDArray[np.uint64], places: Ids, rows: Entries, within: Collection[int]
 ) -> Iterator[list[int]]:
-    """The places of each bucket's texts of one side and group, by rank, where there are two or more."""
+    """Return the indices of each bucket's texts of one split and group, by rank, if there are two or more."""
     mine = np.isin(rows["side"], list(within))[places]
     bucket, places = bucket[mine], places[mine]
     side, group, rank = (rows[name][places] for name in ("side", "group", "rank"))
@@ -126,7 +122,6 @@ def _group_by_bucket(
 
 
 def _equal_runs(*keys: NDArray[Any]) -> Iterator[tuple[int, int]]:
-    """The (first, end) of each run of rows whose keys are equal."""
     if len(keys[0]):
         yield from pairwise([*np.flatnonzero(mask_run_starts(*keys)).tolist(), len(keys[0])])
 
@@ -134,12 +129,11 @@ def _equal_runs(*keys: NDArray[Any]) -> Iterator[tuple[int, int]]:
 def _join_bucket(
     texts: SignedTexts, members: list[int], threshold: float, forest: UnionFind, counts: Counter[str]
 ) -> None:
-    """Join the near pairs among one bucket's texts of one side and group, which come in order of rank.
+    """Join the near pairs among one bucket's texts of one split and group, which are sorted by rank.
 
-    Up to :data:`FEW` texts are compared each with each, but for those that are joined already.  Of more,
-    each is compared with those before it that were near none themselves, at most :data:`FEW` of them.
-    Either way which texts end up in one group follows from the texts alone: not from the order of
-    buckets or pieces, nor from what else is joined.
+    Up to :data:`FEW` texts are compared pairwise, except those already joined. In a larger bucket, each is compared
+    with at most :data:`FEW` earlier texts that had no near-duplicate. Either way the groups are a function of the texts
+    alone, not of the order of buckets or pieces, nor of other joins.
     """
     few = len(members) <= FEW
     rows: list[int] = []
@@ -163,7 +157,7 @@ def _join_bucket(
 def _cross_split_pairs(
     texts: SignedTexts, bucket: NDArray[np.uint64], places: Ids, threshold: float, counts: Counter[str]
 ) -> Iterator[tuple[int, int, float]]:
-    """(public, private, similarity): one near pair of each public text of the buckets that has any."""
+    """Return (public, private, similarity): one near pair for each public text of the buckets that has any."""
     side = texts.rows["side"][places]
     order = np.lexsort((places, side, bucket))
     ordered, side = places[order], side[order]
@@ -182,7 +176,6 @@ def _cross_split_pairs(
 def _nearest_candidate(
     shingles: Shingles, others: SignedTexts, candidates: Sequence[int], threshold: float, counts: Counter[str]
 ) -> tuple[int, float] | None:
-    """The first of the first :data:`FEW` candidates that is near a text, and how similar."""
     for candidate in candidates[:FEW]:
         counts["compared"] += 1
         if (similarity := jaccard(shingles, others.shingles_of(candidate))) >= threshold:
@@ -192,16 +185,16 @@ def _nearest_candidate(
 
 
 def nearest_pairs(pairs: Entries) -> Entries:
-    """Of each public text the pair of the highest similarity, and then of the lowest private id."""
+    """Keep for each public text the pair of highest similarity, then of lowest private id."""
     ordered = pairs[np.lexsort((pairs["private"], -pairs["similarity"], pairs["public"]))]
     return ordered[np.unique(ordered["public"], return_index=True)[1]]
 
 
 def join_groups(forests: Sequence[Path], outs: Sequence[Path]) -> tuple[int, int]:
-    """Join the forests of all hash ranges; how many texts are in groups, and how many in the largest.
+    """Join the forests of all hash ranges; return the number of grouped texts and the largest group's size.
 
-    ``outs`` get the (id, first) pairs of the groups, spread over the files by their lowest id, sorted by
-    group and id.  Needs about 150 bytes a text that has a near-duplicate, of all ranges together.
+    Writes the (id, first) pairs of the groups to ``outs``, spread over the files by their lowest id, sorted by group
+    and id. Needs about 150 bytes per text with a near-duplicate, for all ranges together.
     """
     joined = np.empty(0, PAIR)
     for path in forests:
@@ -215,14 +208,14 @@ def join_groups(forests: Sequence[Path], outs: Sequence[Path]) -> tuple[int, int
 
 
 def merge_pairs(pairs: Entries) -> Entries:
-    """The forest of all ``pairs``: each id of theirs once, with the lowest id it is joined to."""
+    """Return the forest of all ``pairs``: each id once, with the lowest id it is joined to."""
     ids, places = np.unique(np.concatenate([pairs["id"], pairs["first"]]), return_inverse=True)
     one, other = places[: len(pairs)], places[len(pairs) :]
     lowest, changed = np.arange(len(ids)), True
     while changed:
         before = lowest.copy()
         least = np.minimum(before[before[one]], before[before[other]])
-        # both ends, and what they hung from, come to hang from the lower one; then every chain is halved
+        # attach both ends and their parents to the lower one, then halve every chain
         for end in (one, other, before[one], before[other]):
             np.minimum.at(lowest, end, least)
         lowest = lowest[lowest]
@@ -233,10 +226,10 @@ def merge_pairs(pairs: Entries) -> Entries:
 
 
 def choose_kept(files: Sequence[SignedFiles], pairs: Entries, threshold: float) -> Entries:
-    """Choose who stays in each group of ``pairs`` (as :func:`join_groups` wrote them).
+    """Choose which texts of each group of ``pairs`` (from :func:`join_groups`) are kept.
 
-    Gives (id, first) of the dropped.  Holds about 100 bytes a text in memory, and half a kilobyte for each
-    text of one group that stays.
+    Returns (id, first) of the dropped ones. Needs about 100 bytes per text, and half a kilobyte per kept text of one
+    group.
     """
     texts = SignedTexts(files, pairs["id"])
     order = np.lexsort((texts.ids, texts.rows["rank"], pairs["first"]))
@@ -252,11 +245,11 @@ def choose_kept(files: Sequence[SignedFiles], pairs: Entries, threshold: float) 
 def select_greedily(
     group: Sequence[int], shingles_of: Callable[[int], Shingles], threshold: float
 ) -> Iterator[tuple[int, int]]:
-    """(text, the one that stays for it) of the dropped texts of ``group``, which come in order of rank.
+    """Yield (text, kept text) for the dropped texts of ``group``, which are sorted by rank.
 
-    Each is compared with all that stay and that share one of its rarest shingles: of two sets A and B of
-    similarity t at least ⌈t|A|⌉ shingles are common, so in any order of shingles one is among the first
-    |A| − ⌈t|A|⌉ + 1 of both.  In the order of their frequency a phrase that all use is hardly asked for.
+    Each is compared with all kept texts that share one of its rarest shingles: two sets A and B of similarity t have at
+    least ⌈t|A|⌉ common shingles, so in any order of shingles one is among the first |A| − ⌈t|A|⌉ + 1 of both. Ordering
+    by frequency avoids lookups of phrases that all texts share.
     """
     rarity = _rarity_order(group, shingles_of) if len(group) > SMALL else None
     index: dict[int, list[int]] = {}
@@ -275,7 +268,7 @@ def select_greedily(
 
 
 def _rarity_order(group: Sequence[int], shingles_of: Callable[[int], Shingles]) -> Callable[[int], tuple[int, int]]:
-    """The order of shingles by how often about they occur in the group, counted in fixed memory."""
+    """Order shingles by their approximate frequency in the group, counted in fixed memory."""
     seen = [0] * _SLOTS
     for text in group:
         for value in shingles_of(text):
@@ -283,11 +276,8 @@ def _rarity_order(group: Sequence[int], shingles_of: Callable[[int], Shingles]) 
     return lambda value: (seen[value % _SLOTS], value)
 
 
-# What earlier runs kept.
-
-
 def copy_signed(files: SignedFiles, kept: Ids, side: int, out: SignedFiles) -> int:
-    """Commit the signed texts of one partition that are of ``side`` and among ``kept``; how many."""
+    """Commit the signed texts of one partition that are of ``side`` and in ``kept``; return their number."""
     rows = np.load(files.path("rows"))
     rows = rows[(rows["side"] == side) & np.isin(rows["id"], kept)]
     counts = rows["count"].astype(np.int64)
@@ -309,10 +299,9 @@ def find_near_earlier(
     threshold: float,
     ranges: int = NEAR_RANGES,
 ) -> tuple[set[int], Counter[str]]:
-    """The points of ``side`` that nearly duplicate a text of one earlier run, by one range of the buckets.
+    """Find examples of ``side`` that nearly duplicate a text of one earlier run, in one range of the buckets.
 
-    ``earlier`` are that run's texts of the same side.  Holds a piece of the range, like
-    :func:`compare_buckets`.
+    ``earlier`` are that run's texts of the same split. Memory as for :func:`compare_buckets`.
     """
     counts, repeats = Counter[str](), set[int]()
     for piece, pieces in _plan_pieces(number, [*files, *earlier], ranges):

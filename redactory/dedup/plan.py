@@ -1,4 +1,4 @@
-"""Repeated texts, exactly: digest files by hash range, the plan of who stands for whom, Bloom's one pass."""
+"""Exact duplicates: digest files by hash range, the plan of which example is kept, and the one-pass Bloom mode."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ DIGEST = np.dtype([("high", "<u8"), ("low", "<u8")])
 ENTRY = np.dtype([*DIGEST.descr, ("id", "<i8")])
 RANKED = np.dtype([*DIGEST.descr, ("rank_high", "<u8"), ("rank_low", "<u8"), ("id", "<i8")])
 PAIR = np.dtype([("id", "<i8"), ("first", "<i8")])
-"""A point, and what stands for it: another point, or the place of an earlier run."""
+"""An example, and what replaces it: another example, or the place of an earlier run."""
 RANGES = 16
-"""Hash ranges of a plan, a file each, where no other number is asked for."""
+"""Default number of hash ranges of a plan, one file each."""
 PIECES, WHOLE = 16, 1 << 24
-"""Pieces that a range is read in, from this many digests in all on."""
+"""Pieces per range, from this total number of digests on."""
 TRACKED = 100_000
-"""Digests of a side, about, that mode ``bloom`` remembers exactly, to measure its false positives."""
+"""Approximate number of digests per split that mode ``bloom`` remembers exactly, to measure false positives."""
 Entries = NDArray[Any]
 Ids = NDArray[np.int64]
 
 
 def write_digests(path: Path, digests: Sequence[bytes], ids: Ids, ranks: Sequence[bytes] | None = None) -> None:
-    """Commit the pairs of one partition, sorted by digest, then rank where there are ranks, then id.
+    """Commit the entries of one partition, sorted by digest, then rank (if given), then id.
 
     ``digests`` and ``ranks`` are 16 bytes each, as many as ``ids``; ``ValueError`` otherwise.
     """
@@ -49,18 +49,16 @@ def _digest_words(digests: Sequence[bytes], count: int) -> Entries:
 
 
 def write_entries(path: Path, entries: Entries) -> None:
-    """Commit an array of any of this room's types as it is."""
     with commit(path) as temporary, temporary.open("wb") as file:
         np.save(file, entries)
 
 
 def count_entries(paths: Iterable[Path]) -> int:
-    """How many entries these files hold together."""
     return sum(len(np.load(path, mmap_mode="r")) for path in paths)
 
 
 def read_range(path: Path, number: int, ranges: int) -> Entries:
-    """The entries whose digest lies in hash range ``number`` of ``ranges`` (a power of two)."""
+    """Read the entries whose digest is in hash range ``number`` of ``ranges`` (a power of two)."""
     entries = np.load(path, mmap_mode="r")
     size = (1 << 64) // ranges
     first = np.searchsorted(entries["high"], np.uint64(number * size))
@@ -69,39 +67,35 @@ def read_range(path: Path, number: int, ranges: int) -> Entries:
 
 
 def hash_ranges(entries: Entries, ranges: int) -> Ids:
-    """The hash range of each of ``entries``, of ``ranges`` (a power of two)."""
-    # by one bit first: no number of 64 bits can be shifted by 64
+    """Return the hash range of each of ``entries``, of ``ranges`` (a power of two)."""
+    # shift by one bit first: a 64-bit number cannot be shifted by 64
     return ((entries["high"] >> np.uint64(1)) >> np.uint64(63 - (ranges.bit_length() - 1))).astype(np.int64)
 
 
 def _sort_entries(entries: Entries) -> Entries:
-    """``entries`` by digest, where digests are equal by rank if they have one, and then by id."""
     ranks = ("rank_low", "rank_high") if entries.dtype == RANKED else ()
     return entries[np.lexsort([entries[name] for name in ("id", *ranks, "low", "high")])]
 
 
 def mask_run_starts(*keys: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which rows differ in one of ``keys`` from the row before; so does the first."""
+    """Mark rows that differ in one of ``keys`` from the previous row; the first is marked too."""
     new = np.ones(len(keys[0]), bool)
     new[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
     return new
 
 
 def plan_pieces(files: Sequence[Path], number: int, ranges: int) -> list[tuple[int, int]]:
-    """The pieces that a hash range is read in, and of how many in all: memory is that of one piece."""
+    """Return the pieces of a hash range and their total number; memory use is that of one piece."""
     pieces = PIECES if count_entries(files) > WHOLE else 1
     return [(piece, ranges * pieces) for piece in range(number * pieces, (number + 1) * pieces)]
 
 
-# The plan: for every repeated digest, the point that stands for it.
-
-
 def plan_range(digest_files: Sequence[Path], number: int, out: Path, ranges: int = RANGES) -> int:
-    """Find the repeated digests of one of ``ranges`` hash ranges in all partitions; the number of repeats.
+    """Find the repeated digests of one of ``ranges`` hash ranges in all partitions; return their number.
 
-    ``out`` gets the (id, first) pairs sorted by id, where ``first`` is the point with the same digest
-    that has the lowest rank, where the digests are ranked, and then the lowest id.  Needs memory for one
-    piece of all partitions, about 100 bytes a digest, and for the pairs of the range.
+    Writes the (id, first) pairs, sorted by id, to ``out``. ``first`` is the example with the same digest and the lowest
+    rank (if given), then the lowest id. Needs memory for one piece of all partitions, about 100 bytes per digest, and
+    for the pairs of the range.
     """
     all_pairs = [np.empty(0, PAIR)]
     for piece, pieces in plan_pieces(digest_files, number, ranges):
@@ -116,17 +110,13 @@ def plan_range(digest_files: Sequence[Path], number: int, out: Path, ranges: int
 
 
 def write_pairs(path: Path, pairs: Entries | Iterable[tuple[int, int]]) -> int:
-    """Commit pairs, sorted by id; how many there are."""
     table = pairs if isinstance(pairs, np.ndarray) else np.array(list(pairs), PAIR)
     write_entries(path, table[np.lexsort((table["first"], table["id"]))])
     return len(table)
 
 
 def lookup_first(files: Sequence[Path], ids: Ids, default: int | None = None) -> Ids:
-    """For each of ``ids``, in any order, the lowest ``first`` that these files of pairs have for it.
-
-    What they do not have gives ``default``, or else itself.
-    """
+    """Return the lowest ``first`` for each of ``ids``, in any order; if missing, ``default`` or the id itself."""
     distinct_ids, places = np.unique(ids, return_inverse=True)
     nothing = np.iinfo(np.int64).max
     first_ids = np.full(len(distinct_ids), nothing)
@@ -141,19 +131,15 @@ def lookup_first(files: Sequence[Path], ids: Ids, default: int | None = None) ->
     return first
 
 
-# Digests that earlier runs saw.
-
-
 def distinct_digests(tables: Sequence[Entries]) -> Entries:
-    """The digests of all ``tables``, sorted, each once, without ids."""
+    """Return the distinct digests of all ``tables``, sorted, without ids."""
     entries = np.concatenate([np.empty(0, DIGEST), *(table[["high", "low"]] for table in tables)])
     entries = entries[np.lexsort((entries["low"], entries["high"]))]
     return entries[mask_run_starts(entries["high"], entries["low"])]
 
 
 def merge_digests(files: Sequence[Path], ranges: int, out: Path) -> int:
-    """Commit the digests of all ``files`` as :func:`distinct_digests` has them, one range at a time; how
-    many."""
+    """Commit the :func:`distinct_digests` of all ``files``, one range at a time; return their number."""
     count = sum(len(distinct_digests([read_range(path, n, ranges) for path in files])) for n in range(ranges))
     with commit(out) as temporary:
         table = np.lib.format.open_memmap(temporary, "w+", DIGEST, (count,))
@@ -167,49 +153,44 @@ def merge_digests(files: Sequence[Path], ranges: int, out: Path) -> int:
 
 
 def is_member(path: Path, entries: Entries) -> NDArray[np.bool_]:
-    """Which of ``entries`` are among the digests that :func:`distinct_digests` gave and a file holds."""
+    """Return which of ``entries`` are in a file of :func:`distinct_digests`."""
     members = np.zeros(len(entries), bool)
     table = np.load(path, mmap_mode="r")
     high, low = table["high"], table["low"]
     place, end = (np.searchsorted(high, entries["high"], side) for side in ("left", "right"))
-    # two digests with one high word hardly ever meet, but they may
+    # two digests with the same high word are rare but possible
     while (live := np.flatnonzero(place < end)).size:
         members[live] |= low[place[live]] == entries["low"][live]
         place[live] += 1
     return members
 
 
-# Mode ``bloom``: sets of digests in fixed memory.
-
-
 def digests_to_int(entries: Entries) -> list[int]:
-    """The digests as signed 128-bit numbers, as the filters take them."""
     high, low = entries["high"].view("<i8").tolist(), entries["low"].tolist()
     return [(h << 64) | rest for h, rest in zip(high, low, strict=True)]
 
 
 def make_bloom_filter(capacity: int, error_rate: float) -> Bloom:
-    """A set of 16-byte digests in fixed memory: it never forgets one, and takes some others for its own.
+    """Create a set of 16-byte digests in fixed memory, with false positives but no false negatives.
 
-    The digests are keyed BLAKE2b (:class:`~redactory.foundation.keys.DigestKey`), given as signed
-    128-bit numbers (:func:`digests_to_int`): their own bits choose the places, no further hash is needed, and
-    whoever lacks the key cannot make two texts collide.  Of digests that were not added at most
-    ``error_rate`` are taken for added ones, as long as no more than ``capacity`` were.
+    The digests are keyed BLAKE2b (:class:`~redactory.foundation.keys.DigestKey`) as signed 128-bit integers
+    (:func:`digests_to_int`). Their own bits choose the positions, so no further hash is needed, and nobody without the
+    key can make two texts collide. The false positive rate is at most ``error_rate`` for up to ``capacity`` digests.
     """
     return Bloom(max(1, capacity), error_rate, operator.index)
 
 
 def read_bloom(path: Path) -> Bloom:
-    """A filter that was written with its method ``save_bytes``."""
+    """Read a filter that was written with its method ``save_bytes``."""
     return Bloom.load_bytes(path.read_bytes(), operator.index)
 
 
 class BloomPass:
-    """Mode ``bloom`` on one side: a point whose digest the filter holds is dropped, any other is added.
+    """Mode ``bloom`` on one split: drop an example whose digest is in the filter, else add it.
 
-    A new text that the filter takes for a repeat is lost.  How often that happens is measured on about
-    :data:`TRACKED` of the digests, which are remembered exactly: those whose highest 32 bits lie under a
-    limit, bits that choose no place in the filter, so that these digests fare like all others.
+    A false positive loses a new text. The rate is measured on about :data:`TRACKED` digests, which are remembered
+    exactly: those whose highest 32 bits are below a limit. These bits choose no position in the filter, so these
+    digests behave like all others.
     """
 
     def __init__(self, capacity: int, error_rate: float) -> None:
@@ -219,7 +200,7 @@ class BloomPass:
         self._known: set[int] = set()
 
     def drop_repeats(self, digests: Iterable[int]) -> list[bool]:
-        """Which of the points, given by their digests in order, are dropped."""
+        """Return which examples, given by their digests in order, are dropped."""
         dropped = []
         for digest in digests:
             if not (seen := digest in self.filter):

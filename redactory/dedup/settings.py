@@ -1,4 +1,4 @@
-"""Settings of deduplication as they stand in the configuration file, and what each mode is and proves."""
+"""Settings of deduplication, and what each mode does and proves."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ Mode = Literal["exact", "folded", "bloom", "minhash", "none"]
 
 @dataclass(frozen=True)
 class Rule:
-    """What a mode does, and what it proves (``docs/guarantees.md``, "Deduplication").
+    """What a mode does and proves (``docs/guarantees.md``, "Deduplication").
 
-    ``group_size``: substitutions in the multiset of kept texts when one point is exchanged; None where no
-    bound holds, and no finite epsilon can be stated.  The guarantee takes both ``name`` and ``group_size``
-    from a run's manifest: ``tests/dedup/test_rules.py`` tries every corpus of a small world against them.
+    ``group_size``: substitutions in the multiset of kept texts when one example is exchanged; None without a bound,
+    when no finite epsilon can be stated. The guarantee takes ``name`` and ``group_size`` from a run's manifest;
+    ``tests/dedup/test_rules.py`` checks them against every corpus of a small world.
     """
 
     name: str
     group_size: int | None
     planned: bool = False
-    """Whether it begins with a plan over the digests of redacted texts."""
+    """Whether the mode plans over the digests of redacted texts."""
     folded: bool = False
-    """Whether texts that differ in case, punctuation, white space or digits alone have one digest."""
+    """Whether texts that differ only in case, punctuation, white space or digits have one digest."""
     one_pass: bool = False
-    """Whether repeats are dropped in one pass, by a Bloom filter."""
+    """Whether a Bloom filter drops repeats in one pass."""
     near: bool = False
-    """Whether near-duplicates are dropped; a text of an earlier run is compared, too."""
+    """Whether near-duplicates are dropped, also those of texts of earlier runs."""
 
     @property
     def by_digest(self) -> bool:
-        """Whether a text of an earlier run is known by its digest."""
+        """Whether texts of earlier runs are recognized by digest."""
         return self.one_pass or (self.planned and not self.near)
 
 
@@ -56,7 +56,7 @@ RULES: dict[Mode, Rule] = {
 
 
 class BloomSettings(Settings):
-    """The filters of mode ``bloom``, one a side."""
+    """The filters of mode ``bloom``, one per split."""
 
     capacity: int | None = Field(
         None,
@@ -65,11 +65,11 @@ class BloomSettings(Settings):
         "examples. With more texts, more of them are wrongly counted as repeats.",
     )
     error_rate: ClassVar[float] = 1e-4
-    """Share of new texts that a filter at its capacity takes for repeats, and drops."""
+    """Share of new texts that a full filter takes for repeats, and drops."""
 
 
 class NearSettings(Settings):
-    """What a near-duplicate is, for mode ``minhash`` and for the report across the split."""
+    """Definition of a near-duplicate, for mode ``minhash`` and the report across splits."""
 
     threshold: float = Field(
         0.7,
@@ -81,11 +81,11 @@ class NearSettings(Settings):
         2, ge=1, le=10, description="Words in a shingle: 2 for sentences and turns, 3 to 5 for documents."
     )
     permutations: ClassVar[int] = 128
-    """Most hash values of a signature; bands and rows follow from the threshold."""
+    """Maximum hash values per signature; bands and rows follow from the threshold."""
 
 
 class IndexSettings(Settings):
-    """The index of what earlier runs saw."""
+    """The index of texts in earlier runs."""
 
     path: str = Field(
         description="The folder of the index, created by its first run; private. Relative to the configuration file."
@@ -99,12 +99,12 @@ class IndexSettings(Settings):
     @field_validator("path")
     @classmethod
     def _require_absolute_path(cls, value: str) -> str:
-        # it stands in the manifest, and the workers of a schedule start elsewhere
+        # absolute: the manifest records it, and workers start in other folders
         return str(Path(value).absolute())
 
 
 class DedupSettings(Settings):
-    """Which repeated points are dropped from a side."""
+    """Which repeated examples are dropped from a split."""
 
     mode: Mode = Field(
         "exact",
@@ -139,17 +139,15 @@ class DedupSettings(Settings):
         return self
 
     def mode_for(self, side: str) -> Mode:
-        """The mode of ``public`` or ``private``."""
         return self.private_mode if side == "private" and self.private_mode else self.mode
 
     def rules(self) -> dict[str, Rule]:
-        """The rule of each side, public and private."""
         return {side: RULES[self.mode_for(side)] for side in ("public", "private")}
 
 
 @functools.cache
 def _template() -> Template:
-    # on first use: Jinja takes a tenth of a second
+    # imported on first use: Jinja takes a tenth of a second
     from jinja2 import Template
 
     text = (files("redactory.dedup") / "summary.j2").read_text(encoding="utf-8")
@@ -158,6 +156,6 @@ def _template() -> Template:
 
 
 def summarize(facts: dict[str, Any]) -> list[str]:
-    """What a run's deduplication did and proves, in sentences about the section ``dedup`` of its manifest."""
+    """Describe in sentences what a run's deduplication did and proves, from its manifest section ``dedup``."""
     written = _template().render(facts=facts, rules=RULES, some=pluralize, up=format_upper, many="{:,}".format)
     return written.strip().splitlines()

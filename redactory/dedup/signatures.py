@@ -1,4 +1,4 @@
-"""Words of a text, as near-duplicates are compared: without case, punctuation and white space."""
+"""Prepare texts for near-duplicate search: words, shingles, MinHash signatures, and their files."""
 
 from __future__ import annotations
 
@@ -18,41 +18,38 @@ from redactory.dedup.plan import Entries, mask_run_starts, write_entries
 from redactory.dedup.settings import NearSettings
 from redactory.foundation.keys import DigestKey
 
-# Thai to Lao, kana, Han: written without spaces, so that each character counts as a word
+# Thai to Lao, kana, Han: written without spaces, so each character is a word
 _PUNCTUATION_TOKEN = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _DIGITS = re.compile(r"\d+")
 
 
 class WordTokenizer:
-    """Cuts texts into words; ``token`` (the mask) is one word wherever it stands."""
+    """Splits texts into words; ``token`` (the mask) is always one word."""
 
     def __init__(self, token: str) -> None:
         self._token = token.casefold()
         self._pattern = re.compile(rf"{re.escape(self._token)}|[{_PUNCTUATION_TOKEN}]|[^\W{_PUNCTUATION_TOKEN}]+")
 
     def words(self, text: str) -> list[str]:
-        """The words of ``text`` in order, case folded; a text of punctuation alone has none."""
+        """Return the case-folded words of ``text`` in order; none for punctuation only."""
         return self._pattern.findall(text.casefold())
 
     def comparable_words(self, text: str) -> list[str]:
-        """The words by which near-duplicates are told: of a text that is masked by half, all of it as one.
+        """Return the words for comparing near-duplicates; a text that is at least half masked is one single word.
 
-        What is left of it says little of what was there: texts in a language that the engines do not know
-        would all be alike.  One of punctuation alone is one word, too.  A function of ``text`` alone.
+        Otherwise little would be left to compare, and all texts in a language that the engines do not know would look
+        alike. A text of punctuation alone is one word, too. A function of ``text`` alone.
         """
         words = self.words(text)
         return words if 2 * words.count(self._token) < len(words) else [f"\x00{text}"]
 
     def fold(self, text: str) -> str:
-        """The local key of rule S2: case, compatible characters, punctuation, white space and digits folded.
+        """Return the local key of rule S2: fold case, compatible characters, punctuation, white space and digits.
 
-        A function of ``text`` alone; each run of digits becomes ``#``.  One of punctuation alone is its own.
+        A function of ``text`` alone; each run of digits becomes ``#``. A text of punctuation alone is its own key.
         """
         words = self.words(unicodedata.normalize("NFKC", text))
         return " ".join(_DIGITS.sub("#", word) for word in words) if words else f"\x00{text}"
-
-
-# Shingles: a text as the set of its runs of words, each run a keyed 64-bit hash.
 
 
 Hashes = NDArray[np.uint64]
@@ -62,18 +59,18 @@ _ODD = np.uint64(0x9FB21C651E98DF25)
 
 @dataclass(frozen=True)
 class ShingleSets:
-    """Sets of many texts: that of text i is ``values[offsets[i]:offsets[i + 1]]``, sorted, never empty."""
+    """Sets of many texts: text i has ``values[offsets[i]:offsets[i + 1]]``, sorted, never empty."""
 
     values: Hashes
     offsets: NDArray[np.int64]
 
 
 class Shingler:
-    """Texts into sets of shingles of ``length`` words.
+    """Turns texts into sets of shingles of ``length`` words, each a keyed 64-bit hash.
 
-    A word is hashed by keyed BLAKE2b, a shingle mixes its words' hashes, so that nobody without the key
-    can look a word or a shingle up.  A text of fewer words is one shingle, a near-duplicate of nothing but
-    the same words; one of punctuation alone, or of which half the words are masked, of nothing but itself.
+    Words are hashed by keyed BLAKE2b, and a shingle mixes its words' hashes, so nobody without the key can look up a
+    word or shingle. A text of fewer words is one shingle, near only to the same words. A text of punctuation alone, or
+    at least half masked, is near only to itself.
     """
 
     def __init__(self, key: DigestKey, length: int, words: WordTokenizer) -> None:
@@ -81,7 +78,7 @@ class Shingler:
         self._length, self._words = length, words
 
     def sets(self, texts: Sequence[str]) -> ShingleSets:
-        """The set of each text.  Two different shingles have one hash with probability 2⁻⁶⁴."""
+        """Return the set of each text; two different shingles collide with probability 2⁻⁶⁴."""
         known: dict[str, int] = {}
         flat: list[int] = []
         lengths = np.empty(len(texts), np.int64)
@@ -99,14 +96,14 @@ class Shingler:
 
 
 def mix_bits(values: Hashes) -> Hashes:
-    """MurmurHash3's 64-bit finalizer: a bijection that spreads every bit over all."""
+    """Apply MurmurHash3's 64-bit finalizer: a bijection that spreads every bit over all."""
     values = (values ^ (values >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     values = (values ^ (values >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return values ^ (values >> np.uint64(33))
 
 
 def join_hashes(columns: Sequence[Hashes], seed: int) -> Hashes:
-    """One hash of the values that stand at the same place of every column, in their order."""
+    """Hash the values at the same row of all columns, in their order."""
     out = np.full(len(columns[0]), seed, np.uint64)
     for column in columns:
         out = mix_bits(out * _ODD + column)
@@ -114,7 +111,7 @@ def join_hashes(columns: Sequence[Hashes], seed: int) -> Hashes:
 
 
 def _distinct_shingles(words: Hashes, lengths: NDArray[np.int64], length: int) -> ShingleSets:
-    """Every run of ``length`` words within a text, once a text, in the order of texts and values."""
+    """Return every run of ``length`` words within a text, once per text, sorted by text and value."""
     counts = lengths - length + 1
     text = np.repeat(np.arange(len(lengths)), counts)
     begin = np.cumsum(lengths) - lengths
@@ -127,12 +124,9 @@ def _distinct_shingles(words: Hashes, lengths: NDArray[np.int64], length: int) -
     return ShingleSets(values[new], offsets.astype(np.int64))
 
 
-# MinHash signatures in bulk, cut into bands; bands and rows chosen from the threshold.
-
-
 MARGIN = 0.1
 MISSED = 0.01
-"""Share of the pairs at the threshold + :data:`MARGIN` that may share no band."""
+"""Maximum share of pairs at the threshold + :data:`MARGIN` that share no band."""
 SEED = 1
 _GRID = 200
 _CHUNK = 1 << 13
@@ -140,9 +134,9 @@ _CHUNK = 1 << 13
 
 @dataclass(frozen=True)
 class Banding:
-    """``bands`` bands of ``rows`` hash values: two texts are compared when all values of a band agree.
+    """``bands`` bands of ``rows`` hash values: two texts are compared if all values of a band agree.
 
-    Two texts of Jaccard similarity s agree in all rows of one band with probability s^rows.
+    Two texts of Jaccard similarity s agree in one band with probability s^rows.
     """
 
     bands: int
@@ -150,21 +144,19 @@ class Banding:
 
     @property
     def permutations(self) -> int:
-        """Hash values of a signature."""
         return self.bands * self.rows
 
     def comparison_probability(self, similarity: float) -> float:
-        """The probability that two texts of this similarity are compared."""
         return float(1.0 - (1.0 - similarity**self.rows) ** self.bands)
 
 
 @functools.cache
 def choose_banding(threshold: float, permutations: int) -> Banding:
-    """The banding of at most ``permutations`` values that compares the fewest pairs in vain.
+    """Choose the banding with at most ``permutations`` values and the fewest useless comparisons.
 
-    Among those that find a pair at the threshold + 0.1 (half way to 1 where that is nearer) with a probability of at
-    least 0.99: least area under :meth:`Banding.comparison_probability` below the threshold; where none does, the one
-    that misses the fewest.
+    Candidates find a pair at the threshold + 0.1 (half way to 1 if that is nearer) with probability at least 0.99.
+    Among them, take the least area under :meth:`Banding.comparison_probability` below the threshold; without
+    candidates, take the banding that misses the fewest pairs.
     """
     goal = min(threshold + MARGIN, (1.0 + threshold) / 2.0)
     grid = (np.arange(_GRID) + 0.5) / _GRID * threshold
@@ -177,13 +169,13 @@ def choose_banding(threshold: float, permutations: int) -> Banding:
             if best is None or (missed, vain) < best[:2]:
                 best = (missed, vain, banding)
             if not missed:
-                break  # more bands of as many rows compare more in vain
+                break  # more bands of as many rows only add useless comparisons
     assert best is not None
     return best[2]
 
 
 def describe_parameters(settings: NearSettings) -> dict[str, Any]:
-    """What is printed: the settings, the banding, and the share of pairs found at some similarities."""
+    """Describe the settings, the banding, and the share of pairs found at some similarities."""
     banding = choose_banding(settings.threshold, settings.permutations)
     at = sorted({round(min(1.0, settings.threshold + step), 4) for step in (-0.2, -0.1, 0.0, 0.1, 0.2)})
     return {
@@ -196,17 +188,17 @@ def describe_parameters(settings: NearSettings) -> dict[str, Any]:
 
 @functools.cache
 def _hash_constants(permutations: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    # datasketch's, drawn as it draws them: importing it takes half a second
+    # drawn as datasketch does; importing it takes half a second
     draw, two, one = np.random.RandomState(SEED), np.uint32(2), np.uint32(1)
     multipliers: NDArray[np.uint32] = draw.randint(0, 1 << 31, permutations, dtype=np.uint32) * two + one
     return multipliers, draw.randint(0, 1 << 32, permutations, dtype=np.uint32)
 
 
 def compute_signatures(sets: ShingleSets, permutations: int) -> NDArray[np.uint32]:
-    """uint32 [texts, permutations]: datasketch's MinHash (scheme ``affine32``) of many texts at once.
+    """Compute uint32 [texts, permutations]: datasketch's MinHash (scheme ``affine32``) of many texts at once.
 
-    The values are bit for bit those of ``MinHash.bulk`` on the highest 32 bits of the shingles; a few
-    thousand shingles are in work at a time.
+    Values equal those of ``MinHash.bulk`` on the highest 32 bits of the shingles, bit for bit. Processes a few thousand
+    shingles at a time.
     """
     count, (multipliers, summands) = len(sets.offsets) - 1, _hash_constants(permutations)
     out = np.empty((count, permutations), np.uint32)
@@ -216,7 +208,7 @@ def compute_signatures(sets: ShingleSets, permutations: int) -> NDArray[np.uint3
         last = min(count, max(first + 1, last))
         begin, end = sets.offsets[first], sets.offsets[last]
         values = (sets.values[begin:end] >> np.uint64(32)).astype(np.uint32)
-        # MurmurHash3's finalizer, with which datasketch mixes a hash before it is permuted
+        # MurmurHash3's finalizer, which datasketch applies before permuting
         values = (values ^ (values >> np.uint32(16))) * np.uint32(0x85EBCA6B)
         values = (values ^ (values >> np.uint32(13))) * np.uint32(0xC2B2AE35)
         values = values ^ (values >> np.uint32(16))
@@ -227,7 +219,7 @@ def compute_signatures(sets: ShingleSets, permutations: int) -> NDArray[np.uint3
 
 
 def compute_buckets(signed: NDArray[np.uint32], banding: Banding) -> list[Hashes]:
-    """One column a band: the 64-bit hash of the band's values, so that no two bands share a bucket."""
+    """Return one column per band: the 64-bit hash of its values, such that no two bands share a bucket."""
     wide = signed.astype(np.uint64)
     return [
         join_hashes([wide[:, band * banding.rows + row] for row in range(banding.rows)], band + 1)
@@ -235,33 +227,34 @@ def compute_buckets(signed: NDArray[np.uint32], banding: Banding) -> list[Hashes
     ]
 
 
-# Signed texts: what near-duplicates are found and verified by, on disk, and without any text.
+# Signed texts: files for finding and verifying near-duplicates, without any text.
 
 
 BUCKET = np.dtype([("high", "<u8"), ("id", "<i8")])
 ROW = np.dtype([("id", "<i8"), ("start", "<i8"), ("count", "<i4"), ("side", "u1"), ("group", "<u8"), ("rank", "<u8")])
-"""A signed text: its point, its shingles' place, its side (0 or 1), the group within which texts are
-near-duplicates, and its rank: of two, the one of the lower rank stays."""
+"""A signed text: its id, shingle offsets, split (0 or 1), comparison group and rank.
+
+Of two near-duplicates, the one of lower rank is kept.
+"""
 PARTITION_BITS = 32
-"""A point's id is its partition, and below so many bits its row in it."""
+"""An example's id is its partition and, in this many low bits, its row in it."""
 SETS_HELD, FILES_MAPPED = 1 << 16, 256
-"""Sets of shingles that are held at a time, and files that are mapped: each keeps a descriptor."""
+"""Maximum shingle sets in memory, and maximum mapped files, each of which uses a descriptor."""
 
 
 @dataclass(frozen=True)
 class SignedFiles:
-    """Where one partition's signed texts lie."""
+    """The files of one partition's signed texts."""
 
     folder: Path
     partition: int
 
     def path(self, kind: str) -> Path:
-        """The file of the ``buckets``, ``rows`` or ``shingles``."""
         return self.folder / f"part-{self.partition:05d}-{kind}.npy"
 
 
 def write_signed(files: SignedFiles, rows: Entries, sets: ShingleSets, banding: Banding) -> None:
-    """Commit the signed texts of one partition; ``rows`` (by id) lack the places of the shingles alone."""
+    """Commit the signed texts of one partition; ``rows`` (by id) lack only the offsets of the shingles."""
     columns = compute_buckets(compute_signatures(sets, banding.permutations), banding)
     held = np.empty(len(rows) * banding.bands, BUCKET)
     held["high"], held["id"] = np.concatenate(columns), np.tile(rows["id"], banding.bands)
@@ -272,7 +265,7 @@ def write_signed(files: SignedFiles, rows: Entries, sets: ShingleSets, banding: 
 
 
 class SignedTexts:
-    """The signed texts of ``ids``, each known by its place among them: its row, its shingles when asked."""
+    """The signed texts of ``ids``, each identified by its index: its row, and its shingles on demand."""
 
     def __init__(self, files: Sequence[SignedFiles], ids: NDArray[np.int64]) -> None:
         self.ids, self.rows = ids, np.empty(len(ids), ROW)
@@ -297,6 +290,6 @@ class SignedTexts:
 
 
 def jaccard(one: frozenset[int], other: frozenset[int]) -> float:
-    """|A ∩ B| / |A ∪ B| of two sets that are not both empty."""
+    """Return |A ∩ B| / |A ∪ B| of two sets that are not both empty."""
     common = len(one & other)
     return common / (len(one) + len(other) - common)

@@ -1,8 +1,8 @@
-"""Detectors: what in a text is sensitive, by engines, and what two policies make of it.
+"""Detectors find sensitive spans in texts with engines; two policies decide what to mask and what to keep private.
 
-The room promises that the detection of a text is a function of that text, the settings and the versions in the policy
-hash: never of its batch, document or neighbours (``docs/guarantees.md``, side channels 3 and 19).  A text that an
-engine cannot process is a failure with a reason code, never a text without hits.  No message carries text.
+The detection of a text is a function of that text, the settings and the versions in the policy hash: never of its
+batch, document or neighbours (``docs/guarantees.md``, side channels 3 and 19). A text that an engine cannot process is
+a failure with a reason code, never a text without spans. No message contains text.
 """
 
 from redactory.detectors.coverage import NameKind as NameKind

@@ -1,7 +1,7 @@
-"""Engines alone, by a name that a person types: to look at what others left, or to stand beside the policies.
+"""Select single engines by name, to compare them with the policies or to inspect what the policies left.
 
-``NAME`` or ``NAME:MODEL``: an engine of ours, one of another package by its entry point, or, beside the
-policies, ``presidio``: Presidio as it comes, and not the engine that a file of the user's configures.
+A name is ``NAME`` or ``NAME:MODEL``: a built-in engine, an engine of another package by its entry point, or (only for
+comparison) ``presidio``, which is Presidio with its defaults, not the engine that the user's file configures.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from redactory.foundation.errors import ConfigurationError
 
 ENGINES_WITHOUT_MODEL = ("patterns", "tagger")
 MODEL_SETTINGS = {"spacy": "model", "stanza": "folder", "transformers": "folder"}
-"""The engines that a model can be named for, and the setting that names it."""
+"""For each engine that takes a model name, the setting that holds it."""
 MODEL_SYNTAX = "spacy:PIPELINE, stanza:FOLDER, transformers:FOLDER, NAME:FOLDER of an installed package"
 _DISABLED_ENGINES: dict[str, Any] = dict.fromkeys(ENGINES_WITHOUT_MODEL)
 _BATCH_SIZE = 64
 
 
 def build_engine_settings(engine_spec: str, language: str) -> DetectSettings:
-    """Settings in which the engine ``wanted`` is the only one, without a rule beside it; nothing is loaded.
+    """Build settings with one engine and no rules; load nothing.
 
-    What stands behind the colon is the model; of an engine of another package, the first of the options that
-    it says name files. Of spaCy's pipelines the installed one of the language is taken where none is named.
-    ``ConfigurationError`` for a name that is not known, or without the model that it needs.
+    The part after the colon is the model. For an engine of another package it sets the first option that the engine
+    declares as a file. Without a model, spaCy uses the installed pipeline of the language. ``ConfigurationError`` for
+    an unknown name, or a missing model.
     """
     name, _, model = engine_spec.partition(":")
     sections: dict[str, Any] = {name: {}}
@@ -61,13 +61,10 @@ def build_engine_settings(engine_spec: str, language: str) -> DetectSettings:
     return DetectSettings.model_validate(values)
 
 
-# Rivals: engines that are measured beside the policies.
-
-
 class ReferenceEngine(NamedTuple):
-    """An engine as it was named, what it is, and what loads it: a function of texts to their readings.
+    """An engine to compare with the policies: its name, its identity, and a function that loads it.
 
-    ``identity`` holds versions of packages and digests of models, as a policy's hash does.
+    ``identity`` holds package versions and model digests, as in a policy's hash.
     """
 
     name: str
@@ -76,10 +73,7 @@ class ReferenceEngine(NamedTuple):
 
 
 def resolve_reference_engines(names: Iterable[str], language: str) -> list[ReferenceEngine]:
-    """The engines of ``names``, none of them loaded.
-
-    ``ConfigurationError`` for one that is unknown, that cannot be had here, or that is given twice.
-    """
+    """Resolve ``names`` without loading; ``ConfigurationError`` for unknown, unavailable or repeated ones."""
     engines: list[ReferenceEngine] = []
     for name in names:
         try:
@@ -108,10 +102,7 @@ def _resolve_reference_engine(engine_spec: str, language: str) -> ReferenceEngin
 
 
 class StockPresidio:
-    """Presidio's analyzer with its own defaults over one spaCy pipeline, in batches as Presidio makes them.
-
-    Nothing of it is left out or made faster, and nothing is downloaded.
-    """
+    """Presidio's analyzer with its own defaults and batching over one spaCy pipeline; nothing is downloaded."""
 
     def __init__(self, pipeline: str, language: str) -> None:
         with suppress_output(), hide_packages():
@@ -124,7 +115,7 @@ class StockPresidio:
         self._batch_analyzer, self._language = BatchAnalyzerEngine(engine), language
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
-        """One reading a text, with every result; a text on which Presidio raises has failed alone."""
+        """Return one output per text, with every result; an exception fails only the text that caused it."""
         try:
             with suppress_output():
                 results = list(self._batch_analyzer.analyze_iterator(texts, self._language, batch_size=_BATCH_SIZE))
@@ -139,13 +130,12 @@ class StockPresidio:
 
 
 class ReferenceDetector:
-    """A detector that masks all that one engine finds, at any score, but for what has a public label."""
+    """Detector that masks everything one engine finds, at any score, except public labels."""
 
     def __init__(self, engine: ReferenceEngine, public_labels: Iterable[str] = ()) -> None:
         self._read, self._public_kinds = engine.load(), get_kinds(public_labels)
 
     def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
-        """One detection a text, in order."""
         texts = iter(texts)
         while batch := list(itertools.islice(texts, _BATCH_SIZE)):
             for output in self._read(batch):

@@ -1,9 +1,8 @@
-"""Code and logs: paths, identifiers and markup are nobody's; keys, passwords and the people in headers are.
+"""Filter detections in code and logs, where most findings are identifiers and not people.
 
-With ``detect.profile: code`` a line that looks like code or like a log keeps, of all that engines find, what
-can be a secret of code or of somebody by its form, and what the configuration asks for by name: terms of a
-deny list and labels of custom recognizers.  Lines that look like prose, and those that name somebody
-(``Signed-off-by``, ``Copyright``, an address in angle brackets), are read as any text.
+With ``detect.profile: code`` a line that looks like code or a log keeps only: secrets and contacts in a recognizable
+form, deny list terms, and labels of custom recognizers. Prose and lines that name somebody (``Signed-off-by``,
+``Copyright``, an address in angle brackets) are read like any text.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from dataclasses import replace
 from redactory.detectors.engine import MODEL_ENGINES, EngineOutput, Span
 
 _PATTERN_LABELS = frozenset({"API_KEY", "EMAIL_ADDRESS", "CREDIT_CARD", "IBAN_CODE", "CRYPTO"})
-"""Labels that a form or a check digit tells; other recognizers go by numbers, of which code is full."""
+"""Labels with a distinctive form or check digit; other recognizers match numbers, which code is full of."""
 _TAGGING_ENGINES = frozenset(MODEL_ENGINES) - {"presidio"}
-"""Whose hits with these labels are guesses; of what Presidio finds, patterns find what has one of them."""
+"""Engines whose spans with these labels are guesses; patterns also find what Presidio finds with such labels."""
 _PERSON_LINE = re.compile(
     r"(?i:copyright|\(c\)|©|\bauthors?\b|maintainer|written by|contributed by)"
     r"|^\W*[A-Z][\w-]*:[^\n]*<[^<>\s]+@[^<>\s]+>|^\W*(?i:from|to|cc|bcc|reply-to|sender):\s"
@@ -31,13 +30,13 @@ _COPYRIGHT_HOLDER = re.compile(
 )
 _PASSWORD_IN_URL = re.compile(r"\b[a-z][a-z\d+.-]{1,20}://([^\s:/@'\"]{1,100}):([^\s/@'\"]{1,200})@")
 _CODE_SECRET = re.compile(
-    # tokens by their known beginnings
+    # tokens by known prefix
     r"(?<![\w-])(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}(?!\w)"
     r"|(?<![\w-])(?:gh[pousr]_[A-Za-z\d]{36,}|github_pat_\w{22,}|glpat-[\w-]{20,}|xox[abeoprs]-[\w-]{10,})"
     r"|(?<![\w-])(?:sk|rk|pk)_(?:live|test)_[A-Za-z\d]{10,}|(?<![\w-])AIza[\w-]{35}"
     r"|(?<![\w-])ya29\.[\w-]{20,}|(?<![\w-])(?:npm_[A-Za-z\d]{36}|pypi-[\w-]{50,}|hf_[A-Za-z]{34})"
     r"|(?<![\w-])SG\.[\w-]{22}\.[\w-]{43}|dop_v1_[a-f\d]{64}|(?<![\w-])sk-(?:ant-|proj-)?[\w-]{32,}"
-    # signed tokens, private keys, and what a name says is a secret
+    # signed tokens, private keys, and values whose name says they are secret
     r"|(?<![\w-])eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"
     r"|-----BEGIN (?:[A-Z]{2,20} ){0,3}PRIVATE KEY-----[A-Za-z\d+/=\s\\]{0,9000}"
     r"|(?i:pass(?:wor[dt]|wd)?|secret|token|api_?key|access_?key)['\"]?\s*[:=]{1,2}>?\s*['\"]([^'\"\s]{6,200})['\"]"
@@ -48,10 +47,10 @@ _KEYWORDS = (
 )
 _DIFF_STARTS = "diff --git|index [\\da-f]{6,}|---|\\+\\+\\+|@@|(?:old|new|deleted) (?:mode|file)|rename|similarity"
 _CODE_LINE = re.compile(
-    # how a line begins, behind the sign of a diff
+    # the start of a line, after a diff sign
     rf"^(?:{_DIFF_STARTS})|^[+\- ]?(?:\t| {{4}})\S|^[+\- ]?\s*(?:{_KEYWORDS})\b"
     r"|^[+\- ]?\s*(?:[#@]\w|//|/\*|\*(?:\s|/|$)|[{}()\[\];\"$%]|-{2}\w)"
-    # how it ends, and what stands in it
+    # the end of a line, and typical content
     r"|[;{}\\,(|&]\s*$|->|::|==|!=|&&|\|\||\+\+|<<|>>|[\w)\]]\(|\w\[\w|=\s*[\w\"'({\[&*-]|\*\)|%[sdiulxb]\b"
     r"|\b0x[\da-fA-F]+|</?\w+[\s/>]|(?:^|\s)\.{0,2}/[\w.-]+/|\b\w+_\w+\b|\b[\da-f]{12,}\b"
     # logs
@@ -60,7 +59,7 @@ _CODE_LINE = re.compile(
 
 
 def filter_code_output(text: str, output: EngineOutput, custom_labels: Collection[str] = ()) -> EngineOutput:
-    """``reading``, with only secrets, listed terms and ``custom_labels`` in lines of code; some are added."""
+    """Drop spans in lines of code, except secrets, listed terms and ``custom_labels``; add secrets by form."""
     if output.failure is not None:
         return output
     code = list(_iter_code_lines(text))
@@ -86,7 +85,7 @@ def _iter_code_lines(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _find_secrets(text: str) -> Iterator[Span]:
-    """Keys, tokens and passwords by their forms, who stands before an address, and who holds rights."""
+    """Find keys, tokens and passwords by form, names before an address, and copyright holders."""
     for match in _CODE_SECRET.finditer(text):
         group = match.lastindex or 0
         yield Span(*match.span(group), "API_KEY", 1.0, "patterns")

@@ -1,8 +1,8 @@
-"""Blind spots: kinds of names that nothing in a policy looks for, in the language of the text.
+"""Coverage gaps: kinds of names that no engine or rule of a policy can find in the language of the text.
 
-Patterns and lists find forms and what was listed.  Names of persons, places and organisations in running
-text are found by a model of that language, or made private by rules under which no name passes for a word.
-Where there is neither, such names are public, and no check of what the policies found could tell.
+Patterns and lists find forms and listed terms. Names of persons, places and organisations in running text need a model
+of that language, or rules that make every unknown name private. Without either, such names are public, and no check of
+the policies' own findings could reveal it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
 
 NameKind = Literal["PERSON", "LOCATION", "ORGANIZATION", "EVERYTHING"]
-"""EVERYTHING stands for a policy that masks nothing in the texts of ``detector.PROBE_TEXTS``."""
+"""EVERYTHING marks a policy that masks nothing in ``detector.PROBE_TEXTS``."""
 
 _LABEL_PATTERNS: dict[NameKind, re.Pattern[str]] = {
-    # as models name what they find, in whatever spelling
     "PERSON": re.compile(
         r"(?:.*_)?(?:PERS?|PERSON|PERSONA|PERSONNE|PATIENT|DOCTOR|NOMBRE|SURNAME|APELLIDOS?)(?:_.*)?|"
         r"(?:(?:FIRST|LAST|MIDDLE|GIVEN|FULL|FAMILY)_?)?NAME"
@@ -39,26 +38,26 @@ _RULES_BY_KIND: dict[NameKind, frozenset[RuleName]] = {
     "LOCATION": frozenset({"capital", "word"}),
     "ORGANIZATION": frozenset({"capital", "word"}),
 }
-"""The rules that together leave no such name public, but one of ordinary words at a sentence's start."""
+"""Rules that together make every such name private, except common words at the start of a sentence."""
 
 MAX_SAMPLE_CHARS, CHUNK_CHARS, MAX_CHUNKS = 1_500, 300, 60
-"""Of a sampled text so many code points are looked at; so many at once tell a language; so many a sample."""
+"""Code points read per sampled text, per language decision, and per sample."""
 LANGUAGE_THRESHOLD = 0.9
-"""From this probability on a text, or a piece of a sample, is in a language."""
+"""Minimum probability to assign a language to a text or a piece of a sample."""
 _MIN_SHARE = 0.1
-"""From this share of a sample on, a language is one of the corpus."""
+"""Minimum share of a sample for a language to count as part of the corpus."""
 _LANGUAGE_ALIASES = {"nb": "no", "nn": "no", "nno": "no", "hr": "sh", "bs": "sh", "sr": "sh"}
 
 
 def find_uncovered_kinds(settings: DetectSettings, language: str) -> list[NameKind]:
-    """The kinds of names that no engine and no rule of ``settings`` finds in text of ``language``."""
+    """Return the kinds of names that no engine and no rule of ``settings`` finds in text of ``language``."""
     if settings.conservative.flags_everything or settings.language == AUTO:
         return []
     return _find_uncovered_kinds(settings, language, settings.language)
 
 
 def _find_uncovered_kinds(settings: DetectSettings, language: str, rules_language: str) -> list[NameKind]:
-    """The same, where the rules of words and capitals are those of the language ``ruled``."""
+    """Do the same, with the word and capital rules of ``rules_language``."""
     read = {_language_code(language), "xx", None}
     models = [
         capability
@@ -71,7 +70,7 @@ def _find_uncovered_kinds(settings: DetectSettings, language: str, rules_languag
         for label in capability.labels
         if (capability.language and _language_code(capability.language)) in read
     }
-    # a model that is sure that a word is plain forgives it the rules
+    # a model that is sure of a non-entity token overrides the rules
     rules_apply = (
         not any(capability.scope == "tokens" for capability in models) or settings.conservative.confident_threshold >= 1
     )
@@ -87,10 +86,10 @@ def _find_uncovered_kinds(settings: DetectSettings, language: str, rules_languag
 def find_coverage_gaps(
     settings: DetectSettings, language_counts: Mapping[str, int], masks_nothing: bool = False
 ) -> dict[str, Any]:
-    """``{"kinds": {kind: [language]}, "languages": {language: share}}``: what a policy does not see.
+    """Return ``{"kinds": {kind: [language]}, "languages": {language: share}}`` of what a policy cannot see.
 
-    ``sample`` counts pieces of the corpus by the language that each is in (:func:`detect_languages`); where it is
-    empty, the language is taken to be that of the settings.
+    ``language_counts`` counts pieces of the corpus by language (:func:`detect_languages`). If it is empty, the language
+    of the settings counts.
     """
     total = sum(language_counts.values())
     shares = {language: count / total for language, count in sorted(language_counts.items())}
@@ -105,7 +104,7 @@ def find_coverage_gaps(
 
 
 def describe_gaps(gaps: Mapping[str, Any]) -> str | None:
-    """What :func:`find_coverage_gaps` found, as one sentence; None where there is no blind spot."""
+    """Describe the result of :func:`find_coverage_gaps` in one sentence; None without gaps."""
     if "EVERYTHING" in gaps["kinds"]:
         return (
             "Blind: the strict policy masks nothing, not even the names, the e-mail address, the telephone "
@@ -124,10 +123,10 @@ def describe_gaps(gaps: Mapping[str, Any]) -> str | None:
 
 
 def publishable_gaps(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A manifest's :func:`find_coverage_gaps` that may leave; where counts decide, that of the settings'
-    language.
+    """Return the gaps of a manifest that may be published.
 
-    What a sample of the whole corpus is in follows from private text, and the counts do not hide it.
+    For a corpus that is public by count, these are the gaps of the settings' language: the languages of a sample depend
+    on private text, and the counts do not hide it.
     """
     gaps: Mapping[str, Any] = manifest["blind"]
     if "route" not in manifest:
@@ -140,13 +139,13 @@ def publishable_gaps(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def detect_languages(texts: Iterable[str]) -> Iterator[str]:
-    """The language of each piece of ``texts``, joined and cut anew, of which it is sure.
+    """Join ``texts``, cut them into pieces, and yield the language of each piece that has a certain one.
 
-    A function of the texts alone; nothing is downloaded.  Too little text has no language.
+    A function of the texts alone; downloads nothing. Too little text has no language.
     """
     sample = "\n".join(text[:MAX_SAMPLE_CHARS] for text in texts)
     chunks = [sample[start : start + CHUNK_CHARS] for start in range(0, len(sample) - CHUNK_CHARS + 1, CHUNK_CHARS)]
-    # from all over the texts, not from the first of them
+    # evenly over the texts, not only the first ones
     for chunk in chunks[:: max(1, -(-len(chunks) // MAX_CHUNKS))]:
         language, probability = _load_language_identifier().classify(chunk)
         if probability >= LANGUAGE_THRESHOLD:
@@ -155,10 +154,10 @@ def detect_languages(texts: Iterable[str]) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=64)
 def detect_language(text: str) -> str | None:
-    """The language that half of ``text`` or more is surely in, and none of it surely in another; else None.
+    """Return the language of at least half of ``text``, if no part is certainly in another; else None.
 
-    A function of the text alone.  It is looked at in parts of 300 to 600 code points, or as one: a long text
-    of which each part is sure may be none as a whole.
+    A function of the text alone. It is read in parts of 300 to 600 code points, or as one: a long text can be uncertain
+    as a whole although each part is certain.
     """
     starts = range(0, max(0, len(text) - CHUNK_CHARS) + 1, CHUNK_CHARS)
     parts = [text[start : start + CHUNK_CHARS] for start in starts[:-1]] + [text[starts[-1] :]]
@@ -168,7 +167,7 @@ def detect_language(text: str) -> str | None:
 
 
 def list_covered_languages(settings: DetectSettings) -> frozenset[str]:
-    """The languages in which ``settings`` find names of every kind; ``xx`` where they do in any."""
+    """List the languages in which ``settings`` find names of every kind; ``xx`` means any language."""
     declared = {
         _language_code(capability.language or "xx") for _, capability in iter_capabilities(settings, MODEL_ENGINES)
     }
@@ -179,14 +178,14 @@ def list_covered_languages(settings: DetectSettings) -> frozenset[str]:
 
 
 def _language_code(language: str) -> str:
-    """Without its region, and by one name where a language has several."""
+    """Drop the region, and unify languages with several codes."""
     primary = re.split("[-_]", language.lower())[0]
     return _LANGUAGE_ALIASES.get(primary, primary)
 
 
 @functools.cache
 def _load_language_identifier() -> LanguageIdentifier:
-    # its model takes a second to unpack
+    # unpacking the model takes a second
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -1,4 +1,4 @@
-"""Detection: texts in, what each policy marks in each of them out, a batch and a window at a time."""
+"""Detect spans in texts: run the engines over batches and windows, then apply both policies."""
 
 from __future__ import annotations
 
@@ -24,19 +24,16 @@ from redactory.detectors.settings import DetectSettings, get_kind, get_kinds
 from redactory.detectors.visible_text import render_visible
 
 WINDOW_CHARS, OVERLAP_CHARS = 4_000, 256
-"""Most code points of one window of a text, and those that neighbouring windows share."""
+"""Maximum code points of a window, and the overlap of neighbouring windows."""
 MAX_BATCH_CHARS = 2 * WINDOW_CHARS
-"""Most code points that an engine sees at once: a model needs 12 KB for each, whatever text it lies in."""
+"""Maximum code points that an engine sees at once: a model needs 12 KB for each."""
 _SENTENCE_END = re.compile(r"(?:[.!?…][\"'”’)\]]*|\n)\s+")
 _SPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """What the policies mark in one text, or the reason why nothing can be said about it.
-
-    ``public`` are hits with a label that may be public, which neither policy marks.
-    """
+    """Spans of both policies in one text, public spans that neither selects, or a failure's reason code."""
 
     strict: tuple[Span, ...] = ()
     conservative: tuple[Span, ...] = ()
@@ -49,20 +46,19 @@ PROBE_TEXTS = (
     "Please call John Miller in Boston on (212) 555-0187.",
     "Pay with the card 4111 1111 1111 1111 of Anna Schmidt.",
 )
-"""Texts of which every policy that masks anything usual masks something."""
+"""Texts in which every usual policy masks something."""
 
 
 class TextDetector(Protocol):
-    """Anything that detects: the real engines, or spans that were recorded before."""
+    """Protocol of anything that detects: the engines, or recorded spans."""
 
     def detect(self, texts: Iterable[str]) -> Iterator[Detection]: ...
 
 
 class Detector:
-    """The engines and both policies of one configuration; loading takes seconds, so keep it.
+    """The engines and both policies of one configuration; loading takes seconds, so reuse it.
 
-    The detection of a text is a function of the text and the configuration: the same alone, in any
-    batch and in any order.
+    The detection of a text is a function of the text and the configuration, in any batch and order.
     """
 
     def __init__(self, settings: DetectSettings) -> None:
@@ -72,13 +68,12 @@ class Detector:
         self._public_kinds = get_kinds(settings.public_labels)
 
     def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
-        """One detection a text, in order, a batch at a time."""
         for batch in _batch_texts(texts, self._settings.batch_size):
             for text, output in zip(batch, self.run_engines(batch), strict=True):
                 yield self.apply_policies(text, output)
 
     def run_engines(self, batch: Sequence[str]) -> list[EngineOutput]:
-        """What the engines say of each text of one batch, as it is and as it is seen, before any policy."""
+        """Run the engines on each text of one batch, as written and as visible, before any policy."""
         outputs = self._run_on_windows(batch)
         views = {row: visible for row, text in enumerate(batch) if (visible := render_visible(text)) is not None}
         for (row, visible), output in zip(
@@ -91,7 +86,7 @@ class Detector:
         short_texts = [text for text in batch if len(text) <= self._settings.max_chars]
         places = [list(cut_windows(text, WINDOW_CHARS, OVERLAP_CHARS)) for text in short_texts]
         pieces = [text[start:end] for text, ranges in zip(short_texts, places, strict=True) for start, end in ranges]
-        # one long text is many pieces: the engines see no more than a batch of them at once
+        # a long text has many windows: pass at most a batch of them at once
         parts = _batch_texts(pieces, self._settings.batch_size)
         outputs = (output for part in parts for output in _run_all_engines(self._window_engines, part))
         wholes = _run_all_engines(self._whole_text_engines, short_texts)
@@ -104,7 +99,6 @@ class Detector:
         ]
 
     def apply_policies(self, text: str, output: EngineOutput) -> Detection:
-        """What both policies make of a reading."""
         output = self.prepare_output(text, output)
         if output.failure:
             return Detection(failure=output.failure)
@@ -114,7 +108,7 @@ class Detector:
         return Detection(strict, conservative, public=open_)
 
     def prepare_output(self, text: str, output: EngineOutput) -> EngineOutput:
-        """A reading as the policies take it: by the profile, and with what may be public opened."""
+        """Prepare an engine output for the policies: apply the profile and allow public spans."""
         if output.failure:
             return output
         if self._settings.profile == "code":
@@ -125,7 +119,7 @@ class Detector:
 
 
 def _batch_texts(texts: Iterable[str], size: int) -> Iterator[list[str]]:
-    """``texts`` in order, at most ``size`` at once and, but for one alone, ``TOGETHER`` code points."""
+    """Batch ``texts`` in order: at most ``size`` texts and ``MAX_BATCH_CHARS`` code points, or one longer text."""
     batch: list[str] = []
     chars = 0
     for text in texts:
@@ -139,10 +133,7 @@ def _batch_texts(texts: Iterable[str], size: int) -> Iterator[list[str]]:
 
 
 def masks_nothing(settings: DetectSettings, load: Callable[[], TextDetector]) -> bool:
-    """Whether the strict policy of ``settings`` masks nothing at all in the texts of ``PROBE``.
-
-    The detector is loaded only where the settings leave that open.
-    """
+    """Return whether π masks nothing in ``PROBE_TEXTS``; loads the detector only if the settings leave that open."""
     defaults = DetectSettings()
     if all(
         getattr(settings, key) == getattr(defaults, key) for key in ("strict", "patterns", "lists", "public_labels")
@@ -152,11 +143,10 @@ def masks_nothing(settings: DetectSettings, load: Callable[[], TextDetector]) ->
 
 
 def cut_windows(text: str, chars: int, overlap: int) -> Iterator[tuple[int, int]]:
-    """Places [start, end) in code points, at most ``chars`` long, that cover ``text``: memory stays bounded.
+    """Yield ranges [start, end) of at most ``chars`` code points that cover ``text``, to bound memory.
 
-    Neighbours share at least ``overlap`` code points, so that whatever is no longer than that lies whole
-    in one of them.  Cuts fall after a sentence where there is one, else at white space, else anywhere:
-    a function of the text alone.  Needs 2 * ``overlap`` < ``chars``.
+    Neighbours share at least ``overlap`` code points, so anything of at most that length lies whole in one window. Cuts
+    prefer sentence ends, then white space. A function of the text alone. Needs 2 * ``overlap`` < ``chars``.
     """
     start = 0
     while len(text) - start > chars:
@@ -167,7 +157,6 @@ def cut_windows(text: str, chars: int, overlap: int) -> Iterator[tuple[int, int]
 
 
 def _find_cut(text: str, earliest: int, latest: int) -> int:
-    """The last good place to cut in [least, most]."""
     for pattern in (_SENTENCE_END, _SPACE):
         ends = [match.end() for match in pattern.finditer(text, earliest, latest)]
         if ends:
@@ -176,13 +165,12 @@ def _find_cut(text: str, earliest: int, latest: int) -> int:
 
 
 def _run_all_engines(engines: Sequence[Engine], texts: Sequence[str]) -> Iterator[EngineOutput]:
-    """One reading a text, of every one of ``engines``."""
     columns = [_run_engine(engine, texts) for engine in engines]
     return map(merge_outputs, zip(*columns, strict=True)) if columns else (EngineOutput() for _ in texts)
 
 
 def _run_engine(engine: Engine, texts: Sequence[str]) -> list[EngineOutput]:
-    """One reading a text; a text that cannot be read, alone, is a failure of that text alone."""
+    """Return one output per text; if a batch fails, read each text by itself, so that only bad texts fail."""
     if not texts:
         return []
     try:
@@ -190,7 +178,7 @@ def _run_engine(engine: Engine, texts: Sequence[str]) -> list[EngineOutput]:
         if len(outputs) == len(texts):
             return [_validate_output(output, text) for output, text in zip(outputs, texts, strict=True)]
     except Exception:
-        # one bad text must not take its batch along; alone, it fails alone
+        # one bad text must not fail its batch
         pass
     if len(texts) == 1:
         return [EngineOutput(failure=ENGINE_ERROR)]
@@ -198,10 +186,9 @@ def _run_engine(engine: Engine, texts: Sequence[str]) -> list[EngineOutput]:
 
 
 def _validate_output(output: EngineOutput, text: str) -> EngineOutput:
-    """The reading, if its places lie in the text and its numbers are numbers; else a failure."""
     spans = [(span.start, span.end, span.score) for span in output.spans]
     tokens = [(token.start, token.end, token.probability) for token in output.non_entity_scores]
     if not all(0 <= start < end <= len(text) for start, end, _ in spans + tokens):
         return EngineOutput(failure=MISALIGNED)
-    # a comparison with NaN is false whatever the bound, and would let the token through
+    # a comparison with NaN is always false and would let the token pass
     return output if all(math.isfinite(x) for _, _, x in spans + tokens) else EngineOutput(failure=ENGINE_ERROR)

@@ -1,4 +1,4 @@
-"""Engines: texts in; spans and, where an engine can, the confidence that a token is plain, out."""
+"""Engines: find spans in texts and, if they can, the probability that a token is outside every entity."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOO_LONG, TIMEOUT, ENGINE_ERROR, MISALIGNED = "too_long", "pattern_timeout", "en
 
 
 class Span(NamedTuple):
-    """Code points [start, end) of a text, a label, a score in [0, 1] and the detector that said so."""
+    """Code points [start, end) of a text, a label, a score in [0, 1] and the detector that found it."""
 
     start: int
     end: int
@@ -27,7 +27,7 @@ class Span(NamedTuple):
 
 
 class NonEntityScore(NamedTuple):
-    """Code points [start, end) of one token and the probability that it is plain, outside every entity."""
+    """Code points [start, end) of one token, and the probability that it is outside every entity."""
 
     start: int
     end: int
@@ -37,10 +37,10 @@ class NonEntityScore(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineOutput:
-    """Everything engines say about one text, before any policy.
+    """Raw engine output for one text, before any policy.
 
-    ``allowed`` holds places that an allow list vouches for.  ``failure`` is a reason code when the text
-    could not be processed; then the other fields mean nothing.
+    ``allowed_ranges`` are matches of an allow list. ``failure`` is a reason code if the text could not be processed;
+    then the other fields are empty.
     """
 
     spans: tuple[Span, ...] = ()
@@ -49,7 +49,6 @@ class EngineOutput:
     failure: str | None = None
 
     def remap_offsets(self, map_offset: Callable[[int], int]) -> EngineOutput:
-        """The same reading of another text, in which each place is what ``place`` makes of it."""
         if self.failure is not None:
             return self
         return EngineOutput(
@@ -60,11 +59,11 @@ class EngineOutput:
 
 
 class Capability(NamedTuple):
-    """What one part of an engine (a model, a recognizer, a list) can find, told without loading it.
+    """What one component (a model, a recognizer, a list) can find, known without loading it.
 
-    ``language`` is that of the running text it was made for, None where that is not known.  ``asked_for`` holds those
-    of its ``labels`` that are masked because the configuration names the part.  ``reads`` tells what it looks for:
-    names in running text, with or without a word on each of the other ``tokens``, or only ``forms`` and listed terms.
+    ``language`` is the language of running text it was made for, None if unknown. ``requested_labels`` are masked
+    because the configuration names the component. ``scope``: "names" in running text, "tokens" if it also scores each
+    other token, "forms" for patterns and listed terms only.
     """
 
     component: str
@@ -75,14 +74,14 @@ class Capability(NamedTuple):
 
 
 PUBLIC_THRESHOLD, SURE_THRESHOLD, WEAK_THRESHOLD = 0.5, 0.98, 0.25
-"""How probable a public kind must be for a token to be one; and a weak one, for a token that is no secret."""
+"""Minimum P(public) of a public token; or minimum P(non-entity or public) with a weaker minimum P(public)."""
 
 
 def find_public_spans(tokens: Iterable[tuple[NonEntityScore, float, str]]) -> Iterator[Span]:
-    """Runs of tokens of one public kind: each ``(token, probability that it is public, its likeliest kind)``.
+    """Yield runs of tokens of one public kind; each token is ``(token, P(public), most probable kind)``.
 
-    ``token.probability`` is that of being plain or public.  A token is public that is likely so, or, though
-    it may as well be plain, surely no secret; a run's score is the mean of theirs.
+    ``token.probability`` is P(non-entity or public). A token is public if P(public) reaches ``PUBLIC_THRESHOLD``, or
+    ``WEAK_THRESHOLD`` for a token that is surely not sensitive. The score of a run is the mean over its tokens.
     """
 
     def get_public_kind(entry: tuple[NonEntityScore, float, str]) -> str | None:
@@ -99,11 +98,12 @@ def find_public_spans(tokens: Iterable[tuple[NonEntityScore, float, str]]) -> It
 
 
 class Engine(Protocol):
-    """Reads texts; the reading of a text is a function of that text alone, never of its batch.
+    """Protocol of an engine: the output for a text is a function of that text alone, never of its batch.
 
-    An engine that raises is asked again for each text alone, and a text it cannot read alone has failed.
-    Threads share it: what it keeps while it reads is kept under ``ONE_THREAD``.
-    It is made of its section of the settings and the language; ``identity`` and ``finds`` load nothing.
+    ``read`` returns one output per text. If it raises, it gets each text again by itself; a text that raises then has
+    failed. Threads share engines, so state during a read is guarded by ``ONE_THREAD``. ``describe_identity`` returns
+    digests and versions for the policy hash, ``list_capabilities`` what the engine can find; neither loads anything.
+    The optional ``treat_as_public`` makes tokens of public kinds count as non-entity tokens.
     """
 
     def __init__(self, settings: Any, language: str) -> None: ...
@@ -118,7 +118,7 @@ class Engine(Protocol):
 
 
 def merge_outputs(outputs: Iterable[EngineOutput]) -> EngineOutput:
-    """What several engines, or several windows, say of one text; a failure of one is a failure of all."""
+    """Merge the outputs of several engines or windows for one text; if one failed, the result is a failure."""
     outputs = list(outputs)
     for output in outputs:
         if output.failure is not None:
@@ -133,7 +133,7 @@ def merge_outputs(outputs: Iterable[EngineOutput]) -> EngineOutput:
 
 
 class _EngineEntry(NamedTuple):
-    """Where an engine's class stands, imported only when its section is on, and the extra that it needs."""
+    """The import path of an engine class, imported only if its section is on, and the extra it needs."""
 
     class_path: str
     extra: str | None = None
@@ -148,18 +148,15 @@ _ENGINES = {
     "transformers": _EngineEntry("classifier.engine:TransformersEngine", "train"),
     "lists": _EngineEntry("lists:ListEngine"),
 }
-"""The engines by their section of the settings, in the order in which they read."""
+"""Engines by settings section, in reading order."""
 MODEL_ENGINES = ("tagger", "spacy", "presidio", "stanza", "transformers")
-"""Engines that read running text, and so find names that nobody listed."""
+"""Engines that read running text, and so find unlisted names."""
 _WHOLE_TEXT_ENGINES = frozenset({"lists"})
-"""Engines that read a long text whole: their cost is bounded, and a term may be longer than an overlap."""
+"""Engines that read long texts whole: their cost is bounded, and a term may exceed a window overlap."""
 
 
 def load_engines(settings: DetectSettings) -> tuple[list[Engine], list[Engine]]:
-    """The engines that are switched on, loaded: those that read windows, those that read whole texts.
-
-    ``ConfigurationError`` where one cannot be had here.
-    """
+    """Load the enabled engines: those for windows, those for whole texts; ``ConfigurationError`` if unavailable."""
     engines = {name: make(section, settings.language) for name, make, section in _iter_enabled_engines(settings)}
     if settings.public_labels:
         _apply_public_labels(settings, engines)
@@ -168,10 +165,7 @@ def load_engines(settings: DetectSettings) -> tuple[list[Engine], list[Engine]]:
 
 
 def _apply_public_labels(settings: DetectSettings, engines: Mapping[str, Engine]) -> None:
-    """Have the models hold public kinds for plain: only one that gives their probability can tell them.
-
-    ``ConfigurationError`` for a model that does not.
-    """
+    """Make models treat public kinds as non-entities; ``ConfigurationError`` for one without label probabilities."""
     kinds = get_kinds(settings.public_labels)
     for name, engine in engines.items():
         treat_as_public = getattr(engine, "treat_as_public", None)
@@ -185,17 +179,17 @@ def _apply_public_labels(settings: DetectSettings, engines: Mapping[str, Engine]
 
 
 def collect_labels(settings: DetectSettings, engines: Collection[str] = _ENGINES) -> frozenset[str]:
-    """Every label that a hit of the switched-on ones of ``engines`` can have."""
+    """Return every label that the enabled ``engines`` can produce."""
     return frozenset(label for _, part in iter_capabilities(settings, engines) for label in part.labels)
 
 
 def check_labels(settings: DetectSettings) -> None:
-    """``ConfigurationError`` for a label or an engine that the policies name and that no hit can have.
+    """Raise ``ConfigurationError`` if the policies name a label or engine that no span can have.
 
-    It would be ignored, and what was to be masked stay as it is.
+    Otherwise it would be ignored, and sensitive text would stay.
     """
     strict, public = settings.strict, settings.public_labels
-    # hits of patterns are named as Presidio's own are; those of lists have no bound
+    # pattern spans carry Presidio's engine name; list spans have no minimum score
     engines = {*_ENGINES.keys() - {"patterns", "lists"}, *settings.engines}
     for name in strict.engines.keys() - engines:
         hint = "; did you mean 'presidio'?" if name == "patterns" else did_you_mean(name, engines)
@@ -226,11 +220,11 @@ def check_labels(settings: DetectSettings) -> None:
 
 
 MAX_NAMED_LABELS = 5
-"""Unknown labels that a message names."""
+"""Maximum unknown labels in a message."""
 
 
 def require_known_labels(key: str, labels: Iterable[str], known_labels: Collection[str]) -> None:
-    """``ConfigurationError`` for ``labels`` that are neither ``known_labels`` nor usual ones."""
+    """Raise ``ConfigurationError`` for ``labels`` that are neither in ``known_labels`` nor common."""
     all_known = {*known_labels, *KNOWN_LABELS, str(WordList.model_fields["label"].default)}
     unknown = sorted({*labels} - all_known)
     if not unknown:
@@ -243,7 +237,7 @@ def require_known_labels(key: str, labels: Iterable[str], known_labels: Collecti
 
 
 def identify_engines(settings: DetectSettings) -> dict[str, Any]:
-    """What each engine stands on besides its settings: content hashes and versions; nothing is loaded."""
+    """Return the content hashes and versions that each engine depends on; load nothing."""
     identities = {}
     for name, make, section in _iter_enabled_engines(settings):
         with _explain_missing_package(name):
@@ -254,10 +248,7 @@ def identify_engines(settings: DetectSettings) -> dict[str, Any]:
 def iter_capabilities(
     settings: DetectSettings, engines: Collection[str] = _ENGINES
 ) -> Iterator[tuple[str, Capability]]:
-    """What each part of the switched-on ones of ``engines`` can find, with the name of its engine.
-
-    Those of other packages are always among them.
-    """
+    """Yield engine name and capability for the enabled ``engines``, and always for those of other packages."""
     off = {name: None for name in _ENGINES if name not in engines}
     for name, make, section in _iter_enabled_engines(settings.model_copy(update=off)):
         with _explain_missing_package(name):
@@ -281,7 +272,6 @@ def _iter_enabled_engines(settings: DetectSettings) -> Iterator[tuple[str, type[
 
 @contextmanager
 def _explain_missing_package(engine: str) -> Iterator[None]:
-    """``ConfigurationError`` where what is done within needs a package that is not installed."""
     try:
         yield
     except ImportError as error:

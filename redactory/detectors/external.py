@@ -1,16 +1,16 @@
-"""Engines of other packages: found by their entry point, and held to what an engine promises.
+"""Load engines of other packages by entry point, and check that they keep the engine contract.
 
-A package offers a class under the entry point group ``redactory.engines``; the configuration names it under
-``detect.engines``, with its options.  Redactory makes it with ``language`` and the options, and asks
-``read(texts)`` for one list a text of ``(start, end, label, score)``: code points [start, end) and a score in
-[0, 1].  The class says in ``labels`` what it can find.  Where None is among them, a tuple with the label None
-says with which probability a token is plain.  It may say more:
+A package registers a class under the entry point group ``redactory.engines``; the configuration names it under
+``detect.engines``, with its options. Redactory creates it with ``language`` and the options. ``read(texts)`` returns
+one list per text of ``(start, end, label, score)``: code points [start, end) and a score in [0, 1]. The class attribute
+``labels`` lists what it can find. If it includes None, a tuple with label None gives P(non-entity) of a token. Optional
+attributes:
 
 ``language``           of the running text that it was made for
-``files``              options that name files or folders: known by their content, wherever they lie
-``batch_independent``  True: may be handed many texts at once
+``files``              options that name files or folders: identified by content, not by path
+``batch_independent``  True: may get many texts at once
 
-``labels`` may be a function of the options, for a class that finds what it is told to.
+``labels`` may be a function of the options.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PROBE_TEXTS = (
     "Please call (212) 555-0187 or write to anna@example.org before 3 May 2021; the code is AB-1234.",
     "thank you, it works now " * 20,
 )
-"""What every engine reads when it is loaded, to see whether it keeps its promises."""
+"""Texts that every engine reads after loading, to check the contract."""
 _LABEL = re.compile("[A-Z][A-Z0-9_]*")
 
 
@@ -52,14 +52,14 @@ class EngineRequest(NamedTuple):
 
 
 class EngineContractError(ValueError):
-    """An engine's answer is none; the message holds nothing of it."""
+    """An engine returned an invalid answer; the message quotes nothing of it."""
 
 
 class ExternalEngine:
-    """An engine of another package, as one of ours.
+    """Adapter for an engine of another package.
 
-    It is asked for one text at a time, unless it says that a text's batch does not matter; then the first
-    batch is read both ways, and the engine is taken at its word only where the answers are the same.
+    It passes one text at a time, unless the engine declares ``batch_independent``. Then the first batch is read both
+    ways, and batches are used only if the answers agree.
     """
 
     def __init__(self, settings: EngineRequest, language: str) -> None:
@@ -74,11 +74,11 @@ class ExternalEngine:
 
     @classmethod
     def describe_identity(cls, settings: EngineRequest, language: str) -> dict[str, Any]:
-        """Package, version, code and requirements; the options, and the contents of the files they name."""
+        """Return package, version, code digest and requirements; the options, and digests of the files they name."""
         kind, _ = _load_class(settings)
         files = {name: settings.options[name] for name in getattr(kind, "files", ()) if name in settings.options}
         package = _find_entry_point(settings.name).dist
-        # the folder of the package that the class lies in, or its file
+        # the folder of the package that contains the class, or its file
         module, top = sys.modules[kind.__module__], sys.modules[kind.__module__.partition(".")[0]]
         code = Path(str(getattr(top, "__file__", None) or module.__file__))
         return {
@@ -92,7 +92,6 @@ class ExternalEngine:
 
     @classmethod
     def list_capabilities(cls, settings: EngineRequest, language: str) -> list[Capability]:
-        """The labels that the class says it finds, in running text of the language that it says."""
         kind, labels = _load_class(settings)
         named = frozenset(label for label in labels if label is not None)
         made_for = getattr(kind, "language", None)
@@ -100,11 +99,10 @@ class ExternalEngine:
         return [Capability(part, named, made_for, named - KNOWN_LABELS, "tokens" if None in labels else "names")]
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
-        """From now on what it finds of these kinds is as surely nothing else as its score says."""
         self._public_kinds = frozenset(kinds)
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
-        """One reading a text; nothing that the engine logs or prints is seen."""
+        """Return one output per text; suppress everything that the engine logs or prints."""
         with suppress_output():
             if self._is_batched and self._is_batching_verified:
                 return self._read_batch(texts)
@@ -117,7 +115,7 @@ class ExternalEngine:
         try:
             return self._read_batch([text])[0]
         except Exception:
-            # whatever its message quotes, it ends here
+            # the message may quote text: drop it
             return EngineOutput(failure=ENGINE_ERROR)
 
     def _read_batch(self, texts: Sequence[str]) -> list[EngineOutput]:
@@ -143,7 +141,7 @@ class ExternalEngine:
         return EngineOutput(tuple(spans), tuple(plain))
 
     def _check_contract(self) -> None:
-        """``ConfigurationError`` where the engine cannot read, or reads a text now so and now otherwise."""
+        """Raise ``ConfigurationError`` if the engine cannot read, or reads the same text in two ways."""
         with _wrap_engine_errors(self._name, "it cannot read simple words"):
             first = [self._read_batch([text])[0] for text in PROBE_TEXTS]
             second = [self._read_batch([text])[0] for text in reversed(PROBE_TEXTS)][::-1]
@@ -157,23 +155,19 @@ class ExternalEngine:
 
 
 def add_public_scores(output: EngineOutput, public_kinds: Collection[str]) -> EngineOutput:
-    """``reading``, in which a hit of a ``public`` kind is as surely nothing else as its score says."""
+    """Add P(public) for spans of ``public_kinds``, equal to their scores."""
     scores = (
         NonEntityScore(s.start, s.end, s.score, s.detector) for s in output.spans if get_kind(s.label) in public_kinds
     )
     return EngineOutput(output.spans, (*output.non_entity_scores, *scores), output.allowed_ranges, output.failure)
 
 
-# What is installed under a name, and what it stands on.
-
-
 def list_installed_engines() -> list[str]:
-    """The names under which installed packages offer engines."""
     return sorted({entry_point.name for entry_point in entry_points(group=ENTRY_POINT_GROUP)})
 
 
 def list_file_options(name: str) -> tuple[str, ...]:
-    """The options of an engine that name files or folders, as its class says; nothing is made of it."""
+    """List the options of an engine that name files or folders; create nothing."""
     entry = _find_entry_point(name)
     with _wrap_engine_errors(name, "its class cannot be loaded"):
         return tuple(getattr(entry.load(), "files", ()))
@@ -193,17 +187,16 @@ def _find_entry_point(name: str) -> EntryPoint:
 
 
 def _iter_requirement_versions(package: Distribution) -> Iterator[tuple[str, str]]:
-    """The installed versions of what a package says that it requires, extras aside."""
+    """Yield the installed versions of a package's requirements, without extras."""
     for requirement in sorted(package.requires or ()):
         name = re.match(r"[\w.-]+", requirement)
         if name and not re.search(r"\bextra\b", requirement.partition(";")[2]):
-            # what only other systems require is not there
             with contextlib.suppress(PackageNotFoundError):
                 yield name[0], package_version(name[0])
 
 
 def _load_class(settings: EngineRequest) -> tuple[type[Any], frozenset[str | None]]:
-    """The class and what it can find with these options; nothing is made of it."""
+    """Return the class and the labels for these options; create no instance."""
     name = settings.name
     entry = _find_entry_point(name)
     with _wrap_engine_errors(name, "its class, or the labels that it declares, cannot be loaded"):
@@ -230,7 +223,6 @@ def _hash_path(path: Path) -> str:
 
 
 def _engine_error(name: str, reason: str, error: Exception | None = None) -> ConfigurationError:
-    """What is wrong with an engine; of an error only what is known to quote nothing."""
     if isinstance(error, RedactoryError | EngineContractError):
         reason += f": {error}"
     elif error is not None:
@@ -240,7 +232,7 @@ def _engine_error(name: str, reason: str, error: Exception | None = None) -> Con
 
 @contextlib.contextmanager
 def _wrap_engine_errors(name: str, reason: str) -> Iterator[None]:
-    """``ConfigurationError`` where foreign code fails within; nothing that it logs or prints is seen."""
+    """Turn failures of foreign code into ``ConfigurationError``; suppress its logs and output."""
     try:
         with suppress_output():
             yield
@@ -248,13 +240,9 @@ def _wrap_engine_errors(name: str, reason: str) -> Iterator[None]:
         raise _engine_error(name, reason, error) from None
 
 
-# Nothing that foreign code logs or prints is seen: it may quote what it reads.
-
-
 @contextlib.contextmanager
 def suppress_output() -> Iterator[None]:
-    """No log record, no warning and nothing printed within; one thread at a time, since these are all of
-    the process's."""
+    """Suppress logs, warnings and prints, which may quote text; process-wide, so one thread at a time."""
     with ONE_THREAD, open(os.devnull, "w") as devnull, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         level = logging.root.manager.disable

@@ -1,7 +1,7 @@
-"""Deny and allow lists: one form for the many ways a term is written, every place of the source kept.
+"""Deny and allow lists: match terms in any spelling, and map each match back to the source text.
 
-Folded away: case, accents, width and other compatibility forms, the kind of apostrophe and hyphen, runs of
-white space (line breaks and no-break spaces too), and characters that do not show, such as zero-width spaces.
+Folding ignores case, accents, width and other compatibility forms, the kind of apostrophe and hyphen, runs of white
+space (line breaks and no-break spaces too), and invisible characters such as zero-width spaces.
 """
 
 from __future__ import annotations
@@ -33,27 +33,23 @@ _REPLACEMENTS = {
     **dict.fromkeys("−⁃", "-"),
     **_STROKES,
 }
-# marks that Unicode says not to show: they have no combining class to tell them by
+# invisible marks, which have no combining class
 _INVISIBLE_MARKS = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\U000e0100-\U000e01ef]")
-# where folding may do more than take lower case
 _NEEDS_FOLDING = re.compile("[^!-~]{2,}|[^ -_a-~]")
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedText:
-    """A folded text; ``origins[i]`` is the code point of the source that its i-th one stems from.
-
-    ``origins`` has one more entry, the length of the source.
-    """
+    """A folded text; ``origins[i]`` is the source code point of its i-th one, followed by the source length."""
 
     text: str
     origins: Sequence[int]
 
     def source_range(self, start: int, end: int) -> tuple[int, int]:
-        """The code points [start, end) of the source behind a non-empty piece of the folded text.
+        """Return the source code points [start, end) of a non-empty range of the folded text.
 
-        A source letter that the piece holds in part ("s" of "ß") is covered whole; so are the marks and
-        unshown characters that follow the last one, which fold to nothing.
+        A source letter that the range covers in part ("s" of "ß") is included whole, and so are following marks and
+        invisible characters, which fold to nothing.
         """
         last = self.origins[end - 1]
         while self.origins[end] == last:
@@ -62,7 +58,7 @@ class FoldedText:
 
 
 def fold_text(text: str) -> FoldedText:
-    """``text`` folded letter by letter: what a letter becomes depends on no other one."""
+    """Fold ``text`` letter by letter; each letter folds independently of the others."""
     if _NEEDS_FOLDING.search(text) is None:
         return FoldedText(text.lower(), range(len(text) + 1))
     letters, origins, spaced = list[str](), array("q"), False
@@ -77,17 +73,17 @@ def fold_text(text: str) -> FoldedText:
 
 
 def fold_term(term: str) -> str:
-    """What a term is in a folded text; empty where nothing of it would show."""
+    """Fold a term as in a folded text; empty if nothing of it is visible."""
     return fold_text(term).text.strip(" ")
 
 
 class _FoldTable(dict[str, str]):
-    """What each code point folds to, found out when it is first met."""
+    """The folding of each code point, computed on first use."""
 
     def __missing__(self, letter: str) -> str:
         parts = letter
         if letter not in _REPLACEMENTS:
-            # what a compatibility form stands for may be a capital, and what that folds to may have accents
+            # a compatibility form may decompose to a capital, and its case folding may have accents
             parts = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", letter).casefold())
         return self.setdefault(letter, "".join(map(_fold_part, parts)))
 
@@ -100,7 +96,7 @@ def _fold_part(part: str) -> str:
     kind = unicodedata.category(part)
     if kind == "Pd":
         return "-"
-    # an accent can be left out, unlike vowel signs of Indic scripts, voicing marks and viramas
+    # accents are optional, unlike vowel signs of Indic scripts, voicing marks and viramas
     combining = unicodedata.combining(part)
     is_accent = combining == 1 or 10 <= combining <= 35 or combining >= 200
     return "" if kind in ("Cc", "Cf", "Me") or is_accent or _INVISIBLE_MARKS.match(part) else part
@@ -109,7 +105,7 @@ def _fold_part(part: str) -> str:
 _FOLD_TABLE = _FoldTable()
 
 
-# The terms of word lists, from settings and from files; no message quotes a term.
+# Terms of word lists, from settings and files; no message quotes a term.
 
 
 _LABEL = re.compile("[A-Z][A-Z0-9_]*")
@@ -117,21 +113,21 @@ _OTHER_FORMATS = frozenset({".json", ".csv", ".tsv", ".yaml", ".yml", ".xlsx", "
 
 
 class Term(NamedTuple):
-    """A term as ``folding.fold_term`` leaves it, never empty, and its label."""
+    """A term folded by :func:`fold_term`, never empty, and its label."""
 
     folded_text: str
     label: str
 
 
 def load_terms(lists: Iterable[TermList], key: str) -> Iterator[Term]:
-    """Every term of ``lists``, which stand under ``key`` in the configuration, in order, repeats included.
+    """Yield every term of ``lists`` in order, repeats included; ``key`` is their path in the configuration.
 
-    ``ConfigurationError``, with the key or with file and line, for a file that cannot be read, a term of
-    which nothing would be matched, a label that is none, or a list without any term.
+    ``ConfigurationError``, with the key or with file and line, for an unreadable file, a term that folds to nothing, an
+    invalid label, or an empty list.
     """
     for number, term_list in enumerate(lists):
         location = f"{key}.{number}"
-        # a public term is no hit: it needs no label
+        # a public term makes no span, so it needs no label
         label = _check_label(term_list.label, f"{location}.label") if isinstance(term_list, WordList) else ""
         if not term_list.words and term_list.file is None:
             raise ConfigurationError(f"{location}: this list is empty; give words or a file")
@@ -156,7 +152,6 @@ def _load_file_terms(path: Path, label: str, key: str) -> Iterator[Term]:
 
 
 def _read_lines(path: Path, key: str) -> Iterator[tuple[str, str]]:
-    """The lines of a file that are not blank, each with its place for messages."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -192,17 +187,14 @@ def _make_term(text: str, label: str, location: str) -> Term:
 
 
 def _check_label(label: object, location: str) -> str:
-    # labels are printed and published, so nothing that might be a term put in the wrong column gets through
+    # labels are published, so reject anything that could be a term in the wrong column
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
         raise ConfigurationError(f"{location}: a label consists of capital letters A-Z, digits and _")
     return label
 
 
-# Deny and allow lists, and a client's own list of sensitive entities (the "entities" of UeDP).
-
-
 DETECTOR = "list"
-# scripts that are written without spaces: a word of theirs ends anywhere
+# scripts without spaces: a word may end anywhere
 _SPACELESS = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
@@ -210,7 +202,7 @@ _SPACELESS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ListEntry:
-    """What the lists say of one folded term: its length, the labels that deny it, whether it is allowed."""
+    """One folded term: its length, the labels that deny it, and whether it is allowed."""
 
     length: int
     labels: tuple[str, ...]
@@ -218,11 +210,11 @@ class ListEntry:
 
 
 class ListEngine:
-    """Marks every whole-word occurrence of a denied term, overlapping ones too, with score 1.
+    """Finds every whole-word occurrence of a denied term, overlaps included, with score 1.
 
-    Terms match whatever their case, accents, white space, apostrophes and hyphens (``folding``).  An end of a
-    term that is a letter or digit must be the end of a word; another character may stand anywhere.  A place
-    of an allowed term is vouched for unless a denied term shares a code point with it.
+    Also serves for a client's list of sensitive entities (the "entities" of UeDP). Terms match in any spelling
+    (:func:`fold_text`). An end of a term that is a letter or digit must be the end of a word. A match of an allowed
+    term counts unless a denied term overlaps it.
     """
 
     def __init__(self, settings: ListSettings, language: str) -> None:
@@ -235,7 +227,7 @@ class ListEngine:
 
     @classmethod
     def describe_identity(cls, settings: ListSettings, language: str) -> dict[str, Any]:
-        """The sha256 of the folded terms with their labels, and the versions that folding depends on."""
+        """Return the sha256 of the folded terms and labels, and the versions that folding depends on."""
         terms = sorted((folded, entry.labels, entry.allowed) for folded, entry in _load_entries(settings).items())
         return {
             "terms_sha256": json_sha256(terms),
@@ -245,12 +237,11 @@ class ListEngine:
 
     @classmethod
     def list_capabilities(cls, settings: ListSettings, language: str) -> list[Capability]:
-        """The labels of the terms that are denied: masked, whatever the policy says of a label."""
+        """Return the labels of denied terms, which every policy masks."""
         labels = frozenset(label for entry in _load_entries(settings).values() for label in entry.labels)
         return [Capability("deny lists", labels, None, labels)]
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
-        """One reading a text; no text fails."""
         return [self._read_text(text) for text in texts]
 
     def _read_text(self, text: str) -> EngineOutput:
@@ -290,7 +281,6 @@ def _load_entries(settings: ListSettings) -> dict[str, ListEntry]:
 
 
 def _drop_overlapping(spans: Sequence[Span], ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The places that share no code point with any of the sorted ``spans``."""
     starts = [span.start for span in spans]
     reach = list(itertools.accumulate((span.end for span in spans), max))
     for start, end in ranges:
@@ -300,7 +290,7 @@ def _drop_overlapping(spans: Sequence[Span], ranges: Iterable[tuple[int, int]]) 
 
 
 def _is_within_word(left: str, right: str) -> bool:
-    """Whether two neighbouring letters belong to one word, so that no term may begin or end between."""
+    """Return whether two neighbouring letters belong to one word, so no term may begin or end between them."""
     return _is_combining_mark(right) or (_is_word_letter(left) and _is_word_letter(right))
 
 

@@ -1,7 +1,7 @@
-"""The engine of pattern recognizers: hits of Presidio's, ours and the configuration's, with context words.
+"""Find spans with pattern recognizers (Presidio's, ours and the configuration's) and context words.
 
-What Presidio's analyzer finds, without the analyzer around it: its expressions run where a trigger fires, its
-context words are weighed on a tokenizer alone, its logs are silenced and no host is asked.
+Finds the same as Presidio's analyzer, without the analyzer: expressions run only where a trigger fires, context words
+need only a tokenizer, logs are silenced, and no host is contacted.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 
 timeouts = threading.local()
-"""Presidio tells of a time-out by a warning alone; ``seen`` keeps it, for each thread, as a flag."""
+"""Presidio reports a timeout only by a warning; ``seen`` records it as a flag per thread."""
 
 
 def patch_presidio_logger() -> None:
-    """Hear Presidio's warnings however logging is set up, and keep its messages out of every log.
+    """Catch Presidio's warnings under any logging setup, and keep its messages out of every log.
 
-    Its messages quote matches and context words.  A log handler or filter would miss a warning under
-    ``logging.disable`` or a higher level, and a time-out that is missed is a text let through.
+    The messages quote matches and context words. A log handler or filter would miss warnings under ``logging.disable``
+    or a higher level, and after a missed timeout the text would pass unchecked.
     """
     logger = logging.getLogger("presidio-analyzer")
     vars(logger)["warning"] = _record_timeout
@@ -56,7 +56,7 @@ def patch_presidio_logger() -> None:
 
 
 def disable_suffix_download() -> None:
-    """Keep the e-mail recognizer from fetching the list of public suffixes."""
+    """Stop the e-mail recognizer from downloading the public suffix list."""
     import tldextract
 
     tldextract.tldextract.TLD_EXTRACTOR = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
@@ -71,11 +71,8 @@ def _drop_record(record: logging.LogRecord) -> bool:
     return False
 
 
-# Hits of Presidio's recognizers, without the analyzer around them.
-
-
 class PatternTimeout(Exception):
-    """A regular expression did not come to an end on this text."""
+    """A regular expression did not finish on this text."""
 
 
 class PatternMatch(NamedTuple):
@@ -88,10 +85,7 @@ class PatternMatch(NamedTuple):
 
 
 class RecognizerRunner:
-    """One recognizer, ready to run, with its trigger and, by their names, those of its patterns.
-
-    ``linear`` tells that its expressions need no watch over a short text.
-    """
+    """A recognizer with its trigger and its patterns' triggers; ``linear`` ones need no timeout on short texts."""
 
     def __init__(
         self,
@@ -117,11 +111,11 @@ class RecognizerRunner:
 
 
 UNTIMED_CHARS = 1_000
-"""Code points in which expressions that take linear time are not timed: the clock costs as much as they."""
+"""Maximum code points for running linear-time expressions without a timeout, which costs as much as they do."""
 
 
 class _PatternRunner:
-    """The patterns of a recognizer one after the other, as ``PatternRecognizer.analyze`` runs them."""
+    """Runs the patterns of a recognizer in order, like ``PatternRecognizer.analyze``."""
 
     def __init__(self, recognizer: Any, pattern_triggers: Mapping[str, Trigger], untimed_chars: int) -> None:
         from presidio_analyzer import pattern_recognizer
@@ -163,7 +157,6 @@ class _PatternRunner:
 
 
 def _make_phone_runner(recognizer: Any) -> Callable[[TextTraits], list[PatternMatch]]:
-    """``PhoneRecognizer.analyze``, sparing what cannot be a number."""
     label, score = recognizer.supported_entities[0], recognizer.SCORE
     regions = tuple(recognizer.supported_regions)
 
@@ -175,8 +168,6 @@ def _make_phone_runner(recognizer: Any) -> Callable[[TextTraits], list[PatternMa
 
 
 def _make_analyze_runner(recognizer: Any) -> Callable[[TextTraits], list[PatternMatch]]:
-    """A recognizer with an ``analyze`` of its own."""
-
     def hits(traits: TextTraits) -> list[PatternMatch]:
         timeouts.seen = False
         results = recognizer.analyze(text=traits.text, entities=recognizer.supported_entities) or ()
@@ -191,10 +182,10 @@ _WORD_ALTERNATION = regex.compile(r"\(\?:(?:\(\?:[a-z0-9-]+\)\|){30,}\(\?:[a-z0-
 
 
 def add_word_lookahead(expression: str) -> str:
-    """``expression``, which still matches the same, with a look ahead of each long list of words.
+    """Add a lookahead before each long word list of ``expression``, without changing its matches.
 
-    Presidio's links end in one of 675 domains, tried one after the other behind each full stop of each of
-    253 places, from each place of the text; the look ahead costs the length of a word.
+    Presidio's URLs end in one of 675 domains, tried in turn after each full stop, from each position of the text. The
+    lookahead costs only the length of a word.
     """
 
     def add_lookahead(alternation: regex.Match[str]) -> str:
@@ -205,20 +196,20 @@ def add_word_lookahead(expression: str) -> str:
 
 _HOST_PATTERN = r"(?i)((www\d{0,3}[.])?[a-z0-9.\-]{1,253}"
 _MAX_HOST_CHARS = 262
-"""Code points, at most, from where a link without a scheme begins to the full stop before its domain."""
+"""Maximum code points from the start of a URL without a scheme to the full stop before its domain."""
 
 
 def compile_finder(expression: str, flags: int) -> Callable[..., Iterator[regex.Match[str]]]:
-    """``finditer`` of ``expression``; that of a link without a scheme begins near a domain and nowhere else.
+    """Return ``finditer`` of ``expression``; for URLs without a scheme, search only near a domain.
 
-    From each place of a long host it would look at all that may follow.
+    Otherwise every position of a long host would scan all that follows.
     """
     pattern = regex.compile(expression, flags)
     domain = re.match(re.escape(_HOST_PATTERN) + r"(\[\.\]\(\?=.*?\))\(\?:\(\?:", expression)
     if domain is None:
         find_all: Callable[..., Iterator[regex.Match[str]]] = pattern.finditer
         return find_all
-    # with a sign of a host before it, a match begins at that sign at the latest: no search is in vain
+    # a match begins at the latest at a host character before it, so every search succeeds
     anchor = regex.compile(rf"(?<=[a-z0-9.\-]){domain[1]}", flags | regex.I)
 
     def find(text: str, timeout: float | None = None) -> Iterator[regex.Match[str]]:
@@ -234,17 +225,17 @@ def compile_finder(expression: str, flags: int) -> Callable[..., Iterator[regex.
 
 
 def _build_prefix_pattern(words: Iterable[str]) -> str:
-    """An expression that matches where one of ``words`` does, each first letter tried once."""
+    """Return an expression that matches any of ``words`` and tries each first letter once."""
     beyond: dict[str, list[str]] = {}
     for word in words:
         if not word:
-            return ""  # what goes on from here is the longer kin of a word that matched
+            return ""  # longer words with this prefix match already
         beyond.setdefault(word[0], []).append(word[1:])
     return f"(?:{'|'.join(regex.escape(first) + _build_prefix_pattern(rest) for first, rest in beyond.items())})"
 
 
 def drop_contained_matches(matches: Sequence[PatternMatch]) -> list[PatternMatch]:
-    """Less the hits of score 0 and those within another of the same label and no lower score."""
+    """Drop matches of score 0, and those inside a match with the same label and at least their score."""
     if len(matches) < 2:
         return [match for match in matches if match.score > 0]
     outer_matches: list[PatternMatch] = []
@@ -257,17 +248,14 @@ def drop_contained_matches(matches: Sequence[PatternMatch]) -> list[PatternMatch
     return outer_matches
 
 
-# Context words as Presidio's enhancer weighs them, on a tokenizer alone.
-
-
 KEYWORD_SEPARATOR = "\0"
-"""Parts neighbouring words; no term of context reaches across it."""
+"""Separates neighbouring keywords; no context term spans it."""
 MAX_STRINGS = 200_000
-"""Distinct strings that a tokenizer may learn before a fresh one takes its place: memory stays flat."""
+"""Distinct strings before a tokenizer is replaced by a fresh one, to bound memory."""
 
 
 class ContextAnalyzer:
-    """The rules of the enhancer and a tokenizer of one language."""
+    """The rules of the enhancer, with a tokenizer for one language."""
 
     def __init__(self, language: str) -> None:
         with hide_packages():
@@ -278,14 +266,13 @@ class ContextAnalyzer:
         self.rules: Any = LemmaContextAwareEnhancer()
 
     def build_context(self, text: str) -> TextContext:
-        """What stands around the places of ``text``."""
         if len(self._nlp.vocab.strings) > MAX_STRINGS:
             self._nlp = make_tokenizer(self._language)
         return TextContext(text, self._nlp, self.rules)
 
 
 class TextContext:
-    """The words of one text, cut when they are first asked for."""
+    """The words of one text, tokenized on first use."""
 
     def __init__(self, text: str, nlp: Language, rules: Any) -> None:
         self._text = text
@@ -296,16 +283,13 @@ class TextContext:
         self._is_present: dict[tuple[str, ...], bool] = {}
 
     def boost_score(self, score: float, start: int, context: Sequence[str]) -> float:
-        """The score of a hit at ``start``, higher if a keyword around it holds one of ``context``.
-
-        ``context`` is in small letters.
-        """
+        """Raise the score of a match at ``start`` if a nearby keyword contains one of ``context`` (lower case)."""
         rules = self._rules
         if score >= rules.MAX_SCORE:
             return score
         terms = tuple(context)
         if terms not in self._is_present:
-            # other scripts may have letters whose small form depends on the word's end
+            # in other scripts the lower case of a letter may depend on its place in the word
             self._is_present[terms] = any(term in self._lowercase_text or not term.isascii() for term in terms)
         if not self._is_present[terms]:
             return score
@@ -316,10 +300,10 @@ class TextContext:
         return float(min(boosted, rules.MAX_SCORE))
 
     def keywords_around(self, start: int) -> str:
-        """The keywords that count as context of a hit at code point ``start``, joined by ``SEAM``.
+        """Return the context keywords of a match at code point ``start``, joined by ``KEYWORD_SEPARATOR``.
 
-        The word at ``start`` and some keywords to the left of it, then likewise to the right, where the
-        word at ``start`` counts again or, if it is no keyword, the next that is one.
+        These are the word at ``start`` and some keywords to its left, then to its right. On the right the word at
+        ``start`` counts again or, if it is not a keyword, the next keyword does.
         """
         if start not in self._keywords_by_start:
             ends, words = self._tokens
@@ -343,7 +327,7 @@ class TextContext:
 
     @cached_property
     def _keywords(self) -> frozenset[str]:
-        """The words that carry meaning; where a colon is in one of the words, the parts between colons."""
+        """Return the meaningful words; if a word contains a colon, the parts between colons."""
         words = set(self._tokens[1])
         lexemes = {word: self._nlp.vocab[word] for word in words if word != "be"}
         keywords = frozenset(word for word, lexeme in lexemes.items() if not (lexeme.is_stop or lexeme.is_punct))
@@ -353,7 +337,7 @@ class TextContext:
 
 
 def make_tokenizer(language: str) -> Language:
-    """A tokenizer of ``language``; the one for any language where spaCy has none that works here."""
+    """Make a tokenizer for ``language``, or spaCy's multi-language one if there is none."""
     spacy: Any = import_lean_spacy()
     try:
         nlp: Language = spacy.blank(language)
@@ -362,26 +346,22 @@ def make_tokenizer(language: str) -> Language:
     return speed_up_suffixes(nlp)
 
 
-# The engine of pattern recognizers: Presidio's, ours, and those of the configuration.
-
-
 DETECTOR = "presidio"
 VERSIONED_PACKAGES = ("presidio-analyzer", "phonenumbers", "tldextract", "regex", "spacy")
-"""Packages whose version can change a hit."""
+"""Packages whose version can change a span."""
 
 
 class PatternEngine:
-    """Pattern hits of texts, with checksums and context words."""
+    """Finds pattern spans in texts, with checksums and context words."""
 
     def __init__(self, settings: PatternSettings, language: str) -> None:
-        """``ConfigurationError`` for a recognizer that cannot be had, or a file that cannot be read."""
         patch_presidio_logger()
         disable_suffix_download()
         self._context = ContextAnalyzer("en" if language == AUTO else language)
         self.runners = build_runners(settings, language)
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
-        """One reading a text; one in which an expression did not come to an end has failed."""
+        """Return one output per text; a text on which an expression timed out has failed."""
         return [self._read(text) for text in texts]
 
     def _read(self, text: str) -> EngineOutput:
@@ -403,14 +383,14 @@ class PatternEngine:
             for match in runner.find_matches(traits):
                 context = context or self._context.build_context(text)
                 score = context.boost_score(match.score, match.start, runner.context) if runner.context else match.score
-                # under this score, the recognizer's author says, a hit is none
+                # the recognizer's own minimum score
                 if score >= runner.score_thresholds.get(match.label, runner.score_thresholds.get("default", 0.0)):
                     matches.append(match if score == match.score else match._replace(score=score))
         return drop_contained_matches(matches) if matches else matches
 
     @classmethod
     def list_capabilities(cls, settings: PatternSettings, language: str) -> list[Capability]:
-        """The labels of each recognizer; patterns find forms and listed terms, no names in running text."""
+        """Return the labels of each recognizer; patterns find forms, not names in running text."""
         custom_labels = frozenset(list_custom_labels(settings, language))
         recognizers = (recognizer.recognizer for recognizer in build_runners(settings, language))
         labels = (
@@ -421,7 +401,6 @@ class PatternEngine:
 
     @classmethod
     def describe_identity(cls, settings: PatternSettings, language: str) -> dict[str, Any]:
-        """The versions of the packages and the contents of the files that can change a hit."""
         return {
             "versions": {name: package_version(name) for name in VERSIONED_PACKAGES},
             "files": [file_sha256(Path(file)) for file in settings.files],
@@ -429,7 +408,7 @@ class PatternEngine:
 
 
 def build_runners(settings: PatternSettings, language: str) -> list[RecognizerRunner]:
-    """Every recognizer of the settings, and those that are shipped, in a fixed order."""
+    """Build every configured and built-in recognizer, in a fixed order."""
     triggers = load_presidio_triggers()
     predefined = create_predefined_recognizers(list_recognizer_names(settings, language), language)
     custom = [create_custom_recognizer(recognizer, language) for recognizer in settings.custom]

@@ -1,7 +1,7 @@
-"""Presidio's search for telephone numbers, without the parsing that cannot come to anything.
+"""Search telephone numbers like Presidio, without parsing hopeless candidates.
 
-``phonenumbers`` parses every run of digits, and every part of it, once for each region.  Runs in which
-no number of the region's plan can hide are spared that; the matches are the same.
+``phonenumbers`` parses every run of digits, and every part of it, once per region. This module skips runs that cannot
+contain a number of the region's plan; the matches are the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from redactory.detectors.settings import AUTO
 
 _DIGIT = re.compile(r"\d")
-# a plus sign may make it any region's number, and three letters may be read as digits ("1 int 345")
+# a plus sign allows any region; three letters may be read as digits ("1 int 345")
 _AMBIGUOUS = re.compile(r"[+＋]|(?:[A-Za-z][^A-Za-z]*){3}")
 _EXTENSION = re.compile(r"[#＃~～;]|[^\W\d_]")
 _NUMBER_KINDS = (
@@ -41,17 +41,14 @@ _REGIONS_BY_LANGUAGE = {
 
 
 def list_extra_regions(language: str) -> tuple[str, ...]:
-    """Regions whose numbers a language adds to those that are known with any; of ``auto`` all of them."""
+    """List the regions that a language adds to the default ones; ``auto`` adds all."""
     if language == AUTO:
         return tuple(dict.fromkeys(region for regions in _REGIONS_BY_LANGUAGE.values() for region in regions))
     return _REGIONS_BY_LANGUAGE.get(language.partition("-")[0], ())
 
 
 def find_phone_numbers(text: str, regions: tuple[str, ...], leniency: int) -> set[tuple[int, int]]:
-    """Where a number stands that is valid in one of ``regions`` or, in international form, anywhere.
-
-    Places within another one may be left out.
-    """
+    """Find numbers valid in one of ``regions`` or in international form; may omit nested ranges."""
     from phonenumbers import Leniency
 
     places: set[tuple[int, int]] = set()
@@ -73,8 +70,6 @@ def _matcher_class() -> Any:
     from phonenumbers import PhoneNumberMatcher
 
     class Search(PhoneNumberMatcher):
-        """Drops hopeless candidates before they are parsed."""
-
         def __init__(self, text: str, region: str, leniency: int, plan: _NumberPlan) -> None:
             super().__init__(text, region, leniency=leniency)
             self._plan = plan
@@ -91,10 +86,10 @@ def _matcher_class() -> Any:
 
 
 class _NumberPlan(NamedTuple):
-    """What numbers of a region look like.
+    """What numbers of a region look like, in digits only.
 
-    ``form`` matches every valid national number, ``whole`` one with all that may stand before it, both in
-    digits alone; ``abroad`` is the prefix after which another country's number follows.
+    ``national_number`` matches every valid national number, ``full_number`` also its possible prefixes;
+    ``international_prefix`` precedes another country's number.
     """
 
     national_number: re.Pattern[str]
@@ -102,7 +97,7 @@ class _NumberPlan(NamedTuple):
     international_prefix: re.Pattern[str]
 
     def rules_out(self, candidate: str) -> bool:
-        """Whether ``candidate``, less an extension maybe, is no valid number."""
+        """Return whether ``candidate``, with or without an extension, cannot be a valid number."""
         digits = _extract_digits(candidate)
         if digits is None:
             return _is_invalid_international(candidate)
@@ -113,7 +108,7 @@ class _NumberPlan(NamedTuple):
         return not self.national_number.search(digits)
 
     def rules_out_parts(self, digits: str | None) -> bool:
-        """Whether neither a candidate with these digits nor any part of it is a valid number."""
+        """Return whether no part of a candidate with these digits can be a valid number."""
         if digits is None:
             return False
         return not (self.international_prefix.search(digits) or self.national_number.search(digits))
@@ -121,7 +116,7 @@ class _NumberPlan(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def _is_invalid_international(candidate: str) -> bool:
-    """Whether ``candidate`` begins with a plus sign and its country has no such number; False if unsure."""
+    """Return whether ``candidate`` starts with a plus sign and is invalid in its country; False if unsure."""
     from phonenumbers import COUNTRY_CODE_TO_REGION_CODE
 
     if candidate[:1] not in "+＋" or _EXTENSION.search(candidate) or _AMBIGUOUS.search(candidate, 1):
@@ -131,7 +126,7 @@ def _is_invalid_international(candidate: str) -> bool:
         return False
     codes = (int(digits[:length]) for length in (1, 2, 3))
     code = next((code for code in codes if code in COUNTRY_CODE_TO_REGION_CODE), None)
-    # a code of no country may be read without its plus sign, and one of no place has no plan
+    # an unknown code may be read without its plus sign; a non-geographic code has no plan
     if code is None or COUNTRY_CODE_TO_REGION_CODE[code][0] == "001":
         return False
     return not _load_plan(COUNTRY_CODE_TO_REGION_CODE[code][0]).full_number.fullmatch(digits)
@@ -146,7 +141,7 @@ def _load_plan(region: str) -> _NumberPlan:
 
     metadata: Any = PhoneMetadata.metadata_for_region(region, None)
     if metadata is None or re.search(r"(?<!\\)\d", metadata.national_prefix_transform_rule or ""):
-        # an unknown region, or one whose numbers are lengthened before they are checked
+        # an unknown region, or one whose numbers are expanded before validation
         return _ANY_PLAN
     kin = [PhoneMetadata.metadata_for_region(code, None) for code in COUNTRY_CODE_TO_REGION_CODE[metadata.country_code]]
     kinds = [
@@ -166,8 +161,7 @@ def _load_plan(region: str) -> _NumberPlan:
 
 
 def _build_prefix_pattern(metadata: Any) -> str:
-    """What is taken off before a number is checked: the country code, then the national prefix, "
-    "maybe twice."""
+    """Match what is removed before validation: the country code, then up to two national prefixes."""
     prefix = metadata.national_prefix_for_parsing or ""
     if metadata.national_prefix_transform_rule:
         return r"\d*"

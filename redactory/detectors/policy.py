@@ -1,7 +1,7 @@
-"""The two policies: frozen, hashed functions from a reading to spans.
+"""The two policies: frozen, hashed functions from an engine output to spans.
 
-π (strict) says what is masked.  π_c (conservative) says what makes a point private.  Both see only
-the point's own text and what the engines read in it (``docs/guarantees.md``, house rule on fates).
+The strict policy (π) decides what is masked, the conservative policy (π_c) what makes an example private. Both see only
+the example's own text and its engine output (``docs/guarantees.md``, house rule on fates).
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ from redactory.foundation.canonical import flatten_keys, json_sha256
 
 LIST_DETECTOR = "list"
 OTHER_LANGUAGE = "OTHER_LANGUAGE"
-"""The label of a whole text that is in a language in which nothing finds names."""
+"""Label of a whole text in a language without coverage of names."""
 _LISTS_SECTION = "lists"
-"""The section of the settings whose engine calls itself so."""
+"""The settings section of the list engine, which is also its engine name."""
 VERSIONED_PACKAGES = ("redactory", "faker", "spacy")
-"""Packages whose version can change what a policy marks, besides those that an engine names."""
+"""Packages, besides those that engines report, whose version can change a policy's spans."""
 
 
 _NOT_HASHED: dict[str, Any] = {
-    # each policy's own settings stand beside; paths are named by their content, in the identities
+    # the policies' settings are recorded separately; the identities replace paths by digests
     "strict": True,
     "conservative": True,
     "tagger": True,
@@ -76,30 +76,26 @@ _NOT_HASHED: dict[str, Any] = {
 
 
 _NEUTRAL_VALUES = {"public_labels": (), "profile": "text"}
-"""Settings that came later, at which a policy is the one that it was without them."""
+"""Settings added later, with the value that leaves a policy unchanged."""
 
 _MIN_PUBLIC_PROBABILITY = 0.9
-"""The least probability, of each token of a public thing, that it is public or plain."""
+"""Minimum P(public or non-entity) of each token of a public span."""
 
 
 @dataclass(frozen=True)
 class StrictPolicy:
-    """π: an engine's span counts when its label is listed and its score reaches the label's bound.
-
-    A hit of a deny list counts whatever its label.
-    """
+    """π: select spans of listed labels that reach the label's minimum score, and all spans of a deny list."""
 
     settings: StrictSettings
     model_labels: tuple[str, ...] = ()
-    """Labels that models and recognizers bring in which the configuration names: masked at any score."""
+    """Labels of models and recognizers that the configuration names: masked at any score."""
     recognizer_labels: tuple[str, ...] = ()
-    """Those of recognizers: not even the default's bound for another engine's hits keeps one from it."""
+    """The recognizers' part of these; an engine's minimum score does not apply to them."""
     language: str = "en"
     name: ClassVar[str] = "strict"
 
     @cached_property
     def min_scores(self) -> dict[str, float]:
-        """The least score of each label that is masked."""
         by_default = {label: DEFAULT_LABELS.get(label) for label in self.recognizer_labels}
         configured = self.settings.labels.items()
         labels = {label: min_score for label, min_score in configured if by_default.get(label) != min_score}
@@ -110,21 +106,20 @@ class StrictPolicy:
         }
 
     def select_spans(self, text: str, output: EngineOutput) -> Iterator[Span]:
-        """The spans that are masked, those of persons to the end of the name."""
+        """Select the spans to mask, with names of persons extended to their end."""
         spans = (_extend_name(text, span, self.language) for span in filter(self.reaches_min_score, output.spans))
         return _drop_allowed(spans, output)
 
     def reaches_min_score(self, span: Span) -> bool:
-        """Whether a hit reaches the bounds of its label and of its engine."""
         min_scores, engines = self.min_scores, self.settings.engines
         min_score = max(min_scores.get(span.label, math.inf), engines.get(span.detector, 0.0))
         return span.detector == LIST_DETECTOR or span.score >= min_score
 
     def allow_public(self, output: EngineOutput, kinds: Collection[str]) -> EngineOutput:
-        """``reading``, in which what surely is of one of ``kinds`` is allowed, as by an allow list.
+        """Add ranges that certainly are of a public kind to the allowed ranges.
 
-        Not where it overlaps a hit with any other label, at whatever score, nor where an engine doubts that
-        one of its tokens is public or plain: what may be something else is no public thing.
+        Not if the range overlaps a span with any other label, at any score, or if an engine doubts that one of its
+        tokens is public or outside every entity.
         """
         doubts: list[Span | NonEntityScore] = [span for span in output.spans if get_kind(span.label) not in kinds]
         doubts += [token for token in output.non_entity_scores if token.probability < _MIN_PUBLIC_PROBABILITY]
@@ -141,21 +136,21 @@ class StrictPolicy:
 
 @dataclass(frozen=True)
 class ConservativePolicy:
-    """π_c: everything tagged at any score, every token not surely plain, and every rule's hit.
+    """π_c: select everything tagged at any score, every token not surely a non-entity, and every rule's span.
 
-    CRT, appendix A.4: "all predictions with tags and all plain texts with scores smaller than 0.9". A hit of a soft
-    rule alone is forgiven where the engines hold its words surely plain; a word in a common form and a number by itself
-    from a lower bound on.  Of an ordinary word in small letters the engines may doubt twice as much.
+    CRT, appendix A.4: "all predictions with tags and all plain texts with scores smaller than 0.9". A span of a soft
+    rule alone is dropped if the engines hold its words surely for non-entities; for common word forms and single
+    numbers a lower threshold suffices. For a common word in lower case the engines may doubt twice as much.
     """
 
     settings: ConservativeSettings
     language: str = "en"
     covered_languages: frozenset[str] | None = None
-    """With ``detect.language: auto`` the languages whose names are found, ``xx`` for any."""
+    """With ``detect.language: auto``, the languages whose names are found; ``xx`` means any."""
     name: ClassVar[str] = "conservative"
 
     def select_spans(self, text: str, output: EngineOutput) -> Iterator[Span]:
-        """What makes the point private; nothing of it is masked unless π marks it too."""
+        """Select the spans that make the example private; they are masked only if π selects them too."""
         language = self.language if self.covered_languages is None else detect_language(text)
         yield from _drop_allowed(self._find_sensitive(text, output, *self._rules_for(language)), output)
         if self.covered_languages is not None and language and self.covered_languages.isdisjoint((language, "xx")):
@@ -164,10 +159,10 @@ class ConservativePolicy:
             yield Span(0, len(text), "EVERYTHING", 1.0, "rule")
 
     def _rules_for(self, language: str | None) -> tuple[tuple[RuleName, ...], float, frozenset[str]]:
-        """The rules for a text in ``language``, what forgives them, and the words that are ordinary there.
+        """Return the rules for a text in ``language``, the threshold that overrides them, and its common words.
 
-        With ``auto`` every rule holds, unforgiven, of a text whose language is not certain: each of its words
-        is then an ordinary one of English.  Rules of English words hold of no other language.
+        With ``auto``, every rule applies without exception to a text of uncertain language, so only common words of
+        English stay public. Rules based on English words apply to no other language.
         """
         if language is None:
             return tuple(RULES), 1.0, frozenset()
@@ -189,7 +184,7 @@ class ConservativePolicy:
         for start, end, plain, detector in output.non_entity_scores:
             if plain < bound and not (plain >= ordinary and is_common_word(text, start, end, common_words)):
                 yield Span(start, end, "UNSURE", round(1.0 - plain, 6), f"{detector}-plain")
-        # the least that any engine gives a code point, for those that one scores
+        # the smallest probability of any engine, for code points that one scores
         probabilities: dict[int, float] = {}
         for token in output.non_entity_scores if forgiving else ():
             for place in range(token.start, token.end):
@@ -203,14 +198,14 @@ class ConservativePolicy:
 
 
 _FAMILY_NAME = re.compile(r" (\p{Lu}[\p{L}\p{M}'’-]+)(?![\w@])")
-"""What may go on with a name: one more capitalised word."""
+"""A possible continuation of a name: one more capitalised word."""
 _MAX_FAMILY_NAMES = 3
 
 
 def _extend_name(text: str, span: Span, language: str) -> Span:
-    """``span``; of a person's name to the end of capitalised words behind it that are no ordinary ones.
+    """Extend a person's span over following capitalised words that are not common words.
 
-    Taggers know fewer family names than given ones.  Only in languages with a list of ordinary words.
+    Taggers know fewer family names than given names. Needs a common word list for the language.
     """
     name = get_kind(span.label) == "PERSON" and span.detector != LIST_DETECTOR
     if not name or not re.fullmatch(r"\p{Lu}.*\p{L}", text[span.start : span.end]):
@@ -228,7 +223,7 @@ def _extend_name(text: str, span: Span, language: str) -> Span:
 
 
 def _drop_allowed(spans: Iterator[Span], output: EngineOutput) -> Iterator[Span]:
-    """Less the hits inside an allowed place; a deny list is stronger than an allow list."""
+    """Drop spans inside an allowed range; a deny list overrides an allow list."""
     if not output.allowed_ranges:
         return spans
     return (
@@ -240,7 +235,7 @@ def _drop_allowed(spans: Iterator[Span], output: EngineOutput) -> Iterator[Span]
 
 
 def build_policies(settings: DetectSettings) -> tuple[StrictPolicy, ConservativePolicy]:
-    """π and π_c of a configuration; ``ConfigurationError`` for a label that nothing in it finds."""
+    """Build π and π_c of a configuration; ``ConfigurationError`` for a label that nothing in it finds."""
     check_labels(settings)
     written = list_custom_labels(settings.patterns, settings.language) if settings.patterns else ()
     named = {
@@ -248,7 +243,7 @@ def build_policies(settings: DetectSettings) -> tuple[StrictPolicy, Conservative
     }
     rules = settings.conservative.rules
     if "word" in rules and settings.language != AUTO and rules != ConservativeSettings().rules:
-        # one who lists it by name means it
+        # a label listed by name is intended
         load_common_words(settings.language)
     return (
         StrictPolicy(settings.strict, tuple(sorted(named)), written, settings.language),
@@ -259,10 +254,10 @@ def build_policies(settings: DetectSettings) -> tuple[StrictPolicy, Conservative
 
 
 def describe_label_coverage(settings: DetectSettings) -> list[dict[str, Any]]:
-    """``[{"label", "masks": {part: least score}, "suspects": [part], "public"}]``: who makes what of a label.
+    """Describe each label: ``[{"label", "masks": {part: least score}, "suspects": [part], "public"}]``.
 
-    Parts are models, recognizers, lists and rules; one that suspects makes a point private and masks nothing.
-    Of one that is ``public`` the engines mask what they are not sure of.
+    Parts are models, recognizers, lists and rules. A part that suspects makes an example private and masks nothing. For
+    a public label, the engines mask only what they are not sure of.
     """
     strict = build_policies(settings)[0]
     min_scores, open_ = strict.min_scores, get_kinds(settings.public_labels)
@@ -274,7 +269,7 @@ def describe_label_coverage(settings: DetectSettings) -> list[dict[str, Any]]:
 
     for engine, part in iter_capabilities(settings):
         for label in part.labels:
-            # hits of patterns are named as Presidio's own are
+            # pattern spans carry Presidio's engine name
             detector = "presidio" if engine == "patterns" else engine
             min_score = max(min_scores.get(label, math.inf), strict.settings.engines.get(detector, 0.0))
             if engine == _LISTS_SECTION or min_score <= 1:
@@ -289,12 +284,11 @@ def describe_label_coverage(settings: DetectSettings) -> list[dict[str, Any]]:
 
 
 def build_policy_records(settings: DetectSettings) -> dict[str, dict[str, Any]]:
-    """What a manifest says of each policy, by name: its settings, all that it stands on, the hash of both."""
+    """Return each policy's manifest record by name: settings, dependencies, and the hash of both."""
     return {policy.name: _build_record(settings, policy) for policy in build_policies(settings)}
 
 
 def compute_policy_hashes(settings: DetectSettings) -> dict[str, str]:
-    """The hash of each policy, by name."""
     return {name: record["hash"] for name, record in build_policy_records(settings).items()}
 
 
@@ -316,23 +310,20 @@ def _build_record(settings: DetectSettings, policy: StrictPolicy | ConservativeP
                 "sure": LANGUAGE_THRESHOLD,
             }
     policy_settings = policy.settings.model_dump(mode="json")
-    # how the numbers were found changes no output
+    # the record of a fit changes no output
     hashed = {name: value for name, value in policy_settings.items() if name != "fitted"}
     body = {"policy": policy.name, "settings": hashed, "stands_on": dependencies}
     return {"hash": json_sha256(body), **policy_settings, "stands_on": dependencies}
 
 
-# How a policy differs here and now from the record of a run.
-
-
 MAX_LISTED_CHANGES = 4
-"""Differences that a message lists."""
+"""Maximum differences in a message."""
 
 
 def describe_policy_changes(settings: DetectSettings, records: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Which policy differs here and now from a run's ``records``, and in what; None where none does.
+    """Describe how the current policies differ from a run's ``records``; None if they do not.
 
-    Keys are named, and of packages the versions: the other values may be words of a list.
+    Names keys and package versions only: other values may be list terms.
     """
     for name, record in build_policy_records(settings).items():
         if record["hash"] != records[name]["hash"]:
@@ -351,7 +342,7 @@ def _describe_change(key: str, old: Any, new: Any) -> str:
 
 
 def diff_records(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The keys whose values differ: [{key, old, new}]; what only one of the two has is null in the other."""
+    """Return the keys whose values differ as [{key, old, new}]; a missing value is null."""
     left, right = flatten_keys(old), flatten_keys(new)
     return [
         {"key": key, "old": left.get(key), "new": right.get(key)}

@@ -1,8 +1,8 @@
-"""Presidio's own analyzer, configured by a file of its own: its recognizers, NLP engine and context words.
+"""Run Presidio's own analyzer from the user's configuration file, one text at a time.
 
-For those who have one.  ``patterns`` runs Presidio's pattern recognizers faster; this one runs the analyzer
-as it is, one text at a time, with the spaCy pipelines and the thresholds that its file names.  What would ask
-another machine, download a model, or read one that the policy's hash could not name, is refused.
+The file gives recognizers, spaCy pipelines, thresholds and context words. ``patterns`` runs Presidio's pattern
+recognizers faster. Refused: everything that would contact another machine, download a model, or read a model that the
+policy hash cannot identify.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 NAME = "presidio"
 _KEY = "detect.presidio.configuration"
 _SPACY_NLP_ENGINES = ("spacy", "slim", "no_op")
-"""Its NLP engines that load nothing but spaCy pipelines."""
+"""Presidio's NLP engines that load only spaCy pipelines."""
 
 
 class PresidioEngine:
-    """What Presidio's analyzer finds in each text, in each of the languages, with its scores.
+    """Finds what Presidio's analyzer finds, in each of the languages, with its scores.
 
-    It does not say how surely a word is plain, so all that it finds at any score makes a point private; a
-    score under the thresholds of its own file is no hit.
+    It gives no P(non-entity), so every span at any score makes an example private. Spans below the file's own
+    thresholds do not count.
     """
 
     def __init__(self, settings: PresidioSettings, language: str) -> None:
@@ -57,7 +57,6 @@ class PresidioEngine:
 
     @classmethod
     def describe_identity(cls, settings: PresidioSettings, language: str) -> dict[str, Any]:
-        """Content of the file, the pipelines that it names, and versions of what reads."""
         models = _load_configuration(settings)["nlp_configuration"]["models"]
         return {
             "configuration": file_sha256(Path(settings.configuration)),
@@ -69,16 +68,14 @@ class PresidioEngine:
 
     @classmethod
     def list_capabilities(cls, settings: PresidioSettings, language: str) -> list[Capability]:
-        """The labels of each recognizer; of that of a spaCy pipeline, those that the pipeline has."""
+        """Return the labels of each recognizer; for a spaCy pipeline's recognizer, the pipeline's labels."""
         sha256 = file_sha256(Path(settings.configuration)) if Path(settings.configuration).is_file() else ""
         return list(_load_capabilities(settings, _resolve_languages(settings, language), sha256))
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
-        """From now on what it finds of these kinds is as surely nothing else as its score says."""
         self._public_kinds = frozenset(kinds)
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
-        """One reading a text, each a function of that text alone."""
         with suppress_output(), enter_memory_zone(*filter(None, self._analyzer.nlp_engine.nlp.values())):
             return [self._read(text) for text in texts]
 
@@ -89,7 +86,7 @@ class PresidioEngine:
         try:
             results = [result for code in self._languages for result in self._analyzer.analyze(text, code)]
         except Exception:
-            # whatever its message quotes, it ends here
+            # the message may quote text: drop it
             return EngineOutput(failure=ENGINE_ERROR)
         if timeouts.seen:
             return EngineOutput(failure=TIMEOUT)
@@ -101,7 +98,7 @@ class PresidioEngine:
 
 @functools.lru_cache(maxsize=4)
 def _load_capabilities(settings: PresidioSettings, languages: tuple[str, ...], sha256: str) -> tuple[Capability, ...]:
-    """What the analyzer finds, which is loaded for it, once a process and content of its file."""
+    """Load the analyzer and list what it finds, once per process and file digest."""
     analyzer: Any = _create_analyzer(settings)
     capabilities = []
     for recognizer in analyzer.registry.recognizers:
@@ -117,7 +114,7 @@ def _load_capabilities(settings: PresidioSettings, languages: tuple[str, ...], s
 
 
 def _list_pipeline_entities(engine: Any, language: str) -> set[str]:
-    """Presidio's names for what its spaCy pipeline of a language finds, without what it is told to ignore."""
+    """List Presidio's names for the entities of its spaCy pipeline, without ignored ones."""
     rules = getattr(engine, "ner_model_configuration", None)
     folder = next((model["model_name"] for model in engine.models if model["lang_code"] == language), None)
     if rules is None or folder is None:
@@ -139,7 +136,7 @@ def _resolve_languages(settings: PresidioSettings, language: str) -> tuple[str, 
 
 
 def _load_configuration(settings: PresidioSettings) -> dict[str, Any]:
-    """The file, in which each spaCy pipeline is a folder of this machine; nothing is loaded."""
+    """Read the file and replace each spaCy pipeline by its local folder; load no model."""
     file = Path(settings.configuration)
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -165,7 +162,7 @@ def _load_configuration(settings: PresidioSettings) -> dict[str, Any]:
 
 
 def _reject_models(file: Path, entries: Iterable[Any]) -> None:
-    """``ConfigurationError`` for a recognizer that is no pattern and no spaCy pipeline's; none is made."""
+    """Raise ``ConfigurationError`` for recognizers that need a model other than a spaCy pipeline; create none."""
     with hide_packages():
         import presidio_analyzer.predefined_recognizers as predefined
 
@@ -187,7 +184,7 @@ def _reject_models(file: Path, entries: Iterable[Any]) -> None:
 
 
 def _recognizer_classes() -> tuple[type[Any], ...]:
-    """Recognizers that find by themselves, and that of a spaCy pipeline, which is the last."""
+    """Return the classes of pattern recognizers, then that of spaCy pipelines."""
     from presidio_analyzer import PatternRecognizer
     from presidio_analyzer.predefined_recognizers import PhoneRecognizer, SpacyRecognizer
 
@@ -195,7 +192,7 @@ def _recognizer_classes() -> tuple[type[Any], ...]:
 
 
 def _create_analyzer(settings: PresidioSettings) -> AnalyzerEngine:
-    """Presidio's analyzer; nothing is downloaded, and its logs are silenced."""
+    """Create Presidio's analyzer; download nothing, silence its logs."""
     configuration = _load_configuration(settings)
     try:
         with suppress_output(), hide_packages():

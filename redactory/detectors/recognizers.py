@@ -1,12 +1,11 @@
-"""The pattern recognizers: those that are shipped, Presidio's by name, and a configuration's own.
+"""Pattern recognizers: the built-in ones, Presidio's by name, and custom ones from the configuration.
 
-The shipped ones are addresses, postal codes, ages, titles, dates in words, keys of programs, and numbers,
-codes and contacts in the forms that people write.  They are data, ``forms/*.yaml``: ``pieces`` of expressions
-and lists of ``terms``, which stand in later ones as ``<NAME>``, then recognizers and their forms.  A form is
-an expression in the dialect of the ``regex`` package in which case counts and ``\\K`` drops what stands
-before it; what it ``needs`` is its trigger.  Recognizers with ``languages`` run in these alone, and a match
-that fails its ``check`` digit is none.  One that plain text shares has a doubtful score: π_c sees it and
-π does not, until a context word raises it.
+The built-in recognizers find addresses, postal codes, ages, titles, dates in words, API keys, and common forms of
+numbers, codes and contacts. They are data (``forms/*.yaml``): named ``pieces`` and ``terms``, used in later expressions
+as ``<NAME>``, then recognizers and their forms. A form is a case-sensitive expression of the ``regex`` package, where
+``\\K`` drops what precedes it; ``needs`` is its trigger. Recognizers with ``languages`` run only for these, and a match
+must pass its ``check`` digit. A form that ordinary text shares has a low score: π_c sees it, and π only after a context
+word raises it.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     from presidio_analyzer import EntityRecognizer
 
 SCORES = {"strong": 0.6, "sure": 0.5, "fair": 0.4, "doubtful": 0.2}
-"""Of a form that little else has; of one known by a word before it; masked by π under the default bounds;
-and seen by π_c alone until a context word raises it."""
+"""Scores: distinctive form; known by a word before; masked by π by default; seen only by π_c without context."""
 
 _ROOT = files("redactory.detectors")
 _PLACEHOLDER = re.compile("<([A-Z_]+)>")
@@ -61,14 +59,13 @@ REJECTION_CHECKS: dict[str, Callable[[str], bool]] = {
     "ordinary_word": lambda value: value.casefold() in load_common_words("en"),
     "round_number": lambda value: value.endswith("000"),
 }
-"""What a recognizer ``refuses``: a match that is none after all."""
+"""Checks by the name in ``refuses``: true for a false match."""
 
 
 class PatternFragments:
-    """The pieces of one file: expressions by name, and the words without which a list of terms cannot match.
+    """The expression pieces of one file by name, and the words that a list of terms needs to match.
 
-    In a term ``_`` stands for white space.  Letters must not stand directly around the terms in an expression
-    that has them for its trigger.
+    In a term ``_`` means white space. If an expression uses the terms as trigger, no letter may touch them.
     """
 
     def __init__(self, definitions: Mapping[str, Any]) -> None:
@@ -83,11 +80,10 @@ class PatternFragments:
             self._add_term_list(name, terms[name], piece.get("case", "any"))
 
     def expand(self, expression: str) -> str:
-        """``expression`` in one line, with the pieces that it names."""
         return _PLACEHOLDER.sub(lambda place: self.expressions[place[1]], expression.replace("\n", ""))
 
     def build_trigger(self, needs: Mapping[str, Any] | None) -> Trigger:
-        """The trigger that a form or a recognizer ``needs``."""
+        """Build the trigger of a form or recognizer from its ``needs``."""
         if needs is None:
             return ALWAYS_FIRES
         words = needs.get("words", "").split()
@@ -102,18 +98,18 @@ class PatternFragments:
         )
 
     def _add_term_list(self, name: str, terms: Iterable[str], case: str) -> None:
-        """Terms in ``any`` case; as ``written``; or as written and all in ``capitals``."""
+        """Add terms in ``any`` case; as ``written``; or as written and all in ``capitals``."""
         forms = {form for term in terms for form in ((term, term.upper()) if case == "capitals" else (term,))}
         longest_first = sorted(forms, key=lambda form: (-len(form), form))
         listed = "|".join(form.replace(".", r"\.").replace("_", r"\s+") for form in longest_first)
         self.expressions[name] = f"(?i:{listed})" if case == "any" else f"(?:{listed})"
-        # capitals may fold to other letters than the small ones they stand for: the Turkish ı and I
+        # capitals may fold to other letters than their lower case: Turkish ı and I
         words = (split_words(form.replace("_", " ")) for form in forms)
         self.words[name] = frozenset(max(form_words, key=lambda word: (len(word), word)) for form_words in words)
 
 
 class PatternForm(NamedTuple):
-    """One expression, its score and its trigger."""
+    """One expression with its score and trigger."""
 
     expression: str
     score: float
@@ -121,7 +117,7 @@ class PatternForm(NamedTuple):
 
 
 class BuiltinRecognizer(NamedTuple):
-    """Forms of one label with context words, or parts of them, in common; ``needs`` is the trigger of all."""
+    """Forms of one label that share context words; ``trigger`` applies to all of them."""
 
     name: str
     label: str
@@ -132,11 +128,9 @@ class BuiltinRecognizer(NamedTuple):
     languages: tuple[str, ...]
 
     def supports_language(self, language: str) -> bool:
-        """Whether it looks at text of ``language``."""
         return not self.languages or language == AUTO or language.partition("-")[0] in self.languages
 
     def build_recognizer(self, language: str) -> EntityRecognizer:
-        """As a recognizer of Presidio's."""
         with hide_packages():
             from presidio_analyzer import Pattern, PatternRecognizer
 
@@ -152,26 +146,25 @@ class BuiltinRecognizer(NamedTuple):
             supported_language=language,
             patterns=[Pattern(name, form.expression, form.score) for name, form in self.forms.items()],
             context=list(self.context),
-            # letters' case is what tells an address from prose, so no IGNORECASE as Presidio has it
+            # case distinguishes an address from prose, so no IGNORECASE, unlike Presidio
             global_regex_flags=0,
         )
 
 
 @functools.cache
 def load_builtin_recognizers() -> tuple[BuiltinRecognizer, ...]:
-    """Every recognizer of ``forms/*.yaml``."""
     files = sorted((_ROOT / "forms").iterdir(), key=lambda file: file.name)
     return tuple(recognizer for file in files for recognizer in parse_recognizers(file.read_text(encoding="utf-8")))
 
 
 def parse_recognizers(content: str) -> Iterator[BuiltinRecognizer]:
-    """The recognizers of one file's ``content``."""
+    """Parse the recognizers of one file's ``content``."""
     document = _parse_yaml(content)
     fragments = PatternFragments(document.get("pieces", {}))
     for name, definition in document["recognizers"].items():
         forms = {
             title: PatternForm(
-                # two long runs of white space would cost the square of one
+                # two long runs of white space would take quadratic time
                 fragments.expand(form["form"]).replace(r"\s*", r"\s{0,9}").replace(r"\s+", r"\s{1,9}"),
                 SCORES.get(form["score"], form["score"]),
                 fragments.build_trigger(form.get("needs")),
@@ -190,7 +183,7 @@ def parse_recognizers(content: str) -> Iterator[BuiltinRecognizer]:
 
 @functools.cache
 def load_presidio_triggers() -> dict[str, tuple[Trigger, dict[str, Trigger]]]:
-    """The triggers of Presidio's recognizers, by class name, and of their single expressions."""
+    """Load the triggers of Presidio's recognizers by class name, and of their single expressions."""
     trigger = PatternFragments({}).build_trigger
     return {
         name: (trigger(entry["needs"]), {form: trigger(needs) for form, needs in entry.get("within", {}).items()})
@@ -202,9 +195,6 @@ def _parse_yaml(content: str) -> dict[str, Any]:
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     value: dict[str, Any] = yaml.load(content, loader)
     return value
-
-
-# The recognizers that a configuration chooses, made here or refused by name.
 
 
 class _NotPatternBasedError(Exception):
@@ -219,24 +209,24 @@ COUNTRY_RECOGNIZERS: Mapping[str, tuple[str, ...]] = {
         "it": "FiscalCode VatCode DriverLicense Passport IdentityCard",
     }.items()
 }
-"""Presidio's recognizers that a language switches on; others of these countries take plain text too."""
+"""Presidio's recognizers that a language enables; others of these countries also match ordinary text."""
 
 
 def _is_not_address(value: str) -> bool:
-    """Two colons beside few groups of letters, as in "add::Type": in an address one has a digit."""
+    """Reject "::" beside few groups of letters, as in "add::Type": an address would have a digit."""
     return "::" in value and not re.search(r"\d", value) and len(re.findall("[^:]+", value)) < 4
 
 
 REJECTED_MATCHES: Mapping[str, Callable[[str], bool]] = {
     "IpRecognizer": _is_not_address,
-    # "A4", "v2", "B737": behind its announcement a shipped recognizer finds a shorter one
+    # "A4", "v2", "B737": a built-in recognizer finds short ones after a keyword
     "UsLicenseRecognizer": lambda value: len(value) < 6,
 }
-"""Matches of Presidio's recognizers, by class name, that are too short to be what they are taken for."""
+"""False matches of Presidio's recognizers, by class name: too short to be real."""
 
 
 def list_recognizer_names(settings: PatternSettings, language: str) -> tuple[str, ...]:
-    """Presidio's recognizers that run: those of the settings, and with the default those of the language."""
+    """List Presidio's recognizers that run: the configured ones; by default also the language's."""
     if settings.recognizers != DEFAULT_RECOGNIZERS:
         return settings.recognizers
     countries = COUNTRY_RECOGNIZERS if language == AUTO else (language.partition("-")[0],)
@@ -244,7 +234,7 @@ def list_recognizer_names(settings: PatternSettings, language: str) -> tuple[str
 
 
 def create_predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRecognizer]:
-    """Presidio's recognizers by class name; ``ConfigurationError`` for one that cannot be had here."""
+    """Create Presidio's recognizers by class name; ``ConfigurationError`` for an unavailable one."""
     with hide_packages():
         import presidio_analyzer.predefined_recognizers as predefined
         from presidio_analyzer import EntityRecognizer
@@ -277,7 +267,7 @@ def _reject_either(rejects: Callable[[str], bool], is_invalid: Callable[[str], b
 
 
 def create_custom_recognizer(settings: CustomRecognizer, language: str) -> EntityRecognizer:
-    """A recognizer of the configuration's own; ``ConfigurationError`` names the one that is wrong."""
+    """Create a custom recognizer; ``ConfigurationError`` names an invalid one."""
     with hide_packages():
         from presidio_analyzer import Pattern, PatternRecognizer
 
@@ -287,7 +277,7 @@ def create_custom_recognizer(settings: CustomRecognizer, language: str) -> Entit
     patterns = []
     for number, (expression, score) in enumerate(settings.patterns.items(), 1):
         try:
-            # Presidio's own check: its dialect is that of the regex package, not of re
+            # Presidio's own check; its dialect is that of the regex package, not of re
             patterns.append(Pattern(f"{settings.name} {number}", expression, score))
         except ValueError:
             raise ConfigurationError(
@@ -304,16 +294,16 @@ def create_custom_recognizer(settings: CustomRecognizer, language: str) -> Entit
 
 
 def load_file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
-    """The recognizers of ``language`` in a YAML file of Presidio's own form, taken as they are.
+    """Load the recognizers of ``language`` from a Presidio YAML file, unchanged.
 
-    ``ConfigurationError`` names the file and, where it is one of them that is wrong, the recognizer; so
-    does a file that has none for the language.
+    ``ConfigurationError`` names the file and, if one is wrong, the recognizer; also raised if the file has none for the
+    language.
     """
     with hide_packages():
         from presidio_analyzer.recognizer_registry.recognizers_loader_utils import RecognizerListLoader
 
     document = _load_document(file)
-    # without flags of its own: DOTALL, MULTILINE and IGNORECASE, as in Presidio
+    # default flags: DOTALL, MULTILINE and IGNORECASE, as in Presidio
     flags = document.get("global_regex_flags", 26)
     made: list[EntityRecognizer] = []
     for number, entry in enumerate(document["recognizers"], 1):
@@ -328,7 +318,6 @@ def load_file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
             )
             raise ConfigurationError(f"{location}: {'; '.join(problems)}") from None
         try:
-            # a name alone stands for a recognizer of Presidio's
             definitions: Any = [{"name": entry, "type": "predefined"} if isinstance(entry, str) else entry]
             made += map(_require_pattern_based, RecognizerListLoader.get(definitions, [language], flags))
         except Exception as error:
@@ -339,7 +328,7 @@ def load_file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
 
 
 def check_patterns(settings: PatternSettings, language: str) -> None:
-    """Make every recognizer of the settings once; ``ConfigurationError`` names the one that is wrong."""
+    """Create every configured recognizer once; ``ConfigurationError`` names an invalid one."""
     create_predefined_recognizers(list_recognizer_names(settings, language), language)
     for recognizer in settings.custom:
         create_custom_recognizer(recognizer, language)
@@ -348,10 +337,10 @@ def check_patterns(settings: PatternSettings, language: str) -> None:
 
 
 def list_custom_labels(settings: PatternSettings, language: str) -> tuple[str, ...]:
-    """Labels of the recognizers that the configuration brings in, masked whatever the score of a hit.
+    """List labels of recognizers that the configuration adds; their spans are masked at any score.
 
-    Those that it writes or has in files, and those of Presidio's that it names, or its
-    language switches on, beyond the default.
+    These are custom recognizers, those in files, and Presidio's recognizers that the configuration names or its
+    language enables beyond the default.
     """
     named = [name for name in list_recognizer_names(settings, language) if name not in DEFAULT_RECOGNIZERS]
     made = create_predefined_recognizers(named, language) if named else []
@@ -362,7 +351,7 @@ def list_custom_labels(settings: PatternSettings, language: str) -> tuple[str, .
 
 
 def _require_pattern_based(recognizer: Any) -> EntityRecognizer:
-    """``recognizer``, if it finds by itself; one that waits for a model's entities would never hit."""
+    """Return ``recognizer`` if it finds spans itself; one that waits for a model's entities would find none."""
     from presidio_analyzer import PatternRecognizer
     from presidio_analyzer.predefined_recognizers import PhoneRecognizer
 
@@ -372,7 +361,7 @@ def _require_pattern_based(recognizer: Any) -> EntityRecognizer:
 
 
 def _describe_error(error: Exception) -> str:
-    """What went wrong, without the message: it may quote an expression."""
+    """Describe the error without its message, which may quote an expression."""
     if isinstance(error, _NotPatternBasedError):
         return "not a pattern recognizer; models are separate engines"
     return type(error).__name__
@@ -411,7 +400,7 @@ class _Pattern(Settings):
 
 
 class _RecognizerEntry(Settings):
-    """What Presidio takes for something else (text for the list of its letters), or refuses by no name."""
+    """Fields that Presidio misreads (a string as a list of letters) or rejects without naming them."""
 
     model_config = ConfigDict(extra="allow")
 

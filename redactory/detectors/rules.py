@@ -1,4 +1,4 @@
-"""Rules of the conservative policy: plain functions of a text that point at what might be a secret."""
+"""Rules of the conservative policy: functions of a text that find possible sensitive spans."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from redactory.foundation.errors import ConfigurationError
 
 Interval = tuple[int, int]
 
-# anchored at a word's start, or a long text without spaces costs the square of its length
+# anchored at a word's start, or a long text without spaces takes quadratic time
 _DIGITS = re.compile(r"(?<!\S)\S*\d(?:\S*\w)?")
 _SYMBOLS = re.compile(r"(?<!\S)\S*(?:@|://|www\.|#|\\|[\w]_[\w])\S*", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_](?:[\w'’-]*\w)?")
 _LOWERCASE = re.compile(r"[a-z]+(?:['’-][a-z]+)*")
-# "2", "(1,000", "2.5", "$5", "1990s", "3rd"; no longer run of digits, which may be an identifier's
+# "2", "(1,000", "2.5", "$5", "1990s", "3rd"; not longer runs of digits, which may be identifiers
 _NUMBER = re.compile(
     r"[(\[]*[$£€]?(?:[0-9]{1,3}(?:,[0-9]{3})*(?:\.[0-9]{1,2})?|(?:1[89]|20)[0-9]{2})(?:st|nd|rd|th|s|k|m|bn)?"
 )
@@ -29,10 +29,9 @@ _HASHTAG = re.compile(r"#[A-Za-z]*[.,!?:;]*")
 _NUMBER_BEFORE, _NUMBER_AFTER = re.compile(r"\d\S{0,30}\s+\Z"), re.compile(r"\S{0,30}\s+\S{0,30}\d")
 _NUMBER_CONTEXT = 64
 SURE_CAPITALS, SURE_NUMBER, SURE_SMALL = 0.98, 0.99, 0.999
-"""From where on a word in such letters, and a number or hashtag, are plain, where ``confident_threshold``
-asks for more.
+"""Maximum thresholds: common words in capitals; single numbers and hashtags; words in lower case.
 
-On labelled text that no tagger was trained on, hardly a secret in these forms was held as plain as this.
+On labelled text that no tagger was trained on, hardly any sensitive span of these forms reached them.
 """
 _CLITIC = re.compile(r"['’](?:s|d|ll|re|ve)$", re.IGNORECASE)
 _SENTENCE_END = frozenset(".!?…:;\n")
@@ -41,39 +40,38 @@ _ALWAYS_CAPITAL = frozenset({"I", "I'm", "I'd", "I've", "I'll", "I’m", "I’d"
 
 
 def find_digits(text: str, language: str = "en") -> Iterator[Interval]:
-    """Every word that holds a digit."""
     return (match.span() for match in _DIGITS.finditer(text))
 
 
 def find_symbols(text: str, language: str = "en") -> Iterator[Interval]:
-    """Every word with a sign of e-mail addresses, links, handles, paths or identifiers."""
+    """Find every word with a character of e-mail addresses, links, handles, paths or identifiers."""
     return (match.span() for match in _SYMBOLS.finditer(text))
 
 
 def find_capitals(text: str, language: str = "en") -> Iterator[Interval]:
-    """Every word with a capital that grammar does not ask for.
+    """Find every word with a capital that grammar does not require.
 
-    A capital first letter is asked for at the start of the text and after the end of a sentence, and
-    of the English pronoun; a capital further inside a word never is.
+    Grammar requires a capital first letter at the start of the text, after the end of a sentence, and in the English
+    pronoun "I"; never a capital inside a word.
     """
     for match in _WORD.finditer(text):
         word = match.group()
         if word in _ALWAYS_CAPITAL or word.islower():
             continue
-        # istitle() of a letter is also true of the few that are neither upper nor lower case ("ǅ")
+        # istitle() also covers the few letters that are neither upper nor lower case ("ǅ")
         inner = any(letter.istitle() for letter in word[1:])
         if inner or (word[0].istitle() and not _starts_sentence(text, match.start())):
             yield match.span()
 
 
 def find_names(text: str, language: str = "en") -> Iterator[Interval]:
-    """Every capitalised word of the public list of given names, wherever it stands, "Anna's" included."""
+    """Find every capitalised word on the public list of given names, "Anna's" included."""
     names = _load_given_names()
     return (match.span() for match in _WORD.finditer(text) if _CLITIC.sub("", match.group()) in names)
 
 
 def find_uncommon_words(text: str, language: str = "en") -> Iterator[Interval]:
-    """Every word that the public list of ordinary words of ``language`` does not have."""
+    """Find every word that is not on the public list of common words of ``language``."""
 
     return unlisted_words(text, load_common_words(language))
 
@@ -87,16 +85,16 @@ RULES: dict[RuleName, Callable[[str, str], Iterator[Interval]]] = {
 }
 
 SOFT_RULES: frozenset[RuleName] = frozenset({"capital", "name", "word"})
-"""Rules whose hit is forgiven where the engines are sure that the words are plain."""
+"""Rules whose spans are dropped if the engines are sure of non-entity tokens."""
 
 
 def get_forgiveness_threshold(
     text: str, start: int, end: int, default: float, confident: float, words: Set[str]
 ) -> float:
-    """How plain the engines must hold a hit for it to be forgiven: ``usual``, if its form is no everyday one.
+    """Return the P(non-entity) at which a span is dropped: ``default``, or lower for everyday forms.
 
-    Everyday are a word in small letters, and one of ``words`` in capitals throughout, as in "GREAT".
-    A number beside another one may be a part of something longer, as in "555 12 34".
+    Everyday forms are a word in lower case, one of ``words`` in capitals ("GREAT"), and a single number. A number
+    beside another may be part of something longer ("555 12 34").
     """
     token = text[start:end]
     if _LOWERCASE.fullmatch(token):
@@ -113,16 +111,15 @@ def get_forgiveness_threshold(
 
 
 def is_common_word(text: str, start: int, end: int, words: Set[str]) -> bool:
-    """Whether a token is one of ``words`` as it is written in a dictionary, in small letters."""
     return bool(_LOWERCASE.fullmatch(text, start, end)) and _is_listed(text[start:end], words)
 
 
 _CAPITAL_NOUNS = frozenset({"de", "lb"})
-"""Languages in which a capital inside a sentence tells no name from a noun."""
+"""Languages in which nouns have capitals, so a capital does not indicate a name."""
 
 
 def select_active_rules(rules: Sequence[RuleName], language: str) -> tuple[RuleName, ...]:
-    """Those of ``rules`` that say something of text in ``language``; the lists are of English words."""
+    """Return the ``rules`` that apply to ``language``; the lists are of English words."""
     if load_optional_words(language):
         return tuple(rules)
     inactive = SOFT_RULES if language in _CAPITAL_NOUNS else SOFT_RULES - {"capital"}
@@ -131,7 +128,6 @@ def select_active_rules(rules: Sequence[RuleName], language: str) -> tuple[RuleN
 
 @functools.cache
 def hash_common_words(language: str) -> str | None:
-    """What changes the rules' hits besides versions: the hash of the word list, None without one."""
     return json_sha256(sorted(load_common_words(language))) if load_optional_words(language) else None
 
 
@@ -144,7 +140,7 @@ def _starts_sentence(text: str, start: int) -> bool:
 
 @functools.cache
 def _load_given_names() -> frozenset[str]:
-    """Given names of Faker's public English lists, less the words that open ordinary sentences."""
+    """Load given names from Faker's public English lists, without words that open ordinary sentences."""
     from faker.providers.person.en_GB import Provider as British
     from faker.providers.person.en_US import Provider as American
 
@@ -155,25 +151,25 @@ def _load_given_names() -> frozenset[str]:
     return frozenset(n for n in names if n.lower() not in STOP_WORDS)
 
 
-# The public list of ordinary words of a language, and the words of a text that are not on it.
+# The public list of common words of a language, and the words of a text that are not on it.
 
 
 _FOLDER = files("redactory.detectors") / "words"
 _SUFFIX = ".txt.gz"
 _SIGN_TABLE = str.maketrans("’‘ʼ＇‐‑", "''''--", "\u00ad\u200b\u200c\u200d\u2060\ufeff")
-# letters, digits, accents typed after their letter, and characters that do not show: those end no word
+# letters, digits, combining accents and invisible characters do not end a word
 _RUN = "(?:[^\\W_]+|[\u0300-\u036f\u00ad\u200b-\u200d\u2060\ufeff]+)+"
 _LETTERS = f"{_RUN}(?:['’‘ʼ＇]{_RUN})*"
 _WORD_IN_COMPOUND = re.compile(f"['’‘ʼ＇]?(?P<word>{_LETTERS})")
 _COMPOUND = re.compile(f"['’‘ʼ＇]?{_LETTERS}(?:[-‐‑]{_LETTERS})*")
 _ENDING = re.compile("(?:'(?:s|d|m|ll|re|ve|em)|n't)$")
 _MAX_ENDINGS = 2  # "shouldn't've"
-# what tokenisers leave of "can't" and "won't"
+# what tokenizers leave of "can't" and "won't"
 _SPLIT_NEGATION = re.compile("(?:ca|wo|sha|ai)(?= n['’]t)", re.IGNORECASE)
 
 
 def load_optional_words(language: str) -> frozenset[str]:
-    """:func:`load_common_words`; empty where there is no list, and of ``auto`` the English one."""
+    """Return :func:`load_common_words`, empty without a list; ``auto`` uses the English one."""
     language = "en" if language == AUTO else language
     has_list = (_FOLDER / f"{language}{_SUFFIX}").is_file()
     return load_common_words(language) if has_list else frozenset()
@@ -181,7 +177,7 @@ def load_optional_words(language: str) -> frozenset[str]:
 
 @functools.cache
 def load_common_words(language: str) -> frozenset[str]:
-    """The ordinary words of ``language``, case-folded; ``ConfigurationError`` where there is no list."""
+    """Load the case-folded common words of ``language``; ``ConfigurationError`` if there is no list."""
     languages = sorted(file.name.removesuffix(_SUFFIX) for file in _FOLDER.iterdir() if file.name.endswith(_SUFFIX))
     if language not in languages:
         raise ConfigurationError(
@@ -192,11 +188,11 @@ def load_common_words(language: str) -> frozenset[str]:
 
 
 def unlisted_words(text: str, words: Set[str]) -> Iterator[tuple[int, int]]:
-    """The places [start, end) of the words of ``text`` that are not among ``words``, in order.
+    """Yield the ranges [start, end) of words of ``text`` that are not in ``words``, in order.
 
-    A word is a run of letters and digits with a letter in it; inner apostrophes belong to it.  It is on the
-    list when it is there case-folded, with or without endings such as 's, 'll and n't.  A compound with
-    hyphens is on the list when it is there as a whole, else each part is a word of its own.
+    A word is a run of letters and digits with at least one letter; inner apostrophes belong to it. Matching is
+    case-folded, with or without endings such as 's, 'll and n't. A hyphenated compound may be listed as a whole;
+    otherwise each part counts by itself.
     """
     for compound in _COMPOUND.finditer(text):
         if _is_listed(compound.group(), words) or _SPLIT_NEGATION.match(text, compound.start()):

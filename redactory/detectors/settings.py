@@ -1,7 +1,7 @@
-"""The settings of detection, and what is kept of a policy's fit (on which labels, with which bound).
+"""Settings of detection, and the record of a policy fit (its labels and resulting bound).
 
-Thresholds that were fitted on labels are a function of those labels (``docs/guarantees.md``, "Side
-channels", item 2), and what a policy misses is never measured on the rows that it was fitted on.
+Thresholds fitted on labels are a function of those labels (``docs/guarantees.md``, "Side channels", item 2), so what a
+policy misses is never measured on the rows that it was fitted on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class PolicyFit(FileRecord):
-    """How ``redactory fit policy`` came to the thresholds beside it; in a configuration its file's path."""
+    """How ``redactory fit policy`` chose the thresholds; a configuration gives the path of its file."""
 
     rows: PositiveInt = Field(description="Labelled rows.")
     secrets: PositiveInt = Field(description="Number of labelled secrets that were tested, one per unit.")
@@ -71,18 +71,18 @@ def write_fit_record(path: Path, record: Mapping[str, Any], texts: Iterable[str]
 
 
 def flag_fitted_texts(texts: Iterable[str], fit: PolicyFit, key: DigestKey) -> list[bool]:
-    """Which of ``texts`` (rows, or points that hold a secret) the policy was fitted on.
+    """Return for each of ``texts`` (rows or examples) whether the policy was fitted on it.
 
-    ``ConfigurationError`` where that cannot be known: the file is gone, changed, or of another key.
+    ``ConfigurationError`` if that cannot be known: the file is missing, changed, or of another key.
     """
     digests = _read_row_digests(Path(fit.rows_file), fit.rows_sha256, key.fingerprint)
     return [_digest_text(text, key, key.derive(_PURPOSE)) in digests for text in texts]
 
 
 def reject_fitted_rows(texts: Iterable[str], fit: PolicyFit | None, key: DigestKey) -> None:
-    """``ConfigurationError`` where any of ``texts`` was fitted on, or where that cannot be known.
+    """Raise ``ConfigurationError`` if any of ``texts`` was fitted on, or if that cannot be known.
 
-    To be called before γ or δ₂ is measured on labelled ``texts``; ``fitted`` is None for a policy that was not fitted.
+    Call it before measuring γ or δ₂ on labelled ``texts``; ``fit`` is None for a policy without a fit.
     """
     if fit is None:
         return
@@ -96,9 +96,9 @@ def reject_fitted_rows(texts: Iterable[str], fit: PolicyFit | None, key: DigestK
 
 
 def describe_fit_side_channel(policies: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """What a card must say of a fitted policy; ``policies`` is that entry of a run's manifest.
+    """Return what a card must state about a fitted policy; ``policies`` is that entry of a manifest.
 
-    ``None`` where the conservative policy was not fitted (``docs/guarantees.md``, "Side channels", item 2).
+    None if the conservative policy was not fitted (``docs/guarantees.md``, "Side channels", item 2).
     """
     fit = policies["conservative"].get("fitted")
     if fit is None:
@@ -133,22 +133,19 @@ def _read_row_digests(path: Path, sha256: str, fingerprint: str) -> frozenset[st
 
 
 def _digest_text(text: str, key: DigestKey, purpose: bytes) -> str:
-    # white space around a row or a point is no part of what was labelled
+    # surrounding white space is not part of a labelled text
     return key.text_digest(purpose, text.strip().encode("utf-8", "surrogatepass")).hex()
 
 
-# Settings of detection, as they stand in the configuration file.
-
-
 AUTO = "auto"
-"""As ``detect.language``: each text is taken to be in the language that it is in itself."""
+"""Value of ``detect.language``: detect the language of each text."""
 
 RuleName = Literal["digit", "symbol", "capital", "name", "word"]
 
 DEFAULT_LABELS: dict[str, float] = {
     label: 0.5 if label in ("MISC", "DATE_TIME") else 0.3
     for label in (
-        # spaCy's OntoNotes labels; the score of a span is 1 - P(plain), averaged over its tokens
+        # spaCy's OntoNotes labels; the score of a span is the mean of 1 - P(non-entity) over its tokens
         *("PERSON", "NORP", "FAC", "ORG", "GPE", "LOC", "DATE"),
         # labels of Stanza's and other CoNLL-like models, and of our own taggers
         *("PER", "MISC", "ORGANIZATION", "LOCATION", "NRP", "TITLE", "AGE", "ACCOUNT"),
@@ -156,7 +153,6 @@ DEFAULT_LABELS: dict[str, float] = {
         *("CREDIT_CARD", "CRYPTO", "DATE_TIME", "EMAIL_ADDRESS", "IBAN_CODE", "IP_ADDRESS", "MAC_ADDRESS"),
         *("MEDICAL_LICENSE", "PHONE_NUMBER", "UK_NHS", "URL", "US_BANK_NUMBER", "US_DRIVER_LICENSE"),
         *("US_ITIN", "US_PASSPORT", "US_SSN", "UUID"),
-        # the recognizers that come with Redactory
         *("API_KEY", "IDENTIFIER", "STREET_ADDRESS", "POSTAL_CODE"),
     )
 }
@@ -167,7 +163,7 @@ SUSPECTED_LABELS = frozenset(
         *("EVENT", "WORK_OF_ART", "LAW", "LANGUAGE", "PRODUCT"),
     }
 )
-"""What models trained on OntoNotes mark besides, which is masked only where ``strict.labels`` says so."""
+"""Other labels of OntoNotes models, masked only if listed in ``strict.labels``."""
 
 LABEL_KINDS: Mapping[str, str] = {
     **dict.fromkeys(("PER", "PERSON"), "PERSON"),
@@ -176,30 +172,26 @@ LABEL_KINDS: Mapping[str, str] = {
     **dict.fromkeys(("DATE", "DATE_TIME"), "DATE"),
     "NORP": "NRP",
 }
-"""Labels of several engines for one kind of thing."""
+"""Labels of several engines for the same kind."""
 
 
 def get_kind(label: str) -> str:
-    """The kind of thing that a label stands for: that of any engine's label for the same."""
+    """Return the kind of a label, common to all engines."""
     return LABEL_KINDS.get(label, label)
 
 
 def get_kinds(labels: Iterable[str]) -> frozenset[str]:
-    """The kinds that labels stand for."""
     return frozenset(map(get_kind, labels))
 
 
 def get_public_labels(manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    """The labels that are public in the run, or the export, of a manifest; none in an earlier version's."""
+    """Return the public labels of a manifest; none for an earlier version's."""
     section = manifest["configuration"].get("detect", {}) if "configuration" in manifest else manifest
     return tuple(section.get("public_labels", ()))
 
 
 def public_label_note(labels: Iterable[str]) -> str | None:
-    """What whoever gets the shards, or a model of them, must know of ``detect.public_labels``; None without.
-
-    ``docs/guarantees.md``, "Not covered".
-    """
+    """Return the note on public labels for recipients (``docs/guarantees.md``, "Not covered"); None without."""
     labels = tuple(labels)
     if not labels:
         return None
@@ -210,7 +202,7 @@ def public_label_note(labels: Iterable[str]) -> str | None:
 
 
 KNOWN_LABELS = SUSPECTED_LABELS | DEFAULT_LABELS.keys()
-"""A model's other labels are masked for its being named: nothing else could say that they should be."""
+"""Labels that policies know; a model's other labels are masked because the configuration names the model."""
 
 DEFAULT_RECOGNIZERS: tuple[str, ...] = tuple(
     f"{name}Recognizer"
@@ -230,7 +222,7 @@ class TaggerSettings(Settings):
 
 
 class FitSettings(Settings):
-    """How a tagger is built and trained."""
+    """How to build and train a tagger."""
 
     language: str = Field("en", description="Language code of the tokenizer.")
     width: int = Field(96, ge=8, description="Width of the token vectors.")
@@ -257,7 +249,7 @@ PartOfSpeech = Literal[
     "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM",
     "PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X",
 ]  # fmt: skip
-"""Those of Universal Dependencies."""
+"""Parts of speech of Universal Dependencies."""
 
 
 class SpacySettings(Settings):
@@ -273,7 +265,7 @@ class SpacySettings(Settings):
 
 
 class CustomRecognizer(Settings):
-    """A pattern recognizer in Presidio's own terms."""
+    """A pattern recognizer in Presidio's terms."""
 
     name: str = Field(description="Name of the recognizer.")
     label: str = Field(
@@ -304,7 +296,7 @@ class PatternSettings(Settings):
 
 
 class PresidioSettings(Settings):
-    """Presidio's own analyzer, as a file of its own configures it."""
+    """Presidio's own analyzer, configured by a file."""
 
     configuration: str = Field(
         description="Presidio's YAML file of an analyzer, with nlp_configuration; nothing is downloaded."
@@ -326,12 +318,12 @@ class TransformersSettings(Settings):
 
     folder: str = Field(description="Folder with the model and its fast tokenizer; nothing is downloaded.")
     plain_label: ClassVar[str] = "O"
-    """The model's label of tokens outside every entity, as nearly all have it."""
+    """The model's label for tokens outside every entity."""
     device: str = Field("cpu", description="Device of the model, as in torch.")
 
 
 class TermList(Settings):
-    """Terms, given here or one a line in a file."""
+    """Terms, given here or in a file with one per line."""
 
     words: tuple[str, ...] = Field((), description="The terms.")
     file: str | None = Field(
@@ -340,7 +332,7 @@ class TermList(Settings):
 
 
 class WordList(TermList):
-    """Terms that are hits of a label."""
+    """Terms that become spans with a label."""
 
     label: str = Field(
         "LISTED",
@@ -350,7 +342,7 @@ class WordList(TermList):
 
 
 class ListSettings(Settings):
-    """Deny and allow lists, matched whatever the case, the white space and the accents."""
+    """Deny and allow lists; matching ignores case, white space and accents."""
 
     deny: tuple[WordList, ...] = Field(
         (), description="Terms that are always masked, with score 1: a client's sensitive entities."
@@ -361,7 +353,7 @@ class ListSettings(Settings):
 
 
 class StrictSettings(Settings):
-    """π: which hits are masked."""
+    """Strict policy (π): which spans are masked."""
 
     labels: dict[str, float] = Field(
         DEFAULT_LABELS,
@@ -388,7 +380,7 @@ class StrictSettings(Settings):
 
 
 class ConservativeSettings(Settings):
-    """π_c: which points are private, whatever π masks."""
+    """Conservative policy (π_c): which examples are private, whatever π masks."""
 
     min_non_entity_probability: float = Field(
         0.9,
@@ -420,7 +412,7 @@ class DetectSettings(Settings):
     """Engines, one section each (null switches one off), and the two policies."""
 
     def list_file_keys(self) -> list[str]:
-        """The keys that name a file or a folder of this machine, which engines read."""
+        """List the keys that name a local file or folder that engines read."""
         lists = self.lists or ListSettings()
         named = {
             "tagger.models": self.tagger is not None and self.tagger.models != TaggerSettings().models,
@@ -450,7 +442,7 @@ class DetectSettings(Settings):
         {}, description="Engines of other packages, by installed name, each with its options."
     )
     batch_size: ClassVar[int] = 64
-    """Texts in one pass of the model; changes speed only."""
+    """Texts per model pass; affects speed only."""
     max_chars: int = Field(
         1_000_000,
         ge=1,
@@ -473,7 +465,7 @@ class DetectSettings(Settings):
     @field_validator("engines")
     @classmethod
     def _reject_reserved_names(cls, engines: dict[str, Any]) -> dict[str, Any]:
-        # a hit carries its engine's name, and those of lists and rules count for more than others
+        # spans carry their engine's name, and those of lists and rules take precedence
         if reserved := sorted(engines.keys() & {*cls.model_fields, "list", "rule"}):
             raise ValueError(f"'{reserved[0]}' is a built-in engine; an engine of a package needs another name")
         return engines

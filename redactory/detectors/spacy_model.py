@@ -1,4 +1,4 @@
-"""spaCy and Presidio without the libraries that they import for what is not used here."""
+"""Load spaCy pipelines and identify them by content, without importing unused libraries."""
 
 from __future__ import annotations
 
@@ -21,23 +21,22 @@ if TYPE_CHECKING:
 
 
 _UNUSED_PACKAGES = ("torch", "transformers", "stanza")
-"""spaCy imports the first where it is installed, Presidio all of them: for engines of theirs, where ours has
-its own.  They take seconds and hundreds of megabytes in each process."""
+"""Packages that spaCy (the first) and Presidio (all) import needlessly, at a cost of seconds and much memory."""
 _TORCH_PACKAGES = ("spacy_transformers", "spacy_curated_transformers")
-"""With one of these installed a spaCy pipeline may have layers of PyTorch."""
+"""If one of these is installed, a spaCy pipeline may have PyTorch layers."""
 
 
 @contextmanager
 def hide_packages() -> Iterator[None]:
-    """Import spaCy and Presidio in here: what they do not need looks as if it were not installed.
+    """Hide packages that spaCy and Presidio do not need, as if they were not installed.
 
-    What is imported already stays, and can be imported afterwards.  Nothing is hidden where spaCy's
-    packages for transformers are installed.  Other threads should not import PyTorch at the same time.
+    Already imported modules stay, and hidden ones can be imported afterwards. Nothing is hidden if spaCy's transformer
+    packages are installed. Other threads should not import PyTorch at the same time.
     """
     with ONE_THREAD:
         absent = [name for name in _UNUSED_PACKAGES if name not in sys.modules]
         hidden = [] if any(map(importlib.util.find_spec, _TORCH_PACKAGES)) else absent
-        # None in the place of a module is how Python says that it cannot be imported
+        # None in sys.modules makes an import fail
         sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
         try:
             yield
@@ -47,10 +46,10 @@ def hide_packages() -> Iterator[None]:
 
 
 def import_lean_spacy() -> ModuleType:
-    """spaCy, to make pipelines with.
+    """Import spaCy without unused packages.
 
-    Its first pipeline imports every package that offers it a component; Presidio offers one, and is imported
-    here, where it finds only what it needs.
+    The first pipeline imports every package that offers a component. Presidio offers one, so import it here, while the
+    packages are hidden.
     """
     with hide_packages():
         import presidio_analyzer  # noqa: F401
@@ -60,13 +59,13 @@ def import_lean_spacy() -> ModuleType:
 
 
 _TAIL_CHARS, _CONTEXT_CHARS = 64, 16
-"""Code points at the end of a long word in which a suffix is looked for, and those that are only context."""
+"""Code points at the end of a long word to search for suffixes, and those among them that are only context."""
 
 
 def speed_up_suffixes(nlp: Language) -> Language:
-    """``nlp``, whose tokenizer looks for a suffix at the end of a word alone, where one must be.
+    """Make the tokenizer of ``nlp`` search suffixes only at the end of a word.
 
-    It looks from the beginning, again for each suffix that it takes off: the square of a long word's length.
+    By default it searches from the beginning, again for each suffix: quadratic in the length of a word.
     """
     tokenizer: Any = nlp.tokenizer
     search = tokenizer.suffix_search
@@ -85,33 +84,30 @@ def speed_up_suffixes(nlp: Language) -> Language:
 
 @contextmanager
 def enter_memory_zone(*pipelines: Language) -> Iterator[None]:
-    """Within it one thread reads with ``pipelines``; what they learn from its texts is given back at the end.
+    """Let one thread read with ``pipelines``, and free on exit what they stored about its texts.
 
-    So memory stays flat.  A thread that reads inside another's zone would lose the words of its own texts.
+    This bounds memory. A thread that reads inside another's zone would lose the words of its own texts.
     """
     with ONE_THREAD, ExitStack() as zones:
         for nlp in pipelines:
             vocab: Any = nlp.vocab
             if vocab.in_memory_zone:
-                # a signal or log handler that reads while its own thread does
+                # a signal or log handler may read while its own thread does
                 raise RuntimeError("this pipeline is already in use")
             zones.enter_context(nlp.memory_zone())
         yield
 
 
-# Loading a spaCy pipeline from what is installed, and naming it by its content.
-
-
 BLANK_PREFIX = "blank:"
 _EMBEDDINGS = frozenset({"tok2vec", "transformer"})
 SPEECH_PIPES = frozenset({"tagger", "morphologizer", "parser", "attribute_ruler"})
-"""The last tells parts of speech from what the others say: an auxiliary by its place in the tree."""
+"""The last assigns parts of speech from the others: an auxiliary by its place in the tree."""
 
 
 def load_pipeline(model: str, with_speech: bool = False) -> Language:
-    """The pipeline ``model`` with only the pipes that entities need, and for ``speech`` parts of speech.
+    """Load ``model`` with only the pipes for entities and, ``with_speech``, parts of speech.
 
-    Nothing is downloaded.  ``ConfigurationError`` where it is not installed or cannot be read.
+    Downloads nothing. ``ConfigurationError`` if it is not installed or unreadable.
     """
     spacy: Any = import_lean_spacy()
     if model.startswith(BLANK_PREFIX):
@@ -119,7 +115,7 @@ def load_pipeline(model: str, with_speech: bool = False) -> Language:
     folder = find_model_folder(model)
     components = spacy.util.load_config(folder / "config.cfg").get("components", {})
     used = {"ner"} | (SPEECH_PIPES if with_speech else set())
-    # a recognizer with an embedding of its own has no use for the shared one, which costs as much as it
+    # a recognizer with its own embedding does not need the shared one, which costs as much
     if any("Listener" in str(components.get(name, {}).get("model")) for name in used):
         used |= _EMBEDDINGS
     try:
@@ -131,7 +127,7 @@ def load_pipeline(model: str, with_speech: bool = False) -> Language:
 
 @functools.lru_cache(maxsize=8)
 def identify_model(model: str) -> dict[str, str]:
-    """What a manifest says of ``model``: name, version and the sha256 over its files; once a process."""
+    """Return the manifest identity of ``model``: name, version and sha256 of its files; cached per process."""
     with hide_packages():
         import spacy
 
@@ -140,14 +136,14 @@ def identify_model(model: str) -> dict[str, str]:
         return {"name": model, "version": version, "sha256": json_sha256([model, version])}
     folder = find_model_folder(model)
     meta = spacy.util.load_meta(folder / "meta.json")
-    # named by what it says of itself: the same pipeline may lie at many paths
+    # identified by its own metadata: the same pipeline may have several paths
     name = f"{meta.get('lang', 'xx')}_{meta.get('name', 'unknown')}"
     version = str(meta.get("version", "unknown"))
     return {"name": name, "version": version, "sha256": folder_sha256(folder)}
 
 
 def read_model_meta(model: str) -> dict[str, Any]:
-    """What ``model`` says of itself (``meta.json``), if it does; of a blank one, its language alone."""
+    """Read ``meta.json`` of ``model`` if it exists; for a blank model, return only its language."""
     if model.startswith(BLANK_PREFIX):
         return {"lang": model.removeprefix(BLANK_PREFIX)}
     file = find_model_folder(model) / "meta.json"
@@ -156,10 +152,7 @@ def read_model_meta(model: str) -> dict[str, Any]:
 
 
 def find_pipeline(language: str) -> str:
-    """The one installed pipeline of ``language`` that finds entities.
-
-    ``ConfigurationError`` where there is none, or more than one.
-    """
+    """Find the installed pipeline of ``language`` with entities; ``ConfigurationError`` unless there is exactly one."""
     with hide_packages():
         from spacy.util import get_installed_models
 
@@ -177,12 +170,11 @@ def find_pipeline(language: str) -> str:
 
 
 def package_versions(*packages: str) -> dict[str, str]:
-    """The installed version of each package."""
     return {package: package_version(package) for package in packages}
 
 
 def find_model_folder(model: str) -> Path:
-    """The folder with the pipeline's ``config.cfg``, from a path or an installed package's name."""
+    """Return the folder with the pipeline's ``config.cfg``, from a path or an installed package's name."""
     path = Path(model)
     if (path / "config.cfg").is_file():
         return path

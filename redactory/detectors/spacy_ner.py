@@ -1,7 +1,7 @@
-"""spaCy's transition NER, decoded in our own loop for its per-token probabilities; and its parts of speech.
+"""Decode spaCy's transition NER step by step, to keep the probabilities per token; also parts of speech.
 
-``nlp.pipe`` throws the scores of each transition away; stepping through the states ourselves costs the
-same and keeps P(plain), the softmax weight of the "outside" move, for every token.
+``nlp.pipe`` discards the scores of transitions. Stepping through the states costs the same and keeps P(non-entity), the
+softmax weight of the "outside" move, for every token.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ NAME = "spacy"
 
 
 class SpacyEngine:
-    """Entities and plain-confidence of texts, one NLP pass each.
+    """Entities of texts and P(non-entity) of each token, in one NLP pass.
 
-    An entity is scored by the mean of 1 - P(plain) over its tokens, a word of a part of speech that is
-    asked for by 1.  The scores of a text do not depend on its batch.  ``ConfigurationError`` for a pipeline
-    that cannot be had, or does not tell parts of speech where they are asked for.
+    An entity is scored by the mean of 1 - P(non-entity) over its tokens, a word of a requested part of speech by 1.
+    Scores do not depend on the batch. ``ConfigurationError`` for an unavailable pipeline, or one without requested
+    parts of speech.
     """
 
     def __init__(self, settings: SpacySettings, language: str) -> None:
@@ -45,7 +45,7 @@ class SpacyEngine:
                 f"detect.spacy.parts_of_speech: the pipeline '{settings.model}' does not provide them"
             )
         self._pipes_before_ner: list[Any] = []
-        # behind the entities, which are then the same whether parts of speech are asked for or not
+        # after the entities, which are then the same with and without parts of speech
         self._pipes_after_ner: list[Any] = []
         self._ner: Any = None
         self._public_columns: dict[str, list[int]] = {}
@@ -58,7 +58,6 @@ class SpacyEngine:
             raise ConfigurationError("detect.spacy.model: its 'ner' pipe is not a transition-based recognizer")
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
-        """Hold tokens of ``kinds`` for as plain as those that nothing is found in."""
         self._parts_of_speech -= frozenset(kinds)
         for move in self._ner.move_names if self._ner is not None else ():
             label = move.partition("-")[2]
@@ -66,13 +65,13 @@ class SpacyEngine:
                 self._public_columns.setdefault(label, []).append(self._score_column(move))
 
     def _score_column(self, move: str) -> int:
-        """Of the scores; moves without a name stand before the named ones."""
+        """Return the score column; unnamed moves come before named ones."""
         names = self._ner.move_names
         return int(names.index(move) + self._ner.moves.n_moves - len(names))
 
     @classmethod
     def describe_identity(cls, settings: SpacySettings, language: str) -> dict[str, Any]:
-        """The pipeline's name, version and the sha256 over its files; the parts of speech asked for."""
+        """Return the pipeline's name, version and sha256 of its files; also the requested parts of speech."""
         parts = {"parts_of_speech": sorted(settings.parts_of_speech)} if settings.parts_of_speech else {}
         return {
             **identify_model(settings.model),
@@ -82,13 +81,13 @@ class SpacyEngine:
 
     @classmethod
     def list_capabilities(cls, settings: SpacySettings, language: str) -> list[Capability]:
-        """The pipeline's labels, and the language that it says it is for."""
+        """Return the pipeline's labels and its declared language."""
         meta = read_model_meta(settings.model)
         labels = frozenset(meta.get("labels", {}).get("ner", ())) | {*settings.parts_of_speech}
         return [Capability(f"spaCy {settings.model}", labels, meta.get("lang"), labels - KNOWN_LABELS)]
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
-        """One reading a text; all documents of the batch are held until it is done."""
+        """Return one output per text; hold all documents of the batch until it is done."""
         if not self.nlp.pipeline:
             return [EngineOutput() for _ in texts]
         with enter_memory_zone(self.nlp):
@@ -104,9 +103,9 @@ class SpacyEngine:
             ]
 
     def _build_output(self, doc: Doc, probabilities: list[list[float]] | None) -> EngineOutput:
-        """Of one document; ``probabilities`` are P(plain) and that of each public label, by token.
+        """Build the output of one document; ``probabilities`` are P(non-entity) and P(public label), by token.
 
-        None of a pipeline without entities, which holds no token for plain.
+        None for a pipeline without entities, which counts no token as a non-entity.
         """
         words = tuple(_iter_word_spans(doc, self._parts_of_speech))
         if probabilities is None:
@@ -127,7 +126,7 @@ class SpacyEngine:
         return EngineOutput((*spans, *words), tuple(tokens))
 
     def _decode_entities(self, docs: list[Doc]) -> list[list[list[float]]]:
-        """Annotate ``docs`` with their entities; P(plain), and that of each public label, of each token."""
+        """Annotate ``docs`` with entities; return P(non-entity) and P(public label) of each token."""
         ner, moves = self._ner, self._ner.moves
         columns = [[self._score_column("O")], *self._public_columns.values()]
         step = ner.model.predict(docs)
@@ -151,7 +150,7 @@ class SpacyEngine:
 def _iter_entity_spans(doc: Doc, non_entity: list[float]) -> Iterator[Span]:
     for entity in doc.ents:
         score = 1.0 - sum(non_entity[entity.start : entity.end]) / len(entity)
-        # an entity may begin or end in white space; a mask over it says nothing
+        # an entity may begin or end in white space, which needs no mask
         text = entity.text
         start = entity.start_char + len(text) - len(text.lstrip())
         end = entity.end_char - (len(text) - len(text.rstrip()))
@@ -160,7 +159,6 @@ def _iter_entity_spans(doc: Doc, non_entity: list[float]) -> Iterator[Span]:
 
 
 def _iter_word_spans(doc: Doc, parts: Collection[str]) -> Iterator[Span]:
-    """Every word of one of the ``parts`` of speech."""
     for token in doc:
         if token.pos_ in parts:
             yield Span(token.idx, token.idx + len(token), token.pos_, 1.0, NAME)

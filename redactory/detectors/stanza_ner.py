@@ -1,4 +1,4 @@
-"""Stanza's recognizer, and the probability of each tag at each token: marginals of its linear-chain CRF."""
+"""Run Stanza's recognizer with the probability of each tag at each token: marginals of its linear-chain CRF."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ Matrix = NDArray[np.float64]
 
 
 def compute_marginals(emissions: Matrix, transitions: Matrix) -> Matrix:
-    """P(tag of token t is j), by forward-backward in log space.
+    """Compute P(tag of token t is j) by forward-backward in log space.
 
-    ``emissions`` [n, tags] and ``transitions`` [tags, tags] (from row to column) are unnormalised log
-    weights: a sequence y weighs exp(sum_t emissions[t, y_t] + sum_t transitions[y_t, y_(t+1)]).  As in
-    Stanza's ``CRFLoss`` nothing is added for the start or the end.  Returns [n, tags]; each row sums to 1
-    up to rounding.  ``ValueError`` where a weight is not finite or a shape does not fit.
+    ``emissions`` [n, tags] and ``transitions`` [tags, tags] (from row to column) are unnormalised log weights: a
+    sequence y weighs exp(sum_t emissions[t, y_t] + sum_t transitions[y_t, y_(t+1)]). As in Stanza's ``CRFLoss``, start
+    and end add nothing. Returns [n, tags]; each row sums to 1 up to rounding. ``ValueError`` for non-finite weights or
+    wrong shapes.
     """
     emissions = np.asarray(emissions, dtype=np.float64)
     transitions = np.asarray(transitions, dtype=np.float64)
@@ -50,7 +50,7 @@ def compute_marginals(emissions: Matrix, transitions: Matrix) -> Matrix:
         raise ValueError("weights must be finite")
     if count == 0:
         return np.empty((0, tags))
-    # one loop for both directions: row 0 runs forward, row 1 backward over the mirrored chain
+    # one loop for both directions: row 0 forward, row 1 backward over the mirrored chain
     weights = np.stack([emissions, emissions[::-1]])
     moves = np.stack([transitions, transitions.T])
     messages = np.empty_like(weights)
@@ -64,16 +64,12 @@ def compute_marginals(emissions: Matrix, transitions: Matrix) -> Matrix:
 
 
 def _log_sum_exp(scores: Matrix) -> Matrix:
-    """log sum exp over axis 1, safe for large weights."""
     top = scores.max(axis=1)
     return np.asarray(top + np.log(np.exp(scores - top[:, None]).sum(axis=1)))
 
 
-# A Stanza tagger from a local folder, with the emissions of its CRF beside its tags.
-
-
 class StanzaTagger:
-    """A loaded tagger: words of one sequence in, tags and P(plain) out."""
+    """A loaded tagger: takes the words of one sequence, returns tags and P(non-entity)."""
 
     def __init__(self, settings: StanzaSettings, language: str) -> None:
         self._trainer = trainer = _load_trainer(settings, language)
@@ -85,21 +81,21 @@ class StanzaTagger:
         self._public_columns: dict[str, list[int]] = {}
         import torch
 
-        # the loss, against tags that nobody knows here, would take a third of the time
+        # computing the loss, against unknown tags, would take a third of the time
         trainer.model.crits = torch.nn.ModuleList([_replace_loss(crf) for crf in trainer.model.crits])
         trainer.model.register_forward_hook(self._capture_output)
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
-        """From now on a word is as plain as its tag is O or of one of ``kinds``."""
+        """Count P(kind) of each of ``kinds`` as P(non-entity) from now on."""
         public = [kind for kind in dict.fromkeys(self._kinds) if kind is not None and get_kind(kind) in kinds]
         self._public_columns = {
             kind: [n for n, tag_kind in enumerate(self._kinds) if tag_kind == kind] for kind in public
         }
 
     def read(self, words: list[str]) -> tuple[list[str], list[float], list[tuple[float, str]]]:
-        """The most probable tags, as Stanza decodes them, and P(plain) and P(public) of each word.
+        """Return the most probable tags as decoded by Stanza, and P(non-entity) and P(public) of each word.
 
-        Tags of public kinds are O among them; with P(public) stands the likeliest such kind.
+        Tags of public kinds become O; P(public) comes with the most probable public kind.
         """
         from stanza.models.ner.data import DataLoader
 
@@ -114,7 +110,7 @@ class StanzaTagger:
             bert_tokenizer=trainer.model.bert_tokenizer,
         )
         if len(batches) != 1:
-            # Stanza drops sequences that are too long for a transformer underneath, and says nothing
+            # Stanza silently drops sequences that are too long for an underlying transformer
             raise ValueError("the sequence was dropped")
         tags = trainer.predict(batches[0])[0]
         probability = compute_marginals(self._emissions, self._transitions)
@@ -132,7 +128,6 @@ class StanzaTagger:
         return tags, non_entity.tolist(), public
 
     def _capture_output(self, model: Any, inputs: Any, output: Any) -> None:
-        """Keep what the forward pass computes beside the tags."""
         _, logits, transitions = output
         self._emissions = logits[self._column][0].cpu().double().numpy()
         self._transitions = transitions[self._column].cpu().double().numpy()
@@ -140,13 +135,13 @@ class StanzaTagger:
 
 @functools.lru_cache(maxsize=4)
 def load_tags(folder: str, package: str | None, language: str) -> tuple[str, ...]:
-    """The tags of the model in ``folder``, which is loaded for it, once a process."""
+    """Return the tags of the model in ``folder``; loads it once per process."""
     trainer = _load_trainer(StanzaSettings(folder=folder, package=package), language)
     return tuple(trainer.vocab["tag"].items(int(trainer.args.get("predict_tagset") or 0)))
 
 
 class _Sequence:
-    """As much of a Stanza document as its data loader asks for: one sentence without tags."""
+    """The part of a Stanza document that its data loader reads: one sentence without tags."""
 
     def __init__(self, words: list[str]) -> None:
         self._words = words
@@ -156,7 +151,7 @@ class _Sequence:
 
 
 def _replace_loss(crf: Any) -> Any:
-    """A module that stands in for Stanza's ``CRFLoss`` and hands on its transitions alone."""
+    """Return a module that replaces Stanza's ``CRFLoss`` and passes on only its transitions."""
     import torch
 
     class Transitions(torch.nn.Module):
@@ -171,7 +166,7 @@ def _replace_loss(crf: Any) -> Any:
 
 
 def _load_trainer(settings: StanzaSettings, language: str) -> Any:
-    """Stanza's trainer object around the model; nothing is downloaded."""
+    """Load Stanza's trainer object with the model; download nothing."""
     package = _choose_package(settings, language)
     try:
         import stanza
@@ -198,7 +193,7 @@ def _load_trainer(settings: StanzaSettings, language: str) -> Any:
 
 
 def _choose_package(settings: StanzaSettings, language: str) -> str:
-    """The ner package that is asked for, or the folder's default or only one."""
+    """Return the requested ner package, or the folder's default or only one."""
     try:
         resources = json.loads((Path(settings.folder) / "resources.json").read_text("utf-8"))
     except (OSError, ValueError):
@@ -219,13 +214,12 @@ def _choose_package(settings: StanzaSettings, language: str) -> str:
     return str(package)
 
 
-# Stanza's entity recognizer with the marginals of its CRF, which Stanza itself throws away.
-
-
 NAME = "stanza"
 MAX_RUN_CHARS = 100
-"""Most characters between white space that are read as one; a longer run is cut.  The tokenizer takes
-the square of a run's length, and the character network pads every token of a line to the longest one."""
+"""Maximum characters between white space; longer runs are cut.
+
+The tokenizer is quadratic in a run, and the character network pads every token of a line to the longest one.
+"""
 
 _LINE_PATTERN = re.compile(r"[^\r\n]+")
 _RUN_PATTERN = re.compile(rf"\S{{1,{MAX_RUN_CHARS}}}")
@@ -233,7 +227,7 @@ _PROBE_TEXT = "Anna Schmidt doesn't live in Paris."
 
 
 class StanzaToken(NamedTuple):
-    """One token: code points [start, end) of the text, and what stands there."""
+    """One token: code points [start, end) of the text, and their content."""
 
     start: int
     end: int
@@ -241,11 +235,11 @@ class StanzaToken(NamedTuple):
 
 
 class StanzaEngine:
-    """Entities of a Stanza model, with P(plain) of each token from the CRF's marginals.
+    """Entities of a Stanza model, with P(non-entity) of each token from the CRF's marginals.
 
-    Spans are those of the most probable tag sequence, each scored by the mean of 1 - P(plain) over its
-    tokens.  Lines are read one at a time: sequences in one batch are padded, and the last bits of a float
-    product depend on the batch's shape.  ``ConfigurationError`` where the folder holds no such model.
+    Spans come from the most probable tag sequence, each scored by the mean of 1 - P(non-entity) over its tokens. Lines
+    are read one at a time: a batch pads sequences, and the last bits of a float product depend on the batch's shape.
+    ``ConfigurationError`` if the folder holds no such model.
     """
 
     def __init__(self, settings: StanzaSettings, language: str) -> None:
@@ -255,25 +249,22 @@ class StanzaEngine:
             raise ConfigurationError("detect.stanza: the model cannot read a simple English sentence")
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
-        """Hold words of ``kinds`` for as plain as those that nothing is found in."""
         self._tagger.treat_as_public(kinds)
 
     @classmethod
     def describe_identity(cls, settings: StanzaSettings, language: str) -> dict[str, Any]:
-        """Content of the folder and versions of what reads it."""
         readers = ("stanza", "torch", "spacy", "numpy")
         return identify_folder("detect.stanza.folder", settings.folder, "resources.json", *readers)
 
     @classmethod
     def list_capabilities(cls, settings: StanzaSettings, language: str) -> list[Capability]:
-        """The kinds of entity among the model's tags; its package is one of ``language``."""
-        cls.describe_identity(settings, language)  # refuses a folder that is not there
+        """Return the entity types among the model's tags; its package is for ``language``."""
+        cls.describe_identity(settings, language)  # rejects a missing folder
         tags = load_tags(settings.folder, settings.package, language)
         kinds = frozenset(kind for tag in tags if (kind := _entity_kind(tag)) is not None)
         return [Capability(f"Stanza {settings.folder}", kinds, language, kinds - KNOWN_LABELS)]
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
-        """One reading a text, each a function of that text alone."""
         with isolate_inference(), enter_memory_zone(self._tokenizer):
             return [self._read(text) for text in texts]
 
@@ -293,12 +284,11 @@ class StanzaEngine:
                 )
                 plain += line_scores
         except Exception:
-            # whatever its message quotes, it ends here
+            # the message may quote text: drop it
             return EngineOutput(failure=ENGINE_ERROR)
         return EngineOutput(tuple(spans), tuple(plain))
 
     def _iter_lines(self, text: str) -> Iterator[list[StanzaToken]]:
-        """The words of each line that has any."""
         for line in _LINE_PATTERN.finditer(text):
             words = [word for run in _RUN_PATTERN.finditer(text, *line.span()) for word in self._tokenize_run(run)]
             if words:
@@ -311,7 +301,7 @@ class StanzaEngine:
 
 
 def is_aligned(text: str, words: Sequence[StanzaToken]) -> bool:
-    """Whether ``words`` follow each other in ``text`` and leave out nothing but white space."""
+    """Return whether ``words`` occur in order in ``text`` and omit only white space."""
     position = 0
     for start, end, word in words:
         if start < position or start >= end or text[start:end] != word or text[position:start].strip():
@@ -321,14 +311,13 @@ def is_aligned(text: str, words: Sequence[StanzaToken]) -> bool:
 
 
 def _entity_kind(tag: str) -> str | None:
-    """The type of entity of one tag; None of O."""
     return next((kind for *_, kind in decode_entities([tag])), None)
 
 
 def decode_entities(tags: Sequence[str]) -> list[tuple[int, int, str]]:
-    """(first token, end, type) of each run of one type, cut before B- and S- and after E- and S-.
+    """Return (first token, end, type) of each run of one type, cut before B- and S- and after E- and S-.
 
-    Every token whose tag is not O lies in exactly one of them, also where the scheme is broken.
+    Every token with a tag other than O is in exactly one of them, even in an invalid tag sequence.
     """
     runs: list[tuple[int, int, str]] = []
     is_closed = True

@@ -1,7 +1,4 @@
-"""How models on torch read a text: without gradients, on one thread, with the libraries' loggers closed.
-
-And by what such a model in a folder is known.
-"""
+"""Run torch models reproducibly (no gradients, one thread, silent loggers), and identify their folders."""
 
 from __future__ import annotations
 
@@ -22,11 +19,10 @@ _SILENT_LEVEL = logging.CRITICAL + 1
 
 @contextlib.contextmanager
 def isolate_inference() -> Iterator[None]:
-    """Within it a model's output depends on its input alone, and no log record or warning can quote it.
+    """Make a model's output depend on its input alone, and suppress logs and warnings that may quote it.
 
-    One thread of torch, because the order of a float sum depends on how many there are; one thread that
-    reads, since this is of the whole process, and what a model computes beside its tags is kept in it.
-    Everything is put back afterwards.
+    Uses one torch thread, because the order of a float sum depends on their number, and lets one thread read at a time,
+    because these settings are process-wide and models keep state. Restores everything on exit.
     """
     import torch
 
@@ -42,7 +38,7 @@ def isolate_inference() -> Iterator[None]:
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """No log record and no warning from the model libraries within; one thread at a time."""
+    """Suppress logs and warnings of the model libraries; one thread at a time."""
     with ONE_THREAD, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         loggers = [logging.getLogger(name) for name in _LOGGERS]
@@ -57,10 +53,9 @@ def silence() -> Iterator[None]:
 
 
 def identify_folder(key: str, folder: str | Path, marker_file: str, *packages: str) -> dict[str, Any]:
-    """What a policy's hash names of a model in a folder: its content, and the versions of what reads it.
+    """Return a model folder's identity for the policy hash: its content, and the versions of ``packages``.
 
-    ``ConfigurationError`` where there is no such folder; ``key`` is the setting that gave it, and ``holds``
-    the file by which the right one is known.
+    ``ConfigurationError`` if the folder is missing; ``key`` is its setting, and ``marker_file`` must be in it.
     """
     if not Path(folder).is_dir():
         raise ConfigurationError(f"{key}: there is no folder '{folder}'; give the one with {marker_file}")

@@ -1,7 +1,6 @@
-"""What a text must hold before a recognizer can hit anything in it.
+"""Triggers: cheap necessary conditions on a text for a recognizer to match.
 
-A trigger is a necessary condition, cheap beside the expressions that it spares; where it does not fire,
-there is no hit.  A recognizer without a trigger sees every text.
+If the trigger does not fire, there is no match. A recognizer without a trigger sees every text.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ _SHAPE_TABLE = _ShapeTable()
 
 
 def split_words(text: str) -> frozenset[str]:
-    """The runs of letters of ``text``, such that two that an expression holds equal in any case are equal."""
+    """Return the runs of letters of ``text``, folded so that case-insensitively equal runs are equal."""
     if text.isascii():
         return frozenset(text.translate(_ASCII_WORDS).split())
-    # İ and i are one letter to expressions, but not when folded
+    # İ and i match in expressions, but fold differently
     return frozenset(_WORD.findall(text.replace("İ", "i").casefold()))
 
 
 class TextTraits(NamedTuple):
-    """What the triggers ask of one text: itself, its shape, its number of digits and its words."""
+    """What triggers need of one text: the text, its shape, its number of digits and its words."""
 
     text: str
     shape: str
@@ -45,16 +44,15 @@ class TextTraits(NamedTuple):
 
 
 def compute_traits(text: str) -> TextTraits:
-    """What the triggers ask of ``text``."""
     shape = text.translate(_SHAPE_TABLE)
     return TextTraits(text, shape, shape.count("9"), split_words(text))
 
 
 class Trigger(NamedTuple):
-    """All of: so many digits; one of the words, or a word with one of the endings; one of the shapes; a form.
+    """All of: a number of digits; one of the words or endings; one of the shapes; a form.
 
-    ``words`` and ``endings`` are runs of letters as :func:`split_words` cuts them; ``shapes`` are parts of the text
-    with one letter for each kind of character: "Flat 5b, no. 12" is "Aaaa 9a, aa. 99".
+    ``words`` and ``endings`` are runs of letters as from :func:`split_words`; ``shapes`` are parts of the text with one
+    letter for each kind of character: "Flat 5b, no. 12" is "Aaaa 9a, aa. 99".
     """
 
     digits: int = 0
@@ -64,7 +62,6 @@ class Trigger(NamedTuple):
     pattern: regex.Pattern[str] | None = None
 
     def fires(self, traits: TextTraits) -> bool:
-        """Whether a text with these ``traits`` has what the trigger needs."""
         if traits.digits < self.digits:
             return False
         has_word = not self.words.isdisjoint(traits.words) or not (self.words or self.endings)

@@ -1,9 +1,8 @@
-"""Hidden forms: a text as people see it, so that engines find what its characters hide from programs.
+"""Render a text as people see it, so that engines find what its characters hide from programs.
 
-Characters that do not show and accents are left out; letters and digits of mathematics, of full width or in
-circles, letters of other alphabets that look Latin, and HTML entities are what they look like.  So are
-no-break and thin spaces, hyphens and dashes between digits and capitals.  What is spaced out ("M a r y") is
-closed up.  Each character that is seen keeps its place in the text.
+Invisible characters and accents are dropped. Mathematical, full-width and circled letters and digits, letters of other
+alphabets that look Latin, HTML entities, and no-break and thin spaces, hyphens and dashes between digits and capitals
+become what they look like. Spaced-out words ("M a r y") are closed up. Each visible character keeps its source offset.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ _LOOKALIKES = str.maketrans(
 _WORD_PATTERN = re.compile(r"[\w․‐꞉⁄]+")
 _SPECIAL_SPACES = "\u00a0\u2000-\u200a\u202f\u205f\u3000"
 _GROUP_SEPARATOR = re.compile(rf"(?<=[\dA-Z])[{_SPECIAL_SPACES}‐‑‒–−](?=[\dA-Z])")
-"""Where numbers and codes are cut in groups, by another sign than a space or hyphen."""
+"""Characters, other than spaces and hyphens, that separate groups of numbers and codes."""
 _SPACED_WORD = re.compile(
     rf"(?<![^\s(\"'“‘:])[^\W_](?:[ {_SPECIAL_SPACES}]{{1,3}}[\w@.'+-](?![^\s.,;:!?)\"'”’])){{2,}}"
 )
 _SINGLE_SPACE = re.compile(rf"(?<=\S)[ {_SPECIAL_SPACES}](?=\S)|(?<=\s)\s")
 _CONCEALING = re.compile(
-    # what does not show hides something only beside what ASCII has: in other scripts, and in emoji, it joins
+    # invisible characters hide something only beside ASCII; in other scripts and emoji they join
     rf"(?<=[!-~])[{_INVISIBLE}]|[{_INVISIBLE}](?=[!-~])|[{_STYLED_LETTERS}]|{_HTML_ENTITY}"
     rf"|[{''.join(map(chr, _LOOKALIKES))}]|{_GROUP_SEPARATOR.pattern}"
 )
@@ -42,22 +41,19 @@ _CHARACTER = re.compile(rf"{_HTML_ENTITY}|.", re.DOTALL)
 _INVISIBLE_CHARACTER = re.compile(f"[{_INVISIBLE}]")
 _STYLED_LETTER = re.compile(f"[{_STYLED_LETTERS}]")
 VISIBLE_TEXT_SHA256 = json_sha256([_CONCEALING.pattern, sorted(_LOOKALIKES.items()), _SPACED_WORD.pattern])
-"""What changes how a text is seen, besides Python's own version."""
+"""Digest of what determines the rendering, besides Python's version."""
 
 
 @dataclass(frozen=True, slots=True)
 class VisibleText:
-    """``text`` as it is seen; its i-th character begins at code point ``origins[i]`` of the source.
-
-    ``origins`` has one more entry, the length of the source.
-    """
+    """``text`` as seen; ``origins[i]`` is the source code point of its i-th character, then the source length."""
 
     text: str
     origins: array[int]
 
 
 def render_visible(text: str) -> VisibleText | None:
-    """``text`` as it is seen; None where that is no other text.  A function of the text alone."""
+    """Return ``text`` as seen; None if it is unchanged. A function of the text alone."""
     conceals = not (text.isascii() and "&" not in text) and _CONCEALING.search(text)
     if not conceals and not _SPACED_WORD.search(text):
         return None
@@ -76,10 +72,7 @@ def render_visible(text: str) -> VisibleText | None:
 
 
 def _find_letter_spaces(text: str) -> set[int]:
-    """The places of spaces between letters that are spaced out.
-
-    One that words may lie on either side of stays: one of several, and that before a capital.
-    """
+    """Find the spaces inside spaced-out words, except possible word boundaries (several, or before a capital)."""
     places = set[int]()
     for run in _SPACED_WORD.finditer(text):
         signs = run[0].split()
@@ -96,7 +89,6 @@ def _find_letter_spaces(text: str) -> set[int]:
 
 
 def _latinize(word: re.Match[str]) -> str:
-    """A word of which every letter looks Latin, in Latin letters; another as it is."""
     original = word.group()
     translated = original.translate(_LOOKALIKES)
     visible = _STYLED_LETTER.sub(
@@ -106,7 +98,7 @@ def _latinize(word: re.Match[str]) -> str:
 
 
 def _render_unit(character: str) -> str:
-    """What is seen of one character or entity: a character, or nothing."""
+    """Return what is seen of one character or entity: a character, or nothing."""
     if len(character) > 1:
         character = html.unescape(character)[:1]
     if _INVISIBLE_CHARACTER.match(character):

@@ -1,7 +1,7 @@
-"""Bounds in print: an upper one is rounded up and a lower one down, so that what is printed still holds.
+"""Print bounds: round upper bounds up and lower bounds down, so that the printed bound remains valid.
 
-A float stands for the shortest decimal that reads back as it: 0.1 stays 0.1.  What ``e^epsilon`` and
-(ε, δ) mean for a decision is computed in exact or 60-digit arithmetic, and rounded up at the end.
+A float means the shortest decimal that reads back as it: 0.1 stays 0.1. What ``e^epsilon`` and (ε, δ) mean for a
+decision is computed in exact or 60-digit arithmetic, and rounded up at the end.
 """
 
 from __future__ import annotations
@@ -15,43 +15,42 @@ from functools import partial
 Number = float | Decimal
 
 PRIOR = Decimal("0.01")
-"""The chance of a right guess before the model is seen, of which cards and docs speak."""
+"""The probability of a right guess without the model, used in cards and docs."""
 _WIDE = 400
 """Digits in which a double, times 100, and sums of them are exact."""
 
 
 def round_up(value: Number, digits: int = 4, places: int | None = None) -> float:
-    """The least number of so many ``digits``, or decimal ``places``, that is not below ``value``."""
+    """Return the least number with this many ``digits``, or decimal ``places``, that is at least ``value``."""
     return float(_rounded(value, ROUND_CEILING, digits, places))
 
 
 def round_down(value: Number, digits: int = 4, places: int | None = None) -> float:
-    """The largest such number that is not above ``value``."""
+    """Return the largest such number that is at most ``value``."""
     return float(_rounded(value, ROUND_FLOOR, digits, places))
 
 
 def format_upper(value: Number | None, digits: int = 4, places: int | None = None, unit: str = "") -> str:
-    """An upper bound in print, rounded up; ``unit`` "%" for a share in per cent; ``none`` for None."""
+    """Format an upper bound, rounded up; ``unit`` "%" for a percentage; ``none`` for None."""
     return _printed(value, ROUND_CEILING, digits, places, unit)
 
 
 def format_lower(value: Number | None, digits: int = 4, places: int | None = None, unit: str = "") -> str:
-    """A lower bound in print, rounded down."""
     return _printed(value, ROUND_FLOOR, digits, places, unit)
 
 
 def privacy_factor(epsilon: float) -> Decimal:
-    """e^epsilon, rounded up at 60 digits."""
+    """Return e^epsilon, rounded up at 60 digits."""
     exact = Context(prec=60, Emax=10**12, Emin=-(10**12))
     return exact.next_plus(exact.exp(_decimal(epsilon))) if epsilon else Decimal(1)
 
 
 def success_bound(epsilon: float, delta: float, prior: Decimal = PRIOR) -> Decimal:
-    """How often, at most, a guess is right that is right with probability ``prior`` without the model.
+    """Bound the success probability of a guess that is right with probability ``prior`` without the model.
 
-    (e^ε·p + δ(1−p)) / (e^ε·p + 1 − p), for values of which any may be *exchanged* for any other at (ε, δ). With P_x the
-    law of the model where x is the value: P_x(guess x) ≤ e^ε·P_y(guess x) + δ for each y; weighted by the chances of
-    all values, of which the likeliest is p, that is the bound (``docs/guarantees.md``, "What a decision can gain").
+    (e^ε·p + δ(1−p)) / (e^ε·p + 1 − p), if any value may be *exchanged* for any other at (ε, δ). Let P_x be the law of
+    the model for the value x: P_x(guess x) ≤ e^ε·P_y(guess x) + δ for each y. Weighted by the probabilities of all
+    values, the largest of which is p, this gives the bound (``docs/guarantees.md``, "What a decision can gain").
     """
     wide, up = Context(prec=_WIDE), Context(prec=60, rounding=ROUND_CEILING)
     weighted, other = wide.multiply(privacy_factor(epsilon), prior), 1 - prior
@@ -60,7 +59,7 @@ def success_bound(epsilon: float, delta: float, prior: Decimal = PRIOR) -> Decim
 
 
 def format_one_in(delta: float) -> str:
-    """``1 in 100,000``: a probability that is not below ``delta``, which is above 0 and at most 1."""
+    """Format as ``1 in 100,000`` a probability of at least ``delta``, which is in (0, 1]."""
     times = math.floor(1 / Fraction(_decimal(delta)))
     return f"1 in {times:,}"
 
@@ -95,4 +94,4 @@ FILTERS: dict[str, Callable[..., str]] = {
     "both_percent": lambda each: format_lower(max(2 * _decimal(each) - 1, Decimal(0)), 3, unit="%"),
     "guess": lambda epsilon, delta, digits=3: format_upper(success_bound(epsilon, delta), digits, unit="%"),
 }
-"""The filters by which every template prints a bound: none formats one in another way."""
+"""Template filters for bounds; every template must use them."""

@@ -1,4 +1,4 @@
-"""One way to write a value down, so that equal values have equal hashes everywhere."""
+"""Canonical JSON and digests: equal values have equal hashes everywhere."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ _CHUNK = 1 << 20
 
 
 def canonical_json(value: Any) -> bytes:
-    """JSON in UTF-8 with sorted keys and no spaces; NaN and infinity are refused (``ValueError``)."""
+    """Return JSON in UTF-8 with sorted keys and no spaces; ``ValueError`` for NaN and infinity."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    # a file's name may be no UTF-8: half of a surrogate pair becomes its escape, which is JSON
+    # file names need not be UTF-8: a lone surrogate becomes its JSON escape
     return text.encode("utf-8", "backslashreplace")
 
 
 def json_sha256(value: Any) -> str:
-    """Hex sha256 of ``canonical_json(value)``."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
 def flatten_keys(value: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Each value that is no mapping, by the path of its key: ``{"a": {"b": 1}}`` is ``{"a.b": 1}``."""
+    """Return each value that is not a mapping, by dotted key: ``{"a": {"b": 1}}`` gives ``{"a.b": 1}``."""
     flat: dict[str, Any] = {}
     for key, inner in value.items():
         flat |= flatten_keys(inner, f"{above}{key}.") if isinstance(inner, Mapping) else {f"{above}{key}": inner}
@@ -34,12 +33,11 @@ def flatten_keys(value: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 class DuplicateKeyError(ValueError):
-    """A JSON object has a key twice: readers differ in which of the two values they see."""
+    """A JSON object has a key twice; readers differ in which value they use."""
 
 
 def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The members of a JSON object (for ``object_pairs_hook``); ``DuplicateKeyError`` where a key comes
-    again."""
+    """Return the members of a JSON object (for ``object_pairs_hook``); ``DuplicateKeyError`` for a repeated key."""
     result = dict(pairs)
     if len(result) < len(pairs):
         raise DuplicateKeyError
@@ -47,7 +45,7 @@ def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def file_sha256(path: Path) -> str:
-    """Hex sha256 of a file's bytes, read in pieces."""
+    """Return the hex sha256 of a file, read in blocks."""
     digest = hashlib.sha256()
     for block in read_blocks(path):
         digest.update(block)
@@ -55,25 +53,21 @@ def file_sha256(path: Path) -> str:
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:
-    """A file's bytes in pieces."""
     with path.open("rb") as file:
         while block := file.read(_CHUNK):
             yield block
 
 
 def folder_sha256(folder: Path) -> str:
-    """Hex sha256 over the relative names and contents of every file below ``folder``, in name order.
+    """Return the hex sha256 over the relative names and contents of every file below ``folder``, in name order.
 
-    Compiled Python files are left out: they differ between interpreters and change no output.
+    Skips compiled Python files: they differ between interpreters and change no output.
     """
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".pyc")
     return json_sha256([[p.relative_to(folder).as_posix(), file_sha256(p)] for p in files])
 
 
-# Versions of installed packages: looked up once, for none changes while a process lives.
-
-
 @functools.cache
 def package_version(package: str) -> str:
-    """The installed version of ``package``; ``importlib.metadata.PackageNotFoundError`` without one."""
+    """Return the installed version of ``package``, cached; ``importlib.metadata.PackageNotFoundError`` without one."""
     return importlib.metadata.version(package)

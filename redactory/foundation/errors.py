@@ -1,4 +1,4 @@
-"""Errors that a user reads.  No message ever carries text of a corpus, only files, rows, keys and ids."""
+"""Errors that a user reads. Messages contain files, rows, keys and ids, never text of a corpus."""
 
 from __future__ import annotations
 
@@ -8,50 +8,44 @@ from collections.abc import Iterable
 
 
 class RedactoryError(Exception):
-    """Base of every error Redactory raises on purpose; the message is free of corpus text.
+    """Base of every error that Redactory raises on purpose; messages contain no corpus text.
 
-    ``exit_code`` is what the command line ends with: 1 a check failed, 2 bad input or configuration.
+    ``exit_code`` is that of the command line: 1 a check failed, 2 bad input or configuration.
     """
 
     exit_code = 2
 
 
 class ConfigurationError(RedactoryError, ValueError):
-    """A setting is wrong; the message names the key's path and the mend."""
+    """A setting is wrong; the message names the key's path and the fix."""
 
 
 class InputError(RedactoryError, ValueError):
-    """The input as a whole cannot be read; the message names the file and, where there is one, the row."""
+    """The input cannot be read; the message names the file and, if known, the row."""
 
 
 class RunStateError(RedactoryError):
-    """A run folder is not in the state that the command needs (locked, unfinished, changed, absent)."""
+    """A run folder is in the wrong state for the command (locked, unfinished, changed, absent)."""
 
 
 class CheckFailed(RedactoryError):
-    """Something was checked and did not hold: a digest, a conservation law, a release rule."""
+    """A check failed: a digest, a conservation law, a release rule."""
 
     exit_code = 1
 
 
 class GuaranteeError(CheckFailed):
-    """A guarantee cannot be stated about the code that ran; never answered with a number."""
+    """No guarantee can be stated for the code that ran, so no epsilon is reported."""
 
 
 class SealedError(RedactoryError):
-    """Stands in for an unexpected error whose own message might quote the corpus.
-
-    The traceback lies in the run's private ``state/`` under the reference that the message gives.
-    """
+    """Replaces an unexpected error that might quote the corpus, and names its traceback in private ``state/``."""
 
     exit_code = 1
 
 
-# A number and what it counts, several things in a row, as people write them.
-
-
 def pluralize(count: int, what: str, many: str | None = None) -> str:
-    """``1 point``, ``2,000 points``; ``many`` is the plural where that is not ``what`` with an s."""
+    """Format ``1 row``, ``2,000 rows``; ``many`` is the plural if it is not ``what`` with an s."""
     return f"{count:,} {what if count == 1 else many or f'{what}s'}"
 
 
@@ -60,14 +54,14 @@ _JOINT = r"(?:[_./-]|\[\*?\]){1,4}"
 _PATH = rf"_{{0,2}}{_WORD}(?:{_JOINT}{_WORD}){{0,5}}(?:{_JOINT})?(?:_\d{{1,2}})?"
 _WORDS = re.compile(rf"{_PATH}|{_WORD}(?: {_WORD}){{1,2}}")
 _LONGEST, _SHOWN = 40, 3
-"""Characters of a name that is shown as it is; of one that is not."""
+"""Maximum characters of a readable name, and of the prefix shown of any other."""
 
 
 def shorten(name: object) -> str:
-    """A name that somebody wrote in a wrong place: as it is where it is words, else how it begins.
+    """Return a misplaced name whole if it consists of words, else only its beginning.
 
-    What was pasted there can be a password or a key, and messages go into logs.  A password that is a word
-    cannot be told from a key that is misspelt.
+    A pasted value can be a password or a key, and messages go into logs. A password that is a word cannot be told from
+    a misspelt key.
     """
     text = str(name)
     if len(text) <= _LONGEST and (_WORDS.fullmatch(text) or (len(text) <= _SHOWN and text.isprintable())):
@@ -76,15 +70,15 @@ def shorten(name: object) -> str:
 
 
 def join_words(things: Iterable[str], last: str = "and") -> str:
-    """``a``, ``a and b``, ``a, b and c``; ``last`` stands before the last of them."""
+    """Join as ``a``, ``a and b``, ``a, b and c``, with ``last`` as the conjunction."""
     *before, end = things
     return f"{', '.join(before)} {last} {end}" if before else end
 
 
 def did_you_mean(wrong: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
-    """``; did you mean 'X'?`` with the choice that is most similar to ``wrong``; empty where none is near.
+    """Return ``; did you mean 'X'?`` for the choice most similar to ``wrong``; empty if none is near.
 
-    Near is a choice that begins with ``wrong``, or has at least the similarity ``cutoff``, from 0 to 1.
+    A choice is near if it begins with ``wrong``, or has at least the similarity ``cutoff``, from 0 to 1.
     """
     choices = sorted(choices)
     near = [one for one in choices if wrong and one.startswith(f"{wrong}_")]

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written beside their place, synced, then renamed into it."""
+"""Atomic files: written to a temporary name beside their place, synced, then renamed; and file locks."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _staged: ContextVar[tuple[Path, Path] | None] = ContextVar("staged", default=Non
 
 
 def make_folder(path: Path) -> None:
-    """Create ``path`` and its parents for good: a folder lost in a crash would take its files along."""
+    """Create ``path`` and its parents durably: losing a folder in a crash would lose its files."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in reversed(missing):
-        # somebody else's folder may be closed to reading
+        # another user's folder may be unreadable
         with suppress(PermissionError):
             sync_to_disk(folder.parent)
 
@@ -45,14 +45,14 @@ def make_private_folder(path: Path) -> Path:
 
 @contextmanager
 def commit(path: Path, mode: int = PRIVATE_FILE) -> Iterator[Path]:
-    """Give a temporary path to write; on success sync it and rename it to ``path``, else remove it.
+    """Yield a temporary path to write; on success sync it and rename it to ``path``, else remove it.
 
-    A reader sees the old file, the new file or none, never a part of one, through any crash.
+    Through any crash, a reader sees the old file, the new file or none, never a part.
     """
     root, staging = _staged.get() or (None, None)
     if root is None or not path.is_relative_to(root):
         staging = None
-    # drawn, and not the process's number: two machines that share the folder may have the same
+    # random, not the process id: two machines that share the folder may have the same
     temporary = (staging or path.parent) / f"{TEMPORARY_PREFIX}{secrets.randbits(48)}-{path.name}"
     if staging is None:
         make_folder(path.parent)
@@ -71,10 +71,10 @@ def commit(path: Path, mode: int = PRIVATE_FILE) -> Iterator[Path]:
 
 @contextmanager
 def stage_commits(root: Path, staging: Path) -> Iterator[None]:
-    """Within, what is committed below ``root`` is written in the folder ``staging``, and renamed from there.
+    """Within the context, write commits below ``root`` in the folder ``staging`` first, and rename them from there.
 
-    Both are absolute.  Once ``staging`` is taken away no such commit succeeds (``FileNotFoundError``): work
-    that was given up for lost, and goes on nevertheless, changes nothing.
+    Both are absolute. Once ``staging`` is removed, such commits fail (``FileNotFoundError``): an abandoned worker that
+    still runs changes nothing.
     """
     token = _staged.set((root, staging))
     try:
@@ -84,10 +84,10 @@ def stage_commits(root: Path, staging: Path) -> Iterator[None]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link (never what it leads to) or a whole folder; nothing where nothing is.
+    """Remove a file, a link (never its target) or a whole folder, if it exists.
 
-    A folder goes in one moment for whoever still writes in it; what a killed removal leaves has a temporary
-    name, and goes with the next :func:`remove_leftovers`.
+    For concurrent writers a folder disappears at once. A killed removal leaves a temporary name for
+    :func:`remove_leftovers`.
     """
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
@@ -95,7 +95,7 @@ def remove(path: Path) -> None:
     gone = path.with_name(f"{TEMPORARY_PREFIX}{secrets.randbits(48)}-{path.name}")
     with suppress(FileNotFoundError):
         path.rename(gone)
-    # a writer that finds its file gone may tidy up after itself at the same time
+    # a writer that finds its file gone may clean up at the same time
     shutil.rmtree(gone, onerror=_ignore_missing)
 
 
@@ -105,9 +105,9 @@ def _ignore_missing(_: object, __: str, failed: Any) -> None:
 
 
 def remove_leftovers(folder: Path, of: str = "*", *, but: str = "", deep: bool = False) -> None:
-    """Remove what killed processes left in ``folder``, with ``deep`` also below it, of what they wrote there.
+    """Remove temporary files of killed processes in ``folder``, with ``deep`` also below it.
 
-    ``of`` and ``but`` are globs of the names that it was to have.  Nobody else may be writing there.
+    ``of`` and ``but`` are globs of the final names. Nobody else may be writing there.
     """
     if not folder.is_dir():
         return
@@ -121,17 +121,17 @@ def remove_leftovers(folder: Path, of: str = "*", *, but: str = "", deep: bool =
 
 
 def temporary_target(name: str) -> str | None:
-    """The file that ``name`` is a killed process's unfinished :func:`commit` of; None where it is none."""
+    """Return the target of ``name`` if it is an unfinished :func:`commit` of a killed process, else None."""
     number, _, target = name.removeprefix(TEMPORARY_PREFIX).partition("-")
     return target if name.startswith(TEMPORARY_PREFIX) and number.isdigit() and target else None
 
 
 def open_no_follow(path: Path, flags: int) -> int:
-    """A descriptor of the file at ``path``, behind which no file of somebody else can be.
+    """Open the file at ``path`` safely: a regular file without links or second names.
 
-    It is opened relative to its folder's descriptor, neither of them through a link, and is a regular file
-    without a second name; with ``os.O_CREAT`` in ``flags`` a missing one is made, mode 0600.
-    ``RunStateError`` where something else lies there, ``FileNotFoundError`` where nothing does.
+    It is opened relative to its folder's descriptor, without following links. With ``os.O_CREAT`` in ``flags`` a
+    missing file is created with mode 0600. ``RunStateError`` if something else is there, ``FileNotFoundError`` if
+    nothing is.
     """
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -157,23 +157,19 @@ def _open_in_folder(folder: int, name: str, flags: int) -> int:
         except FileNotFoundError:
             if not flags & os.O_CREAT:
                 raise
-        # another process may make it at the same time
         with suppress(FileExistsError):
             return os.open(name, flags | os.O_EXCL, PRIVATE_FILE, dir_fd=folder)
 
 
 def _not_regular_error(path: Path, error: OSError, wanted: str) -> Exception:
-    """What is said where something other than is ``wanted`` lies at ``path``; else the error itself."""
+    """Explain that ``path`` is not what was ``wanted``, if so; else return the original error."""
     if path.is_symlink() or error.errno in (errno.ENOTDIR, errno.EISDIR, errno.ENXIO):
         return RunStateError(f"{path} is not a {wanted} (a link, or something else): check it, and remove it")
     return error
 
 
 def list_leaves(folder: Path, but: Collection[Path] = ()) -> Iterator[Path]:
-    """What lies below ``folder`` and has nothing below it: files, links, pipes, empty folders.
-
-    No link is followed; ``but`` are folders that are not looked into.
-    """
+    """List files, links, pipes and empty folders below ``folder``; follows no link, skips the folders ``but``."""
     for path in sorted(folder.iterdir()):
         if path.is_symlink() or not path.is_dir():
             yield path
@@ -183,13 +179,13 @@ def list_leaves(folder: Path, but: Collection[Path] = ()) -> Iterator[Path]:
 
 
 def list_irregular(folder: Path, but: Collection[Path] = ()) -> list[Path]:
-    """What below ``folder`` is neither a folder nor a regular file, as :func:`list_leaves`."""
+    """List what is neither a folder nor a regular file below ``folder``, as :func:`list_leaves`."""
     kinds = ((path, path.lstat().st_mode) for path in list_leaves(folder, but))
     return [path for path, mode in kinds if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))]
 
 
 def explain_not_regular(folder: Path, name: str) -> str | None:
-    """Why what is called ``name``, from ``folder`` on, is not a regular file below it; None where it is."""
+    """Explain why ``name``, relative to ``folder``, is not a regular file below it; None if it is."""
     steps, mode = PurePosixPath(name), 0
     if steps.is_absolute() or ".." in steps.parts or "\0" in name:
         return "names a place outside the folder"
@@ -204,29 +200,27 @@ def explain_not_regular(folder: Path, name: str) -> str | None:
 
 
 def write_bytes(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
-    """Commit ``data`` to ``path``."""
     with commit(path, mode) as temporary:
         temporary.write_bytes(data)
 
 
 def write_text(path: Path, text: str, mode: int = PRIVATE_FILE) -> None:
-    """Commit ``text`` in UTF-8 to ``path``; what UTF-8 cannot hold (a file's name can) as an escape."""
+    """Commit ``text`` in UTF-8 to ``path``; escape what UTF-8 cannot encode, such as some file names."""
     with commit(path, mode) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def write_json(path: Path, value: Any, mode: int = PRIVATE_FILE) -> None:
-    """Commit ``value`` as indented JSON; NaN and infinity are refused (``ValueError``)."""
+    """Commit ``value`` as indented JSON; ``ValueError`` for NaN and infinity."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n", mode)
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def sync_to_disk(path: Path) -> None:
-    """Have a file's content, or the names in a folder, on the disk before this returns."""
+    """Flush a file's content, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -234,23 +228,22 @@ def sync_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-# A lock that survives crashes: the kernel holds it for a process, and takes it back when that ends.
+# Locks that survive crashes: the kernel releases them when the process ends.
 
 
 _LONGEST = 1 << 12
-"""Bytes of a holder's name."""
+"""Maximum bytes of a holder's name."""
 _PAUSE = 0.05
-"""Seconds between two attempts at a lock that is waited for."""
+"""Seconds between two attempts to get a lock."""
 
 
 @contextmanager
 def file_lock(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
-    """Hold the lock of the file ``path`` for ``what``, with the holder's name in it; it is gone afterwards.
+    """Hold the lock file ``path`` for ``what``, with the holder's name in it; remove it afterwards.
 
-    Waits up to ``patience`` seconds for it.  Raises ``RunStateError`` that names the holder where another
-    process has it, on this machine or on another one that shares the folder; where the file system has no
-    locks; and where the file, or its folder, is a link or somebody else's (:func:`open_no_follow`).  What a
-    crashed holder left counts for nothing.
+    Waits up to ``patience`` seconds. ``RunStateError``, naming the holder, if another process has the lock, on this
+    machine or another one that shares the folder; also if the file system has no locks, or if the file or its folder is
+    a link or somebody else's (:func:`open_no_follow`). A file left by a crash does not block.
     """
     try:
         descriptor = open_locked(path, patience)
@@ -267,13 +260,13 @@ def file_lock(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
         os.pwrite(descriptor, json.dumps(holder).encode() + b"\n", 0)
         yield
     finally:
-        # unlinked while it is held: whoever waits at the old file finds that it is not the lock any more
+        # unlink while holding it: waiters on the old file notice that it is no longer the lock
         path.unlink(missing_ok=True)
         os.close(descriptor)
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a living process holds the lock of the file ``path``; False where it cannot be known."""
+    """Return whether a living process holds the lock file ``path``; False if unknown."""
     try:
         descriptor = open_no_follow(path, os.O_RDONLY)
     except (OSError, RunStateError):
@@ -290,10 +283,10 @@ def is_locked(path: Path) -> bool:
 
 
 def open_locked(path: Path, patience: float = 0.0) -> int:
-    """A descriptor of the file at ``path``, locked, made where it is missing; closing it gives the lock back.
+    """Open and lock the file at ``path``, creating it if missing; closing the descriptor releases the lock.
 
-    ``BlockingIOError`` where another process has it for longer than ``patience`` seconds, with what stands
-    in the file for its text.  A lock on a file that was taken away meanwhile locks nothing, and is not kept.
+    ``BlockingIOError``, with the file's content as text, if another process has it for longer than ``patience``
+    seconds. A lock on a file that was removed meanwhile is useless, and is dropped.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -323,16 +316,16 @@ def _read_holder(written: str) -> str:
         holder = json.loads(written)
         return f"process {holder['process']} on {holder['host']} since {holder['since']}"
     except (ValueError, KeyError, TypeError):
-        # it has not written its name yet, or is ending right now
+        # the holder has not written its name yet, or is just ending
         return "another process"
 
 
-# The names by which a folder is known from outside, for what looks at names alone (shell completion).
+# Names that identify folders, for code that checks only names (shell completion).
 
 
 SUCCESS = "_SUCCESS"
-"""In a folder that is finished: a run, a model, an export."""
+"""Marks a finished folder: a run, a model, an export."""
 MODELS = "models"
-"""In a run: one folder a trained model."""
+"""In a run: one folder per trained model."""
 JOB = "_job"
-"""In the folder of a nightly job."""
+"""In the folder of a scheduled job."""

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 
 def upper_bound(misses: int, n: int, confidence: float = 0.95) -> float:
-    """One-sided Clopper-Pearson upper bound of a probability after ``misses`` in ``n`` independent trials.
+    """Return the one-sided Clopper-Pearson upper bound of a probability, for ``misses`` in ``n`` independent trials.
 
-    The p at which ``misses`` or fewer have probability 1 - confidence; 1 where all missed or n is 0
+    The p at which ``misses`` or fewer have probability 1 - confidence; 1 if all missed or n is 0
     (``docs/guarantees.md``, "Coverage failure": 0 of 200 at 0.95 gives 0.0149).
     """
     _check(misses, n, confidence)
     if misses == n:
         return 1.0
-    # on first use: scipy takes a fifth of a second
+    # imported on first use: scipy takes a fifth of a second
     from scipy.special import betaincinv
 
     return float(betaincinv(misses + 1, n - misses, confidence))
 
 
 def lower_bound(misses: int, n: int, confidence: float = 0.95) -> float:
-    """One-sided Clopper-Pearson lower bound; 0 where nothing was missed or n is 0."""
+    """Return the one-sided Clopper-Pearson lower bound; 0 if nothing was missed or n is 0."""
     _check(misses, n, confidence)
     return 0.0 if misses == 0 else 1.0 - upper_bound(n - misses, n, confidence)
 

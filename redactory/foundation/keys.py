@@ -1,8 +1,8 @@
-"""Keys: where the digest, the encryption and the signing key come from, and how new ones are made.
+"""Load and create the digest, encryption and signing keys.
 
-An unkeyed hash of a phone number is the phone number, ten thousand million guesses later; so every
-digest of text that is written down is keyed, and the key itself is never written.  The three keys are
-apart because three kinds of people hold them: who joins runs, who reads private parts, who releases.
+An unkeyed hash of a phone number can be reversed with ten thousand million guesses, so every stored digest of text is
+keyed, and the key itself is never stored. There are three keys for three groups of people: those who join runs, read
+private parts, and release.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger("redactory.events")
-"""That of ``--log-json``; without it, a warning is a line on standard error."""
+"""The logger of ``--log-json``; without it, a warning is a line on standard error."""
 DIGEST_BYTES = 16
 MINIMUM_KEY_BYTES = 16
 MINIMUM_ENCRYPTION_KEY_BYTES = 32
@@ -47,26 +47,26 @@ Kind = Literal["digest", "encryption", "signing"]
 class DigestKey:
     """A run's key for digests and pseudonyms.
 
-    ``fresh`` says that it was drawn for this process: such a run cannot be resumed by another one.
-    Equal inputs give equal digests under one key and one purpose; a collision of two among n inputs
-    has probability at most n²/2¹²⁹ (``docs/guarantees.md``, deduplication).
+    ``fresh`` means that it was drawn for this process, so no other process can resume the run. Equal inputs give equal
+    digests under one key and purpose; the probability of a collision among n inputs is at most n²/2¹²⁹
+    (``docs/guarantees.md``, deduplication).
     """
 
     secret: bytes = field(repr=False)
     is_generated: bool = False
 
     def derive(self, name: str) -> bytes:
-        """The 32-byte subkey of one purpose, so that digests of different purposes never meet."""
+        """Return the 32-byte subkey of one purpose, so that digests of different purposes differ."""
         return hmac.digest(self.secret, b"redactory/" + name.encode(), "sha256")
 
     def text_digest(self, purpose_key: bytes, data: bytes) -> bytes:
-        """16-byte keyed BLAKE2b of ``data`` under a subkey from :meth:`derive`."""
+        """Return the 16-byte keyed BLAKE2b of ``data`` under a subkey from :meth:`derive`."""
         return hashlib.blake2b(data, digest_size=DIGEST_BYTES, key=purpose_key).digest()
 
     def file_digest(self, blocks: Iterable[bytes]) -> str:
-        """32 hex digits of a file of an input, given in blocks of any size.
+        """Return the 32 hex digit digest of an input file, given in blocks of any size.
 
-        Whoever has a manifest or a log, and not the key, cannot try out guesses of what the file held.
+        Without the key, nobody can test guesses of the file's content against a manifest or log.
         """
         digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=self.derive("input"))
         for block in blocks:
@@ -74,42 +74,42 @@ class DigestKey:
         return digest.hexdigest()
 
     def pseudonym(self, purpose: str, value: str | int) -> str:
-        """32 hex digits: HMAC-SHA256 of ``value`` under ``purpose``, cut to 16 bytes."""
+        """Return 32 hex digits: HMAC-SHA256 of ``value`` under ``purpose``, cut to 16 bytes."""
         return hmac.digest(self.derive(purpose), str(value).encode(), "sha256")[:DIGEST_BYTES].hex()
 
     def pseudonyms(self, purpose: str, values: Iterable[str | int]) -> list[str]:
-        """:meth:`pseudonym` of many values under one purpose."""
+        """Return :meth:`pseudonym` of many values under one purpose."""
         subkey = self.derive(purpose)
         return [hmac.digest(subkey, str(v).encode(), "sha256")[:DIGEST_BYTES].hex() for v in values]
 
     @property
     def fingerprint(self) -> str:
-        """Tells two keys apart without giving either away (8 hex digits)."""
+        """Return 8 hex digits that distinguish keys without revealing them."""
         return self.pseudonym("fingerprint", "")[:8]
 
 
 def load_digest_key() -> DigestKey:
-    """The key of ``REDACTORY_KEY`` or of the file that ``REDACTORY_KEY_FILE`` names, else a fresh one.
+    """Load the key of ``REDACTORY_KEY`` or of the file in ``REDACTORY_KEY_FILE``, else draw a fresh one.
 
-    Raises ``ConfigurationError`` for a key under 16 bytes, an unreadable key file, a variable that is
-    empty, or both at once: a run that was to have a lasting key never draws one that is gone with it.
+    ``ConfigurationError`` for a key under 16 bytes, an unreadable key file, an empty variable, or both at once: a run
+    meant to have a lasting key must not use a temporary one.
     """
     value = _read_key_setting(KEY_VARIABLE)
     return _draw_key() if value is None else DigestKey(_require_length(*value, MINIMUM_KEY_BYTES))
 
 
 def load_encryption_key() -> bytes | None:
-    """The secret of ``REDACTORY_ENCRYPTION_KEY`` or ``..._FILE``, at least 32 bytes; None without.
+    """Load the secret of ``REDACTORY_ENCRYPTION_KEY`` or ``..._FILE``, at least 32 bytes; None without.
 
-    Raises ``ConfigurationError`` for a shorter or an empty one, an unreadable file, or both at once: a
-    run that was to be encrypted never becomes an open one by a variable that was left empty.
+    ``ConfigurationError`` for a shorter or empty one, an unreadable file, or both at once: an empty variable must not
+    disable encryption.
     """
     value = _read_key_setting(ENCRYPTION_VARIABLE)
     return None if value is None else _require_length(*value, MINIMUM_ENCRYPTION_KEY_BYTES)
 
 
 def read_encryption_key(path: Path) -> bytes:
-    """The secret of a key file, at least 32 bytes; ``ConfigurationError`` for less or an unreadable file."""
+    """Read the secret of a key file; ``ConfigurationError`` for less than 32 bytes or an unreadable file."""
     try:
         return _require_length(_read_key_file(path), str(path), MINIMUM_ENCRYPTION_KEY_BYTES)
     except OSError as error:
@@ -117,9 +117,9 @@ def read_encryption_key(path: Path) -> bytes:
 
 
 def load_signing_key() -> Ed25519PrivateKey | None:
-    """The Ed25519 key of ``REDACTORY_SIGNING_KEY`` or ``..._FILE`` (PEM); None where neither is set.
+    """Load the Ed25519 key of ``REDACTORY_SIGNING_KEY`` or ``..._FILE`` (PEM); None if neither is set.
 
-    Raises ``ConfigurationError`` for anything else than an unencrypted Ed25519 private key in PEM.
+    ``ConfigurationError`` for anything but an unencrypted Ed25519 private key in PEM.
     """
     value = _read_key_setting(SIGNING_VARIABLE)
     if value is None:
@@ -130,7 +130,7 @@ def load_signing_key() -> Ed25519PrivateKey | None:
     secret, name = value
     try:
         key = load_pem_private_key(secret, password=None)
-    except Exception:  # its message could quote the key
+    except Exception:  # the message could quote the key
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise ConfigurationError(
@@ -140,7 +140,7 @@ def load_signing_key() -> Ed25519PrivateKey | None:
 
 
 def read_public_key(path: Path) -> Ed25519PublicKey:
-    """The Ed25519 public key of a PEM file; ``ConfigurationError`` where it holds none."""
+    """Read the Ed25519 public key of a PEM file; ``ConfigurationError`` if it contains none."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
@@ -156,11 +156,11 @@ def read_public_key(path: Path) -> Ed25519PublicKey:
 
 
 def new_key(kind: Kind, path: Path) -> list[Path]:
-    """Write a fresh key to the new file ``path``, mode 0600; the files that were written.
+    """Write a fresh key to the new file ``path``, mode 0600; return the written files.
 
-    ``digest`` and ``encryption`` are 32 random bytes in hexadecimal, ``signing`` an Ed25519 private key
-    in PEM with its public key beside it (``path`` with ``.pub`` added, mode 0644).  Raises
-    ``ConfigurationError`` where a file is there already: an overwritten key is lost for good.
+    ``digest`` and ``encryption`` are 32 random bytes in hexadecimal, ``signing`` an Ed25519 private key in PEM with its
+    public key beside it (``path`` with ``.pub`` added, mode 0644). ``ConfigurationError`` if a file exists: an
+    overwritten key is lost for good.
     """
     public = path.with_name(path.name + ".pub")
     files = [path, public] if kind == "signing" else [path]
@@ -192,25 +192,21 @@ def _new_signing_pair() -> tuple[bytes, bytes]:
 
 
 def unicode_variants(user: str) -> list[str]:
-    """The spellings of one user's id that Unicode calls the same, each once: NFC, then NFD, then as given.
+    """Return the distinct Unicode-equivalent spellings of a user id: NFC, then NFD, then as given.
 
-    Ids are keyed in NFC, so that one person has one budget and one pseudonym; in raw rows they may stand in
-    any of these forms.
+    Ids are keyed in NFC, so that one person has one budget and one pseudonym; raw rows may use any form.
     """
     return list(dict.fromkeys((*(unicodedata.normalize(form, user) for form in ("NFC", "NFD")), user)))
 
 
 @functools.cache
 def _draw_key() -> DigestKey:
-    """Drawn once a process, so that a process can verify what it has just written; then it is gone."""
+    """Draw a key, once per process, so that a process can verify its own output."""
     return DigestKey(secrets.token_bytes(32), is_generated=True)
 
 
 def read_variable(variable: str) -> str | None:
-    """What the environment says under ``variable``; ``ConfigurationError`` where it is set and empty.
-
-    An empty variable is mostly a secret that failed to load, and what it stood for was wanted.
-    """
+    """Return the environment's ``variable``; ``ConfigurationError`` if empty, usually a secret that failed to load."""
     value = os.environ.get(variable)
     if value is not None and not value.strip():
         raise ConfigurationError(f"{variable} is set but empty: give it a value, or unset it")
@@ -218,7 +214,7 @@ def read_variable(variable: str) -> str | None:
 
 
 def _read_key_setting(variable: str) -> tuple[bytes, str] | None:
-    """What ``variable``, or the file that its ``_FILE`` names, holds, and which of the two it was."""
+    """Return the value of ``variable``, or of the file in its ``_FILE`` variant, and which one was used."""
     in_file = f"{variable}_FILE"
     value, path = read_variable(variable), read_variable(in_file)
     if value is not None and path is not None:
@@ -234,7 +230,7 @@ def _read_key_setting(variable: str) -> tuple[bytes, str] | None:
 
 
 def _read_key_file(path: Path) -> bytes:
-    """The key in the file; a file of this user's that others may read is warned about, and read."""
+    """Read the key in the file; warn if it is this user's and others may read it."""
     secret = path.read_bytes().strip()
     if multiprocessing.parent_process() is None:
         _warn_if_world_readable(path)
@@ -243,10 +239,10 @@ def _read_key_file(path: Path) -> bytes:
 
 @functools.cache
 def _warn_if_world_readable(path: Path) -> None:
-    """Warn, once a process, that others can open the file, and say how that is mended.
+    """Warn, once per process, that others can open the file, and how to fix that.
 
-    Not where another user owns it, nor where a folder above it is closed to others: in a container, secrets
-    are mounted as they are, and whoever reads them cannot change that.  Nor is it refused, for that reason.
+    Not if another user owns it, or a parent folder is closed to others: in a container, secrets are mounted as they
+    are, and their reader cannot change that. For the same reason it is only a warning.
     """
     if os.name != "posix":
         return
@@ -266,17 +262,14 @@ def _require_length(secret: bytes, name: str, least: int) -> bytes:
     return secret
 
 
-# What may be sent where: text and keys go over a network encrypted, or not at all.
-
-
 SECURE, OPEN = "tls", "tcp"
 
 
 def require_secure_address(address: str, where: str) -> None:
-    """``ConfigurationError`` unless ``address`` is ``tls://HOST:PORT``, or ``tcp://`` to this machine.
+    """Raise ``ConfigurationError`` unless ``address`` is ``tls://HOST:PORT``, or ``tcp://`` to this machine.
 
-    ``where`` is the setting or option that holds the address.  No name is looked up: of names only
-    ``localhost`` is taken for this machine.
+    Text and keys must cross a network encrypted. ``where`` is the setting or option with the address. Names are not
+    looked up: only ``localhost`` counts as this machine.
     """
     try:
         parts = urllib.parse.urlsplit(address)

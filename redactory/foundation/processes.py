@@ -1,6 +1,6 @@
 """Processes and threads: no core dumps, workers that end with their parent, one thread inside the engines.
 
-A process that crashes with a core dump would leave its memory, and so the corpus, in a file.
+A core dump would write the process's memory, and so the corpus, to a file.
 """
 
 from __future__ import annotations
@@ -21,45 +21,41 @@ from typing import Any
 ONE_THREAD = threading.RLock()
 """Held while an engine loads or reads, and while loggers, warnings or imports are changed for it.
 
-Engines keep state between the steps of one text, and those switches are of the whole process.  One lock for
-all of them costs nothing: engines that read side by side are no faster, Python runs one thread at a time.
+Engines keep state between the steps of one text, and those switches are process-wide. One lock for all costs nothing:
+Python runs one thread at a time, so parallel engines would not be faster.
 """
 if hasattr(os, "register_at_fork"):
-    # a child that is forked while another thread reads would get engines in the middle of a text, and a lock
-    # that nobody opens
+    # a child forked during a read would get engines in mid-text, and a lock that nobody releases
     os.register_at_fork(
         before=ONE_THREAD.acquire, after_in_parent=ONE_THREAD.release, after_in_child=ONE_THREAD.release
     )
 
 
 def forbid_core_dumps() -> None:
-    """From now on neither this process nor one that it starts writes a core file; it cannot be undone.
+    """Disable core files for this process and those that it starts; it cannot be undone.
 
-    Handlers that are piped the dump (systemd-coredump, apport) go by the same limit.
+    Handlers that receive dumps by a pipe (systemd-coredump, apport) obey the same limit.
     """
     try:
         import resource
     except ImportError:
-        return  # not a Unix: there is no such file
+        return  # not a Unix
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-# Worker processes that leave no core file and do not outlive the process that started them.
 
 
 @contextmanager
 def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """``workers`` processes that live, with whatever they loaded, until the context ends.
+    """Yield a pool of ``workers`` processes that keep loaded state until the context ends.
 
-    An interrupt ends them where they are, and nobody waits for what they were at: it is done again by whoever goes on.
+    An interrupt ends them at once; resuming repeats their unfinished work.
     """
-    # spawned, not forked: a fork would copy locks that the parent's threads hold
+    # spawn: a fork would copy locks that the parent's threads hold
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker) as pool:
         try:
             yield pool
         except KeyboardInterrupt:
-            # no public name for them before Python 3.14
+            # no public name before Python 3.14
             for process in list((pool._processes or {}).values()):
                 process.kill()
             raise
@@ -67,7 +63,7 @@ def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 @dataclass(frozen=True)
 class WorkerProcess:
-    """A process that was started, and our end of a pipe between it and us."""
+    """A started process, and our end of the pipe to it."""
 
     process: BaseProcess
     pipe: Connection
@@ -75,9 +71,10 @@ class WorkerProcess:
 
 @contextmanager
 def worker_processes(work: Callable[..., None], tasks: Sequence[tuple[Any, ...]]) -> Iterator[list[WorkerProcess]]:
-    """A process for each of ``tasks`` that carries out ``work(its end of a pipe, *task)``.
+    """Start a process for each of ``tasks`` that runs ``work(its end of a pipe, *task)``.
 
-    They are killed when the context ends: nothing that lasts may be theirs alone.  ``work`` and tasks can be pickled.
+    They are killed when the context ends, so only the parent may hold lasting state. ``work`` and tasks must be
+    picklable.
     """
     context = multiprocessing.get_context("spawn")
     workers: list[WorkerProcess] = []
@@ -103,9 +100,9 @@ def _run_worker(work: Callable[..., None], pipe: Connection, *task: Any) -> None
 
 
 def _prepare_worker() -> None:
-    """Leave no core, and end once the parent is gone: killed, it cannot say so, and we would wait forever.
+    """Disable core files, and end when the parent is gone: a killed parent cannot notify its workers.
 
-    Ctrl-C reaches every process of a terminal: here it is the parent's business, who ends us then.
+    Ignores Ctrl-C, which reaches every process of a terminal: the parent then ends the workers.
     """
     forbid_core_dumps()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

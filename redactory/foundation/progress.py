@@ -1,4 +1,4 @@
-"""How long-running work reports its progress, without knowing who listens."""
+"""Progress reports of long-running work, and stage reports: counts and seconds, never text."""
 
 from __future__ import annotations
 
@@ -10,28 +10,24 @@ from typing import Any, Protocol
 
 
 class Progress(Protocol):
-    """Called with the name of the work, units done so far, and the total where it is known.
+    """Listener: gets the name of the work, units done so far, and the total if known.
 
-    ``unit`` may carry a remark behind a comma: "steps, ε ≤ 1.2".  Work that cannot say how far it is has
-    no unit: :func:`report_loading`.
+    ``unit`` may add a remark after a comma: "steps, ε ≤ 1.2". Work of unknown size has no unit: :func:`report_loading`.
     """
 
     def __call__(self, work: str, done: int, total: int | None, unit: str = "") -> None: ...
 
 
 def no_progress(work: str, done: int, total: int | None, unit: str = "") -> None:
-    """A listener that says nothing."""
+    """Ignore progress."""
 
 
 @contextmanager
 def report_loading(progress: Progress, work: str) -> Iterator[None]:
-    """Tell that ``work`` has begun and that it is done; how far a model is loaded, nobody knows."""
+    """Report the start and end of ``work`` of unknown size."""
     progress(work, 0, None)
     yield
     progress(work, 1, 1)
-
-
-# What a stage hands back: counts and seconds, never text.
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,6 @@ class StageReport:
     peak_mb: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON; :meth:`from_json` reads it back."""
         return {
             "stage": self.stage,
             "counts": dict(sorted(self.counts.items())),
@@ -54,12 +49,11 @@ class StageReport:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> StageReport:
-        """A report as :meth:`to_json` wrote it."""
         return cls(value["stage"], Counter(value["counts"]), value["seconds"], value["peak_mb"])
 
 
 def merge_reports(stage: str, reports: Iterable[StageReport]) -> StageReport:
-    """One report of a stage: counts and seconds added, the highest peak of memory kept."""
+    """Merge reports of a stage: add counts and seconds, keep the highest memory peak."""
     total, seconds, peak = Counter[str](), 0.0, 0.0
     for report in reports:
         total.update(report.counts)

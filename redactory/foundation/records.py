@@ -1,9 +1,8 @@
-"""The one append-only record format: JSON lines, each bound to the one before it by sha256.
+"""Append-only records: JSON lines, each linked to the previous one by sha256.
 
-Three things are kept in it: the privacy ledger, the release log, the run's journal.  A line is
-``{"seq", "prev", "type", "body"}``; ``prev`` is the sha256 of the previous line's bytes, so that no
-record can be changed, dropped or put in between without every later line showing it.  There is one
-writer at a time; a record is on the disk before :meth:`RecordLog.append` returns.
+Used for the privacy ledger, the release log and the run's journal. A line is ``{"seq", "prev", "type", "body"}``, where
+``prev`` is the sha256 of the previous line's bytes. So changing, dropping or inserting a record breaks the chain. There
+is one writer at a time; a record is on disk when :meth:`RecordLog.append` returns.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from redactory.foundation.files import make_folder, open_locked, sync_to_disk
 
 GENESIS = "0" * 64
 SILENCE = datetime.timedelta(days=45)
-"""The longest time between two records for which a clock is believed; a job of each month has less."""
+"""Longest credible time between two records; a monthly job has less."""
 
 
 @dataclass(frozen=True)
@@ -37,39 +36,37 @@ class Record:
 
 
 def read_records(path: Path) -> list[Record]:
-    """Every whole record of ``path``, oldest first; ``CheckFailed`` where the chain is broken.
+    """Read every whole record of ``path``, oldest first; ``CheckFailed`` if the chain is broken.
 
-    A last line without its newline is what a crash leaves of an unfinished append: it was never
-    reported as written, and is left out.
+    Skips a last line without newline: a crash interrupted it, and it was never reported as written.
     """
     return _parse(path, path.read_bytes())[0]
 
 
 def chain_head(path: Path) -> str:
-    """The sha256 that the next record's ``prev`` would be; it names the whole log."""
+    """Return the sha256 for the next record's ``prev``; it identifies the whole log."""
     return _parse(path, path.read_bytes())[1]
 
 
 def chain_heads(path: Path) -> list[str]:
-    """What :func:`chain_head` was after each whole record of ``path``; ``CheckFailed`` as there."""
+    """Return :func:`chain_head` after each whole record of ``path``; ``CheckFailed`` as there."""
     data = path.read_bytes()
     whole = _parse(path, data)[2]
     return [hashlib.sha256(line).hexdigest() for line in data[:whole].split(b"\n")[:-1]]
 
 
 def record_ages(times: Sequence[datetime.datetime]) -> list[datetime.timedelta]:
-    """How long before the last of ``times`` each of them was, as far as they bear it out among themselves.
+    """Estimate how long before the last of ``times`` each of them was, despite wrong clocks.
 
-    ``times`` are those that clocks gave one after the other, as records or entries were made, and now.  They
-    pass in small steps where the clocks are right: a step back, and one longer than ``SILENCE``, is a clock
-    that was wrong before it or after, and does not count.
+    ``times`` are clock readings in order, one per record or entry, and now. Correct clocks advance in small steps: a
+    step back, or one longer than ``SILENCE``, means a wrong clock before or after it, and does not count.
     """
     ages, age = [datetime.timedelta()], datetime.timedelta()
     for before, after in reversed(list(pairwise(times))):
         step = after - before
         age += step if datetime.timedelta() < step <= SILENCE else datetime.timedelta()
         elapsed = times[-1] - before
-        # what was made under a clock ahead of the last has the age that the others give it
+        # a time ahead of the last gets its age from the others
         ages.append(min(elapsed, age) if elapsed >= datetime.timedelta() else age)
     return ages[::-1]
 
@@ -80,7 +77,7 @@ def _open_for_append(path: Path) -> int:
         try:
             return open_locked(path)
         except FileNotFoundError:
-            # the folder was taken away meanwhile
+            # the folder was removed meanwhile
             continue
         except BlockingIOError:
             raise RunStateError(f"{path.name} is being written by another process") from None
@@ -89,8 +86,8 @@ def _open_for_append(path: Path) -> int:
 class RecordLog:
     """The writer of a record file.
 
-    Opening cuts off the torn last line that a crash may have left, checks the chain and takes the
-    lock; a second writer is refused (``RunStateError``).
+    Opening removes an incomplete last line of a crash, checks the chain and takes the lock; a second writer is refused
+    (``RunStateError``).
     """
 
     def __init__(self, path: Path) -> None:
@@ -101,15 +98,15 @@ class RecordLog:
             self._count = len(self.records)
             os.ftruncate(self._file, whole)
             os.lseek(self._file, 0, os.SEEK_END)
-            # the file's name must outlast a crash as its records do
+            # the file's name must survive a crash too
             sync_to_disk(path.parent)
         except BaseException:
-            # left open, it would keep the lock
+            # an open file would keep the lock
             os.close(self._file)
             raise
 
     def append(self, type: str, body: dict[str, Any]) -> Record:  # noqa: A002 (the field's name on disk)
-        """Write one record, synced to the disk, and return it; one that fails leaves the file as it was."""
+        """Write one record, sync it to disk, and return it; on failure the file is unchanged."""
         record = Record(self._count, type, body)
         line = canonical_json({"seq": record.seq, "prev": self._prev, "type": type, "body": body})
         end = os.lseek(self._file, 0, os.SEEK_CUR)
@@ -126,19 +123,18 @@ class RecordLog:
         return record
 
     def clear_records(self) -> None:
-        """Hold the records so far no longer: ``records`` has what is appended from now on.
+        """Drop the records so far from memory; ``records`` keeps only later ones.
 
-        For a log of many bodies that nobody asks for again; the file and its chain stay as they are.
+        For a log of many bodies that are not needed again; the file and its chain are unchanged.
         """
         self.records.clear()
 
     def _write(self, data: bytes) -> None:
-        # a disk that fills up takes a part of it, and says so by a number alone
+        # a full disk writes only a part, and reports only its size
         while data:
             data = data[os.write(self._file, data) :]
 
     def close(self) -> None:
-        """Give the lock back."""
         os.close(self._file)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The base of every room's settings: frozen, unknown keys refused, values never quoted in errors."""
+"""Base of all settings: frozen, without unknown keys, and with errors that never quote values."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _NEEDED = {
     "string": "a string",
     "tuple": "a list like [one, two]",
 }
-"""What a key needs, by how pydantic's name of the error begins."""
+"""Expected value, by prefix of pydantic's error type."""
 _CHOICES = ("literal_error", "enum")
 _WRONG_KIND = ("_type", "_parsing", "_from_float", "_number", "_inexact")
-"""How pydantic's names of errors end that are about the kind of a value."""
+"""Suffixes of pydantic's error types for values of a wrong type."""
 _FOUND: dict[type, str] = {
     bool: "true or false",
     int: "an integer",
@@ -39,7 +39,7 @@ _FOUND: dict[type, str] = {
     dict: "a section of keys",
     type(None): "nothing",
 }
-"""What a configuration may have in a key's place, in words."""
+"""Names of the types that a configuration value can have."""
 _BOUNDS = {
     "greater_than_equal": "must be at least {ge}",
     "greater_than": "must be more than {gt}",
@@ -49,10 +49,9 @@ _BOUNDS = {
 
 
 def format_validation_error(error: Mapping[str, Any]) -> str:
-    """One of pydantic's errors in the words of somebody who writes a configuration.
+    """Rewrite a pydantic error for somebody who writes a configuration.
 
-    Where the error has its input, its kind is named and, of a number that is out of bounds, the number;
-    no other value is quoted, for it may be text.
+    Names the type of the input and, for a number out of bounds, the number; quotes no other value, which may be text.
     """
     kind, context = str(error["type"]), error.get("ctx", {})
     if kind in _BOUNDS:
@@ -70,7 +69,6 @@ def format_validation_error(error: Mapping[str, Any]) -> str:
 
 
 def _describe_input(error: Mapping[str, Any]) -> str:
-    """What stands in the key's place, where the error has its input, and the mend."""
     value = error.get("input", ...)
     if type(value) not in _FOUND:
         return ""
@@ -81,7 +79,7 @@ def _describe_input(error: Mapping[str, Any]) -> str:
 
 
 class Settings(BaseModel):
-    """One description that serves the configuration file, the documentation and the hash."""
+    """Base class of settings; serves the configuration file, the documentation and the hash."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True, allow_inf_nan=False
@@ -89,7 +87,7 @@ class Settings(BaseModel):
 
     @classmethod
     def read_back(cls, written: Mapping[str, Any]) -> Self:
-        """Settings from a manifest; ``RunStateError`` where another version of Redactory wrote them."""
+        """Load settings from a manifest; ``RunStateError`` if another version of Redactory wrote them."""
         try:
             return cls.model_validate(written)
         except ValidationError:
@@ -100,7 +98,7 @@ class Settings(BaseModel):
 
 
 class FileRecord(Settings):
-    """What a command wrote and nobody writes by hand: in its place may stand the path of its JSON file."""
+    """Settings written by a command; a configuration may give the path of their JSON file instead."""
 
     @model_validator(mode="before")
     @classmethod
@@ -116,7 +114,7 @@ class FileRecord(Settings):
 
 
 def nested_settings(annotation: Any) -> Iterator[type[Settings]]:
-    """The settings, with keys of their own to write, that a type holds at any depth."""
+    """Yield the settings classes with configuration keys that a type contains at any depth."""
     if isinstance(annotation, type) and issubclass(annotation, Settings):
         if not issubclass(annotation, FileRecord):
             yield annotation

@@ -1,9 +1,8 @@
 """The one random stream: ChaCha20(root key; purpose, step, index).
 
-Everything random in training comes from it, so that a resumed run equals the uninterrupted one bit
-for bit, and a draw can be named.  A (purpose, step, index) selects an own ChaCha20 key, so no two
-draws ever share a keystream.  The root key must be fresh secret randomness wherever a guarantee is
-claimed (``docs/guarantees.md``, side channels 7, 15 and 22).
+All randomness in training comes from it, so a resumed run equals an uninterrupted one bit for bit, and a draw can be
+named. Each (purpose, step, index) selects its own ChaCha20 key, so no two draws share a keystream. The root key must be
+fresh secret randomness wherever a guarantee is claimed (``docs/guarantees.md``, side channels 7, 15 and 22).
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ ROOT_BYTES = 32
 class RandomStream:
     """Draws named by (purpose, step, index) under one 32-byte root key.
 
-    ``seeded`` says that the root came from a seed (a test or a demonstration): whoever knows the
-    seed can subtract the noise, so a guarantee says so.
+    ``seeded`` means that the root came from a seed (a test or demonstration): who knows the seed can subtract the
+    noise, so a guarantee states it.
     """
 
     root: bytes = field(repr=False)
@@ -33,34 +32,34 @@ class RandomStream:
 
     @classmethod
     def from_entropy(cls) -> RandomStream:
-        """A root from the operating system."""
+        """Create a stream with a root from the operating system."""
         return cls(secrets.token_bytes(ROOT_BYTES))
 
     @classmethod
     def from_seed(cls, seed: int) -> RandomStream:
-        """A root that anybody can compute again from ``seed``: for tests."""
+        """Create a stream whose root anybody can recompute from ``seed``: for tests."""
         return cls(hashlib.blake2b(str(seed).encode(), digest_size=ROOT_BYTES).digest(), seeded=True)
 
     def random_bytes(self, purpose: str, step: int, count: int, index: int = 0) -> bytes:
-        """``count`` bytes of keystream."""
+        """Return ``count`` bytes of keystream."""
         name = f"{purpose}\x00{step}\x00{index}".encode()
         key = hashlib.blake2b(name, digest_size=ROOT_BYTES, key=self.root).digest()
         return Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(count))
 
     def uniform(self, purpose: str, step: int, count: int, index: int = 0) -> NDArray[np.float64]:
-        """``count`` draws, uniform on the 2⁵² midpoints of (0, 1): never 0, never 1."""
+        """Return ``count`` uniform draws on the 2⁵² midpoints of (0, 1): never 0, never 1."""
         words = np.frombuffer(self.random_bytes(purpose, step, 8 * count, index), dtype="<u8")
         # 53 bits and the half would not fit a float64: the largest would round to 1
         return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
     def normal(self, purpose: str, step: int, count: int, index: int = 0) -> NDArray[np.float64]:
-        """``count`` independent N(0, 1) draws in float64, by Box and Muller's transform."""
+        """Return ``count`` independent N(0, 1) draws in float64, by the Box-Muller transform."""
         half = (count + 1) // 2
         u = self.uniform(purpose, step, 2 * half, index)
         radius, angle = np.sqrt(-2.0 * np.log(u[:half])), 2.0 * np.pi * u[half:]
         return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
 
     def permutation(self, purpose: str, step: int, count: int, index: int = 0) -> NDArray[np.int64]:
-        """A permutation of ``range(count)``, uniform up to ties of 64-bit words."""
+        """Return a permutation of ``range(count)``, uniform up to ties of 64-bit words."""
         words = np.frombuffer(self.random_bytes(purpose, step, 8 * count, index), dtype="<u8")
         return np.argsort(words, kind="stable").astype(np.int64)

@@ -1,8 +1,7 @@
-"""Redaction: masking into one token, the public and the private side, and files that prove both.
+"""Redaction: mask spans, split examples into public and private, and write verifiable files.
 
-The room promises that no character inside a hit survives masking, that whatever holds a mask is
-private, that a finished folder is never mistaken for an unfinished one, that one flipped byte in it
-shows, and that no caller has to know whether a run is encrypted.
+Guarantees: no character inside a span survives masking, and an example with a mask is private. An unfinished folder is
+never taken for a finished one, and one flipped byte is detected. Callers need not know whether a run is encrypted.
 """
 
 from redactory.redaction.encryption import RunKey as RunKey

@@ -1,9 +1,9 @@
-"""AWS Key Management Service as a key service: the key that wraps data keys never leaves it.
+"""AWS Key Management Service as key service: the key that wraps data keys never leaves it.
 
-``REDACTORY_KEY_SERVICE=redactory.redaction.aws_kms:service``, and ``REDACTORY_KMS_KEY`` is the id or the
-ARN of a symmetric key.  Region, credentials and endpoint are boto3's to find (``AWS_DEFAULT_REGION``, a
-role, ...).  The run's context is the encryption context: it stands in the trail of every call, and a key
-policy can ask for it.  ``encrypt`` and ``decrypt`` are all that is called.
+``REDACTORY_KEY_SERVICE=redactory.redaction.aws_kms:service``; ``REDACTORY_KMS_KEY`` is the id or ARN of a symmetric
+key. boto3 finds region, credentials and endpoint (``AWS_DEFAULT_REGION``, a role, ...). The run's context is the
+encryption context: every call's audit record shows it, and a key policy can require it. Only ``encrypt`` and
+``decrypt`` are called.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from redactory.foundation.errors import ConfigurationError, RunStateError
 
 KEY_VARIABLE, NEW_KEY_VARIABLE = "REDACTORY_KMS_KEY", "REDACTORY_KMS_NEW_KEY"
 CONNECT_SECONDS, ANSWER_SECONDS, ATTEMPTS = 5, 10, 3
-"""With pauses of at most two seconds between attempts, a call ends within a minute, whatever happens."""
+"""With pauses of at most two seconds between attempts, every call ends within a minute."""
 
 _WRONG = ("InvalidCiphertextException", "IncorrectKeyException")
 _WORDS = {
@@ -47,28 +47,26 @@ class KmsKey:
 
     @property
     def name(self) -> str:
-        """``aws-kms:`` and the key's id or ARN."""
         return f"aws-kms:{self.key_id}"
 
     def wrap(self, data_key: bytes, context: bytes) -> bytes:
-        """KMS' ciphertext of ``data_key``; ``RunStateError`` says how it refused."""
         return self._call("encrypt", "CiphertextBlob", context, Plaintext=data_key)
 
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
-        """What :meth:`wrap` was given.
+        """Decrypt the result of :meth:`wrap`.
 
-        ``InvalidTag`` for another key's, another run's or a changed ciphertext; ``RunStateError`` says how KMS refused.
+        ``InvalidTag`` for a ciphertext of another key or run, or a changed one; ``RunStateError`` explains a refusal.
         """
         return self._call("decrypt", "Plaintext", context, CiphertextBlob=wrapped)
 
     def _call(self, operation: str, answer: str, context: bytes, **parameters: bytes) -> bytes:
-        """``answer`` of one call; of what fails only the kind is named, and no error is dragged along.
+        """Call KMS and return ``answer``; report only the kind of an error and do not chain it.
 
-        Messages and attributes of the library's errors can hold what was sent.
+        The library's errors can contain what was sent.
         """
         from botocore.exceptions import BotoCoreError, ClientError
 
-        # decrypt by the key's id, too: KMS alone would take any key that the ciphertext names
+        # name the key for decryption too: otherwise KMS uses any key that the ciphertext names
         named = {"KeyId": self.key_id, "EncryptionContext": _context_pairs(context)}
         try:
             return bytes(getattr(_client_for(os.getpid()), operation)(**named, **parameters)[answer])
@@ -84,12 +82,12 @@ class KmsKey:
 
 
 def service() -> KmsKey:
-    """The key of ``REDACTORY_KMS_KEY``; ``ConfigurationError`` where it is missing, or only an alias."""
+    """Return the key of ``REDACTORY_KMS_KEY``; ``ConfigurationError`` if it is missing or an alias."""
     return _key_from(KEY_VARIABLE)
 
 
 def new_service() -> KmsKey:
-    """The key of ``REDACTORY_KMS_NEW_KEY``, to rotate to; refused as by :func:`service`."""
+    """Return the key of ``REDACTORY_KMS_NEW_KEY`` to rotate to; same errors as :func:`service`."""
     return _key_from(NEW_KEY_VARIABLE)
 
 
@@ -107,7 +105,7 @@ def _key_from(variable: str) -> KmsKey:
 
 
 def _context_pairs(context: bytes) -> dict[str, str]:
-    """A context as KMS takes it, names with values; one that is no such object of JSON becomes a value."""
+    """Convert a context to KMS' name-value pairs; anything but a JSON object of strings becomes one value."""
     try:
         pairs = json.loads(context)
     except ValueError:
@@ -119,7 +117,7 @@ def _context_pairs(context: bytes) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=1)
 def _client_for(process: int) -> Any:
-    """The client of this process: connections are not shared with a fork."""
+    """Return the client of this process; a fork must not share connections."""
     import boto3
     from botocore.config import Config
 

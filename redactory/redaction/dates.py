@@ -1,7 +1,7 @@
-"""Dates: moved by the days of their document, each in the form in which it is written.
+"""Shift dates by a number of days per document, and keep the format of each date.
 
-A value is moved as a whole or not at all: of one that is not understood to its last letter nothing is
-returned, for what is left of it may tell the day.
+A value is shifted as a whole or not at all: if any part of it is not understood, the result is None, because that part
+could reveal the day.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MONTHS = {
     "pl": "stycznia lutego marca kwietnia maja czerwca lipca sierpnia września października listopada "
     "grudnia",
 }  # fmt: skip
-"""Months by language, with the short form where it is not the first letters that no other month has."""
+"""Month names by language, with the short form if it is not the shortest unique prefix."""
 _WEEKDAYS = {
     "en": "monday tuesday wednesday thursday friday saturday sunday",
     "de": "montag dienstag mittwoch donnerstag freitag samstag sonntag",
@@ -48,7 +48,7 @@ _LINKS = {
     "pt": "o a os as de do da dos em e ou até desde às",
     "pl": "od do dnia i lub w r",
 }
-"""Words that may stand between the parts of a date and tell of none."""
+"""Words that may occur between the parts of a date."""
 
 
 def _fold(word: str) -> str:
@@ -57,13 +57,13 @@ def _fold(word: str) -> str:
 
 
 class _NameTable:
-    """The months, or the days of the week, in one language: whole, and short where that is unique."""
+    """Months or weekdays of one language: full names, and short forms if unique."""
 
     def __init__(self, names: str) -> None:
         pairs = [name.split("/") for name in names.split()]
         self.whole = [pair[0] for pair in pairs]
         self.read: dict[str, tuple[int, bool]] = {}
-        """The number of a folded name, and whether it is written short."""
+        """The number of a folded name, and whether the name is short."""
         self.short = []
         for number, (name, *other) in enumerate(pairs):
             rest = [one for one in self.whole if one != name]
@@ -79,7 +79,7 @@ _WORDS = {
     language: _LINKED[language].union(*(map(_fold, names.whole) for names in both)) for language, both in _NAMES.items()
 }
 _NAMES["roman"] = _NameTable("i ii iii iv v vi vii viii ix x xi xii"), _NameTable("")
-"""Also months in Roman numerals, which only a form of their own takes for months."""
+"""Months in Roman numerals, used only by their own form."""
 _JOIN = r"(?:[\s.,/‐–-]|(?:of|the|de|del|di|do|den)\b|d['’]){0,6}"
 _DAY = r"(?P<d>\d{1,2})(?P<o>st|nd|rd|th|er|º|ª)?(?![\d:])"
 _NAME = r"(?<![^\W\d_])(?![ivx]+(?![^\W\d_]))(?P<n>[^\W\d_]{3,20}+)(?![^\W\d_])"
@@ -92,7 +92,7 @@ _PLAIN_FORMS = (
     rf"{_DAY}{_JOIN}{_NAME}{_JOIN}{_YEAR}",
     rf"{_NAME}{_JOIN}{_DAY}{_JOIN}{_YEAR}",
 )
-"""Days with a year that can be read in one way alone."""
+"""Unambiguous forms of a day with its year."""
 _FORMS = [
     re.compile(form, re.IGNORECASE)
     for form in (
@@ -123,21 +123,21 @@ _BETWEEN = re.compile(r"[^\w]+|_+|[^\W\d_]+")
 _WORD = re.compile(r"[^\W\d_]{3}")
 _IN_ORDER = re.compile(r"(?<!\d)(\d{1,2})([-/])(\d{1,2})\2(\d{4}|\d{2})(?!\d)")
 _FEWEST, _MOST = 190, 698
-"""Days by which a document is moved.  A year by itself, of which the middle is moved, becomes another."""
+"""Range of the shift in days. It changes a lone year, which is shifted from its middle."""
 _NEAR = range(334, 397)
 """About a year, after which the month could be the same."""
 
 
 def draw_days(draw: random.Random) -> int:
-    """The days of a document, forwards or back: no month, no year by itself and no day of the week stays."""
+    """Draw a document's shift, forwards or back, that changes the month, a lone year and the weekday."""
     days = draw.choice([n for n in range(_FEWEST, _MOST + 1) if n % 7 and n not in _NEAR])
     return days if draw.random() < 0.5 else -days
 
 
 class DateMover:
-    """Moves the dates of one document: by one amount, with one order of day and month.
+    """Shifts the dates of one document by one amount, with one order of day and month.
 
-    ``draw`` gives the source of another time of day, by the time that is replaced.
+    ``draw`` returns the random source for another time of day, given the time to replace.
     """
 
     def __init__(
@@ -151,23 +151,22 @@ class DateMover:
         self._texts, self._language, self._draw = texts, language.partition("-")[0], draw
 
     def is_date(self, value: str) -> bool:
-        """Whether ``value`` is a day with its year, or numbers with the name of a month, and nothing else."""
+        """Return whether ``value`` is only a day with its year, or numbers with the name of a month."""
         read = self._read(value)
         is_named = _WORD.search(value) is not None and any(map(str.isdigit, value))
-        # "Y19871103" is an identifier, though "y" stands between dates in Spanish
+        # "Y19871103" is an identifier, although "y" joins dates in Spanish
         return read is not None and (is_named or ("date" in read[1] and "link" not in read[1]))
 
     def move(self, value: str) -> str | None:
-        """``value`` with every date moved and every time replaced; None where anything else is in it."""
+        """Shift every date and replace every time in ``value``; None if it contains anything else."""
         read = self._read(value)
         return read and read[0]
 
     def _read(self, value: str) -> tuple[str, set[str]] | None:
-        """``value``, moved, and the kinds of its parts."""
         pieces, position, kinds, before = list[str](), 0, set[str](), ""
         while position < len(value):
             new, kind, end = self._move_next(value, position)
-            # "3-15 November 1987", "November 3-15, 1987": not two dates, but one of several days
+            # "3-15 November 1987", "November 3-15, 1987": one date of several days
             if new is None or (kind == "part" and before in ("date", "day")):
                 return None
             pieces.append(new)
@@ -177,7 +176,7 @@ class DateMover:
         return ("".join(pieces), kinds) if kinds - {"link", "sign"} else None
 
     def _move_next(self, value: str, position: int) -> tuple[str | None, str, int]:
-        """What becomes of what stands at ``position``, its kind, and where it ends."""
+        """Return the replacement of what is at ``position``, its kind and its end."""
         for form in _FORMS:
             match = form.match(value, position)
             new = match and self._move(match)
@@ -202,7 +201,6 @@ class DateMover:
         return match[0], "link" if match[0][0].isalpha() else "sign", match.end()
 
     def _move(self, match: re.Match[str]) -> str | None:
-        """The date of ``match``, moved; None where it is none."""
         parts = {at: text for at, text in match.groupdict().items() if text}
         named = dict(zip("aby", self._part_order(parts), strict=True)) if "a" in parts else {"yy": "y"}
         spans = {named.get(at, at): match.span(at) for at in parts}
@@ -219,13 +217,12 @@ class DateMover:
         )
 
     def _moved_day(self, parts: dict[str, str], month: int) -> date | None:
-        """The day that is meant, moved; of what lies in one month or year, its middle."""
+        """Return the shifted day; for a month or year alone, shift its middle."""
         day = int(parts.get("d", 15 if "m" in parts or "n" in parts else 2))
         try:
             if "y" in parts:
                 then = date(_full_year(parts["y"]), month, day)
             else:
-                # the year that the document says elsewhere
                 years = [one.year for one in self._unambiguous_days if (one.month, one.day) == (month, day)]
                 then = date((years or [2000])[0], month, day)
             return then + timedelta(self.days)
@@ -233,7 +230,7 @@ class DateMover:
             return None
 
     def _format_parts(self, parts: dict[str, str], then: date, name: tuple[str, int, bool] | None) -> dict[str, str]:
-        """The new text of each part, as long or as short as the old."""
+        """Format each part as long or short as the old one."""
         numbers = [parts[at] for at in "md" if at in parts]
         padded = any(n.startswith("0") for n in numbers) or (
             name is None and all(len(number) == 2 for number in numbers)
@@ -249,7 +246,7 @@ class DateMover:
         return news
 
     def _part_order(self, parts: dict[str, str]) -> str:
-        """Which part of three, or of two, is the year (y), the month (m) and the day (d)."""
+        """Return which of two or three parts is the year (y), the month (m) and the day (d)."""
         one, two = int(parts["a"]), int(parts["b"])
         if "y" not in parts:
             if two > 31:
@@ -267,13 +264,13 @@ class DateMover:
         return "dmy" if self._is_day_first else "mdy"
 
     def _read_month(self, word: str) -> tuple[str, int, bool] | None:
-        """The language, the number (from 0) and whether the name of a month is short."""
+        """Return the language of a month name, its number (from 0) and whether it is short."""
         word = _fold(word)
         months = ((name, _NAMES[name][0].read.get(word)) for name in (*self._languages, "roman"))
         return next(((name, *read) for name, read in months if read), None)
 
     def _replace_time(self, match: re.Match[str]) -> str:
-        """Another time of day in the form of this one, the same for the same time, at no offset from UTC."""
+        """Return another time of day in the same form, without UTC offset; equal times give equal results."""
         half = (match["p"] or "").lower()
         hour = int(match["h"]) % 12 + 12 * (half == "p") if half else int(match["h"])
         draw = self._draw(f"{hour}:{int(match['m'] or 0)}:{int(match['s'] or 0)}")
@@ -288,18 +285,15 @@ class DateMover:
         }
         return _replace_groups(match, {match.span(at): new for at, new in news.items() if match[at] is not None})
 
-    # What the document says elsewhere.
-
     @cached_property
     def _languages(self) -> list[str]:
-        """Languages of names, the document's first: that of the settings, then by how many words it has."""
+        """Languages of names: the settings' first, then by number of words in the document."""
         words = Counter(_fold(word) for text in self._texts for word in re.findall(r"[^\W\d_]+", text))
         counts = {name: sum(words[word] for word in known) for name, known in _WORDS.items()}
         return sorted(_MONTHS, key=lambda name: (name != self._language, -counts[name]))
 
     @cached_property
     def _unambiguous_days(self) -> list[date]:
-        """The days of the document that are written so that they can be read in one way alone."""
         days = []
         for match in (match for text in self._texts for form in _PLAIN for match in form.finditer(text)):
             if match.start() and match.string[match.start() - 1].isalnum():
@@ -314,10 +308,10 @@ class DateMover:
 
     @cached_property
     def _is_day_first(self) -> bool:
-        """Whether ``07/11/2001`` is in November here.
+        """Return whether ``07/11/2001`` is in November here.
 
-        A date with a part above 12 tells, and one that the document also writes in another form.  Where none
-        does, English is read with the month first.
+        Decided by dates with a part above 12, and by dates that the document also writes in another form; otherwise
+        English is read with the month first.
         """
         votes = 0
         for text in self._texts:
@@ -330,7 +324,6 @@ class DateMover:
 
 
 def _replace_groups(match: re.Match[str], news: Mapping[tuple[int, int], str]) -> str:
-    """What ``match`` found, with other text at the places of ``news``."""
     text, start = match[0], match.start()
     for (first, last), new in sorted(news.items(), reverse=True):
         text = text[: first - start] + new + text[last - start :]
@@ -338,19 +331,17 @@ def _replace_groups(match: re.Match[str], news: Mapping[tuple[int, int], str]) -
 
 
 def _full_year(year: str) -> int:
-    """The year of four digits or of two: from 69 on that of the last century, as POSIX has it."""
+    """Expand a year of two digits: from 69 on to the last century, as in POSIX."""
     return int(year) if len(year) == 4 else int(year) + (1900 if int(year) >= 69 else 2000)
 
 
 def _match_case(new: str, old: str) -> str:
-    """``new`` in capitals, small letters, or with a capital, as ``old`` is."""
     if old.isupper():
         return new.upper()
     return new[:1].upper() + new[1:] if old[:1].isupper() else new
 
 
 def _ordinal_suffix(old: str, day: int) -> str:
-    """The ending of a number, of English or of another language, as far as it depends on the number."""
     if old.lower() not in ("st", "nd", "rd", "th"):
         return "" if old.lower() == "er" and day != 1 else old
     tens, ones = divmod(day, 10)

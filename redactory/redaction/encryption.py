@@ -1,13 +1,12 @@
-"""Encryption: one data key a run, wrapped by a key that lies elsewhere.
+"""Encrypt a run with one data key, which is wrapped by an external key.
 
-The run's data key encrypts its private parts (Parquet modular encryption, AES-256-GCM, footer and all
-columns) and its other files that can hold text.  It lies in ``state/data-key.json`` alone, wrapped by a
-local key or a client of a key management service: whoever deletes that file has shredded the private part.
+The data key encrypts private parts (Parquet modular encryption, AES-256-GCM, footer and all columns) and other files
+that can contain text. It is stored only in ``state/data-key.json``, wrapped by a local key or a key management service:
+deleting that file shreds the private part.
 
-What is encrypted says, under the same authentication, which file of which run it is, so that no file can
-stand in for another.  That name stands in the encrypted footer and not in the AAD prefix that the Parquet
-format has for it: DuckDB refuses files with a prefix, and a GCM tag over the one says what a tag over the
-other would.  (A random nonce of 96 bits allows some 2³² encrypted modules a key; a part has under a hundred.)
+The authenticated content names its file and run, so no file can replace another. The name is in the encrypted footer
+and not in Parquet's AAD prefix, because DuckDB refuses files with a prefix; the GCM tag covers it either way. (A random
+nonce of 96 bits allows about 2³² encrypted modules per key; a part has fewer than a hundred.)
 """
 
 from __future__ import annotations
@@ -33,20 +32,17 @@ from redactory.foundation.files import open_no_follow, sync_to_disk, write_bytes
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key, read_variable
 from redactory.redaction.folder import RunFolder
 
-# What wraps the data key of a run: a local key, or a client of a key management service.
-
-
 SERVICE_VARIABLE = "REDACTORY_KEY_SERVICE"
 KEY_BYTES, _NONCE_BYTES = 32, 12
 
 
 @runtime_checkable
 class KeyService(Protocol):
-    """What wraps a run's data key: a local key, or a client of a key management service.
+    """Wraps a run's data key: a local key or a client of a key management service.
 
-    ``name`` stands in the run folder and tells one wrapping key from another without giving it away.
-    ``context`` names the run; what was wrapped for one run must not unwrap for another (a service
-    calls it encryption context or additional data).  Any exception means that the service refuses.
+    ``name`` is stored in the run folder; it identifies the wrapping key without revealing it. ``context`` names the
+    run: a key wrapped for one run must not unwrap for another (services call it encryption context or additional data).
+    Any exception means a refusal.
     """
 
     @property
@@ -58,30 +54,29 @@ class KeyService(Protocol):
 
 @dataclass(frozen=True)
 class LocalKey:
-    """A :class:`KeyService` on this machine: AES-256-GCM under HKDF-SHA256 of a configured secret."""
+    """A local :class:`KeyService`: AES-256-GCM under HKDF-SHA256 of a configured secret."""
 
     secret: bytes = field(repr=False)
 
     @property
     def name(self) -> str:
-        """``local`` and 8 hex digits that tell two secrets apart."""
+        """``local`` and 8 hex digits that distinguish secrets."""
         return f"local:{derive_key(self.secret, 'name')[:4].hex()}"
 
     def wrap(self, data_key: bytes, context: bytes) -> bytes:
-        """Nonce, ciphertext and tag of ``data_key``."""
         return encrypt(derive_key(self.secret, "wrap"), data_key, context)
 
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
-        """What :meth:`wrap` was given; ``InvalidTag`` for another secret, context or ciphertext."""
+        """Reverse :meth:`wrap`; ``InvalidTag`` for another secret, context or ciphertext."""
         return decrypt(derive_key(self.secret, "wrap"), wrapped, context)
 
 
 def configured_service() -> KeyService | None:
-    """The key service of this process; None where none is configured.
+    """Return the configured key service; None if there is none.
 
     ``REDACTORY_ENCRYPTION_KEY`` or ``..._FILE`` gives a :class:`LocalKey`; ``REDACTORY_KEY_SERVICE`` names a function
-    ``package.module:function`` without arguments that returns a :class:`KeyService`. Raises ``ConfigurationError`` for
-    both at once, for one that is empty, and for whatever is no key or no service.
+    ``package.module:function`` without arguments that returns a :class:`KeyService`. ``ConfigurationError`` for both at
+    once, an empty variable, or an invalid key or service.
     """
     secret, function = load_encryption_key(), read_variable(SERVICE_VARIABLE)
     if function is None:
@@ -93,9 +88,9 @@ def configured_service() -> KeyService | None:
 
 @functools.cache
 def load_key_service(function: str, given_in: str) -> KeyService:
-    """What ``package.module:function`` returns, asked once a process; ``given_in`` names the setting.
+    """Call ``package.module:function`` once per process; ``given_in`` names the setting.
 
-    Raises ``ConfigurationError`` where that is no service, or what the function itself refuses with.
+    ``ConfigurationError`` if the result is not a service, or with the function's own refusal.
     """
     module, _, name = function.partition(":")
     try:
@@ -103,7 +98,6 @@ def load_key_service(function: str, given_in: str) -> KeyService:
     except RedactoryError:
         raise
     except ModuleNotFoundError as error:
-        # whether it is the module that was named, or one that this needs itself
         missing = error.name
         why = f"{module} needs the module '{missing}', which is not installed"
         if missing is None or f"{module}.".startswith(f"{missing}."):
@@ -117,32 +111,26 @@ def load_key_service(function: str, given_in: str) -> KeyService:
 
 
 def service_error(service: KeyService, error: Exception) -> RedactoryError:
-    """The error for a service that failed: its name and the kind of its error, which may quote anything.
-
-    An error of ours says by itself what is wrong, and quotes nothing.
-    """
+    """Describe a failed service by the kind of its error, whose message may quote anything; keep our own errors."""
     refused = RunStateError(f"the key service {service.name} refused ({type(error).__name__})")
     return error if isinstance(error, RedactoryError) else refused
 
 
 def derive_key(secret: bytes, purpose: str) -> bytes:
-    """The 32-byte subkey of one purpose (HKDF-SHA256)."""
+    """Derive the 32-byte subkey of one purpose (HKDF-SHA256)."""
     hkdf = HKDF(SHA256(), KEY_BYTES, salt=None, info=b"redactory/encryption/" + purpose.encode())
     return hkdf.derive(secret)
 
 
 def encrypt(key: bytes, data: bytes, about: bytes) -> bytes:
-    """Nonce, AES-256-GCM ciphertext and tag of ``data``; the tag covers ``about`` too."""
+    """Return nonce, AES-256-GCM ciphertext and tag of ``data``; the tag covers ``about`` too."""
     nonce = secrets.token_bytes(_NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, data, about)
 
 
 def decrypt(key: bytes, data: bytes, about: bytes) -> bytes:
-    """What :func:`encrypt` was given; ``InvalidTag`` or ``ValueError`` where ``data`` is not that."""
+    """Reverse :func:`encrypt`; ``InvalidTag`` or ``ValueError`` for other ``data``."""
     return AESGCM(key).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], about)
-
-
-# Encryption: one data key a run, wrapped by a key that lies elsewhere.
 
 
 FORMAT = "redactory-data-key/1"
@@ -154,7 +142,7 @@ _NO_KEY = f"set {ENCRYPTION_VARIABLE}_FILE (or {ENCRYPTION_VARIABLE}, or {SERVIC
 
 @dataclass(frozen=True)
 class RunKey:
-    """The data key of the run in ``root``, in the open: it is never written."""
+    """The unwrapped data key of the run in ``root``; never written to disk."""
 
     root: Path
     run_id: str
@@ -162,32 +150,30 @@ class RunKey:
     secret: bytes = field(repr=False)
 
     def identity(self, path: Path) -> bytes:
-        """Which file of which run ``path`` is; it stays the same where the run folder is moved."""
+        """Return the file and run that ``path`` belongs to, independent of where the run folder is."""
         return f"{self.run_id}/{_name_in_run(RunFolder(self.root), path)}".encode()
 
     @property
     def fingerprint(self) -> str:
-        """Tells two data keys apart without giving either away (16 hex digits)."""
+        """16 hex digits that distinguish data keys without revealing them."""
         return derive_key(self.secret, "fingerprint")[:8].hex()
 
     def to_json(self) -> dict[str, str]:
-        """What the manifest says of the encryption."""
         return {"algorithm": ALGORITHM, "run_id": self.run_id, "data_key": self.fingerprint, "wrapped_by": self.service}
 
     def parquet_encryption(self) -> Any:
-        """pyarrow's properties for writing a part."""
         return _parquet().create_encryption_properties(self.secret)
 
     def parquet_decryption(self) -> Any:
-        """pyarrow's properties for reading a part; a file in the open is refused."""
+        """Return pyarrow's properties for reading a part; an unencrypted file is refused."""
         return _parquet().create_decryption_properties(self.secret)
 
 
 def establish_key(run: RunFolder, is_begun: bool) -> RunKey | None:
-    """The data key of a run that is about to write parts; drawn and wrapped where there is none yet.
+    """Return the data key of a run that is about to write parts; draw and wrap one if there is none.
 
-    None where no service is configured and the run has no key.  ``is_begun`` says that the run was begun
-    before: a new key would then leave it half open, or half lost, and is refused (``RunStateError``).
+    None if no service is configured and the run has no key. ``is_begun`` means that the run already has data: a new key
+    would leave it partly open or partly lost, so it is refused (``RunStateError``).
     """
     if run.data_key.is_file():
         return key_for(run.vault / "part")
@@ -206,11 +192,10 @@ def establish_key(run: RunFolder, is_begun: bool) -> RunKey | None:
 
 
 def rewrap_key(run: RunFolder, new: KeyService) -> dict[str, str] | None:
-    """The content of ``run``'s key file once ``new`` wraps its data key; None where it does already.
+    """Return the content of ``run``'s key file wrapped by ``new``; None if it already is.
 
-    To be written in one piece: it is the one copy of the key, and ``new`` has opened it.  Raises
-    ``ConfigurationError`` where no service is configured, ``CheckFailed`` where one of the two does not
-    open the key, ``RunStateError`` where it refuses.
+    Write it atomically: it is the only copy of the key. ``new`` has already opened it once. ``ConfigurationError`` if
+    no service is configured, ``CheckFailed`` if either service does not open the key, ``RunStateError`` if it refuses.
     """
     content = run.data_key.read_bytes()
     run_id, by, _ = _parse_key_file(content)
@@ -228,31 +213,30 @@ def rewrap_key(run: RunFolder, new: KeyService) -> dict[str, str] | None:
 
 
 def key_identity(run: RunFolder) -> str | None:
-    """The id under which ``run``'s data key was wrapped; None where there is no key file."""
+    """Return the id under which ``run``'s data key was wrapped; None without a key file."""
     return _parse_key_file(run.data_key.read_bytes())[0] if run.data_key.is_file() else None
 
 
 def destroy(path: Path) -> None:
-    """Write random bytes over a small file as well as the file system lets us, and remove it for good.
+    """Overwrite a small file with random bytes, as well as the file system allows, and remove it.
 
-    ``RunStateError`` for a link, and for a file that has a second name.  What snapshots, copies and worn
-    blocks of a drive keep, it cannot reach.
+    ``RunStateError`` for a link or a file with a second name. Snapshots, copies and worn blocks of a drive may still
+    hold the content.
     """
     with os.fdopen(open_no_follow(path, os.O_RDWR), "r+b", buffering=0) as file:
         file.write(secrets.token_bytes(max(1, os.fstat(file.fileno()).st_size)))
         os.fsync(file.fileno())
     path.unlink()
     sync_to_disk(path.parent)
-    # nor does this process remember what it has unwrapped
+    # forget unwrapped keys
     _unwrap_key.cache_clear()
 
 
 def key_for(path: Path) -> RunKey | None:
-    """The key that the file ``path`` of a run is encrypted with; None for a file that is in the open.
+    """Return the key that encrypts the file ``path`` of a run; None for an unencrypted file.
 
-    In the open are files outside of any run, those of a run without a key, and ``public/``.  Raises
-    ``ConfigurationError`` where the run has a key and no service is configured to unwrap it,
-    ``CheckFailed`` where the configured one does not.
+    Unencrypted are files outside of any run, files of a run without a key, and ``public/``. ``ConfigurationError`` if
+    the run has a key and no service is configured, ``CheckFailed`` if the configured service does not unwrap it.
     """
     run = run_containing(path)
     if run is None or not run.data_key.is_file():
@@ -267,24 +251,24 @@ def key_for(path: Path) -> RunKey | None:
 
 
 def run_containing(path: Path) -> RunFolder | None:
-    """The run that ``path`` lies in: the nearest folder above it that has a ``state/``."""
+    """Return the run that contains ``path``: the nearest parent folder with a ``state/``."""
     folders = (RunFolder(parent) for parent in path.absolute().parents)
     run = next((run for run in folders if run.state.is_dir()), None)
     if run is not None and run.root.parts[-3:] == run.reissue.files.parts[-3:]:
-        # what is about to take the place of a run's parts is of that run
+        # staged parts belong to the run that they will replace
         return RunFolder(run.root.parents[2])
     return run
 
 
 def _name_in_run(run: RunFolder, path: Path) -> str:
-    """The name of ``path`` in ``run``; of what is staged there, the one that it will have."""
+    """Return the name of ``path`` in ``run``; for a staged file, its final name."""
     path = path.absolute()
     staged = run.reissue.files
     return path.relative_to(staged if path.is_relative_to(staged) else run.root).as_posix()
 
 
 def write_secret(path: Path, data: bytes) -> None:
-    """Commit ``data`` to a private file of a run, encrypted where the run is."""
+    """Commit ``data`` to a private file of a run, encrypted if the run is."""
     key = key_for(path)
     if key is not None:
         data = _MAGIC + encrypt(derive_key(key.secret, "file"), data, key.identity(path))
@@ -292,7 +276,7 @@ def write_secret(path: Path, data: bytes) -> None:
 
 
 def read_secret(path: Path) -> bytes:
-    """What :func:`write_secret` was given; ``CheckFailed`` where the file is not what it wrote there."""
+    """Read a file of :func:`write_secret`; ``CheckFailed`` if its content is not authentic."""
     key, data = key_for(path), path.read_bytes()
     if key is None:
         if data.startswith(_MAGIC):
@@ -307,7 +291,6 @@ def read_secret(path: Path) -> bytes:
 
 
 def _parse_key_file(content: bytes) -> tuple[str, str, bytes]:
-    """Run id, name of the service and wrapped key of a key file's content."""
     try:
         value = json.loads(content)
         run_id, by, wrapped = value["run_id"], value["wrapped_by"], value["wrapped"]
@@ -319,7 +302,6 @@ def _parse_key_file(content: bytes) -> tuple[str, str, bytes]:
 
 
 def _wrap_key(service: KeyService, run_id: str, secret: bytes) -> dict[str, str]:
-    """The content of a key file."""
     try:
         wrapped = service.wrap(secret, _wrap_context(run_id))
     except Exception as error:
@@ -330,7 +312,7 @@ def _wrap_key(service: KeyService, run_id: str, secret: bytes) -> dict[str, str]
 
 @functools.lru_cache(maxsize=8)
 def _unwrap_key(content: bytes, service: KeyService) -> bytes:
-    """The data key of a key file's content; a service is asked once a process and run."""
+    """Unwrap the data key of a key file; asks a service once per process and run."""
     run_id, _, wrapped = _parse_key_file(content)
     try:
         secret = service.unwrap(wrapped, _wrap_context(run_id))

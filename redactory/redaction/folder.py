@@ -1,4 +1,4 @@
-"""The folders of a run, its models, samples and exports, and of a job: every path in them, declared once."""
+"""Declares every path in the folders of runs, models, samples, exports and jobs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from redactory.foundation.files import JOB, MODELS, SUCCESS, explain_not_regular
 
 FORMAT, SYNTHETIC = "redactory-export/1", "redactory-synthetic/1"
 PUBLIC_FOLDER = 0o755
-"""The mode of an export's folders: nothing in it is private."""
+"""Mode of an export's folders, which contain nothing private."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 Kind = TypeVar("Kind")
 
 
 class FolderPath(Generic[Kind]):
-    """What lies at ``name`` below a folder's root."""
+    """Descriptor of a path below a folder's root."""
 
     def __init__(self, kind: Callable[[Path], Kind], name: str, doc: str) -> None:
         self._kind, self._name, self.__doc__ = kind, name, doc
@@ -29,18 +29,17 @@ class FolderPath(Generic[Kind]):
 
 
 def path_field(name: str, doc: str) -> FolderPath[Path]:
-    """A file or folder at ``name``."""
     return FolderPath(Path, name, doc)
 
 
 def part_name(partition: int) -> str:
-    """The file name of a partition's part in any data folder."""
+    """Return the file name of a partition's part, the same in every data folder."""
     return f"part-{partition:05d}.parquet"
 
 
 @dataclass(frozen=True)
 class SealedFolder:
-    """A folder that is finished when ``_SUCCESS`` holds the sha256 of its ``manifest.json``."""
+    """A folder that is finished when ``_SUCCESS`` contains the sha256 of its ``manifest.json``."""
 
     root: Path
     manifest = path_field("manifest.json", "Counts, versions and the sha256 of every file.")
@@ -52,7 +51,7 @@ class SealedFolder:
 
 @dataclass(frozen=True)
 class SampleFolder(SealedFolder):
-    """``state/samples/NAME``: points drawn for people to label, with their original text."""
+    """``state/samples/NAME``: examples drawn for labelling, with their original text."""
 
     rows = path_field(
         "sample.jsonl", "The sample in the span schema (JSON lines), with the spans of the strict policy filled in."
@@ -66,7 +65,7 @@ class SampleFolder(SealedFolder):
 
 @dataclass(frozen=True)
 class ModelFolder(SealedFolder):
-    """``models/NAME``: what a training leaves."""
+    """``models/NAME``: the output of a training."""
 
     weights = path_field("model.safetensors", "The parameters (safetensors).")
     config = path_field("config.json", "The architecture (JSON).")
@@ -81,17 +80,16 @@ class ModelFolder(SealedFolder):
     measured = path_field("MEASURED.md", "The same as Markdown.")
 
     def result(self, evaluation: str) -> SealedFolder:
-        """The sealed folder of one evaluation of this model; it holds ``result.json``."""
+        """Return the sealed folder of one evaluation of this model; it contains ``result.json``."""
         return SealedFolder(self.root / evaluation)
 
     def results(self) -> list[SealedFolder]:
-        """The finished evaluations of this model, by name."""
         return [SealedFolder(path.parent) for path in sorted(self.root.glob(f"*/{SUCCESS}"))]
 
 
 @dataclass(frozen=True)
 class ReissueFolder:
-    """``state/reissue``: what a finished run is about to become."""
+    """``state/reissue``: the staged next version of a finished run."""
 
     root: Path
     files = path_field("files", "The new parts, under their final names in the run.")
@@ -101,7 +99,7 @@ class ReissueFolder:
 
 @dataclass(frozen=True)
 class RunFolder(SealedFolder):
-    """``RUN/``: public and private shards, what proves them, and what must stay private."""
+    """``RUN/``: public and private shards, their proofs, and private state."""
 
     public = path_field("public", "Shards of the public split: released example id, text.")
     private = path_field("private", "Shards of the private split: released id, keyed user, masked text, reasons.")
@@ -139,64 +137,60 @@ class RunFolder(SealedFolder):
 
     @property
     def data_folders(self) -> tuple[Path, ...]:
-        """Every folder that holds parts."""
         return (self.public, self.private, self.quarantine, self.vault, self.spans, self.points, self.across)
 
     def sealed_folders(self) -> list[SealedFolder]:
-        """Every finished folder inside of the run: its models, their evaluations, what was measured of it."""
+        """List every finished folder inside the run: models, their evaluations, measurements."""
         models = [self.model(name) for name in self.model_names()]
         measured = [folder for folder in self.measured if folder.success.exists()]
         return [*models, *(result for model in models for result in model.results()), *measured]
 
     @property
     def measured(self) -> tuple[SealedFolder, ...]:
-        """Where measurements of the shards are sealed."""
         return (self.recall, self.redaction, self.gate)
 
     def root_key(self, model: str) -> Path:
-        """The root key of the training of ``model``, while it lasts."""
+        """The root key file of the training of ``model``, removed when training ends."""
         return self.state / f"train-{model}.key"
 
     def root_keys(self) -> list[Path]:
-        """The root keys of all trainings that are not finished."""
         return sorted(self.state.glob("train-*.key"))
 
     def checkpoint(self, model: str) -> Path:
-        """Where the training of ``model`` goes on from, while it lasts."""
+        """The training checkpoint of ``model``, removed when training ends."""
         return self.state / f"train-{model}.checkpoint"
 
     def first_weights(self, model: str) -> Path:
-        """What the weights of ``model`` were before the first step of a loop of one's own, while it lasts."""
+        """The weights of ``model`` before the first step of a custom training loop, removed when training ends."""
         return self.state / f"train-{model}.first"
 
     def unfinished_training_files(self) -> list[Path]:
-        """What trainings that are not finished go on from: root keys, and checkpoints that can hold sums."""
+        """List resume files of unfinished trainings: root keys, and checkpoints that can contain sums."""
         return sorted(self.state.glob("*train-*"))
 
     def tracebacks(self) -> list[Path]:
-        """The sealed tracebacks: what an unexpected error quoted."""
+        """List the sealed tracebacks, which may contain quoted text."""
         return sorted(self.state.glob("traceback-*.txt"))
 
     def release(self, number: int) -> SealedFolder:
-        """The kept manifest and signature of release ``number``, from 1."""
+        """Return the kept manifest and signature of release ``number``, from 1."""
         return SealedFolder(self.releases / str(number))
 
     def sample(self, name: str) -> SampleFolder:
-        """The folder of sample ``name``; ``ConfigurationError`` where the name is not a plain name."""
+        """Return the folder of sample ``name``; ``ConfigurationError`` for an invalid name."""
         return SampleFolder(self.samples / _require_plain_name(name, "sample"))
 
     def model(self, name: str) -> ModelFolder:
-        """The folder of model ``name``; ``ConfigurationError`` where the name is not a plain name."""
+        """Return the folder of model ``name``; ``ConfigurationError`` for an invalid name."""
         return ModelFolder(self.models / _require_plain_name(name, "model"))
 
     def model_names(self) -> list[str]:
-        """The finished models of this run, by name."""
         return sorted(p.parent.name for p in self.models.glob(f"*/{SUCCESS}"))
 
 
 @dataclass(frozen=True)
 class JobFolder:
-    """``JOB/``: one folder a run, and ``_job/``, which readers of data pass over."""
+    """``JOB/``: one folder per run, and ``_job/``, which data readers skip."""
 
     root: Path
     state = path_field(JOB, "What does not belong to a single run; mode 0700.")
@@ -207,17 +201,16 @@ class JobFolder:
     latest = path_field("latest", "A symbolic link to the run that was released last.")
 
     def run(self, name: str) -> RunFolder:
-        """The run of that name."""
         return RunFolder(self.root / name)
 
     def exists(self) -> bool:
-        """Whether a run was ever begun here."""
+        """Return whether a job was ever started here."""
         return self.state.is_dir()
 
 
 @dataclass(frozen=True)
 class ExportFolder(SealedFolder):
-    """``DIR/``: the public side of a run, models that leave under their own guarantee, and nothing else."""
+    """``DIR/``: the public split of a run, and models exported under their own guarantee; nothing else."""
 
     public = path_field("public", "The shards of the public split, identical to those of the run.")
     card = path_field("README.md", "The dataset card, with counts of the public split only.")
@@ -225,28 +218,24 @@ class ExportFolder(SealedFolder):
     sums = path_field("SHA256SUMS", "The sha256 of every file except this one and ``_SUCCESS``, for ``sha256sum -c``.")
 
     def model(self, name: str) -> ModelFolder:
-        """The folder of a model that left with it, as in a run."""
         return RunFolder(self.root).model(name)
 
 
 @dataclass(frozen=True)
 class SyntheticFolder(ExportFolder):
-    """``DIR/``: text that a model wrote, what is promised of it, and nothing else."""
+    """``DIR/``: text generated by a model, and its guarantee; nothing else."""
 
     guarantee = path_field("guarantee.json", "The guarantee of the model and of the choice of its labels (JSON).")
 
 
 def job_containing(run: RunFolder) -> JobFolder | None:
-    """The job that ``run`` belongs to: the folder it lies in, where that is one."""
+    """Return the job that ``run`` belongs to: its parent folder, if that is a job."""
     job = JobFolder(run.root.resolve().parent)
     return job if job.exists() else None
 
 
 def find_runs(place: str | Path) -> list[RunFolder]:
-    """The run that ``place`` is, or the runs that lie in it, by name.
-
-    ``ConfigurationError`` where it is neither a run nor the folder of a job.
-    """
+    """Return the run at ``place``, or the runs of that job, by name; ``ConfigurationError`` if it is neither."""
     root = Path(place).resolve()
     if RunFolder(root).state.is_dir():
         return [RunFolder(root)]
@@ -258,7 +247,7 @@ def find_runs(place: str | Path) -> list[RunFolder]:
 
 
 def is_export_folder(root: Path) -> bool:
-    """Whether ``root`` is an export, finished or not; False where its manifest cannot be read."""
+    """Return whether ``root`` is an export, finished or not; False if its manifest is unreadable."""
     try:
         manifest = SealedFolder(root).manifest
         return explain_not_regular(root, manifest.name) is None and is_export(read_json(manifest))
@@ -267,7 +256,7 @@ def is_export_folder(root: Path) -> bool:
 
 
 def is_export(manifest: dict[str, Any]) -> bool:
-    """Whether a manifest is that of an export, or of text that a model wrote: nothing in it is private."""
+    """Return whether a manifest is of an export or of generated text: nothing in it is private."""
     return manifest.get("format") in (FORMAT, SYNTHETIC)
 
 

@@ -1,4 +1,4 @@
-"""Known values: what was found once in a document, or is said in a column, wherever it stands in it."""
+"""Known values: find a value everywhere in a document once it was found there or declared in a column."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _NAME_PART = re.compile(r"[^\W\d_][\w'’-]+")
 
 
 KNOWN_VALUE = "known"
-"""The detector of a hit whose value was found, or said, elsewhere in its document."""
+"""Detector name of spans whose value was found or declared elsewhere in the document."""
 
 
 def add_known_occurrences(
     texts: Sequence[str], spans: Sequence[Sequence[ReplacedSpan]], declared: Mapping[str, str], language: str = "en"
 ) -> list[list[ReplacedSpan]]:
-    """``found``, and every other place in ``texts`` where one of those values stands as a word of its own.
+    """Return ``spans`` and every other whole-word occurrence of their values in ``texts``.
 
-    A value counts that can point at somebody by itself (:func:`redactory.redaction.values.is_identifying`); of a
-    person's name each part does that is no ordinary word, of a name with commas what stands between them. Case makes no
-    difference but in a value of ordinary words. ``declared`` are values with their labels.
+    Only values that can identify somebody count (:func:`redactory.redaction.values.is_identifying`); for a person's
+    name also each part that is not a common word, for a name with commas also the parts between them. Case is ignored,
+    except for values made of common words. ``declared`` are values with their labels.
     """
     words = load_optional_words(language)
     known = [*declared.items()]
@@ -39,7 +39,7 @@ def add_known_occurrences(
     values = {value: label for known_value, of in known for value, label in _name_parts(known_value.strip(), of, words)}
     if not values:
         return [list(row) for row in spans]
-    # "Bill Brown" is a name by its capitals alone; "ozols" is one however it is written
+    # "Bill Brown" is a name only by its capitals; "ozols" is one in any case
     exact = {value: label for value, label in values.items() if not _is_not_common(value, words)}
     folded = {_fold_case(value): label for value, label in values.items() if value not in exact}
     return [
@@ -62,11 +62,10 @@ def find_known_spans(
     declared: Mapping[str, str] | None = None,
     language: str = "en",
 ) -> list[tuple[Span, ...]]:
-    """What :func:`add_known_occurrences` finds more in the ``texts`` of one document, outside of what π marks
-    there.
+    """Find the additional occurrences of known values outside of what π masks.
 
-    A function of these texts, of what the policies found in them and of ``declared``: no other document
-    bears on it.  Of a text that was not processed nothing is said.
+    A function of the ``texts`` of one document, the policies' findings in them, and ``declared``: no other document
+    matters. Skips texts that could not be processed.
     """
     strict_spans = [[ReplacedSpan(*span[:4]) for span in detection.strict] for detection in detections]
     every = add_known_occurrences(texts, strict_spans, declared or {}, language)
@@ -88,18 +87,17 @@ def add_known_values(
     declared: Mapping[str, str] | None = None,
     language: str = "en",
 ) -> list[Detection]:
-    """``detections`` of the ``texts`` of one document, with :func:`find_known_spans` among what π marks."""
+    """Add :func:`find_known_spans` to the spans that π masks in the ``texts`` of one document."""
     more = find_known_spans(texts, detections, declared, language)
     return [replace(one, strict=one.strict + hits) for one, hits in zip(detections, more, strict=True)]
 
 
 def _is_not_common(value: str, words: frozenset[str]) -> bool:
-    """Whether there is something in ``value`` besides ordinary words."""
     return any(map(str.isdigit, value)) or any(end - start > 1 for start, end in unlisted_words(value, words))
 
 
 def _fold_case(text: str) -> str:
-    """``text`` without case, every letter in its place."""
+    """Fold the case of ``text`` and keep every letter's offset."""
     folded = text.casefold()
     if len(folded) == len(text):
         return folded
@@ -107,7 +105,6 @@ def _fold_case(text: str) -> str:
 
 
 def _find_words(text: str, value: str) -> Iterator[tuple[int, int]]:
-    """Where ``value`` stands in ``text`` with no letter or digit on either side."""
     start = text.find(value)
     while start >= 0:
         end = start + len(value)
@@ -121,7 +118,7 @@ def _name_parts(value: str, label: str, words: frozenset[str]) -> Iterator[tuple
     kind = get_kind(label)
     if kind in _NON_IDENTIFYING:
         return
-    # "Danvers, Massachusetts" is known as either
+    # either part of "Danvers, Massachusetts" may occur
     for one in dict.fromkeys((value, *_LISTED.split(value))) if kind in _LISTS else (value,):
         if len(one) >= _SHORTEST and is_identifying(one, words):
             yield one, label

@@ -1,4 +1,4 @@
-"""Letters and digits invented in the places of others, with check digits that are right."""
+"""Replace letters and digits by random ones, with valid check digits."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from redactory.detectors.check_digits import luhn
 
 
 def match_case(new: str, old: str) -> str:
-    """``new`` in capitals or small letters throughout where ``old`` is."""
+    """Put ``new`` in upper or lower case if ``old`` is entirely."""
     if old.isupper() and len(old) > 1:
         return new.upper()
     return new.lower() if old.islower() else new
 
 
 def scramble(value: str, draw: random.Random) -> str:
-    """Other digits and letters in the places of those of ``value``; the first digit stays no zero."""
+    """Replace the digits and letters of ``value``; the first digit does not become zero."""
     if re.fullmatch(r"[0-9a-fA-F:.\-{}\s]+", value) and re.search("[a-fA-F]", value) and re.search(r"\d", value):
-        # hexadecimal: a MAC address, a UUID, a digest
+        # hexadecimal: a MAC address, UUID or digest
         digits = "0123456789ABCDEF" if re.search("[A-F]", value) else "0123456789abcdef"
         return "".join(draw.choice(digits) if letter.isalnum() else letter for letter in value)
     return replace_letters(value, draw)
 
 
 def replace_letters(value: str, draw: random.Random) -> str:
-    """A digit for each digit, a letter of the same script and case for each letter."""
+    """Replace each digit by a digit, each letter by one of the same script and case."""
 
     def other(letter: str) -> str:
         if letter.isdigit():
@@ -59,14 +59,14 @@ _LENGTHS = {
     **dict.fromkeys(["BR", "EG", "PS", "QA", "UA"], 29), **dict.fromkeys(["JO", "KW", "MU"], 30),
     **dict.fromkeys(["MT", "SC"], 31), "LC": 32,
 }  # fmt: skip
-"""Signs of an IBAN by country, from the IBAN registry (ISO 13616)."""
+"""Length of an IBAN by country, from the IBAN registry (ISO 13616)."""
 
 _FIRST = {13: ("4",), 14: ("36",), 15: ("34", "37"), 16: ("4", "51", "52", "53", "54", "55"), 19: ("4",)}
-"""First digits of a card by how many it has."""
+"""First digits of a card by its length."""
 
 
 def checksum_kind(value: str) -> str | None:
-    """The kind that its check digits prove ``value`` to be: a card (Luhn) or an IBAN (mod 97)."""
+    """Return the kind that check digits prove: a card (Luhn) or an IBAN (mod 97)."""
     value = value.strip()
     plain = re.sub("[ -]", "", value).upper()
     if _CARD.fullmatch(value):
@@ -76,7 +76,7 @@ def checksum_kind(value: str) -> str | None:
 
 
 def fix_check_digits(kind: str, value: str, draw: random.Random) -> str:
-    """``value`` with its check digits made right, for kinds that have some."""
+    """Correct the check digits of ``value``, for kinds that have some."""
     plain = "".join(filter(str.isalnum, value)).upper()
     if kind == "IBAN_CODE" and plain.isascii():
         check = iter(f"{98 - _iban_remainder(f'{plain[:2]}00{plain[4:]}'):02d}")
@@ -88,17 +88,17 @@ def fix_check_digits(kind: str, value: str, draw: random.Random) -> str:
         body = f"{first}{digits[len(first) : -1]}"
         digits = next(whole for check in range(10) if luhn(whole := f"{body}{check}"))
     elif kind == "UK_NHS" and len(digits) == 10:
-        # weighted from 10 to 1 they are a multiple of 11; for some nine digits no tenth makes them one
+        # the sum weighted from 10 to 1 is a multiple of 11; some nine digits have no valid tenth
         ninths = [digits[8], str((int(digits[8]) + 1) % 10)]
         wholes = (f"{digits[:8]}{ninth}{tenth}" for ninth in ninths for tenth in range(10))
         digits = next(whole for whole in wholes if sum(map(mul, map(int, whole), range(10, 0, -1))) % 11 == 0)
     elif kind == "US_SSN" and len(digits) == 9:
-        # an area that is none, so that it is nobody's
+        # an unassigned area, so the number is nobody's
         digits = f"9{digits[1:]}"
     rest = iter(digits)
     return "".join(next(rest) if letter.isdigit() else letter for letter in value)
 
 
 def _iban_remainder(iban: str) -> int:
-    """The rest by 97 of an IBAN with its first four signs last and letters as numbers (ISO 7064)."""
+    """Return the IBAN modulo 97, with its first four characters last and letters as numbers (ISO 7064)."""
     return int("".join(str(int(sign, 36)) for sign in iban[4:] + iban[:4])) % 97

@@ -1,4 +1,4 @@
-"""Masking and routing: one token, and a split that follows from a text and its own hits alone."""
+"""Mask spans with one token, and route examples to a split by their own text and spans alone."""
 
 from __future__ import annotations
 
@@ -8,21 +8,18 @@ from dataclasses import dataclass, replace
 
 from redactory.detectors import Detection
 
-# Masking: one token, and a pure function of a text and the spans beside it.
-
-
 MASK = "<MASK>"
-"""The one token for a redaction and for a duplicate alike (CRT, appendix A.6, item 4).
+"""The token for redactions and duplicates alike (CRT, appendix A.6, item 4).
 
 :func:`mask` puts it into examples, :func:`redactory.redaction.replacements.plan_edits` into copies of files.
 """
 
 
 def merge_intervals(text: str, intervals: Iterable[tuple[int, int]], near: bool = True) -> list[tuple[int, int]]:
-    """The union of ``intervals`` (code points, end exclusive), sorted and disjoint.
+    """Merge ``intervals`` (code points, end exclusive) into sorted disjoint ones.
 
-    Intervals that overlap become one, and those that are ``near``: that touch, or have only white space
-    between them.  n log n in their number.  ``ValueError`` for one that is empty or outside the text.
+    Intervals that overlap are merged, and also ``near`` ones: adjacent, or separated only by white space. Time n log n.
+    ``ValueError`` for an interval that is empty or outside the text.
     """
     merged: list[tuple[int, int]] = []
     for start, end in sorted(intervals):
@@ -37,7 +34,7 @@ def merge_intervals(text: str, intervals: Iterable[tuple[int, int]], near: bool 
 
 
 def mask(text: str, intervals: Iterable[tuple[int, int]]) -> str:
-    """``text`` with each merged interval replaced by :data:`MASK`; no masked character survives."""
+    """Replace each merged interval of ``text`` by :data:`MASK`; no masked character survives."""
     pieces: list[str] = []
     position = 0
     for start, end in merge_intervals(text, intervals):
@@ -46,23 +43,20 @@ def mask(text: str, intervals: Iterable[tuple[int, int]]) -> str:
     return "".join(pieces) + text[position:]
 
 
-# Routing: a point's side is a function of its own text and its own hits, or of those of its whole document.
-
-
 PUBLIC, PRIVATE = "public", "private"
 TURN_MARK, ROLE_MARK = "\x1e", "\x1f"
-"""What stands between two texts of one document, and behind the role of whoever said one."""
+"""Separates two texts of one document, and follows the role of a speaker."""
 MASK_REASON, DOCUMENT_REASON = "mask:IN_TEXT", "document:PRIVATE"
 _LITERAL_MASK = re.compile(re.escape(MASK))
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingDecision:
-    """F(s), the whole per-point pipeline on one text (``docs/guarantees.md``, what a miss is).
+    """F(s), the result of the per-example pipeline on one text (``docs/guarantees.md``, what a miss is).
 
-    ``side`` is public or private; ``text`` is masked by π; ``reasons`` say why a point is private, as
-    ``detector:LABEL``; ``failure`` is the reason code of a quarantined point, whose text is empty and
-    which counts as private.  ``masks`` is how many masks stand in the text because of π.
+    ``side`` is public or private; ``text`` is masked by π; ``reasons`` explain a private example, as
+    ``detector:LABEL``; ``failure`` is the reason code of a quarantined example, whose text is empty and which counts as
+    private. ``masks`` counts the masks that π put into the text.
     """
 
     side: str
@@ -73,14 +67,14 @@ class RoutingDecision:
 
 
 def route(text: str, detection: Detection) -> RoutingDecision:
-    """The fate of one point: CRT, Algorithm 1, lines 2 to 4, with redaction before deduplication."""
+    """Decide the split of one example: CRT, Algorithm 1, lines 2 to 4, with redaction before deduplication."""
     if detection.failure is not None:
         return RoutingDecision(PRIVATE, "", (), 0, detection.failure)
     intervals = [(span.start, span.end) for span in detection.strict]
     reasons = {f"{s.detector}:{s.label}" for s in (*detection.strict, *detection.conservative)}
     masks = len(merge_intervals(text, intervals))
-    # it must not matter whether a mask is ours or stood in the raw text (CRT, A.6, item 4): both make the
-    # point private, and both become one mask with a neighbour
+    # a mask in the raw text must count like ours (CRT, A.6, item 4): both make the
+    # example private, and both merge with a neighbouring mask
     standing = [match.span() for match in _LITERAL_MASK.finditer(text)]
     if standing:
         reasons.add(MASK_REASON)
@@ -103,7 +97,7 @@ _IN_WORDS = {
 
 
 def describe_reason(reason: str) -> str:
-    """What a reason of a private point means; nothing where the label says it: an engine found that."""
+    """Explain a reason of a private example; empty for an engine's label, which explains itself."""
     detector, _, label = reason.rpartition(":")
     if label == "UNSURE":
         return "a word that the engine is unsure about"
@@ -111,10 +105,7 @@ def describe_reason(reason: str) -> str:
 
 
 def merge_document_decisions(decisions: Sequence[RoutingDecision]) -> list[RoutingDecision]:
-    """The fates of all points of one document that decides as a whole (``release.unit: document``).
-
-    With one private point, or one that was not processed, all are private.
-    """
+    """Merge the decisions of one document (``release.unit: document``): all private if one is private or failed."""
     if all(fate.side == PUBLIC for fate in decisions):
         return list(decisions)
     return [

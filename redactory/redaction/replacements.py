@@ -1,7 +1,7 @@
-"""Replacements: what stands where a hit was.
+"""Replacements: what appears in place of a span.
 
-A replacement is one registered class.  ``mask`` is the only one that a training reads, and the only one for
-which a guarantee is stated: every other one gives away what its ``gives_away`` says.
+Each replacement is a registered class. Training reads only ``mask``, and only for it a guarantee is stated; ``reveals``
+describes what the others disclose.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ReplacedSpan(NamedTuple):
-    """A stretch of a text that is replaced: code points [start, end), its label and its score."""
+    """A range of a text to replace: code points [start, end), label and score."""
 
     start: int
     end: int
@@ -36,7 +36,7 @@ class ReplacedSpan(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """Code points [start, end) of a text, what is to stand there, and the kind of what stood there."""
+    """Code points [start, end) of a text, the new text, and the kind of the old one."""
 
     start: int
     end: int
@@ -45,16 +45,16 @@ class Edit(NamedTuple):
 
 
 Replacer = Callable[[str, str], str]
-"""What stands in place of a value, by its kind and its text."""
+"""Returns the replacement of a value, given its kind and text."""
 Values = Iterable[tuple[str, str]]
-"""Values by their kind and their text."""
+"""Values by kind and text."""
 
 
 def plan_edits(text: str, spans: Sequence[ReplacedSpan], put: Replacer | None = None) -> list[Edit]:
-    """What is to be changed in ``text`` so that every stretch of ``found`` is replaced, in order.
+    """Plan the edits that replace every span of ``text``, in order.
 
-    Stretches that overlap are one, with the label of the longest, then of the highest score.  Without ``put``
-    each becomes :data:`MASK`, where also those are one that touch or have only white space between them.
+    Overlapping spans become one, with the label of the longest, then of the highest score. Without ``put`` each becomes
+    :data:`MASK`, and spans that are adjacent or separated only by white space merge too.
     """
     result = []
     for start, end in merge_intervals(text, ((one.start, one.end) for one in spans), near=put is None):
@@ -66,7 +66,7 @@ def plan_edits(text: str, spans: Sequence[ReplacedSpan], put: Replacer | None = 
 
 
 def apply_edits(text: str, changes: Sequence[Edit]) -> str:
-    """``text`` with ``changes``, which are sorted and do not overlap."""
+    """Apply sorted, disjoint ``changes`` to ``text``."""
     pieces, position = list[str](), 0
     for change in changes:
         pieces += (text[position : change.start], change.new)
@@ -75,7 +75,7 @@ def apply_edits(text: str, changes: Sequence[Edit]) -> str:
 
 
 def collect_values(texts: Sequence[str], found_spans: Sequence[Sequence[ReplacedSpan]]) -> list[tuple[str, str]]:
-    """The kind and the text of everything in ``texts`` that :func:`plan_edits` replaces."""
+    """Collect the kind and text of everything that :func:`plan_edits` replaces in ``texts``."""
     return [
         (edit.kind, edit.new)
         for text, spans in zip(texts, found_spans, strict=True)
@@ -84,11 +84,11 @@ def collect_values(texts: Sequence[str], found_spans: Sequence[Sequence[Replaced
 
 
 class Replacement:
-    """One way to replace.  A subclass with a ``name`` is registered by being defined."""
+    """A way to replace spans. A subclass with a ``name`` registers itself."""
 
     name: ClassVar[str] = ""
     reveals: ClassVar[str] = ""
-    """What a reader of the output learns beside that something stood there; for the card."""
+    """What readers learn besides that something was there; for the card."""
     needs_key: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
@@ -96,15 +96,11 @@ class Replacement:
             REPLACEMENTS[cls.name] = cls
 
     def __init__(self, key: DigestKey, language: str = "en") -> None:
-        """Under a key, for texts of a language."""
         self._key = key
         self._language = language
 
     def for_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer | None:
-        """What replaces a value of a kind in one document, by its name, its texts and the values in them.
-
-        None is the mask.
-        """
+        """Return the replacer for one document, given its name, texts and values; None means the mask."""
         raise NotImplementedError
 
     def _seed(self, *parts: str) -> bytes:
@@ -113,11 +109,11 @@ class Replacement:
 
 
 REPLACEMENTS: dict[str, type[Replacement]] = {}
-"""Every replacement by its name."""
+"""Every replacement by name."""
 
 
 class Mask(Replacement):
-    """``<MASK>``, whatever was found."""
+    """``<MASK>`` for everything."""
 
     name = "mask"
 
@@ -137,13 +133,13 @@ class Label(Replacement):
 
 
 class Number(Replacement):
-    """``<PERSON_1>``: a value has one number within a document, in whatever spelling."""
+    """``<PERSON_1>``: a value has one number within a document, in any spelling."""
 
     name = "number"
     reveals = "The kind, and which values of one document are equal or parts of the same name."
 
     def for_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer:
-        """Numbers in the order in which values are met."""
+        """Number the values in order of appearance."""
         spellings = Spellings(values, self._language)
         numbers: dict[str, int] = {}
         last: dict[str, int] = {}
@@ -158,7 +154,7 @@ class Number(Replacement):
 
 
 class Pseudonym(Replacement):
-    """``<PERSON_k3v…>``: a value has one name in a document, and the same wherever it is spelled the same."""
+    """``<PERSON_k3v…>``: a value has one name in a document, the same everywhere it has the same spelling."""
 
     name = "pseudonym"
     reveals = (
@@ -168,11 +164,11 @@ class Pseudonym(Replacement):
     needs_key = True
 
     def for_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer:
-        """80 bits of a keyed digest of the document's first spelling."""
+        """Use 80 bits of a keyed digest of the document's first spelling."""
         spellings = Spellings(values, self._language)
 
         def put(kind: str, value: str) -> str:
-            # not folded: what is unmasked is the value as it stood
+            # not folded: unmasking returns the original spelling
             kind, value = spellings.first_spelling(kind, value)
             digest = self._seed(kind, value)[:10]
             return f"<{kind}_{base64.b32encode(digest).decode().lower()}>"
@@ -181,11 +177,11 @@ class Pseudonym(Replacement):
 
 
 class Surrogate(Replacement):
-    """An invented value of the same kind and form; the same value has the same surrogate under one key.
+    """An invented value of the same kind and format; equal values get equal surrogates under one key.
 
-    Dates of a document all move by one amount of days.  What has the form of a date or of an address in a
-    network, or the check digits of a card or an IBAN, is replaced as one whatever its label.  A value of
-    which no other can be made that is valid and tells nothing of it becomes its label.
+    All dates of a document are shifted by the same number of days. Dates, network addresses, cards and IBANs are
+    recognized by format or check digits whatever their label. A value without a valid surrogate that reveals nothing of
+    it becomes its label.
     """
 
     name = "surrogate"
@@ -198,7 +194,7 @@ class Surrogate(Replacement):
     needs_key = True
 
     def for_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer:
-        """Names by token, so that a surname by itself fits the full name."""
+        """Replace names token by token, so that a lone surname matches the full name."""
         spellings = Spellings(values, self._language)
         days = draw_days(random.Random(self._seed("days", document)))
         dates = DateMover(days, texts, self._language, lambda time: random.Random(self._seed("time", document, time)))
@@ -235,14 +231,13 @@ class Surrogate(Replacement):
             fake.seed_instance(draw.getrandbits(64))
             return match_case(str(getattr(fake, _FAKED[kind])()).replace("\n", ", "), value)
         if kind == "IBAN_CODE":
-            # its first letters are those of its country
             new = fix_check_digits(kind, value[:2] + replace_letters(value[2:], draw), draw)
         else:
             new = fix_check_digits(kind, scramble(value, draw), draw)
         return None if shares_a_part(value, new) else new
 
     def _name_part(self, word: re.Match[str], whole: str, surnames: set[str]) -> str:
-        """One word of a person's name: a title stays, an initial becomes another one."""
+        """Replace one word of a person's name: a title stays, an initial becomes another one."""
         part = word[0]
         if normalize_value(part) in OTHER_TITLES:
             return part
@@ -287,7 +282,7 @@ _LOCALES = {
 
 
 def faker_locale(value: str, language: str) -> str:
-    """Faker's name of the script that ``value`` is written in, and for Latin letters of ``language``."""
+    """Return Faker's locale for the script of ``value``; for Latin letters, for ``language``."""
     locales = (name for letter in value for first, last, name in _SCRIPTS if first <= letter <= last)
     return next(locales, _LOCALES.get(language, "en_US"))
 
@@ -298,7 +293,7 @@ def _faker(locale: str) -> Faker:
 
     fake = Faker(locale)
     if locale == "it_IT":
-        # read from a set, they come in another order in each process
+        # set order differs between processes
         address: Any = next(one for one in fake.get_providers() if hasattr(one, "cities"))
         address.cities = sorted(address.cities)
     return fake
@@ -306,7 +301,7 @@ def _faker(locale: str) -> Faker:
 
 @lru_cache(maxsize=16)
 def _faker_names(locale: str) -> dict[str, Any]:
-    """The given names and surnames that Faker has of a locale, folded and as they are written."""
+    """Return Faker's given names and surnames of a locale, folded and as written."""
     provider = next(one for one in _faker(locale).get_providers() if hasattr(one, "last_names"))
     last, first = list(provider.last_names), list(getattr(provider, "first_names", provider.last_names))
     female = list(getattr(provider, "first_names_female", None) or first)

@@ -1,12 +1,11 @@
-"""Sealing: digests, signatures and earlier releases of a finished folder.
+"""Seal finished folders: file digests, signatures and earlier releases.
 
-An Ed25519 signature of a folder's manifest covers every file that it lists.  The manifest names the public
-key that it is signed with, so that a signature cannot just be taken away; the signature, 64 bytes over the
-manifest's bytes, lies beside it.  Who holds only the folder can check that the two fit; that the key is the
-right one only a public key from elsewhere can show.
+An Ed25519 signature of a folder's manifest covers every file that it lists. The manifest names its public key, so a
+missing signature is noticed; the signature (64 bytes over the manifest's bytes) is a separate file. The folder alone
+proves that the two match; that the key is the right one needs a public key from elsewhere.
 
-A run that was written anew names in its manifest which one it ``supersedes``; that one is kept at
-``releases/<n>/``, so that what was trained, measured or signed before can still be proved.
+The manifest of a rewritten run names the release that it ``supersedes``. That one is kept at ``releases/<n>/``, so
+earlier trainings, measurements and signatures remain verifiable.
 """
 
 from __future__ import annotations
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 
-# Signing: an Ed25519 signature of a folder's manifest, and through it of every file that it lists.
-
-
 SIGNED_BY = "signed_by"
 """The manifest's key for :func:`describe_signer`."""
 
@@ -46,7 +42,7 @@ _SIGNATURE_BYTES = 64
 
 
 class SignatureCheck(NamedTuple):
-    """``good`` is False where something is wrong, ``known`` where no signer was compared with a key."""
+    """``good``: nothing is wrong; ``known``: the signer was compared with a separately given key."""
 
     good: bool
     known: bool
@@ -54,7 +50,7 @@ class SignatureCheck(NamedTuple):
 
 
 def describe_signer(public_key: Ed25519PublicKey) -> dict[str, str]:
-    """What a manifest says of its signer: algorithm, fingerprint and the public key (base64, DER)."""
+    """Return a manifest's signer entry: algorithm, fingerprint and public key (base64, DER)."""
     return {
         "algorithm": "Ed25519",
         "fingerprint": fingerprint(public_key),
@@ -63,20 +59,20 @@ def describe_signer(public_key: Ed25519PublicKey) -> dict[str, str]:
 
 
 def fingerprint(public_key: Ed25519PublicKey) -> str:
-    """Hex sha256 of the key as ``openssl pkey -pubin -outform DER`` writes it."""
+    """Return the hex sha256 of the key as written by ``openssl pkey -pubin -outform DER``."""
     return hashlib.sha256(_encode_der(public_key)).hexdigest()
 
 
 def configured_signer() -> dict[str, str] | None:
-    """:func:`describe_signer` the key of this process; None where none is configured."""
+    """Apply :func:`describe_signer` to the configured key; None if there is none."""
     key = load_signing_key()
     return None if key is None else describe_signer(key.public_key())
 
 
 def sign(folder: SealedFolder) -> None:
-    """Write the signature of the manifest; remove what is left of an earlier one where there is no key.
+    """Write the manifest's signature; without a key, remove an earlier signature.
 
-    ``RunStateError`` where the manifest names another signer than the key that is configured now.
+    ``RunStateError`` if the manifest names another signer than the configured key.
     """
     key, named = load_signing_key(), read_json(folder.manifest).get(SIGNED_BY)
     if named != (None if key is None else describe_signer(key.public_key())):
@@ -88,10 +84,7 @@ def sign(folder: SealedFolder) -> None:
 
 
 def check_signature(folder: SealedFolder, public_key: Ed25519PublicKey | None) -> SignatureCheck:
-    """Whether the manifest of ``folder`` is signed, and by whom.
-
-    Never raises for what the folder holds: everything wrong with it is a finding.
-    """
+    """Check whether and by whom the manifest is signed; reports every problem of the folder instead of raising."""
     from cryptography.exceptions import InvalidSignature
 
     try:
@@ -121,7 +114,7 @@ def check_signature(folder: SealedFolder, public_key: Ed25519PublicKey | None) -
 
 
 def _declared_key(entry: Any) -> Ed25519PublicKey | None:
-    """The public key that a manifest names; ``ValueError`` where that is none."""
+    """Return the public key that a manifest names; ``ValueError`` if it is invalid."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_der_public_key
 
@@ -129,7 +122,7 @@ def _declared_key(entry: Any) -> Ed25519PublicKey | None:
         return None
     try:
         key = load_der_public_key(base64.b64decode(entry["public_key"], validate=True))
-    except Exception:  # whatever stands there; the library has errors of its own for unknown kinds of keys
+    except Exception:  # any content; the library has its own errors for unknown key types
         raise ValueError from None
     if not isinstance(key, Ed25519PublicKey) or canonical_json(entry) != canonical_json(describe_signer(key)):
         raise ValueError
@@ -142,28 +135,24 @@ def _encode_der(public_key: Ed25519PublicKey) -> bytes:
     return public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
-# Finishing a folder: the sha256 of every file into its manifest, the manifest's into ``_SUCCESS``.
-
-
 FORMAT_VERSION = 1
-"""The highest that the ``format`` of a manifest may name here, of whatever kind of folder."""
+"""The highest supported ``format`` of a manifest, for any kind of folder."""
 _LONGEST = 1 << 28
-"""Bytes of a manifest: some million parts."""
+"""Maximum bytes of a manifest: about a million parts."""
 Listing = dict[str, dict[str, Any]]
-"""Of each file, by its name in the folder: sha256, bytes and, of an encrypted part, ``content``."""
+"""For each file, by its name in the folder: sha256, bytes and, for an encrypted part, ``content``."""
 
 
 def seal(folder: SealedFolder, body: dict[str, Any], files: Iterable[Path]) -> str:
-    """:func:`write_manifest` and then ``_SUCCESS``; the manifest's sha256."""
+    """Call :func:`write_manifest`, then write ``_SUCCESS``; return the manifest's sha256."""
     write_manifest(folder, body, list_files(folder, files))
     return write_success(folder)
 
 
 def list_files(folder: SealedFolder, files: Iterable[Path], key: DigestKey | None = None) -> Listing:
-    """The sha256 and the size in bytes of each of ``files``.
+    """Return the sha256 and size in bytes of each of ``files``.
 
-    With ``key``, an encrypted part gets the keyed digest of what it holds too: its bytes differ each
-    time it is written, its content does not.
+    With ``key``, also the keyed content digest of an encrypted part, whose bytes differ each time it is written.
     """
     listed: Listing = {}
     for path in sorted(files):
@@ -175,14 +164,14 @@ def list_files(folder: SealedFolder, files: Iterable[Path], key: DigestKey | Non
 
 
 def write_manifest(folder: SealedFolder, body: dict[str, Any], files: Mapping[str, dict[str, Any]]) -> None:
-    """Write ``manifest.json``: ``body``, the signer where there is one, and the files' listing."""
+    """Write ``manifest.json``: ``body``, the configured signer, and the file listing."""
     signer = configured_signer()
     signed = {} if signer is None else {SIGNED_BY: signer}
     write_json(folder.manifest, {**body, **signed, "files": files})
 
 
 def write_success(folder: SealedFolder) -> str:
-    """Sign and finish the folder: the manifest's sha256 goes into ``_SUCCESS``, and is returned."""
+    """Sign and finish the folder: write the manifest's sha256 to ``_SUCCESS``, and return it."""
     sign(folder)
     digest = file_sha256(folder.manifest)
     write_text(folder.success, digest + "\n")
@@ -190,12 +179,11 @@ def write_success(folder: SealedFolder) -> str:
 
 
 def is_finished(folder: SealedFolder) -> bool:
-    """Whether ``_SUCCESS`` is there."""
     return folder.success.exists()
 
 
 def read_manifest(folder: SealedFolder) -> dict[str, Any]:
-    """The manifest of a finished folder; ``RunStateError`` where it is not finished."""
+    """Read the manifest of a finished folder; ``RunStateError`` if it is not finished."""
     if not is_finished(folder):
         raise _not_finished_error(folder)
     try:
@@ -218,11 +206,11 @@ def read_manifest(folder: SealedFolder) -> dict[str, Any]:
 
 
 def broken_files(folder: SealedFolder) -> list[str]:
-    """What in a finished folder is not as it was sealed: a name and a reason each, in name order.
+    """List differences of a finished folder from its sealed state: name and reason, in name order.
 
-    A manifest that is not the sealed one is the only answer then: nothing it says can be checked by.
-    No link is followed, nothing outside of the folder is read, nor more of a file than its stated size.
-    ``RunStateError`` where the folder is not finished.
+    If the manifest itself differs, only that is reported, since nothing else can be checked. Follows no link, reads
+    nothing outside the folder, and no more of a file than its stated size. ``RunStateError`` if the folder is not
+    finished.
     """
     if not is_finished(folder):
         raise _not_finished_error(folder)
@@ -235,7 +223,7 @@ def broken_files(folder: SealedFolder) -> list[str]:
     problems = []
     for name, entry in read_manifest(folder)["files"].items():
         path, problem = folder.root / name, explain_not_regular(folder.root, name)
-        # of files of another length, which may be any, nothing is read
+        # a file of another size is not read
         if not problem and (path.stat().st_size != entry["bytes"] or file_sha256(path) != entry["sha256"]):
             problem = "sha256 differs"
         problems += [f"{name}: {problem}"] if problem else []
@@ -243,9 +231,9 @@ def broken_files(folder: SealedFolder) -> list[str]:
 
 
 def require_regular(run: RunFolder) -> None:
-    """``RunStateError`` where ``run`` holds anything but folders and regular files.
+    """Raise ``RunStateError`` if ``run`` contains anything but folders and regular files.
 
-    A part that is a link has its text somewhere else, where nobody would take it out.
+    A linked part has its text elsewhere, where an erasure would not reach it.
     """
     if odd := list_irregular_in(run):
         raise RunStateError(
@@ -255,9 +243,9 @@ def require_regular(run: RunFolder) -> None:
 
 
 def list_irregular_in(run: RunFolder) -> list[str]:
-    """The names of what in ``run`` is neither, but for what Prefect, Dask and people who label keep there."""
+    """List irregular files in ``run``, except in folders of Prefect, Dask and labelling."""
     kept = (run.orchestrator, run.cluster, run.samples)
-    # what is no folder is no finished run, and refused as such
+    # not a folder, so not a finished run, which is refused elsewhere
     odd = list_irregular(run.root, kept) if run.root.is_dir() else []
     return [path.relative_to(run.root).as_posix() for path in odd]
 
@@ -275,11 +263,8 @@ def _not_finished_error(folder: SealedFolder) -> RunStateError:
     return RunStateError(f"{folder.root} is not a finished folder: {folder.success.name} is missing; {mend}")
 
 
-# What was measured of a model, sealed in its folder; what was brought from another model is none of it.
-
-
 def read_result(model: ModelFolder, evaluation: str) -> dict[str, Any] | None:
-    """The sealed result of ``evaluation`` on the finished ``model``; None where it was not made on it."""
+    """Read the sealed result of ``evaluation`` on the finished ``model``; None if it is of another model."""
     folder = model.result(evaluation)
     if not is_finished(folder) or not is_result_for(model, folder):
         return None
@@ -288,13 +273,10 @@ def read_result(model: ModelFolder, evaluation: str) -> dict[str, Any] | None:
 
 
 def is_result_for(model: ModelFolder, result: SealedFolder) -> bool:
-    """Whether a sealed ``result`` names this very ``model``, and its folder the evaluation that it is of."""
+    """Return whether a sealed ``result`` names this ``model`` and the evaluation of its folder."""
     manifest = read_manifest(result)
     is_evaluated_run = manifest.get("evaluation", result.root.name) == result.root.name
     return bool(is_evaluated_run and manifest.get("parent") == file_sha256(model.manifest))
-
-
-# The releases of a run: the present one and those before it, each named by the one that followed.
 
 
 class Release(NamedTuple):
@@ -306,16 +288,13 @@ class Release(NamedTuple):
 
 
 def current_release(run: RunFolder) -> Release:
-    """The release that the folder holds now; ``RunStateError`` where the run is not finished."""
+    """Return the current release; ``RunStateError`` if the run is not finished."""
     manifest = read_manifest(run)
     return Release(manifest.get("release", 1), file_sha256(run.manifest), manifest)
 
 
 def list_releases(run: RunFolder) -> list[Release]:
-    """Every release of a finished run, the oldest first.
-
-    ``CheckFailed`` where one is missing, or is not the one that the next one names.
-    """
+    """List a run's releases, oldest first; ``CheckFailed`` if one is missing or its successor names another."""
     releases = [current_release(run)]
     while (digest := releases[-1].manifest.get("supersedes")) is not None:
         number = releases[-1].number - 1
@@ -327,7 +306,7 @@ def list_releases(run: RunFolder) -> list[Release]:
 
 
 def find_release(run: RunFolder, digest: str) -> Release | None:
-    """The release whose manifest has the sha256 ``digest``; None where the run never had it."""
+    """Return the release with manifest sha256 ``digest``; None if the run never had it."""
     present = current_release(run)
     if present.digest == digest or "supersedes" not in present.manifest:
         return present if present.digest == digest else None

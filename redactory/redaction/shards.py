@@ -1,4 +1,4 @@
-"""Parts: their schemas, the one way to write and to read them, and the digest of what they hold."""
+"""Write and read parts (Parquet files), with their schemas and content digests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from redactory.redaction.encryption import RunKey, key_for, run_containing
 
 
 def require_not_purged(folder: Path) -> None:
-    """``RunStateError`` where the data ``folder`` of a run was purged."""
+    """Raise ``RunStateError`` if the data ``folder`` of a run was purged."""
     run = run_containing(folder)
     if run is None or not run.manifest.is_file():
         return
@@ -31,14 +31,14 @@ def require_not_purged(folder: Path) -> None:
         )
 
 
-# The digest of what a table holds, whatever file format, compression or encryption it went through.
+# Content digest of a table, independent of file format, compression and encryption.
 
 
 def table_digest(table: pa.Table) -> bytes:
-    """sha256 over the names, types and values of ``table``, in row order; chunks do not count.
+    """Return the sha256 over the names, types and values of ``table``, in row order; chunking does not matter.
 
-    Columns are of numbers, booleans, strings, bytes, or lists of these.  Null is a value of its own, and no
-    two tables run into each other: every column tells its lengths before its bytes.
+    Columns hold numbers, booleans, strings, bytes, or lists of these. Null is a distinct value. The encoding is
+    unambiguous: every column gives its lengths before its bytes.
     """
     digest = hashlib.sha256(f"{table.num_rows}\n".encode())
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -49,20 +49,20 @@ def table_digest(table: pa.Table) -> bytes:
 
 
 def keyed_digest(key: DigestKey, name: str, content: bytes) -> str:
-    """32 hex digits for a manifest: ``content`` of the file ``name``, keyed.
+    """Return 32 hex digits for a manifest: keyed digest of ``content`` of the file ``name``.
 
-    An unkeyed digest would let anybody try out guesses of a small private part.
+    An unkeyed digest would let anybody test guesses of a small private part.
     """
     return key.text_digest(key.derive("content"), name.encode() + b"\x00" + content).hex()
 
 
 def _kind_bytes(kind: pa.DataType) -> str:
-    # the name of a list's own field is the file format's business
+    # the name of a list's item field depends on the file format
     return f"list({_kind_bytes(kind.value_type)})" if pa.types.is_list(kind) else str(kind)
 
 
 def _array_bytes(array: Any) -> Iterator[bytes]:
-    """The bytes that stand for an array: which values are null, then lengths, then values."""
+    """Encode an array: null flags, then lengths, then values."""
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     kind = array.type
@@ -80,9 +80,6 @@ def _array_bytes(array: Any) -> Iterator[bytes]:
         yield pc.fill_null(array, 0).to_numpy(zero_copy_only=False).tobytes()
 
 
-# Parquet parts: one way to write them and one to read them, whether a run is encrypted or not.
-
-
 ROW_GROUP_ROWS = 16_384
 
 _TEXT, _ID = pa.string(), pa.int64()
@@ -92,9 +89,9 @@ VAULT = pa.schema(
     {"point_id": _ID, **dict.fromkeys(("doc_id", "user_id", "speaker", "prefix", "text", "suffix"), _TEXT)}
 )
 CLASS = "class"
-"""The column of ``vault/`` that holds each point's class, null where it has none."""
+"""The column of ``vault/`` with each example's class, null without one."""
 LABELLED_VAULT = pa.schema([*VAULT, (CLASS, _TEXT)])
-"""``vault/`` of a run whose input has a column of classes."""
+"""Schema of ``vault/`` for an input with a class column."""
 POINTS = pa.schema(
     {
         "point_id": _ID,
@@ -106,13 +103,13 @@ POINTS = pa.schema(
 )
 DOCUMENT, ROLE, USERS = "document_id", "role", "users"
 COUNTED = pa.schema([*PUBLIC, (USERS, _ID)])
-"""``public/`` of a run that is public by count: about how many users gave the text, with noise."""
+"""Schema of ``public/`` for a run that is public by count: the noisy number of users of the text."""
 ORDER = pa.schema({"position": pa.int32(), "turn": pa.int32()})
-"""Of a point: its number in its document, and that of the text of it that the point lies in, both from 0."""
+"""Of an example: its number in its document, and the number of its text in the document, both from 0."""
 RESERVED_COLUMNS = frozenset(
     (*PUBLIC.names, *PRIVATE.names, *LABELLED_VAULT.names, *POINTS.names, *ORDER.names, DOCUMENT, ROLE)
 )
-"""Names that no column of the input can have in a shard."""
+"""Names that input columns must not have in a shard."""
 ACROSS = pa.schema({"point_id": _ID, "released_id": _TEXT, "private_point": _ID, "similarity": pa.float32()})
 SPAN_FIELDS = pa.schema(
     {
@@ -140,9 +137,9 @@ _ENCRYPTED_MAGIC = b"PARE"
 def write_part(path: Path, table: pa.Table, mode: int = PRIVATE_FILE, *, group_rows: int = ROW_GROUP_ROWS) -> None:
     """Commit ``table`` as one Parquet file: zstd, fixed row groups, no page index.
 
-    A private part of a run that has a data key is encrypted, and bound to its place in that run.  Column
-    statistics would quote the smallest and the largest text; they are written for numeric columns only.  The
-    bytes do not depend on how ``table`` is cut into chunks.
+    A private part of an encrypted run is encrypted and bound to its place in the run. Column statistics would quote the
+    smallest and the largest text, so only numeric columns have them. The bytes do not depend on the chunks of
+    ``table``.
     """
     key = key_for(path)
     table = table.combine_chunks()
@@ -167,20 +164,17 @@ def write_part(path: Path, table: pa.Table, mode: int = PRIVATE_FILE, *, group_r
 
 
 def read_part(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """The table of one part, or some of its columns.
+    """Read one part, or some of its columns.
 
-    Raises ``CheckFailed`` for a part of an encrypted run that cannot be decrypted, is not encrypted, or
-    was written for another place; ``ConfigurationError`` where the key to it is not configured.
+    ``CheckFailed`` for a part of an encrypted run that cannot be decrypted, is not encrypted, or was written for
+    another place; ``ConfigurationError`` if its key is not configured.
     """
     with _open_part(path) as (file, key), _decryption_for(path, key):
         return _drop_own_metadata(file.read(columns=columns))
 
 
 def read_id_range(path: Path, column: str, first: int, last: int) -> pa.Table:
-    """The rows of a part whose integer ``column``, by which they are sorted, lies in [first, last].
-
-    Only the row groups that can hold such rows are read.  Refused as by :func:`read_part`.
-    """
+    """Read the rows with sorted ``column`` in [first, last], skipping row groups; errors as :func:`read_part`."""
     with _open_part(path) as (file, key), _decryption_for(path, key):
         place = file.schema_arrow.get_field_index(column)
         groups = [
@@ -196,10 +190,7 @@ def read_id_range(path: Path, column: str, first: int, last: int) -> pa.Table:
 
 
 def read_batches(folder: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of a data folder in order, a row group at a time; refused as by :func:`read_part`.
-
-    ``RunStateError`` for a folder that was purged.
-    """
+    """Yield the rows of a data folder by row group; errors of :func:`read_part`, ``RunStateError`` if purged."""
     if not (paths := list_parts(folder)):
         require_not_purged(folder)
     for path in paths:
@@ -208,10 +199,7 @@ def read_batches(folder: Path, columns: list[str] | None = None) -> Iterator[pa.
 
 
 def read_rows(path: Path, first: int, columns: list[str] | None = None) -> Iterator[pa.Table]:
-    """The rows of a part from number ``first`` on, a row group at a time; groups before it are not read.
-
-    Refused as by :func:`read_part`.
-    """
+    """Yield the rows of a part from number ``first`` on, by row group; same errors as :func:`read_part`."""
     with _open_part(path) as (file, key):
         for number in range(file.num_row_groups):
             rows = file.metadata.row_group(number).num_rows
@@ -223,54 +211,48 @@ def read_rows(path: Path, first: int, columns: list[str] | None = None) -> Itera
 
 
 def list_parts(folder: Path) -> list[Path]:
-    """The parts of a data folder in partition order."""
     return sorted(folder.glob("part-*.parquet"))
 
 
 def read_values(folder: Path, *columns: str) -> Iterator[tuple[Any, ...]]:
-    """The values of ``columns`` of each row of a data folder, in order."""
+    """Yield the values of ``columns`` of each row of a data folder, in order."""
     for batch in read_batches(folder, list(columns)):
         yield from zip(*(batch[name].to_pylist() for name in columns), strict=True)
 
 
 def read_column(folder: Path, column: str) -> list[str]:
-    """One text column of a data folder, whole, in order."""
     return [value for (value,) in read_values(folder, column)]
 
 
 def part_schema(path: Path) -> pa.Schema:
-    """The columns of a part, by its footer."""
     with _open_part(path) as (file, _):
         return _drop_own_metadata(file.schema_arrow.empty_table()).schema
 
 
 def shard_schema(manifest: Mapping[str, Any], side: str) -> pa.Schema:
-    """The columns of a side's shards in a run or an export with this manifest."""
+    """Return the columns of a split's shards in a run or export with this manifest."""
     schema = PRIVATE if side != "public" else COUNTED if "route" in manifest else PUBLIC
     more = manifest.get("columns", {}).items()
     return pa.schema([*schema, *(pa.field(name, pa.type_for_alias(kind)) for name, kind in more)])
 
 
 def part_rows(path: Path) -> int:
-    """The number of rows of a part, by its footer."""
     with _open_part(path) as (file, _):
         return int(file.metadata.num_rows)
 
 
 def is_encrypted(path: Path) -> bool:
-    """Whether a part is an encrypted Parquet file."""
     with path.open("rb") as file:
         return file.read(len(_ENCRYPTED_MAGIC)) == _ENCRYPTED_MAGIC
 
 
 def content_sha256(path: Path) -> bytes | None:
-    """The sha256 of what an encrypted part holds, as it was written; None for a part in the open."""
+    """Return the stored content sha256 of an encrypted part; None for an unencrypted part."""
     with _open_part(path) as (file, key):
         return None if key is None else bytes(file.metadata.metadata[_CONTENT])
 
 
 def _may_contain(statistics: Any, first: int, last: int) -> bool:
-    """Whether a row group can hold a value of [first, last]."""
     if statistics is None or not statistics.has_min_max:
         return True
     return bool(statistics.min <= last and statistics.max >= first)
@@ -278,7 +260,6 @@ def _may_contain(statistics: Any, first: int, last: int) -> bool:
 
 @contextmanager
 def _open_part(path: Path) -> Iterator[tuple[pq.ParquetFile, RunKey | None]]:
-    """The file of a part that is whole as far as its footer says, and the key that it was opened with."""
     key = key_for(path)
     if is_encrypted(path) != (key is not None):
         if key is None:

@@ -1,4 +1,4 @@
-"""Spellings: which values of one document are the same value, written in another way."""
+"""Decide which values of one document are the same value in different spellings."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 _IN_WORDS = frozenset(
     (*("LOCATION", "ORGANIZATION", "NRP", "TITLE", "AGE", "DATE", "STREET_ADDRESS", "EMAIL_ADDRESS"), *("URL", "MISC"))
 )
-"""Kinds of which separators tell."""
+"""Kinds in which separators matter."""
 _SEPARATORS = re.compile(r"[\s‐–./()-]+")
 _SHORTEST = 6
-"""Letters and digits from which on separators make no difference: "1-23" and "12-3" are two rooms."""
+"""Minimum letters and digits for ignoring separators: "1-23" and "12-3" are two rooms."""
 _NAME_PART = re.compile(r"\w+(?:[-'’]\w+)*")
 OTHER_TITLES = {
     "mr": ("Dr", "Prof"),
@@ -28,20 +28,20 @@ OTHER_TITLES = {
     "madam": ("Mrs", "Ms"),
     **dict.fromkeys(("herr", "frau", "señor", "señora", "mme"), ("Dr", "Prof")),
 }
-"""Titles that may stand for another one, and say of no other gender."""
+"""Titles that may replace another one of the same gender."""
 _REGIONS = ("US", "GB", "DE", "FR", "ES", "IT", "NL", "PT", "IN", "IL", "CA", "BR")
-"""Where a telephone number without a country is looked for, behind the country of the language."""
+"""Regions for telephone numbers without country, after the country of the language."""
 _AMERICAN = re.compile(r"\s*\(?\d{3}\)?[ .-]\s?\d{3}[ .-]\d{4}\s*")
 
 
 def normalize_value(value: str) -> str:
-    """``value`` without case and white space, which do not tell two values apart."""
+    """Drop case and white space of ``value``, which do not distinguish values."""
     return " ".join(value.casefold().split())
 
 
 @lru_cache(maxsize=10_000)
 def parse_phone(value: str, language: str = "en") -> Any | None:
-    """``value`` as ``phonenumbers`` reads it: valid if it can be, else of a length that there is; or None."""
+    """Parse ``value`` with ``phonenumbers``: valid if possible, else of a possible length, else None."""
     from phonenumbers import (
         SUPPORTED_REGIONS,
         NumberParseException,
@@ -58,7 +58,7 @@ def parse_phone(value: str, language: str = "en") -> Any | None:
             number = parse(value, region)
         except NumberParseException:
             continue
-        # 555-123-4567 is nobody's number, and still no German one
+        # 555-123-4567 is unassigned, but not a German number
         if is_valid_number(number) or (region == "US" and _AMERICAN.fullmatch(value)):
             return number
         if possible is None and is_possible_number_with_reason(number) == ValidationResult.IS_POSSIBLE:
@@ -67,7 +67,7 @@ def parse_phone(value: str, language: str = "en") -> Any | None:
 
 
 def name_parts(value: str) -> tuple[str, ...]:
-    """The folded parts of a person's name in the order of "Mary Smith", without titles."""
+    """Return the folded parts of a person's name in the order of "Mary Smith", without titles."""
     last, comma, first = value.partition(",")
     # "Mary Smith, Jane Doe" is a list
     turned = f"{first} {last}" if comma and len(_NAME_PART.findall(last)) == 1 and "," not in first else value
@@ -76,12 +76,12 @@ def name_parts(value: str) -> tuple[str, ...]:
 
 
 class Spellings:
-    """The values of one document by their kinds, of which some are the same.
+    """Groups the values of one document, by kind, into spellings of the same value.
 
-    A telephone number is the same in national and international form.  What has six letters and digits or more (a card,
-    an IBAN, an identifier) is the same with and without spaces, hyphens, dots, slashes and brackets.  A person is the
-    same in either order of the names ("SMITH, Mary"), with or without a title, and as a part of a name that exactly one
-    longest name of the document has.  Of all others only case and white space make no difference.
+    Telephone numbers are equal in national and international form. Values with six or more letters and digits (cards,
+    IBANs, identifiers) are equal with and without spaces, hyphens, dots, slashes and brackets. Persons are equal in
+    either name order ("SMITH, Mary"), with or without title, and as part of a name if exactly one longest name of the
+    document contains it. All other kinds ignore only case and white space.
     """
 
     def __init__(self, values: Iterable[tuple[str, str]] = (), language: str = "en") -> None:
@@ -90,23 +90,22 @@ class Spellings:
         """Names by each of their parts."""
         self._wholes: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.surnames: set[str] = set()
-        """The last part of each name of several."""
+        """The last part of each name with several parts."""
         self._phones: dict[str, str] = {}
         self._first: dict[str, tuple[str, str]] = {}
         values = list(dict.fromkeys(values))
         for kind, value in values:
             self._add(kind, value)
-        # a person is called by the whole name
         for kind, value in sorted(values, key=lambda one: one[0] == "PERSON" and self._is_part(one[1])):
             self.first_spelling(kind, value)
 
     def first_spelling(self, kind: str, value: str) -> tuple[str, str]:
-        """The kind and the spelling under which the document has this value first; of a person the whole."""
+        """Return the kind and the document's first spelling of this value; for a person, of the full name."""
         self._add(kind, value)
         return self._first.setdefault(self.canonical_key(kind, value), (kind, value))
 
     def canonical_key(self, kind: str, value: str) -> str:
-        """What is equal for two spellings of one value, and differs for two values."""
+        """Return a key that is equal exactly for spellings of the same value."""
         if kind == "PERSON":
             return f"PERSON {' '.join(self._full_name(name_parts(value)))}"
         if kind == "IP_ADDRESS":
@@ -121,7 +120,7 @@ class Spellings:
             return f"{whole}x{number.extension}" if number.extension else whole
         if kind in _IN_WORDS or len(plain) < _SHORTEST or not any(map(str.isdigit, plain)):
             return f"{kind} {normalize_value(value)}"
-        # a number may be found as something else, by its check digit
+        # a telephone number may be found as another kind, by its check digit
         return self._phones.get(plain, plain)
 
     def _add(self, kind: str, value: str) -> None:
@@ -139,7 +138,7 @@ class Spellings:
             self._phones[national] = whole if is_international else self._phones.get(national, whole)
 
     def _full_name(self, parts: tuple[str, ...]) -> tuple[str, ...]:
-        """The one longest name of the document that has all these parts, or the parts themselves."""
+        """Return the one longest name of the document with all these parts, or the parts themselves."""
         if parts and parts not in self._wholes:
             longer = set.intersection(*(self._names.get(part, set()) for part in parts))
             longest = max(longer, key=lambda name: (len(name), name), default=parts)

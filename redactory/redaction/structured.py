@@ -1,4 +1,4 @@
-"""Values with a structure: others of the same kind and form that are valid, and share no part of it."""
+"""Invent valid values of the same kind and format that share no part with the original."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redactory.redaction.letters import checksum_kind, match_case, scramble
 _MAC = re.compile(r"[0-9A-F]{2}([:-])(?:[0-9A-F]{2}\1){4}[0-9A-F]{2}|[0-9A-F]{4}(?:\.[0-9A-F]{4}){2}", re.I)
 _IP = re.compile(r"(\[?)(\d+(?:\.\d+){3}|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)(?:%\w+)?(\]?)(/\d{1,3})?(:\d{1,5})?")
 _RESERVED = ("198.18.0.0/15", "192.0.2.0/24", "203.0.113.0/24", "100.64.0.0/10")
-"""Networks of IPv4 that nobody has: for measurements, for documentation, behind a provider."""
+"""IPv4 networks without owner: for benchmarks, documentation and carrier NAT."""
 _DOCUMENTATION = int(IPv6Address("2001:db8::"))
 _NUMBER = (
     r"[-+]?\d{1,3}(?:\.\d+)?(?:\s?[°º](?:\s?\d{1,2}(?:\.\d+)?\s?['’′]"
@@ -27,7 +27,7 @@ _ATTEMPTS = 200
 
 
 def kind_by_form(value: str) -> str | None:
-    """The kind that the form or the check digits of ``value`` prove, whatever its label."""
+    """Return the kind that the format or check digits of ``value`` prove, whatever its label."""
     value = value.strip()
     if _MAC.fullmatch(value):
         return "MAC_ADDRESS"
@@ -39,7 +39,7 @@ def kind_by_form(value: str) -> str | None:
 
 
 def shares_a_part(old: str, new: str) -> bool:
-    """Whether four letters or digits in a row stand in the same places of both."""
+    """Return whether both have four equal letters or digits in a row at the same positions."""
     pairs = zip(*(filter(str.isalnum, one.casefold()) for one in (old, new)), strict=False)
     return any(equal and len([*run]) >= 4 for equal, run in groupby(pairs, lambda pair: pair[0] == pair[1]))
 
@@ -55,7 +55,7 @@ def _parse_address(value: str) -> IPv4Address | IPv6Address | None:
 
 
 def _invent_ip(value: str, draw: random.Random) -> str | None:
-    """Another address of the same version, with as long a prefix, and another port."""
+    """Invent an address of the same version and prefix length, with another port."""
     old, match = _parse_address(value.strip()), _IP.fullmatch(value.strip())
     if old is None or match is None:
         return None
@@ -73,19 +73,19 @@ def _invent_ip(value: str, draw: random.Random) -> str | None:
                 new = IPv4Address((15 << 28) + draw.getrandbits(28))  # reserved too, and large enough
             new = ip_network(f"{new}{prefix}", strict=False).network_address
         except ValueError:
-            pass  # the address of a host in its network
+            pass  # a host address with a prefix length
     return f"{opened}{new}{closed}{prefix}" + (f":{draw.randrange(1024, 65536)}" if port else "")
 
 
 def _invent_mac(value: str, draw: random.Random) -> str:
-    """An address that no vendor has: locally administered."""
+    """Invent a locally administered address, which belongs to no vendor."""
     digits = iter([draw.choice("0123456789abcdef"), draw.choice("26ae")])
     new = re.sub(r"[0-9A-Fa-f]", lambda _: next(digits, "") or draw.choice("0123456789abcdef"), value)
     return new.upper() if value.upper() == value else new
 
 
 def _invent_coordinates(value: str, draw: random.Random) -> str | None:
-    """Another place on the globe, as exact as ``value``."""
+    """Invent another place on the globe, with the precision of ``value``."""
     match = _COORDINATES.fullmatch(value.strip())
     if match is None:
         return None
@@ -116,7 +116,6 @@ def _invent_email(value: str, draw: random.Random) -> str:
 
 
 def _invent_host(value: str) -> list[str]:
-    """Domains that are nobody's, and not that of ``value``."""
     names = ("example.com", "example.net", "example.org")
     return [name for name in names if name not in value.casefold()] or ["example.invalid"]
 
@@ -129,13 +128,13 @@ def _invent_url(value: str, draw: random.Random) -> str:
 
 
 def invent_phone(value: str, old: Any | None, draw: random.Random) -> str | None:
-    """Another number of the country of ``old``, as which ``value`` is read: valid, and written as it is."""
+    """Invent a valid number of the country of ``old``, the parsed ``value``, in the same format."""
     from phonenumbers import NumberParseException, is_valid_number, national_significant_number, parse
     from phonenumbers import region_code_for_country_code as region_of
 
     places = [place for place, letter in enumerate(value) if letter.isdigit()]
     if old is None:
-        # within a town, no number is valid or not
+        # local numbers cannot be validated
         return scramble(value, draw) if len(places) < 8 else None
     national, extension = national_significant_number(old), old.extension or ""
     head = "".join(value[place] for place in places).removesuffix(national + extension)
@@ -164,4 +163,4 @@ STRUCTURED: dict[str, Callable[[str, random.Random], str | None]] = {
     "MAC_ADDRESS": _invent_mac,
     "URL": _invent_url,
 }
-"""Another value by its kind; None where it has not the form of its kind.  Cards and IBANs: ``letters.py``."""
+"""Functions by kind; None for a value without the format of its kind. Cards and IBANs: ``letters.py``."""

@@ -1,7 +1,7 @@
-"""Values that were masked in one place and stand open in another, found by keyed digests alone.
+"""Find values that were masked in one place and are unmasked in another, by keyed digests alone.
 
-A policy masks "the" and "city centre" somewhere too, and they stand open everywhere: only a value that tells
-something by itself is counted.
+A policy sometimes masks "the" and "city centre", which occur unmasked everywhere, so only values that identify
+something by themselves count.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 _PART = re.compile(r"[^\W\d_]+")
 _LONG_NUMBER = 4
 LONGEST = 12
-"""Values of more tokens than this are not looked up: their n-grams would cost more than they find."""
+"""Maximum tokens of a value to look up: longer n-grams would cost more than they find."""
 
 
 class ValueDigests:
-    """Keyed digests of values; case and white space do not tell two values apart."""
+    """Keyed digests of values, ignoring case and white space."""
 
     def __init__(self, key: DigestKey) -> None:
         self._key = key
         self._purpose = key.derive("value")
 
     def digest(self, value: str) -> tuple[bytes, int]:
-        """The 16-byte digest of ``value`` and its number of tokens."""
+        """Return the 16-byte digest of ``value`` and its number of tokens."""
         tokens = _TOKEN.findall(value.casefold())
         return self._key.text_digest(self._purpose, "\x1f".join(tokens).encode("utf-8")), len(tokens)
 
     def ngrams(self, text: str, lengths: frozenset[int]) -> Iterator[tuple[bytes, str]]:
-        """The digest of every run of tokens of ``text`` of one of the ``lengths``, and what is written."""
+        """Yield the digest and the original spelling of every n-gram of ``text`` with n in ``lengths``."""
         tokens, written = _TOKEN.findall(text.casefold()), _TOKEN.findall(text)
         if len(written) != len(tokens):
-            written = tokens  # a letter that folds to more than one
+            written = tokens  # a letter may fold to several
         for length in lengths:
             for start in range(len(tokens) - length + 1):
                 joined = "\x1f".join(tokens[start : start + length])
@@ -54,38 +54,34 @@ def unmasked_labels(
     text: str,
     words: Set[str] | None = None,
 ) -> set[str]:
-    """The labels of the masked values that stand open in ``text``; with ``words``, of those that tell."""
+    """Return the labels of masked values that are unmasked in ``text``; with ``words``, of identifying ones only."""
     matches = ((digest, value) for digest, value in digests.ngrams(text, lengths) if digest in masked)
     return {masked[digest] for digest, value in matches if words is None or is_identifying(value, words)}
 
 
 def is_identifying(value: str, words: Set[str]) -> bool:
-    """Whether ``value`` can point at somebody: a long number, a word not in ``words``, several capitals.
+    """Return whether ``value`` can identify somebody: a long number, a word not in ``words``, several capitals.
 
-    ``words`` are the ordinary ones of a language (``detectors/words.py``).  Without them every value of two
-    words or more does.
+    ``words`` are the common words of a language (``detectors/rules.py``). Without them every value of two words or more
+    counts.
     """
     parts = _PART.findall(value)
     if sum(map(str.isdigit, value)) >= _LONG_NUMBER:
         return True
     if not words:
         return len(parts) > 1
-    # what is left of "it's" is no word
+    # the rest of "it's" is not a word
     unknown = any(end - start > 1 for start, end in unlisted_words(value, words))
     return unknown or (len(parts) > 1 and all(part[0].isupper() for part in parts))
-
-
-# Public points that show a value which was masked elsewhere, found without the value being known.
 
 
 def find_unmasked_values(
     run: RunFolder, key: DigestKey, language: str, public: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """``[{"point_id", "labels"}]`` of the public points that hold a masked value, in shard order.
+    """Return ``[{"point_id", "labels"}]`` of public examples that contain a masked value, in shard order.
 
-    A value of a kind that is ``public`` was masked for some doubt in one place, and is no secret in another.
-    Of a value of ordinary words of ``language`` ("the", "city centre") nothing is told: masked in one place,
-    it stands open in a thousand others.
+    Skips values of kinds in ``public``, which were masked because of a doubt in one place, and values made of common
+    words of ``language`` ("the", "city centre"), which occur unmasked everywhere.
     """
     masked: dict[bytes, str] = {}
     lengths = set()

@@ -1,1 +1,1 @@
-"""Hugging Face token classifiers from a local folder: read, and trained further.  Needs torch."""
+"""Hugging Face token classifiers from a local folder: inference and fine-tuning. Needs torch."""

@@ -1,4 +1,4 @@
-"""A Hugging Face token classifier from a local folder: what it says of each piece of a text."""
+"""Run a Hugging Face token classifier from a local folder on texts."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 
 MAX_WINDOW_TOKENS = 512
-"""Most tokens of one window, whatever the model could take: attention costs their square."""
+"""Maximum tokens per window, even if the model takes more: attention cost is quadratic."""
 SHARED_TOKENS = 64
-"""Tokens that windows of a long text share, where a window is not too short for that."""
+"""Tokens that neighbouring windows share, if the window is long enough."""
 
 _FIRST_POSITION = 2
-"""RoBERTa and its kin number positions from 2, so that as many of those they have cannot be used."""
+"""RoBERTa-like models number positions from 2, so they lose that many."""
 
 
 class WordPiece(NamedTuple):
-    """One token of the model: code points [start, end), P(plain), and its likeliest type of entity.
+    """One model token: code points [start, end), P(non-entity), and its most probable entity type.
 
-    Where types are public, ``plain`` is P(plain or public) and ``kind`` none of them; ``public`` is
-    P(public), and ``public_kind`` the likeliest one.
+    With public types, ``non_entity`` is P(non-entity or public) and ``kind`` is not a public type; ``public`` is
+    P(public) and ``public_kind`` the most probable public type.
     """
 
     start: int
@@ -55,7 +55,7 @@ class WordPiece(NamedTuple):
 
 
 class TokenClassifier:
-    """A model and its fast tokenizer; ``ConfigurationError`` where the folder does not hold both."""
+    """A model and its fast tokenizer; ``ConfigurationError`` if the folder lacks either."""
 
     def __init__(self, settings: TransformersSettings) -> None:
         self._tokenizer, self._model = _load_model(settings)
@@ -67,14 +67,14 @@ class TokenClassifier:
         self._public_kinds: list[int] = []
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
-        """From now on a token is as plain as it is plain or of one of ``kinds``."""
+        """Count P(kind) of each of ``kinds`` as P(non-entity) from now on."""
         self._public_kinds = [number for number, label in enumerate(self._kinds) if get_kind(label) in kinds]
 
     def read_pieces(self, text: str) -> list[WordPiece]:
-        """The pieces of ``text`` in order, without the white space at their ends, each place once.
+        """Return the pieces of ``text`` in order, without surrounding white space, each range once.
 
-        A piece in two windows, or two pieces at one place, take the smaller P(plain).  Windows are read
-        one at a time and unpadded: the last bits of a float product depend on the batch's shape.
+        If several pieces share a range (two windows, for example), the smaller P(non-entity) counts. Windows run one at
+        a time and unpadded, because the last bits of a float product depend on the batch's shape.
         """
         encoded = self._tokenizer(
             text,
@@ -96,7 +96,7 @@ class TokenClassifier:
         return sorted(pieces.values())
 
     def _score_tokens(self, window: dict[str, list[int]]) -> Iterator[tuple[float, str, float, str]]:
-        """What a :class:`WordPiece` has beside its place, for each token of one window."""
+        """Return the :class:`WordPiece` fields after the offsets, for each token of one window."""
         import torch
 
         inputs = {name: torch.tensor([ids], device=self._device) for name, ids in window.items()}
@@ -117,13 +117,12 @@ class TokenClassifier:
 
 
 def trim_range(text: str, start: int, end: int) -> tuple[int, int]:
-    """``text[start:end]`` without the white space at its ends."""
     body = text[start:end]
     return start + len(body) - len(body.lstrip()), end - len(body) + len(body.rstrip())
 
 
 def _map_columns(id2label: dict[int, str], plain_label: str) -> tuple[int, list[str], dict[int, int]]:
-    """The plain label's column, the types without their prefixes, and the type of each other column."""
+    """Return the non-entity column, the types without prefixes, and the type of each other column."""
     labels = {int(column): label for column, label in id2label.items()}
     plain = [column for column, label in labels.items() if label == plain_label]
     if len(plain) != 1:
@@ -143,7 +142,7 @@ def _strip_prefix(label: str) -> str:
 
 
 def compute_window(tokenizer: Any, config: Any) -> tuple[int, int]:
-    """Most tokens of one window, those that the model wants at its ends included; those that two share."""
+    """Return the maximum tokens per window, special tokens included, and the tokens that two windows share."""
     positions = getattr(config, "max_position_embeddings", None) or 0
     limits = [tokenizer.model_max_length, positions - _FIRST_POSITION]
     window = int(min([MAX_WINDOW_TOKENS, *(limit for limit in limits if limit > 0)]))
@@ -167,10 +166,10 @@ def _load_model(settings: TransformersSettings) -> tuple[Any, Any]:
 
 
 def load_classifier(folder: Path, key: str, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
-    """The fast tokenizer of ``folder``, its model for token classification, what the loading told.
+    """Load the fast tokenizer and token classification model of ``folder``; also return the loading info.
 
-    Nothing is downloaded and no code of the folder runs.  ``options`` go to the model;
-    ``ConfigurationError``, in the name of the setting ``key``, where the folder does not hold both.
+    Downloads nothing and runs no code from the folder. ``options`` go to the model. ``ConfigurationError``, naming the
+    setting ``key``, if the folder lacks either.
     """
     if not (folder / "config.json").is_file():
         raise ConfigurationError(f"{key}: '{folder}' is not a folder with a config.json")
@@ -200,7 +199,7 @@ def load_classifier(folder: Path, key: str, **options: Any) -> tuple[Any, Any, d
 
 @contextlib.contextmanager
 def hide_progress_bar() -> Iterator[None]:
-    """No bar of the model library's own within."""
+    """Disable the model library's progress bar within the context."""
     bars: Any = importlib.import_module("transformers.utils.logging")
     shown = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()
@@ -211,52 +210,46 @@ def hide_progress_bar() -> Iterator[None]:
             bars.enable_progress_bar()
 
 
-# Hugging Face token classification: entities and plain-confidence by the softmax of its labels.
-
-
 NAME = "transformers"
 _ENTITY_THRESHOLD = 0.5
 
 
 class TransformersEngine:
-    """Entities of a token classifier and P(plain) of each word.
+    """Entities of a token classifier, and P(non-entity) of each word.
 
-    A word takes over its most suspicious piece: its P(plain), and its likeliest type of entity (labels
-    without their B-, I-, L-, U-, S- and E-, their probabilities added up).  It is part of an entity where
-    P(plain) is below one half, so whatever the best label alone would find is found too.  Neighbouring
-    words of one type are one span, scored by the mean of 1 - P(plain).  Long texts are read in windows.
+    A word takes P(non-entity) and the entity type of its most suspicious piece. Types are labels without the prefixes
+    B-, I-, L-, U-, S- and E-, with their probabilities added. A word is part of an entity if P(non-entity) < 0.5, so
+    everything that the best label alone would find is found too. Neighbouring words of one type form one span, scored
+    by the mean of 1 - P(non-entity). Long texts are read in windows.
     """
 
     def __init__(self, settings: TransformersSettings, language: str) -> None:
         self._model = TokenClassifier(settings)
-        # as long as a window, so that a limit of the model that it does not tell is met here
+        # a full window, so that an undeclared limit of the model shows here
         for probe in ("Anna lives here", "a " * self._model.window):
             if self.read([probe])[0].failure:
                 raise ConfigurationError("detect.transformers.folder: the model cannot read simple words")
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
-        """Hold tokens of ``kinds`` for as plain as those that nothing is found in."""
         self._model.treat_as_public(kinds)
 
     @classmethod
     def describe_identity(cls, settings: TransformersSettings, language: str) -> dict[str, Any]:
-        """Content of the folder and versions of what reads it."""
         readers = ("transformers", "tokenizers", "torch", "numpy")
         return identify_folder("detect.transformers.folder", settings.folder, "config.json", *readers)
 
     @classmethod
     def list_capabilities(cls, settings: TransformersSettings, language: str) -> list[Capability]:
-        """The model's labels; for which language it was made, its folder does not say."""
+        """Return the model's labels; the folder does not state a language."""
         try:
             config = (Path(settings.folder) / "config.json").read_text(encoding="utf-8")
             labels = json.loads(config).get("id2label", {}).values()
         except (OSError, ValueError):
-            labels = []  # the loading of the model says what is wrong
+            labels = []  # loading the model reports the error
         kinds = frozenset(_strip_prefix(label) for label in labels if label != settings.plain_label)
         return [Capability(f"transformers {settings.folder}", kinds, None, kinds - KNOWN_LABELS)]
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
-        """One reading a text, each a function of that text alone."""
         with isolate_inference():
             return [self._read(text) for text in texts]
 
@@ -266,7 +259,7 @@ class TransformersEngine:
         try:
             pieces = self._model.read_pieces(text)
         except Exception:
-            # whatever its message quotes, it ends here
+            # the message may quote text: drop it
             return EngineOutput(failure=ENGINE_ERROR)
         if not is_covered(text, pieces):
             return EngineOutput(failure=MISALIGNED)
@@ -277,10 +270,10 @@ class TransformersEngine:
 
 
 def is_covered(text: str, pieces: Sequence[WordPiece]) -> bool:
-    """Whether every character of ``text`` but white space lies in a piece.
+    """Return whether pieces cover every character of ``text`` except white space.
 
-    Some tokenizers drop characters, control characters say; the model has then not seen all of the text.
-    ``pieces`` are in order of their places.
+    Some tokenizers drop characters (such as control characters), so the model has not seen the whole text. ``pieces``
+    are sorted by position.
     """
     position = 0
     for piece in pieces:
@@ -291,7 +284,7 @@ def is_covered(text: str, pieces: Sequence[WordPiece]) -> bool:
 
 
 def merge_pieces(text: str, pieces: Sequence[WordPiece]) -> Iterator[WordPiece]:
-    """Pieces joined where they overlap or meet inside a word; each word keeps its least P(plain)."""
+    """Merge pieces that overlap or meet inside a word; each word keeps its smallest P(non-entity)."""
     word: WordPiece | None = None
     for piece in pieces:
         if word is None:
@@ -307,7 +300,6 @@ def merge_pieces(text: str, pieces: Sequence[WordPiece]) -> Iterator[WordPiece]:
 
 
 def _is_inside_word(text: str, place: int) -> bool:
-    """Whether letters, marks or numbers stand on both sides of ``place``."""
     return all(unicodedata.category(character)[0] in "LMN" for character in text[place - 1 : place + 1])
 
 

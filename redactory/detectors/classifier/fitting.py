@@ -1,4 +1,4 @@
-"""Labelled texts as a Hugging Face token classifier takes them: windows of pieces, a label for each."""
+"""Fine-tune a Hugging Face token classifier on labelled texts, cut into windows with one label per piece."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 
 class EncodedWindow(NamedTuple):
-    """The model's input for one window of a text; the word and the column of each of its pieces.
+    """The model input for one window, and the word index and label column of each piece.
 
-    A piece that stands for no character, [CLS] say, has the word -1 and the column ``UNKNOWN``.
+    A piece without characters, such as [CLS], has the word -1 and the column ``UNKNOWN_LABEL``.
     """
 
     inputs: dict[str, list[int]]
@@ -53,7 +53,7 @@ class EncodedWindow(NamedTuple):
 
 
 class EncodedRow(NamedTuple):
-    """A labelled text's windows, and the column of the label of each of its words."""
+    """The windows of a labelled text, and the label column of each word."""
 
     windows: list[EncodedWindow]
     truth: list[int]
@@ -61,10 +61,10 @@ class EncodedRow(NamedTuple):
 
 @dataclass(frozen=True)
 class RowEncoder:
-    """Cuts labelled texts as ``TransformersEngine`` reads them: the same windows, the same words.
+    """Cuts labelled texts into the same windows and words as ``TransformersEngine``.
 
-    ``labels`` are the model's columns, "O" among them; ``window`` is the most tokens the
-    model takes at once, ``stride`` those that neighbouring windows share.
+    ``labels`` are the model's columns, "O" included; ``window`` is the maximum number of tokens at once, ``stride`` the
+    number that neighbouring windows share.
     """
 
     tokenizer: Any
@@ -73,7 +73,7 @@ class RowEncoder:
     stride: int
 
     def encode(self, row: LabelledText) -> EncodedRow:
-        """``row``, cut; every piece of a word has the word's label.  ``InputError`` without the text."""
+        """Encode ``row``; every piece of a word gets the word's label. ``InputError`` messages omit the text."""
         try:
             encoded = self.tokenizer(
                 row.text,
@@ -100,7 +100,7 @@ class RowEncoder:
         return EncodedRow(windows, truth)
 
     def _label_words(self, words: Sequence[WordPiece], spans: Sequence[tuple[int, int, str]]) -> list[int]:
-        """One column a word: that of the label of a span that it shares a character with, or of "O"."""
+        """Return one column per word: the label of a span that overlaps it, or "O"."""
         column = {label: number for number, label in enumerate(self.labels)}
         truth = [column[OUTSIDE_LABEL]] * len(words)
         for start, end, label in spans:
@@ -111,7 +111,7 @@ class RowEncoder:
 
 
 def batch_windows(windows: Sequence[EncodedWindow], pieces: int, rng: random.Random) -> list[list[EncodedWindow]]:
-    """Windows of about one length together, in random order; padded, a batch has at most ``pieces``."""
+    """Group windows of similar length, in random order; a padded batch has at most ``pieces`` pieces."""
     batches: list[list[EncodedWindow]] = []
     for window in sorted(windows, key=lambda w: len(w.truth)):
         if not batches or (len(batches[-1]) + 1) * len(window.truth) > pieces:
@@ -122,7 +122,7 @@ def batch_windows(windows: Sequence[EncodedWindow], pieces: int, rng: random.Ran
 
 
 def pad_batch(batch: Sequence[EncodedWindow], pad: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """The model's inputs (windows, longest) with ``pad`` for absent pieces, which are masked, and truth."""
+    """Return model inputs [windows, longest], padded with ``pad`` and masked there, and the true columns."""
     import torch
 
     longest = max(len(window.truth) for window in batch)
@@ -136,16 +136,13 @@ def pad_batch(batch: Sequence[EncodedWindow], pad: int) -> tuple[dict[str, torch
     return inputs, to_tensor([w.truth for w in batch], UNKNOWN_LABEL)
 
 
-# Training a transformer: a token classifier on labelled texts, from a local Hugging Face folder.
-
-
 BASE_SETTINGS = frozenset({"language", "width", "depth", "table_rows", "dropout", "start"})
 _HEAD_NAMES = ("classifier", "score")
-"""What the model library calls the last layer of its token classifiers."""
+"""Names of the last layer in the library's token classifiers."""
 
 
 class ClassifierSettings(FitSettings):
-    """How a model is trained that can read already; what it is built of, the base folder says."""
+    """How to fine-tune a pretrained model; the base folder fixes the architecture."""
 
     epochs: int = Field(3, ge=1, description="Number of passes over the rows.")
     batch_words: int = Field(1_000, ge=1, description="Maximum word pieces in a step, with padding.")
@@ -161,14 +158,14 @@ class ClassifierSettings(FitSettings):
 
 @dataclass(frozen=True)
 class TrainedClassifier:
-    """A model for token classification, and the reader of rows that goes with it."""
+    """A token classification model and its matching row encoder."""
 
     model: Any
     encoder: RowEncoder
 
     @property
     def head(self) -> torch.nn.Linear:
-        """The last layer; ``ConfigurationError`` where the model has no linear one."""
+        """The last layer; ``ConfigurationError`` if the model has no linear one."""
         import torch
 
         for head in (getattr(self.model, name, None) for name in _HEAD_NAMES):
@@ -178,8 +175,8 @@ class TrainedClassifier:
         raise ConfigurationError(f"base: a {kind} has no linear last layer that can be replaced")
 
     def to_disk(self, folder: Path) -> None:
-        """Write what ``detect.transformers.folder`` takes; no path and no word of the rows is in it."""
-        # some versions of the library write where a model was loaded from
+        """Write a folder for ``detect.transformers.folder``; it contains no path and no word of the rows."""
+        # some versions of the library write the path that a model was loaded from
         self.model.config.name_or_path = ""
         self.encoder.tokenizer.backend_tokenizer.no_truncation()
         with silence(), hide_progress_bar():
@@ -190,12 +187,12 @@ class TrainedClassifier:
 def train_classifier(
     base: Path, rows: Sequence[LabelledText], settings: FitSettings, progress: Progress = no_progress
 ) -> TrainedClassifier:
-    """The model in the folder ``base`` with a new last layer for "O" and the labels of ``rows``.
+    """Fine-tune the model in folder ``base`` with a new last layer for "O" and the labels of ``rows``.
 
-    Every piece of a word is trained on the word's label, since the engine takes a word's most suspicious piece: one
-    that is left out of the loss would speak without having learned to.  Texts over the model's length are cut as the
-    engine cuts them.  It trains on the CPU, where the same rows, seed and versions give the same bits.
-    ``ConfigurationError`` where ``base`` holds no encoder with a fast tokenizer, or where the training diverges.
+    Every piece of a word is trained on the word's label: the engine uses a word's most suspicious piece, so an
+    untrained piece would give arbitrary predictions. Long texts are cut as the engine cuts them. Training runs on the
+    CPU; the same rows, seed and versions give the same bits. ``ConfigurationError`` if ``base`` holds no encoder with a
+    fast tokenizer, or if training diverges.
     """
     import torch
 
@@ -228,11 +225,11 @@ def train_classifier(
 def calibrate_classifier(
     classifier: TrainedClassifier, rows: Sequence[LabelledText], held_out: Sequence[LabelledText]
 ) -> Reliability:
-    """Set the temperature that makes ``rows`` most likely (Guo et al. 2017), in the weights themselves.
+    """Fit the temperature on ``rows`` (Guo et al. 2017) and fold it into the weights.
 
-    The last layer is linear, so that dividing it by the temperature divides the logits.  A word counts
-    once, with its most suspicious piece, as the engine reads it.  What it does is measured on the rows
-    ``kept`` back from weights and temperature.
+    The last layer is linear, so dividing it by the temperature divides the logits. A word counts once, with its most
+    suspicious piece, as in the engine. Reliability is measured on ``held_out``, which neither weights nor temperature
+    saw.
     """
     import torch
 
@@ -246,7 +243,6 @@ def calibrate_classifier(
 
 
 def _score_rows(classifier: TrainedClassifier, rows: Sequence[LabelledText]) -> ScoredTokens:
-    """The words of ``rows``; ``InputError`` without any."""
     logits: list[NDArray[np.float64]] = []
     truth: list[int] = []
     for row in map(classifier.encoder.encode, rows):
@@ -259,7 +255,7 @@ def _score_rows(classifier: TrainedClassifier, rows: Sequence[LabelledText]) -> 
 
 
 def _select_suspicious_logits(model: Any, row: EncodedRow) -> dict[int, NDArray[np.float64]]:
-    """For each word the logits of the piece with the least P(plain), over all windows; "O" is column 0."""
+    """For each word, return the logits of the piece with the least P(non-entity) over all windows; "O" is column 0."""
     import torch
 
     worst: dict[int, tuple[float, NDArray[np.float64]]] = {}
@@ -287,7 +283,7 @@ def _train_step(model: Any, optimizer: torch.optim.Optimizer, batch: Sequence[En
 
 @contextlib.contextmanager
 def _make_reproducible(seed: int) -> Iterator[None]:
-    """One thread, deterministic algorithms and torch's own randomness from ``seed``; put back after."""
+    """Use one thread, deterministic algorithms and torch randomness from ``seed``; restore on exit."""
     import torch
 
     previous = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()

@@ -1,7 +1,7 @@
-"""Our own token taggers: trained, calibrated and read on spaCy's components.
+"""Token taggers based on spaCy's components: training, calibration and inference.
 
-A tagger says for each token how likely it is plain and which label it has otherwise.  It sees the four
-tokens to either side and nothing else, so a text's reading needs no document around it.
+A tagger gives each token P(non-entity) and its otherwise most probable label. It sees only four tokens on either side,
+so its output needs no surrounding document.
 """
 
 from redactory.detectors.tagger.engine import DEFAULT as DEFAULT

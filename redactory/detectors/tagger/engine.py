@@ -1,4 +1,4 @@
-"""Reading texts with a tagger: spans with hysteresis, and the confidence that a plain token is plain."""
+"""Read texts with a tagger: spans with hysteresis, and P(non-entity) of each token."""
 
 from __future__ import annotations
 
@@ -40,37 +40,32 @@ if TYPE_CHECKING:
 NAME = "tagger"
 ADDRESS = "STREET_ADDRESS"
 ADDRESS_LABELS = frozenset({ADDRESS, "LOCATION", "POSTAL_CODE"})
-"""Labels of the parts of an address: the punctuation between two of them belongs to it."""
+"""Labels of address parts; punctuation between two of them belongs to the address."""
 DEFAULT = "default"
-"""As one of ``detect.tagger.models``: what is shipped for the language, or for each with ``auto``."""
+"""Value in ``detect.tagger.models``: the built-in tagger of the language; with ``auto``, all of them."""
 _BUILTIN_TAGGERS = {"default": ("en",), "european": ("de", "es", "fr", "it", "nl", "pt")}
-"""The folders beside this file, and the languages that each is for."""
+"""The folders beside this file, and the languages of each."""
 
 
 class TaggerEngine:
-    """Every configured tagger; each reads every text.
-
-    With ``detect.language: auto`` a text that is surely in the language of some of them is read by those.
-    """
+    """Runs every configured tagger; with ``auto``, only those of a text's language if it is certain."""
 
     def __init__(self, settings: TaggerSettings, language: str) -> None:
         self._taggers = [_TaggerModel(folder) for _, folder in _resolve_folders(settings, language)]
         self._routes_by_language = language == AUTO
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
-        """Hold tokens of ``kinds`` for as plain as those that nothing is found in."""
         for tagger in self._taggers:
             tagger.treat_as_public(kinds)
 
     @classmethod
     def describe_identity(cls, settings: TaggerSettings, language: str) -> dict[str, Any]:
-        """The sha256 over each tagger's files, and the versions that compute with them."""
         folders = [folder_sha256(folder) for _, folder in _resolve_folders(settings, language)]
         return {"sha256": folders, "versions": package_versions("spacy", "thinc", "blis", "numpy")}
 
     @classmethod
     def list_capabilities(cls, settings: TaggerSettings, language: str) -> list[Capability]:
-        """Each tagger's labels and language; all of one that the configuration names are asked for."""
+        """Return each tagger's labels and language; all labels of a configured tagger are requested."""
         capabilities = []
         for model, folder in _resolve_folders(settings, language):
             labels = _read_labels(folder)
@@ -80,7 +75,6 @@ class TaggerEngine:
         return capabilities
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
-        """One reading a text; its scores do not depend on the other texts."""
         readers = [self._choose_taggers(text) for text in texts]
         of_each: list[list[EngineOutput]] = [[] for _ in texts]
         for tagger in self._taggers:
@@ -90,9 +84,9 @@ class TaggerEngine:
         return [merge_outputs(text_outputs) for text_outputs in of_each]
 
     def _choose_taggers(self, text: str) -> list[_TaggerModel]:
-        """The taggers of a text's own language, or all of them where it is nobody's.
+        """Return the taggers of the text's language, or all of them if there is none.
 
-        One whose language is not certain is public only where its words are ordinary ones of English.
+        A text of uncertain language is public only if its words are common words of English.
         """
         if not self._routes_by_language:
             return self._taggers
@@ -120,7 +114,7 @@ class _TaggerModel:
         self._non_entity_column = self._labels.index(OUTSIDE_LABEL)
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
-        """From now on a token is as plain as it is plain or of one of ``kinds``."""
+        """Count P(kind) of each of ``kinds`` as P(non-entity) from now on."""
         self._public_columns = tuple(
             number for number, label in enumerate(self._labels) if label != OUTSIDE_LABEL and get_kind(label) in kinds
         )
@@ -150,7 +144,7 @@ class _TaggerModel:
         if self._public_columns:
             best = np.asarray(self._public_columns)[scores[:, list(self._public_columns)].argmax(axis=1)].tolist()
             public = self._iter_spans(places, (1.0 - open_).astype(float).tolist(), best)
-            # what is less likely public than plain, and surely nothing else, is as good as public
+            # less likely public than a non-entity, but surely nothing else: treat as public
             surely = {place[:2] for place, value in zip(places, non_entity, strict=True) if value >= SURE_THRESHOLD}
             spans += tuple(
                 span if span.score >= PUBLIC_THRESHOLD else span._replace(score=PUBLIC_THRESHOLD)
@@ -160,7 +154,7 @@ class _TaggerModel:
         return EngineOutput(spans, tokens)
 
     def _bridge_punctuation(self, doc: Doc, non_entity: list[float], labels: list[int]) -> list[float]:
-        """``outside`` with the punctuation inside a place as sensitive as what stands around it."""
+        """Give punctuation inside a span the P(non-entity) of its surroundings."""
         bridged = list(non_entity)
         gap: list[int] = []
         previous: int | None = None
@@ -180,17 +174,17 @@ class _TaggerModel:
         return bridged
 
     def _is_one_address(self, left: int, right: int) -> bool:
-        """Whether two neighbours are parts of one address; what is named inside a street is too."""
+        """Return whether two neighbours are parts of one address; a name inside a street counts."""
         pair = {self._labels[left], self._labels[right]}
         return ADDRESS in pair or pair <= ADDRESS_LABELS
 
     def _iter_spans(
         self, places: list[tuple[int, int, bool]], non_entity: list[float], labels: list[int]
     ) -> Iterator[Span]:
-        """Runs of tokens that are at least weakly sensitive, cut where the label changes.
+        """Yield runs of at least weakly sensitive tokens, cut where the label changes.
 
-        Each piece carries the highest score of its whole run: a strong token vouches for the weak ones
-        beside it, as in "Rose Chase", where only the second is surely a name.
+        Each span gets the highest score of its whole run: a strong token supports the weak ones beside it, as in "Rose
+        Chase", where only the second is surely a name.
         """
         visible = (number for number, (_, _, space) in enumerate(places) if not space)
         for sensitive, run in groupby(visible, lambda number: 1.0 - non_entity[number] >= WEAK_THRESHOLD):
@@ -204,20 +198,20 @@ class _TaggerModel:
 
 
 def _read_labels(folder: Path) -> frozenset[str]:
-    """None where another program wrote the folder: whoever loads it says so."""
+    """None if another program wrote the folder; the loader then reports it."""
     cfg = folder / "tagger" / "cfg"
     return frozenset(read_json(cfg).get("labels", ()) if cfg.is_file() else ()) - {OUTSIDE_LABEL}
 
 
 def _read_languages(folder: Path) -> list[str | None]:
-    """Those that a tagger was trained on, as its ``meta.json`` tells; None where it does not."""
+    """Return the training languages from ``meta.json``; None if it does not tell."""
     meta = read_model_meta(str(folder))
     languages: list[str | None] = meta.get("languages") or [meta.get("lang")]
     return languages
 
 
 def _resolve_folders(settings: TaggerSettings, language: str) -> list[tuple[str, Path]]:
-    """The name and the folder of each tagger; of ``default``, those that are shipped for ``language``."""
+    """Return name and folder of each tagger; ``default`` gives the built-in ones for ``language``."""
     folders = []
     for model in settings.models:
         builtin = [name for name, codes in _BUILTIN_TAGGERS.items() if language in (*codes, AUTO)]
@@ -233,12 +227,12 @@ def _resolve_folders(settings: TaggerSettings, language: str) -> list[tuple[str,
 
 
 def choose_builtin_tagger(language: str) -> str:
-    """The name of the tagger that is shipped for ``language``, the English one where none is."""
+    """Return the name of the built-in tagger for ``language``, by default the English one."""
     return next((name for name, codes in _BUILTIN_TAGGERS.items() if language in codes), DEFAULT)
 
 
 def find_tagger_folder(model: str) -> Path:
-    """The folder of a tagger: that of ``redactory fit tagger``, or the name of one that is shipped."""
+    """Return the folder of a tagger: a path from ``redactory fit tagger``, or a built-in name."""
     folder = Path(__file__).parent / model if model in _BUILTIN_TAGGERS else Path(model)
     if not (folder / "config.cfg").is_file():
         raise ConfigurationError(

@@ -1,7 +1,7 @@
-"""Training a tagger: a convolutional token classifier on labelled texts.
+"""Train a tagger: a convolutional token classifier on labelled texts.
 
-CRT, appendix A.4, takes an NER model, makes its last layer anew and puts a threshold on its scores; this
-is the same with a small model that is trained whole, and whose scores are calibrated afterwards.
+CRT, appendix A.4, replaces the last layer of an NER model and thresholds its scores. Here a small model is trained
+whole, and its scores are calibrated afterwards.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 OUTSIDE_LABEL = "O"
 _TARGET_STEPS, _MIN_BATCH_WORDS = 750, 300
-"""Few rows are learnt in smaller batches, of no fewer words than these, until there are so many steps."""
+"""Few rows are trained in smaller batches, of at least this many words, to reach this many steps."""
 
 
 class LabelledText(NamedTuple):
@@ -40,10 +40,10 @@ class LabelledText(NamedTuple):
 def train_tagger(
     rows: Sequence[LabelledText], settings: FitSettings, progress: Progress = no_progress, start: Path | None = None
 ) -> Language:
-    """A spaCy pipeline with one ``tagger`` whose tags are the labels of ``rows`` and "O".
+    """Train a spaCy pipeline with one ``tagger`` whose tags are the labels of ``rows`` and "O".
 
-    With ``start``, the folder of another tagger, training begins with its weights, in the last layer with those of the
-    labels that both have: a few hundred rows then learn more (``ConfigurationError`` where it is of another shape).
+    With ``start``, the folder of another tagger, training begins with its weights, in the last layer with those of
+    shared labels; this helps with a few hundred rows. ``ConfigurationError`` if its architecture differs.
     """
     with hide_packages():
         from thinc.api import Adam, fix_random_seed
@@ -72,7 +72,7 @@ def train_tagger(
         progress("fit", epoch + 1, settings.epochs, "epochs")
     if optimizer.averages:
         with model.use_params(optimizer.averages):
-            # out of the context again the last parameters would be back: copy through bytes
+            # leaving the context restores the last parameters: copy through bytes
             averaged = model.to_bytes()
         model.from_bytes(averaged)
     return nlp
@@ -102,7 +102,7 @@ def _create_pipeline(settings: FitSettings, labels: Sequence[str]) -> Language:
     for label in labels:
         pipe.add_label(label)
     nlp.initialize(lambda: [_make_example(nlp, labels)])
-    # training may use a faster matrix product than reading, where a row must not feel its batch
+    # training may use a faster matrix product than inference, where rows must not depend on the batch
     for node in pipe.model.walk():
         if isinstance(node.ops, NumpyOps):
             node.ops = NumpyOps(use_blis=False)
@@ -139,12 +139,12 @@ def _make_example(nlp: Language, labels: Sequence[str]) -> Any:
 
 
 def compute_rate_factor(share: float) -> float:
-    """Warm-up over the first twentieth, then down to zero in a line."""
+    """Warm up over the first twentieth, then decay linearly to zero."""
     return min(1.0, share * 20) * max(0.0, 1.0 - share) + 1e-3
 
 
 def randomize_case(row: LabelledText, settings: FitSettings, rng: random.Random) -> LabelledText:
-    """``row`` in small letters, in capitals or as it is, by chance; its spans keep their places."""
+    """Return ``row`` in lower case, in capitals or unchanged, at random; its spans keep their offsets."""
     chance = rng.random()
     if chance < settings.lower:
         text = row.text.lower()
@@ -172,7 +172,7 @@ def _iter_batches(nlp: Language, rows: Iterator[LabelledText], words: int) -> It
 
 
 def tag_tokens(doc: Doc, spans: Sequence[tuple[int, int, str]]) -> list[str]:
-    """One tag a token: the label of a span that it shares a character with, or "O"."""
+    """Return one tag per token: the label of an overlapping span, or "O"."""
     tags = [OUTSIDE_LABEL] * len(doc)
     for start, end, label in spans:
         for token in doc:
@@ -190,31 +190,31 @@ def _train_step(
     number = {label: i for i, label in enumerate(labels)}
     truth = [number[tag] for _, tags in batch for tag in tags]
     scores, backprop = model.begin_update([doc for doc, _ in batch])
-    # the gradient of the mean cross-entropy by the logits: the probabilities less one at the truth
+    # gradient of the mean cross-entropy by the logits: probabilities minus one at the truth
     gradient = model.ops.flatten(scores)
     gradient[model.ops.xp.arange(len(truth)), model.ops.asarray(truth, dtype="int64")] -= 1.0
     backprop(model.ops.unflatten(gradient / len(truth), [len(doc) for doc, _ in batch]))
     model.finish_update(optimizer)
 
 
-# Calibration: one temperature for the softmax, so that a confidence is a frequency.
+# Calibration: one temperature for the softmax, so that probabilities match frequencies.
 
 
 BINS = 15
 _TEMPERATURE_RANGE = 0.05, 20.0
 UNKNOWN_LABEL = -1
-"""A label that no training row has: the temperature cannot be fitted on it, but it is not plain."""
+"""A label that no training row has: ignored when fitting the temperature, but not a non-entity."""
 ScoredTokens = tuple[NDArray[np.float64], NDArray[np.int64]]
-"""Logits (tokens, labels), and each token's true column, or ``UNKNOWN``."""
+"""Logits [tokens, labels], and each token's true column or ``UNKNOWN_LABEL``."""
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """P(plain) against how often a token of that confidence is plain, on rows that decided nothing.
+    """P(non-entity) against the observed frequency of non-entity tokens, on held-out rows.
 
-    ``bins`` holds (mean confidence, share that is plain, tokens) of each of the bins that hold a token;
-    ``error`` is the expected calibration error, before and after.  Neither the weights nor the
-    ``temperature`` saw the rows: on those that it was fitted on a bad one would look good.
+    ``bins`` holds (mean probability, non-entity share, tokens) of each non-empty bin; ``error_before`` and ``error``
+    are the expected calibration errors before and after. Neither the weights nor the ``temperature`` saw the rows: on
+    rows that it was fitted on, a bad temperature would look good.
     """
 
     temperature: float
@@ -225,9 +225,9 @@ class Reliability:
 
 
 def calibrate_tagger(nlp: Language, rows: Sequence[LabelledText], held_out: Sequence[LabelledText]) -> Reliability:
-    """Set the temperature that makes ``rows`` most likely (Guo et al. 2017), in the pipeline itself.
+    """Fit the temperature on ``rows`` (Guo et al. 2017), and store it in the pipeline.
 
-    What it does is measured on the rows ``kept`` back from both.
+    Reliability is measured on ``held_out``, which neither weights nor temperature saw.
     """
     pipe: Any = nlp.get_pipe("tagger")
     softmax = pipe.model.get_ref("softmax")
@@ -244,10 +244,10 @@ def calibrate_tagger(nlp: Language, rows: Sequence[LabelledText], held_out: Sequ
 def fit_temperature(
     calibration: ScoredTokens, evaluation: ScoredTokens, outside_column: int
 ) -> tuple[float, Reliability]:
-    """The temperature that makes ``seen`` most likely, and what it does to P(plain) on ``unseen``.
+    """Fit the temperature on ``calibration``, and measure its effect on P(non-entity) in ``evaluation``.
 
-    ``plain`` is the column of the tokens outside every span.  ``InputError`` where no token of ``seen``
-    has a known label.
+    ``outside_column`` is the column of tokens outside every span. ``InputError`` if no token of ``calibration`` has a
+    known label.
     """
     from scipy.special import softmax
 
@@ -269,7 +269,7 @@ def _score_rows(nlp: Language, pipe: Any, rows: Sequence[LabelledText]) -> Score
     full = [row for row in rows if row.text]
     for start in range(0, len(full), 64):
         batch = full[start : start + 64]
-        # the zone gives back what the string store learns: no word of the rows is written to disk
+        # the zone clears the string store: no word of the rows is written to disk
         with nlp.memory_zone():
             docs = [(nlp.make_doc(row.text), row.spans) for row in batch]
             for scores, (doc, spans) in zip(pipe.model.predict([d for d, _ in docs]), docs, strict=True):
@@ -281,12 +281,12 @@ def _score_rows(nlp: Language, pipe: Any, rows: Sequence[LabelledText]) -> Score
 
 
 def _optimize_temperature(logits: NDArray[np.float64], truth: NDArray[np.int64]) -> float:
-    """The likeliest temperature; the likelihood has one peak over its logarithm.
+    """Return the maximum-likelihood temperature; the likelihood has one peak over its logarithm.
 
-    Each token counts as wrong with a weight of 1 / (tokens + 2), as in Platt scaling (Platt 1999): rows
-    without an error would otherwise ask for a temperature of 0, and every confidence would be 1.
+    Each token counts as wrong with a weight of 1 / (tokens + 2), as in Platt scaling (Platt 1999): rows without an
+    error would otherwise give a temperature of 0, and every probability would be 1.
     """
-    # on first use: scipy takes a fifth of a second
+    # imported on first use: scipy takes a fifth of a second
     from scipy.optimize import minimize_scalar
     from scipy.special import log_softmax
 
