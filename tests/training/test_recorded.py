@@ -243,7 +243,7 @@ swap(
     check_noise,
     "lattice noise ends at coordinate 65536",
     lattice,
-    "rounded_normal",
+    "draw_rounded_normal",
     lambda real: lambda *own: real(*own) * (np.arange(own[3]) < 2**16),
     "large",
 )
@@ -251,16 +251,16 @@ swap(
     check_noise,
     "lattice noise reused every second step",
     lattice,
-    "rounded_normal",
+    "draw_rounded_normal",
     lambda real: lambda stream, name, k, *rest: real(stream, name, k // 2, *rest),
     "large",
 )
-swap(check_release, "lattice noise without its margin", lattice, "MARGIN", lambda real: 0.0, "large")
+swap(check_release, "lattice noise without its margin", lattice, "NOISE_MARGIN", lambda real: 0.0, "large")
 swap(
     check_release,
     "an average of the sums before noise",
     SampledGaussian,
-    "noisy_mean",
+    "compute_noisy_mean",
     lambda real: lambda own, total, *rest: real(own, total, *rest) + total / 99,
 )
 
@@ -273,7 +273,7 @@ def sampled(name: str, change: Callable[[Callable[[int], Rows], int, int], Any],
     def rows(own: Any, stream: RandomStream, step: int, points: int) -> Rows:
         return np.asarray(change(lambda number: sample_rows(own, stream, number, points), step, points))
 
-    swap(check_reading, name, steps, "sampled_rows", lambda real: rows, case)
+    swap(check_reading, name, steps, "sample_rows", lambda real: rows, case)
 
 
 sampled("an oversize batch is cut", lambda coins, k, n: coins(k)[:22])
@@ -286,8 +286,8 @@ swap(
     check_reading,
     "coins follow the lengths",
     NoisySteps,
-    "drawn",
-    lambda real: lambda own, k: np.sort(np.argsort(own.points.lengths, kind="stable")[real(own, k)]),
+    "sample_step_rows",
+    lambda real: lambda own, k: np.sort(np.argsort(own.examples.lengths, kind="stable")[real(own, k)]),
     "crt-drop",
 )
 
@@ -303,7 +303,7 @@ def other_text(name: str, folder: str, change: Callable[[list[str], list[str]], 
 
         return texts
 
-    swap(check_reading, name, loop, "texts", spoilt)
+    swap(check_reading, name, loop, "read_texts", spoilt)
 
 
 other_text("a private row in the plain steps", "public", lambda own, other: [*own, other[0]])
@@ -314,7 +314,7 @@ swap(
     check_reading,
     "vocabulary from private text",
     vocabulary,
-    "public_texts",
+    "read_public_texts",
     lambda real: lambda run, *roles: [*real(run, *roles), *read_column(run.private, "text")],
 )
 for case, odd in (("long", True), ("short", False)):
@@ -324,7 +324,9 @@ for case, odd in (("long", True), ("short", False)):
         loop.StepSchedule,
         "__iter__",
         lambda real, odd=odd: (
-            lambda own: real(replace(own, plain=own.plain + (len(own.phases.noisy.points) % 2 == odd)))
+            lambda own: real(
+                replace(own, noise_free_steps=own.noise_free_steps + (len(own.step_kinds.noisy.examples) % 2 == odd))
+            )
         ),
         case,
     )
@@ -332,15 +334,15 @@ swap(
     check_reading,
     "masked points are not dropped",
     loop.TrainingContext,
-    "read",
-    lambda real: lambda *own: replace(real(*own), silent=None),
+    "read_examples",
+    lambda real: lambda *own: replace(real(*own), excluded_mask=None),
     "crt-drop",
 )
 swap(
     check_reading,
     "caps are not enforced",
     UedpBounded,
-    "kept",
+    "bound_contributions",
     lambda real: lambda _, graph, settings: graph,
     "uedp-bounded",
 )
@@ -433,7 +435,7 @@ def summed(name: str, change: Callable[[Sum, Rows, float, Any], Tensor], case: s
 
         return clipped_sum
 
-    swap(check_sums, name, loop, "clipped_sum", spoilt, case)
+    swap(check_sums, name, loop, "compute_clipped_sum", spoilt, case)
 
 
 def by_tensor(total: Sum, rows: Rows, clip: float, network: Any) -> Tensor:
@@ -482,7 +484,7 @@ for name, change, case in (
         check_sums,
         name,
         engine,
-        "squared_norms",
+        "compute_squared_norms",
         lambda real, change=change: lambda every, _: real([change(use) for use in every], {}),
         case,
     )
@@ -490,7 +492,7 @@ swap(
     check_sums,
     "formed norms over one slab",
     gradients,
-    "formed_squares",
+    "compute_formed_squares",
     lambda real: lambda every, rows: real([*map(first_rows, every)], rows),
     "large",
 )
@@ -498,7 +500,7 @@ swap(
     check_sums,
     "tied weights counted as two",
     gradients,
-    "_inner",
+    "_compute_inner_products",
     lambda real: lambda one, other, grams: tuple((one is other) * part for part in real(one, other, grams)),
     "large",
 )
@@ -520,7 +522,7 @@ swap(
     check_sums,
     "pieces after the first left out",
     engine,
-    "physical_batches",
+    "split_micro_batches",
     lambda real: lambda *own: real(*own)[:1],
     "crt-drop",
 )
@@ -528,8 +530,8 @@ swap(
     check_sums,
     "embeddings are not clipped",
     gradients.EmbeddingRows,
-    "add_to",
-    lambda real: lambda own, total, each, fresh: real(own, total, torch.ones_like(each), fresh),
+    "add_weighted_sum",
+    lambda real: lambda own, total, weights, is_empty: real(own, total, torch.ones_like(weights), is_empty),
 )
 
 # Ledger and card.
@@ -569,7 +571,7 @@ swap(
     check_card,
     "more noise told than drawn",
     PoissonGaussian,
-    "event",
+    "to_event",
     lambda real: lambda own: real(replace(own, noise_multiplier=2 * own.noise_multiplier)),
 )
 swap(
@@ -605,14 +607,14 @@ swap(
     check_draws,
     "draws whose names lack the index",
     RandomStream,
-    "octets",
+    "random_bytes",
     lambda real: lambda own, name, k, count, index=0: real(own, name, k, count),
 )
 swap(
     check_draws,
     "draws of few steps",
     RandomStream,
-    "octets",
+    "random_bytes",
     lambda real: lambda own, name, k, *rest: real(own, name, k % 16, *rest),
     "long",
 )
@@ -632,7 +634,7 @@ def forgetful(patch: Patch) -> None:
     real = StepLedger.admit
 
     def admit(own: Any, number: int, total: Tensor) -> None:
-        if number not in own._known:
+        if number not in own._recorded_digests:
             real(own, number, total)
 
     patch.setattr(StepLedger, "admit", admit)
@@ -695,7 +697,7 @@ def coin_keys(name: str, case: str, purpose: str, change: Callable[[int], int]) 
     def spoilt(real: Any) -> Any:
         return lambda stream, of, k, key: real(stream, of, k, change(key) if of == purpose else key)
 
-    swap(check_reading, name, federated, "coin", spoilt, case)
+    swap(check_reading, name, federated, "draw_coin", spoilt, case)
 
 
 coin_keys("user coins keyed by 8 bits", "user-level", "user coins", lambda key: key & 255)
@@ -706,7 +708,7 @@ swap(
     check_reading,
     "users of a fixed number",
     federated,
-    "drawn_users",
+    "draw_users",
     lambda real: (
         lambda stream, k, users, rate: [users[i] for i in sorted(stream.permutation("users", k, len(users))[:4])]
     ),
@@ -720,7 +722,7 @@ for name, weigh in (
         check_sums,
         name,
         federated.SampledEntities,
-        "of",
+        "compute_weights",
         lambda real, weigh=weigh: lambda own, *rest: weigh(own, real(own, *rest)),
         "uedp-alg1",
     )
@@ -735,16 +737,18 @@ for case in ("user-level", "uedp-alg1"):
         check_sums,
         f"updates not clipped in {case}",
         local_update,
-        "rounded",
+        "clip_and_round_update",
         lambda real: lambda update, clip: update,
         case,
     )
-swap(check_sums, "updates clipped in halves", local_update, "rounded", lambda real: in_halves, "user-level")
+swap(
+    check_sums, "updates clipped in halves", local_update, "clip_and_round_update", lambda real: in_halves, "user-level"
+)
 swap(
     check_sums,
     "users after the eighth left out",
     federated,
-    "cohorts",
+    "make_cohorts",
     lambda real: lambda *rest: [*real(*rest)][:1],
     "user-level",
 )

@@ -129,6 +129,6 @@ def test_what_follows_from_a_decision_is_done_whenever_it_is_cut_off(decision: s
             scene.nightly()
             if not ended and decision != "night":
                 continue
-        reread = decision == "reject" and again == "the next or resumed run would read it as input"
+        reread = decision == "reject" and again == "the next run"
         assert undone(scene, decision, reread=reread) == [], moment
     assert moment > 6
