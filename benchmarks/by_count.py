@@ -35,16 +35,16 @@ from outside_secrets import HeldOut
 from scipy.stats import binomtest, norm
 
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
-from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.curate import curate
-from redactory.pipelines.segment import make_segmenter
+from redactory.pipelines.curation.config import SegmentSettings
+from redactory.pipelines.curation.curate import curate
+from redactory.pipelines.curation.segment import make_segmenter
 from redactory.redaction import RunFolder, read_column, read_manifest
 from redactory.redaction.mask import mask
 from redactory.training import load_model, train_model
 from redactory.training.count_selection import CountSelection
 from redactory.training.data import count_public_occurrences
 from redactory.training.guarantee.card import make_guarantee_card
-from redactory.training.mechanism import ROUNDING_MARGIN
+from redactory.training.mechanisms.mechanism import ROUNDING_MARGIN
 from redactory.training.settings import TrainSettings
 
 Row = dict[str, Any]

@@ -27,9 +27,9 @@ from typing import Any
 
 import redactory
 from redactory.flows.dask_map import start_dask_workers
-from redactory.pipelines.config import Config
-from redactory.pipelines.loading import load_config
-from redactory.pipelines.stage_context import StageMap, measure_peak_memory_mb, open_process_map
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.loading import load_config
+from redactory.pipelines.curation.stage_context import StageMap, measure_peak_memory_mb, open_process_map
 from redactory.redaction import RunFolder, list_parts
 
 WAYS = ("dask-1", "dask-2", "processes-1", "processes-2")

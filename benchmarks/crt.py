@@ -49,7 +49,7 @@ from redactory.training import load_model, train_model
 from redactory.training.accounting import Spending, calibrate_noise, compute_epsilon
 from redactory.training.accounting.published_epsilons import compute_crt_bayesian, compute_renyi_epsilon
 from redactory.training.guarantee.spec import compute_bayesian_epsilon
-from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import TrainSettings
 
 Row = dict[str, Any]

@@ -22,9 +22,9 @@ from redactory.evaluation.extraction import make_control_values
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
 from redactory.evaluation.membership import SecretSentence, draw_member_texts
 from redactory.evaluation.simulator import CANARY_DIGITS, CANARY_LABEL, CANARY_TEMPLATE, simulate_customersim
-from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.curate import curate
-from redactory.pipelines.segment import SegmentFunction, make_segmenter
+from redactory.pipelines.curation.config import SegmentSettings
+from redactory.pipelines.curation.curate import curate
+from redactory.pipelines.curation.segment import SegmentFunction, make_segmenter
 from redactory.redaction import RunFolder
 
 TEST_POINTS, LEAST_HELD_OUT, CANARIES, GROUP_SIZE = 3_000, 50, 10, 20

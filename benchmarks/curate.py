@@ -75,8 +75,8 @@ def _timed(name: str, data: Path, segment: str) -> dict[str, Any]:
 
 
 def _texts(data: Path, segment: str) -> list[str]:
-    from redactory.pipelines.config import SegmentSettings
-    from redactory.pipelines.segment import make_segmenter
+    from redactory.pipelines.curation.config import SegmentSettings
+    from redactory.pipelines.curation.segment import make_segmenter
 
     cut = make_segmenter(SegmentSettings.model_validate({"mode": segment}))
     with data.open(encoding="utf-8") as file:
@@ -114,7 +114,7 @@ def _presidio(data: Path, segment: str) -> Any:
 
 def _redactory(data: Path, segment: str) -> Any:
     from redactory.detectors import Detector, DetectSettings
-    from redactory.pipelines.curate import curate
+    from redactory.pipelines.curation.curate import curate
 
     detector = Detector(DetectSettings())
 

@@ -26,7 +26,7 @@ from redactory.dedup import RANGES, plan_range, write_digests
 from redactory.dedup.plan import BloomPass
 from redactory.detectors import Detection, TextDetector
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.stage_context import StageMap, Task, run_timed
+from redactory.pipelines.curation.stage_context import StageMap, Task, run_timed
 
 DEDUP_STAGES = ("dedup", "dedup in one pass", "sign", "compare", "group", "choose")
 MODES: dict[str, dict[str, Any]] = {

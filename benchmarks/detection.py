@@ -29,9 +29,9 @@ from redactory.evaluation.detection import LabelledExample, measure_public_share
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
 from redactory.evaluation.recall import TEMPLATE_KEY
 from redactory.evaluation.statistics import estimate_proportion
-from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.loading import load_config
-from redactory.pipelines.segment import make_segmenter
+from redactory.pipelines.curation.config import SegmentSettings
+from redactory.pipelines.curation.loading import load_config
+from redactory.pipelines.curation.segment import make_segmenter
 from redactory.redaction import PUBLIC, route
 
 PLAIN_CONFIDENCE = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999)

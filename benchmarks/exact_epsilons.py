@@ -215,7 +215,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     args = parser.parse_args()
     from redactory.training.accounting import compute_epsilon
-    from redactory.training.mechanism import PoissonGaussian, Relation
+    from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 
     rows, place = [], args.first
     while len(rows) < args.settings:

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.training.clipping import compute_clipped_gradient
-from redactory.training.mechanism import PoissonGaussian
+from redactory.training.mechanisms.mechanism import PoissonGaussian
 from redactory.training.model import load_classifier
 
 SIZES = {"bag": {"embedding_size": 64}, "lstm": {"embedding_size": 64, "hidden_size": 64}}

@@ -32,7 +32,7 @@ from redactory.foundation.files import write_json
 from redactory.redaction import read_column
 from redactory.training import load_model, train_model
 from redactory.training.band_selection import compare_band_counts
-from redactory.training.mechanism import Relation
+from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import get_trainer
 

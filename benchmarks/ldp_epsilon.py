@@ -37,7 +37,7 @@ from redactory.training.ldp.accounting import (
     message_mechanism,
     sound_epsilon,
 )
-from redactory.training.mechanism import Relation
+from redactory.training.mechanisms.mechanism import Relation
 
 SST, QUERIES, DELTA = 67_349, 872, 1e-5
 TRAINING = ((256 / SST, 790), (256 / SST, 2630), (32 / SST, 6300), (0.05, 1000))

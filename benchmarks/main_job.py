@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import redactory
-from redactory.pipelines.stage_context import measure_peak_memory_mb
+from redactory.pipelines.curation.stage_context import measure_peak_memory_mb
 from redactory.redaction import RunFolder, read_manifest
 
 TEMPLATE = "My ID is: {digits}"

@@ -93,7 +93,7 @@ def _write(path: Path, mb: int, lines: Iterable[str]) -> None:
 
 def _curate(corpus: Path, kind: str) -> dict[str, Any]:
     import redactory
-    from redactory.pipelines.stage_context import measure_peak_memory_mb
+    from redactory.pipelines.curation.stage_context import measure_peak_memory_mb
 
     mode = "turn" if kind == "engines" else "document"
     start = time.perf_counter()

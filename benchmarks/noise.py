@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from redactory.foundation.stream import RandomStream
-from redactory.training import lattice
+from redactory.training.mechanisms import lattice
 
 
 def main() -> None:

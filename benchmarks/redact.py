@@ -31,7 +31,7 @@ from presidio_anonymizer.entities import OperatorConfig
 from presidio_structured import PandasAnalysisBuilder, StructuredEngine
 
 import redactory
-from redactory.pipelines.redact import redact
+from redactory.pipelines.documents.redact import redact
 
 ONE_TOKEN = {"DEFAULT": OperatorConfig("replace", {"new_value": "<MASK>"})}
 COLUMNS = {"name": "PERSON", "email": "EMAIL_ADDRESS", "city": "LOCATION"}

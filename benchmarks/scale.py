@@ -222,7 +222,7 @@ def _curate(config: str, output: str) -> dict[str, Any]:
 
 
 def _serial(cpu_of: dict[str, float], task: Any, numbers: Sequence[int]) -> Iterator[tuple[int, Any]]:
-    from redactory.pipelines.stage_context import get_task_name, run_timed
+    from redactory.pipelines.curation.stage_context import get_task_name, run_timed
 
     for number in numbers:
         begun = time.process_time()

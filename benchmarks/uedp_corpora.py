@@ -21,8 +21,8 @@ from redactory.detectors.detector import Detection
 from redactory.detectors.engine import Span
 from redactory.evaluation.labelled import split_labelled_row
 from redactory.foundation.stream import RandomStream
-from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.segment import make_segmenter
+from redactory.pipelines.curation.config import SegmentSettings
+from redactory.pipelines.curation.segment import make_segmenter
 from redactory.redaction.folder import RunFolder
 
 PARTS = ("donated", "validation", "test", "private")

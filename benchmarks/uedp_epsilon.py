@@ -9,7 +9,7 @@ import numpy as np
 from line_plot import Axes, Line, line_plot
 
 from redactory.training.accounting.published_epsilons import Estimator, compute_moments_epsilon, compute_published_rate
-from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.uedp.bounded_accounting import BoundedTraining, compute_zero_out_epsilon, suggest_cap
 from redactory.training.uedp.bounding import GREEDY
 from redactory.training.uedp.federated_accounting import compute_federated_epsilon, compute_paper_noise

@@ -10,8 +10,8 @@ import numpy as np
 from uedp_corpora import PARTS, Corpus, Source, one_line_each
 
 from redactory.evaluation.labelled import split_labelled_row
-from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.segment import make_segmenter
+from redactory.pipelines.curation.config import SegmentSettings
+from redactory.pipelines.curation.segment import make_segmenter
 from redactory.training.uedp.bounded_accounting import count_examples_by_label
 from redactory.training.uedp.units import read_unit_incidence
 from redactory.training.unit_settings import UnitSettings

@@ -30,7 +30,7 @@ from pydantic_core import PydanticUndefined
 import redactory
 from redactory.flows.cli import app
 from redactory.foundation.settings import nested_settings
-from redactory.pipelines.config import Config
+from redactory.pipelines.curation.config import Config
 from redactory.redaction import shards
 
 HERE = Path(__file__).parent

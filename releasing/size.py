@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from redactory.flows.cli import app
 from redactory.foundation.settings import nested_settings
-from redactory.pipelines.config import Config
+from redactory.pipelines.curation.config import Config
 
 ROOT = Path(__file__).parents[1]
 

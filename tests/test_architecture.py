@@ -105,7 +105,9 @@ def test_every_room_is_linked_at_the_root_and_every_folder_is_a_package() -> Non
         assert (folder / "__init__.py").is_file(), folder
 
 
-@pytest.mark.parametrize("module", ["redactory.flows.cli", "redactory.pipelines.curate", "redactory.evaluation"])
+@pytest.mark.parametrize(
+    "module", ["redactory.flows.cli", "redactory.pipelines.curation.curate", "redactory.evaluation"]
+)
 def test_torch_and_prefect_are_not_imported_before_they_are_needed(module: str) -> None:
     code = f"import sys, {module}; print([m for m in ('torch', 'prefect', 'stanza') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -16,7 +16,7 @@ from redactory.detectors import patterns
 from redactory.detectors.policy import StrictPolicy
 from redactory.detectors.recognizers import parse_recognizers
 from redactory.detectors.settings import DetectSettings
-from redactory.pipelines.loading import load_config
+from redactory.pipelines.curation.loading import load_config
 from releasing import licences
 from tests.docs.pages import ROOT, anchors, blocks, links, prose
 

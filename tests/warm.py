@@ -123,7 +123,7 @@ def _import_everything() -> None:
     from redactory.detectors import DetectSettings, compute_policy_hashes
     from redactory.evaluation import report as model_report
     from redactory.flows.cli import app
-    from redactory.pipelines.stages import examples
+    from redactory.pipelines.curation.stages import examples
 
     for name in redactory.__all__:
         getattr(redactory, name)

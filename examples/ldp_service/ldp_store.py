@@ -34,7 +34,7 @@ def create_service(
 ) -> dict[str, Any]:
     """Make a service that has learnt nothing yet in the empty ``folder``, and return its guarantee card."""
     # here, since a service that runs must not reach an encoder
-    from redactory.pipelines.ldp import CARD, make_card, make_empty_folder, resolve_service_settings
+    from redactory.pipelines.modeling.ldp import CARD, make_card, make_empty_folder, resolve_service_settings
 
     make_empty_folder(folder)
     source, settled = resolve_service_settings(settings, encoder, declared_public)

@@ -14,7 +14,8 @@ from ldp_wire import FORMAT, format_bodies
 
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, RunStateError
-from redactory.pipelines.ldp import (
+from redactory.pipelines.curation.loading import parse_settings
+from redactory.pipelines.modeling.ldp import (
     BUDGET_DELTA,
     BUDGET_EPSILON,
     DEFAULT_USER,
@@ -23,7 +24,6 @@ from redactory.pipelines.ldp import (
     open_budgets,
     require_same_encoder,
 )
-from redactory.pipelines.loading import parse_settings
 from redactory.training.ldp.accounting import HiddenSampling, confirm_message_epsilon
 from redactory.training.ldp.message import Message
 from redactory.training.ldp.settings import LdpSettings

@@ -29,12 +29,12 @@ from redactory.foundation.files import make_private_folder, remove, stage_commit
 from redactory.foundation.keys import SECURE, require_secure_address
 from redactory.foundation.processes import forbid_core_dumps
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.config import Config
-from redactory.pipelines.error_sealing import run_sealed
-from redactory.pipelines.loading import ConfigLike, load_config
-from redactory.pipelines.output_folder import check_keys, check_output
-from redactory.pipelines.release import collect_versions
-from redactory.pipelines.stage_context import CurationJob, StageMap, Task, get_task_name, run_timed
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.loading import ConfigLike, load_config
+from redactory.pipelines.curation.output_folder import check_keys, check_output
+from redactory.pipelines.curation.release import collect_versions
+from redactory.pipelines.curation.stage_context import CurationJob, StageMap, Task, get_task_name, run_timed
 from redactory.redaction import RunFolder, is_finished
 from redactory.redaction.encryption import configured_service
 

@@ -133,7 +133,7 @@ def format_hit(hit: Any) -> str:
 
 
 def _print_hit_context(hit: Any, line: str) -> None:
-    from redactory.pipelines.quarantine import escape_for_terminal
+    from redactory.pipelines.operations.quarantine import escape_for_terminal
 
     start = hit["column"] - 1
     end = min(len(line), start + hit["end"] - hit["start"])
@@ -148,7 +148,7 @@ def _print_hit_context(hit: Any, line: str) -> None:
 
 def _is_unread(file: Any) -> bool:
     """Return whether all rows of a file were rejected for a reason other than an empty table cell."""
-    from redactory.pipelines.scan import has_no_text
+    from redactory.pipelines.documents.scan import has_no_text
 
     return not file["texts"] and not all(has_no_text(reason, file["format"]) for reason in file["rejected"])
 

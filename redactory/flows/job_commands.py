@@ -130,7 +130,7 @@ def quarantine_list(job: Path, entry: str | None, limit: int) -> CommandResult |
         return CommandResult("quarantined", redactory.quarantine_list(job, limit))
     if not is_stdout_terminal():
         raise ConfigurationError("original text is shown only on a terminal; standard output is a file or a pipe")
-    from redactory.pipelines.quarantine import escape_for_terminal, read_entry
+    from redactory.pipelines.operations.quarantine import escape_for_terminal, read_entry
 
     sys.stdout.write(escape_for_terminal(read_entry(job, entry)) + "\n")
     return None
@@ -232,7 +232,7 @@ def fetch(url: str, to: Path, progress: Progress) -> CommandResult:
 )
 def index(folder: Path, keep_runs: int | None, keep_days: int | None) -> CommandResult:
     """List the runs in an index across runs, or prune it; text of pruned runs counts as new again."""
-    from redactory.pipelines.index import prune_index, show_index
+    from redactory.pipelines.curation.index import prune_index, show_index
 
     if keep_runs is None and keep_days is None:
         return CommandResult("indexed", show_index(folder))

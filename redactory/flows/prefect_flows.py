@@ -25,20 +25,20 @@ from redactory.foundation.errors import CheckFailed, RedactoryError, pluralize
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.processes import forbid_core_dumps
 from redactory.foundation.progress import Progress, no_progress
-from redactory.pipelines import curate as curation
-from redactory.pipelines import run as whole
-from redactory.pipelines import train as training
-from redactory.pipelines import verify as verification
-from redactory.pipelines.config import Config
-from redactory.pipelines.error_sealing import hide_error_text, run_sealed
-from redactory.pipelines.incremental import is_dated
-from redactory.pipelines.loading import load_config
-from redactory.pipelines.models import require_training_packages
-from redactory.pipelines.nightly import nightly as plain_nightly
+from redactory.pipelines.curation import curate as curation
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.error_sealing import hide_error_text, run_sealed
+from redactory.pipelines.curation.loading import load_config
+from redactory.pipelines.curation.models import require_training_packages
+from redactory.pipelines.curation.release import summarize_run
+from redactory.pipelines.curation.stage_context import StageMap
+from redactory.pipelines.modeling import run as whole
+from redactory.pipelines.modeling import train as training
+from redactory.pipelines.modeling.train import check_device
+from redactory.pipelines.operations import verify as verification
+from redactory.pipelines.operations.incremental import is_dated
+from redactory.pipelines.operations.nightly import nightly as plain_nightly
 from redactory.pipelines.readers import find_sources
-from redactory.pipelines.release import summarize_run
-from redactory.pipelines.stage_context import StageMap
-from redactory.pipelines.train import check_device
 from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest
 from redactory.redaction.encryption import configured_service
 from redactory.redaction.sealing import SIGNED_BY, configured_signer

@@ -19,9 +19,9 @@ from redactory.flows.server import TASK_TAG
 from redactory.foundation.errors import SealedError
 from redactory.foundation.processes import process_pool
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.error_sealing import run_sealed
-from redactory.pipelines.stage_context import StageMap, Task, get_task_name, run_timed
-from redactory.pipelines.stages import counting, dedup, examples
+from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.stage_context import StageMap, Task, get_task_name, run_timed
+from redactory.pipelines.curation.stages import counting, dedup, examples
 
 RETRY_SECONDS = [2.0, 8.0]
 """Delays before each retry, extended randomly by up to half."""

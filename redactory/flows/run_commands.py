@@ -22,7 +22,7 @@ from redactory.pipelines.curation_hints import describe_rejection
 @command("init", file=argument("[FILE]", "The configuration file to write.", Path, Path("redactory.yaml")))
 def init(file: Path) -> CommandResult:
     """Write a commented example configuration."""
-    from redactory.pipelines.describe import write_example_config
+    from redactory.pipelines.modeling.describe import write_example_config
 
     try:
         write_example_config(file)
@@ -178,7 +178,7 @@ def _run_work(work: str, config: str, prefect: bool = False, dask: str | None = 
 def _warn_uncovered(config: str, output: str | None) -> None:
     # it imports Arrow, which would delay every command
     from redactory.detectors import describe_gaps, find_coverage_gaps
-    from redactory.pipelines.loading import load_config
+    from redactory.pipelines.curation.loading import load_config
 
     if (words := describe_gaps(find_coverage_gaps(load_config(config, output=output).detect, {}))) is not None:
         print_warning(words)
@@ -190,7 +190,7 @@ def _warn_unencrypted(result: Mapping[str, Any]) -> None:
 
 
 def _print_train_remarks(config: str, output: str | None, **changes: Any) -> None:
-    from redactory.pipelines.train import collect_remarks
+    from redactory.pipelines.modeling.train import collect_remarks
 
     for remark in collect_remarks(config, output=output, **changes):
         print_warning(f"Warning: {remark}.")
@@ -242,7 +242,7 @@ def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect:
 
     The corpora and the configuration stay in OUT-input, for another look or run.
     """
-    from redactory.pipelines.output_folder import check_output
+    from redactory.pipelines.curation.output_folder import check_output
     from redactory.redaction import RunFolder
 
     check_output(RunFolder(out), resume=False)

@@ -30,8 +30,8 @@ from redactory.foundation.errors import ConfigurationError, RunStateError, plura
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress
-from redactory.pipelines.loading import load_config
-from redactory.pipelines.output_folder import check_output
+from redactory.pipelines.curation.loading import load_config
+from redactory.pipelines.curation.output_folder import check_output
 from redactory.redaction import RunFolder
 
 _CRON_FORMAT = "five fields (minute, hour, day, month, weekday) like '0 2 * * *', or a name like @daily"
@@ -118,7 +118,7 @@ def plan_schedule(
 
     Paths become absolute, because a worker starts in another directory.
     """
-    from redactory.pipelines.curate import check_engines
+    from redactory.pipelines.curation.curate import check_engines
 
     settings = load_config(config, workers=workers)
     check_engines(settings)

@@ -164,7 +164,7 @@ _LAZY_FILTERS = {
     "public_words": "redactory.detectors.settings.public_label_note",
     "reason_words": "redactory.redaction.mask.describe_reason",
     "resting_on_labellers": "redactory.evaluation.sample.explain_zero_bounds",
-    "waiting": "redactory.pipelines.index.PENDING_STATES.get",
+    "waiting": "redactory.pipelines.curation.index.PENDING_STATES.get",
 }
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from redactory.training.accounting import calibrate_noise
-from redactory.training.banded_matrix import LearningRateSchedule, compute_step_sizes, optimize_matrix
-from redactory.training.mechanism import BandedGaussian, Relation
+from redactory.training.mechanisms.banded_matrix import LearningRateSchedule, compute_step_sizes, optimize_matrix
+from redactory.training.mechanisms.mechanism import BandedGaussian, Relation
 from redactory.training.settings import TrainSettings
 
 BAND_COUNTS = (1, 2, 4, 8, 16, 32)

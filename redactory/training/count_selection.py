@@ -19,7 +19,7 @@ from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting.bounds import compute_gaussian_delta, gaussian_epsilon
 from redactory.training.accounting.dominating_pairs import Spending
-from redactory.training.mechanism import ROUNDING_MARGIN, CountSelectionGaussian, threshold_failure_delta
+from redactory.training.mechanisms.mechanism import ROUNDING_MARGIN, CountSelectionGaussian, threshold_failure_delta
 
 _DEVIATION_SCALE, _GRID_STEPS = 1e4, 200
 

@@ -13,7 +13,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import read_result
 from redactory.training.accounting.dominating_pairs import Spending
-from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from redactory.training.trainers import Trainer
 
 HISTOGRAM_FOLDER = "histogram"

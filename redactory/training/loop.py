@@ -37,8 +37,8 @@ from redactory.training.data import (
     read_texts,
 )
 from redactory.training.held_out import NO_ROWS, HeldOutCurve
-from redactory.training.ledger import Admission
-from redactory.training.mechanism import AnyMechanism, BandedGaussian, PoissonUsersGaussian
+from redactory.training.mechanisms.ledger import Admission
+from redactory.training.mechanisms.mechanism import AnyMechanism, BandedGaussian, PoissonUsersGaussian
 from redactory.training.models.network import Network
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.steps import (

@@ -31,8 +31,8 @@ from redactory.training.custom_network import (
 )
 from redactory.training.data import Batch, open_public_text, read_manifest_digest
 from redactory.training.guarantee.metrics import make_empty_remark, make_epsilon_remark
-from redactory.training.ledger import END, NOISY_STEP, StepLedger, require_same_head
 from redactory.training.loop import Checkpoint, ScheduledStep, StepSchedule, TrainingContext, iterate_remaining_steps
+from redactory.training.mechanisms.ledger import END, NOISY_STEP, StepLedger, require_same_head
 from redactory.training.model import LanguageModel, TextClassifier, save_model
 from redactory.training.models.hugging_face import SequenceClassifier, has_adapters
 from redactory.training.models.network import Network
@@ -303,7 +303,7 @@ class _GuardedLedger:
     guard: OptimizerGuard
 
     def admit(self, step: int, clipped_sum: Tensor) -> None:
-        """See :meth:`redactory.training.ledger.Admission.admit`."""
+        """See :meth:`redactory.training.mechanisms.ledger.Admission.admit`."""
         self.guard.require_no_side_effects()
         self.ledger.admit(step, clipped_sum)
 

@@ -22,7 +22,7 @@ from pydantic_core import to_jsonable_python
 
 from redactory.foundation.errors import ConfigurationError, join_words
 from redactory.foundation.settings import FileRecord, Settings
-from redactory.training.mechanism import LARGEST_CLIP, SMALLEST_CLIP
+from redactory.training.mechanisms.mechanism import LARGEST_CLIP, SMALLEST_CLIP
 from redactory.training.models.settings import CLASSIFIER_KINDS, LstmSettings, ModelSettings
 from redactory.training.unit_settings import BoundingSettings, ChatSettings, FederatedSettings, Task, UnitSettings
 

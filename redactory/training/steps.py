@@ -17,10 +17,10 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import check_batch_independence, compute_clipped_sum, use_precision
 from redactory.training.data import IntArray, TokenizedExamples
-from redactory.training.ledger import Admission
-from redactory.training.mechanism import BandedGaussian, Mechanism
+from redactory.training.mechanisms.ledger import Admission
+from redactory.training.mechanisms.mechanism import BandedGaussian, Mechanism
+from redactory.training.mechanisms.step_size import compute_step_size
 from redactory.training.models.network import Network
-from redactory.training.step_size import compute_step_size
 
 _CHECK_INTERVAL = 1000
 

@@ -33,10 +33,10 @@ from redactory.training.guarantee.card import make_guarantee_card, render_guaran
 from redactory.training.guarantee.metrics import make_empty_remark, make_epsilon_remark
 from redactory.training.guarantee.spec import START_KEY, TrainingSpec, read_ledger_facts, read_training_spec
 from redactory.training.held_out import NO_ROWS, HeldOutCurve, HeldOutText, make_event_writer
-from redactory.training.ledger import END, NOISY_STEP, StepLedger, begin_or_resume_stream, require_same_head
-from redactory.training.ledger import FORMAT as LEDGER
 from redactory.training.loop import Checkpoint, StepKinds, StepSchedule, TrainingContext, iterate_remaining_steps
-from redactory.training.mechanism import AnyMechanism
+from redactory.training.mechanisms.ledger import END, NOISY_STEP, StepLedger, begin_or_resume_stream, require_same_head
+from redactory.training.mechanisms.ledger import FORMAT as LEDGER
+from redactory.training.mechanisms.mechanism import AnyMechanism
 from redactory.training.model import (
     LanguageModel,
     TextClassifier,

@@ -22,7 +22,7 @@ from redactory.foundation.intervals import upper_bound
 from redactory.foundation.stream import RandomStream
 from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.count_selection import CountSelection, threshold_failure_delta
-from redactory.training.lattice import draw_rounded_normal
+from redactory.training.mechanisms.lattice import draw_rounded_normal
 from tests.dedup.worlds import KEY
 
 Corpus = list[list[str]]

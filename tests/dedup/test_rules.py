@@ -23,7 +23,7 @@ from redactory.dedup.plan import BloomPass
 from redactory.dedup.settings import Mode
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import DigestKey
-from redactory.pipelines.loading import load_config
+from redactory.pipelines.curation.loading import load_config
 from tests.dedup.worlds import KEY, WORDS, NearWorld, planned, substitutions
 
 Kept = Callable[[list[str]], list[str]]

@@ -13,7 +13,7 @@ from redactory.dedup.plan import write_entries
 from redactory.dedup.settings import Mode
 from redactory.dedup.signatures import ROW, Shingler, SignedFiles, WordTokenizer, choose_banding, jaccard, write_signed
 from redactory.foundation.keys import DigestKey
-from redactory.pipelines.stages.dedup import compute_decision_digests
+from redactory.pipelines.curation.stages.dedup import compute_decision_digests
 from redactory.redaction import MASK, PRIVATE, RoutingDecision
 
 KEY = DigestKey(b"a key for tests only")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from redactory.pipelines.policy import Policy
+from redactory.pipelines.curation.policy import Policy
 
 PATCH = """\
 From: Quirin Ozols <quirin@ozols.org>

@@ -23,7 +23,7 @@ from redactory.detectors import (
 )
 from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, identify_engines, load_engines
 from redactory.foundation.errors import ConfigurationError
-from redactory.pipelines.policy import Policy
+from redactory.pipelines.curation.policy import Policy
 from tests.detectors.support import OFF
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "engine"

@@ -10,7 +10,7 @@ from redactory.detectors import compute_policy_hashes
 from redactory.detectors.engine import EngineOutput, NonEntityScore, Span
 from redactory.detectors.policy import build_policies
 from redactory.detectors.settings import DetectSettings, get_kind
-from redactory.pipelines.policy import Policy
+from redactory.pipelines.curation.policy import Policy
 
 LABELS = ("ORG", "DATE_TIME", "PERSON", "MISC")
 PUBLIC = ("ORGANIZATION", "DATE")

@@ -27,7 +27,7 @@ from redactory.detectors.settings import TransformersSettings
 from redactory.detectors.tagger import LabelledText, Reliability
 from redactory.detectors.tagger.fitting import BINS, UNKNOWN_LABEL
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.pipelines.fit import _split_rows, fit_tagger
+from redactory.pipelines.measure.fit import _split_rows, fit_tagger
 from tests.detectors.support import labelled_texts
 from tests.detectors.tiny_models import bert_folder
 

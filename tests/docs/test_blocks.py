@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from redactory.pipelines.loading import validate_config
+from redactory.pipelines.curation.loading import validate_config
 from tests.docs.pages import DOCS, EXAMPLES, PAGES, README, TUTORIAL, Block, blocks, name_of, script
 from tests.machine import CommandMachine
 

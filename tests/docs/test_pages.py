@@ -12,7 +12,7 @@ import yaml
 
 from redactory.detectors import detector
 from redactory.detectors.rules import RULES
-from redactory.pipelines.config import Config
+from redactory.pipelines.curation.config import Config
 from redactory.pipelines.readers import documents, formats
 from redactory.redaction.mask import MASK_REASON
 from tests.docs.pages import DOCS, EVERYTHING, PAGES, README, ROOT, generator, name_of

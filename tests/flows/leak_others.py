@@ -16,15 +16,15 @@ from tests.flows.leak_steps import failing
 from tests.flows.local_server import Server, free_port
 
 DEDUP = (
-    "redactory.pipelines.stages.dedup:deduplicate_in_one_pass",
-    "redactory.pipelines.stages.dedup:sign_texts",
-    "redactory.pipelines.stages.dedup:compare_near_duplicates",
-    "redactory.pipelines.stages.dedup:match_earlier_runs",
-    "redactory.pipelines.stages.dedup:match_earlier_near_duplicates",
-    "redactory.pipelines.stages.dedup:join_near_pairs",
-    "redactory.pipelines.stages.dedup:choose_kept",
-    "redactory.pipelines.stages.dedup:index_digests",
-    "redactory.pipelines.stages.dedup:index_signatures",
+    "redactory.pipelines.curation.stages.dedup:deduplicate_in_one_pass",
+    "redactory.pipelines.curation.stages.dedup:sign_texts",
+    "redactory.pipelines.curation.stages.dedup:compare_near_duplicates",
+    "redactory.pipelines.curation.stages.dedup:match_earlier_runs",
+    "redactory.pipelines.curation.stages.dedup:match_earlier_near_duplicates",
+    "redactory.pipelines.curation.stages.dedup:join_near_pairs",
+    "redactory.pipelines.curation.stages.dedup:choose_kept",
+    "redactory.pipelines.curation.stages.dedup:index_digests",
+    "redactory.pipelines.curation.stages.dedup:index_signatures",
 )
 """What fails in a curation with every kind of deduplication, and with an index, in the order of stages."""
 

@@ -18,19 +18,19 @@ _KINDS = cycle(ERRORS)
 CURATION = (
     "redactory.pipelines.readers.files:Source.fingerprint",
     "redactory.pipelines.readers.documents:read_documents",
-    "redactory.pipelines.stages.examples:ingest_documents",
-    "redactory.pipelines.stages.dedup:plan_repeated_documents",
-    "redactory.pipelines.stages.examples:segment_documents",
-    "redactory.pipelines.stages.dedup:plan_repeated_texts",
-    "redactory.pipelines.stages.examples:detect_texts",
+    "redactory.pipelines.curation.stages.examples:ingest_documents",
+    "redactory.pipelines.curation.stages.dedup:plan_repeated_documents",
+    "redactory.pipelines.curation.stages.examples:segment_documents",
+    "redactory.pipelines.curation.stages.dedup:plan_repeated_texts",
+    "redactory.pipelines.curation.stages.examples:detect_texts",
     "redactory.detectors.detector:Detector.detect",
-    "redactory.pipelines.stages.examples:spread_detections",
-    "redactory.pipelines.stages.examples:redact_examples",
+    "redactory.pipelines.curation.stages.examples:spread_detections",
+    "redactory.pipelines.curation.stages.examples:redact_examples",
     "redactory.redaction.mask:route",
-    "redactory.pipelines.stages.dedup:plan_duplicates",
-    "redactory.pipelines.stages.examples:write_shards",
+    "redactory.pipelines.curation.stages.dedup:plan_duplicates",
+    "redactory.pipelines.curation.stages.examples:write_shards",
     "redactory.redaction.shards:write_part",
-    "redactory.pipelines.release:check_conservation",
+    "redactory.pipelines.curation.release:check_conservation",
     "redactory.evaluation.report:render_report",
 )
 LATER = {
@@ -60,24 +60,27 @@ LATER = {
     "guarantee": ("redactory.training.guarantee.card:make_guarantee_card",),
     "verify": ("redactory.redaction.mask:route", "redactory.redaction.shards:read_batches"),
     "export": ("redactory.redaction.shards:read_batches",),
-    "choose": ("redactory.pipelines.choose:_draw_candidates", "redactory.pipelines.policy:Policy.split_many"),
+    "choose": (
+        "redactory.pipelines.measure.choose:_draw_candidates",
+        "redactory.pipelines.curation.policy:Policy.split_many",
+    ),
     "sample": ("redactory.evaluation.sample:draw_sample",),
     "score": ("redactory.evaluation.sample:measure_sample",),
     "describe": ("redactory.pipelines.readers.documents:preview_rows",),
     "quarantine": ("redactory.redaction.shards:read_part",),
-    "quarantine-export": ("redactory.pipelines.quarantine:_export_rows",),
-    "masked": ("redactory.pipelines.redact:redact",),
-    "written": ("redactory.pipelines.synthesize:synthesize",),
+    "quarantine-export": ("redactory.pipelines.operations.quarantine:_export_rows",),
+    "masked": ("redactory.pipelines.documents.redact:redact",),
+    "written": ("redactory.pipelines.modeling.synthesize:synthesize",),
     "explain": ("redactory.redaction.mask:route",),
-    "scan": ("redactory.pipelines.policy:Policy.split_many", "redactory.redaction.mask:route"),
+    "scan": ("redactory.pipelines.curation.policy:Policy.split_many", "redactory.redaction.mask:route"),
     "erase": (
-        "redactory.pipelines.erase_points:find_person_examples",
-        "redactory.pipelines.erase_points:recurate_without",
-        "redactory.pipelines.erase_points:build_manifest_changes",
+        "redactory.pipelines.operations.erase_points:find_person_examples",
+        "redactory.pipelines.operations.erase_points:recurate_without",
+        "redactory.pipelines.operations.erase_points:build_manifest_changes",
         "redactory.redaction.shards:write_part",
-        "redactory.pipelines.reissue:_apply_plan",
+        "redactory.pipelines.curation.reissue:_apply_plan",
     ),
-    "purge": ("redactory.pipelines.reissue:_apply_plan",),
+    "purge": ("redactory.pipelines.curation.reissue:_apply_plan",),
 }
 """For each command what is made to fail in it."""
 
@@ -185,7 +188,7 @@ def nights_with_a_hook(config: str) -> list[Step]:
     """Nights whose hook writes down all that it is given, and fails: one fails, one is released."""
     unplanned, failed, *others = steps(_NIGHTS, config=config)
     planning = "redactory.pipelines.readers.files:Source.count_rows=chained"
-    detecting = "redactory.pipelines.stages.examples:detect_texts=chained"
+    detecting = "redactory.pipelines.curation.stages.examples:detect_texts=chained"
     return [replace(unplanned, fails=planning), replace(failed, fails=detecting), *others]
 
 
@@ -195,7 +198,7 @@ KEEPS_ALL = ("sh", "-c", "env >> hook.environment; cat >> hook.input; exit 3")
 
 def over_dask(config: str) -> list[Step]:
     """Curations whose parts are done by other processes: one that succeeds, and each way to fail there."""
-    redact = "redactory.pipelines.stages.examples:redact_examples"
+    redact = "redactory.pipelines.curation.stages.examples:redact_examples"
     kinds = ("chained", "unpicklable", "abort")
     asked = ("curate", config, "--dask")
     return [

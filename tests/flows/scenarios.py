@@ -25,7 +25,7 @@ from redactory.flows import prefect_flows, prefect_tasks
 from redactory.flows.server import TASK_TAG, prepare_server
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.stages import examples as stages
+from redactory.pipelines.curation.stages import examples as stages
 
 real_part = stages.segment_documents
 failures_left = 0

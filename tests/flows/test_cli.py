@@ -98,7 +98,7 @@ def test_bad_input_ends_with_two_and_one_json_object(
 
 def test_an_unexpected_error_is_sealed(corpus: Path, tmp_path: Path) -> None:
     code = (
-        "import sys, redactory.pipelines.stages.examples as s\n"
+        "import sys, redactory.pipelines.curation.stages.examples as s\n"
         "def broken(*a): raise ValueError('text of the corpus')\n"
         "s.segment_documents = broken\n"
         "from redactory.flows.cli import main; main()"

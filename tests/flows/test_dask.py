@@ -26,11 +26,11 @@ from redactory.flows.dask_map import (
 )
 from redactory.foundation.errors import ConfigurationError, RunStateError, SealedError
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.curate import curate
-from redactory.pipelines.loading import load_config
-from redactory.pipelines.share import fetch
-from redactory.pipelines.stage_context import StageMap, Task, get_task_name, map_serially, run_timed
-from redactory.pipelines.verify import verify
+from redactory.pipelines.curation.curate import curate
+from redactory.pipelines.curation.loading import load_config
+from redactory.pipelines.curation.share import fetch
+from redactory.pipelines.curation.stage_context import StageMap, Task, get_task_name, map_serially, run_timed
+from redactory.pipelines.operations.verify import verify
 from redactory.redaction import RunFolder
 from tests.flows.conftest import QUIET
 from tests.flows.dask_cases import Killer, Quoting, Waiter

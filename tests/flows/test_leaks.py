@@ -37,7 +37,7 @@ from tests.flows.leak_steps import (
 SECRETS, SEED = 60, 5
 SLOW = ("fit", "fit-policy", "plan")
 """Seconds each: they are among the long tests."""
-BROKEN = "redactory.pipelines.stages.examples:redact_examples"
+BROKEN = "redactory.pipelines.curation.stages.examples:redact_examples"
 
 
 @pytest.fixture(scope="module")

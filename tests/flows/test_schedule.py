@@ -30,7 +30,7 @@ from redactory.flows.schedule import import_flows as flows_of
 from redactory.flows.server import add_start_placeholder, expand_template, find_runs_folder
 from redactory.foundation.errors import ConfigurationError, RedactoryError, SealedError
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.loading import load_config
+from redactory.pipelines.curation.loading import load_config
 from redactory.redaction import RunFolder
 from tests.child_processes import end_with_parent
 from tests.flows import dying_part

@@ -16,7 +16,7 @@ from redactory.flows.evaluate_commands import print_explanation
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.progress import report_loading
 from redactory.pipelines.curation_hints import list_curation_hints
-from redactory.pipelines.describe import explain
+from redactory.pipelines.modeling.describe import explain
 
 ESCAPE = "\x1b]0;owned\x07"
 

@@ -18,7 +18,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import read_json
 from redactory.foundation.records import RecordLog, read_records
 from redactory.foundation.stream import RandomStream
-from redactory.pipelines.loading import load_config
+from redactory.pipelines.curation.loading import load_config
 from redactory.redaction import RunFolder
 from redactory.training import numerics, train_model
 from redactory.training.clipping import compute_clipped_sum
@@ -26,7 +26,7 @@ from redactory.training.data import TokenizedExamples
 from redactory.training.guarantee.card import make_guarantee_card
 from redactory.training.guarantee.spec import LedgerFacts, read_ledger_facts
 from redactory.training.loop import Checkpoint
-from redactory.training.mechanism import PoissonGaussian
+from redactory.training.mechanisms.mechanism import PoissonGaussian
 from redactory.training.model import build_language_network
 from redactory.training.models.network import Network
 from redactory.training.numerics import deterministic_numerics, resolve_device

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from redactory.pipelines.policy import Policy
+from redactory.pipelines.curation.policy import Policy
 from tests.pipelines.support import DigitDetector
 
 FILE = Path(__file__).parents[2] / "examples" / "http" / "service.py"

@@ -10,7 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 
 GUARDED = (
-    "training/mechanism.py",
+    "training/mechanisms/mechanism.py",
     "training/accounting",
     "training/guarantee",
     "training/uedp",
@@ -20,7 +20,7 @@ GUARDED = (
     "dedup",
     "evaluation/statistics.py",
     "foundation/stream.py",
-    "pipelines/error_sealing.py",
+    "pipelines/curation/error_sealing.py",
     "flows/prefect_tasks.py",
 )
 """Where a silent mistake would cost privacy, a mask or a row: files and folders of the package."""

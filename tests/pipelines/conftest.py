@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from redactory.pipelines import release
+from redactory.pipelines.curation import release
 from tests.pipelines import faults
 
 
@@ -33,7 +33,7 @@ def unreported() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def few_hash_ranges() -> Iterator[None]:
     """Hash ranges of a plan are files and take time; how many there are is tested elsewhere."""
-    importlib.import_module("redactory.pipelines.curate")
+    importlib.import_module("redactory.pipelines.curation.curate")
     with pytest.MonkeyPatch.context() as patch:
         for module, constant in faults.range_constants():
             patch.setattr(module, constant, faults.FEW)

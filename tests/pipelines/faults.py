@@ -24,7 +24,7 @@ from typing import Any
 
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.files import TEMPORARY_PREFIX
-from redactory.pipelines.curate import curate
+from redactory.pipelines.curation.curate import curate
 from redactory.redaction import RunFolder
 from tests.pipelines.support import ALLOW_UNCOVERED, NO_ENGINES, DigitDetector, read_data_bytes, write_rows
 

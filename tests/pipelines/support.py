@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import redactory
 from redactory.detectors import Detection, Span
 from redactory.flows.cli import app
+from redactory.pipelines.curation.release_log import read_history, run_statuses
 from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
-from redactory.pipelines.release_log import read_history, run_statuses
 from redactory.redaction import RunFolder, list_parts
 
 NO_ENGINES: dict[str, Any] = {"tagger": None, "patterns": None, "conservative": {"rules": []}}

@@ -20,9 +20,9 @@ from redactory.evaluation.sample_bounds import MASKED, PUBLIC, STRATA
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.keys import load_digest_key
-from redactory.pipelines.label import label_random
-from redactory.pipelines.label import label_score as score
-from redactory.pipelines.train import find_recall
+from redactory.pipelines.measure.label import label_random
+from redactory.pipelines.measure.label import label_score as score
+from redactory.pipelines.modeling.train import find_recall
 from redactory.redaction import RunFolder, broken_files, read_batches, route
 from redactory.training import RecallMeasurement, make_guarantee_card, train_model
 from tests.pipelines.support import DigitDetector, write_rows

@@ -14,7 +14,7 @@ from redactory.detectors import DetectSettings, detect_languages, find_coverage_
 from redactory.detectors.settings import DEFAULT_RECOGNIZERS
 from redactory.flows.cli import app
 from redactory.foundation.errors import CheckFailed, ConfigurationError
-from redactory.pipelines.share import find_release_blocker
+from redactory.pipelines.curation.share import find_release_blocker
 from redactory.redaction import RunFolder, read_batches, read_manifest
 from tests.pipelines.support import write_rows
 

@@ -18,12 +18,12 @@ from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
-from redactory.pipelines.config import Config
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.release import render_dataset_card
+from redactory.pipelines.curation.stage_context import CurationJob
+from redactory.pipelines.curation.stages import counting, examples
 from redactory.pipelines.curation_hints import list_curation_hints
-from redactory.pipelines.export import select_public_fields
-from redactory.pipelines.release import render_dataset_card
-from redactory.pipelines.stage_context import CurationJob
-from redactory.pipelines.stages import counting, examples
+from redactory.pipelines.operations.export import select_public_fields
 from redactory.redaction import RunFolder, list_parts, read_batches, read_manifest, write_secret
 from redactory.training import RecallMeasurement
 from redactory.training.count_selection import CountSelection
@@ -123,7 +123,7 @@ def test_an_interrupted_selection_goes_on_with_its_own_noise(tmp_path: Path, mon
 
 def counting_job(run: RunFolder, config: dict[str, Any]) -> Any:
     from redactory.foundation.keys import load_digest_key
-    from redactory.pipelines.loading import load_config
+    from redactory.pipelines.curation.loading import load_config
 
     [booked] = [one.body for one in read_records(run.journal) if one.type == "selection"]
     return CurationJob(

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 import redactory
 from redactory.detectors import Detection, Span
 from redactory.foundation.errors import CheckFailed, ConfigurationError
-from redactory.pipelines.checks import CheckContext
-from redactory.pipelines.policy import Policy, make_run_router
-from redactory.pipelines.stages import examples
-from redactory.pipelines.train import collect_remarks
-from redactory.pipelines.verify import RUN_CHECKS
+from redactory.pipelines.curation.policy import Policy, make_run_router
+from redactory.pipelines.curation.stages import examples
+from redactory.pipelines.modeling.train import collect_remarks
+from redactory.pipelines.operations.checks import CheckContext
+from redactory.pipelines.operations.verify import RUN_CHECKS
 from redactory.redaction import (
     PRIVATE,
     RoutingDecision,
@@ -121,7 +121,7 @@ def test_verify_finds_a_divided_document(run: Path) -> None:
     first, *rows = read_values(RunFolder(run).points, "document", "side")
     rows = [(first[0], "public"), *rows]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("redactory.pipelines.verify.read_values", lambda *_: iter(rows))
+        patch.setattr("redactory.pipelines.operations.verify.read_values", lambda *_: iter(rows))
         with pytest.raises(CheckFailed, match="1 document is divided"):
             RUN_CHECKS["whole documents"](CheckContext(run))
 

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 import redactory
 from redactory.flows.cli import app
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
-from redactory.pipelines.config import SegmentSettings
+from redactory.pipelines.curation.config import SegmentSettings
+from redactory.pipelines.curation.segment import make_segmenter, segment_each_text
 from redactory.pipelines.curation_hints import list_curation_hints
 from redactory.pipelines.json_paths import ROLE_SEPARATOR, TURN_SEPARATOR, join_texts, strip_roles
-from redactory.pipelines.segment import make_segmenter, segment_each_text
 from redactory.redaction import RunFolder
 from tests.pipelines.support import LINE_CONFIG, DigitDetector, write_rows
 

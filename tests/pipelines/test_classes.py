@@ -11,8 +11,8 @@ import pytest
 
 import redactory
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError
-from redactory.pipelines.config import Config
-from redactory.pipelines.loading import validate_config
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.loading import validate_config
 from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
 from redactory.redaction import RunFolder, list_parts, read_batches, read_manifest
 from redactory.redaction.shards import CLASS, LABELLED_VAULT, VAULT

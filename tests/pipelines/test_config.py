@@ -14,9 +14,9 @@ import yaml
 import redactory
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.settings import nested_settings
-from redactory.pipelines.config import Config
-from redactory.pipelines.describe import write_example_config
-from redactory.pipelines.loading import load_config, validate_config
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.loading import load_config, validate_config
+from redactory.pipelines.modeling.describe import write_example_config
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
-from redactory.pipelines.redact import redact
-from redactory.pipelines.redact_io import PIPE, find_copy_sources, require_matching_name
+from redactory.pipelines.documents.redact import redact
+from redactory.pipelines.documents.redact_io import PIPE, find_copy_sources, require_matching_name
 
 SECRET = "ann.kovacs@example.org"
 PATTERNS = {"detect": {"tagger": None}}

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.pipelines.redact import redact
-from redactory.pipelines.unmask import unmask
+from redactory.pipelines.documents.redact import redact
+from redactory.pipelines.documents.unmask import unmask
 from tests.pipelines.kills import Moments, die, killed
 from tests.pipelines.support import write_rows
 
@@ -86,7 +86,7 @@ def test_a_finished_copy_of_something_else_is_not_taken_for_this_one(
     source, out = write_rows(tmp_path / "a.jsonl", [{"text": "Mail a@b.org"}]), tmp_path / "out.jsonl"
     with monkeypatch.context() as patch:
         # as if it was killed there
-        patch.setattr("redactory.pipelines.redact_io.remove", lambda _: None)
+        patch.setattr("redactory.pipelines.documents.redact_io.remove", lambda _: None)
         told = redact(source, out, config=PATTERNS)
     for change in ("the input", "the settings", "the output"):
         write_rows(source, [{"text": "Mail a@b.org"}, {"text": "more"}][: 2 if change == "the input" else 1])

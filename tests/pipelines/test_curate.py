@@ -21,10 +21,10 @@ from redactory.detectors import Detection, Span
 from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError, SealedError
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import no_progress
-from redactory.pipelines.config import Config
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.stage_context import CurationJob
+from redactory.pipelines.curation.stages.examples import ingest_documents, to_detection_rows
 from redactory.pipelines.readers import find_sources
-from redactory.pipelines.stage_context import CurationJob
-from redactory.pipelines.stages.examples import ingest_documents, to_detection_rows
 from redactory.redaction import MASK, RunFolder, list_parts, read_batches, read_column
 from tests.pipelines.support import DigitDetector, read_data_bytes, write_rows
 

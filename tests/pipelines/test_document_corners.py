@@ -19,8 +19,8 @@ import pytest
 from pypdf.annotations import FreeText
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
+from redactory.pipelines.documents.redact import redact
 from redactory.pipelines.readers.formats import Row, choose_reader
-from redactory.pipelines.redact import redact
 
 SECRET = "ann.kovacs@example.org"
 LEFT = ("kovacs", "ann.k", "a.n.n")

@@ -18,8 +18,8 @@ from redactory.detectors import Detection
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, SealedError
 from redactory.foundation.keys import load_digest_key, new_key
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.error_sealing import run_sealed
-from redactory.pipelines.verify import RUN_CHECKS
+from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.operations.verify import RUN_CHECKS
 from redactory.redaction import (
     RunFolder,
     establish_key,
@@ -33,7 +33,7 @@ from redactory.redaction import (
     seal,
 )
 from redactory.redaction.shards import keyed_digest, table_digest
-from redactory.training.ledger import begin_or_resume_stream
+from redactory.training.mechanisms.ledger import begin_or_resume_stream
 from tests.pipelines.support import DigitDetector, invoke_command, list_failed_checks, run_checks, write_rows
 
 ENCRYPTION, SIGNING = "REDACTORY_ENCRYPTION_KEY_FILE", "REDACTORY_SIGNING_KEY_FILE"

@@ -21,10 +21,10 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import file_lock, read_json
 from redactory.foundation.keys import load_digest_key, new_key
-from redactory.pipelines import reissue as reissue_steps
-from redactory.pipelines import release
-from redactory.pipelines.reissue import finish_reissue
-from redactory.pipelines.release_log import Event, append_event, explain_rollback, read_history
+from redactory.pipelines.curation import reissue as reissue_steps
+from redactory.pipelines.curation import release
+from redactory.pipelines.curation.reissue import finish_reissue
+from redactory.pipelines.curation.release_log import Event, append_event, explain_rollback, read_history
 from redactory.redaction import MASK, RunFolder, list_parts, read_batches, read_column, seal, write_success
 from redactory.redaction.sealing import list_releases
 from tests.conftest import KEY

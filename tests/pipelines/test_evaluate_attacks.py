@@ -17,9 +17,9 @@ from redactory.evaluation.one_run_audit import get_coins_path, read_coins
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import read_json
-from redactory.pipelines.audit import find_upper_bound
+from redactory.pipelines.measure.audit import find_upper_bound
 from redactory.redaction import RunFolder
-from redactory.training.mechanism import PoissonGaussian
+from redactory.training.mechanisms.mechanism import PoissonGaussian
 from tests.pipelines.support import DigitDetector, write_rows
 
 CANARIES = 60

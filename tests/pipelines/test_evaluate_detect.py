@@ -18,10 +18,10 @@ from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import load_digest_key
-from redactory.pipelines import evaluate_detection as module
-from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.evaluate_detection import evaluate_detect
-from redactory.pipelines.segment import make_segmenter
+from redactory.pipelines.curation.config import SegmentSettings
+from redactory.pipelines.curation.segment import make_segmenter
+from redactory.pipelines.measure import evaluate_detection as module
+from redactory.pipelines.measure.evaluate_detection import evaluate_detect
 from tests.pipelines.support import DigitDetector, write_rows
 
 DIALOGUE = "SYS: Your name?\nUSR: Ann Lee, 555-1234.\nBye"

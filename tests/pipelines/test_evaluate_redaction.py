@@ -15,7 +15,7 @@ import redactory
 from redactory.detectors import Detection, DetectSettings, Span
 from redactory.detectors.settings import PresidioSettings
 from redactory.foundation.errors import ConfigurationError
-from redactory.pipelines.evaluate_detection import choose_independent_engine
+from redactory.pipelines.measure.evaluate_detection import choose_independent_engine
 from redactory.redaction import RunFolder, is_finished
 from tests.pipelines.support import write_rows
 

@@ -11,8 +11,8 @@ import pytest
 
 import redactory
 from redactory.foundation.errors import ConfigurationError
-from redactory.pipelines.curate import curate
-from redactory.pipelines.describe import explain
+from redactory.pipelines.curation.curate import curate
+from redactory.pipelines.modeling.describe import explain
 from tests.pipelines.support import write_rows
 
 LISTS = {"deny": [{"words": ["Zaphod"], "label": "CLIENT"}], "allow": [{"words": ["Oslo"]}]}

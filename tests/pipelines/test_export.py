@@ -19,9 +19,9 @@ import redactory
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
 from redactory.foundation.keys import new_key
-from redactory.pipelines.export import select_public_fields
-from redactory.pipelines.release_log import Event, append_event, get_log_path, read_history
-from redactory.pipelines.share import format_sums
+from redactory.pipelines.curation.release_log import Event, append_event, get_log_path, read_history
+from redactory.pipelines.curation.share import format_sums
+from redactory.pipelines.operations.export import select_public_fields
 from redactory.redaction import (
     MASK,
     RunFolder,

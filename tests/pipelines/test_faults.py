@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError
 from redactory.foundation.progress import StageReport
 from redactory.foundation.records import RecordLog, read_records
-from redactory.pipelines.journal import RunJournal
-from redactory.pipelines.output_folder import finalize_run
+from redactory.pipelines.curation.journal import RunJournal
+from redactory.pipelines.curation.output_folder import finalize_run
 from redactory.redaction import RunFolder
 from tests.pipelines.faults import KILLED, KINDS, REFUSED, Fault, curated, said, state_of, survives
 

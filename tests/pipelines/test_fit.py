@@ -19,8 +19,8 @@ from redactory.detectors.tagger.fitting import BINS
 from redactory.flows.show import _load_templates as show_templates
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
-from redactory.pipelines import fit as module
-from redactory.pipelines.fit import MIN_ROWS, _score_engine, _split_rows, fit_tagger
+from redactory.pipelines.measure import fit as module
+from redactory.pipelines.measure.fit import MIN_ROWS, _score_engine, _split_rows, fit_tagger
 from tests.detectors.support import SMALL_FIT, labelled_texts
 from tests.pipelines.support import write_rows
 

@@ -21,9 +21,9 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.intervals import upper_bound
 from redactory.foundation.keys import DigestKey, load_digest_key
-from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.fit_policy import draw_secrets, fit_policy, read_labels
-from redactory.pipelines.loading import load_config
+from redactory.pipelines.curation.config import SegmentSettings
+from redactory.pipelines.curation.loading import load_config
+from redactory.pipelines.measure.fit_policy import draw_secrets, fit_policy, read_labels
 from redactory.redaction import route
 from tests.pipelines.support import write_rows
 

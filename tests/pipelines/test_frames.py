@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 
 import redactory
-from redactory.pipelines.policy import Policy
+from redactory.pipelines.curation.policy import Policy
 from redactory.redaction import MASK
 from tests.pipelines.support import DigitDetector, write_rows
 

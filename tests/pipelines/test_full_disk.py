@@ -13,8 +13,8 @@ import pytest
 
 import redactory
 from redactory.foundation.errors import ConfigurationError, InputError, RedactoryError
-from redactory.pipelines.redact import redact
-from redactory.pipelines.unmask import unmask
+from redactory.pipelines.documents.redact import redact
+from redactory.pipelines.documents.unmask import unmask
 from tests.pipelines.leaving import small_run
 from tests.pipelines.support import LINE_CONFIG, DigitDetector, write_rows
 

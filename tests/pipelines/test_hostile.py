@@ -26,9 +26,9 @@ from redactory.foundation.errors import (
     RunStateError,
     SealedError,
 )
-from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.error_sealing import hide_error_text, run_sealed
-from redactory.pipelines.segment import make_segmenter
+from redactory.pipelines.curation.config import SegmentSettings
+from redactory.pipelines.curation.error_sealing import hide_error_text, run_sealed
+from redactory.pipelines.curation.segment import make_segmenter
 from redactory.redaction import MASK, RunFolder, read_batches, route
 from tests.pipelines.faults import FewRanges, curated
 from tests.pipelines.oracles import is_masked_as_marked

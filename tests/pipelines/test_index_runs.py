@@ -17,8 +17,8 @@ from redactory.dedup.signatures import WordTokenizer
 from redactory.evaluation.report import write_report
 from redactory.flows.cli import app
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, SealedError
-from redactory.pipelines import index as indexing
-from redactory.pipelines import release
+from redactory.pipelines.curation import index as indexing
+from redactory.pipelines.curation import release
 from redactory.redaction import MASK, RunFolder, broken_files, read_batches, read_column
 from tests.dedup.worlds import substitutions
 from tests.pipelines.support import ALLOW_UNCOVERED, DIGITS, NO_ENGINES, DigitDetector, read_data_bytes, write_rows

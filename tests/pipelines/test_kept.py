@@ -14,7 +14,7 @@ import pytest
 import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError
 from redactory.foundation.keys import load_digest_key
-from redactory.pipelines import curate as curating
+from redactory.pipelines.curation import curate as curating
 from redactory.redaction import (
     RunFolder,
     list_files,

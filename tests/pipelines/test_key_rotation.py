@@ -19,12 +19,12 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, SealedError
 from redactory.foundation.files import file_lock
 from redactory.foundation.keys import new_key
-from redactory.pipelines import checks
-from redactory.pipelines import keys as key_rotation
-from redactory.pipelines.keys import find_shred_record
-from redactory.pipelines.nightly import publish_released
-from redactory.pipelines.release_log import Event, append_event, get_log_path, read_history
-from redactory.pipelines.verify import RUN_CHECKS
+from redactory.pipelines.curation import keys as key_rotation
+from redactory.pipelines.curation.keys import find_shred_record
+from redactory.pipelines.curation.release_log import Event, append_event, get_log_path, read_history
+from redactory.pipelines.operations import checks
+from redactory.pipelines.operations.nightly import publish_released
+from redactory.pipelines.operations.verify import RUN_CHECKS
 from redactory.redaction import RunFolder, establish_key, key_for, list_parts, read_batches, read_manifest
 from redactory.redaction.encryption import LocalKey
 from redactory.redaction.folder import JobFolder
@@ -370,7 +370,7 @@ def test_a_shredding_that_was_cut_off_is_a_failure_until_it_is_finished(
     run = job.run("a")
     with monkeypatch.context() as patch:
         if at == "before":
-            patch.setattr(redactory.pipelines.keys, "destroy", _killed)
+            patch.setattr(redactory.pipelines.curation.keys, "destroy", _killed)
         else:
             patch.setattr(Path, "unlink", _killed_at_the_key)
         with pytest.raises(Killed):

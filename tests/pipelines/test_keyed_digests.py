@@ -13,8 +13,8 @@ import pytest
 import redactory
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import KEY_VARIABLE, load_digest_key, new_key
-from redactory.pipelines.incremental import FileSlice
-from redactory.pipelines.keys import shred_key
+from redactory.pipelines.curation.keys import shred_key
+from redactory.pipelines.operations.incremental import FileSlice
 from redactory.pipelines.readers import Source
 from redactory.redaction import RunFolder, read_column, read_manifest
 from redactory.training.data import open_public_text

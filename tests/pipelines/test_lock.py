@@ -19,8 +19,8 @@ import redactory
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import file_lock
 from redactory.foundation.records import read_records
-from redactory.pipelines import stage_context
-from redactory.pipelines.journal import find_difference
+from redactory.pipelines.curation import stage_context
+from redactory.pipelines.curation.journal import find_difference
 from tests.pipelines.faults import (
     CONFIG,
     FEW,
@@ -75,7 +75,7 @@ def test_without_resume_nobody_takes_over_what_another_has_just_finished(
     rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both have looked at the empty folder; the first comes to its end before the second has the lock."""
-    from redactory.pipelines import curate as module
+    from redactory.pipelines.curation import curate as module
 
     run = tmp_path / "run"
     real = module.find_sources

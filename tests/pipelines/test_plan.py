@@ -13,7 +13,7 @@ import yaml
 import redactory
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting import compute_epsilon
-from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 
 CONLL, SEC, AG = (946, 50), (1_592, 100), (7_536, 500)
 NUMBERS = {"trainer": "crt", "sampling_rate": 0.05, "steps": 100, "group_sizes": []}

@@ -29,9 +29,9 @@ import redactory
 from redactory.detectors import DetectSettings, build_policy_records
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.processes import ONE_THREAD
-from redactory.pipelines.curate import curate
-from redactory.pipelines.describe import explain
-from redactory.pipelines.policy import _COPIES, _MAX_COPIES, Policy, make_run_router
+from redactory.pipelines.curation.curate import curate
+from redactory.pipelines.curation.policy import _COPIES, _MAX_COPIES, Policy, make_run_router
+from redactory.pipelines.modeling.describe import explain
 from redactory.redaction import MASK
 from tests.pipelines.support import DigitDetector, write_rows
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from redactory.detectors import ConservativeSettings
-from redactory.pipelines.config import Config
-from redactory.pipelines.curate import curate
-from redactory.pipelines.policy import policy_diff
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.curate import curate
+from redactory.pipelines.curation.policy import policy_diff
 from tests.pipelines.support import DigitDetector, write_rows
 
 DETECT: dict[str, Any] = {"tagger": None, "spacy": {"model": "blank:en"}, "patterns": None}

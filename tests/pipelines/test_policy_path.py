@@ -22,7 +22,7 @@ from redactory.detectors.engine import TIMEOUT, NonEntityScore
 from redactory.detectors.rules import SOFT_RULES
 from redactory.detectors.settings import RuleName
 from redactory.foundation.errors import ConfigurationError
-from redactory.pipelines.fit_policy import (
+from redactory.pipelines.measure.fit_policy import (
     DOUBT_LEVELS,
     RULE_ORDER,
     build_path_policies,

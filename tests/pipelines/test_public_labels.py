@@ -15,9 +15,9 @@ from redactory.detectors import DetectSettings
 from redactory.detectors.settings import public_label_note
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
-from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.fit_policy import _find_public_steps, build_policy_path, read_labels
-from redactory.pipelines.label import label_random, label_score
+from redactory.pipelines.curation.config import SegmentSettings
+from redactory.pipelines.measure.fit_policy import _find_public_steps, build_policy_path, read_labels
+from redactory.pipelines.measure.label import label_random, label_score
 from redactory.redaction import RunFolder, read_batches, read_manifest
 from redactory.training.settings import RecallMeasurement
 from tests.pipelines.support import write_rows

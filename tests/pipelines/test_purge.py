@@ -21,8 +21,8 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStat
 from redactory.foundation.files import read_json
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.erase import OriginalKind, check_clock, find_expired, purge_run
-from redactory.pipelines.release_log import Event, append_event, read_history
+from redactory.pipelines.curation.release_log import Event, append_event, read_history
+from redactory.pipelines.operations.erase import OriginalKind, check_clock, find_expired, purge_run
 from redactory.redaction import RunFolder, list_parts, read_batches, read_column
 from redactory.redaction.folder import JobFolder
 from tests.pipelines.support import (

@@ -16,8 +16,8 @@ import pytest
 
 import redactory
 from redactory.foundation.errors import ConfigurationError, RunStateError
-from redactory.pipelines.quarantine import escape_for_terminal, read_entries, read_entry
-from redactory.pipelines.release_log import Event, append_event
+from redactory.pipelines.curation.release_log import Event, append_event
+from redactory.pipelines.operations.quarantine import escape_for_terminal, read_entries, read_entry
 from redactory.redaction import RunFolder, read_batches, read_column
 from redactory.redaction.folder import JobFolder
 from tests.pipelines.support import LINE_CONFIG, DigitDetector, write_rows

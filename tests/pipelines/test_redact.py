@@ -28,12 +28,12 @@ from hypothesis import strategies as st
 from pyarrow import feather
 
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError, SealedError
-from redactory.pipelines.config import Redaction
+from redactory.pipelines.curation.config import Redaction
+from redactory.pipelines.documents.redact import _find_strict_spans, redact
+from redactory.pipelines.documents.redact_io import UnfinishedCopy, open_unfinished_copy
+from redactory.pipelines.documents.unmask import unmask
 from redactory.pipelines.json_paths import Fields, change_object, parse_path
 from redactory.pipelines.readers.formats import choose_reader
-from redactory.pipelines.redact import _find_strict_spans, redact
-from redactory.pipelines.redact_io import UnfinishedCopy, open_unfinished_copy
-from redactory.pipelines.unmask import unmask
 from redactory.redaction.replacements import Edit, ReplacedSpan
 from tests.pipelines.support import write_rows
 
@@ -529,7 +529,7 @@ def test_a_key_that_looks_personal_is_not_copied_unasked(
         redact(source, tmp_path / f"{number}.jsonl", asked)
         assert json.loads((tmp_path / f"{number}.jsonl").read_text()) == json.loads(kept)
     # a later row is left out
-    monkeypatch.setattr("redactory.pipelines.redact._INSPECTED_ROWS", 2)
+    monkeypatch.setattr("redactory.pipelines.documents.redact._INSPECTED_ROWS", 2)
     write_rows(source, [{"text": "ok", "scores": {"a": 1}}] * 2 + [row | {"text": "ok"}])
     assert redact(source, tmp_path / "late.jsonl")["quarantined"] == {"personal_key": 1}
 
@@ -657,8 +657,8 @@ def test_the_field_of_a_map_that_is_named_in_the_refusal_can_be_read(copy: Calla
 def test_a_column_that_turns_personal_stops_the_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("redactory.pipelines.redact._INSPECTED_ROWS", 4)
-    monkeypatch.setattr("redactory.pipelines.redact._CHUNK_ROWS", 5)
+    monkeypatch.setattr("redactory.pipelines.documents.redact._INSPECTED_ROWS", 4)
+    monkeypatch.setattr("redactory.pipelines.documents.redact._CHUNK_ROWS", 5)
     rows = [{"text": f"t {i}", "note": f"ann{i}.kovacs@example.org" if i > 9 else "the end"} for i in range(20)]
     source, out = tmp_path / name, tmp_path / f"out-{name}"
     if name.endswith("parquet"):
@@ -729,7 +729,7 @@ def test_values_of_a_column_that_is_taken_out_are_known(copy: Callable[..., byte
 def test_a_field_that_nobody_judged_leaves_its_row_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("redactory.pipelines.redact._INSPECTED_ROWS", 3)
+    monkeypatch.setattr("redactory.pipelines.documents.redact._INSPECTED_ROWS", 3)
     rows = [{"text": "t", "note": None, "lang": "en"} for _ in range(6)]
     rows[4] |= {"note": "Quirin Ozols"}
     table = pa.Table.from_pylist(rows)
@@ -764,7 +764,7 @@ def test_rows_in_are_rows_out_and_quarantined(copy: Callable[..., bytes], tmp_pa
 
 @pytest.mark.slow
 def test_a_killed_copy_goes_on_and_workers_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import redactory.pipelines.redact as module
+    import redactory.pipelines.documents.redact as module
 
     source = tmp_path / "a.jsonl"
     source.write_text("\n".join(json.dumps({"text": f"{n} {SECRET}"}) for n in range(1_200)))
@@ -799,7 +799,7 @@ def test_a_killed_copy_goes_on_and_workers_change_nothing(tmp_path: Path, monkey
 def test_what_was_found_in_one_text_is_never_applied_to_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import redactory.pipelines.redact as module
+    import redactory.pipelines.documents.redact as module
 
     source, out = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
     lines = [json.dumps({"text": f"{n:4} {SECRET}, {n:4}"}) for n in range(600)]

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redactory.pipelines.documents.redact import redact
 from redactory.pipelines.readers.document_formats import Node, assign_edits_to_nodes, join_nodes
 from redactory.pipelines.readers.formats import FORMATS, choose_reader
 from redactory.pipelines.readers.html_format import HtmlPage
-from redactory.pipelines.redact import redact
 from redactory.redaction.replacements import Edit, apply_edits
 
 SECRET = "ann.kovacs@example.org"

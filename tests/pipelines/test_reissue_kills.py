@@ -16,9 +16,9 @@ import pytest
 import redactory
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import write_text
-from redactory.pipelines import reissue as reissue_steps
-from redactory.pipelines.reissue import finish_reissue, is_reissue_pending
-from redactory.pipelines.release_log import read_history
+from redactory.pipelines.curation import reissue as reissue_steps
+from redactory.pipelines.curation.reissue import finish_reissue, is_reissue_pending
+from redactory.pipelines.curation.release_log import read_history
 from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest, read_part
 from tests.conftest import KEY
 from tests.pipelines import faults

@@ -16,10 +16,10 @@ import redactory
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.progress import StageReport
 from redactory.foundation.records import RecordLog, read_records
-from redactory.pipelines import stage_context
-from redactory.pipelines.journal import RunJournal
-from redactory.pipelines.stage_context import map_serially, open_process_map
-from redactory.pipelines.stages import examples
+from redactory.pipelines.curation import stage_context
+from redactory.pipelines.curation.journal import RunJournal
+from redactory.pipelines.curation.stage_context import map_serially, open_process_map
+from redactory.pipelines.curation.stages import examples
 from redactory.redaction import read_id_range, read_part, write_part
 from tests.pipelines.support import DigitDetector, read_data_bytes, write_rows
 

@@ -15,9 +15,9 @@ import redactory
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import new_key
 from redactory.foundation.records import read_records
-from redactory.pipelines.curate import curate
-from redactory.pipelines.erase import purge_run
-from redactory.pipelines.nightly import nightly
+from redactory.pipelines.curation.curate import curate
+from redactory.pipelines.operations.erase import purge_run
+from redactory.pipelines.operations.nightly import nightly
 from redactory.redaction import ModelFolder, RunFolder
 from redactory.redaction.folder import JobFolder
 from redactory.training import train_model

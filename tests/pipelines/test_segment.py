@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redactory.pipelines.config import SegmentMode, SegmentSettings
-from redactory.pipelines.segment import is_known_role, make_segmenter
+from redactory.pipelines.curation.config import SegmentMode, SegmentSettings
+from redactory.pipelines.curation.segment import is_known_role, make_segmenter
 
 MODES: list[SegmentMode] = ["sentence", "turn", "line", "document"]
 TEXTS = st.text(st.sampled_from("aA .!?\n\r\t:SYUR1'\u2028\u00a0é")) | st.text()

@@ -18,10 +18,10 @@ import pytest
 import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import write_json, write_text
-from redactory.pipelines import export as exporting
-from redactory.pipelines import reissue as reissuing
-from redactory.pipelines import share
-from redactory.pipelines.loading import load_config
+from redactory.pipelines.curation import reissue as reissuing
+from redactory.pipelines.curation import share
+from redactory.pipelines.curation.loading import load_config
+from redactory.pipelines.operations import export as exporting
 from redactory.pipelines.store import Store, StoreError, StoreProblem, classify_error
 from redactory.redaction import RunFolder, SealedFolder, list_parts, read_manifest, seal
 from tests.pipelines.leaving import BUCKET, Numbers, configuration, rows, s3_server, small_run
@@ -31,7 +31,8 @@ KEY = "an encryption key of these tests, long enough"
 S3 = f"s3://{BUCKET}"
 KILLED = """
 import os, shutil, signal, sys
-from redactory.pipelines import share, store
+from redactory.pipelines.curation import share
+from redactory.pipelines import store
 left, within = [int(sys.argv[3])], sys.argv[4] == "within"
 def counted():
     left[0] -= 1
@@ -148,7 +149,7 @@ def test_a_run_comes_back_as_it_left(own: Path, url: str, tmp_path: Path, monkey
     with pytest.raises(RunStateError, match="exists"):
         redactory.fetch(url, back)
     # the detector of these tests is none of the engines: a re-scan by them is another matter
-    monkeypatch.setattr("redactory.pipelines.verify.Detector", lambda settings: Numbers())
+    monkeypatch.setattr("redactory.pipelines.operations.verify.Detector", lambda settings: Numbers())
     here, found = redactory.verify(own), redactory.verify(url)
     assert (found["run"], found["checks"]) == (url, here["checks"])
     # a gate that no job made

@@ -27,10 +27,10 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.stream import RandomStream
-from redactory.pipelines.models import seal_result
-from redactory.pipelines.release_log import Event, read_history
-from redactory.pipelines.share import files_by_name, format_sums
-from redactory.pipelines.synthesize import read_counted_texts, replace_values, select_by_length
+from redactory.pipelines.curation.models import seal_result
+from redactory.pipelines.curation.release_log import Event, read_history
+from redactory.pipelines.curation.share import files_by_name, format_sums
+from redactory.pipelines.modeling.synthesize import read_counted_texts, replace_values, select_by_length
 from redactory.redaction import MASK, RunFolder, list_files, read_batches, read_manifest, write_manifest, write_success
 from redactory.redaction.folder import SyntheticFolder
 from redactory.training import TrainSettings
@@ -39,7 +39,7 @@ from redactory.training.accounting.verification import confirm_single_epsilon
 from redactory.training.data import read_texts
 from redactory.training.guarantee.budget import BudgetExceeded
 from redactory.training.histogram import Histogram, find_length_bin
-from redactory.training.mechanism import Relation
+from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.settings import TRAINERS
 from tests.pipelines.kills import killed
 from tests.pipelines.leaving import Numbers, configuration
@@ -284,7 +284,7 @@ def test_what_a_killed_attempt_left_is_in_no_corpus(
     with monkeypatch.context() as patch:
         patch.setattr(f"redactory.pipelines.{cut_off_in}", kill)
         if cut_off_in != "synthesize.write_part":
-            patch.setattr("redactory.pipelines.synthesize._PART_ROWS", 2)  # more parts than the next one has
+            patch.setattr("redactory.pipelines.modeling.synthesize._PART_ROWS", 2)  # more parts than the next one has
         with pytest.raises(Killed):
             redactory.synthesize(run, "dpsgd", rows=6, **asked)
     staging = tmp_path / ".out.unfinished" / "content"

@@ -21,8 +21,8 @@ from redactory.foundation.canonical import canonical_json, file_sha256
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.files import read_json
 from redactory.foundation.keys import new_key
-from redactory.pipelines.label import save_recall
-from redactory.pipelines.share import format_sums
+from redactory.pipelines.curation.share import format_sums
+from redactory.pipelines.measure.label import save_recall
 from redactory.redaction import RunFolder, list_files, seal, write_manifest, write_success
 from tests.docs.pages import ROOT
 from tests.pipelines.leaving import small_run

@@ -20,10 +20,10 @@ import redactory
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import file_lock, read_json
-from redactory.pipelines.checks import CheckContext, CheckResult, run_check_registry
-from redactory.pipelines.evaluate_detection import find_measurement_date
-from redactory.pipelines.label import load_recall, save_recall
-from redactory.pipelines.verify import RUN_CHECKS
+from redactory.pipelines.measure.evaluate_detection import find_measurement_date
+from redactory.pipelines.measure.label import load_recall, save_recall
+from redactory.pipelines.operations.checks import CheckContext, CheckResult, run_check_registry
+from redactory.pipelines.operations.verify import RUN_CHECKS
 from redactory.redaction import RunFolder, list_parts, read_manifest, seal
 from tests.pipelines.leaving import small_run
 from tests.pipelines.support import NO_ENGINES, list_failed_checks, run_checks, write_rows

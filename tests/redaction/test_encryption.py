@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from pyarrow.parquet.encryption import create_decryption_properties
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
-from redactory.pipelines.unmask import PseudonymVault
+from redactory.pipelines.documents.unmask import PseudonymVault
 from redactory.redaction import (
     RunFolder,
     RunKey,

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redactory.detectors import Detector, DetectSettings
-from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.segment import make_segmenter
+from redactory.pipelines.curation.config import SegmentSettings
+from redactory.pipelines.curation.segment import make_segmenter
 from redactory.redaction import MASK, RunFolder, read_batches, route
 from tests.pipelines.faults import curated
 from tests.pipelines.test_hostile import JUNK, NASTY, ROWS, TEXTS, nothing_is_lost_or_shown

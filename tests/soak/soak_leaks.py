@@ -27,7 +27,7 @@ from tests.flows.leak_steps import (
 from tests.flows.local_server import local_server
 
 SECRETS, SEED = 1_000, 20260401
-REDACT = "redactory.pipelines.stages.examples:redact_examples"
+REDACT = "redactory.pipelines.curation.stages.examples:redact_examples"
 STAGES = [place for place in CURATION if ".stages." in place]
 
 

@@ -23,7 +23,7 @@ import pytest
 
 import redactory
 from redactory.foundation.errors import RedactoryError, RunStateError
-from redactory.pipelines.release_log import read_log
+from redactory.pipelines.curation.release_log import read_log
 from redactory.redaction.folder import JobFolder
 from tests.pipelines import faults
 from tests.pipelines.kills import Moments, die

@@ -19,7 +19,7 @@ from torch import Tensor
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.training import TrainSettings, train_model
-from redactory.training.mechanism import PoissonGaussian
+from redactory.training.mechanisms.mechanism import PoissonGaussian
 
 WITNESS_FILE = "witness.jsonl"
 

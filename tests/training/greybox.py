@@ -14,7 +14,7 @@ from torch import Tensor
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import compute_clipped_sum
 from redactory.training.data import IntArray, TokenizedExamples
-from redactory.training.mechanism import BandedGaussian, PoissonGaussian
+from redactory.training.mechanisms.mechanism import BandedGaussian, PoissonGaussian
 from redactory.training.model import build_classifier, build_language_network
 from redactory.training.models.hugging_face import SequenceClassifier, add_adapters
 from redactory.training.models.network import Network

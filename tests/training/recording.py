@@ -36,7 +36,7 @@ from redactory.redaction.mask import MASK
 from redactory.redaction.shards import read_column
 from redactory.training import TrainSettings, train_model
 from redactory.training.data import Batch, TokenizedExamples, open_public_text
-from redactory.training.ledger import HEAD, NOISY_STEP, StepLedger
+from redactory.training.mechanisms.ledger import HEAD, NOISY_STEP, StepLedger
 from redactory.training.model import load_model
 from redactory.training.steps import flatten_parameters, load_parameters, trainable
 from redactory.training.train import make_initial_model

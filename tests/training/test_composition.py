@@ -18,7 +18,7 @@ from redactory.foundation.bounds import format_upper
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
 from redactory.foundation.records import RecordLog, read_records
-from redactory.pipelines.models import seal_result
+from redactory.pipelines.curation.models import seal_result
 from redactory.redaction import read_manifest
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, train_model
@@ -27,7 +27,7 @@ from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.budget import Budget, BudgetExceeded
 from redactory.training.guarantee.compose import make_composed_card
 from redactory.training.histogram import HISTOGRAM_FOLDER, Histogram
-from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import TRAINERS, BudgetSettings
 from tests.training.conftest import make_small_settings, write_run
 from tests.training.tiny_folders import causal_folder

@@ -29,10 +29,10 @@ from redactory.training.accounting import Spending, compute_epsilon, total_epsil
 from redactory.training.accounting.epsilons import compute_epsilon_curve, compute_group_epsilon
 from redactory.training.accounting.verification import bound_epsilon
 from redactory.training.band_selection import choose_band_count, compare_band_counts, compute_lr_scale
-from redactory.training.banded_matrix import BandedMatrix, compute_step_sizes, optimize_matrix
 from redactory.training.guarantee.card import make_guarantee_card
 from redactory.training.guarantee.plan import plan_guarantee
-from redactory.training.mechanism import BandedGaussian, PoissonGaussian, Relation, mechanism_from_json
+from redactory.training.mechanisms.banded_matrix import BandedMatrix, compute_step_sizes, optimize_matrix
+from redactory.training.mechanisms.mechanism import BandedGaussian, PoissonGaussian, Relation, mechanism_from_json
 from redactory.training.steps import sample_rows
 from tests.training.conftest import PRIVATE_TEXTS, make_small_settings, write_run
 from tests.training.greybox import GreyBoxTrial, Recorder

@@ -17,7 +17,7 @@ from scipy import special
 import redactory
 from redactory.foundation.bounds import FILTERS
 from redactory.foundation.errors import GuaranteeError
-from redactory.pipelines.audit import compute_audit_p_value
+from redactory.pipelines.measure.audit import compute_audit_p_value
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest, seal
@@ -34,7 +34,7 @@ from redactory.training.guarantee.compose import make_composed_card
 from redactory.training.guarantee.metrics import Metrics, add_epsilon_with_public, confirm_removal
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.ldp.encoder import SentenceEncoder
-from redactory.training.mechanism import PoissonGaussian, Relation, mechanism_from_json
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation, mechanism_from_json
 from redactory.training.settings import BudgetSettings
 from redactory.training.uedp.units import read_unit_incidence
 from redactory.training.unit_settings import UnitSettings

@@ -15,7 +15,7 @@ from redactory.training import make_guarantee_card, train_model
 from redactory.training.accounting import Spending, calibrate_noise, compute_epsilon, compute_group_epsilon, epsilons
 from redactory.training.data import count_public_occurrences
 from redactory.training.guarantee import WORDS
-from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from tests.training.conftest import make_small_settings, write_run
 
 OWN = PoissonGaussian(0.25, 1.0, 1.0, 256.0)

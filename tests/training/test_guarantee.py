@@ -21,7 +21,7 @@ from redactory.training.accounting import compute_epsilon
 from redactory.training.guarantee.compose import make_composed_card
 from redactory.training.guarantee.metrics import EpsilonInputs, compute_epsilons, compute_unit_metrics
 from redactory.training.guarantee.spec import MissRates, TrainingSpec
-from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from tests.training.conftest import make_small_settings, write_run
 
 FIELDS = {

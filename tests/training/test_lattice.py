@@ -14,8 +14,8 @@ from scipy import stats
 
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
-from redactory.training import lattice
-from redactory.training.mechanism import PoissonGaussian
+from redactory.training.mechanisms import lattice
+from redactory.training.mechanisms.mechanism import PoissonGaussian
 from tests.draws import require_unique_draws
 
 STREAM = RandomStream.from_seed(11)

@@ -23,7 +23,7 @@ from redactory.evaluation.membership import run_membership_attack
 from redactory.evaluation.utility import measure_perplexity
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.stream import RandomStream
-from redactory.pipelines.predict import _predict_next_words
+from redactory.pipelines.measure.predict import _predict_next_words
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest

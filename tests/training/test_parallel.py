@@ -28,7 +28,7 @@ from redactory.redaction.folder import RunFolder
 from redactory.training import parallel, train, train_model
 from redactory.training.clipping import compute_clipped_sum
 from redactory.training.data import MicroBatchMap, TokenizedExamples, map_micro_batches
-from redactory.training.mechanism import PoissonGaussian
+from redactory.training.mechanisms.mechanism import PoissonGaussian
 from redactory.training.models.recurrent import AwdLstm
 from redactory.training.models.settings import AwdLstmSettings
 from redactory.training.settings import settings_to_json

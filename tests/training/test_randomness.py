@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from redactory.foundation.stream import RandomStream
-from redactory.training.banded_matrix import optimize_matrix
 from redactory.training.histogram import Histogram
 from redactory.training.ldp.user import LdpClient, make_user_spendings
-from redactory.training.mechanism import (
+from redactory.training.mechanisms.banded_matrix import optimize_matrix
+from redactory.training.mechanisms.mechanism import (
     BandedGaussian,
     CountSelectionGaussian,
     HiddenClassGaussian,

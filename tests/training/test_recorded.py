@@ -24,13 +24,14 @@ from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.redaction.shards import read_column
-from redactory.training import TrainSettings, lattice, loop, steps, vocabulary
+from redactory.training import TrainSettings, loop, steps, vocabulary
 from redactory.training.clipping import engine, gradients, matmul
 from redactory.training.clipping.matmul import CHUNK_ROWS
 from redactory.training.data import split_micro_batches
-from redactory.training.ledger import NOISY_STEP, StepLedger
 from redactory.training.loop import Checkpoint
-from redactory.training.mechanism import PoissonGaussian, Relation, SampledGaussian
+from redactory.training.mechanisms import lattice
+from redactory.training.mechanisms.ledger import NOISY_STEP, StepLedger
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation, SampledGaussian
 from redactory.training.steps import NoisySteps, sample_rows
 from redactory.training.trainers.crt import Crt
 from redactory.training.trainers.uedp_bounded import UedpBounded

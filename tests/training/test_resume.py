@@ -22,9 +22,9 @@ from redactory.foundation.records import RecordLog, read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.training import loop, steps, train_model
-from redactory.training.ledger import NOISY_STEP, StepLedger
 from redactory.training.loop import Checkpoint, ScheduledStep, iterate_remaining_steps
-from redactory.training.mechanism import PoissonGaussian
+from redactory.training.mechanisms.ledger import NOISY_STEP, StepLedger
+from redactory.training.mechanisms.mechanism import PoissonGaussian
 from redactory.training.settings import TrainSettings
 from tests.training.conftest import make_small_settings
 from tests.training.crashes import NoiseWitness

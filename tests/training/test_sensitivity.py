@@ -16,8 +16,8 @@ from torch import Tensor
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.training.clipping import compute_clipped_sum
-from redactory.training.lattice import NOISE_MARGIN
-from redactory.training.mechanism import Relation
+from redactory.training.mechanisms.lattice import NOISE_MARGIN
+from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.models.network import Network
 from redactory.training.steps import sample_rows
 from redactory.training.tokenizer import Tokenizer

@@ -31,7 +31,7 @@ from redactory.redaction.sealing import read_manifest
 from redactory.redaction.shards import read_column
 from redactory.training import train, train_model
 from redactory.training.data import TokenizedExamples
-from redactory.training.ledger import StepLedger
+from redactory.training.mechanisms.ledger import StepLedger
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import get_trainer
 from tests.training.conftest import PRIVATE_TEXTS, make_small_settings, write_run

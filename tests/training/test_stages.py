@@ -12,14 +12,14 @@ import torch
 import redactory
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.records import read_records
-from redactory.pipelines.audit import compute_audit_p_value
+from redactory.pipelines.measure.audit import compute_audit_p_value
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, load_model, train_model
 from redactory.training.accounting import Spending, total_epsilon
 from redactory.training.guarantee.budget import BudgetExceeded
 from redactory.training.guarantee.compose import make_composed_card
 from redactory.training.ldp.encoder import _check_trained_model
-from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from tests.training.conftest import make_small_settings, write_run
 
 NOISE = (3.0, 4.0)

@@ -20,7 +20,7 @@ from redactory.redaction.shards import SPANS, list_parts, write_part
 from redactory.training import load_model, selective_dp, train_model
 from redactory.training.data import TokenizedExamples
 from redactory.training.loop import StepKinds, StepSchedule, TrainingContext
-from redactory.training.mechanism import Relation
+from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.selective_dp import compute_selective_losses, flag_private_tokens, read_private_tokens
 from redactory.training.settings import TRAINERS, TrainSettings

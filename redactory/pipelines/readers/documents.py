@@ -174,7 +174,7 @@ class InputSettings(Settings):
 
     @property
     def has_multiple_texts(self) -> bool:
-        """Whether a document may have several texts, as :func:`redactory.pipelines.segment.segment_each_text`
+        """Whether a document may have several texts, as :func:`redactory.pipelines.curation.segment.segment_each_text`
         cuts."""
         return not isinstance(self.text, str) or self.text in CONVERSATION_COLUMNS or len(self.fields.steps[0]) > 1
 

@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.mechanism import BandedGaussian, HiddenClassGaussian, Mechanism, PoissonGaussian, Relation
+from redactory.training.mechanisms.mechanism import (
+    BandedGaussian,
+    HiddenClassGaussian,
+    Mechanism,
+    PoissonGaussian,
+    Relation,
+)
 
 _NEGLIGIBLE_MASS = 1e-30
 _CLASS_DISTANCE = 14.0

@@ -21,7 +21,7 @@ from redactory.training.accounting.dominating_pairs import (
     normalize_spendings,
 )
 from redactory.training.accounting.privacy_losses import choose_grid, compose_deltas, compose_epsilon
-from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation
+from redactory.training.mechanisms.mechanism import Mechanism, PoissonGaussian, Relation
 
 DISCRETIZATION, GROUP_DISCRETIZATION = 1e-4, 2e-3
 _CURVE_GRID = 1e-3

@@ -25,7 +25,7 @@ from scipy.special import gammaln, logsumexp
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.accounting.dominating_pairs import Spendings
-from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 
 PUBLISHED_NOTE = "as published, not a guarantee"
 _MIN_NOISE, _MAX_NOISE = 1e-150, 1e150

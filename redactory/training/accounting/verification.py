@@ -42,7 +42,13 @@ from redactory.training.accounting.dominating_pairs import (
     normalize_spendings,
 )
 from redactory.training.accounting.epsilons import find_best_delta_share, total_epsilon
-from redactory.training.mechanism import BandedGaussian, HiddenClassGaussian, Mechanism, PoissonGaussian, Relation
+from redactory.training.mechanisms.mechanism import (
+    BandedGaussian,
+    HiddenClassGaussian,
+    Mechanism,
+    PoissonGaussian,
+    Relation,
+)
 
 _MAX_CELLS, _MAX_BUCKETS, _COARSE_BUCKETS, _SEARCH_BUCKETS = 1 << 23, 1 << 21, 1 << 17, 1 << 15
 _BUCKET_SLACK = 1.05

@@ -36,7 +36,7 @@ from redactory.training.data import (
     map_micro_batches,
     split_micro_batches,
 )
-from redactory.training.mechanism import LARGEST_CLIP, require_clip_norm
+from redactory.training.mechanisms.mechanism import LARGEST_CLIP, require_clip_norm
 
 NamedParameters = dict[str, nn.Parameter]
 

@@ -20,7 +20,7 @@ from redactory.training.accounting.verification import confirm_single_epsilon
 from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee.metrics import confirm_removal
 from redactory.training.guarantee.spec import TrainingSpec
-from redactory.training.mechanism import PoissonUsersGaussian, Relation, mechanism_from_json
+from redactory.training.mechanisms.mechanism import PoissonUsersGaussian, Relation, mechanism_from_json
 from redactory.training.settings import BudgetSettings, TrainSettings
 from redactory.training.unit_settings import PrivacyUnit
 

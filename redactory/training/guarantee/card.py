@@ -41,7 +41,7 @@ from redactory.training.guarantee.spec import (
     read_training_spec,
 )
 from redactory.training.held_out import read_curve
-from redactory.training.mechanism import BandedGaussian, PoissonUsersGaussian
+from redactory.training.mechanisms.mechanism import BandedGaussian, PoissonUsersGaussian
 from redactory.training.model import count_parameters, describe_loading, get_library_name
 from redactory.training.settings import RecallMeasurement
 from redactory.training.uedp.bounding import R_LOC

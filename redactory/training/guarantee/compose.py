@@ -41,7 +41,7 @@ from redactory.training.guarantee.spec import (
     read_training_spec,
 )
 from redactory.training.histogram import Histogram
-from redactory.training.mechanism import Relation
+from redactory.training.mechanisms.mechanism import Relation
 
 FORMAT, UNITS_FORMAT = "redactory-composed-guarantee/1", "redactory-composed-unit-guarantee/1"
 

@@ -25,7 +25,7 @@ from redactory.training.accounting.verification import (
 )
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.spec import TrainingSpec, compute_bayesian_epsilon
-from redactory.training.mechanism import BandedGaussian, PoissonGaussian, PoissonUsersGaussian, Relation
+from redactory.training.mechanisms.mechanism import BandedGaussian, PoissonGaussian, PoissonUsersGaussian, Relation
 from redactory.training.uedp.bounded_accounting import (
     BoundedTraining,
     compute_cap_curve,

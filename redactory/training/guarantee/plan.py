@@ -28,7 +28,7 @@ from redactory.training.guarantee.metrics import (
 from redactory.training.guarantee.remarks import TrainingFacts, make_remarks
 from redactory.training.guarantee.spec import MissRates, TrainingSpec, compute_bayesian_epsilon
 from redactory.training.guarantee.sweep import sweep_sampling_rates
-from redactory.training.mechanism import BandedGaussian, PoissonUsersGaussian
+from redactory.training.mechanisms.mechanism import BandedGaussian, PoissonUsersGaussian
 from redactory.training.model import count_max_parameters
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import get_trainer

@@ -22,8 +22,8 @@ from redactory.redaction.sealing import find_release, is_finished
 from redactory.training.accounting import Spending, Spendings, calibrate_noise
 from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee import WORDS
-from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP
-from redactory.training.mechanism import (
+from redactory.training.mechanisms.ledger import END, FORMAT, HEAD, NOISY_STEP
+from redactory.training.mechanisms.mechanism import (
     AnyMechanism,
     BandedGaussian,
     PoissonUsersGaussian,

@@ -23,7 +23,7 @@ from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import calibrate_noise
 from redactory.training.guarantee.metrics import EpsilonInputs, make_bounded_training
 from redactory.training.guarantee.spec import TrainingSpec
-from redactory.training.mechanism import PoissonGaussian
+from redactory.training.mechanisms.mechanism import PoissonGaussian
 from redactory.training.uedp.bounded_accounting import calibrate_bounded_noise
 
 _NOISE_GRID, _NOISE_TOLERANCE = 1e-2, 1e-2

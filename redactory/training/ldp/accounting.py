@@ -40,7 +40,7 @@ from redactory.training.accounting.verification import (
     EpsilonBounds,
     confirm_epsilon,
 )
-from redactory.training.mechanism import HiddenClassGaussian, PoissonGaussian, Relation
+from redactory.training.mechanisms.mechanism import HiddenClassGaussian, PoissonGaussian, Relation
 from redactory.training.settings import Rate
 
 

@@ -28,7 +28,7 @@ from redactory.training.ldp.accounting import (
     sound_epsilon,
 )
 from redactory.training.ldp.settings import LdpSettings
-from redactory.training.mechanism import Relation
+from redactory.training.mechanisms.mechanism import Relation
 
 FORMAT = "redactory-ldp-guarantee/1"
 MAX_USUAL_DELTA = 1e-4

@@ -26,11 +26,11 @@ from redactory.training.accounting import Spending, Spendings
 from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.accounting.verification import confirm_single_epsilon
 from redactory.training.guarantee.budget import Budget, BudgetExceeded
-from redactory.training.lattice import add_lattice_noise
 from redactory.training.ldp.accounting import HiddenSampling, count_steps, draw_sends, make_booked_spendings
 from redactory.training.ldp.message import Message, Purpose
 from redactory.training.ldp.settings import LdpSettings
-from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, require_clip_norm
+from redactory.training.mechanisms.lattice import add_lattice_noise
+from redactory.training.mechanisms.mechanism import Mechanism, PoissonGaussian, Relation, require_clip_norm
 from redactory.training.settings import BudgetSettings
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class DPLayer(nn.Module):
 
     Formal guarantees: an example's output is a function of that example and its own noise. Exchanging x for any x′
     moves it by at most 2C before noise (attained by antipodal vectors), so one output is 2/z-GDP. The noise is the
-    exactly rounded one of :mod:`redactory.training.lattice`, wider by its margin; float32 rounding afterwards is
+    exactly rounded one of :mod:`redactory.training.mechanisms.lattice`, wider by its margin; float32 rounding afterwards is
     post-processing.
     """
 

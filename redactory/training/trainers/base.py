@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.banded_matrix import BandedMatrix, optimize_matrix
-from redactory.training.mechanism import BandedGaussian, PoissonGaussian, Relation
+from redactory.training.mechanisms.banded_matrix import BandedMatrix, optimize_matrix
+from redactory.training.mechanisms.mechanism import BandedGaussian, PoissonGaussian, Relation
 from redactory.training.unit_settings import PrivacyUnit
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from redactory.redaction.folder import RunFolder
     from redactory.training.accounting import Spending
-    from redactory.training.ledger import Admission
     from redactory.training.loop import TrainingContext
-    from redactory.training.mechanism import AnyMechanism
+    from redactory.training.mechanisms.ledger import Admission
+    from redactory.training.mechanisms.mechanism import AnyMechanism
     from redactory.training.settings import TrainSettings
     from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer, StepKind
     from redactory.training.uedp.units import OriginalExamples

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from redactory.training.mechanism import Relation
+from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.trainers.base import Trainer
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from redactory.training.mechanism import Relation
+from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.trainers.base import EXAMPLE_NOUN, Trainer
 
 if TYPE_CHECKING:

@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redactory.foundation.errors import CheckFailed
-from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian, Relation
+from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian, Relation
 from redactory.training.trainers.base import Trainer
 from redactory.training.unit_settings import PrivacyUnit
 
 if TYPE_CHECKING:
     from redactory.training.accounting import Spending
-    from redactory.training.ledger import Admission
     from redactory.training.loop import TrainingContext
-    from redactory.training.mechanism import AnyMechanism
+    from redactory.training.mechanisms.ledger import Admission
+    from redactory.training.mechanisms.mechanism import AnyMechanism
     from redactory.training.settings import TrainSettings
     from redactory.training.steps import ScheduledOptimizer, StepKind
 

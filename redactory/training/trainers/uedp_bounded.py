@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.mechanism import Relation
+from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.trainers.base import Trainer
 from redactory.training.unit_settings import Adjacency
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
 from redactory.training.data import TokenizedExamples
-from redactory.training.ledger import Admission
-from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.mechanisms.ledger import Admission
+from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.models.network import Network
 from redactory.training.steps import ScheduledOptimizer, apply_gradient, trainable
 from redactory.training.uedp.bounding import cap_entity_users

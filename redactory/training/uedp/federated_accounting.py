@@ -35,7 +35,7 @@ from redactory.training.accounting.published_epsilons import (
     compute_published_rate,
 )
 from redactory.training.accounting.verification import EpsilonBounds, confirm_single_epsilon
-from redactory.training.mechanism import PoissonUsersGaussian, Relation
+from redactory.training.mechanisms.mechanism import PoissonUsersGaussian, Relation
 from redactory.training.unit_settings import Adjacency, PrivacyUnit, UnitEpsilon, name_relation
 
 _MAX_CHAIN_EPSILON, _MAX_CHAIN_USERS = 20.0, 64

@@ -20,7 +20,7 @@ from torch import Tensor
 from redactory.foundation.processes import process_pool
 from redactory.foundation.stream import RandomStream
 from redactory.training.data import TokenizedExamples, split_micro_batches
-from redactory.training.lattice import choose_lattice_spacing
+from redactory.training.mechanisms.lattice import choose_lattice_spacing
 from redactory.training.models.network import Network
 from redactory.training.numerics import deterministic_numerics
 from redactory.training.steps import flatten_parameters, load_parameters, trainable

@@ -16,8 +16,8 @@ import numpy as np
 import redactory
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import make_private_folder
-from redactory.pipelines.curate import curate
-from redactory.pipelines.release_log import Event, append_event, read_log, run_statuses
+from redactory.pipelines.curation.curate import curate
+from redactory.pipelines.curation.release_log import Event, append_event, read_log, run_statuses
 from redactory.redaction import RunFolder, read_column
 from redactory.redaction.folder import JobFolder
 from tests.evaluation.report_run import manifest, write_run

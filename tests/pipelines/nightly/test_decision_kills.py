@@ -17,9 +17,9 @@ import pytest
 import redactory
 from redactory.dedup.index import IndexFolder
 from redactory.foundation.errors import RunStateError
-from redactory.pipelines import gate
-from redactory.pipelines.curate import curate
-from redactory.pipelines.release_log import read_log
+from redactory.pipelines.curation.curate import curate
+from redactory.pipelines.curation.release_log import read_log
+from redactory.pipelines.operations import gate
 from tests.pipelines.kills import Died, Moments, died
 from tests.pipelines.nightly.made_job import Job
 from tests.pipelines.support import DigitDetector

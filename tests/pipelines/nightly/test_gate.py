@@ -15,8 +15,9 @@ from redactory.evaluation.drift import DriftSettings
 from redactory.evaluation.report import render_report
 from redactory.flows.show import _load_templates
 from redactory.foundation.files import read_json
-from redactory.pipelines.config import NightlySettings
-from redactory.pipelines.gate import (
+from redactory.pipelines.curation.config import NightlySettings
+from redactory.pipelines.curation.release_log import Event, append_event, describe_record, read_log
+from redactory.pipelines.operations.gate import (
     approve_release,
     evaluate_drift,
     find_earlier_runs,
@@ -25,7 +26,6 @@ from redactory.pipelines.gate import (
     render_metrics,
     write_metrics,
 )
-from redactory.pipelines.release_log import Event, append_event, describe_record, read_log
 from redactory.redaction import broken_files
 from redactory.redaction.folder import JobFolder, RunFolder
 from tests.pipelines.nightly.made_job import MadeJob

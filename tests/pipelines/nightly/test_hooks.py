@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from redactory.pipelines import gate
-from redactory.pipelines.release_log import Event
+from redactory.pipelines.curation.release_log import Event
+from redactory.pipelines.operations import gate
 from redactory.redaction import RunFolder
 from redactory.redaction.folder import JobFolder
 

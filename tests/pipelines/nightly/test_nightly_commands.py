@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from redactory.foundation.records import Record
-from redactory.pipelines.release_log import describe_record
+from redactory.pipelines.curation.release_log import describe_record
 from redactory.redaction import RunFolder, read_column
 from tests.pipelines.support import ALLOW_UNCOVERED, invoke_command, write_rows
 

@@ -15,12 +15,12 @@ import redactory
 from redactory.dedup.index import IndexFolder
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError, SealedError
 from redactory.foundation.files import file_lock
-from redactory.pipelines import gate
-from redactory.pipelines import nightly as scheduling
-from redactory.pipelines.checks import CheckContext, run_check_registry
-from redactory.pipelines.curate import curate
-from redactory.pipelines.release_log import ANCHOR_KEY, Event, append_event, read_log
-from redactory.pipelines.verify import RUN_CHECKS
+from redactory.pipelines.curation.curate import curate
+from redactory.pipelines.curation.release_log import ANCHOR_KEY, Event, append_event, read_log
+from redactory.pipelines.operations import gate
+from redactory.pipelines.operations import nightly as scheduling
+from redactory.pipelines.operations.checks import CheckContext, run_check_registry
+from redactory.pipelines.operations.verify import RUN_CHECKS
 from redactory.redaction import RunFolder, read_column, read_manifest
 from tests.pipelines.nightly.made_job import Job
 from tests.pipelines.support import DigitDetector, read_release_state, write_rows

@@ -12,9 +12,9 @@ import pytest
 
 import redactory
 from redactory.foundation.errors import RunStateError
-from redactory.pipelines import output_folder
-from redactory.pipelines.loading import load_config
-from redactory.pipelines.output_folder import DISK_FACTOR, check_disk_space
+from redactory.pipelines.curation import output_folder
+from redactory.pipelines.curation.loading import load_config
+from redactory.pipelines.curation.output_folder import DISK_FACTOR, check_disk_space
 from tests.pipelines.support import NO_ENGINES, DigitDetector, write_rows
 
 GB = 10**9

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from redactory.foundation.errors import InputError
 from redactory.foundation.records import Record
-from redactory.pipelines import incremental as folding
-from redactory.pipelines.config import Config
-from redactory.pipelines.incremental import (
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.release_log import Event
+from redactory.pipelines.operations import incremental as folding
+from redactory.pipelines.operations.incremental import (
     ReadingPlan,
     find_changed_files,
     make_sources,
@@ -28,7 +29,6 @@ from redactory.pipelines.incremental import (
 )
 from redactory.pipelines.readers import Document, Rejection, read_documents, sources_by_path
 from redactory.pipelines.readers.documents import RowCounts
-from redactory.pipelines.release_log import Event
 
 SOON = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
 """When every file has been quiet for long."""

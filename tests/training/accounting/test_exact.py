@@ -29,7 +29,7 @@ from redactory.training.accounting.verification import (
     confirm_single_epsilon,
 )
 from redactory.training.guarantee.metrics import EpsilonInputs, compute_epsilons
-from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 
 SETTINGS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("exact_epsilons.json").read_text("utf-8"))
 # either relation; small, large, full batches; much and little noise; many and few steps; every delta

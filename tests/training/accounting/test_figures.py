@@ -30,7 +30,7 @@ from redactory.training.accounting.published_epsilons import (
     compute_renyi_epsilon,
 )
 from redactory.training.guarantee.spec import MissRates, compute_bayesian_epsilon
-from redactory.training.mechanism import PoissonGaussian, Relation, mechanism_from_json
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation, mechanism_from_json
 from redactory.training.settings import RecallMeasurement
 
 GRID = 1e-3

@@ -42,7 +42,7 @@ from redactory.training.accounting.dominating_pairs import (
 )
 from redactory.training.accounting.privacy_losses import compose_deltas, make_branches_curve, make_group_curve
 from redactory.training.accounting.verification import confirm_single_epsilon
-from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from tests.training.uedp.worlds import hockey_stick, repeated
 
 THEIRS = {

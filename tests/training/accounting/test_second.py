@@ -36,7 +36,7 @@ from redactory.training.accounting.verification import (
     bound_removal_epsilon,
     confirm_epsilon,
 )
-from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from tests.training.accounting.test_exact import gaussian
 from tests.training.accounting.test_losses import THEIRS
 

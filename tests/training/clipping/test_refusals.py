@@ -25,7 +25,7 @@ from redactory.training.clipping.layers import Lstm, compute_vocabulary_losses
 from redactory.training.data import Batch, TokenizedExamples
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import DPLayer
-from redactory.training.mechanism import PoissonGaussian, PoissonUsersGaussian, mechanism_from_json
+from redactory.training.mechanisms.mechanism import PoissonGaussian, PoissonUsersGaussian, mechanism_from_json
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.models.settings import LstmSettings
 from redactory.training.settings import TrainSettings

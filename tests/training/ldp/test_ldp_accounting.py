@@ -33,7 +33,7 @@ from redactory.training.ldp.accounting import (
     sound_epsilon,
 )
 from redactory.training.ldp.settings import LdpSettings
-from redactory.training.mechanism import PoissonGaussian, Relation, mechanism_from_json
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation, mechanism_from_json
 from redactory.training.settings import BudgetSettings
 
 SST, QUERIES = 67_349, 872

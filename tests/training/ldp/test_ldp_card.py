@@ -12,7 +12,7 @@ from redactory.training.accounting import Spending
 from redactory.training.ldp.accounting import FixedSends, HiddenSampling, VisibleSampling
 from redactory.training.ldp.card import make_service_card
 from redactory.training.ldp.settings import LdpSettings
-from redactory.training.mechanism import PoissonGaussian
+from redactory.training.mechanisms.mechanism import PoissonGaussian
 
 PUBLIC = {"kind": "public", "text_sha256": "1" * 64}
 HIDDEN = HiddenSampling(kind="secret_bernoulli", rate=0.05, steps=20)

@@ -20,7 +20,7 @@ from redactory.training.accounting.published_epsilons import (
     solve_total_mu,
 )
 from redactory.training.ldp.accounting import FixedSends, message_mechanism, sound_epsilon
-from redactory.training.mechanism import Relation
+from redactory.training.mechanisms.mechanism import Relation
 
 SST = 67_349
 MUS = [  # p, T, epsilon of the CLT, mu of a step

@@ -22,11 +22,11 @@ from scipy import stats
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError
 from redactory.foundation.stream import RandomStream
-from redactory.training.lattice import choose_lattice_spacing
 from redactory.training.ldp.accounting import HiddenSampling, StepSends, draw_sends
 from redactory.training.ldp.message import Message
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import DPLayer, LdpClient
+from redactory.training.mechanisms.lattice import choose_lattice_spacing
 from tests.training.ldp.ldp_sides import DIMENSION, WordEncoder, settings_with, sides
 
 FIXED = {"kind": "fixed", "sends": 1}

@@ -17,7 +17,7 @@ from redactory.training.data import PublicText
 from redactory.training.guarantee.spec import read_ledger_facts
 from redactory.training.ldp.encoder import SentenceEncoder
 from redactory.training.ldp.pretraining import pretrain_encoder
-from redactory.training.mechanism import Relation
+from redactory.training.mechanisms.mechanism import Relation
 from tests.training.ldp.ldp_sides import small
 from tests.training.tiny_folders import write_bert_folder
 from tests.training.uedp.unit_runs import PUBLIC_ROWS, training, write_public, write_unit_run

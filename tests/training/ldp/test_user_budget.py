@@ -16,7 +16,7 @@ from redactory.training.guarantee.budget import Budget, BudgetExceeded
 from redactory.training.ldp.accounting import FixedSends, HiddenSampling, VisibleSampling, make_booked_spendings
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import BudgetFolder, LdpClient, UserBudget, compute_user_epsilon, make_user_spendings
-from redactory.training.mechanism import Relation
+from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.settings import BudgetSettings
 from tests.training.ldp.ldp_sides import WordEncoder
 

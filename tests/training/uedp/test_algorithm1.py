@@ -18,7 +18,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting.bounds import compute_revealed_epsilon
 from redactory.training.accounting.dominating_pairs import make_mixture
 from redactory.training.accounting.published_epsilons import compute_moments_epsilon
-from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.uedp.federated_accounting import compute_paper_noise, federated_epsilons, make_shift_mixture
 from redactory.training.unit_settings import PrivacyUnit, UnitEpsilon
 from tests.training.uedp.worlds import Law, added, hockey_stick, sampled_sum

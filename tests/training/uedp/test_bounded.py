@@ -13,7 +13,7 @@ from scipy import stats
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.guarantee.metrics import make_epsilon_remark
 from redactory.training.guarantee.spec import TrainingSpec
-from redactory.training.mechanism import PoissonGaussian
+from redactory.training.mechanisms.mechanism import PoissonGaussian
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp.bounded_accounting import (
     BoundedTraining,

@@ -12,7 +12,7 @@ from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import verification
 from redactory.training.guarantee.card import make_units_card
 from redactory.training.guarantee.spec import LedgerFacts
-from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.uedp import federated_accounting as federated_figures
 from redactory.training.uedp.federated_accounting import (

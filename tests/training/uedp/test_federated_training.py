@@ -15,8 +15,8 @@ from redactory.foundation.errors import ConfigurationError, GuaranteeError, Reda
 from redactory.foundation.records import read_records
 from redactory.redaction.folder import RunFolder
 from redactory.training import TrainSettings, load_model, make_guarantee_card, train_model
-from redactory.training.ledger import NOISY_STEP
-from redactory.training.mechanism import mechanism_from_json
+from redactory.training.mechanisms.ledger import NOISY_STEP
+from redactory.training.mechanisms.mechanism import mechanism_from_json
 from redactory.training.uedp.federated_accounting import compute_federated_epsilon
 from redactory.training.unit_settings import PrivacyUnit
 from tests.training.conftest import GREETINGS, PUBLIC_TEXTS

@@ -1,0 +1,116 @@
+"""Conversations: a run or an export read back turn by turn, each with its role and what became of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Literal
+
+from redactory.detectors import Detection, Span
+from redactory.foundation.errors import ConfigurationError, RunStateError, join_words
+from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.release_log import check_released
+from redactory.redaction import PRIVATE, PUBLIC, RunFolder, read_batches, read_manifest, route
+from redactory.redaction.folder import is_export
+from redactory.redaction.known_values import add_known_values
+from redactory.redaction.shards import DOCUMENT, ORDER, POINTS, ROLE
+
+Row = dict[str, Any]
+SPLIT_FOLDERS = {"public": (PUBLIC,), "private": (PUBLIC, PRIVATE)}
+"""The folders whose texts are shown."""
+
+
+def conversations(
+    run: str | Path, side: Literal["public", "private"] = "public", *, known_values: bool = False
+) -> list[dict[str, Any]]:
+    """The documents of a finished run, or of an export, as conversations, in the order of the input.
+
+    Each is ``{"document_id", "turns": [{"turn", "role", "text", "fates"}]}`` with the columns of
+    ``input.metadata_columns``; a document that is no conversation is one turn without a role.  ``fates`` says of each
+    example of a turn ``public``, ``private``, ``duplicate`` or ``quarantined``.  ``text`` is what may be seen of it,
+    with a space between two examples, None where that is nothing: of side ``public`` the public ones, of ``private``
+    those of both sides, masked.  A duplicate has the text of the example that stands for it. A turn that said nothing
+    is not there, but counted in the numbers of the others.
+
+    With ``known_values``, for side ``private`` alone, what is masked once in a document is masked wherever it
+    stands in it, in public examples too: here no training stands on a text, whichever way the run was made.
+
+    An export has its public examples alone.  ``ConfigurationError`` for one whose run was made without
+    ``input.emit_document_order``; ``RunStateError`` for its private side, and for a run that is not finished, or is
+    held or rejected.
+    """
+    if side not in SPLIT_FOLDERS:
+        raise ConfigurationError(f"side: expected one of {join_words(SPLIT_FOLDERS)}")
+    if known_values and side != "private":
+        raise ConfigurationError("known_values: the public split is already decided; use side private")
+    folder = RunFolder(Path(run))
+    manifest = read_manifest(folder)
+    check_released(folder)
+    if not is_export(manifest):
+        language = manifest["configuration"]["detect"]["language"] if known_values else None
+        return run_sealed(folder.state, lambda: _build_conversations(_read_run_rows(folder, side, language)))
+    if side == "private":
+        raise RunStateError(f"{folder.root.name} is an export, which contains only the public split")
+    if DOCUMENT not in manifest.get("columns", ()):
+        raise ConfigurationError(f"{folder.root.name}: its run was created without input.emit_document_order")
+    return _build_conversations({**row, "fate": PUBLIC} for row in _read_rows(folder, PUBLIC))
+
+
+def _build_conversations(examples: Iterator[Row]) -> list[Row]:
+    """The conversations of ``examples``, which come in their order."""
+    documents: list[Row] = []
+    reserved_columns = {"point_id", "text", "fate", DOCUMENT, ROLE, *ORDER.names}
+    for document, of_it in groupby(examples, itemgetter(DOCUMENT)):
+        rows = list(of_it)
+        turns = [
+            _build_turn(turn, list(turn_rows)) for turn, turn_rows in groupby(rows, lambda row: row.get("turn", 0))
+        ]
+        metadata = {name: value for name, value in rows[0].items() if name not in reserved_columns}
+        documents.append({DOCUMENT: document, **metadata, "turns": turns})
+    return documents
+
+
+def _build_turn(number: int, examples: list[Row]) -> Row:
+    text = " ".join(example["text"] for example in examples if example["text"] is not None)
+    decisions = [example["fate"] for example in examples]
+    return {"turn": number, ROLE: examples[0].get(ROLE), "text": text or None, "fates": decisions}
+
+
+def _read_run_rows(run: RunFolder, side: str, known_values_language: str | None) -> Iterator[Row]:
+    """Every point of a run, seen or not; with what is known in its document masked, in that language."""
+    texts = {row["point_id"]: row["text"] for folder in SPLIT_FOLDERS[side] for row in _read_rows(run, folder)}
+    stands: dict[int, str] = {}
+    for row in _read_rows(run, "points"):
+        if row["fate"] in (PUBLIC, PRIVATE):
+            stands[row["point_id"]] = row["released_id"]
+    known = {} if known_values_language is None else _mask_known_values(run, known_values_language)
+    for row in _read_rows(run, "points"):
+        text = (
+            known.get(row["point_id"])
+            if known
+            else texts.get(stands.get(row["point_id"] if row["dup_of"] is None else row["dup_of"], ""))
+        )
+        metadata = {name: value for name, value in row.items() if name not in POINTS.names}
+        yield {DOCUMENT: row["document"], **metadata, "fate": row["fate"], "text": text}
+
+
+def _mask_known_values(run: RunFolder, language: str) -> dict[int, str]:
+    """The text of each point that was processed, with every value masked that is known in its document."""
+    hits, masked_texts = defaultdict[int, list[Span]](list), dict[int, str]()
+    for row in _read_rows(run, "spans"):
+        if row["policy"] == "strict":
+            hits[row["point_id"]].append(Span(*(row[name] for name in Span._fields)))
+    for _, of_it in groupby(_read_rows(run, "vault"), itemgetter("doc_id")):
+        rows = list(of_it)
+        texts, detections = [row["text"] for row in rows], [Detection(tuple(hits[r["point_id"]])) for r in rows]
+        for row, detection in zip(rows, add_known_values(texts, detections, language=language), strict=True):
+            masked_texts[row["point_id"]] = route(row["text"], detection).text
+    return masked_texts
+
+
+def _read_rows(run: RunFolder, folder: str) -> Iterator[Row]:
+    for batch in read_batches(getattr(run, folder)):
+        yield from batch.to_pylist()

@@ -1,0 +1,314 @@
+"""Curate: raw corpus in, audited shards out.
+
+documents → points → (distinct texts) → spans → sides → (duplicates, per side) → shards → manifest
+
+:func:`list_stages` has every step in order, those of dedup and of the index across runs included.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from redactory.detectors import TextDetector, build_policy_records
+from redactory.detectors.recognizers import check_patterns
+from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.files import make_private_folder
+from redactory.foundation.keys import load_digest_key
+from redactory.foundation.progress import Progress, StageReport, merge_reports, no_progress, report_loading
+from redactory.foundation.records import RecordLog
+from redactory.pipelines.curation import index as indexing
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.error_sealing import hide_error_text, run_sealed
+from redactory.pipelines.curation.journal import RunJournal, check_same_run, find_difference
+from redactory.pipelines.curation.loading import ConfigLike, expand_dotted_keys, load_config, validate_config
+from redactory.pipelines.curation.output_folder import (
+    check_disk_space,
+    check_keys,
+    check_output,
+    check_outside_inputs,
+    clear_stale_lock,
+    finalize_run,
+    lock_new_run,
+)
+from redactory.pipelines.curation.release import collect_versions, finish_run, summarize_run
+from redactory.pipelines.curation.segment import make_segmenter
+from redactory.pipelines.curation.share import check_store, publish_configured
+from redactory.pipelines.curation.stage_context import (
+    CurationJob,
+    StageMap,
+    Task,
+    choose_range_count,
+    measure_peak_memory_mb,
+    open_process_map,
+)
+from redactory.pipelines.curation.stages import counting, dedup, examples
+from redactory.pipelines.curation.stages.metadata_columns import (
+    build_metadata_schema,
+    parse_kept_values,
+    refuse_personal_columns,
+)
+from redactory.pipelines.readers import Document, Source, find_sources
+from redactory.pipelines.readers.documents import CONVERSATION_COLUMNS, RowCounts
+from redactory.pipelines.readers.files import estimate_expansion
+from redactory.pipelines.readers.formats import DamagedFile
+from redactory.redaction import RunFolder, RunKey, establish_key, is_finished
+
+
+def curate(
+    config: ConfigLike,
+    *,
+    output: str | Path | None = None,
+    resume: bool = False,
+    workers: int | None = None,
+    stage_map: StageMap | None = None,
+    detector: TextDetector | None = None,
+    sources: list[Source] | None = None,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """Run one curation and return its summary (counts, seconds, where the run lies).
+
+    ``resume`` goes on where an interrupted run stopped, starts where there is nothing, and returns at once where the
+    run is finished.  Without it an existing run folder is refused, and with it a run that was begun, or made, of
+    something else (``RunStateError``). ``stage_map`` replaces the processes, ``detector`` the configured engines,
+    ``sources`` what is found at ``input.path``.  Where the output is a URL, the finished run is published there:
+    ``published`` says what was done.
+    """
+    settings = load_config(config, output=output, workers=workers)
+    chosen = None
+    if sources is None:
+        there = list[Source]()
+        # a finished run needs its input no more
+        with suppress(ConfigurationError):
+            there = find_sources(settings.input.path, settings.input.format)
+        settings, chosen = hide_error_text("looking for the column of the text", choose_text_column, settings, there)
+    run = RunFolder(Path(settings.output))
+    check_keys()
+    check_store(settings.store, run)
+    if is_finished(run) and resume:
+        clear_stale_lock(run)
+        result = run_sealed(run.state, _verify_same_run, run, settings, sources)
+    else:
+        check_output(run, resume)
+        check_outside_inputs(Path(settings.output), "output", settings.input.path)
+        # before the engines: a mistyped path is reported at once
+        run_sources = find_sources(settings.input.path, settings.input.format) if sources is None else sources
+        hide_error_text("checking the engines", check_engines, settings, progress)
+        hide_error_text("looking at input.metadata_columns", check_kept_columns, settings, run_sources, detector)
+        indexing.check_index(settings, load_digest_key())
+        # one of unknown size counts as nothing
+        check_disk_space(settings, ((source.url, source.size() or 0) for source in run_sources))
+        result = run_sealed(
+            run.state, _run_with_lock, run, settings, resume, run_sources, stage_map, detector, progress
+        )
+    if chosen is not None:
+        result["text_chosen"] = chosen
+    return publish_configured(settings.store, result, progress)
+
+
+def choose_text_column(config: Config, sources: list[Source]) -> tuple[Config, str | None]:
+    """Choose a conversation where ``input.text`` is not set and no row has ``text``, as ``redact`` does.
+
+    Returns the configuration with the column that was chosen by the first rows, and its name or None.
+    """
+    settings, names = config.input, set[str]()
+    if "text" in settings.model_fields_set:
+        return config, None
+    for source in sources:
+        if source.reader.is_text:
+            continue
+        with suppress(DamagedFile), source.open(max_expansion=settings.max_expansion) as file:
+            reader = source.reader(file, source.name, settings.max_row_bytes)
+            for row in islice(reader.read_records(), INSPECTED_ROWS):
+                names.update(row.cells)
+        if settings.text in names:
+            return config, None
+    chosen = next((name for name in CONVERSATION_COLUMNS if name in names), None)
+    if chosen is None:
+        return config, None
+    return validate_config(expand_dotted_keys({"input.text": chosen}, config.model_dump(exclude_unset=True))), chosen
+
+
+def check_engines(config: Config, progress: Progress = no_progress) -> None:
+    """Refuse what can be told wrong from the configuration alone (``ConfigurationError``)."""
+    with report_loading(progress, "check engines"):
+        make_segmenter(config.segment)
+        counting.check_noise_available(config)
+        if config.detect.patterns:
+            check_patterns(config.detect.patterns, config.detect.language)
+        build_policy_records(config.detect)
+
+
+INSPECTED_ROWS = 1_000
+"""Rows by which kept columns are judged before anything is written."""
+
+
+def check_kept_columns(config: Config, sources: list[Source], detector: TextDetector | None = None) -> None:
+    """Refuse (``ConfigurationError``) a metadata column that looks personal by the first rows."""
+    if set(config.input.metadata_columns) <= set(config.input.allow_personal_columns):
+        return
+    entries = chain.from_iterable(map(RowCounts(config.input).read, sources))
+    rows = [
+        parse_kept_values(entry)
+        for entry in islice(entries, INSPECTED_ROWS)
+        if isinstance(entry, Document) and entry.kept
+    ]
+    if detector is None:
+        hashes = (record["hash"] for record in build_policy_records(config.detect).values())
+        detector = examples.load_detector(config.detect.model_dump_json(), *hashes)
+    refuse_personal_columns(config, rows, detector)
+
+
+def _verify_same_run(run: RunFolder, config: Config, sources: list[Source] | None) -> dict[str, Any]:
+    check_same_run(run, config, sources)
+    indexing.promote_entry(run, config)
+    return summarize_run(run)
+
+
+def _run_with_lock(run: RunFolder, config: Config, resume: bool, sources: list[Source], *work: Any) -> dict[str, Any]:
+    with lock_new_run(run, resume):
+        if is_finished(run):
+            return _verify_same_run(run, config, sources)
+        _run_stages(run, config, sources, *work)
+        return summarize_run(run)
+
+
+def _run_stages(
+    run: RunFolder,
+    config: Config,
+    sources: list[Source],
+    stage_map: StageMap | None,
+    detector: TextDetector | None,
+    progress: Progress,
+) -> None:
+    start = time.perf_counter()
+    policies = build_policy_records(config.detect)
+    hashes = tuple(record["hash"] for record in policies.values())
+    ranges = choose_range_count(sum((source.size() or 0) * estimate_expansion(source.url) for source in sources))
+    part_progress = progress if stage_map is None and config.workers == 1 else no_progress
+    job = CurationJob(run, config, load_digest_key(), detector, hashes, part_progress, hash_ranges=ranges)
+    for folder in (run.spans.parent, *run.data_folders):
+        make_private_folder(folder)
+    with (
+        RecordLog(run.journal) as log,
+        nullcontext(stage_map) if stage_map is not None else open_process_map(config.workers) as part_map,
+    ):
+        journal = RunJournal(log)
+        run_key = establish_key(run, journal.has_identity)
+        inputs = [source.fingerprint() for source in sources]
+        journal.begin(_build_identity(job, policies, inputs, run_key))
+        job = indexing.open_index(job, journal)
+        reports = [_run_ingest(job, sources, inputs, journal, progress)]
+        whole = not any(source.may_be_unusable for source in sources)
+        job = replace(job, metadata_schema=build_metadata_schema(config.input, reports[0].counts, whole))
+        job = counting.begin_selection(job, journal)
+        partitions = journal.get_part_count("ingest") or 0
+        for stage in list_stages(job, partitions):
+            total = StageReport(stage.name)
+            parts = journal.run_stage(stage.name, stage.task, range(stage.numbers), part_map)
+            for done, report in enumerate(parts, 1):
+                total = merge_reports(stage.name, (total, report))
+                progress(stage.name, done, stage.numbers, stage.unit)
+            reports.append(total)
+        finalize_run(run, partitions, counted=job.selection is not None)
+        finish_run(job, inputs, reports, journal, time.perf_counter() - start)
+
+
+class Stage(NamedTuple):
+    """One stage: ``task(number)`` for each of ``numbers`` numbers."""
+
+    name: str
+    task: Task
+    numbers: int
+    unit: str
+
+
+def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
+    """Every stage after ingest that a run of so many partitions has, in order."""
+    settings, rules = job.config.dedup, job.config.dedup.rules().values()
+    near, by_digest = any(r.near for r in rules), any(r.by_digest for r in rules)
+    sides, is_counted = len(dedup.SPLIT_NUMBERS), job.selection is not None
+    # name, work(job, partitions, number), its numbers and their unit, whether the run has it
+    table: list[tuple[str, Callable[[CurationJob, int, int], StageReport], int, str, bool]] = [
+        ("index documents", dedup.plan_repeated_documents, job.hash_ranges, "ranges", True),
+        ("segment", examples.segment_documents, partitions, "partitions", True),
+        ("index texts", dedup.plan_repeated_texts, job.hash_ranges, "ranges", True),
+        ("detect", examples.detect_texts, partitions, "partitions", True),
+        ("spread", examples.spread_detections, job.hash_ranges, "ranges", True),
+        ("know", examples.find_known_values, partitions, "partitions", job.config.release.known_values),
+        ("redact", examples.redact_examples, partitions, "partitions", True),
+        ("bound", counting.bound_user_contributions, job.hash_ranges, "ranges", is_counted),
+        ("count", counting.count_texts, job.hash_ranges, "ranges", is_counted),
+        ("route", counting.route_examples, partitions, "partitions", is_counted),
+        # with nothing dropped, a text that occurs a million times is still looked for across the split once
+        (
+            "dedup",
+            dedup.plan_duplicates,
+            job.hash_ranges,
+            "ranges",
+            any(r.planned or (settings.report_cross_split and not r.one_pass) for r in rules),
+        ),
+        ("dedup in one pass", dedup.deduplicate_in_one_pass, sides, "sides", any(r.one_pass for r in rules)),
+        ("sign", dedup.sign_texts, partitions, "partitions", near or settings.report_cross_split),
+        ("compare", dedup.compare_near_duplicates, job.near_range_count, "ranges", near or settings.report_cross_split),
+        ("recall", dedup.match_earlier_runs, partitions, "partitions", bool(settings.index) and by_digest),
+        (
+            "recall near",
+            dedup.match_earlier_near_duplicates,
+            job.near_range_count,
+            "ranges",
+            bool(settings.index) and near,
+        ),
+        ("group", dedup.join_near_pairs, 1, "plans", near),
+        ("choose", dedup.choose_representatives, job.near_range_count, "ranges", near),
+        ("shard", examples.write_shards, partitions, "partitions", True),
+        ("publish", counting.write_public_shard, 1, "shards", is_counted),
+        ("remember", dedup.index_digests, 1, "entries", bool(settings.index) and by_digest),
+        ("remember near", dedup.index_signatures, partitions, "partitions", bool(settings.index) and near),
+    ]
+    for name, work, numbers, unit, has_it in table:
+        if has_it:
+            yield Stage(name, partial(work, job, partitions), numbers, unit)
+
+
+def _run_ingest(
+    job: CurationJob, sources: list[Source], inputs: list[dict[str, Any]], journal: RunJournal, progress: Progress
+) -> StageReport:
+    """The one stage that is not known by parts beforehand: it is whole in the journal, or done again."""
+    if journal.get_part_count("ingest") is not None:
+        return merge_reports("ingest", journal.take_reports("ingest"))
+    total, parts, start = StageReport("ingest"), 0, time.perf_counter()
+    for parts, report in enumerate(examples.ingest_documents(job, sources, progress), 1):
+        now = time.perf_counter()
+        report = StageReport(report.stage, report.counts, now - start, measure_peak_memory_mb())
+        journal.record_part("ingest", parts - 1, report)
+        total = merge_reports("ingest", (total, report))
+        start = now
+    changed = find_difference({"input": inputs}, {"input": [source.fingerprint() for source in sources]})
+    if changed is not None:
+        raise RunStateError(f"the {changed} while being read: start a new run elsewhere, on files that do not change")
+    journal.complete_stage("ingest", parts)
+    return total
+
+
+def _build_identity(
+    job: CurationJob, policies: dict[str, dict[str, Any]], inputs: list[dict[str, Any]], run_key: RunKey | None
+) -> dict[str, Any]:
+    """What the shards follow from."""
+    return {
+        "configuration": job.config.curation_identity(),
+        # no byte of the shards, but the work files that a resumed run goes on with
+        "hash ranges": job.hash_ranges,
+        "policies": policies,
+        "versions": collect_versions(),
+        "input": inputs,
+        "key": job.key.fingerprint,
+        # not who wraps it: that may change while the run waits to be resumed
+        "encryption": None if run_key is None else run_key.fingerprint,
+    }

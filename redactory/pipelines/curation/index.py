@@ -1,0 +1,282 @@
+"""The index across runs: what it is bound to, how a run goes by it, and what it holds, for people."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import re
+import secrets
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from redactory.dedup.index import Entry, IndexFolder
+from redactory.dedup.signatures import choose_banding
+from redactory.detectors import compute_policy_hashes
+from redactory.foundation.canonical import file_sha256, package_version
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
+from redactory.foundation.files import make_private_folder, remove_leftovers, write_json
+from redactory.foundation.keys import KEY_VARIABLE, DigestKey
+from redactory.foundation.records import chain_head, read_records
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.journal import INDEX, RunJournal
+from redactory.pipelines.curation.output_folder import check_outside_inputs
+from redactory.pipelines.curation.stage_context import CurationJob, OpenIndex
+from redactory.pipelines.curation.stages.dedup import (
+    IS_BY_DIGEST,
+    SPLIT_NUMBERS,
+    digest_purpose,
+    forgotten_run_error,
+    require_index,
+    seen_path,
+)
+from redactory.redaction import RunFolder, is_finished
+from redactory.redaction.sealing import list_releases
+
+DIGEST_SCHEME = 1
+"""Counted up whenever a digest comes to be of something else than before, for the same settings."""
+
+
+def check_index(config: Config, key: DigestKey) -> None:
+    """Refuse, before anything is written, a run that could not go by its index.
+
+    ``ConfigurationError`` without a key of one's own and for folders that lie in each other,
+    ``RunStateError`` where the index was made with other parameters.
+    """
+    settings = config.dedup.index
+    if settings is None:
+        return
+    if key.is_generated:
+        raise ConfigurationError(
+            f"dedup.index needs a key that later runs share: set {KEY_VARIABLE} or {KEY_VARIABLE}_FILE "
+            "(create one with redactory keys new digest FILE)"
+        )
+    index, output = Path(settings.path).resolve(), Path(config.output).resolve()
+    if index.is_relative_to(output) or output.is_relative_to(index):
+        raise ConfigurationError(
+            f"dedup.index.path and output are inside each other ({index}, {output}): put the index in a separate folder"
+        )
+    check_outside_inputs(index, "dedup.index.path", config.input.path)
+    folder = IndexFolder(Path(settings.path))
+    if folder.exists():
+        folder.read_matching(collect_index_parameters(config, key))
+
+
+def collect_index_parameters(config: Config, key: DigestKey) -> dict[str, Any]:
+    """What an index is bound to: everything that its digests, and what they are compared with, stand on."""
+    dedup, detect = config.dedup, config.detect
+    rules = dedup.rules().values()
+    near, packages = None, {}
+    if any(rule.near for rule in rules):
+        near = {
+            "threshold": dedup.near.threshold,
+            "shingle": dedup.near.shingle,
+            **dataclasses.asdict(choose_banding(dedup.near.threshold, dedup.near.permutations)),
+        }
+        packages["datasketch"] = package_version("datasketch")
+    if config.segment.mode == "sentence":
+        packages["nupunkt"] = package_version("nupunkt")
+    bloom = dedup.bloom.model_dump(mode="json") if any(rule.one_pass for rule in rules) else None
+    return {
+        "key": key.fingerprint,
+        "policies": compute_policy_hashes(detect),
+        "segment": config.segment.model_dump(
+            mode="json", include={"mode"} | ({"speaker"} if config.segment.mode == "turn" else set())
+        ),
+        **config.routing_identity(),
+        "scope": dedup.scope,
+        "modes": {side: dedup.mode_for(side) for side in SPLIT_NUMBERS},
+        "near": near,
+        "bloom": bloom,
+        "purposes": {side: digest_purpose(dedup, side) for side in SPLIT_NUMBERS},
+        "versions": {"digests": DIGEST_SCHEME, "unicode": unicodedata.unidata_version, **packages},
+    }
+
+
+def find_index(manifest: Mapping[str, Any]) -> IndexFolder | None:
+    """The index that a run went by, where it still lies where the run found it; else None."""
+    settings = manifest["configuration"]["dedup"].get("index")
+    index = None if settings is None else IndexFolder(Path(settings["path"]))
+    return index if index is not None and index.exists() else None
+
+
+# The index as a run goes by it: opened at its begin, written before ``_SUCCESS``, counted after.
+
+
+def open_index(job: CurationJob, journal: RunJournal) -> CurationJob:
+    """``job`` with its index open: the earlier runs that it goes by are pinned in the journal, and whole.
+
+    ``RunStateError`` where the index is another one than at the first begin, or an entry is gone;
+    ``CheckFailed`` where an entry is not what was written.
+    """
+    settings = job.config.dedup.index
+    if settings is None:
+        return job
+    folder, parameters = IndexFolder(Path(settings.path)), collect_index_parameters(job.config, job.key)
+    now = folder.read()["id"] if journal.index_pin is not None and folder.exists() else None
+    if journal.index_pin is not None and now != journal.index_pin["id"]:
+        raise RunStateError(
+            f"this run was started with the index {journal.index_pin['id']}, but {folder.root} holds "
+            f"{now or 'none'}: give the original folder (dedup.index.path), or start a new run in another "
+            "folder"
+        )
+    with folder.hold_lock():
+        head = folder.open(parameters)
+        promote_finished(folder)
+        there = {(entry.name, entry.body["journal"]): entry for entry in folder.entries()}
+        if journal.index_pin is None:
+            runs = [{"name": name, "journal": chain} for name, chain in there]
+            journal.pin_index({"id": head["id"], "token": secrets.token_hex(8), "runs": runs})
+        pins: dict[str, Any] = journal.index_pin or {}
+        run_folder = job.run.root.resolve()
+        for draft, path in folder.draft_runs().items():
+            # what a former run in this very folder left of its own
+            if path == run_folder and draft.name != pins["token"]:
+                folder.remove(draft)
+        folder.begin_draft(pins["token"], run_folder)
+        pinned = [(run["name"], run["journal"]) for run in pins["runs"]]
+        # a name that serves another run now is gone, too
+        if missing := [name for name, chain in pinned if (name, chain) not in there]:
+            raise forgotten_run_error(folder, f"the entry {missing[0]}")
+        entries = tuple(there[pin] for pin in pinned)
+    for entry in entries:
+        entry.check()
+    index = OpenIndex(folder, head["id"], pins["token"], entries)
+    remove_leftovers(index.draft_folder, deep=True)
+    return dataclasses.replace(job, index=index)
+
+
+def summarize_index(job: CurationJob, counts: Counter[str]) -> dict[str, Any]:
+    """What the manifest says of the index: which one, which runs, and how many points repeat one of them."""
+    index = require_index(job)
+    return {
+        "id": index.id,
+        "runs": [entry.name for entry in index.runs],
+        "duplicate_earlier": {side: counts[f"duplicate_earlier/{side}"] for side in SPLIT_NUMBERS},
+    }
+
+
+def seal_entry(job: CurationJob, partitions: int, counts: Counter[str]) -> None:
+    """Write ``entry.json``, the last file of this run's entry: from now on only ``_SUCCESS`` is missing."""
+    token = job.index.token if job.index is not None else None
+    if job.index is None or any(entry.body["token"] == token for entry in job.index.folder.entries()):
+        return
+    draft = job.index.draft_folder
+    make_private_folder(draft)
+    data = sorted(p for p in draft.rglob("*") if p.is_file() and p.suffix != ".json")
+    files = {p.relative_to(draft).as_posix(): file_sha256(p) for p in data}
+    rules = job.config.dedup.rules()
+    if not all(seen_path(draft, side, rules[side]).is_file() for side in job.splits_with(IS_BY_DIGEST)):
+        raise CheckFailed(f"{draft} lacks entries that this run wrote: start a new run in another folder")
+    write_json(
+        draft / "entry.json",
+        {
+            "index": job.index.id,
+            "token": job.index.token,
+            "run": re.sub(r"[^A-Za-z0-9._-]", "_", job.run.root.resolve().name)[:64],
+            "path": str(job.run.root.resolve()),
+            "journal": chain_head(job.run.journal),
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "counts": {side: counts[f"index/{side}"] for side in SPLIT_NUMBERS},
+            "partitions": partitions,
+            "files": files,
+        },
+    )
+
+
+def promote_entry(run: RunFolder, config: Config) -> None:
+    """Let the entry of a run that has ``_SUCCESS`` count, and remove what is not to be kept any longer.
+
+    Asked again for a run that was killed between the two, wherever it lies now.
+    """
+    settings = config.dedup.index
+    if settings is None or not IndexFolder(Path(settings.path)).exists():
+        return
+    index = IndexFolder(Path(settings.path))
+    tokens = {record.body["token"] for record in read_records(run.journal) if record.type == INDEX}
+    # the lock of a process that was killed while it held it is taken away as well
+    if not any(entry.folder.name in tokens for entry in index.pending_entries()) and not index.lock.exists():
+        return
+    with index.hold_lock():
+        for entry in index.pending_entries():
+            if entry.folder.name in tokens and is_entry_of(run, entry):
+                index.promote(entry)
+        promote_finished(index)
+        keep = settings.keep
+        index.retain(keep.get("runs"), keep.get("days"), datetime.datetime.now(datetime.UTC))
+
+
+def promote_finished(index: IndexFolder) -> None:
+    """Let every pending entry count whose run is finished; the others stay as they are."""
+    finished = [entry for entry in index.pending_entries() if is_entry_of(RunFolder(Path(entry.body["path"])), entry)]
+    for entry in sorted(finished, key=lambda entry: (entry.body["created"], entry.folder.name)):
+        index.promote(entry)
+
+
+def discard_drafts(index: IndexFolder, run: RunFolder) -> None:
+    """Remove what the unfinished ``run`` has written for ``index`` so far."""
+    with index.hold_lock():
+        for draft, path in index.draft_runs().items():
+            if path == run.root.resolve():
+                index.remove(draft)
+
+
+def is_entry_of(run: RunFolder, entry: Entry) -> bool:
+    """Whether ``run`` is finished, and the one that wrote ``entry``."""
+    try:
+        # the first release is the one that the entry was sealed with
+        return is_finished(run) and list_releases(run)[0].manifest["journal"] == entry.body["journal"]
+    except (RedactoryError, OSError, ValueError, KeyError):
+        return False
+
+
+# What an index holds, for people; and taking old runs out of it.
+
+
+PENDING_STATES = {
+    "finished": "finished run: the next run counts it",
+    "unfinished": "unfinished run: not counted",
+    "gone": "run folder missing: not counted; redactory index --keep-runs removes it",
+}
+
+
+def show_index(folder: str | Path) -> dict[str, Any]:
+    """``{"index", "id", "parameters", "runs": [...], "pending": [...]}``; ``RunStateError`` without an index.
+
+    Nothing is changed.  ``texts`` are what the run saw on each side (in mode ``minhash``: kept).
+    """
+    index = IndexFolder(Path(folder))
+    head, runs, waiting = index.read(), [], []
+    sealed = {entry.folder: entry for entry in index.pending_entries()}
+    for entry in index.entries():
+        details = {name: entry.body[name] for name in ("created", "path")}
+        runs.append({"entry": entry.name, **details, "texts": entry.body["counts"]})
+    for draft, run in index.draft_runs().items():
+        finished = draft in sealed and is_entry_of(RunFolder(run), sealed[draft])
+        state = "gone" if not run.exists() else "finished" if finished else "unfinished"
+        waiting.append({"draft": draft.name, "path": str(run), "state": state})
+    known = {"index": str(index.root), "id": head["id"], "parameters": head["parameters"]}
+    return {**known, "runs": runs, "pending": waiting}
+
+
+def prune_index(folder: str | Path, keep_runs: int | None, keep_days: int | None) -> dict[str, Any]:
+    """Remove all but the last ``keep_runs`` runs, what is older than ``keep_days``, and drafts of no run.
+
+    ``{"index", "removed": [names], "kept": [names]}``.  A run at work that goes by a removed one cannot go
+    on.  ``ConfigurationError`` where neither limit is given, or one is below 0.
+    """
+    limits = [limit for limit in (keep_runs, keep_days) if limit is not None]
+    if not limits or min(limits) < 0:
+        raise ConfigurationError("say what to keep: --keep-runs N, --keep-days N, or both; 0 or more")
+    index = IndexFolder(Path(folder))
+    index.read()
+    with index.hold_lock():
+        promote_finished(index)
+        removed = index.retain(keep_runs, keep_days, datetime.datetime.now(datetime.UTC))
+        for draft, run in index.draft_runs().items():
+            if not run.exists():
+                index.remove(draft)
+                removed.append(draft.name)
+        return {"index": str(index.root), "removed": removed, "kept": [e.name for e in index.entries()]}

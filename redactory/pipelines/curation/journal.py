@@ -1,0 +1,184 @@
+"""The journal of a run: what it is a run of, and which parts are done; and how two runs differ in that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from redactory.foundation.canonical import canonical_json, flatten_keys
+from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.keys import KEY_VARIABLE
+from redactory.foundation.progress import StageReport
+from redactory.foundation.records import RecordLog
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.stage_context import StageMap, Task
+from redactory.pipelines.readers import Source, find_sources
+from redactory.redaction import RunFolder, read_manifest
+
+MAX_LISTED_DIFFERENCES = 8
+"""Differences that a message lists; a changed model would fill a page with what follows from it."""
+HEAD, PART, STAGE, FILES, INDEX, SELECTION = "run", "part", "stage", "files", "index", "selection"
+REISSUE = "reissue"
+"""Before the ``FILES`` of a run written anew: its ``release``, and the manifest that it ``supersedes``."""
+
+
+class RunMismatchError(RunStateError):
+    """What lies in the run folder was begun, or made, of something else than what is asked for now."""
+
+
+def find_difference(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """The first part in which two identities (``Journal.begin``) differ, and what differs in it; or None.
+
+    By the names of keys and files, without values.
+    """
+    # the input last: its digests follow from the key
+    for part in sorted({**now, **earlier}, key=lambda part: part == "input"):
+        old, new = earlier.get(part), now.get(part)
+        if old == new:
+            continue
+        differences: list[str] = []
+        if isinstance(old, list) and isinstance(new, list):
+            was, is_ = ({entry["path"]: entry for entry in entries} for entries in (old, new))
+            differences = [f"{path} is missing" for path in was if path not in is_]
+            differences += [f"{path} is new" for path in is_ if path not in was]
+            differences += [f"{path} has changed" for path in is_ if path in was and was[path] != is_[path]]
+            differences = differences or ["the order of the files changed"]
+        elif isinstance(old, Mapping) and isinstance(new, Mapping):
+            was, is_ = flatten_keys(old), flatten_keys(new)
+            differences = [key for key in sorted({*was, *is_}) if was.get(key) != is_.get(key)]
+        rest = (
+            [f"and {len(differences) - MAX_LISTED_DIFFERENCES} more"]
+            if len(differences) > MAX_LISTED_DIFFERENCES
+            else []
+        )
+        return f"{part} ({', '.join([*differences[:MAX_LISTED_DIFFERENCES], *rest])})" if differences else part
+    return None
+
+
+class RunJournal:
+    """The one writer of ``state/journal.jsonl``.
+
+    What it writes it does not hold, so that a run of any number of parts takes the same memory; only what an
+    interrupted run left is held until it is asked for.
+    """
+
+    def __init__(self, log: RecordLog) -> None:
+        self._log = log
+        self._reports: dict[tuple[str, int], StageReport] = {}
+        self._part_counts: dict[str, int] = {}
+        self.index_pin: dict[str, Any] | None = None
+        """What :meth:`pin_index` was given, by this process or by the one that was interrupted."""
+        self.selection: dict[str, Any] | None = None
+        """The same of :meth:`record_selection`."""
+        self._identity = log.records[0].body if log.records else None
+        self._last_record = log.records[-1] if log.records else None
+        for record in log.records:
+            if record.type == PART:
+                key = record.body["stage"], record.body["number"]
+                self._reports[key] = StageReport.from_json(record.body["report"])
+            elif record.type == STAGE:
+                self._part_counts[record.body["stage"]] = record.body["parts"]
+            elif record.type == INDEX:
+                self.index_pin = record.body
+            elif record.type == SELECTION:
+                self.selection = record.body
+        log.clear_records()
+
+    @property
+    def has_identity(self) -> bool:
+        """Whether the journal says already what it is a run of."""
+        return self._identity is not None
+
+    def begin(self, identity: dict[str, Any]) -> None:
+        """Write what this is a run of, or check that the journal is of the same.
+
+        ``RunStateError`` names what differs: the keys of the configuration, or the files of the input.
+        """
+        if self._identity is None:
+            self._identity = identity
+            self._append(HEAD, identity)
+            return
+        differs = find_difference(self._identity, json.loads(canonical_json(identity)))
+        if differs is not None:
+            same = f"the same ({KEY_VARIABLE})" if differs == "key" else "the same"
+            raise RunMismatchError(
+                f"this run was started with another {differs}; resume it with {same}, or start a new run in "
+                "another folder"
+            )
+
+    def run_stage(self, name: str, task: Task, numbers: Sequence[int], stage_map: StageMap) -> Iterator[StageReport]:
+        """The report of each part of a stage: from the journal where it is done, else from running it."""
+        missing = [number for number in numbers if (name, number) not in self._reports]
+        yield from (self._reports.pop((name, number)) for number in numbers if (name, number) in self._reports)
+        for number, report in stage_map(task, missing):
+            self.record_part(name, number, report)
+            yield report
+
+    def record_part(self, name: str, number: int, report: StageReport) -> None:
+        """Note that a part is committed."""
+        self._append(PART, {"stage": name, "number": number, "report": report.to_json()})
+
+    def complete_stage(self, name: str, parts: int) -> None:
+        """Note that a stage whose parts are not known beforehand has come to its end, and how many it has.
+
+        An attempt before this one may have left more of them, made of an input that had changed.
+        """
+        self._part_counts[name] = parts
+        self._append(STAGE, {"stage": name, "parts": parts})
+
+    def get_part_count(self, name: str) -> int | None:
+        """How many parts a stage has that :meth:`complete_stage` noted, else None."""
+        return self._part_counts.get(name)
+
+    def take_reports(self, name: str) -> Iterator[StageReport]:
+        """The reports, in order and once, of a stage that an interrupted run had completed."""
+        return (self._reports.pop((name, number)) for number in range(self._part_counts[name]))
+
+    def pin_index(self, body: dict[str, Any]) -> None:
+        """Write down, once, which earlier runs of an index this run goes by."""
+        self._append(INDEX, body)
+        self.index_pin = body
+
+    def record_selection(self, body: dict[str, Any]) -> None:
+        """Write down, once and before the first count, by what constants counts decide what is public."""
+        self._append(SELECTION, body)
+        self.selection = body
+
+    def bind_files(self, digests: dict[str, str]) -> None:
+        """Write the sha256 of every data file, ledger and shards in one record of the chain."""
+        if self._last_record is None or (self._last_record.type, self._last_record.body) != (FILES, digests):
+            self._append(FILES, digests)
+
+    def _append(self, kind: str, body: dict[str, Any]) -> None:
+        self._last_record = self._log.append(kind, body)
+        self._log.clear_records()
+
+
+def check_same_run(run: RunFolder, config: Config, sources: list[Source] | None = None) -> None:
+    """``RunStateError`` where the finished ``run`` was made by another configuration, or of other files.
+
+    Files (``sources``, or what is found at ``input.path``) are compared by name and size; one that is gone
+    by now does not matter, for a finished run needs its input no more.
+    """
+    manifest, made, now = read_manifest(run), dict[str, Any](), list[dict[str, Any]]()
+    # by a version that had other settings, it is of another configuration
+    with suppress(RunStateError):
+        made = Config.read_back(manifest["configuration"]).curation_identity()
+    if sources is None:
+        with suppress(ConfigurationError):
+            sources = find_sources(config.input.path, config.input.format)
+    for source in sources or ():
+        with suppress(FileNotFoundError):
+            now.append({"path": source.name, "bytes": source.size()})
+    names = {entry["path"] for entry in now}
+    before = [{k: e[k] for k in ("path", "bytes")} for e in manifest["inputs"] if e["path"] in names]
+    differs = find_difference(
+        {"configuration": made, "input": before}, {"configuration": config.curation_identity(), "input": now}
+    )
+    if differs is not None:
+        raise RunMismatchError(
+            f"{run.root} holds a finished run with another {differs}: give another output folder, or repeat "
+            "the original settings"
+        )

@@ -1,0 +1,163 @@
+"""The data keys of runs: wrapped by another key (rotation), or destroyed for good (shredding)."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
+from redactory.foundation.files import TEMPORARY_PREFIX, open_no_follow, read_json, write_json
+from redactory.foundation.keys import read_encryption_key
+from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.records import Record, read_records
+from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.output_folder import lock_run
+from redactory.pipelines.curation.release_log import Event, append_event, get_log_path, read_history
+from redactory.redaction import RunFolder
+from redactory.redaction.encryption import KeyService, LocalKey, destroy, key_identity, load_key_service, rewrap_key
+from redactory.redaction.folder import find_runs
+
+
+def shred_key(run: str | Path, *, by: str) -> dict[str, Any]:
+    """Destroy the data key of an encrypted run, and the root keys of trainings that are not finished.
+
+    ``by`` is who answers for it: the name goes into the release log, before anything is destroyed. Returns {run, time,
+    by, destroyed, left}: ``left`` names what of the private part lies open, and is not touched.  Asked again, it
+    destroys what a crash or a restored backup left.  Raises ``ConfigurationError`` without a name, ``RunStateError``
+    where the run is not encrypted, or where its key is gone and nobody entered that.
+    """
+    folder, name = RunFolder(Path(run)), by.strip()
+    if not name:
+        raise ConfigurationError("--by: give the name of the responsible person")
+    if not folder.state.is_dir():
+        raise RunStateError(f"{folder.root} is not a run folder")
+    return run_sealed(folder.state, _shred, folder, name)
+
+
+def find_shred_record(run: RunFolder) -> Record | None:
+    """The record that says that the data key of ``run`` was destroyed; None where the log has none.
+
+    It is known by the id under which the key was wrapped: a run that was given another name is the same,
+    and one that took its name is another.  ``CheckFailed`` where the log's chain is broken.
+    """
+    log, key, name = get_log_path(run), _find_key_id(run), run.root.resolve().name
+    records = [r for r in read_records(log) if r.type == Event.SHREDDED] if log.is_file() else []
+    # of a run that was not finished, nothing has kept the id
+    matches = [r for r in records if (r.body["run"] == name if key is None else r.body["run_id"] == key)]
+    return matches[-1] if matches else None
+
+
+def describe_shredding(record: Record) -> str:
+    """When and by whom, in words."""
+    return f"was shredded on {record.body['time']} by {record.body['by']}"
+
+
+def require_not_shredded(run: RunFolder) -> None:
+    """``RunStateError`` that says when and by whom, where the private part can never be read again."""
+    if not run.data_key.is_file() and (record := find_shred_record(run)) is not None:
+        raise RunStateError(
+            f"the private part of {run.root.name} {describe_shredding(record)} and is unreadable for everybody"
+        )
+
+
+def _find_key_id(run: RunFolder) -> str | None:
+    """The id under which the run's data key is, or was, wrapped."""
+    if run.manifest.is_file() and (named := read_json(run.manifest)["encryption"]):
+        return str(named["run_id"])
+    try:
+        return key_identity(run)
+    except CheckFailed:
+        return None
+
+
+def _shred(run: RunFolder, by: str) -> dict[str, Any]:
+    with lock_run(run):
+        keys = [run.data_key, *run.state.glob(f"{TEMPORARY_PREFIX}*-{run.data_key.name}"), *run.root_keys()]
+        key_files = [path for path in keys if os.path.lexists(path)]
+        for path in key_files:
+            # nothing is entered of what cannot be done: one that is a link would be somebody else's file
+            os.close(open_no_follow(path, os.O_RDWR))
+        # the record stands before the first byte is gone: a key that went without one is a key that was lost
+        key, before = _find_key_id(run), find_shred_record(run)
+        if run.data_key.is_file() and key is not None:
+            append_event(run, Event.SHREDDED, by=by, run_id=key)
+        elif before is None and run.data_key.is_file():
+            # not what a shredding that was cut off has written over
+            raise CheckFailed(f"state/{run.data_key.name} of {run.root.name} is not the key file of a run")
+        elif before is None:
+            name = run.root.name
+            raise RunStateError(
+                f"the data key of {name} is already gone, but the log does not record that it was shredded"
+                if (run.manifest.is_file() and read_json(run.manifest)["encrypted"])
+                else (f"{name} is not encrypted, so it has no key: redactory purge, or remove the folder")
+            )
+        for path in key_files:
+            destroy(path)
+    record = find_shred_record(run)
+    assert record is not None
+    return {
+        "run": str(run.root),
+        "time": record.body["time"],
+        "by": record.body["by"],
+        "destroyed": [path.relative_to(run.root).as_posix() for path in key_files],
+        "left": [p.relative_to(run.root).as_posix() for p in (run.samples, run.exported) if p.exists()],
+    }
+
+
+# Key rotation: another key, or another service, wraps the data keys of runs; no part is written anew.
+
+
+def rotate_key(
+    *places: str | Path,
+    to_key_file: str | Path | None = None,
+    to_service: str | None = None,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """Have another key wrap the data keys of runs; ``places`` are run folders, or folders of runs.
+
+    The configured key opens them, the new one is a local key in ``to_key_file`` or the service that ``to_service``
+    (``package.module:function``) names.  Returns the paths of the runs by what became of them: ``rotated``, ``already``
+    (wrapped by the new one before), ``open`` (not encrypted), ``shredded`` and ``failed``, a list of {run, error};
+    ``ok`` is whether there is none.  Whatever stops it, asking again goes on.  Raises ``ConfigurationError`` for a new
+    key that is none, ``RunStateError`` for a place that holds no run.
+    """
+    if (to_key_file is None) == (to_service is None):
+        raise ConfigurationError("give the new key with one of --to-key-file and --to-service")
+    new_key: KeyService = (
+        load_key_service(to_service, "--to-service")
+        if to_service is not None
+        else LocalKey(read_encryption_key(Path(str(to_key_file))))
+    )
+    runs = [run for place in places for run in find_runs(place)]
+    runs_by_outcome: dict[str, list[Any]] = defaultdict(list)
+    for number, run in enumerate(runs, 1):
+        try:
+            runs_by_outcome[run_sealed(run.state, _rotate_run_key, run, new_key)].append(str(run.root))
+        except RedactoryError as error:
+            runs_by_outcome["failed"].append({"run": str(run.root), "error": str(error)})
+        progress("rotate", number, len(runs), "runs")
+    results = {name: runs_by_outcome[name] for name in ("rotated", "already", "open", "shredded", "failed")}
+    return {"service": new_key.name, **results, "ok": not runs_by_outcome["failed"]}
+
+
+def _rotate_run_key(run: RunFolder, new_key: KeyService) -> str:
+    """What became of ``run``, in a word."""
+    with lock_run(run):
+        if run.data_key.is_file():
+            record = rewrap_key(run, new_key)
+            if record is None:
+                return "already"
+            facts = {name: record[key] for name, key in (("service", "wrapped_by"), ("before", "before"))}
+            rotations = [r.body for r in read_history(run) if r.type == Event.ROTATED]
+            # the record comes first: after a crash between the two it is there when it is asked again
+            if not rotations or not facts.items() <= rotations[-1].items():
+                append_event(run, Event.ROTATED, **facts)
+            write_json(run.data_key, record)
+            return "rotated"
+        if find_shred_record(run) is not None:
+            return "shredded"
+        if run.manifest.is_file() and read_json(run.manifest)["encrypted"]:
+            raise CheckFailed(f"{run.root.name} is encrypted, but its state/{run.data_key.name} is missing")
+        return "open"

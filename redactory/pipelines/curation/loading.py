@@ -1,0 +1,299 @@
+"""Reading a configuration's YAML: one mapping, no key twice, and every mistake reported with its line."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from redactory.detectors.tagger import DEFAULT
+from redactory.foundation.errors import ConfigurationError, shorten
+from redactory.foundation.settings import Settings, format_validation_error, nested_settings
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.share import WORK_VARIABLE
+from redactory.pipelines.readers.files import list_endings
+from redactory.pipelines.store import is_url
+from redactory.redaction import RunFolder, is_finished
+from redactory.training.models.settings import KINDS
+from redactory.training.unit_settings import HUB_LISTS
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """A loader that refuses a key that is given twice: YAML's own would take the last in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set[str]()
+        for key, _ in node.value:
+            problem = None
+            if not isinstance(key, yaml.ScalarNode):
+                problem = "expected a key, got a list or a mapping; check brackets and '?'"
+            elif key.value in seen:
+                problem = f"the key '{shorten(key.value)}' is given twice; keep one of them"
+            if problem:
+                raise yaml.constructor.ConstructorError(problem=problem, problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file; ``ConfigurationError`` names the file, the line and the mend."""
+    try:
+        # a byte order mark, as some editors write it, is no part of the text
+        value = yaml.load(path.read_text(encoding="utf-8-sig"), _UniqueKeyLoader)
+    except OSError as error:
+        problem = f" cannot be read: {error.strerror}; 'redactory init {path}' writes an example"
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        problem = f", line {line}: this is not UTF-8; save the file as UTF-8"
+    except (ValueError, RecursionError):
+        # a date that is none, a number with too many digits, brackets without end
+        problem = (
+            ": cannot be read as YAML: put values that look like a date or a number in quotation marks, and "
+            "check for surplus brackets"
+        )
+    except yaml.YAMLError as error:
+        mark, words = getattr(error, "problem_mark", None), str(getattr(error, "problem", None) or "")
+        if "'\\t'" in words:
+            words = "invalid YAML: tab character; indent with spaces"
+        elif not isinstance(error, yaml.constructor.ConstructorError):
+            words = (
+                f"invalid YAML ({words}); check for an unclosed bracket or quotation mark, and the "
+                "indentation, here and in the line before"
+            )
+        problem = (f", line {mark.line + 1}, column {mark.column + 1}" if mark else "") + f": {words}"
+    else:
+        if isinstance(value, dict):
+            return value
+        problem = ": expected a mapping, with at least the key 'input', like 'input: corpus.jsonl'"
+    raise ConfigurationError(f"{path}{problem}")
+
+
+# Where a run is worked on whose output is a URL: in a folder on this machine; from there it is published.
+
+
+def resolve_output_url(value: Mapping[str, Any], changes: Mapping[str, Any], parent: Path) -> dict[str, Any]:
+    """The configuration ``value`` with ``changes``; an ``output`` at a URL becomes a folder and ``store``.
+
+    The folder is named after the run, below ``$REDACTORY_WORK`` or ``beside``, the configuration's own
+    folder.  An ``output`` on this machine that is asked for instead of a URL is not published.
+    """
+    changed = {**_split_output_and_store(value, parent)}
+    if "output" in changes and not is_url(changes["output"]):
+        if changed.get("store") and Path(changes["output"]) != Path(changed["output"]):
+            changed["store"] = None
+        return {**changed, **changes}
+    return _split_output_and_store({**changed, **changes}, parent)
+
+
+def _split_output_and_store(value: Mapping[str, Any], parent: Path) -> dict[str, Any]:
+    output = value.get("output")
+    if output is None or not is_url(output):
+        return dict(value)
+    url = str(output).rstrip("/")
+    name = url.rpartition("/")[2]
+    if not name or name in (".", "..") or is_url(f"{name}//"):
+        raise ConfigurationError(f"output: {url} has no folder: give one below the bucket")
+    work = os.environ.get(WORK_VARIABLE) or parent
+    return {**value, "output": str(Path(work) / name), "store": url}
+
+
+# From a YAML file, an input path or a mapping to a checked configuration.
+
+
+ConfigLike = Config | Mapping[str, Any] | str | Path
+"""What the public functions take as a configuration."""
+
+
+def load_config(config: ConfigLike, **changes: Any) -> Config:
+    """The configuration that ``given`` stands for, with ``changes`` to its top-level keys.
+
+    ``given`` is a ``Config``, a mapping, a YAML file, or an input file or folder (then all else has
+    its default).  Paths inside a YAML file are relative to it.  Every mistake is a
+    ``ConfigurationError`` with the key's path and the mend; nothing has been read by then.
+    """
+    changes = {key: value for key, value in changes.items() if value is not None}
+    value, file = _read_mapping(config)
+    if value is not None:
+        return validate_config(resolve_output_url(value, changes, file.parent.resolve() if file else Path()), file)
+    path = Path(str(config))
+    if is_finished(RunFolder(path)):
+        # its vault would be read as a corpus
+        raise ConfigurationError(f"'{config}' is a run: give the configuration (.yaml) it was created with")
+    if path.exists() or "://" in str(config) or any(sign in str(config) for sign in "*?["):
+        return validate_config(resolve_output_url({"input": {"path": str(config)}}, changes, Path()))
+    raise ConfigurationError(
+        f"'{config}' not found: expected a configuration (.yaml), an input file ({list_endings()}) or a folder"
+    )
+
+
+def load_for_texts(config: ConfigLike | None, paths: Sequence[str] = ("-",), **input_changes: Any) -> Config:
+    """The configuration that ``given`` stands for, for texts that come from elsewhere, or from ``paths``.
+
+    As :func:`load_config`, but nothing has to be said of an input or an output: what ``given`` says of
+    ``input.path`` and ``output`` does not count.  The default configuration where it is None.
+    """
+    value, file = _read_mapping({} if config is None else config)
+    if value is None:
+        raise ConfigurationError(f"'{config}' is not a configuration: give a file that ends in .yaml")
+    section = value.get("input")
+    columns = section if isinstance(section, Mapping) else {}
+    sections = {key: part for key, part in value.items() if key not in ("output", "store")}
+    return validate_config({**sections, "input": {**columns, "path": tuple(paths), **input_changes}}, file)
+
+
+def _read_mapping(config: ConfigLike) -> tuple[Mapping[str, Any] | None, Path | None]:
+    """What a configuration, a mapping or a YAML file says, and the file; None for anything else."""
+    if isinstance(config, Config):
+        return config.model_dump(exclude_unset=True), None
+    if isinstance(config, Mapping):
+        return config, None
+    file = Path(config)
+    if file.suffix not in (".yaml", ".yml"):
+        return None, None
+    return _resolve_relative_paths(read_yaml(file), file.parent.resolve()), file
+
+
+def validate_config(value: Mapping[str, Any], file: Path | None = None) -> Config:
+    """``value``, read from ``file``, as a configuration, or ``ConfigurationError`` with all that is wrong."""
+    try:
+        return Config.model_validate(dict(value))
+    except ValidationError as error:
+        prefix = "" if file is None else f"{file}: "
+        raise ConfigurationError(prefix + "; ".join(_explain_all(error.errors(include_url=False)))) from None
+
+
+_PATH_KEYS = (
+    *("input.path", "output", "work", "evaluate.test", "evaluate.canaries", "evaluate.labelled"),
+    *("dedup.index.path", "detect.tagger.models", "detect.spacy.model"),
+    *("detect.patterns.files", "detect.presidio.configuration"),
+    *("detect.stanza.folder", "detect.transformers.folder"),
+    *("detect.lists.deny.file", "detect.lists.allow.file", "detect.conservative.fitted"),
+    *("train.detector_recall_file", "train.public_text", "train.tokenizer", "train.model.folder", "train.budget.path"),
+    *("train.held_out", "train.tensorboard"),
+    *("train.units.entities", "train.units.aliases", "train.units.high_degree_entities", "redact.vault"),
+)
+"""The keys whose values are files and folders, read from the folder of the configuration."""
+_NON_PATH_VALUES: dict[str, Callable[[str], bool]] = {
+    "train.units.high_degree_entities": lambda name: name in HUB_LISTS,
+    "train.tokenizer": lambda name: name in ("auto", "public", "public_text", "shipped"),
+    "detect.tagger.models": lambda name: name == DEFAULT,
+    # a bare name is an installed pipeline
+    "detect.spacy.model": lambda name: "/" not in name,
+}
+"""What may stand there besides, and stays as it is."""
+
+
+def _resolve_relative_paths(value: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """``value`` with its relative paths read from ``folder``, where the file lies."""
+
+    def resolve(item: Any, key: str) -> Any:
+        if isinstance(item, list):
+            return [resolve(child, key) for child in item]
+        if isinstance(item, dict):
+            return {name: resolve(child, f"{key}.{name}" if key else str(name)) for name, child in item.items()}
+        if key == "input":
+            # a bare input is its path
+            return {"path": resolve(item, "input.path")} if item is not None else None
+        # which options of a package's engine are files, this engine alone knows
+        is_path = key in _PATH_KEYS or (key.startswith("detect.engines.") and str(item).startswith(("./", "../")))
+        if not is_path or not isinstance(item, str) or "://" in item:
+            return item
+        return item if key in _NON_PATH_VALUES and _NON_PATH_VALUES[key](item) else str(folder / item)
+
+    resolved: dict[str, Any] = resolve(dict(value), "")
+    return resolved
+
+
+def _explain_all(errors: Iterable[Any]) -> Iterator[str]:
+    """Explain each error; the valid keys of a section stand once, behind all of its unknown ones."""
+    for _, group in groupby(errors, lambda error: (error["type"], error["loc"][:-1])):
+        explained = [_explain_error(error).partition("; valid keys: ") for error in group]
+        yield "; ".join(text for text, _, _ in explained) + max(mark + keys for _, mark, keys in explained)
+
+
+def _explain_error(error: Any) -> str:
+    # the kind of a section is no key, and no number of a list; [key] says that a table's key is wrong
+    # nor is what pydantic calls the members of a union
+    unions = ("function-", "literal[", "lax-or-strict[", "float")
+    loc = [str(part) for part in error["loc"] if part != "[key]" and not str(part).startswith(unions)]
+    parts = [part for n, part in enumerate(loc) if not (part in KINDS and n and loc[n - 1] == "model")]
+    known = {name for path in _list_all_keys() for name in path}
+    shown = (part if part.isdigit() or part in known else shorten(part) for part in parts)
+    key = ".".join(shown) or "configuration"
+    sections = tuple(part for part in parts if not part.isdigit())
+    if error["type"] == "extra_forbidden":
+        return f"{key}: unknown key; {_suggest_key(sections)}"
+    if error["type"] == "missing":
+        return f"{key}: this key is required"
+    message = f"{key}: {format_validation_error(error)}"
+    if error["type"] == "model_type" and error["input"] is not None:
+        return f"{message}; its keys are {', '.join(_list_keys(sections))}"
+    return message
+
+
+def _suggest_key(unknown: tuple[str, ...]) -> str:
+    """What may be wanted where a key is not known: one written nearly so, the same elsewhere, or any here."""
+    known = _list_keys(unknown[:-1])
+    if unknown[-1] in known:
+        return "it belongs to another kind of model: remove it"
+    if near := difflib.get_close_matches(unknown[-1], known, n=1, cutoff=0.7):
+        return f"did you mean '{near[0]}'?"
+    elsewhere = [path for path in _list_all_keys() if path[-1] == unknown[-1]]
+    named = [path for path in elsewhere if path[0] == unknown[0]] or elsewhere
+    if len(named) == 1:
+        return f"did you mean {'.'.join(named[0])}?"
+    return f"valid keys: {', '.join(known)}"
+
+
+def _list_keys(section: tuple[str, ...]) -> list[str]:
+    return sorted({path[-1] for path in _list_all_keys() if path[:-1] == section})
+
+
+@functools.cache
+def _list_all_keys(model: Any = Config) -> tuple[tuple[str, ...], ...]:
+    """Every key of the settings ``model``, each after the sections that it lies in."""
+    keys = []
+    for name, field in model.model_fields.items():
+        keys.append((name,))
+        for section in nested_settings(field.annotation):
+            keys += [(name, *path) for path in _list_all_keys(section)]
+    return tuple(dict.fromkeys(keys))
+
+
+SettingsT = TypeVar("SettingsT", bound=Settings)
+
+
+def parse_settings(kind: type[SettingsT], settings: Mapping[str, Any] | SettingsT | None) -> SettingsT:
+    """``given``, keys with dots lying in sections, as settings of ``kind``.
+
+    ``ConfigurationError`` names the keys that are wrong, and quotes no value.
+    """
+    if isinstance(settings, kind):
+        return settings
+    try:
+        return kind.model_validate(expand_dotted_keys(dict(settings or {})))
+    except ValidationError as error:
+        problems = (
+            f"{'.'.join(map(shorten, problem['loc'])) or 'settings'}: {format_validation_error(problem)}"
+            for problem in error.errors(include_input=False, include_url=False)
+        )
+        raise ConfigurationError("; ".join(problems)) from None
+
+
+def expand_dotted_keys(dotted: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """``into`` with every key of ``given``; one with dots lies in a section."""
+    result = dict(base or {})
+    for key, value in dotted.items():
+        name, _, rest = key.partition(".")
+        section = result.get(name)
+        result[name] = (
+            expand_dotted_keys({rest: value}, section if isinstance(section, Mapping) else {}) if rest else value
+        )
+    return result

@@ -1,0 +1,240 @@
+"""The output folder: whether a run may write in it, alone, and that nothing else ends up in a release."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
+from redactory.foundation.files import (
+    PUBLIC_FILE,
+    file_lock,
+    make_folder,
+    make_private_folder,
+    remove,
+    remove_leftovers,
+    sync_to_disk,
+)
+from redactory.foundation.keys import load_digest_key
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.readers.files import estimate_expansion, is_hidden
+from redactory.redaction import RunFolder, is_finished, part_name
+from redactory.redaction.encryption import configured_service
+from redactory.redaction.folder import PUBLIC_FOLDER, JobFolder, job_containing
+from redactory.redaction.sealing import configured_signer
+
+
+def check_output(run: RunFolder, resume: bool) -> None:
+    """Refuse a folder that a new run would disturb, or that would get into the run (``RunStateError``)."""
+    if run.reissue.plan.is_file():
+        raise RunStateError(
+            f"an erasure or purge of {run.root} was interrupted; run it again (redactory erase, redactory purge)"
+        )
+    if run.root.exists() and not run.root.is_dir():
+        raise RunStateError(f"{run.root} is a file; give another output folder (output, --out)")
+    # the orchestrator may have settled in state/ before the run begins
+    others = [path for path in run.root.iterdir() if path != run.state] if run.root.is_dir() else []
+    if not resume and is_finished(run):
+        raise RunStateError(f"{run.root} holds a finished run; give another output folder (output, --out)")
+    if not resume and (run.journal.exists() or others):
+        raise RunStateError(f"{run.root} is not empty: resume its run (--resume), or give another folder")
+    # a run was begun once its journal has a whole record
+    has_record = False
+    if run.journal.is_file():
+        with run.journal.open("rb") as file:
+            has_record = file.readline().endswith(b"\n")
+    has_files = any(not path.is_dir() for other in others for path in (other, *other.rglob("*")))
+    if resume and not is_finished(run) and not has_record and has_files:
+        raise RunStateError(f"{run.root} contains files, but no run; give an empty or new folder")
+
+
+def check_outside_inputs(folder: Path, key: str, inputs: Iterable[str]) -> None:
+    """``ConfigurationError`` where ``folder``, which ``key`` names, lies in an input and would be read."""
+    for input_path in inputs:
+        source = Path(input_path).resolve()
+        if "://" in input_path or not source.is_dir() or not folder.resolve().is_relative_to(source):
+            continue
+        if not is_hidden(folder.resolve().relative_to(source).as_posix()):
+            raise ConfigurationError(
+                f"{key}: {folder} is inside the input {input_path}: the next or resumed run would read it as "
+                "input; give a place outside, or a name that starts with '_'"
+            )
+
+
+@contextmanager
+def lock_new_run(run: RunFolder, resume: bool) -> Iterator[None]:
+    """Be the one run in this folder: locked, checked again, with what a killed run left unfinished removed.
+
+    ``RunStateError`` where another run is at work.
+    """
+    make_private_folder(run.root)
+    if run.state.is_symlink():
+        raise RunStateError(f"{run.state} is a link to another place, where no run may write; remove it")
+    make_private_folder(run.state)
+    with file_lock(run.lock, str(run.root)):
+        # another run may have come and gone since the first check
+        check_output(run, resume)
+        clear_run(run)
+        yield
+
+
+def clear_stale_lock(run: RunFolder) -> None:
+    """Remove the lock of a process that was killed after it had finished the run."""
+    if run.lock.exists():
+        with suppress(RunStateError), file_lock(run.lock, str(run.root)):
+            pass
+
+
+def finalize_run(run: RunFolder, partitions: int, counted: bool = False) -> None:
+    """Make ready for the release: no work file, no leftover, and each data folder with its parts and no more.
+
+    What was ``counted`` has one public part: how many partitions there are follows from private text too.
+    Raises ``CheckFailed`` for a part that is missing, and for any file that is not of this run.
+    """
+    clear_run(run)
+    remove(run.work)
+    all_parts = {part_name(number) for number in range(partitions)}
+    for folder in run.data_folders:
+        due = {part_name(0)} if counted and folder == run.public else all_parts
+        existing = {path.name for path in folder.iterdir()}
+        # what is compared across the split is written only where that is asked for
+        if existing != due and (existing or folder != run.across):
+            first = min(existing ^ due)
+            problem = "is missing" if first in due else "does not belong to this run; remove it, and use --resume"
+            raise CheckFailed(f"{folder.relative_to(run.root)}/{first} {problem}")
+
+
+def clear_run(run: RunFolder) -> None:
+    """Remove what killed processes left in a run, but for what a training goes on from, and measurements.
+
+    Those have writers of their own.  The run's lock is the caller's to hold.
+    """
+    # workers elsewhere may not have heard that their run was killed
+    remove(run.staging)
+    for folder in (run.root, run.state):
+        remove_leftovers(folder, but="train-*")
+    for folder in (run.work, run.releases, *run.data_folders):
+        remove_leftovers(folder, deep=True)
+
+
+@contextmanager
+def lock_job(job: JobFolder) -> Iterator[None]:
+    """Be the one that changes a job, with what killed processes left in it removed."""
+    with file_lock(job.lock, str(job.root)):
+        for folder in (job.root, job.state):
+            remove_leftovers(folder)
+        yield
+
+
+@contextmanager
+def lock_jobs(runs: Iterable[RunFolder]) -> Iterator[None]:
+    """Hold the jobs that ``runs`` belong to."""
+    with ExitStack() as locks:
+        for job in dict.fromkeys(map(job_containing, runs)):
+            if job is not None:
+                locks.enter_context(lock_job(job))
+        yield
+
+
+@contextmanager
+def lock_run(run: RunFolder) -> Iterator[None]:
+    """Hold a run and the job that it belongs to; ``RunStateError`` where another process writes in one."""
+    with lock_jobs([run]), file_lock(run.lock, str(run.root)):
+        yield
+
+
+# A new folder that is whole or absent: made beside its place, then renamed into it.
+
+
+@contextmanager
+def create_folder(
+    place: Path, before_rename: Callable[[], None] = lambda: None, *, resume: bool = False
+) -> Iterator[Path]:
+    """Give an empty private folder to fill; once the block ends well it is renamed to ``place``.
+
+    ``last`` is asked before the rename, and raises where there is to be none. It lies, with its lock, in a folder of
+    ours beside ``place``: nothing else there is written.  What an interrupted process left of it is removed, or with
+    ``resume`` there again.  ``RunStateError`` where ``place`` exists, or another process is making it.
+    """
+    place = place.absolute()
+    make_folder(place.parent)
+    room = place.with_name(f".{place.name}.unfinished")
+    lock, staging = room / "lock", room / "content"
+    if room.is_symlink() or (room.exists() and not room.is_dir()):
+        # it would be emptied, and filled, somewhere else
+        raise RunStateError(f"{room} was not created by Redactory, or is not a folder; remove it")
+    others = {path.name for path in make_private_folder(room).iterdir()} - {lock.name, staging.name}
+    if others:
+        raise RunStateError(f"{room} contains {min(others)}, which no export or fetch left there; remove that folder")
+    try:
+        with file_lock(lock, str(place)):
+            if place.exists() or place.is_symlink():
+                raise RunStateError(f"{place} exists; give a new folder")
+            if staging.is_symlink():
+                raise RunStateError(f"{staging} is a link to another place; remove it")
+            if not resume:
+                remove(staging)
+            yield make_private_folder(staging)
+            for folder in (*(path for path in staging.rglob("*") if path.is_dir()), staging):
+                sync_to_disk(folder)
+            before_rename()
+            staging.rename(place)
+            sync_to_disk(place.parent)
+    finally:
+        # it stays where something is left to go on with, or another process is at work
+        with suppress(OSError):
+            room.rmdir()
+
+
+def make_world_readable(folder: Path) -> None:
+    """Let everybody read what is in ``folder``, and ``folder`` itself: nothing of it is private."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(PUBLIC_FOLDER if path.is_dir() else PUBLIC_FILE)
+
+
+# Preflight: whether each key is one, and the disk has room for a run, before anything is written.
+
+
+def check_keys() -> None:
+    """``ConfigurationError`` where a key that the environment names is none.
+
+    The signing key is needed last, hours after the first byte, and the encryption key when the run's folders
+    stand: a run that was begun would be in the way of the corrected command.
+    """
+    load_digest_key()
+    configured_service()
+    configured_signer()
+
+
+DISK_FACTOR, RESERVED_BYTES = 12, 500_000_000
+"""Bytes on the disk, at the peak, for each byte of the input in the open; bytes that stay free besides."""
+
+
+def check_disk_space(config: Config, inputs: Iterable[tuple[str, int]]) -> None:
+    """``RunStateError`` where ``config.output`` cannot be written, or has no room for these (URL, bytes)."""
+    output = Path(config.output).absolute()
+    # the nearest folder that exists is on the same file system
+    place = next(folder for folder in (output, *output.parents) if folder.is_dir())
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise RunStateError(
+            f"{place} is not writable, so {output} cannot be created: give another output folder, or make "
+            "it writable for this user"
+        )
+    # what an interrupted run has written lies there already
+    written = output.rglob("*") if output.is_dir() else ()
+    held = sum(entry.lstat().st_size for entry in written if not entry.is_dir())
+    needed = max(0, int(sum(size * estimate_expansion(url) for url, size in inputs) * DISK_FACTOR) - held)
+    free, reserve = shutil.disk_usage(place).free, RESERVED_BYTES
+    if free < needed + reserve:
+        raise RunStateError(
+            f"the run needs about {_format_bytes(needed)} at {config.output} plus a reserve of "
+            f"{_format_bytes(reserve)}, but {place} has {_format_bytes(free)} free: make "
+            "room, or give an output folder on another file system"
+        )
+
+
+def _format_bytes(octets: int) -> str:
+    return f"{octets / 10**9:,.1f} GB" if octets >= 10**8 else f"{octets / 10**6:,.1f} MB"

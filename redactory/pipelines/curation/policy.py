@@ -1,0 +1,411 @@
+"""Policy: detection as a library, on texts in memory, with what a curation would do to each of them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice, tee
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from redactory.detectors import (
+    Detection,
+    Detector,
+    DetectSettings,
+    Span,
+    TextDetector,
+    build_policy_records,
+    compute_policy_hashes,
+    describe_policy_changes,
+    diff_records,
+    masks_nothing,
+)
+from redactory.foundation.canonical import json_sha256
+from redactory.foundation.errors import ConfigurationError, InputError, join_words
+from redactory.foundation.processes import ONE_THREAD
+from redactory.pipelines.curation.config import Config, ReleaseSettings
+from redactory.pipelines.curation.error_sealing import hide_error_text, run_sealed
+from redactory.pipelines.curation.loading import ConfigLike, load_config, load_for_texts
+from redactory.pipelines.curation.release_log import check_released
+from redactory.pipelines.curation.segment import Segment, make_segmenter, segment_each_text
+from redactory.redaction import (
+    PUBLIC,
+    RoutingDecision,
+    RunFolder,
+    is_finished,
+    merge_document_decisions,
+    read_batches,
+    read_manifest,
+    route,
+)
+from redactory.redaction.known_values import add_known_values
+from redactory.redaction.shards import shard_schema
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+Side = Literal["public", "private", "quarantined"]
+PolicyName = Literal["strict", "conservative"]
+_BATCH_SIZE = 1_000
+"""Texts whose points are handed to the engines in one pass; they are held until it has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One thing that was found: code points [start, end) of the text, its label, its score in [0, 1].
+
+    ``detector`` is the engine, list or rule that found it.  ``policy`` is ``strict`` where the hit is masked,
+    ``conservative`` where it only makes its point private, and ``public`` where it does neither, for its
+    label may be public.
+    """
+
+    start: int
+    end: int
+    label: str
+    score: float
+    detector: str
+    policy: PolicyName | Literal["public"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One data point of a text, at code points [start, end), and what becomes of it.
+
+    ``side`` is where it goes; ``redacted`` is what stands there.  ``reasons`` are those of a private point,
+    as ``detector:LABEL``.  ``public`` are hits with a label that may be public, which stand beside ``hits``
+    and change nothing.  A point that an engine could not process is quarantined: ``failure`` is the reason
+    code, and ``redacted`` is empty.
+    """
+
+    start: int
+    end: int
+    side: Side
+    redacted: str
+    reasons: tuple[str, ...] = ()
+    failure: str | None = None
+    hits: tuple[Hit, ...] = ()
+    public: tuple[Hit, ...] = ()
+
+
+class Policy:
+    """Both policies of a configuration, and the segments that they work on; frozen, and named by its hash.
+
+    A text is cut into data points as :func:`redactory.curate` cuts a document (``segment.mode``), and each
+    point is judged by itself, or with its document (``release.unit``).  The results are those of a curation
+    with the same configuration.  The engines are loaded on first use, which takes seconds: keep the object.
+
+    Threads may share one policy, and several policies: engines read for one thread at a time.  A policy can
+    be copied and pickled, for processes that are spawned, joblib, Spark or Ray: its configuration travels,
+    and each process loads the engines once, from its own files.  Where those may differ, compare ``hash``.
+    """
+
+    def __init__(self, config: ConfigLike | None = None, detector: TextDetector | None = None) -> None:
+        """Of a configuration: a YAML file or a mapping, which need no ``input``; the default without one.
+
+        ``detector`` replaces the configured engines.  ``ConfigurationError`` for a mistake in it.
+        """
+        self._config = config if isinstance(config, Config) else load_for_texts(config)
+        self._custom_detector = self._detector = detector
+        self._name = secrets.token_hex(16)
+        cut = make_segmenter(self._config.segment)
+        self._segment_text = segment_each_text(cut) if self._config.input.has_multiple_texts else cut
+
+    @classmethod
+    def load(cls, config: ConfigLike | None = None, *, detector: TextDetector | None = None) -> Policy:
+        """The same as the class itself."""
+        return cls(config, detector)
+
+    @cached_property
+    def hashes(self) -> dict[str, str]:
+        """The hash of each policy by its name: those that ``curate`` returns and a manifest names.
+
+        They cover settings, lists, models and versions.  Nothing is loaded for them but files that are named.
+        """
+        return compute_policy_hashes(self._config.detect)
+
+    def masks_nothing(self) -> bool:
+        """Whether nothing is masked, not even obvious personal data in a few built-in texts."""
+        return masks_nothing(self._config.detect, self._load_detector)
+
+    @property
+    def hash(self) -> str:
+        """One hash of both policies and of how a text is cut: equal hashes give equal results."""
+        segment = self._config.segment.model_dump(mode="json")
+        return json_sha256({"policies": self.hashes, "segment": segment, **self._config.routing_identity()})
+
+    def load_engines(self) -> None:
+        """Load the engines now, which takes seconds; else the first text does."""
+        self._load_detector()
+
+    def scan(self, text: str) -> list[Hit]:
+        """What is found in ``text``, in text order; ``InputError`` where a part of it cannot be processed."""
+        return next(self.scan_many([text]))
+
+    def redact(self, text: str) -> str:
+        """``text`` with every hit of the strict policy replaced by ``<MASK>``.
+
+        ``InputError`` where a part of it cannot be processed: what nobody looked at is not handed on.
+        """
+        return next(self.redact_many([text]))
+
+    def split(self, text: str) -> list[Point]:
+        """The data points of ``text``, each with its side, its redacted text and its hits.
+
+        The only method that answers for a text that cannot be processed: such a point is quarantined.
+        """
+        return next(self.split_many([text]))
+
+    def side(self, text: str) -> Side:
+        """``quarantined`` where a point of ``text`` is, else ``private`` where one is, else ``public``."""
+        sides = {point.side for point in self.split(text)}
+        order: tuple[Side, ...] = ("quarantined", "private")
+        return next((side for side in order if side in sides), "public")
+
+    def scan_many(self, texts: Iterable[str]) -> Iterator[list[Hit]]:
+        """:meth:`scan` of each text, in order, as they are asked for; the engines see many at once."""
+        for _, points in self._readable(texts):
+            yield sorted((hit for point in points for hit in point.hits), key=lambda h: (h.start, h.end, h.label))
+
+    def redact_many(self, texts: Iterable[str]) -> Iterator[str]:
+        """:meth:`redact` of each text, in order, as they are asked for; the engines see many at once."""
+        for text, points in self._readable(texts):
+            pieces, position = list[str](), 0
+            for point in points:
+                pieces += (text[position : point.start], point.redacted)
+                position = point.end
+            yield "".join(pieces) + text[position:]
+
+    def split_many(self, texts: Iterable[str]) -> Iterator[list[Point]]:
+        """:meth:`split` of each text, in order, as they are asked for; the engines see many at once."""
+        remaining, release = _check_texts(texts), self._config.release
+        while batch := list(islice(remaining, _BATCH_SIZE)):
+            cut = [self._segment_text(text) for text in batch]
+            detections = self._load_detector().detect([segment.text for pieces in cut for segment in pieces])
+            for pieces in cut:
+                segments = [segment.text for segment in pieces]
+                detected = list(islice(detections, len(pieces)))
+                if release.known_values:
+                    detected = add_known_values(segments, detected, language=self._config.detect.language)
+                decisions = [route(text, one) for text, one in zip(segments, detected, strict=True)]
+                if release.unit == "document":
+                    decisions = merge_document_decisions(decisions)
+                yield list(_build_points(pieces, detected, decisions))
+
+    def _load_detector(self) -> TextDetector:
+        with ONE_THREAD:
+            if self._detector is None:
+                self._detector = Detector(self._config.detect)
+            return self._detector
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore_copy, (self._name, type(self), self._config, self._custom_detector)
+
+    def _readable(self, texts: Iterable[str]) -> Iterator[tuple[str, list[Point]]]:
+        """Each text with its points; ``InputError`` for the first one with a point that was not processed."""
+        originals, inputs = tee(_check_texts(texts))
+        for number, (text, points) in enumerate(zip(originals, self.split_many(inputs), strict=False), 1):
+            failures = sorted({point.failure for point in points if point.failure is not None})
+            if failures:
+                raise InputError(
+                    f"text {number} cannot be processed completely ({', '.join(failures)}), so its content "
+                    "is unknown; split() says which of its examples are quarantined"
+                )
+            yield text, points
+
+
+_COPIES: dict[str, Policy] = {}
+_MAX_COPIES = 4
+"""Policies that came into a process as copies: a pool sends one along with each task."""
+
+
+def _restore_copy(name: str, policy_class: type[Policy], config: Config, detector: TextDetector | None) -> Policy:
+    """The copy of the policy ``name`` in this process, made when the first one comes."""
+    with ONE_THREAD:
+        policy = _COPIES.pop(name, None) or policy_class(config, detector)
+        policy._name = name
+        _COPIES[name] = policy  # the last one that was asked for is the last to go
+        for oldest in list(_COPIES)[:-_MAX_COPIES]:
+            del _COPIES[oldest]
+        return policy
+
+
+def _check_texts(texts: Iterable[str]) -> Iterator[str]:
+    if isinstance(texts, str):
+        raise InputError("expected a list of texts; for one text use the method without _many")
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise InputError(f"text {number}: expected a string, got {type(text).__name__}")
+        yield text
+
+
+def _build_points(
+    segments: list[Segment], detections: list[Detection], decisions: list[RoutingDecision]
+) -> Iterator[Point]:
+    """The points of one text."""
+    position = 0
+    for segment, detection, decision in zip(segments, detections, decisions, strict=True):
+        start = position + len(segment.prefix)
+        end = start + len(segment.text)
+        position = end + len(segment.suffix)
+        if decision.failure is not None:
+            yield Point(start, end, "quarantined", "", failure=decision.failure)
+            continue
+        names: dict[Span, PolicyName] = dict.fromkeys(detection.conservative, "conservative")
+        names |= dict.fromkeys(detection.strict, "strict")
+        hits = tuple(_make_hit(span, start, names[span]) for span in sorted(names))
+        public = tuple(_make_hit(span, start, "public") for span in detection.public)
+        side: Side = "public" if decision.side == PUBLIC else "private"
+        yield Point(start, end, side, decision.text, decision.reasons, hits=hits, public=public)
+
+
+def _make_hit(span: Span, offset: int, policy: PolicyName | Literal["public"]) -> Hit:
+    return Hit(span.start + offset, span.end + offset, span.label, span.score, span.detector, policy)
+
+
+# What a finished run would do to any text, by its own policies or not at all.
+
+
+def make_run_router(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[tuple[str, str]]]:
+    """F of a finished run: texts of points to (side, masked text) of each.
+
+    Values that are known count where they were found in the text itself, as where an example is a document.
+    ``ConfigurationError`` where it is another function by now: what that one misses says nothing of the run.
+    """
+    settings = DetectSettings.read_back(manifest["configuration"]["detect"])
+    if change := describe_policy_changes(settings, manifest["policies"]):
+        raise ConfigurationError(f"{change}; restore it, or curate again")
+    detector, release_settings = (
+        Detector(settings),
+        ReleaseSettings.read_back(manifest["configuration"].get("release", {})),
+    )
+
+    def found_in(text: str, detection: Detection) -> Detection:
+        return (
+            add_known_values([text], [detection], language=settings.language)[0]
+            if release_settings.known_values
+            else detection
+        )
+
+    def fates(texts: Sequence[str]) -> list[tuple[str, str]]:
+        pairs = zip(texts, detector.detect(texts), strict=True)
+        decisions = (route(text, found_in(text, detection)) for text, detection in pairs)
+        return [("quarantined" if f.failure else f.side, f.text) for f in decisions]
+
+    return fates
+
+
+# What differs between the policies of two configurations, or of a configuration and a finished run.
+
+
+def policy_diff(old: ConfigLike, new: ConfigLike) -> dict[str, list[dict[str, Any]]]:
+    """For each policy the keys whose values differ: [{key, old, new}]; empty where the hashes are equal.
+
+    ``old`` and ``new`` are configurations or finished run folders.  A key that only one of them has is null
+    in the other.
+    """
+    before, after = _load_policy_records(old), _load_policy_records(new)
+    return {name: diff_records(before[name], after[name]) for name in before}
+
+
+def _load_policy_records(config: ConfigLike) -> dict[str, Any]:
+    if isinstance(config, str | Path) and Path(config).is_dir() and is_finished(RunFolder(Path(config))):
+        policies: dict[str, Any] = read_manifest(RunFolder(Path(config)))["policies"]
+        return policies
+    return build_policy_records(load_config(config).detect)
+
+
+# Frames: a side of a finished run as a pandas frame, and a frame with its texts masked.
+
+
+SPLITS = ("public", "private")
+
+
+def read(run: str | Path, side: Literal["public", "private"] = "public") -> DataFrame:
+    """One side of a finished run, an example a row: ``point_id`` and ``text``, and what the side has besides.
+
+    Of an encrypted run the private side needs the encryption key.  ``RunStateError`` where the run is not
+    finished, or is held or rejected.
+    """
+    if side not in SPLITS:
+        raise ConfigurationError(f"side: expected one of {join_words(SPLITS)}")
+    folder = RunFolder(Path(run))
+    read_manifest(folder)
+    check_released(folder)
+    return run_sealed(folder.state, _read_frame, folder, side)
+
+
+def _read_frame(run: RunFolder, side: str) -> DataFrame:
+    schema = shard_schema(read_manifest(run), side)
+    batches = read_batches(getattr(run, side), schema.names)
+    table = pa.concat_tables([schema.empty_table(), *(pa.Table.from_batches([batch]) for batch in batches)])
+    frame: DataFrame = table.to_pandas()
+    return frame
+
+
+def redact_frame(
+    frame: DataFrame, columns: Hashable | Iterable[Hashable] = "text", config: ConfigLike | Policy | None = None
+) -> DataFrame:
+    """A copy of ``frame`` with every hit of the strict policy in the texts of ``columns`` masked.
+
+    ``columns`` is the name of a column, of whatever type, or several names.  The index and the other columns
+    stay as they are, and so does the type of a column; of a categorical one only the categories that occur.
+    ``config`` is a configuration or a :class:`redactory.Policy`, whose engines are then loaded once; the
+    default configuration without one.  Each distinct text is looked at once; a missing value stays missing.
+    ``ConfigurationError`` for a column that is missing or there twice, ``InputError`` for a value that is no
+    text and for a text that cannot be processed: what nobody looked at is not handed on.
+    """
+    if not hasattr(frame, "isetitem"):
+        fix = "; pass series.to_frame('text')" if hasattr(frame, "to_frame") else ""
+        raise InputError(f"expected a pandas DataFrame, got {type(frame).__name__}{fix}")
+    there: list[Any] = frame.columns.tolist()
+    names: list[Any] = [columns]
+    # a tuple is one name where a column has it
+    if isinstance(columns, Iterable) and not isinstance(columns, str | bytes) and columns not in there:
+        names = list(columns)
+    if not names:
+        raise ConfigurationError("columns: name at least one column")
+    for name in names:
+        if there.count(name) != 1:
+            hint = f"valid columns: {join_words(map(repr, there))}" if there else "the frame has none"
+            raise ConfigurationError(f"columns: {name!r} must occur exactly once in the frame; {hint}")
+    policy = config if isinstance(config, Policy) else Policy.load(config)
+    return hide_error_text(
+        "a frame was redacted", _redact_columns, frame, [there.index(name) for name in names], policy
+    )
+
+
+def _redact_columns(frame: DataFrame, places: Sequence[int], policy: Policy) -> DataFrame:
+    texts: dict[str, str] = {}
+    for place in places:
+        column = frame.iloc[:, place]
+        for row, (value, missing) in enumerate(zip(column, column.isna(), strict=True)):
+            if not missing and not isinstance(value, str):
+                raise InputError(f"column {frame.columns.tolist()[place]!r}, row {row}: expected text")
+            if not missing:
+                texts[value] = value
+    texts = dict(zip(texts, policy.redact_many(texts), strict=True))
+    result = frame.copy()
+    for place in places:
+        values: Any = _mask_column(frame.iloc[:, place], texts)
+        result.isetitem(place, values)
+    return result
+
+
+def _mask_column(column: Series, texts: Mapping[str, str]) -> Series:
+    """The values of ``column`` with what ``texts`` makes of each, as a column of the same type."""
+    from pandas import CategoricalDtype, Series
+
+    values = [texts[value] if isinstance(value, str) else value for value in column]
+    if not any(isinstance(value, str) for value in values):
+        return column
+    kind = column.dtype
+    if isinstance(kind, CategoricalDtype):
+        # a category that no row has would stay as it was written
+        occurring = {*values}
+        categories = [masked for category in kind.categories if (masked := texts.get(category)) in occurring]
+        kind = CategoricalDtype(list(dict.fromkeys(categories)), kind.ordered)
+    return Series(values, column.index, kind)

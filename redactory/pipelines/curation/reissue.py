@@ -1,0 +1,276 @@
+"""Reissue: the one way in which a finished run is changed, for an erasure and for a purge.
+
+What is to go is staged beside its place and written down as a plan; then parts, journal, card, manifest,
+index and log are brought to what the plan says, from wherever an interruption left them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from redactory.dedup.index import IndexFolder
+from redactory.evaluation.report import write_report
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, RunStateError
+from redactory.foundation.files import (
+    file_lock,
+    list_leaves,
+    make_private_folder,
+    read_json,
+    remove,
+    remove_leftovers,
+    sync_to_disk,
+    write_bytes,
+    write_json,
+    write_text,
+)
+from redactory.foundation.keys import SIGNING_VARIABLE, DigestKey
+from redactory.foundation.records import RecordLog, chain_head, read_records
+from redactory.pipelines.curation.index import find_index, promote_finished
+from redactory.pipelines.curation.journal import INDEX, REISSUE, RunJournal
+from redactory.pipelines.curation.output_folder import clear_run
+from redactory.pipelines.curation.release import render_dataset_card
+from redactory.pipelines.curation.release_log import ANCHOR_KEY, Event, append_event, make_log_anchor, read_history
+from redactory.redaction import RunFolder, is_finished, list_files, require_regular, write_manifest, write_success
+from redactory.redaction.sealing import SIGNED_BY, configured_signer, current_release
+
+FORMAT = "redactory-reissue/1"
+
+
+@dataclass(frozen=True)
+class RunChange:
+    """What becomes of a run besides the parts that are staged, none of it text.
+
+    ``body`` replaces keys of the manifest; ``noted`` goes into its list of ``changes``, ``entered`` into the
+    release log alone; ``remove`` are parts, ``forget`` files and folders of ``state/``; ``index`` is what
+    changes in the run's entry in the index across runs, whose files are staged as well.
+    """
+
+    reason: str
+    manifest_changes: Mapping[str, Any]
+    change_details: Mapping[str, Any]
+    log_details: Mapping[str, Any]
+    remove: tuple[Path, ...] = ()
+    forget: tuple[Path, ...] = ()
+    index: Mapping[str, Any] | None = None
+
+
+def is_reissue_pending(run: RunFolder) -> bool:
+    """Whether an erasure or a purge of ``run`` was begun and is not finished."""
+    return run.reissue.plan.is_file()
+
+
+@contextmanager
+def reissue_lock(run: RunFolder) -> Iterator[None]:
+    """Be the one that changes ``run``; a reissue that was interrupted is carried to its end first.
+
+    ``RunStateError`` where another process is at work in it, and where it holds anything but regular files.
+    """
+    with file_lock(run.lock, str(run.root)):
+        clear_run(run)
+        if is_reissue_pending(run):
+            _apply_plan(run)
+        remove(run.reissue.root)
+        require_regular(run)
+        yield
+
+
+def finish_reissue(run: RunFolder) -> str | None:
+    """Carry an interrupted erasure or purge of ``run`` to its end; which it was, None without one."""
+    if not is_reissue_pending(run):
+        return None
+    reason: str = read_json(run.reissue.plan)["body"]["changes"][-1]["why"]
+    with reissue_lock(run):
+        return reason
+
+
+def prepare_reissue(run: RunFolder) -> None:
+    """Room for the new parts of a finished run (``run.reissue.files``), while :func:`reissue_lock` is held.
+
+    ``RunStateError`` where it is not finished, or was signed and no signing key is configured.
+    """
+    _require_signer(run, current_release(run).manifest)
+    # nobody trains by now, and who measures is to be stopped before
+    remove_leftovers(run.models, deep=True)
+    make_private_folder(run.reissue.root)
+
+
+def _require_signer(run: RunFolder, manifest: Mapping[str, Any]) -> None:
+    # read where the run is unsigned too: a broken key must not be found when half is written
+    if configured_signer() is None and manifest.get(SIGNED_BY) is not None:
+        raise RunStateError(
+            f"{run.root.name} is signed, and so must be its reissue: set {SIGNING_VARIABLE}_FILE (or "
+            f"{SIGNING_VARIABLE})"
+        )
+
+
+def reissue(run: RunFolder, change: RunChange, key: DigestKey | None = None) -> int:
+    """Write a finished run anew, as staged; the number of the new release.
+
+    Staged parts that hold what the run has already are let go; ``key`` digests what encrypted ones hold. Called while
+    :func:`reissue_lock` is held.  ``CheckFailed`` where the run's parts are not those of its manifest.
+    """
+    old, new_run = current_release(run), RunFolder(run.reissue.files)
+    old_files: dict[str, dict[str, Any]] = old.manifest["files"]
+    staged = list_files(new_run, list_leaves(new_run.root) if new_run.root.is_dir() else (), key)
+    removed = sorted(path.relative_to(run.root).as_posix() for path in change.remove)
+    if unlisted := sorted({*staged, *removed} - set(old_files)):
+        raise CheckFailed(f"{unlisted[0]} is not listed in the manifest: run redactory verify {run.root}")
+    for name in [n for n, entry in staged.items() if _get_content_digest(entry) == _get_content_digest(old_files[n])]:
+        (new_run.root / name).unlink()
+        del staged[name]
+    number = old.number + 1
+    change_entry = {
+        "release": number,
+        "why": change.reason,
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **change.change_details,
+        "files": {"replaced": sorted(staged), "removed": removed},
+    }
+    kept_fields = {k: v for k, v in old.manifest.items() if k not in ("files", "journal", SIGNED_BY, ANCHOR_KEY)}
+    body = {
+        **kept_fields,
+        **make_log_anchor(run),
+        **change.manifest_changes,
+        "release": number,
+        "supersedes": old.digest,
+        "changes": [*old.manifest.get("changes", ()), change_entry],
+    }
+    plan = {
+        "format": FORMAT,
+        "body": body,
+        "files": {name: entry for name, entry in old_files.items() if name not in removed} | staged,
+        "forget": [path.relative_to(run.root).as_posix() for path in change.forget],
+        "index": change.index,
+        "entered": {"why": change.reason, "release": number, **change.log_details},
+    }
+    write_json(run.reissue.plan, plan)
+    _apply_plan(run)
+    return number
+
+
+def _get_content_digest(entry: Mapping[str, Any]) -> Any:
+    """What tells whether two parts hold the same: encrypted bytes differ each time they are written."""
+    return entry.get("content", entry["sha256"])
+
+
+def _apply_plan(run: RunFolder) -> None:
+    """Bring ``run`` to what its plan says, from wherever it was left; each step can be repeated."""
+    plan = read_json(run.reissue.plan)
+    if plan.get("format") != FORMAT:
+        raise RunStateError(f"{run.root.name}: another version started to rewrite it: finish with that one")
+    # whoever finishes it may be another process than the one that began
+    _require_signer(run, read_json(run.manifest))
+    body = plan["body"]
+    if read_json(run.manifest).get("release", 1) < body["release"]:
+        # from here on it is no run
+        run.success.unlink(missing_ok=True)
+        sync_to_disk(run.root)
+        _archive_release(run, body)
+        _move_staged_parts(run, plan)
+        _write_records(run, plan)
+    if not is_finished(run):
+        for name in plan["forget"]:
+            remove(run.root / name)
+        if plan["index"] is not None:
+            _replace_index_entry(run, body, plan["index"])
+        write_report(run)
+        write_success(run)
+    digest = file_sha256(run.manifest)
+    if not any(r.type == Event.REISSUED and r.body.get("manifest") == digest for r in read_history(run)):
+        append_event(run, Event.REISSUED, manifest=digest, supersedes=body["supersedes"], **plan["entered"])
+    remove(run.reissue.root)
+
+
+def _archive_release(run: RunFolder, body: Mapping[str, Any]) -> None:
+    """Copy the manifest and its signature to ``releases/<n>/``."""
+    if file_sha256(run.manifest) != body["supersedes"]:
+        raise CheckFailed(f"{run.root.name}/manifest.json is not the superseded one: restore it")
+    archive = run.release(body["release"] - 1)
+    make_private_folder(run.releases)
+    make_private_folder(archive.root)
+    for source, target in ((run.manifest, archive.manifest), (run.signature, archive.signature)):
+        if source.is_file():
+            write_bytes(target, source.read_bytes())
+
+
+def _move_staged_parts(run: RunFolder, plan: Mapping[str, Any]) -> None:
+    """Move the staged parts to their places, and remove those that go."""
+    change = plan["body"]["changes"][-1]["files"]
+    for name in change["replaced"]:
+        staged, target = run.reissue.files / name, run.root / name
+        if staged.is_file():
+            staged.replace(target)
+        # what is not staged any more must lie in its place
+        if file_sha256(target) != plan["files"][name]["sha256"]:
+            raise CheckFailed(f"{name} does not match the staged copy; restore the run from a backup")
+    for name in change["removed"]:
+        (run.root / name).unlink(missing_ok=True)
+    for folder in {(run.root / name).parent for name in (*change["replaced"], *change["removed"])}:
+        sync_to_disk(folder)
+
+
+def _write_records(run: RunFolder, plan: Mapping[str, Any]) -> None:
+    """Journal, card and manifest: what the run is now."""
+    body = plan["body"]
+    files = {name: entry for name, entry in plan["files"].items() if name != run.card.name}
+    mark = {key: body[key] for key in ("release", "supersedes")}
+    with RecordLog(run.journal) as log:
+        if not any(r.type == REISSUE and r.body == mark for r in log.records):
+            log.append(REISSUE, mark)
+        RunJournal(log).bind_files({name: entry["sha256"] for name, entry in files.items()})
+    body = {**body, "journal": chain_head(run.journal)}
+    write_text(run.card, render_dataset_card(body["run"], body))
+    write_manifest(run, body, {**files, **list_files(run, [run.card])})
+
+
+def subtract_counts(
+    counts: Mapping[str, int], removed: Mapping[str, int], moved_up: Mapping[str, int]
+) -> dict[str, int]:
+    """The manifest's ``counts`` after a change; also what ``verify`` holds a release against."""
+    less = Counter(removed)
+    less["rows"] = removed.get("documents", 0) + removed.get("rejected", 0)
+    for side in ("public", "private"):
+        moved = moved_up.get(side, 0)
+        less[side] -= moved
+        less["duplicate"] += moved
+        less[f"{side}_duplicate"] += moved
+    return {name: count - less[name] for name, count in counts.items()}
+
+
+# Out of the index across runs too: what a run no longer holds is no reason to drop a stranger's text.
+
+
+def _replace_index_entry(run: RunFolder, manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Put the run's new entry in the place of its old one; nothing where that was removed meanwhile."""
+    index = find_index(manifest)
+    if index is None:
+        return
+    token = next(record.body["token"] for record in read_records(run.journal) if record.type == INDEX)
+    with index.hold_lock():
+        staging = make_private_folder(index.root / "rewritten")
+        for draft in sorted(staging.iterdir()):
+            # an entry that a crash left without its place: it was whole before the other one went
+            target = index.runs / draft.name
+            if target.exists() or not (draft / "entry.json").is_file():
+                remove(draft)
+            else:
+                draft.replace(target)
+        promote_finished(index)
+        for entry in index.entries():
+            if entry.body["token"] != token:
+                continue
+            draft = make_private_folder(staging / entry.name)
+            shutil.copytree(IndexFolder(run.reissue.index).draft_folder(token), draft, dirs_exist_ok=True)
+            files = {name: file_sha256(draft / name) for name in entry.body["files"]}
+            # what seals it comes last: a draft without it counts for nothing
+            write_json(draft / "entry.json", {**entry.body, **facts, "files": files})
+            index.remove(entry.folder)
+            draft.replace(entry.folder)

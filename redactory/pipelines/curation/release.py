@@ -1,0 +1,418 @@
+"""Release: what a finished curation says of itself (manifest, cards), and the moment it is finished."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+import secrets
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from redactory.dedup import DedupSettings
+from redactory.dedup.signatures import describe_parameters
+from redactory.detectors import build_policy_records, describe_gaps, find_coverage_gaps, masks_nothing, publishable_gaps
+from redactory.detectors.engine import identify_engines
+from redactory.detectors.settings import describe_fit_side_channel, get_public_labels, public_label_note
+from redactory.evaluation.report import write_report
+from redactory.foundation.bounds import FILTERS
+from redactory.foundation.canonical import canonical_json, package_version
+from redactory.foundation.errors import CheckFailed, pluralize
+from redactory.foundation.files import write_text
+from redactory.foundation.intervals import upper_bound
+from redactory.foundation.keys import DigestKey
+from redactory.foundation.progress import StageReport
+from redactory.foundation.records import chain_head
+from redactory.pipelines.curation import index as indexing
+from redactory.pipelines.curation.journal import RunJournal
+from redactory.pipelines.curation.release_log import make_log_anchor
+from redactory.pipelines.curation.stage_context import CurationJob
+from redactory.pipelines.curation.stages.examples import SCORE_BINS, get_detector
+from redactory.redaction import (
+    PRIVATE,
+    PUBLIC,
+    RunFolder,
+    is_encrypted,
+    key_for,
+    list_files,
+    list_parts,
+    read_manifest,
+    write_manifest,
+    write_success,
+)
+from redactory.redaction.shards import DOCUMENT, ORDER, RESERVED_COLUMNS, ROLE, keyed_digest
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+PACKAGES = (
+    *("spacy", "thinc", "presidio-analyzer", "nupunkt", "phonenumbers", "numpy", "pandas", "pyarrow"),
+    *("datasketch", "rbloom"),
+)
+DECISIONS = ("public", "private", "duplicate", "quarantined")
+COUNT_KEYS = ("rows", "documents", "rejected", "points", *DECISIONS)
+CONFIDENCE = 0.95
+
+
+def finish_run(
+    job: CurationJob, inputs: list[dict[str, Any]], reports: list[StageReport], journal: RunJournal, seconds: float
+) -> None:
+    """Bind the files; check what must hold; write card, manifest and report; then ``_SUCCESS``."""
+    counts: Counter[str] = Counter()
+    for report in reports:
+        counts.update(report.counts)
+    files = [path for folder in job.run.data_folders for path in list_parts(folder)]
+    for path in files:
+        if is_encrypted(path) != (key_for(path) is not None):
+            raise CheckFailed(f"{path.parent.name}/{path.name} is not encrypted like the run")
+    listed = list_files(job.run, files, job.key)
+    journal.bind_files({name: entry["sha256"] for name, entry in listed.items()})
+    body = _build_manifest(job, inputs, reports, counts, seconds, journal)
+    check_conservation(body["counts"])
+    across, limit = body["dedup"]["across"], job.config.release.max_cross_split_duplicates
+    if limit is not None and across > limit:
+        raise CheckFailed(
+            f"{across} public examples nearly duplicate a private one, but "
+            f"release.max_cross_split_duplicates allows {limit}: nothing is released. audit/across lists "
+            "them by point_id, vault/ has their text. To release them anyway, raise the limit and resume "
+            "(--resume)."
+        )
+    write_text(job.run.card, render_dataset_card(job.run.root.name, body))
+    write_manifest(job.run, body, {**listed, **list_files(job.run, [job.run.card])})
+    write_report(job.run)
+    indexing.seal_entry(job, journal.get_part_count("ingest") or 0, counts)
+    write_success(job.run)
+    indexing.promote_entry(job.run, job.config)
+
+
+def summarize_run(run: RunFolder) -> dict[str, Any]:
+    """What ``curate`` prints of a finished run."""
+    manifest = read_manifest(run)
+    roles = sum(stage["counts"].get("roles_left_out", 0) for stage in manifest["stages"])
+    return {
+        "run": str(run.root),
+        **({"roles_left_out": roles} if roles else {}),
+        "blind": describe_gaps(manifest["blind"]),
+        "public_labels": public_label_note(get_public_labels(manifest)),
+        **({"route": manifest["route"]} if "route" in manifest else {}),
+        **{name: manifest["counts"][name] for name in COUNT_KEYS},
+        "seconds": manifest["seconds"],
+        "rejected_by_reason": manifest["rejected"],
+        "quarantined_by_reason": manifest["quarantined"],
+        "dedup": manifest["dedup"],
+        "policies": {name: policy["hash"] for name, policy in manifest["policies"].items()},
+        "key_fresh": manifest["key"]["fresh"],
+        "encrypted": manifest["encrypted"],
+        "report": str(run.report),
+    }
+
+
+def check_conservation(counts: dict[str, int]) -> None:
+    """``CheckFailed`` unless every row and every point is accounted for."""
+    for total, addends in (("rows", ("documents", "rejected")), ("points", DECISIONS)):
+        if counts[total] != sum(counts[part] for part in addends):
+            formula = " + ".join(str(counts[part]) for part in addends)
+            raise CheckFailed(f"lost {total}: {counts[total]} ≠ {formula}")
+
+
+def _build_manifest(
+    job: CurationJob,
+    inputs: list[dict[str, Any]],
+    reports: list[StageReport],
+    counts: Counter[str],
+    seconds: float,
+    journal: RunJournal,
+) -> dict[str, Any]:
+    config, detect = job.config, job.config.detect
+    run_key = key_for(job.run.vault / "part")
+    left_out = {"output", "store", "workers", "nightly", *({"route"} if job.selection is None else ())}
+    configuration = config.model_dump(mode="json", exclude=left_out)
+    rejected, sections = _strip_prefix(counts, "rejected/"), summarize_counts(config.dedup, counts)
+    if job.index is not None:
+        sections["dedup"]["index"] = indexing.summarize_index(job, counts)
+    sums = {
+        "rejected": sum(rejected.values()),
+        "quarantined": sum(sections["quarantined"].values()),
+        "public_duplicate": counts["duplicate/public"],
+        "private_duplicate": counts["duplicate/private"],
+    }
+    return {
+        "format": "redactory-run/1",
+        "run": job.run.root.name,
+        # by which it is known whatever its folder is called, through every reissue and in every export
+        "id": secrets.token_hex(16) if run_key is None else run_key.run_id,
+        "blind": find_coverage_gaps(
+            detect,
+            _strip_prefix(counts, "language/"),
+            job.detector is None and masks_nothing(detect, lambda: get_detector(job)),
+        ),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds, 2),
+        "versions": collect_versions(),
+        "configuration": configuration,
+        "configuration_hash": config.curation_hash(),
+        **({"known_in": config.known_values_scope} if config.known_values_scope else {}),
+        **({"route": journal.selection} if journal.selection else {}),
+        "policies": build_policy_records(detect),
+        "engines": identify_engines(detect),
+        "key": {
+            "fresh": job.key.is_generated,
+            "fingerprint": job.key.fingerprint,
+            "configuration": digest_configuration(job.key, configuration),
+        },
+        "encrypted": run_key is not None,
+        "encryption": None if run_key is None else run_key.to_json(),
+        "inputs": [{**entry, "rows": counts[f"source/{entry['path']}"]} for entry in inputs],
+        "counts": {**{name: counts[name] for name in COUNT_KEYS if name not in sums}, **sums},
+        "rejected": rejected,
+        **sections,
+        **(
+            {"columns": {field.name: str(field.type) for field in job.shared_columns}}
+            if len(job.shared_columns)
+            else {}
+        ),
+        # seals the journal, whose last record no later one names
+        "journal": chain_head(job.run.journal),
+        **make_log_anchor(job.run),
+        "stages": [
+            {**report.to_json(), "counts": {n: c for n, c in sorted(report.counts.items()) if "/" not in n}}
+            for report in reports
+        ],
+    }
+
+
+def summarize_counts(dedup: DedupSettings, counts: Counter[str]) -> dict[str, Any]:
+    """What a manifest says of the points by the counts of the stages from redaction on."""
+    return {
+        "quarantined": _strip_prefix(counts, "quarantined/"),
+        "reasons": _strip_prefix(counts, "reason/"),
+        "hits": _build_histograms(counts),
+        "masks": counts["masks"],
+        "dedup": _summarize_dedup(dedup, counts),
+    }
+
+
+def digest_configuration(key: DigestKey, configuration: dict[str, Any]) -> str:
+    """Shows to whoever has the run's key that nobody without it wrote the configuration in a manifest."""
+    return keyed_digest(key, "configuration", canonical_json(configuration))
+
+
+def _build_histograms(counts: Counter[str]) -> list[dict[str, Any]]:
+    histograms: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0] * SCORE_BINS)
+    for name, count in _strip_prefix(counts, "hit/").items():
+        policy, detector, rest = name.split("/", 2)
+        # a label of one's own may hold any sign
+        label, _, bin_ = rest.rpartition("/")
+        histograms[policy, label, detector][int(bin_)] += count
+    return [
+        {"policy": policy, "label": label, "detector": detector, "count": sum(bins), "histogram": bins}
+        for (policy, label, detector), bins in sorted(histograms.items())
+    ]
+
+
+def _strip_prefix(counts: Counter[str], prefix: str) -> dict[str, int]:
+    return {k.removeprefix(prefix): v for k, v in sorted(counts.items()) if k.startswith(prefix)}
+
+
+def collect_versions() -> dict[str, Any]:
+    """Of Redactory, Python, and the packages that a shard's bytes depend on."""
+    return {
+        "redactory": package_version("redactory"),
+        "python": platform.python_version(),
+        "packages": {name: package_version(name) for name in PACKAGES},
+    }
+
+
+def _summarize_dedup(settings: DedupSettings, counts: Counter[str]) -> dict[str, Any]:
+    """The section ``dedup`` of the manifest, from the settings and the counts of all stages.
+
+    ``rule`` and ``group_size`` are those of the private side: the public one is trained without noise, and
+    what drops its points sees public points alone (``docs/guarantees.md``, "Deduplication").
+    """
+    rules = settings.rules()
+    facts: dict[str, Any] = {
+        "mode": settings.mode,
+        "scope": settings.scope,
+        "rule": rules[PRIVATE].name,
+        "group_size": rules[PRIVATE].group_size,
+        "sides": {side: {"mode": settings.mode_for(side), "rule": rule.name} for side, rule in rules.items()},
+        "across": counts["across/points"] if settings.report_cross_split else None,
+    }
+    for side in (side for side, rule in rules.items() if rule.one_pass):
+        capacity, added, dropped, new, lost = (
+            counts[f"bloom/{side}/{name}"] for name in ("capacity", "added", "dropped", "new", "lost")
+        )
+        # a filter's parameters, and its false positives as they were measured
+        facts.setdefault("bloom", {})[side] = {
+            "capacity": capacity,
+            "error_rate": settings.bloom.error_rate,
+            "texts_added": added,
+            "points_dropped": dropped,
+            "measured_on": new,
+            "measured_lost": lost,
+            "loss_rate": lost / new if new else None,
+            "loss_rate_upper": upper_bound(lost, new, CONFIDENCE) if new else None,
+        }
+    near = any(rule.near for rule in rules.values())
+    if near or settings.report_cross_split:
+        metric_names = ["compared", "crowded", *(("dropped", "grouped", "largest_group") if near else ())]
+        facts["near"] = {
+            **describe_parameters(settings.near),
+            **{name: counts[f"near/{name}"] for name in metric_names},
+        }
+    return facts
+
+
+# The cards: what a reader of the shards, of a run or of an export, needs to know, and how to load them.
+
+
+MISSED_NOTE = """What both policies
+  missed stands here in the open. How much that can be is only known where it was measured on labelled
+  spans: a model's card and the run's report then state a bound, and the confidence with which it holds
+  (95 % by default, and two such bounds together 90 %)."""
+
+
+def describe_metadata_columns(columns: Mapping[str, str], is_whole_run: bool) -> list[str]:
+    """What shards have beside their own columns, and what is promised of it; ``all_of_it`` of a whole run."""
+    kept_columns = [name for name in columns if name not in RESERVED_COLUMNS]
+    lines = []
+    if kept_columns:
+        note = " In `private/` they belong to the example: as private as its text." if is_whole_run else ""
+        lines.append(
+            f"{_format_code(kept_columns)}: as the input has it, of the first of equal texts. No "
+            f"policy looked for what "
+            f"such a column says, and no training reads it: it is outside of every guarantee here.{note}"
+        )
+    if DOCUMENT in columns:
+        place = _format_code([name for name in columns if name == DOCUMENT or name in ORDER.names])
+        lines.append(
+            f"{place}: the document, by a keyed id, and the place in it. Whoever has `public/` sees which "
+            "examples belong together and, by the gaps, where a document has others: private, dropped or "
+            "quarantined ones."
+        )
+    if ROLE in columns:
+        lines.append("`role`: who said it, where that is what a role is called. No guarantee hides it.")
+    return lines
+
+
+def _format_code(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+@cache
+def _load_templates() -> Environment:
+    # on first use: Jinja takes a tenth of a second
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+    packages = ("redactory.pipelines.curation", "redactory.training.guarantee")
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(package, "") for package in packages]),
+        undefined=StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(FILTERS, some=pluralize)
+    return environment
+
+
+def _render_card(template: str, name: str, manifest: Mapping[str, Any], splits: tuple[str, ...], **extra: Any) -> str:
+    """Markdown with the YAML front matter by which ``datasets.load_dataset`` finds the sides."""
+    front = {
+        "pretty_name": name,
+        "task_categories": ["text-generation"],
+        "configs": [
+            {"config_name": side, "data_files": f"{side}/part-*.parquet", "default": side == "public"}
+            for side in splits
+        ],
+    }
+    written = yaml.safe_dump(front, sort_keys=False).strip()
+    carried = describe_metadata_columns(manifest.get("columns", {}), PRIVATE in splits)
+    values = {"front": written, "name": name, "m": manifest, "missed": MISSED_NOTE, "carried": carried, **extra}
+    return _load_templates().get_template(template).render(values)
+
+
+def render_dataset_card(name: str, manifest: dict[str, Any]) -> str:
+    """The card of a run with this manifest (Markdown)."""
+    blind, tuned = describe_gaps(publishable_gaps(manifest)), describe_fit_side_channel(manifest["policies"])
+    extra = {"blind": blind, "tuned": tuned, "open": public_label_note(get_public_labels(manifest))}
+    return _render_card("dataset_card.md.j2", name, manifest, (PUBLIC, PRIVATE), **extra)
+
+
+def render_export_card(manifest: dict[str, Any]) -> str:
+    """The card of an export (Markdown); ``said`` is its manifest."""
+    blind = describe_gaps(manifest["blind"]) if manifest.get("blind") else None
+    extra = {"blind": blind, "open": public_label_note(get_public_labels(manifest))}
+    return _render_card(
+        "export_card.md.j2",
+        manifest["run"],
+        manifest,
+        (PUBLIC,),
+        points=pluralize(manifest["counts"]["public"], "example"),
+        **extra,
+    )
+
+
+def render_synthetic_card(manifest: Mapping[str, Any], promise: Mapping[str, Any]) -> str:
+    """The card of text that a model wrote (Markdown), by its manifest and what holds of it."""
+    rows = pluralize(manifest["counts"]["public"], "text")
+    return _render_card(
+        "synthetic_card.md.j2", f"{manifest['run']}-{manifest['model']}", manifest, (PUBLIC,), rows=rows, p=promise
+    )
+
+
+def render_croissant(manifest: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]]) -> str:
+    """An export described for other programs (Croissant 1.1, https://mlcommons.org/croissant).
+
+    ``said`` is its manifest, ``files`` as the run's lists them.  The set of all shards is not said to be
+    contained in the file objects, which the format allows: Croissant's own library takes them for archives
+    then, and finds no columns.
+    """
+    template = yaml.safe_load(Path(__file__).with_name("croissant.yaml").read_text(encoding="utf-8"))
+    shards = [
+        {
+            "@type": "cr:FileObject",
+            "@id": name,
+            "name": name,
+            "contentUrl": name,
+            "contentSize": f"{files[name]['bytes']} B",
+            "encodingFormat": "application/x-parquet",
+            "sha256": files[name]["sha256"],
+        }
+        for name in sorted(files)
+        if name.startswith(f"{PUBLIC}/part-")
+    ]
+    counted = {"users": "int64"} if "route" in manifest else {}
+    columns = {**dict.fromkeys(template["fields"], "string"), **counted, **manifest.get("columns", {})}
+    fields = [
+        {
+            "@type": "cr:Field",
+            "@id": f"{PUBLIC}/{column}",
+            "name": column,
+            "description": {**template["fields"], **template["carried"]}.get(column, template["kept"]),
+            "dataType": template["types"][kind],
+            "source": {"fileSet": {"@id": template["together"]["@id"]}, "extract": {"column": column}},
+        }
+        for column, kind in columns.items()
+    ]
+    terms = {term: f"cr:{term}" for term in template["terms"]}
+    document = {
+        "@context": {**template["@context"], **terms, **template["typed"]},
+        **template["head"],
+        "name": manifest["run"],
+        "description": template["description"].format(release=manifest["release"]),
+        "version": f"{manifest['release']}.0.0",
+        "datePublished": manifest["date"],
+        "rai:personalSensitiveInformation": " ".join(
+            filter(None, [template["sensitive"].strip(), public_label_note(get_public_labels(manifest))])
+        ),
+        "distribution": [*shards, template["together"]],
+        "recordSet": [{**template["records"], "field": fields}],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

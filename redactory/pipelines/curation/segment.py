@@ -1,0 +1,154 @@
+"""Segmenters: a document into data points, and back again character for character.
+
+A data point holds whole natural sentences (CRT, appendix A.6, items 2 and 3).  Whatever is no part of
+a point's text, white space and a speaker's label, is kept in its prefix or suffix.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from redactory.foundation.errors import ConfigurationError
+from redactory.pipelines.curation.config import SegmentSettings
+from redactory.pipelines.json_paths import ROLE_SEPARATOR, TURN_SEPARATOR
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
+_ENDLESS_WORD = re.compile(r"\S{400,}")
+_SIGN = re.compile(r"[^\w\s]")
+ROLES = frozenset(
+    (
+        *("system", "developer", "user", "human", "person", "customer", "client", "caller", "visitor"),
+        *("patient", "student", "assistant", "ai", "bot", "gpt", "chatgpt", "model", "agent", "operator"),
+        *("support", "advisor", "expert", "doctor", "teacher", "tool", "function", "observation"),
+        "function_call",
+    )
+)
+"""What a role can be called without saying who somebody is."""
+
+
+class Segment(NamedTuple):
+    """One data point of a document; prefix + text + suffix of all of them give the document back."""
+
+    prefix: str
+    text: str
+    suffix: str
+    speaker: str | None = None
+
+
+SegmentFunction = Callable[[str], list[Segment]]
+
+
+def make_segmenter(settings: SegmentSettings) -> SegmentFunction:
+    """The function that cuts a document; a function of the document's text alone."""
+    if settings.mode == "turn":
+        return _make_turn_segmenter(settings.speaker)
+    cutters: dict[str, Callable[[str], Iterable[str]]] = {
+        "sentence": _split_sentences,
+        "line": _split_lines,
+        "document": lambda text: [text],
+    }
+    split = cutters[settings.mode]
+    return lambda text: _merge_empty_segments(_trim_segment(piece) for piece in split(text))
+
+
+def segment_each_text(segment_text: SegmentFunction) -> SegmentFunction:
+    """``cut`` for documents of several texts: no point lies in two of them, and a role is the speaker."""
+
+    def cut_each(text: str) -> list[Segment]:
+        segments: list[Segment] = []
+        for number, part in enumerate(text.split(TURN_SEPARATOR)):
+            role, mark, text_part = part.rpartition(ROLE_SEPARATOR)
+            prefix = TURN_SEPARATOR * (number > 0) + role + mark
+            first, *others = segment_text(text_part) or [Segment(text_part, "", "")]
+            part_segments = [first._replace(prefix=prefix + first.prefix), *others]
+            segments += [segment._replace(speaker=role) if role else segment for segment in part_segments]
+        return _merge_empty_segments(segments)
+
+    return cut_each
+
+
+def is_known_role(name: str | None) -> bool:
+    """Whether it is what a role is called, and nobody's name."""
+    return name is not None and name.strip().lower() in ROLES
+
+
+def iterate_turns(segments: Iterable[Segment]) -> Iterator[tuple[int, str | None]]:
+    """Which text of its document each point lies in, from 0, and the role of whoever said it.
+
+    ``points`` are those of one document that :func:`segment_each_text` cut.
+    """
+    turn, role = 0, None
+    for segment in segments:
+        *before, last_part = segment.prefix.split(TURN_SEPARATOR)
+        part_role, mark, _ = last_part.rpartition(ROLE_SEPARATOR)
+        turn, role = turn + len(before), part_role if mark else None if before else role
+        yield turn, role
+        turn += segment.suffix.count(TURN_SEPARATOR)
+
+
+def _split_sentences(text: str) -> Iterator[str]:
+    from nupunkt import sent_spans
+
+    # it looks at the whole word anew for each sign in it, and no sentence ends amid hundreds of letters
+    calm = _ENDLESS_WORD.sub(lambda word: _SIGN.sub("x", word[0][:-100]) + word[0][-100:], text)
+    end = 0
+    for start, stop, *_ in sent_spans(calm):
+        # whatever lies between two sentences stays with the second
+        yield text[min(end, start) : stop]
+        end = stop
+    yield text[end:]
+
+
+def _split_lines(text: str) -> Iterator[str]:
+    return (match.group() for match in _LINE.finditer(text))
+
+
+def _make_turn_segmenter(speaker: str) -> SegmentFunction:
+    try:
+        label = re.compile(rf"\s*({speaker})")
+    except re.error as error:
+        # what stands in front of it here does not count
+        position = max(1, (error.pos or 0) + 1 - len(r"\s*("))
+        raise ConfigurationError(
+            f"segment.speaker: invalid regular expression at character {position}: {error.msg}"
+        ) from None
+
+    def turn(line: str) -> Segment:
+        match = label.match(line)
+        if match is None:
+            return _trim_segment(line)
+        segment = _trim_segment(line[match.end() :])
+        return segment._replace(prefix=match[0] + segment.prefix, speaker=match[1].strip().rstrip(":"))
+
+    return lambda text: _merge_empty_segments(turn(line) for line in _split_lines(text))
+
+
+def _trim_segment(text_part: str) -> Segment:
+    text = text_part.strip()
+    start = len(text_part) - len(text_part.lstrip())
+    return Segment(text_part[:start], text, text_part[start + len(text) :])
+
+
+def _merge_empty_segments(segments: Iterable[Segment]) -> list[Segment]:
+    """``segments`` with each empty one joined to a neighbour, so that nothing is lost and none is empty."""
+    merged: list[Segment] = []
+    # a document can have a million empty lines in a row: what they hold is joined once
+    empty: list[str] = []
+    for segment in segments:
+        if not segment.text:
+            empty += (segment.prefix, segment.suffix)
+            continue
+        if merged:
+            merged[-1] = merged[-1]._replace(suffix=merged[-1].suffix + "".join(empty))
+        else:
+            segment = segment._replace(prefix="".join(empty) + segment.prefix)
+        merged.append(segment)
+        empty = []
+    pending = "".join(empty)
+    if merged:
+        merged[-1] = merged[-1]._replace(suffix=merged[-1].suffix + pending)
+        return merged
+    # a document without any turn's text (labels alone, say) is still a point of its own
+    return [_trim_segment(pending)] if pending else []

@@ -1,0 +1,389 @@
+"""Sharing: what forbids that a run leaves, how it is held while it does, and finished folders at a URL.
+
+At a URL ``manifest.json`` goes first and says whose place it is, ``SHA256SUMS`` last but one, ``_SUCCESS``
+last.  While anything is written, there is no ``_SUCCESS``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from redactory.detectors import describe_gaps
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError, join_words, pluralize
+from redactory.foundation.files import (
+    PRIVATE_FILE,
+    PUBLIC_FILE,
+    file_lock,
+    make_private_folder,
+    sync_to_disk,
+    temporary_target,
+    write_text,
+)
+from redactory.foundation.progress import Progress, no_progress
+from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.output_folder import create_folder, make_world_readable
+from redactory.pipelines.curation.release_log import check_released, get_log_path
+from redactory.pipelines.store import Store, is_url, without_secrets
+from redactory.redaction import (
+    RunFolder,
+    SealedFolder,
+    broken_files,
+    is_finished,
+    list_files,
+    read_manifest,
+    require_regular,
+    write_manifest,
+    write_success,
+)
+from redactory.redaction.encryption import configured_service
+from redactory.redaction.folder import ExportFolder, is_export
+from redactory.redaction.sealing import list_releases, sign
+
+LOCK_TIMEOUT = 60.0
+"""Seconds that what leaves waits for another export, or for an erasure at its end."""
+_EXPORT = ExportFolder(Path())
+MANIFEST, SUCCESS, SUMS = _EXPORT.manifest.name, _EXPORT.success.name, _EXPORT.sums.name
+WORK_VARIABLE = "REDACTORY_WORK"
+"""The folder in which runs are worked on whose output is a URL, and in which one is checked."""
+
+
+def find_release_blocker(manifest: Mapping[str, Any]) -> str | None:
+    """Why the run of this manifest must not leave, with the mend; None where nothing forbids it."""
+    blind = manifest["blind"]
+    allowed = manifest["configuration"]["release"].get("allow_uncovered_kinds", ())
+    uncovered = [kind for kind in blind["kinds"] if kind not in allowed]
+    if not uncovered:
+        return None
+    remedy = f"an engine that finds {join_words(uncovered)} in that language"
+    if "EVERYTHING" in uncovered:
+        remedy = "labels that are masked"
+    return (
+        f"{describe_gaps(blind)} Curate with {remedy}, or accept the misses and curate with "
+        f"release.allow_uncovered_kinds: [{', '.join(uncovered)}]"
+    )
+
+
+@contextmanager
+def export_lock(run: RunFolder) -> Iterator[Callable[[], None]]:
+    """Hold a finished run while it, or a part of it, leaves: nobody changes it, or decides about it.
+
+    Gives what is to be asked again just before the last step, where a lock alone may not do (another machine,
+    a folder that was put back): both raise ``RunStateError`` where nothing may leave, or not any more.
+    """
+
+    def may_leave() -> str:
+        manifest = read_manifest(run)
+        require_regular(run)
+        check_released(run)
+        if (blocker := find_release_blocker(manifest)) is not None:
+            raise CheckFailed(f"cannot export {run.root}: {blocker}")
+        if run.reissue.plan.is_file():
+            raise RunStateError(
+                f"an erasure or purge of {run.root} was interrupted; run it again first (redactory "
+                "erasure, redactory purge)"
+            )
+        return file_sha256(run.manifest)
+
+    read_manifest(run)  # a place that holds no run gets no lock by being asked for
+    with file_lock(run.lock, str(run.root), LOCK_TIMEOUT):
+        digest = may_leave()
+
+        def ensure_unchanged() -> None:
+            if may_leave() != digest:
+                raise RunStateError(f"{run.root} changed during the export: try again")
+
+        yield ensure_unchanged
+
+
+def files_by_name(folder: Path) -> dict[str, Path]:
+    """Every file below ``folder``, by its name relative to it."""
+    return {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+
+
+def format_sums(digests: Mapping[str, str]) -> str:
+    """``SHA256SUMS`` as coreutils reads it: a line a file, in name order."""
+    return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
+
+
+def parse_sums(text: str) -> dict[str, str]:
+    """The digests of ``SHA256SUMS`` by name; ``CheckFailed`` for a line, or a name, that we do not write."""
+    digests: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        match = re.fullmatch(r"([0-9a-f]{64})  (.+)", line)
+        path = PurePosixPath(match[2]) if match else PurePosixPath("..")
+        if match is None or path.is_absolute() or ".." in path.parts or str(path) != match[2]:
+            raise CheckFailed(f"{SUMS}: line {number} is not a file with its sha256")
+        if match[2] in digests:
+            raise CheckFailed(f"{SUMS}: line {number} names {match[2]} a second time")
+        digests[match[2]] = match[1]
+    return digests
+
+
+def finish_export(export: ExportFolder, manifest: dict[str, Any]) -> dict[str, Path]:
+    """Seal what was made, and let everybody read it; its files by name."""
+    write_manifest(export, manifest, list_files(export, files_by_name(export.root).values()))
+    sign(export)
+    write_text(export.sums, format_sums({name: file_sha256(path) for name, path in files_by_name(export.root).items()}))
+    write_success(export)
+    make_world_readable(export.root)
+    return files_by_name(export.root)
+
+
+# One protocol for every finished folder that is written to a store.
+
+
+def mirror_folder(
+    files: Mapping[str, Path],
+    store: Store,
+    progress: Progress = no_progress,
+    before_end: Callable[[], None] = lambda: None,
+    earlier_manifests: Iterable[Path] = (),
+    former_names: Collection[str] = (),
+) -> dict[str, Any]:
+    """Make what lies at ``store`` equal to a finished folder; what was done.
+
+    ``files`` are its files by name, without ``_SUCCESS``; ``earlier`` manifests that it stands in the place
+    of, ``former`` the names that it may have had a file of before.  A file that is there already, whole, is
+    not written again: after an interruption ask again.  ``last`` is asked before the end is written, and
+    raises where nothing may leave any more.  Raises ``RunStateError`` where anything else lies there,
+    ``CheckFailed`` where a file is not read back as it was written.
+    """
+    digests = {name: file_sha256(path) for name, path in files.items()}
+    there = store.list_names()
+    known = _read_known_sums(store) if SUMS in there else {}
+    ours = {*digests, *known, *former_names, SUMS, SUCCESS}
+    left = {name for name in there if _find_unfinished_target(name) in ours}
+    there -= left
+    if there:
+        check_place(store, there, [files[MANIFEST], *earlier_manifests])
+        if strays := sorted(there - ours):
+            raise RunStateError(
+                f"{store.url}: {pluralize(len(strays), 'unexpected file')}, first {strays[0]}; give another "
+                "place, or remove them"
+            )
+
+    def is_uploaded(name: str) -> bool:
+        """Whether a file is there whole: read back now, or already when it was written."""
+        if name not in there or store.size(name) != files[name].stat().st_size:
+            return False
+        return known.get(name) == digests[name] or store.digest(name) == digests[name]
+
+    # a folder's own _SUCCESS after its files, for whoever reads the store with other programs
+    order = sorted(digests, key=lambda name: (name != MANIFEST, name.endswith(f"/{SUCCESS}"), name))
+    missing = [name for name in order if not is_uploaded(name)]
+    obsolete = sorted((there - {*digests, SUMS, SUCCESS}) | left)
+    end = f"{digests[MANIFEST]}\n"
+    is_complete = not missing and known == digests and SUCCESS in there and store.read(SUCCESS) == end.encode()
+    if SUCCESS in there and not is_complete:
+        store.remove(SUCCESS)
+    for name in obsolete:
+        store.remove(name)
+    for number, name in enumerate(missing, 1):
+        _upload(store, files[name], name, digests[name])
+        progress("publish", number, len(missing), "files")
+    before_end()
+    if not is_complete:
+        _write_end_files(store, {SUMS: format_sums(digests), SUCCESS: end}, files[MANIFEST].stat().st_mode & 0o777)
+    size = sum(files[name].stat().st_size for name in missing)
+    counts = {"files": len(digests), "written": len(missing), "removed": len(obsolete), "bytes": size}
+    return {"to": store.url, "manifest": digests[MANIFEST], **counts}
+
+
+def _read_known_sums(store: Store) -> dict[str, str]:
+    """What was read back when it was written; of a list that was cut off, its whole lines."""
+    text = (store.read(SUMS) or b"").decode("utf-8", "replace")
+    try:
+        return parse_sums(text[: text.rfind("\n") + 1])
+    except CheckFailed:
+        return {}
+
+
+def _upload(store: Store, path: Path, name: str, digest: str) -> None:
+    store.put(path, name)
+    if store.digest(name) != digest:
+        raise CheckFailed(f"{store.url}/{name} differs from what was written; try again")
+
+
+def _write_end_files(store: Store, texts: Mapping[str, str], mode: int) -> None:
+    """Write the last files, in their order."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in texts.items():
+            path = Path(folder) / name
+            path.write_text(text, encoding="utf-8")
+            path.chmod(mode)
+            _upload(store, path, name, file_sha256(path))
+
+
+def _find_unfinished_target(name: str) -> str | None:
+    """The file that ``name`` is an unfinished writing of, as a killed process leaves it; None for others."""
+    folder, _, last = name.rpartition("/")
+    target = temporary_target(last)
+    return f"{folder}/{target}" if target and folder else target
+
+
+def check_place(store: Store, remote_names: Collection[str], manifests: Iterable[Path]) -> None:
+    """``RunStateError`` unless the manifest ``there`` is one of ``manifests``, or the beginning of one."""
+    lies = store.read(MANIFEST) if MANIFEST in remote_names else None
+    if lies is None or not any(path.read_bytes().startswith(lies) for path in manifests):
+        raise RunStateError(f"{store.url}: something else is already there; give another place, or remove it")
+
+
+# Publish: a finished run at a URL, file by file.
+
+
+def publish(run: str | Path, url: str, progress: Progress = no_progress) -> dict[str, Any]:
+    """Mirror a finished run, with its models, at ``url`` (any that fsspec or pyarrow knows).
+
+    ``{"run", "to", "manifest", "files", "written", "removed", "bytes"}``, ``bytes`` those of what was
+    written.  Not brought along: samples that people label (open text), sealed tracebacks, work files.
+    Raises ``RunStateError`` where the run is not finished, is held, or its private part is not encrypted, and
+    where another run lies at ``url``; ``CheckFailed`` where a file is not as it was sealed, here or there;
+    ``StoreError`` where the store does not do what it is asked.
+    """
+    folder = RunFolder(Path(run))
+    return run_sealed(folder.state, _publish, folder, url, progress)
+
+
+def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
+    with export_lock(run) as ensure_unchanged:
+        if not read_manifest(run)["encrypted"]:
+            raise RunStateError(
+                f"{run.root} is not encrypted, so its private part would be readable at "
+                f"{without_secrets(url)}: curate with an encryption key (redactory keys new encryption), or "
+                f"publish only the public split (redactory export {run.root} --to URL)"
+            )
+        files, former = _collect_files(run)
+        result = mirror_folder(files, Store.from_url(url), progress, ensure_unchanged, _list_manifests(run), former)
+        return {"run": str(run.root), **result}
+
+
+def _list_manifests(run: RunFolder) -> list[Path]:
+    """The manifests of a finished run, the present one and those before it."""
+    *earlier, _ = list_releases(run)
+    return [*(run.release(release.number).manifest for release in earlier), run.manifest]
+
+
+def _collect_files(run: RunFolder) -> tuple[dict[str, Path], set[str]]:
+    """What is brought along, by its name, and nothing else, and the names that may have been before.
+
+    ``CheckFailed`` where the run, a model or what was measured is not as it was sealed.
+    """
+    models = [run.model(name) for name in run.model_names()]
+    beside = [run.report, run.journal, run.data_key, get_log_path(run)]
+    collected = [*beside, *(page for model in models for page in (model.report, model.measured))]
+    for manifest in _list_manifests(run)[:-1]:
+        collected += [manifest, SealedFolder(manifest.parent).signature]
+    for folder in (run, *run.sealed_folders()):
+        if broken := broken_files(folder):
+            raise CheckFailed(f"cannot publish {folder.root.name}, which changed after sealing: {broken[0]}")
+        collected += [folder.root / name for name in read_manifest(folder)["files"]]
+        collected += [folder.manifest, folder.signature, folder.success]
+    seals = [path for f in run.measured for path in (f.manifest, f.signature, f.success, f.root / "result.json")]
+    former = {name for release in list_releases(run) for name in release.manifest["files"]}
+
+    def map_names(paths: Iterable[Path]) -> dict[str, Path]:
+        return {p.relative_to(run.root).as_posix(): p for p in paths if p.is_relative_to(run.root)}
+
+    existing = {name: path for name, path in map_names(collected).items() if path.is_file() and path != run.success}
+    return existing, {*former, *map_names((*beside, *seals))}
+
+
+def publish_configured(store: str | None, result: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """``result`` of a command on a run, and under ``published`` what was done where a URL is configured."""
+    published = {} if store is None else {"published": publish(result["run"], store, progress)}
+    return {**result, **published}
+
+
+def check_store(store: str | None, run: RunFolder) -> None:
+    """Refuse, before any work, a store that ``run`` could not be published to at its end.
+
+    ``StoreError`` where it cannot be read, ``RunStateError`` where the run would not be encrypted, and where
+    something else lies there.
+    """
+    if store is None:
+        return
+    if configured_service() is None:
+        raise RunStateError(
+            f"output: a run at {without_secrets(store)} needs an encryption key, or its private part would "
+            "be readable there (create one with redactory keys new encryption FILE, and set "
+            "REDACTORY_ENCRYPTION_KEY_FILE)"
+        )
+    remote = Store.from_url(store)
+    if names := remote.list_names():
+        check_place(remote, names, _list_manifests(run) if is_finished(run) else [])
+
+
+# Fetch: a published run or an export from a URL into a new folder, every digest compared.
+
+
+def fetch(url: str, to: str | Path, progress: Progress = no_progress) -> dict[str, Any]:
+    """Bring what ``publish`` or ``export`` finished at ``url`` into the new folder ``to``.
+
+    ``{"from", "to", "manifest", "files", "bytes"}``.  Private files get mode 0600, private folders 0700.
+    An interrupted fetch goes on where it stopped.  Raises ``RunStateError`` where ``to`` exists or nothing
+    finished lies at ``url``, ``CheckFailed`` where a file is missing there or is not the one that was
+    published, ``StoreError`` where the store does not do what it is asked.
+    """
+    if not is_url(url):
+        raise ConfigurationError(f"{url} is not a URL: a folder on this machine need not be fetched")
+    store, place = Store.from_url(url), Path(to)
+    if place.exists():
+        raise RunStateError(f"{place} exists; give a new folder")
+    seal, sums = store.read(SUCCESS), store.read(SUMS)
+    if seal is None or sums is None:
+        missing = SUCCESS if seal is None else SUMS
+        raise RunStateError(f"{store.url}: nothing finished is there ({missing} is missing)")
+    digests = parse_sums(sums.decode("utf-8", "replace"))
+    if seal != f"{digests.get(MANIFEST)}\n".encode():
+        raise CheckFailed(f"{store.url}: the manifest in {SUCCESS} is not the one in {SUMS}")
+    with create_folder(place, resume=True) as staging:
+        for number, (name, digest) in enumerate(sorted(digests.items()), 1):
+            _download(store, name, staging / name, digest)
+            progress("fetch", number, len(digests), "files")
+        if strays := sorted(files_by_name(staging).keys() - digests.keys() - {SUCCESS, SUMS}):
+            raise RunStateError(f"{staging} has {strays[0]}, left from another fetch; remove that folder")
+        folder, run = SealedFolder(staging), RunFolder(staging)
+        folder.success.touch(mode=PRIVATE_FILE)
+        folder.success.write_bytes(seal)
+        if problems := broken_files(folder):
+            raise CheckFailed(f"{store.url}: {'; '.join(problems)}")
+        if is_export(read_manifest(folder)):
+            ExportFolder(staging).sums.write_bytes(sums)
+            make_world_readable(staging)
+        else:
+            for subfolder in (*run.data_folders, *(path for path in staging.rglob("*") if path.is_dir())):
+                make_private_folder(subfolder)
+            for path in run.public.iterdir():
+                path.chmod(PUBLIC_FILE)
+        size = sum(path.stat().st_size for path in files_by_name(staging).values())
+    counts = {"files": len(digests), "bytes": size}
+    return {"from": store.url, "to": str(place), "manifest": seal.decode().strip(), **counts}
+
+
+def _download(store: Store, name: str, path: Path, digest: str) -> None:
+    if path.is_file() and file_sha256(path) == digest:
+        return
+    make_private_folder(path.parent)
+    if store.size(name) is None:
+        raise CheckFailed(f"{store.url}/{name} is missing")
+    path.touch(mode=PRIVATE_FILE)
+    store.get(name, path)
+    if file_sha256(path) != digest:
+        raise CheckFailed(f"{store.url}/{name} is not what was published: its sha256 differs")
+    sync_to_disk(path)
+
+
+@contextmanager
+def temporary_download(url: str, progress: Progress = no_progress) -> Iterator[Path]:
+    """What lies at ``url``, in a private folder (below ``$REDACTORY_WORK`` where set), gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="redactory-", dir=os.environ.get(WORK_VARIABLE)) as folder:
+        place = Path(folder) / (url.rstrip("/").rpartition("/")[2] or "run")
+        fetch(url, place, progress)
+        yield place

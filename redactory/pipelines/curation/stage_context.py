@@ -1,0 +1,295 @@
+"""What stages hand to each other (the files below ``state/work``), and the map that spreads their parts."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from redactory.dedup import signatures
+from redactory.dedup.index import Entry, IndexFolder
+from redactory.dedup.near import NEAR_RANGES
+from redactory.dedup.settings import Rule
+from redactory.dedup.signatures import SignedFiles
+from redactory.detectors import TextDetector
+from redactory.foundation.keys import DigestKey
+from redactory.foundation.processes import process_pool
+from redactory.foundation.progress import Progress, StageReport, no_progress
+from redactory.pipelines.curation.config import Config
+from redactory.redaction import RunFolder, part_name
+from redactory.redaction.shards import COUNTED, DOCUMENT, LABELLED_VAULT, ORDER, PRIVATE, PUBLIC, SPAN_FIELDS, VAULT
+from redactory.training.count_selection import CountSelection
+
+PARTITION_BITS = signatures.PARTITION_BITS
+MIN_RANGES, MAX_RANGES, FEW_RANGES = 1, 1_024, 16
+"""Hash ranges of a plan: up to :data:`FEW_RANGES` one for 32 MiB of input, then one for each GiB."""
+
+DOCUMENTS = pa.schema(
+    {
+        **dict.fromkeys(("doc_id", "user_id", "text", "source"), pa.string()),
+        "row": pa.int64(),
+        "label": pa.string(),
+        "kept": pa.string(),
+        "known": pa.string(),
+    }
+)
+REJECTED = pa.schema({"reason": pa.string(), "source": pa.string(), "row": pa.int64(), "content": pa.binary()})
+DETECTED = pa.schema([("range", pa.int16()), *SPAN_FIELDS, ("failure", pa.string())])
+"""A span a row, or a failure; ``range`` is the hash range of the text."""
+REDACTED = pa.schema(
+    {
+        "point_id": pa.int64(),
+        "side": pa.string(),
+        "text": pa.string(),
+        "reasons": pa.list_(pa.string()),
+        "failure": pa.string(),
+    }
+)
+
+
+NO_COLUMNS = pa.schema([])
+
+
+@dataclass(frozen=True)
+class OpenIndex:
+    """The index of a run: which earlier ``runs`` it goes by, and where (``token``) its own entry waits."""
+
+    folder: IndexFolder
+    id: str
+    token: str
+    runs: tuple[Entry, ...]
+
+    @property
+    def draft_folder(self) -> Path:
+        """The folder of this run's own entry."""
+        return self.folder.draft_folder(self.token)
+
+
+@dataclass(frozen=True)
+class CurationJob:
+    """One curation: where it writes, what was asked for, the key, and what detects.
+
+    ``detector`` replaces the configured engines by spans recorded before; None loads the engines, once
+    a process.  ``policies`` are the hashes of the two policies as the run begins.  ``listener`` hears of
+    progress inside a part, where parts run in this process.  ``index`` is open from the run's begin on,
+    where one is configured.  Repeated texts are looked for in ``hash_ranges``, one after the other: memory
+    follows from their number, and no byte of the shards.  ``carried`` are the columns that go with a point
+    beside its text, known once the input was read; ``selection`` is how counts decide what is public.
+    """
+
+    run: RunFolder
+    config: Config
+    key: DigestKey
+    detector: TextDetector | None = None
+    policy_hashes: tuple[str, ...] = ()
+    progress: Progress = no_progress
+    index: OpenIndex | None = None
+    hash_ranges: int = MIN_RANGES
+    metadata_schema: pa.Schema = NO_COLUMNS
+    selection: CountSelection | None = None
+
+    @property
+    def vault_schema(self) -> pa.Schema:
+        """Of ``vault/``: with a class where the input has one."""
+        return VAULT if self.config.input.label is None else LABELLED_VAULT
+
+    @property
+    def shared_columns(self) -> pa.Schema:
+        """What both sides' shards have beside their own columns; order and document only where asked for."""
+        if self.config.input.emit_document_order:
+            return pa.schema([(DOCUMENT, pa.string()), *self.metadata_schema])
+        return pa.schema([field for field in self.metadata_schema if field.name not in ORDER.names])
+
+    def shard_schema(self, split: str) -> pa.Schema:
+        """Of a side's shards."""
+        public = PUBLIC if self.selection is None else COUNTED
+        return pa.schema([*(public if split == "public" else PRIVATE), *self.shared_columns])
+
+    def part_path(self, table: str, partition: int) -> Path:
+        """The Parquet part of a table that one stage writes and a later one reads."""
+        return self.run.work / table / part_name(partition)
+
+    def digests_path(self, table: str, partition: int) -> Path:
+        """The file of one partition's digests, or of something else by point."""
+        return self.run.work / table / f"part-{partition:05d}.npy"
+
+    def range_path(self, table: str, number: int) -> Path:
+        """One hash range of a plan."""
+        return self.run.work / table / f"range-{number:02d}.npy"
+
+    def range_paths(self, table: str) -> list[Path]:
+        """All hash ranges of a plan."""
+        return [self.range_path(table, number) for number in range(self.hash_ranges)]
+
+    @property
+    def near_range_count(self) -> int:
+        """Hash ranges of what is about near-duplicates."""
+        return min(self.hash_ranges, NEAR_RANGES)
+
+    def near_range_paths(self, table: str) -> list[Path]:
+        """All hash ranges of a table about near-duplicates."""
+        return [self.range_path(table, number) for number in range(self.near_range_count)]
+
+    def spread_path(self, number: int) -> Path:
+        """What was found in repeated texts of one hash range, a row a span and point that has it."""
+        return self.run.work / "spread" / f"range-{number:02d}.parquet"
+
+    @property
+    def count_key_path(self) -> Path:
+        """The key of the counts' noise, while it is needed."""
+        return self.run.work / "counts.key"
+
+    def signed_files(self, partition: int) -> SignedFiles:
+        """What near-duplicates of one partition's texts are found by."""
+        return SignedFiles(self.run.work / "near", partition)
+
+    def splits_with(self, has_property: Callable[[Rule], bool]) -> list[str]:
+        """The sides that are deduplicated by such a rule."""
+        return [split for split, rule in self.config.dedup.rules().items() if has_property(rule)]
+
+
+def choose_range_count(size: float) -> int:
+    """How many hash ranges an input of ``size`` bytes in the open takes: a power of two."""
+    wanted = max(MIN_RANGES, min(size / (1 << 25), FEW_RANGES), size / (1 << 30))
+    return min(MAX_RANGES, 1 << (math.ceil(wanted) - 1).bit_length())
+
+
+def point_id(partition: int, row: int) -> int:
+    """The id of a point: its partition and its row in it."""
+    return (partition << PARTITION_BITS) + row
+
+
+# Columns.  ``pa.array``, a word in place of a scalar and ``to_numpy`` would do; but the first call of one
+# imports pandas, which takes half a second in each process.
+
+
+_NUMPY = {pa.float32(): "float32"}
+"""numpy's name of a type where it is another one."""
+
+
+def make_column(values: Sequence[Any] | NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """``values`` (an array of numpy's, or a sequence in which None is null) as an Arrow array."""
+    count, valid = len(values), None
+    data: Any
+    if isinstance(values, np.ndarray):
+        data = np.packbits(values, bitorder="little") if pa.types.is_boolean(kind) else values
+    else:
+        there = [value is not None for value in values]
+        valid = None if all(there) else pa.py_buffer(np.packbits(there, bitorder="little"))
+        if pa.types.is_list(kind):
+            offsets = make_column(np.cumsum([0, *map(len, values)], dtype=np.int32), pa.int32())
+            inner = make_column([item for value in values for item in value], kind.value_type)
+            return pa.ListArray.from_arrays(offsets, inner, type=kind)
+        if pa.types.is_fixed_size_binary(kind):
+            data = b"".join(bytes(kind.byte_width) if value is None else value for value in values)
+        elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+            encoded = [v.encode() if isinstance(v, str) else v or b"" for v in values]
+            offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+            buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+            return pa.Array.from_buffers(kind, count, buffers)
+        else:
+            data = np.array([0 if value is None else value for value in values])
+    if isinstance(data, np.ndarray) and not pa.types.is_boolean(kind):
+        data = np.ascontiguousarray(data, _NUMPY.get(kind, str(kind)))
+    return pa.Array.from_buffers(kind, count, [valid, pa.py_buffer(data)])
+
+
+def make_scalar(value: str) -> pa.Scalar:
+    """A word to compare a column with."""
+    return make_column([value], pa.string())[0]
+
+
+def make_table(columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
+    """A table with the ``columns`` of ``schema``, Arrow arrays or what :func:`make_column` takes."""
+    arrays = []
+    for field in schema:
+        values = columns[field.name]
+        is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
+        arrays.append(values.cast(field.type) if is_arrow else make_column(values, field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def read_integers(table: pa.Table, name: str) -> NDArray[Any]:
+    """A column of integers, none of them null, as numpy's array."""
+    return np.concatenate([np.empty(0, np.int64), *map(np.from_dlpack, table[name].chunks)])
+
+
+def filter_rows(table: pa.Table, mask: NDArray[np.bool_]) -> pa.Table:
+    """The rows of ``table`` where ``mask`` is true."""
+    return table.filter(make_column(mask, pa.bool_()))
+
+
+# A run is given one ``map``: serial here, processes here, an orchestrator's elsewhere.
+
+
+Task = Callable[[int], StageReport]
+TASKS_PER_WORKER = 4
+"""Parts a worker that wait for it: one that is handed out takes memory in the process that hands it out."""
+
+
+class StageMap(Protocol):
+    """Calls ``task`` on each of ``numbers``; yields (number, report) as they finish, in any order."""
+
+    def __call__(self, task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]: ...
+
+
+def get_task_name(task: Task) -> str:
+    """What a task is called: its function, where it was given its job."""
+    return task.func.__name__ if isinstance(task, functools.partial) else "part"
+
+
+def run_timed(task: Task, number: int) -> StageReport:
+    """``task(number)``, with its seconds and its process's peak memory put into the report."""
+    start = time.perf_counter()
+    report = task(number)
+    return StageReport(report.stage, report.counts, time.perf_counter() - start, measure_peak_memory_mb())
+
+
+def measure_peak_memory_mb() -> float:
+    """The highest resident memory of this process so far, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+def map_serially(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
+    """One after the other, in this process."""
+    return ((number, run_timed(task, number)) for number in numbers)
+
+
+@contextmanager
+def open_process_map(workers: int) -> Iterator[StageMap]:
+    """A map over ``workers`` processes; over this process alone where there is one worker."""
+    if workers == 1:
+        yield map_serially
+        return
+    with process_pool(workers) as pool:
+
+        def spread(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
+            pending: dict[Future[StageReport], int] = {}
+            remaining = iter(numbers)
+            try:
+                while True:
+                    for number in itertools.islice(remaining, TASKS_PER_WORKER * workers - len(pending)):
+                        pending[pool.submit(run_timed, task, number)] = number
+                    if not pending:
+                        return
+                    for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                        yield pending.pop(future), future.result()
+            finally:
+                for future in pending:
+                    future.cancel()
+
+        yield spread

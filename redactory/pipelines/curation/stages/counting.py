@@ -1,0 +1,231 @@
+"""Public by count: who gave which text, which of these are counted, and the public side that follows.
+
+The policies still mask; what decides a side is how many users gave the masked text, with noise and a
+threshold (``docs/guarantees.md``, "Public by count").  The public shard is written from the selected texts
+alone, by digest: neither the order nor the rows of the corpus decide anything in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from redactory.dedup import write_digests
+from redactory.dedup.counting import bound_range, count_range, write_contributions
+from redactory.dedup.plan import ENTRY, is_member
+from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.files import PUBLIC_FILE, make_private_folder
+from redactory.foundation.keys import DIGEST_BYTES
+from redactory.foundation.progress import StageReport
+from redactory.foundation.stream import RandomStream
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.journal import RunJournal
+from redactory.pipelines.curation.stage_context import (
+    REDACTED,
+    CurationJob,
+    make_column,
+    make_scalar,
+    make_table,
+    read_integers,
+)
+from redactory.pipelines.curation.stages.dedup import build_owners, compute_decision_digests, read_users
+from redactory.redaction import (
+    PRIVATE,
+    PUBLIC,
+    RoutingDecision,
+    part_name,
+    read_part,
+    read_secret,
+    write_part,
+    write_secret,
+)
+from redactory.redaction.shards import ROLE, USERS
+from redactory.training.count_selection import CountSelection
+from redactory.training.mechanisms.lattice import draw_rounded_normal
+
+TOO_FEW_USERS = "count:FEW"
+"""Why a point is private whose text too few users gave."""
+
+
+def begin_selection(job: CurationJob, journal: RunJournal) -> CurationJob:
+    """``job`` with the selection that it makes: its constants, and the name of its noise's key.
+
+    The key is drawn once a run and lies with the work files, gone when the run is finished.  What the
+    selection spends stands in the journal before the first count, and in ``train.budget`` where there is one.
+    """
+    route = job.config.route
+    if route.strategy == "policies":
+        return job
+    if journal.selection is None:
+        stream = RandomStream.from_entropy()
+        make_private_folder(job.run.work)
+        write_secret(job.count_key_path, stream.root)
+        calibrated = CountSelection.calibrate(route.epsilon, route.delta, route.texts_per_user)
+        name = stream.random_bytes("fingerprint", 0, 16).hex()
+        journal.record_selection({**route.model_dump(mode="json"), **replace(calibrated, id=name).to_json()})
+    selection = CountSelection.from_manifest({"route": journal.selection})
+    assert selection is not None
+    if job.config.train.budget is not None:
+        from redactory.pipelines.curation.models import require_training_packages
+
+        require_training_packages()
+        from redactory.training.guarantee.budget import Budget
+
+        budget = Budget.from_settings(job.config.train)
+        assert budget is not None
+        budget.reserve_selection(selection, job.run.root.name)
+    return replace(job, selection=selection)
+
+
+def check_noise_available(config: Config) -> None:
+    """``ConfigurationError`` where noise could not be drawn here."""
+    if config.route.strategy != "policies" and find_spec("mpmath") is None:
+        raise ConfigurationError(
+            "route.strategy: exactly rounded noise needs mpmath, not installed here: pip install 'redactory[train]'"
+        )
+
+
+# Who gave what; bounded by user, counted by text.
+
+
+def write_user_contributions(
+    job: CurationJob, partition: int, examples: pa.Table, decisions: Sequence[RoutingDecision]
+) -> None:
+    """Write one partition's contributions: the texts that may become public, each with who gave it.
+
+    With ``strategy: both`` those alone in which no policy found anything, which is a function of the text too.
+    """
+    key, digests = job.key, compute_text_digests(job, examples, [decision.text for decision in decisions])
+    of_user, of_pair = key.derive("count/user"), key.derive("count/choice")
+    rows = []
+    for user, text, decision in zip(read_users(examples), digests, decisions, strict=True):
+        if decision.failure is None and (job.config.route.strategy == "count" or decision.side == PUBLIC):
+            user_digest = key.text_digest(of_user, user.encode())
+            rows.append((user_digest, key.text_digest(of_pair, user_digest + text), text))
+    _write_decision_table(job, "masked", partition, examples, decisions)
+    users, ranks, texts = zip(*rows, strict=True) if rows else ((), (), ())
+    write_contributions(job.digests_path("given", partition), users, ranks, texts)
+
+
+def compute_text_digests(job: CurationJob, examples: pa.Table, texts: Sequence[str | None]) -> list[bytes]:
+    """What is counted of each point: its masked text, with its role where there are roles."""
+    purpose = job.key.derive("count/text")
+    roles = examples[ROLE].to_pylist() if ROLE in job.metadata_schema.names else [None] * len(texts)
+    pairs = zip(roles, texts, strict=True)
+    return [job.key.text_digest(purpose, f"{role or ''}\x00{text or ''}".encode()) for role, text in pairs]
+
+
+def bound_user_contributions(job: CurationJob, partitions: int, number: int) -> StageReport:
+    """Keep k distinct texts of each user, in one hash range of users."""
+    files = [job.digests_path("given", partition) for partition in range(partitions)]
+    bound_range(
+        files, number, job.hash_ranges, _require_selection(job).texts_per_user, job.range_path("bounded", number)
+    )
+    return StageReport("bound")
+
+
+def count_texts(job: CurationJob, partitions: int, number: int) -> StageReport:
+    """Count, add noise and compare with the threshold, in one hash range of texts."""
+    selection = _require_selection(job)
+    try:
+        stream = RandomStream(read_secret(job.count_key_path))
+    except FileNotFoundError:
+        raise RunStateError("the key of the counts' noise is gone: start a new run in another folder") from None
+    if stream.random_bytes("fingerprint", 0, 16).hex() != selection.id:
+        raise RunStateError("the key of the counts' noise belongs to another run: start a new run in another folder")
+
+    def noise(block: int, texts: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        return draw_rounded_normal(stream, "counts", block, texts, selection.deviation)
+
+    count_range(
+        job.range_paths("bounded"),
+        number,
+        job.hash_ranges,
+        selection.threshold,
+        noise,
+        job.range_path("counted", number),
+    )
+    return StageReport("count")
+
+
+def _require_selection(job: CurationJob) -> CountSelection:
+    assert job.selection is not None
+    return job.selection
+
+
+# What follows: a point's side, and the public shard.
+
+
+def route_examples(job: CurationJob, partitions: int, number: int) -> StageReport:
+    """Decide the sides of one partition's points by what was selected, and write their fates."""
+    examples, masked = read_part(job.part_path("points", number)), read_part(job.part_path("masked", number))
+    decisions = [
+        RoutingDecision(row["side"], row["text"] or "", tuple(row["reasons"]), 0, row["failure"])
+        for row in masked.to_pylist()
+    ]
+    entries = np.empty(len(decisions), ENTRY)
+    digests = b"".join(compute_text_digests(job, examples, [decision.text for decision in decisions]))
+    words = np.frombuffer(digests, ">u8").reshape(-1, 2).T
+    entries["high"], entries["low"] = words
+    among = np.zeros(len(decisions), bool)
+    for path in job.range_paths("counted"):
+        among |= is_member(path, entries)
+    both, routed = job.config.route.strategy == "both", list[RoutingDecision]()
+    for decision, selected in zip(decisions, among.tolist(), strict=True):
+        if decision.failure is not None or (both and decision.side == PRIVATE):
+            routed.append(decision)
+        elif selected:
+            routed.append(replace(decision, side=PUBLIC, reasons=()))
+        else:
+            routed.append(replace(decision, side=PRIVATE, reasons=(*decision.reasons, TOO_FEW_USERS)))
+    write_decisions(job, number, examples, routed)
+    counts = Counter({f"reason/{TOO_FEW_USERS}": sum(TOO_FEW_USERS in decision.reasons for decision in routed)})
+    return StageReport("route", counts)
+
+
+def write_decisions(job: CurationJob, partition: int, examples: pa.Table, decisions: Sequence[RoutingDecision]) -> None:
+    """Write the fates of one partition's points, and the digests that repeats are found by."""
+    ids = read_integers(examples, "point_id")
+    digests, ranks = compute_decision_digests(
+        job.key, job.config.dedup, ids.tolist(), decisions, build_owners(job, examples)
+    )
+    write_digests(job.digests_path("redacted-digests", partition), digests, ids, ranks)
+    _write_decision_table(job, "redacted", partition, examples, decisions)
+
+
+def _write_decision_table(
+    job: CurationJob, table: str, partition: int, examples: pa.Table, decisions: Sequence[RoutingDecision]
+) -> None:
+    columns = {field.name: [getattr(decision, field.name, None) for decision in decisions] for field in REDACTED}
+    write_part(job.part_path(table, partition), make_table({**columns, "point_id": examples["point_id"]}, REDACTED))
+
+
+def assign_text_ids(job: CurationJob, examples: pa.Table, redacted: pa.Table, records: pa.Table) -> pa.Table:
+    """``records`` in which a public point's released id follows from its text, and from no place."""
+    digests = compute_text_digests(job, examples, redacted["text"].to_pylist())
+    names = job.key.pseudonyms("counted", [digest.hex() for digest in digests])
+    public = pc.equal(records["fate"], make_scalar(PUBLIC))
+    ids = pc.if_else(public, make_column(names, pa.string()), records["released_id"])
+    return records.set_column(records.schema.get_field_index("released_id"), "released_id", ids)
+
+
+def write_public_shard(job: CurationJob, partitions: int, number: int) -> StageReport:
+    """Write ``public/``: the selected texts in the order of their digests, each with its noisy number."""
+    rows = pa.concat_tables(read_part(job.part_path("held", partition)) for partition in range(partitions))
+    counted = np.concatenate([np.load(path) for path in job.range_paths("counted")])
+    octets = np.stack([counted["high"], counted["low"]], 1).astype(">u8").tobytes()
+    keys = [octets[place : place + DIGEST_BYTES].hex() for place in range(0, len(octets), DIGEST_BYTES)]
+    users = dict(zip(job.key.pseudonyms("counted", keys), counted["users"].tolist(), strict=True))
+    order = {name: place for place, name in enumerate(users)}
+    ids = rows["point_id"].to_pylist()
+    rows = rows.take(make_column(sorted(range(len(ids)), key=lambda row: order[ids[row]]), pa.int64()))
+    user_counts = [users[name] for name in rows["point_id"].to_pylist()]
+    columns = {**{name: rows[name] for name in rows.column_names}, USERS: user_counts}
+    write_part(job.run.public / part_name(0), make_table(columns, job.shard_schema(PUBLIC)), PUBLIC_FILE)
+    return StageReport("publish")

@@ -1,0 +1,445 @@
+"""Which point stands for which: plans over digests, one pass, near-duplicates, earlier runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from rbloom import Bloom
+
+from redactory.dedup import DedupSettings, lookup_first, plan_range
+from redactory.dedup.index import IndexFolder
+from redactory.dedup.near import (
+    ACROSS,
+    PRIVATE_SIDE,
+    PUBLIC_SIDE,
+    choose_kept,
+    compare_buckets,
+    copy_signed,
+    find_near_earlier,
+    join_groups,
+    nearest_pairs,
+)
+from redactory.dedup.plan import (
+    PIECES,
+    WHOLE,
+    BloomPass,
+    Entries,
+    Ids,
+    count_entries,
+    digests_to_int,
+    distinct_digests,
+    is_member,
+    make_bloom_filter,
+    merge_digests,
+    read_bloom,
+    read_range,
+    write_entries,
+    write_pairs,
+)
+from redactory.dedup.settings import Rule
+from redactory.dedup.signatures import ROW, Shingler, SignedFiles, WordTokenizer, choose_banding, write_signed
+from redactory.foundation.errors import RunStateError
+from redactory.foundation.files import write_bytes
+from redactory.foundation.keys import DIGEST_BYTES, DigestKey
+from redactory.foundation.progress import StageReport
+from redactory.pipelines.curation.stage_context import CurationJob, OpenIndex, filter_rows, make_scalar, read_integers
+from redactory.pipelines.json_paths import ROLE_SEPARATOR as ROLE_MARK
+from redactory.redaction import MASK, PRIVATE, PUBLIC, RoutingDecision, read_part
+from redactory.redaction.shards import ROLE
+
+SPLIT_NUMBERS = {PUBLIC: PUBLIC_SIDE, PRIVATE: PRIVATE_SIDE}
+"""The number of each side in the files of near-duplicates."""
+UNKNOWN_EXAMPLE, NO_RUN = -1, -1
+"""Stand for a dropped point where nobody knows which does (a Bloom filter does not say what it repeats), and
+for the earlier run of a text that none has."""
+IS_NEAR, IS_PLANNED, IS_ONE_PASS, IS_BY_DIGEST = map(attrgetter, ("near", "planned", "one_pass", "by_digest"))
+
+
+# The barriers over digests: repeated documents, repeated texts, repeated redacted texts.
+
+
+def plan_repeated_documents(job: CurationJob, partitions: int, number: int) -> StageReport:
+    """Find documents whose id an earlier one has, in one hash range."""
+    return _plan_repeats(job, "document-ids", "repeated-documents", partitions, number)
+
+
+def plan_repeated_texts(job: CurationJob, partitions: int, number: int) -> StageReport:
+    """Find texts that occurred before, in one hash range: each distinct text is detected once."""
+    return _plan_repeats(job, "text-digests", "repeated-texts", partitions, number)
+
+
+def plan_duplicates(job: CurationJob, partitions: int, number: int) -> StageReport:
+    """Find redacted texts (or, folded, their keys) that another point of their side stands for (S1, S2)."""
+    return _plan_repeats(job, "redacted-digests", "duplicates", partitions, number)
+
+
+def _plan_repeats(job: CurationJob, table: str, plan: str, partitions: int, number: int) -> StageReport:
+    files = [job.digests_path(table, partition) for partition in range(partitions)]
+    repeats = plan_range(files, number, job.range_path(plan, number), ranges=job.hash_ranges)
+    return StageReport(plan, Counter({"repeats": repeats}))
+
+
+def deduplicate_in_one_pass(job: CurationJob, partitions: int, number: int) -> StageReport:
+    """Mode ``bloom``: drop one side's repeats in a single pass over its points, in fixed memory.
+
+    Each side has a filter of its own: what is public must not depend on private text.
+    """
+    split, bloom = list(SPLIT_NUMBERS)[number], job.config.dedup.bloom
+    if split not in job.splits_with(IS_ONE_PASS):
+        return StageReport("dedup in one pass")
+    files = [job.digests_path("redacted-digests", partition) for partition in range(partitions)]
+    one_pass, drop_count = BloomPass(bloom.capacity or count_entries(files), bloom.error_rate), 0
+    for partition, path in enumerate(files):
+        examples = read_part(job.part_path("redacted", partition), columns=["point_id", "side", "failure"])
+        entries = np.load(path)
+        entries = entries[np.argsort(entries["id"], kind="stable")][_usable_mask(examples, [split])]
+        repeats = np.array(one_pass.drop_repeats(digests_to_int(entries)), bool)
+        write_entries(job.digests_path(f"passed-{split}", partition), np.array(entries["id"][repeats]))
+        drop_count += int(repeats.sum())
+    facts = {
+        "capacity": one_pass.capacity,
+        "added": one_pass.added,
+        "dropped": drop_count,
+        "new": one_pass.tracked_new,
+        "lost": one_pass.tracked_lost,
+    }
+    return StageReport("dedup in one pass", Counter({f"bloom/{split}/{n}": v for n, v in facts.items()}))
+
+
+def compute_decision_digests(
+    key: DigestKey,
+    settings: DedupSettings,
+    ids: Sequence[int],
+    decisions: Sequence[RoutingDecision],
+    owners: list[str] | None,
+) -> tuple[list[bytes], list[bytes] | None]:
+    """The digests of the fates of points, and their ranks where a side is folded.
+
+    They are equal only within a side and, given ``owners`` (:func:`build_owners`), within an owner.  A folded side's
+    digest is that of the local key, and the text's own its rank: the text with the smallest stays (rule S2); elsewhere
+    ranks are equal.  A quarantined point has no redacted text and must repeat nothing: its digest is of its id.
+    """
+    words, unique_purpose = WordTokenizer(MASK), key.derive("dedup/alone")
+    rules = settings.rules()
+    exact_purposes = {split: key.derive(f"dedup/{split}") for split in rules}
+    folded = {s: key.derive(digest_purpose(settings, s)) for s, rule in rules.items() if rule.folded}
+    digests, ranks = [], []
+    for number, (example, decision) in enumerate(zip(ids, decisions, strict=True)):
+        owner = f"{owners[number]}\x00" if owners is not None and owners[number] else ""
+        rank = bytes(DIGEST_BYTES)
+        if decision.failure is not None:
+            digest = key.text_digest(unique_purpose, example.to_bytes(8, "big"))
+        else:
+            digest = key.text_digest(exact_purposes[decision.side], (owner + decision.text).encode())
+            if decision.side in folded:
+                rank = digest
+                digest = key.text_digest(folded[decision.side], (owner + words.fold(decision.text)).encode())
+        digests.append(digest)
+        ranks.append(rank)
+    return digests, ranks if folded else None
+
+
+def digest_purpose(settings: DedupSettings, split: str) -> str:
+    """What the digests of a side's fates are for: texts of two sides, or folded and not, never meet."""
+    return f"dedup/{split}/folded" if settings.rules()[split].folded else f"dedup/{split}"
+
+
+def read_users(examples: pa.Table) -> list[str]:
+    """The user of each point; a row without one is its own user."""
+    columns = (examples["user_id"].to_pylist(), examples["doc_id"].to_pylist())
+    return [u if u is not None else f"\x00{d}" for u, d in zip(*columns, strict=True)]
+
+
+def build_owners(job: CurationJob, examples: pa.Table) -> list[str] | None:
+    """Of each point, what two equal texts must share: their user where that is asked for, and their role.
+
+    A training may read a text with its role.  Were the role not compared, one point exchanged could put the
+    text of another role in place of an equal one: two rows.  None where texts alone are compared.
+    """
+    users = read_users(examples) if job.config.dedup.scope == "user" else None
+    roles = examples[ROLE].to_pylist() if ROLE in job.metadata_schema.names else None
+    if roles is None:
+        return users
+    owners = users if users is not None else [""] * len(roles)
+    return [owner if role is None else f"{owner}{ROLE_MARK}{role}" for owner, role in zip(owners, roles, strict=True)]
+
+
+def _split_mask(examples: pa.Table, splits: Sequence[str]) -> NDArray[np.bool_]:
+    """Which points are of these sides."""
+    return np.array([split in splits for split in examples["side"].to_pylist()], bool)
+
+
+def _usable_mask(examples: pa.Table, splits: Sequence[str]) -> NDArray[np.bool_]:
+    """Which points are of these sides, and not quarantined."""
+    fine: NDArray[np.bool_] = np.array([failure is None for failure in examples["failure"].to_pylist()], bool)
+    return fine & _split_mask(examples, splits)
+
+
+# What all of it comes to.
+
+
+def find_representatives(job: CurationJob, partition: int, redacted: pa.Table) -> Ids:
+    """For each point of a partition the point that stands for it; itself, or ``UNKNOWN``.
+
+    A point that repeats an earlier run is given below ``UNKNOWN`` (:func:`decode_earlier_runs`).
+    """
+    first = _find_distinct_examples(job, partition, redacted)
+    if near := job.splits_with(IS_NEAR):
+        is_near = _split_mask(redacted, near)
+        recalled = job.near_range_paths("near-earlier") if job.index is not None else []
+        places = lookup_first(recalled, first[is_near], NO_RUN)
+        first[is_near] = _encode_earlier_runs(
+            places, lookup_first(job.near_range_paths("near-duplicates"), first[is_near])
+        )
+    if job.index is not None and job.splits_with(IS_BY_DIGEST):
+        ids = read_integers(redacted, "point_id")
+        first = _encode_earlier_runs(lookup_first([job.digests_path("earlier", partition)], ids, NO_RUN), first)
+    return first
+
+
+def _find_distinct_examples(job: CurationJob, partition: int, redacted: pa.Table, all_sides: bool = False) -> Ids:
+    """As ``find_representatives``, before near-duplicates are dropped; ``all_sides`` go by the plan for
+    signing."""
+    ids: Ids = read_integers(redacted, "point_id")
+    splits = job.splits_with(lambda rule: rule.planned or (all_sides and not rule.one_pass))
+    first = ids
+    if (is_planned := _split_mask(redacted, splits)).any():
+        first = np.where(is_planned, lookup_first(job.range_paths("duplicates"), ids), ids)
+    for split in job.splits_with(IS_ONE_PASS):
+        dropped = np.isin(ids, np.load(job.digests_path(f"passed-{split}", partition)))
+        first = np.where(dropped, UNKNOWN_EXAMPLE, first)
+    return first.copy()
+
+
+def decode_earlier_runs(first: Ids) -> Ids:
+    """The places of the earlier runs, among those that the index was opened with, that points repeat.
+
+    ``NOBODY`` where a point repeats none.
+    """
+    return np.where(first < UNKNOWN_EXAMPLE, UNKNOWN_EXAMPLE - 1 - first, NO_RUN)
+
+
+def _encode_earlier_runs(places: Ids, first: Ids) -> Ids:
+    """Below ``UNKNOWN`` where a point repeats an earlier run, which no point of this one stands for."""
+    return np.where(places == NO_RUN, first, UNKNOWN_EXAMPLE - 1 - places)
+
+
+# Near-duplicates, within each side and across the split: sign, compare, group, choose.
+
+
+def sign_texts(job: CurationJob, partitions: int, number: int) -> StageReport:
+    """Write the buckets, rows and shingles of the distinct redacted texts of one partition."""
+    settings = job.config.dedup
+    redacted = read_part(job.part_path("redacted", number))
+    splits = list(SPLIT_NUMBERS) if settings.report_cross_split else job.splits_with(IS_NEAR)
+    is_signed = _find_distinct_examples(job, number, redacted, all_sides=True) == read_integers(redacted, "point_id")
+    is_signed &= _usable_mask(redacted, splits)
+    signed = filter_rows(redacted, is_signed)
+    texts = signed["text"].to_pylist()
+    rows = np.zeros(len(texts), ROW)
+    rows["id"] = read_integers(signed, "point_id")
+    rows["side"] = [SPLIT_NUMBERS[split] for split in signed["side"].to_pylist()]
+    rows["rank"] = _hash_values(job.key, "dedup/rank", texts)
+    role_columns = [ROLE] if ROLE in job.metadata_schema.names else []
+    if role_columns or settings.scope == "user":
+        examples = read_part(job.part_path("points", number), columns=["user_id", "doc_id", *role_columns])
+        rows["group"] = _hash_values(job.key, "dedup/user", build_owners(job, filter_rows(examples, is_signed)) or [])
+    sets = Shingler(job.key, settings.near.shingle, WordTokenizer(MASK)).sets(texts)
+    banding = choose_banding(settings.near.threshold, settings.near.permutations)
+    write_signed(job.signed_files(number), rows, sets, banding)
+    return StageReport("sign", Counter({"signed": len(texts)}))
+
+
+def _hash_values(key: DigestKey, purpose: str, values: list[str]) -> NDArray[np.uint64]:
+    subkey = key.derive(purpose)
+    digests = b"".join(key.text_digest(subkey, value.encode())[:8] for value in values)
+    return np.frombuffer(digests, "<u8")
+
+
+def compare_near_duplicates(job: CurationJob, partitions: int, number: int) -> StageReport:
+    """Compare the texts that share a bucket of one hash range: within sides, and across the split."""
+    settings, near = job.config.dedup, [SPLIT_NUMBERS[split] for split in job.splits_with(IS_NEAR)]
+    pairs, across, counts = compare_buckets(
+        _list_signed_files(job, partitions),
+        number,
+        settings.near.threshold,
+        near,
+        settings.report_cross_split,
+        job.near_range_count,
+    )
+    write_entries(job.range_path("near-pairs", number), pairs)
+    write_entries(job.range_path("near-across", number), across)
+    return _make_near_report("compare", counts)
+
+
+def join_near_pairs(job: CurationJob, partitions: int, number: int) -> StageReport:
+    """Join the near pairs of all ranges to groups."""
+    joined, largest = join_groups(job.near_range_paths("near-pairs"), job.near_range_paths("near-groups"))
+    return StageReport("group", Counter({"near/grouped": joined, "near/largest_group": largest}))
+
+
+def choose_representatives(job: CurationJob, partitions: int, number: int) -> StageReport:
+    """Choose which texts of each group stay; those that repeat an earlier run are out before."""
+    pairs = np.load(job.range_path("near-groups", number))
+    if job.index is not None:
+        pairs = pairs[lookup_first(job.near_range_paths("near-earlier"), pairs["id"], NO_RUN) == NO_RUN]
+    dropped = choose_kept(_list_signed_files(job, partitions), pairs, job.config.dedup.near.threshold)
+    write_pairs(job.range_path("near-duplicates", number), dropped)
+    return StageReport("choose", Counter({"near/dropped": len(dropped)}))
+
+
+def find_cross_split_rows(job: CurationJob, records: pa.Table) -> list[tuple[Any, ...]]:
+    """The released public points of a partition that nearly duplicate a private one, with one such."""
+    public = records.filter(pc.equal(records["fate"], make_scalar(PUBLIC)))
+    if not job.config.dedup.report_cross_split or not public.num_rows:
+        return []
+    released = dict(zip(*(public[name].to_pylist() for name in ("point_id", "released_id")), strict=True))
+    pairs_by_range = [np.empty(0, ACROSS)]
+    for path in job.near_range_paths("near-across"):
+        pairs = np.load(path, mmap_mode="r")
+        low, high = np.searchsorted(pairs["public"], [min(released), max(released) + 1])
+        pairs_by_range.append(np.array(pairs[low:high]))
+    best = nearest_pairs(np.concatenate(pairs_by_range)).tolist()
+    return [(p, released[p], q, similarity) for p, q, similarity in best if p in released]
+
+
+def _list_signed_files(job: CurationJob, partitions: int) -> list[SignedFiles]:
+    return [job.signed_files(partition) for partition in range(partitions)]
+
+
+def _make_near_report(stage: str, counts: Counter[str]) -> StageReport:
+    return StageReport(stage, Counter({f"near/{name}": count for name, count in counts.items()}))
+
+
+# Earlier runs of the index: what repeats one of them, and what later runs shall know of this one.
+
+
+def match_earlier_runs(job: CurationJob, partitions: int, number: int) -> StageReport:
+    """Look one partition's texts up among what earlier runs saw, and write down what this one saw."""
+    index, rules = require_index(job), job.config.dedup.rules()
+    examples = read_part(job.part_path("redacted", number), columns=["point_id", "side", "failure"])
+    entries: Entries = np.load(job.digests_path("redacted-digests", number))
+    # of each entry, in the order of digests, which row of the points it is: look-ups in order are the fastest
+    row = np.argsort(np.argsort(entries["id"], kind="stable"), kind="stable")
+    pairs: list[tuple[int, int]] = []
+    for split in job.splits_with(IS_BY_DIGEST):
+        unmatched = entries[_usable_mask(examples, [split])[row]]
+        write_entries(job.digests_path(f"seen-{split}", number), distinct_digests([unmatched]))
+        for place, entry in enumerate(index.runs):
+            with _translate_missing_entry(index):
+                is_seen = _seen_mask(seen_path(entry.folder, split, rules[split]), unmatched)
+            pairs += ((example, place) for example in unmatched["id"][is_seen].tolist())
+            unmatched = unmatched[~is_seen]
+    repeats = write_pairs(job.digests_path("earlier", number), pairs)
+    return StageReport("recall", Counter({"repeats": repeats}))
+
+
+def seen_path(folder: Path, split: str, rule: Rule) -> Path:
+    """Where an entry holds what its run saw on a side: digests, or the filter of mode ``bloom``."""
+    return folder / (f"{split}.bloom" if rule.one_pass else f"{split}.digests.npy")
+
+
+def _seen_mask(path: Path, entries: Entries) -> NDArray[np.bool_]:
+    """Which of ``asked`` an earlier run saw."""
+    if path.suffix == ".npy":
+        return is_member(path, entries)
+    bloom = _load_bloom_filter(path, path.stat().st_mtime_ns)
+    return np.fromiter((digest in bloom for digest in digests_to_int(entries)), bool, len(entries))
+
+
+@lru_cache(maxsize=64)
+def _load_bloom_filter(path: Path, modified: int) -> Bloom:
+    # a process asks for one partition's texts after the other; an entry never changes once it counts
+    return read_bloom(path)
+
+
+def match_earlier_near_duplicates(job: CurationJob, partitions: int, number: int) -> StageReport:
+    """Find the texts that nearly duplicate one that an earlier run kept, in one range of the buckets."""
+    index, near, files = require_index(job), job.config.dedup.near, _list_signed_files(job, partitions)
+    first: dict[int, int] = {}
+    counts: Counter[str] = Counter()
+    for split in job.splits_with(IS_NEAR):
+        for place, entry in enumerate(index.runs):
+            theirs = [kept_signed_files(entry.folder, split, p) for p in range(entry.body["partitions"])]
+            with _translate_missing_entry(index):
+                matches, more = find_near_earlier(
+                    files, theirs, SPLIT_NUMBERS[split], number, near.threshold, job.near_range_count
+                )
+            counts.update(more)
+            for example in matches:
+                first.setdefault(example, place)
+    write_pairs(job.range_path("near-earlier", number), first.items())
+    return _make_near_report("recall near", counts)
+
+
+def index_digests(job: CurationJob, partitions: int, number: int) -> StageReport:
+    """Write the digests of all texts that a side has, kept or not.
+
+    Of all of them: with those alone that were kept, and old entries removed, one point exchanged could
+    exchange two texts of a later run (``docs/guarantees.md``, "Earlier runs").
+    """
+    counts: Counter[str] = Counter()
+    bloom, rules = job.config.dedup.bloom, job.config.dedup.rules()
+    for split in job.splits_with(IS_BY_DIGEST):
+        files = [job.digests_path(f"seen-{split}", partition) for partition in range(partitions)]
+        ranges = job.hash_ranges * (PIECES if count_entries(files) > WHOLE else 1)
+        out = seen_path(require_index(job).draft_folder, split, rules[split])
+        seen = job.range_path(f"seen-{split}", 0) if rules[split].one_pass else out
+        counts[f"index/{split}"] = merge_digests(files, ranges, seen)
+        if rules[split].one_pass:
+            held = make_bloom_filter(bloom.capacity or counts[f"index/{split}"], bloom.error_rate)
+            for n in range(ranges):
+                held.update(digests_to_int(read_range(seen, n, ranges)))
+            write_bytes(out, held.save_bytes())
+    return StageReport("remember", counts)
+
+
+def index_signatures(job: CurationJob, partitions: int, number: int) -> StageReport:
+    """Copy what near-duplicates are found by, of the texts that one partition keeps."""
+    redacted = read_part(job.part_path("redacted", number))
+    ids = read_integers(redacted, "point_id")
+    kept_ids = ids[find_representatives(job, number, redacted) == ids]
+    counts: Counter[str] = Counter()
+    for split in job.splits_with(IS_NEAR):
+        out = kept_signed_files(require_index(job).draft_folder, split, number)
+        counts[f"index/{split}"] += copy_signed(job.signed_files(number), kept_ids, SPLIT_NUMBERS[split], out)
+    return StageReport("remember near", counts)
+
+
+def require_index(job: CurationJob) -> OpenIndex:
+    """The index of a run that has one."""
+    if job.index is None:
+        raise RunStateError("this run has no index (dedup.index)")
+    return job.index
+
+
+def kept_signed_files(folder: Path, split: str, partition: int) -> SignedFiles:
+    """Where an entry holds the signed texts that one partition of its run kept on a side."""
+    return SignedFiles(folder / f"near-{split}", partition)
+
+
+def forgotten_run_error(index: IndexFolder, removed: str) -> RunStateError:
+    """The error where an earlier run was forgotten that this run goes by."""
+    return RunStateError(
+        f"{index.root}: {removed} that this run uses was removed meanwhile (dedup.index.keep or redactory "
+        "index --keep-runs), and the result would differ without it: start a new run in another folder, and "
+        "keep more runs in the index than run at the same time"
+    )
+
+
+@contextmanager
+def _translate_missing_entry(index: OpenIndex) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise forgotten_run_error(index.folder, "an entry") from None

@@ -1,0 +1,484 @@
+"""A point's way: read, cut, detected, masked and routed, and put into the shard of its side."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from redactory.dedup import hash_ranges, lookup_first, write_digests
+from redactory.dedup.plan import Ids
+from redactory.detectors import Detection, Detector, DetectSettings, Span, TextDetector, detect_languages
+from redactory.foundation.files import PUBLIC_FILE
+from redactory.foundation.keys import DigestKey
+from redactory.foundation.progress import Progress, StageReport
+from redactory.pipelines.curation.segment import make_segmenter, segment_each_text
+from redactory.pipelines.curation.stage_context import (
+    DETECTED,
+    DOCUMENTS,
+    PARTITION_BITS,
+    REJECTED,
+    CurationJob,
+    filter_rows,
+    make_column,
+    make_scalar,
+    make_table,
+    point_id,
+    read_integers,
+)
+from redactory.pipelines.curation.stages.counting import assign_text_ids, write_decisions, write_user_contributions
+from redactory.pipelines.curation.stages.dedup import (
+    UNKNOWN_EXAMPLE,
+    decode_earlier_runs,
+    find_cross_split_rows,
+    find_representatives,
+)
+from redactory.pipelines.curation.stages.metadata_columns import (
+    build_metadata_columns,
+    count_metadata,
+    refuse_personal_columns,
+)
+from redactory.pipelines.readers import Document, Rejection, Source
+from redactory.pipelines.readers.documents import DUPLICATE_ID, RowCounts
+from redactory.redaction import (
+    PRIVATE,
+    PUBLIC,
+    RoutingDecision,
+    ValueDigests,
+    merge_document_decisions,
+    part_name,
+    read_id_range,
+    read_part,
+    route,
+    write_part,
+)
+from redactory.redaction import shards as tables
+from redactory.redaction.known_values import find_known_spans
+from redactory.redaction.shards import CLASS, DOCUMENT, ROLE, SPANS, USERS
+
+LANGUAGE_SAMPLE = 200
+"""Documents of a partition, or a few more, whose language is looked at."""
+ROW_GROUP_SIZE = 2_048
+"""Rows that are read at once of a table of which a part is looked for."""
+PROGRESS_INTERVAL = 64
+"""Texts between two words of progress; their spans are then packed."""
+SCORE_BINS = 20
+"""Bins of the score histograms in the report."""
+DUPLICATE, QUARANTINED = "duplicate", "quarantined"
+NO_DETECTION = Detection()
+
+
+# Ingest: the one sequential stage; it cuts the input into partitions.
+
+
+def ingest_documents(job: CurationJob, sources: list[Source], progress: Progress) -> Iterator[StageReport]:
+    """Read the whole input and commit one partition after the other; a report each.
+
+    A partition is closed at a fixed number of documents or of bytes, so the cut depends on the input
+    and the configuration alone.  A bad row or file is quarantined; at the end the whole input is judged
+    (:meth:`RowCounts.check`).  Files that a scheduled run reads, and a quarantine that is tried again, may
+    have no usable row at all.
+    """
+    limits, counts = job.config.partition, RowCounts(job.config.input)
+    current, size, number = list[Document | Rejection](), 0, 0
+    for entry in chain.from_iterable(map(counts.read, sources)):
+        current.append(entry)
+        size += len(entry.text if isinstance(entry, Document) else entry.content)
+        if len(current) >= limits.documents or size >= limits.bytes:
+            yield _commit_partition(job, number, current)
+            current, size, number = [], 0, number + 1
+            progress("ingest", counts.rows, None, "rows")
+    if current or number == 0:
+        yield _commit_partition(job, number, current)
+    progress("ingest", counts.rows, counts.rows, "rows")
+    counts.check(any(source.may_be_unusable for source in sources))
+
+
+def _commit_partition(job: CurationJob, number: int, entries: list[Document | Rejection]) -> StageReport:
+    documents = [entry for entry in entries if isinstance(entry, Document)]
+    rejections = [entry for entry in entries if isinstance(entry, Rejection)]
+    purpose = job.key.derive("document")
+    digests = [job.key.text_digest(purpose, document.doc_id.encode()) for document in documents]
+    ids = np.arange(len(documents), dtype=np.int64) + point_id(number, 0)
+    write_digests(job.digests_path("document-ids", number), digests, ids)
+    for name, rows, schema in (("rejected", rejections, REJECTED), ("documents", documents, DOCUMENTS)):
+        columns = {field.name: [getattr(entry, field.name) for entry in rows] for field in schema}
+        write_part(job.part_path(name, number), make_table(columns, schema))
+    counts = Counter({"rows": len(entries)})
+    counts.update(f"rejected/{rejection.reason}" for rejection in rejections)
+    counts.update(f"source/{entry.source}" for entry in entries)
+    return StageReport("ingest", counts + count_metadata(documents, job.config.input))
+
+
+# Segment: documents into points, and the digests by which each distinct text is detected once.
+
+
+def segment_documents(job: CurationJob, partitions: int, partition: int) -> StageReport:
+    """Cut the documents of one partition; a document whose id was seen before is rejected here."""
+    documents = read_part(job.part_path("documents", partition))
+    ids = np.arange(documents.num_rows, dtype=np.int64) + point_id(partition, 0)
+    is_first = lookup_first(job.range_paths("repeated-documents"), ids) == ids
+    repeated, documents = filter_rows(documents, ~is_first), filter_rows(documents, is_first)
+    texts, cut = documents["text"].to_pylist(), make_segmenter(job.config.segment)
+    cut = segment_each_text(cut) if job.config.input.has_multiple_texts else cut
+    segments = [cut(text) for text in texts]
+    # of each point, which document it is of
+    rows = np.repeat(np.arange(len(texts)), [len(document_segments) for document_segments in segments])
+    owners = documents.select(["doc_id", "user_id", "label"]).take(make_column(rows, pa.int64()))
+    prefix, text, suffix, speaker = zip(*chain(*segments), strict=True) if len(rows) else ((), (), (), ())
+    examples = make_table(
+        {
+            "point_id": np.arange(len(rows), dtype=np.int64) + point_id(partition, 0),
+            "doc_id": owners["doc_id"],
+            "user_id": owners["user_id"],
+            CLASS: owners["label"],
+            "prefix": prefix,
+            "text": text,
+            "suffix": suffix,
+            "speaker": speaker,
+            **build_metadata_columns(job.metadata_schema, job.config.input, documents["kept"].to_pylist(), segments),
+        },
+        pa.schema([*job.vault_schema, *job.metadata_schema]),
+    )
+    purpose = job.key.derive("text")
+    digests = [job.key.text_digest(purpose, example_text.encode()) for example_text in text]
+    write_digests(job.digests_path("text-digests", partition), digests, read_integers(examples, "point_id"))
+    again = {
+        "reason": [DUPLICATE_ID] * repeated.num_rows,
+        "source": repeated["source"],
+        "row": repeated["row"],
+        "content": repeated["text"],
+    }
+    write_part(job.part_path("repeated", partition), make_table(again, REJECTED))
+    write_part(job.part_path("points", partition), examples)
+    counts = Counter({"documents": len(texts), "points": len(rows)})
+    if ROLE in job.metadata_schema.names:
+        counts["roles_left_out"] = (
+            pc.sum(pc.and_(pc.is_null(examples[ROLE]), pc.is_valid(examples["speaker"]))).as_py() or 0
+        )
+    if repeated.num_rows:
+        counts[f"rejected/{DUPLICATE_ID}"] = repeated.num_rows
+    counts.update(f"language/{language}" for language in detect_languages(texts[:: len(texts) // LANGUAGE_SAMPLE or 1]))
+    return StageReport("segment", counts)
+
+
+# Detect: each distinct text of the corpus once, in the partition that holds it first.
+
+
+@functools.lru_cache(maxsize=1)
+def load_detector(settings: str, *policies: str) -> Detector:
+    """The detector of detection settings, as JSON; another one for other hashes of the policies.
+
+    The settings name models and lists by their paths alone: what lies there may have changed since the last
+    run of this process.
+    """
+    return Detector(DetectSettings.model_validate_json(settings))
+
+
+def get_detector(job: CurationJob) -> TextDetector:
+    """What detects in this job; engines are loaded once a process, configuration and state of its files."""
+    return job.detector or load_detector(job.config.detect.model_dump_json(), *job.policy_hashes)
+
+
+def detect_texts(job: CurationJob, partitions: int, partition: int) -> StageReport:
+    """Detect the texts that no earlier point has; what is found is written by hash range, then by point."""
+    examples = read_part(job.part_path("points", partition), columns=["point_id", "text"])
+    if metadata_columns := job.config.input.metadata_columns:
+        columns = read_part(job.part_path("points", partition), columns=list(metadata_columns)).select(metadata_columns)
+        refuse_personal_columns(
+            job.config, zip(*(values.to_pylist() for values in columns), strict=True), get_detector(job)
+        )
+    ids = read_integers(examples, "point_id")
+    is_first = lookup_first(job.range_paths("repeated-texts"), ids) == ids
+    texts = filter_rows(examples, is_first)["text"].to_pylist()
+    digests = np.load(job.digests_path("text-digests", partition))
+    ranges = hash_ranges(digests, job.hash_ranges)[np.argsort(digests["id"])][is_first].tolist()
+    rows, packed = list[tuple[Any, ...]](), [pa.Table.from_batches([], DETECTED)]
+    detections = zip(ranges, ids[is_first].tolist(), get_detector(job).detect(texts), strict=True)
+    for done, (number, example, detection) in enumerate(detections, 1):
+        rows += to_detection_rows(number, example, detection)
+        if done % PROGRESS_INTERVAL == 0 or done == len(texts):
+            # as Python objects, a partition's spans would scatter over the heap and keep it large
+            packed.append(_table_from_rows(rows, DETECTED))
+            rows = []
+            job.progress(f"detect, partition {partition}", done, len(texts), "texts")
+    detected = pa.concat_tables(packed)
+    order = np.argsort(read_integers(detected, "range"), kind="stable")
+    write_part(
+        job.part_path("found", partition), detected.take(make_column(order, pa.int64())), group_rows=ROW_GROUP_SIZE
+    )
+    return StageReport("detect", Counter({"texts": len(texts), "characters": sum(map(len, texts))}))
+
+
+def to_detection_rows(number: int, example: int, detection: Detection) -> Iterator[tuple[Any, ...]]:
+    """The rows of ``DETECTED`` that a detection is written as."""
+    if detection.failure is not None:
+        yield (number, example, *[None] * 6, detection.failure)
+    for policy in ("strict", "conservative", "public"):
+        for span in getattr(detection, policy):
+            yield (number, example, *span, policy, None)
+
+
+def _table_from_rows(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    return make_table(dict(zip(schema.names, columns, strict=True)), schema)
+
+
+def spread_detections(job: CurationJob, partitions: int, number: int) -> StageReport:
+    """Write what was found in the repeated texts of one hash range, by the points that repeat them.
+
+    A barrier: if each partition looked its repeated texts up where they were detected, it would read nearly
+    every earlier partition, and the time would grow with the square of the corpus.  Holds the pairs of the
+    range's plan and the rows of its texts and repeats: about 100 bytes a row.
+    """
+    pairs = np.load(job.range_path("repeated-texts", number))
+    firsts, span_tables = np.unique(pairs["first"]), [pa.Table.from_batches([], DETECTED)]
+    for mine in np.split(firsts, np.flatnonzero(np.diff(firsts >> PARTITION_BITS)) + 1) if len(firsts) else ():
+        partition = int(mine[0]) >> PARTITION_BITS
+        rows = read_id_range(job.part_path("found", partition), "range", number, number)
+        span_tables.append(filter_rows(rows, np.isin(read_integers(rows, "point_id"), mine)))
+    texts = pa.concat_tables(span_tables)
+    owners = read_integers(texts, "point_id")
+    starts, ends = (np.searchsorted(owners, pairs["first"], split) for split in ("left", "right"))
+    counts = ends - starts
+    # the rows of each pair's first point, one pair after the other: in the order of the points that repeat
+    places = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+    rows = texts.take(make_column(places, pa.int64()))
+    repeats = make_column(np.repeat(pairs["id"], counts), pa.int64())
+    rows = rows.set_column(rows.schema.get_field_index("point_id"), "point_id", repeats)
+    write_part(job.spread_path(number), rows, group_rows=ROW_GROUP_SIZE)
+    return StageReport("spread")
+
+
+# Know: what was found once in a document, wherever it stands in it (``release.known_values``).
+
+
+def find_known_values(job: CurationJob, partitions: int, partition: int) -> StageReport:
+    """Write the hits of one partition whose values were found elsewhere in the same document, or declared.
+
+    A stage of its own: a run that is written anew has them in its ledger already.
+    """
+    declared: dict[str, dict[str, str]] = {}
+    for row in read_part(job.part_path("documents", partition), columns=["doc_id", "known"]).to_pylist():
+        # of several documents with one id the first counts
+        declared.setdefault(row["doc_id"], json.loads(row["known"] or "{}"))
+    examples = read_part(job.part_path("points", partition), columns=["point_id", "doc_id", "text"])
+    ids, rows = read_integers(examples, "point_id"), list[tuple[Any, ...]]()
+    known = group_detections(read_detected_spans(job, partition, ids))
+    columns = (ids.tolist(), examples["doc_id"].to_pylist(), examples["text"].to_pylist())
+    for doc_id, document in groupby(zip(*columns, strict=True), itemgetter(1)):
+        document_ids, _, texts = zip(*document, strict=True)
+        detections = [known.get(example, NO_DETECTION) for example in document_ids]
+        hits = find_known_spans(texts, detections, declared[doc_id], job.config.detect.language)
+        rows += [
+            row
+            for p, spans in zip(document_ids, hits, strict=True)
+            for row in to_detection_rows(0, p, Detection(spans))
+        ]
+    write_part(job.part_path("known", partition), _table_from_rows(rows, DETECTED))
+    return StageReport("know")
+
+
+# Redact: mask and route each point by the spans of its text, wherever that text was detected.
+
+
+def redact_examples(job: CurationJob, partitions: int, partition: int) -> StageReport:
+    """Write the fate, the redacted text, the ledger's spans and the digests of one partition's points.
+
+    Where counts decide what is public, the fates of the policies wait for them.
+    """
+    examples = read_part(job.part_path("points", partition))
+    ids, texts = read_integers(examples, "point_id"), examples["text"].to_pylist()
+    is_by_document, known_values = job.config.release.unit == "document", job.config.release.known_values
+    detected = read_detected_spans(job, partition, ids, [job.part_path("known", partition)] if known_values else [])
+    known = group_detections(detected)
+    texts_by_id = dict(zip(ids.tolist(), texts, strict=True))
+    decisions = [route(text, known.get(example, NO_DETECTION)) for example, text in texts_by_id.items()]
+    if is_by_document:
+        pairs = zip(examples["doc_id"].to_pylist(), decisions, strict=True)
+        decisions = [
+            decision
+            for _, document_pairs in groupby(pairs, itemgetter(0))
+            for decision in merge_document_decisions([pair_decision for _, pair_decision in document_pairs])
+        ]
+    if job.selection is None:
+        write_decisions(job, partition, examples, decisions)
+    else:
+        write_user_contributions(job, partition, examples, decisions)
+    spans = detected.filter(pc.is_null(detected["failure"]))
+    write_part(job.run.spans / part_name(partition), _build_ledger(job.key, texts_by_id, spans))
+    return StageReport("redact", _count_decisions(decisions, spans))
+
+
+def read_detected_spans(job: CurationJob, partition: int, ids: Ids, extra_parts: Sequence[Path] = ()) -> pa.Table:
+    """What was found in the texts of a partition's points (``DETECTED``), by point, and stands in ``more``.
+
+    ``ids`` are sorted.  What was found in a text that an earlier point has was spread to this one.
+    """
+    if not len(ids):
+        return pa.Table.from_batches([], DETECTED)
+    first, last = int(ids[0]), int(ids[-1])
+    spread = (read_id_range(job.spread_path(n), "point_id", first, last) for n in range(job.hash_ranges))
+    parts = (job.part_path("found", partition), *extra_parts)
+    detected = pa.concat_tables([*map(read_part, parts), *spread])
+    order = np.argsort(read_integers(detected, "point_id"), kind="stable")
+    return detected.take(make_column(order, pa.int64()))
+
+
+def group_detections(detected: pa.Table) -> dict[int, Detection]:
+    """The detection of each point in whose text there was something to find."""
+    spans: dict[int, dict[str, list[Span]]] = {}
+    failures: dict[int, str] = {}
+    columns = (column_.to_pylist() for column_ in detected.columns)
+    for _, example, start, end, label, score, detector, policy, failure in zip(*columns, strict=True):
+        by_policy = spans.setdefault(example, {})
+        if failure is not None:
+            failures[example] = failure
+        else:
+            by_policy.setdefault(policy, []).append(Span(start, end, label, score, detector))
+    return {
+        example: Detection(
+            failure=failures.get(example), **{policy: tuple(detected) for policy, detected in by_policy.items()}
+        )
+        for example, by_policy in spans.items()
+    }
+
+
+def _build_ledger(key: DigestKey, texts_by_id: dict[int, str], spans: pa.Table) -> pa.Table:
+    """The text-free span ledger: offsets, labels, scores and keyed digests of the masked values."""
+    digest_of = functools.cache(ValueDigests(key).digest)
+    columns = (spans[name].to_pylist() for name in ("point_id", "start", "end", "policy"))
+    masked = [
+        digest_of(texts_by_id[example][start:end]) if policy == "strict" else (None, None)
+        for example, start, end, policy in zip(*columns, strict=True)
+    ]
+    digests, tokens = zip(*masked, strict=True) if masked else ((), ())
+    ledger_columns = {name: spans[name] for name in spans.schema.names}
+    return make_table({**ledger_columns, "value_digest": digests, "tokens": tokens}, SPANS)
+
+
+def _count_decisions(decisions: list[RoutingDecision], spans: pa.Table) -> Counter[str]:
+    counts = Counter({"masks": sum(decision.masks for decision in decisions)})
+    counts.update(f"reason/{reason}" for decision in decisions for reason in decision.reasons)
+    columns = (spans[name].to_pylist() for name in ("policy", "detector", "label", "score"))
+    hits = Counter((*kind, min(int(score * SCORE_BINS), SCORE_BINS - 1)) for *kind, score in zip(*columns, strict=True))
+    counts.update({f"hit/{policy}/{by}/{label}/{bin_}": n for (policy, by, label, bin_), n in hits.items()})
+    return counts
+
+
+# Shard: each point to where its fate sends it; the parts that a release is made of.
+
+
+def write_shards(job: CurationJob, partitions: int, partition: int) -> StageReport:
+    """Write one partition's parts of every data folder."""
+    examples, redacted = read_part(job.part_path("points", partition)), read_part(job.part_path("redacted", partition))
+    records = _build_records(job, examples, redacted, find_representatives(job, partition, redacted))
+    if job.selection is not None:
+        records = assign_text_ids(job, examples, redacted, records)
+    splits = {split: _select_split(job, records, redacted, split) for split in (PUBLIC, PRIVATE)}
+    failures, run, name = redacted["failure"], job.run, part_name(partition)
+    if job.selection is None:
+        write_part(run.public / name, splits[PUBLIC], PUBLIC_FILE)
+    else:
+        write_part(job.part_path("held", partition), splits[PUBLIC])
+    write_part(run.private / name, splits[PRIVATE])
+    write_part(run.vault / name, examples.filter(pc.is_null(failures)).select(job.vault_schema.names))
+    write_part(run.points / name, records)
+    across = find_cross_split_rows(job, records)
+    if job.config.dedup.report_cross_split:
+        write_part(run.across / name, _table_from_rows(across, tables.ACROSS))
+    rows = pa.concat_tables(read_part(job.part_path(table, partition)) for table in ("rejected", "repeated"))
+    failed = examples.append_column("reason", failures).filter(pc.is_valid(failures))
+    quarantined = [
+        _build_quarantine_table("row", rows.num_rows, {field: rows[field] for field in rows.column_names}),
+        _build_quarantine_table(
+            "point",
+            failed.num_rows,
+            {
+                "reason": failed["reason"],
+                "source": failed["doc_id"],
+                "point_id": failed["point_id"],
+                "content": failed["text"],
+            },
+        ),
+    ]
+    write_part(run.quarantine / name, pa.concat_tables(quarantined))
+    return StageReport("shard", _count_records(records, failures) + Counter({"across/points": len(across)}))
+
+
+def _build_records(job: CurationJob, examples: pa.Table, redacted: pa.Table, first: Ids) -> pa.Table:
+    """``audit/points``: each point's fate, and ids that only the key's holder can undo."""
+    ids, key = read_integers(examples, "point_id"), job.key
+    is_duplicate = first != ids
+    users = _map_pseudonyms(key, "user", examples["user_id"])
+    if examples["user_id"].null_count:
+        # a row without a user is its own user
+        users = pc.coalesce(users, _map_pseudonyms(key, "lone-user", examples["doc_id"]))
+    runs = [entry.name for entry in job.index.runs] if job.index is not None else []
+    places = [place if place >= 0 else None for place in decode_earlier_runs(first).tolist()]
+    kept_or_not = pc.if_else(make_column(is_duplicate, pa.bool_()), make_scalar(DUPLICATE), redacted["side"])
+    dropped_for = [
+        int(representative) if representative > UNKNOWN_EXAMPLE and repeats else None
+        for representative, repeats in zip(first, is_duplicate, strict=True)
+    ]
+    return make_table(
+        {
+            "point_id": ids,
+            "released_id": key.pseudonyms("point", ids.tolist()),
+            "document": _map_pseudonyms(key, "document", examples["doc_id"]),
+            "user": users,
+            "side": redacted["side"],
+            "fate": pc.if_else(pc.is_valid(redacted["failure"]), make_scalar(QUARANTINED), kept_or_not),
+            "dup_of": dropped_for,
+            "earlier_run": make_column(runs, pa.string()).take(make_column(places, pa.int64())),
+            "reasons": redacted["reasons"],
+            **{name: examples[name] for name in job.metadata_schema.names},
+        },
+        pa.schema([*tables.POINTS, *job.metadata_schema]),
+    )
+
+
+def _map_pseudonyms(key: DigestKey, purpose: str, values: pa.ChunkedArray) -> pa.Array:
+    """The pseudonym of each value, worked out once a distinct value; null stays null."""
+    encoded = values.combine_chunks().dictionary_encode()
+    names = key.pseudonyms(purpose, encoded.dictionary.to_pylist())
+    return make_column(names, pa.string()).take(encoded.indices)
+
+
+def _select_split(job: CurationJob, records: pa.Table, redacted: pa.Table, split: str) -> pa.Table:
+    """What leaves on one side, under released ids."""
+    selected = records.append_column("text", redacted["text"]).filter(pc.equal(records["fate"], make_scalar(split)))
+    renamed = {"point_id": selected["released_id"], DOCUMENT: selected["document"]}
+    schema = job.shard_schema(split)
+    if split == PUBLIC and job.selection is not None:
+        schema = schema.remove(schema.get_field_index(USERS))
+    return make_table({**{n: selected[n] for n in selected.column_names}, **renamed}, schema)
+
+
+def _build_quarantine_table(kind: str, rows: int, columns: dict[str, pa.ChunkedArray]) -> pa.Table:
+    absent = {field.name: pa.nulls(rows, field.type) for field in tables.QUARANTINE}
+    return make_table({**absent, "kind": [kind] * rows, **columns}, tables.QUARANTINE)
+
+
+def _count_records(records: pa.Table, failures: pa.ChunkedArray) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    duplicates = records.filter(pc.equal(records["fate"], make_scalar(DUPLICATE)))
+    earlier = records.filter(pc.is_valid(records["earlier_run"]))
+    columns: Iterable[tuple[str, pa.ChunkedArray]] = (
+        ("", records["fate"]),
+        ("duplicate/", duplicates["side"]),
+        ("duplicate_earlier/", earlier["side"]),
+        ("quarantined/", failures.drop_null()),
+    )
+    for prefix, values in columns:
+        counts.update({f"{prefix}{value}": n for value, n in Counter(values.to_pylist()).items()})
+    return counts

@@ -1,0 +1,576 @@
+"""Redact: files in, the same files out, with every hit of the strict policy replaced and all else as it was.
+
+Rows are taken in chunks: engines look for hits (in worker processes, if asked for), and this process puts the
+replacements in and writes the rows in their order.  What was found in a finished chunk is kept, without text,
+until the end, so that a run that was killed goes on where it was (:mod:`redactory.pipelines.documents.redact_io`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
+from itertools import islice, product
+from operator import add
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO, cast
+
+from redactory.detectors.engine import collect_labels, require_known_labels
+from redactory.detectors.settings import ConservativeSettings, get_kind
+from redactory.foundation.canonical import json_sha256
+from redactory.foundation.errors import ConfigurationError, join_words, pluralize, shorten
+from redactory.foundation.files import make_folder
+from redactory.foundation.keys import load_digest_key
+from redactory.foundation.processes import process_pool
+from redactory.foundation.progress import Progress, no_progress
+from redactory.pipelines.curation.config import DROP, KEEP, Config, Redaction
+from redactory.pipelines.curation.error_sealing import hide_error_text
+from redactory.pipelines.curation.loading import ConfigLike, load_for_texts, parse_settings
+from redactory.pipelines.curation.personal_columns import (
+    UNNAMED,
+    PersonalColumnDetector,
+    choose_column_label,
+    is_nameable,
+    shorten_rare_path,
+)
+from redactory.pipelines.curation.policy import Policy
+from redactory.pipelines.documents.redact_io import (
+    PIPE,
+    Chunk,
+    copy_dataset_metadata,
+    find_copy_sources,
+    format_quarantine_line,
+    list_skipped_files,
+    open_compressed,
+    open_standard_output,
+    open_unfinished_copy,
+    require_matching_name,
+    require_separate_output,
+    resolve_input_path,
+)
+from redactory.pipelines.documents.unmask import PseudonymVault
+from redactory.pipelines.json_paths import Fields, KeyedText, NoTextError
+from redactory.pipelines.readers import Source
+from redactory.pipelines.readers.documents import RowCounts
+from redactory.pipelines.readers.formats import DamagedFile, Format, Renderer, Row, choose_reader
+from redactory.pipelines.store import is_url
+from redactory.redaction import MASK
+from redactory.redaction.known_values import add_known_occurrences
+from redactory.redaction.replacements import (
+    REPLACEMENTS,
+    ReplacedSpan,
+    Replacement,
+    Replacer,
+    apply_edits,
+    collect_values,
+    plan_edits,
+)
+from redactory.redaction.spellings import Spellings
+
+DEFAULT_TEXT_FIELDS = ("text", "messages", "conversations")
+"""Fields that are read where none is named."""
+_CHUNK_ROWS, _CHUNK_CHARS = 500, 1 << 19
+"""Rows and characters of a chunk."""
+_INSPECTED_ROWS = 1_000
+"""Rows that columns are judged by."""
+_MAX_LIST_DEPTH = 6
+"""Parts of a path for which it is tried whether lists stand there."""
+NEW_FIELD, PERSONAL_KEY = "new_field", "personal_key"
+"""Why a row is left out that has a field which none of these rows had, or a key that looks personal."""
+
+
+def redact(
+    input_path: str | Path,
+    out: str | Path,
+    redaction: Redaction | Mapping[str, Any] | None = None,
+    *,
+    text: Sequence[str] = (),
+    config: ConfigLike | None = None,
+    format_: str = "auto",
+    workers: int = 1,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """Write a copy of the file, folder or URL ``given`` to ``out`` with hits replaced; counts, no text.
+
+    ``-`` is standard input or output.  What is set in ``redaction``, and the fields of ``text``, count before
+    the configuration's ``redact`` and ``input.text``.  A row that cannot be processed is left out, and named
+    with its reason in ``OUT.quarantine.jsonl``.  ``ConfigurationError`` for a path that names no field, for a
+    column that looks personal and of which nothing is said, for an output that is there or lies in the input;
+    ``InputError`` for a file that cannot be read; a damaged file of a folder is left out and counted.
+    ``CheckFailed`` if more than ``input.max_rejected_share`` of the rows or files are left out.
+    """
+    input_path, out = resolve_input_path(str(input_path)), str(out)
+    overrides = parse_settings(Redaction, redaction)
+    settings = load_for_texts(config, (input_path,), **({"text": tuple(text)} if text else {}))
+    redaction = settings.redact.override(overrides)
+    columns = {name: label for name, label in redaction.masked_columns.items() if label != DROP}
+    if columns:
+        place = f"--column {', '.join(columns)} (redact.columns)"
+        require_known_labels(place, columns.values(), collect_labels(settings.detect))
+    require_separate_output(input_path, out)
+    sources, is_folder = find_copy_sources(input_path, format_)
+    if is_folder and out == PIPE:
+        raise ConfigurationError("--out: a folder needs a folder or a URL, not standard output")
+    require_matching_name(out, sources, is_folder)
+    if redaction.vault is not None and redaction.replace != "pseudonym":
+        raise ConfigurationError("vault: only pseudonyms can be unmasked: add --replace pseudonym")
+    if redaction.vault is not None:
+        # before hours of work whose pseudonyms nobody could restore
+        PseudonymVault.open_or_create(Path(redaction.vault))
+    key = load_digest_key()
+    kind = REPLACEMENTS[redaction.replace]
+    if kind.needs_key and key.is_generated:
+        raise ConfigurationError(f"replace: {kind.name} needs a permanent key: set REDACTORY_KEY")
+    copy = _RedactionRun(redaction, settings, kind(key, settings.detect.language), progress)
+    copy.skipped_files = list_skipped_files(input_path) if is_folder else {}
+    return hide_error_text("rows were redacted", copy.run, input_path, out, sources, is_folder, workers)
+
+
+@dataclass
+class _RedactionRun:
+    """One copy that is being made."""
+
+    redaction: Redaction
+    settings: Config
+    replacement: Replacement
+    progress: Progress
+    rows: int = 0
+    removed_parts: int = 0
+    pdf_as_text: int = 0
+    files: int = 0
+    skipped_files: dict[str, str] = field(default_factory=dict)
+    """The files of a folder that are left out, with the reason."""
+    quarantined: Counter[str] = field(default_factory=Counter)
+    damaged_files: list[DamagedFile] = field(default_factory=list)
+    labels: Counter[str] = field(default_factory=Counter)
+    vault: PseudonymVault = field(default_factory=PseudonymVault)
+    column_detectors: dict[str, PersonalColumnDetector] = field(default_factory=dict)
+    """Of each file who says which of its fields look personal."""
+    dropped_labels: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Of each file the labels of the columns that are taken out."""
+    hidden_columns: dict[str, set[str]] = field(default_factory=dict)
+    """Of each file the columns whose values need not be looked at."""
+
+    @cached_property
+    def policy_hash(self) -> str:
+        """The hash of the policies."""
+        return Policy(self.settings).hash
+
+    def run(
+        self, input_path: str, out: str, sources: Sequence[Source], is_folder: bool, workers: int
+    ) -> dict[str, Any]:
+        """Every file; the output appears under its name when all of it is there."""
+        fields = list[tuple[Source, Fields]]()
+        for source in sources:
+            with self._skip_damaged_file(source, is_folder):
+                fields.append((source, self._resolve_fields(source)))
+        identity = {"policy": self.policy_hash, "settings": json_sha256(_serialize_settings(self.settings))}
+        options = self.redaction.model_dump(mode="json")
+        with (
+            open_unfinished_copy(out, sources, identity, options) as work,
+            _open_span_finder(self.settings, workers) as find,
+        ):
+            if (summary := work.load_summary(out)) is not None:
+                return summary
+            for number, (source, source_fields) in enumerate(fields):
+                # what is written of a PDF file is text
+                name = source.name + ".txt" * (source.format == "pdf") if is_folder else ""
+                written = self.rows - self.quarantined.total()
+                place = work.staging / name
+                make_folder(place.parent)
+                with (
+                    self._skip_damaged_file(source, is_folder),
+                    open_standard_output() if out == PIPE else open_compressed(place, name or out) as target,
+                    work.quarantine.open("a", encoding="utf-8", errors="backslashreplace") as notes,
+                ):
+                    self._redact_file(
+                        source, source_fields, target, partial(find, partial(work.open_chunk, number)), notes
+                    )
+                is_empty = source.reader.is_text and self.rows - self.quarantined.total() == written
+                if source.name in self.skipped_files or (is_empty and out != PIPE):
+                    # a part of a file, or an empty document, would look like a whole one
+                    place.unlink()
+                else:
+                    self.files += 1
+                    self.pdf_as_text += source.format == "pdf"
+            self._count_rows(sources).check(True, f"they are listed in {work.quarantine}")
+            if is_folder and not is_url(input_path):
+                secret = self.redaction.masked_columns.items()
+                columns = {name: None if label == DROP else label for name, label in secret}
+                copy_dataset_metadata(Path(input_path), work.staging, sources, columns)
+            if self.redaction.vault is not None:
+                paths = [*dict.fromkeys(path for _, source_fields in fields for path in source_fields.paths)]
+                self.vault.fields = paths + [n for n, label in self.redaction.masked_columns.items() if label != DROP]
+                self.vault.merge_into(Path(self.redaction.vault))
+            with work.quarantine.open("a", encoding="utf-8") as notes:
+                notes.writelines(format_quarantine_line(name, 0, reason) for name, reason in self.skipped_files.items())
+            if out != PIPE:
+                work.finish(out, self._build_summary())
+        return self._build_summary()
+
+    @contextmanager
+    def _skip_damaged_file(self, source: Source, is_folder: bool) -> Iterator[None]:
+        """Leave a damaged file of a folder out; a single file raises ``DamagedFile``."""
+        written, removed_parts = self.rows - self.quarantined.total(), self.removed_parts
+        labels = Counter(self.labels)
+        try:
+            yield
+        except DamagedFile as error:
+            if not is_folder:
+                raise
+            self.damaged_files.append(error)
+            self.skipped_files[source.name] = error.reason
+            # the rows before the damage go with their file
+            self.quarantined[error.reason] += self.rows - self.quarantined.total() - written
+            self.removed_parts, self.labels = removed_parts, labels
+
+    def _count_rows(self, sources: Sequence[Source]) -> RowCounts:
+        """The rows of all files, to be judged together."""
+        names = [source.name for source in sources]
+        return RowCounts(self.settings.input, self.rows, names, self.quarantined, self.damaged_files)
+
+    def _build_summary(self) -> dict[str, Any]:
+        left_out = self.quarantined.total()
+        return {
+            "rows": self.rows,
+            "written": self.rows - left_out,
+            "quarantined": dict(+self.quarantined),
+            "files": self.files,
+            "files_left_out": dict(Counter(self.skipped_files.values())),
+            "taken_out": self.removed_parts,
+            "as_text": self.pdf_as_text,
+            "replaced": dict(self.labels.most_common()),
+            "replacement": self.replacement.name,
+            "gives_away": self.replacement.reveals,
+            "masks_nothing": _load_policy(_serialize_settings(self.settings)).masks_nothing(),
+            "policy": self.policy_hash,
+        }
+
+    # Before anything is written: the fields and the columns of each file.
+
+    def _resolve_fields(self, source: Source) -> Fields:
+        """The text fields of a file; ``ConfigurationError`` where they or the columns cannot be as said."""
+        if source.reader.is_text:
+            return Fields(())
+        with source.open(max_expansion=self.settings.input.max_expansion) as file:
+            reader = choose_reader(source.format, file)(file, source.name, self.settings.input.max_row_bytes)
+            rows = list(islice((row.cells for row in reader.read_records() if row.cells), _INSPECTED_ROWS))
+            header = reader.header
+        column_counts = Counter(name for row in rows for name in row)
+        self.hidden_columns[source.name] = column_counts.keys() - self.redaction.masked_columns.keys()
+        is_text_configured = "text" in self.settings.input.model_fields_set
+        usual = tuple(name for name in DEFAULT_TEXT_FIELDS if name in column_counts)
+        fields = Fields(self.settings.input.fields.paths if is_text_configured else usual)
+        missing = [*fields.find_missing(rows), *(name for name in self.redaction.columns if name not in column_counts)]
+        if rows and (missing or not (fields.paths or self.redaction.columns)):
+            problem = "name the text fields with --text"
+            if missing:
+                problem = f"there is no field '{shorten(missing[0])}'{_suggest_path(missing[0], rows)}"
+            listed_names = [
+                name for name in column_counts if shorten_rare_path(name, column_counts, len(rows)) == name
+            ] or ["others in every row"]
+            nameable = [name for name in listed_names if self._is_nameable(name)]
+            # a schema was written on purpose; a first line, or keys, may be rows of data
+            if len(nameable) < len(listed_names) and source.format not in ("parquet", "arrow"):
+                raise ConfigurationError(
+                    f"{source.name}: {problem}; its fields ({len(listed_names):,}) are not named here, since they may "
+                    "be data; is the first line a header?"
+                )
+            others = [f"{pluralize(len(listed_names) - len(nameable), 'other')} that may be data"] * (
+                len(nameable) < len(listed_names)
+            )
+            raise ConfigurationError(f"{source.name}: {problem}; its fields are {join_words([*nameable, *others])}")
+        self.dropped_labels[source.name] = {
+            name: choose_column_label(name, [*{str(row[name]) for row in rows if row.get(name)}][:50], self._find_spans)
+            for name, label in self.redaction.columns.items()
+            if label == DROP
+        }
+        if not self.redaction.keep_other_columns:
+            judge = PersonalColumnDetector(
+                fields, self.redaction.columns.keys(), self._find_spans, self.settings.detect.language
+            )
+            self.column_detectors[source.name] = judge
+            looks = judge.inspect_first_rows(rows, header)
+            self._refuse_columns(source.name, looks, judge, rows or [dict.fromkeys(header)])
+            # whoever finds a text in a column looks at all of it
+            self.hidden_columns[source.name] &= judge.judged_paths - judge.text_paths | self.redaction.columns.keys()
+        return fields
+
+    def _find_spans(self, texts: list[str]) -> list[SpansOrReason]:
+        return _search_texts(_serialize_settings(self.settings), texts)
+
+    def _is_nameable(self, path: str) -> bool:
+        return is_nameable(path, self._find_spans, self.settings.detect.language)
+
+    def _refuse_columns(
+        self,
+        location: str,
+        personal_columns: list[str],
+        column_detector: PersonalColumnDetector,
+        rows: list[Mapping[str, Any]],
+    ) -> None:
+        """``ConfigurationError`` where fields look personal, or are bytes that nobody can look at."""
+        paths = personal_columns or column_detector.unreadable_paths
+        if not paths:
+            return
+        problem = "fields that look personal would be kept unmasked" if personal_columns else "bytes cannot be checked"
+        nameable = [path for path in paths if self._is_nameable(path)]
+        # what is not named may be data; where it stands is told
+        descriptions = [
+            (path if path in nameable else _describe_field_position(path, rows))
+            + (f" ({column_detector.reasons[path]})" if personal_columns else "")
+            for path in paths
+        ]
+        fixes = [_suggest_option(path, rows) for path in nameable] + ["--column NAME=WHAT"] * (
+            len(nameable) < len(descriptions)
+        )
+        raise ConfigurationError(
+            f"{location}: {problem}: {join_words([*dict.fromkeys(descriptions)])}. Choose per column with "
+            f"{' '.join(dict.fromkeys(filter(None, fixes)))} (WHAT is {KEEP}, a label like PERSON, or "
+            f"{DROP}), or give --keep-other-columns"
+        )
+
+    def _check_later_rows(self, source: Source, rows: RowChunk) -> None:
+        """``ConfigurationError`` where a field turned personal behind the rows by which it was judged."""
+        judge = self.column_detectors.get(source.name)
+        later = [row for row in rows if isinstance(row, Row) and row.reason is None and row.cells]
+        if judge is None or not later or later[-1].number <= _INSPECTED_ROWS:
+            return
+        location = f"{source.name}, rows {later[0].number:,} to {later[-1].number:,}"
+        cells = [row.cells for row in later]
+        looks, judge.unreadable_paths = judge.inspect_later_rows(cells)
+        self._refuse_columns(location, looks, judge, cells)
+
+    def _find_unjudged_reason(self, source: Source, row: Row) -> str | None:
+        """The reason code of a row with a field, or a key, by which none of the first rows was judged."""
+        judge = self.column_detectors.get(source.name)
+        if judge is None or row.number <= _INSPECTED_ROWS:
+            return None
+        if judge.find_personal_keys([row.cells]):
+            return PERSONAL_KEY
+        return NEW_FIELD if judge.has_new_field(row.cells) else None
+
+    # Row by row.
+
+    def _redact_file(
+        self, source: Source, fields: Fields, target: BinaryIO, find_spans: SpanFinder, notes: TextIO
+    ) -> None:
+        limits = self.settings.input
+        with source.open(max_expansion=limits.max_expansion) as file:
+            hidden = self.hidden_columns.get(source.name, ())
+            reader = choose_reader(source.format, file)(file, source.name, limits.max_row_bytes, fields, hidden)
+
+            def pieces() -> Iterator[Any]:
+                for rows, results in find_spans(_split_into_chunks(reader, limits.max_chars)):
+                    self._check_later_rows(source, rows)
+                    remaining = iter(results)
+                    for row in rows:
+                        if isinstance(row, bytes):
+                            yield row
+                            continue
+                        row_results = [next(remaining) for _ in row.texts]
+                        self.rows += row.number > 0
+                        reason = row.reason or next((result for result in row_results if isinstance(result, str)), None)
+                        reason = reason or self._find_unjudged_reason(source, row)
+                        if reason is None and row.render is not None:
+                            yield self._render_row(source, row, row.render, cast(list[list[ReplacedSpan]], row_results))
+                            continue
+                        self.quarantined[str(reason)] += 1
+                        notes.write(format_quarantine_line(source.name, row.number, str(reason)))
+                    self.progress("redact", self.rows, None, "rows")
+
+            reader.write(target, pieces())
+
+    def _render_row(
+        self, source: Source, row: Row, render: Renderer, detected: Sequence[Sequence[ReplacedSpan]]
+    ) -> Any:
+        """What stands for a row in the output."""
+        spans = [list(text_spans) for text_spans in detected]
+        for text_spans, sure in zip(spans, row.structural_spans, strict=False):
+            text_spans += sure
+        self.removed_parts += row.removed_parts
+        secret = {name: (row.cells.get(name), label) for name, label in self.redaction.masked_columns.items()}
+        if self.redaction.known_values:
+            labels = self.redaction.masked_columns | self.dropped_labels.get(source.name, {})
+            declared = {str(value): labels[name] for name, (value, _) in secret.items() if value not in (None, "")}
+            spans = add_known_occurrences(row.texts, spans, declared, self.settings.detect.language)
+        columns = [
+            (get_kind(label), str(value))
+            for value, label in secret.values()
+            if label != DROP and value not in (None, "")
+        ]
+        values = [*collect_values(row.texts, spans), *columns]
+        put = self.replacement.for_document(f"{source.name}:{row.number}", row.texts, values)
+        changes = [plan_edits(text, text_spans, put) for text, text_spans in zip(row.texts, spans, strict=True)]
+        self.labels.update(change.kind for text_spans in changes for change in text_spans)
+        whole = {name: _replace_column_value(value, label, put) for name, (value, label) in secret.items()}
+        if put is not None and self.redaction.vault is not None:
+            first = Spellings(values, self.settings.detect.language).first_spelling
+            self.vault.values |= {put(*value): first(*value)[1] for value in values}
+            for text, made in zip(row.texts, changes, strict=True):
+                spellings = [text[change.start : change.end] for change in made]
+                self.vault.record_spellings(
+                    row.number, apply_edits(text, made), [change.new for change in made], spellings
+                )
+            for new, (_, value) in zip(filter(None, whole.values()), columns, strict=True):
+                self.vault.record_spellings(row.number, new, [new], [value])
+        return render(changes, whole)
+
+
+def _suggest_path(path: str, rows: list[Mapping[str, Any]]) -> str:
+    """What was meant: a path where a column is asked for, or the same path through lists, if there."""
+    if not Fields((path,)).find_missing(rows):
+        return " among the columns; --column handles whole columns, use --text for fields inside one"
+    parts = path.split(".")[:_MAX_LIST_DEPTH]
+    for marks in product(("", "[]"), repeat=len(parts)):
+        candidate = ".".join(map(add, parts, marks))
+        if any(marks) and not Fields((candidate,)).find_missing(rows):
+            return f"; did you mean '{candidate}'?"
+    return ""
+
+
+def _describe_field_position(path: str, rows: list[Mapping[str, Any]]) -> str:
+    """The number of the field that a path begins with."""
+    for position, name in enumerate(Counter(name for row in rows for name in row), 1):
+        if path == name or path.startswith((f"{name}.", f"{name}[]")):
+            return f"field {position}"
+    return UNNAMED
+
+
+def _suggest_option(path: str, rows: list[Mapping[str, Any]]) -> str:
+    """The option that says what becomes of a field; nothing where it may not be named."""
+    column = path.partition(".")[0] if path.endswith(UNNAMED) else path
+    if column != path or any(path in row for row in rows):
+        return "" if column == UNNAMED else f"--column {column}=WHAT"
+    fields = Fields((path,))
+    try:
+        for row in rows:
+            fields.read_texts(row)
+    except NoTextError:
+        # each row in which it is a number, say, would be left out
+        return f"--column {fields.columns[0]}=WHAT"
+    return f"--text {path!r}"
+
+
+def _replace_column_value(value: Any, label: str, replacer: Replacer | None) -> str | None:
+    """What stands in place of a column that is a secret; None where it is taken out."""
+    if label == DROP or value in (None, ""):
+        return None if label == DROP else ""
+    return MASK if replacer is None else replacer(get_kind(label), str(value))
+
+
+# Chunks of rows, and what is found in them.
+
+SpansOrReason = list[ReplacedSpan] | str
+"""What was found in a text, or the reason why it could not be looked at in whole."""
+RowChunk = list[Row | bytes]
+ChunkResults = Iterator[tuple[RowChunk, list[SpansOrReason]]]
+SpanFinder = Callable[[Iterator[RowChunk]], ChunkResults]
+ChunkStore = Callable[[int, list[str]], Chunk]
+
+
+def _split_into_chunks(reader: Format, max_chars: int) -> Iterator[RowChunk]:
+    """The rows of a file in chunks that depend on the file alone."""
+    chunk: RowChunk = []
+    size = 0
+    for row in reader.read_rows():
+        if isinstance(row, Row) and any(len(text) > max_chars for text in row.texts):
+            row = Row(row.number, reason="too_long")
+        chunk.append(row)
+        size += sum(map(len, row.texts)) if isinstance(row, Row) else 0
+        if len(chunk) >= _CHUNK_ROWS or size >= _CHUNK_CHARS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+@contextmanager
+def _open_span_finder(
+    settings: Config, workers: int
+) -> Iterator[Callable[[ChunkStore, Iterator[RowChunk]], ChunkResults]]:
+    """Finds what is in chunks: here, or in ``workers`` processes; chunks come back in their order."""
+    serialized_settings = _serialize_settings(settings)
+    with process_pool(workers) if workers > 1 else nullcontext() as pool:
+
+        def find(store: ChunkStore, chunks: Iterator[RowChunk]) -> ChunkResults:
+            waiting: deque[tuple[Chunk, RowChunk, Any]] = deque()
+            for number, rows in enumerate(chunks):
+                texts = [text for row in rows if isinstance(row, Row) for text in row.texts]
+                chunk = store(number, texts)
+                result: Any = chunk.load()
+                if result is not None:
+                    result = [one if isinstance(one, str) else [ReplacedSpan(*hit) for hit in one] for one in result]
+                else:
+                    result = (
+                        pool.submit(_search_texts, serialized_settings, texts)
+                        if pool
+                        else _search_texts(serialized_settings, texts)
+                    )
+                waiting.append((chunk, rows, result))
+                if len(waiting) > (2 * workers if pool else 0):
+                    yield _complete_chunk(*waiting.popleft())
+            while waiting:
+                yield _complete_chunk(*waiting.popleft())
+
+        yield find
+
+
+def _complete_chunk(
+    chunk: Chunk, rows: RowChunk, result: list[SpansOrReason] | Future[list[SpansOrReason]]
+) -> tuple[RowChunk, list[SpansOrReason]]:
+    spans = result.result() if isinstance(result, Future) else result
+    chunk.save(spans)
+    return rows, spans
+
+
+def _serialize_settings(settings: Config) -> str:
+    """What a policy follows from, for another process, which keeps its engines by it."""
+    return settings.model_dump_json(exclude_unset=True, include={"input", "detect", "segment"})
+
+
+@lru_cache(maxsize=1)
+def _load_policy(settings: str) -> Policy:
+    config = Config.model_validate(json.loads(settings))
+    # what is suspected alone makes a point private, and is masked nowhere: it is not looked for
+    disabled = ConservativeSettings(rules=(), min_non_entity_probability=0, confident_threshold=1)
+    detect = config.detect.model_copy(update={"conservative": disabled})
+    return Policy(config.model_copy(update={"detect": detect}))
+
+
+def _search_texts(settings: str, texts: Sequence[str]) -> list[SpansOrReason]:
+    return _find_strict_spans(_load_policy(settings), texts)
+
+
+def _find_strict_spans(policy: Policy, texts: Sequence[str]) -> list[SpansOrReason]:
+    """What the strict policy finds in each text, or the reason code of a part that was not processed."""
+    # a user's name or a number in JSON is told by its key
+    keys = [f"{text.key}: " if isinstance(text, KeyedText) and text.key else "" for text in texts]
+    prefixed = [key + text for key, text in zip(keys, texts, strict=True)]
+    distinct: dict[str, SpansOrReason] = {
+        prefixed_text: [] for prefixed_text, text in zip(prefixed, texts, strict=True) if text.strip()
+    }
+    for text, points in zip(list(distinct), policy.split_many(list(distinct)), strict=True):
+        failures = sorted(point.failure for point in points if point.failure is not None)
+        spans = [
+            ReplacedSpan(hit.start, hit.end, hit.label, hit.score)
+            for p in points
+            for hit in p.hits
+            if hit.policy == "strict"
+        ]
+        distinct[text] = failures[0] if failures else spans
+    return [
+        _shift_past_prefix(len(key), distinct.get(prefixed_text, []))
+        for key, prefixed_text in zip(keys, prefixed, strict=True)
+    ]
+
+
+def _shift_past_prefix(start: int, spans: SpansOrReason) -> SpansOrReason:
+    """What was found behind the first ``start`` code points, counted from there."""
+    if isinstance(spans, str) or not start:
+        return spans
+    return [span._replace(start=max(span.start - start, 0), end=span.end - start) for span in spans if span.end > start]

@@ -1,0 +1,212 @@
+"""Unmask: pseudonyms back into values, by the vault of a copy and its key; every use is logged."""
+
+from __future__ import annotations
+
+import datetime
+import getpass
+import glob
+import hashlib
+import hmac
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.files import PRIVATE_FILE, file_lock, make_folder, remove_leftovers, write_bytes
+from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key
+from redactory.foundation.records import RecordLog
+from redactory.pipelines.curation.error_sealing import hide_error_text
+from redactory.pipelines.documents.redact_io import (
+    PIPE,
+    find_copy_sources,
+    open_compressed,
+    open_unfinished_copy,
+    require_matching_name,
+    require_separate_output,
+    resolve_input_path,
+)
+from redactory.pipelines.json_paths import Fields
+from redactory.pipelines.readers import Source
+from redactory.pipelines.readers.formats import Row, choose_reader
+from redactory.pipelines.store import is_url
+from redactory.redaction.replacements import Edit
+
+_TOKEN = re.compile(r"<[A-Z_]+_[a-z2-7]{16}>")
+_NONCE_BYTES = 12
+_MAX_ROW_BYTES = 1 << 30
+_LOCK_TIMEOUT = 60.0
+"""Seconds for which a copy waits until another has written the same vault."""
+
+
+@dataclass
+class PseudonymVault:
+    """Which value stands behind each pseudonym of a copy, and in which fields they stand."""
+
+    fields: list[str] = field(default_factory=list)
+    values: dict[str, str] = field(default_factory=dict)
+    spellings: dict[str, dict[str, list[list[str]]]] = field(default_factory=dict)
+    """Of the texts in which a value is spelled in another way, by the digest of what is written of them and
+    by their rows, all values as they were spelled."""
+
+    def record_spellings(self, row: int, masked_text: str, pseudonyms: list[str], spellings: list[str]) -> None:
+        """Keep how the values of a text were ``spelled``, where its ``pseudonyms`` do not tell."""
+        if [self.values[pseudonym] for pseudonym in pseudonyms] != spellings:
+            self.spellings.setdefault(_digest_text(masked_text), {}).setdefault(str(row), []).append(spellings)
+
+    def take_spellings(self, row: int, text: str) -> list[str]:
+        """The values behind the pseudonyms of ``text``, as they were spelled; empty as the pseudonyms tell.
+
+        Where two rows became equal, the row decides; of one that has moved, the first of them.
+        """
+        rows = self.spellings.get(_digest_text(text), {})
+        ways = rows.get(str(row)) or next(iter(rows.values()), [])
+        # two equal texts of one row are met in their order
+        return (ways.pop(0) if len(ways) > 1 else ways[0]) if ways else []
+
+    @classmethod
+    def open_or_create(cls, path: Path) -> PseudonymVault:
+        """The vault at ``path``, or an empty one: what another copy put there stays.
+
+        ``ConfigurationError`` where it could not be written: no key, or no folder; ``InputError`` where
+        ``path`` is something else.
+        """
+        _derive_key()
+        if not os.access(path.absolute().parent, os.W_OK):
+            raise ConfigurationError(f"vault: {path} cannot be written: its folder is missing, or not writable")
+        return cls.read(path) if os.path.lexists(path) else cls()
+
+    def merge_into(self, path: Path) -> None:
+        """Write what this vault knows into the one at ``path``, which keeps what it knew."""
+        path = path.absolute()
+        lock = path.parent.resolve() / f"{path.name}.lock"
+        with file_lock(lock, f"the vault {path.name}", _LOCK_TIMEOUT):
+            remove_leftovers(path.parent, glob.escape(path.name))
+            existing = PseudonymVault.open_or_create(path)
+            fields = [*dict.fromkeys((*existing.fields, *self.fields))]
+            spellings = existing.spellings
+            for text, rows in self.spellings.items():
+                spellings[text] = {**rows, **spellings.get(text, {})}
+            PseudonymVault(fields, {**self.values, **existing.values}, spellings)._write(path)
+
+    def _write(self, path: Path) -> None:
+        """Encrypted (AES-256-GCM) under ``REDACTORY_ENCRYPTION_KEY``; ``ConfigurationError`` without one."""
+        nonce = os.urandom(_NONCE_BYTES)
+        data = json.dumps(vars(self), ensure_ascii=False).encode("utf-8", "surrogatepass")
+        write_bytes(path, nonce + AESGCM(_derive_key()).encrypt(nonce, data, b"redactory vault"))
+
+    @classmethod
+    def read(cls, path: Path) -> PseudonymVault:
+        """``InputError`` where the file is not a vault, or was written with another key.
+
+        ``ConfigurationError`` where no key is configured.
+        """
+        variables = f"{ENCRYPTION_VARIABLE}_FILE (or {ENCRYPTION_VARIABLE})"
+        key = _derive_key(f"{path.name} is encrypted: set {variables} to the key it was written with")
+        try:
+            data = path.read_bytes()
+            return cls(**json.loads(AESGCM(key).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], b"redactory vault")))
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        except (InvalidTag, ValueError):
+            raise InputError(
+                f"{path} is not a vault, or {ENCRYPTION_VARIABLE} is not the key it was written with"
+            ) from None
+
+
+def _digest_text(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _derive_key(message: str = "") -> bytes:
+    secret = load_encryption_key()
+    if secret is None:
+        new = f"set {ENCRYPTION_VARIABLE}_FILE (create a key with redactory keys new encryption FILE)"
+        raise ConfigurationError(message or f"a vault is encrypted: {new}")
+    return hmac.digest(secret, b"redactory/vault", "sha256")
+
+
+def unmask(input_path: str | Path, out: str | Path, vault: str | Path, *, format_: str = "auto") -> dict[str, Any]:
+    """Write a copy of ``given`` to ``out`` in which pseudonyms are values again: rows, and tokens by kind.
+
+    Each use is a record in ``VAULT.log.jsonl``: who, when, which file, how many.  A token that the vault does
+    not know stays, and is counted as unknown.  Of a folder, as ``redact`` writes one, each file by itself.
+    """
+    known = PseudonymVault.read(Path(vault))
+    input_path = resolve_input_path(str(input_path))
+    if str(out) == PIPE or is_url(str(out)):
+        raise ConfigurationError("--out: original values can only be written to a local file or folder")
+    require_separate_output(input_path, str(out))
+    sources, is_folder = find_copy_sources(input_path, format_)
+    require_matching_name(str(out), sources, is_folder)
+    return hide_error_text("values were restored", _restore_files, sources, is_folder, str(out), known, Path(vault))
+
+
+def _restore_files(
+    sources: list[Source], is_folder: bool, out: str, pseudonym_vault: PseudonymVault, vault_path: Path
+) -> dict[str, Any]:
+    rows, counts = 0, Counter[str]()
+    with open_unfinished_copy(out, sources, {"vault": os.path.abspath(vault_path)}) as work:
+        if (done := work.load_summary(out)) is not None:
+            return done
+        for source in sources:
+            place = work.staging / source.name if is_folder else work.staging
+            make_folder(place.parent)
+            result = _unmask_file(
+                source, place, source.name if is_folder else Path(out).name, pseudonym_vault, vault_path
+            )
+            rows, counts = rows + result["rows"], counts + Counter(result["unmasked"])
+        unknown = counts.pop("unknown", 0)
+        summary = {"rows": rows, "unmasked": dict(counts.most_common()), "put_back": counts.total(), "unknown": unknown}
+        work.finish(out, summary)
+    return summary
+
+
+def _unmask_file(source: Source, target: Path, name: str, vault: PseudonymVault, vault_path: Path) -> dict[str, Any]:
+    counts: Counter[str] = Counter()
+    rows = 0
+
+    def changes(row: int, text: str) -> list[Edit]:
+        edits = []
+        known = sum(token in vault.values for token in _TOKEN.findall(text))
+        spellings = vault.take_spellings(row, text)
+        ways = iter(spellings if len(spellings) == known else [])
+        for token in _TOKEN.finditer(text):
+            value = vault.values.get(token[0])
+            value = value if value is None else next(ways, value)
+            counts["unknown" if value is None else token[0][1:].rpartition("_")[0]] += 1
+            if value is not None:
+                edits.append(Edit(token.start(), token.end(), value))
+        return edits
+
+    with RecordLog(Path(f"{vault_path}.log.jsonl")) as log:
+        # before anything is written: a use that was not logged must not happen
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        use = {"by": getpass.getuser(), "at": now, "file": source.name, "out": Path(name).name}
+        log.append("unmask", use)
+        with source.open() as file, open_compressed(target, name) as written:
+            target.chmod(PRIVATE_FILE)
+            fields = Fields(tuple(vault.fields))
+            reader = choose_reader(source.format, file)(file, source.name, _MAX_ROW_BYTES, fields)
+
+            def pieces() -> Iterator[Any]:
+                nonlocal rows
+                for row in reader.read_rows():
+                    if isinstance(row, bytes):
+                        yield row
+                    elif row.render is None:
+                        raise InputError(f"{source.name}, row {row.number}: {row.reason}")
+                    else:
+                        rows += isinstance(row, Row) and row.number > 0
+                        yield row.render([changes(row.number, text) for text in row.texts], {})
+
+            reader.write(written, pieces())
+        log.append("unmasked", {"rows": rows, "tokens": dict(counts)})
+    return {"rows": rows, "unmasked": dict(counts)}

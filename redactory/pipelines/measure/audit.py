@@ -1,0 +1,143 @@
+"""The audit of one training: the least epsilon that a model shows, beside what its guarantee states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redactory.evaluation.one_run_audit import AuditCoins, CanaryForm, get_coins_path, read_coins
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.progress import Progress, no_progress
+from redactory.pipelines.measure.evaluate import ModelEvaluation, Result, read_texts
+from redactory.redaction import RunFolder, read_manifest
+from redactory.training.settings import TRAINERS
+
+if TYPE_CHECKING:
+    from redactory.training import LanguageModel
+
+
+def evaluate_audit(
+    run: str | Path,
+    model: str | None = None,
+    *,
+    coins: str | Path | None = None,
+    confidence: float = 0.95,
+    progress: Progress = no_progress,
+) -> Result:
+    """Guess the coins of the planted canaries from a model, and bound its epsilon from below.
+
+    ``coins`` is the file of ``plant_canaries``, by default the one beside the run's input. Returns {form,
+    planted, standing, public, epsilon_upper, upper_field, comparable, reason, holds, guarantee_p_value} and
+    :func:`redactory.evaluation.one_run_audit.audit_scores`. ``holds`` is false where ``epsilon_lower`` is
+    above ``epsilon_upper``, the card's figure: to a true guarantee that happens with probability at most 1 -
+    ``confidence``. ``guarantee_p_value`` is a sharper test, by the whole privacy curve of the ledger's
+    mechanism; null where there is none of one row. ``InputError`` where no planted sentence stands in the
+    run.
+    """
+    evaluation = ModelEvaluation.open(run, model)
+    if coins is None:
+        paths = evaluation.run_manifest["configuration"]["input"]["path"]
+        coin_files = [file for path in paths if (file := get_coins_path(Path(path))).is_file()]
+        if len(coin_files) != 1:
+            number = len(coin_files) or "no"
+            raise ConfigurationError(
+                f"coins: {number} .coins.json files beside the run's input; choose one with --coins"
+            )
+        coins = coin_files[0]
+    planted = read_coins(Path(coins))
+
+    def measure() -> Result:
+        from redactory.evaluation.one_run_audit import audit_scores
+        from redactory.training import make_guarantee_card
+
+        card, sentences = make_guarantee_card(evaluation.run, evaluation.name), list(planted.planted_sentences())
+        there, public = (
+            set(sentences).intersection(read_texts(f)) for f in (evaluation.run.vault, evaluation.run.public)
+        )
+        if not there:
+            raise InputError("coins: this run contains none of the planted sentences; was the planted copy curated?")
+        placement = {
+            "planted": len(sentences),
+            "standing": sum(sentence in there for sentence in sentences),
+            "public": sum(sentence in public for sentence in sentences),
+        }
+        scores = _score_canaries(evaluation.load(), planted, progress)
+        scores_summary = audit_scores(scores, np.array(planted.coins), card["delta"], confidence)
+        upper = find_upper_bound(card, planted.form, placement["public"])
+        return {
+            "form": planted.form,
+            **placement,
+            **scores_summary,
+            **upper,
+            "holds": not upper["comparable"] or scores_summary["epsilon_lower"] <= upper["epsilon_upper"],
+            "guarantee_p_value": compute_audit_p_value(
+                evaluation.run, evaluation.name, scores_summary, upper["upper_field"]
+            ),
+        }
+
+    return evaluation.measure_and_seal("audit", measure)
+
+
+def _score_canaries(model: LanguageModel, coins: AuditCoins, progress: Progress) -> NDArray[np.float64]:
+    """A score a canary, positive where the model speaks for a true coin: float64 [m].
+
+    ``pair``: by how much likelier the first number's sentence is than the second's.  Else: by how much
+    likelier the number's sentence is than half of all numbers' are, of which about half were planted.
+    """
+    texts = [coins.render_sentence(digits) for pair in coins.numbers for digits in pair]
+    log_likelihoods = np.array([log_probs.sum() for log_probs in model.token_log_probs(texts)])
+    progress("audit", len(texts), len(texts), "sentences")
+    first, second = log_likelihoods[0::2], log_likelihoods[1::2]
+    scores = np.asarray(first - (second if coins.form == "pair" else np.median(first)))
+    if not np.isfinite(scores).all():
+        raise InputError("audit: the model assigns a canary a probability too small for a float")
+    return scores
+
+
+def find_upper_bound(card: Mapping[str, Any], form: CanaryForm, public: int) -> Result:
+    """{epsilon_upper, upper_field, comparable, reason} of a guarantee card for canaries of this ``form``.
+
+    A secret's two worlds are numbers exchanged (``epsilon_substitution``) or a number and its mask (``epsilon``); a
+    user's are that user and nobody (``epsilon_sound``).  ``public`` canaries stand in public points of the run.
+    """
+    field = {"pair": "epsilon_substitution", "masked": "epsilon", "absent": "epsilon_sound"}[form]
+    of_units, reason = "epsilon_sound" in card, None
+    if card.get(field if field in card else "epsilon") is None:
+        reason = card["reasons"].get(field) or card["reasons"].get("epsilon") or "the card states no epsilon"
+    elif of_units and (form != "absent" or card["privacy_unit"] not in ("users", "both", "either")):
+        reason = "the guarantee compares a unit with its absence: plant form absent, for users"
+    elif not of_units and form == "absent":
+        reason = "the guarantee compares a secret with another or with its mask: plant form pair or masked"
+    elif public and TRAINERS[card["trainer"]].uses_policy:
+        reason = f"{public} canaries are in public examples, which no guarantee covers"
+    return {
+        "epsilon_upper": None if reason else card.get(field),
+        "upper_field": None if reason else field,
+        "comparable": reason is None,
+        "reason": reason,
+    }
+
+
+def compute_audit_p_value(run: RunFolder, name: str, audit: Mapping[str, Any], upper_field: str | None) -> float | None:
+    """By the best share, times the number of shares; None where a mechanism has no curve of one row."""
+    from redactory.evaluation.one_run_audit import compute_curve_p_value, make_curve_level
+    from redactory.training.accounting import Spending
+    from redactory.training.accounting.epsilons import compute_privacy_curve
+    from redactory.training.guarantee.spec import START_KEY, read_ledger_facts
+    from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
+
+    facts, manifest = read_ledger_facts(run, run.model(name)), read_manifest(run)
+    rows = facts.make_spec(manifest["dedup"]).rows
+    if START_KEY in (facts.base or {}) or "route" in manifest:
+        return None  # of these steps alone the curve would be too low
+    of_secrets = upper_field in ("epsilon_substitution", "epsilon")
+    if not of_secrets or not isinstance(facts.mechanism, PoissonGaussian) or rows > 1:
+        return None
+    relation = Relation.SUBSTITUTION if upper_field == "epsilon_substitution" else facts.trainer.relation
+    level = make_curve_level(compute_privacy_curve((Spending(facts.mechanism, facts.steps),), relation))
+    p_values = [compute_curve_p_value(audit["canaries"], s["guesses"], s["correct"], level) for s in audit["by_share"]]
+    return min(1.0, len(p_values) * min(p_values))

@@ -1,0 +1,165 @@
+"""Choose what people label next, so that a tagger learns most from it.
+
+Documents are taken in which the engines doubt most words that no document taken before holds; every fourth is
+drawn at random, for what an engine is surely wrong about it does not doubt.  Such a choice fits a tagger.  It
+is no sample: each row says so, and whatever measures refuses it (``evaluation/labelled.py``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from redactory.evaluation.labelled import (
+    CHOSEN_KEY,
+    build_labelling_interface,
+    read_labelled_rows,
+    to_label_studio_task,
+)
+from redactory.evaluation.sample import LabelledSpan, select_prefilled_spans
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.files import make_private_folder, write_json, write_text
+from redactory.foundation.progress import Progress, no_progress, report_loading
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.loading import ConfigLike, load_config
+from redactory.pipelines.curation.policy import Point, Policy
+from redactory.pipelines.readers import Document, find_sources
+from redactory.pipelines.readers.documents import RowCounts
+
+CANDIDATES_PER_DOCUMENT = 20
+"""For each document that is wanted, so many are looked at."""
+RANDOM_INTERVAL = 4
+"""Every so many-th is drawn at random."""
+_DOUBT_RANGE = 0.1, 0.9
+"""A word that is secret with a probability between these is doubted."""
+_DIGIT = re.compile(r"\d")
+Doubts = Mapping[str, float]
+
+
+def label_active(
+    config: ConfigLike,
+    out: str | Path,
+    n: int = 50,
+    *,
+    labelled: Sequence[str | Path] = (),
+    seed: int = 0,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """Choose ``n`` documents of the configured input to label; write them to the new folder ``out`` (0700).
+
+    Of distinct documents that no file of ``labelled`` holds, ``CANDIDATES`` times ``n`` are drawn by a digest under
+    ``seed`` and looked at; where no engine says how sure it is of a word, the first ``n`` are taken. ``spans`` are
+    filled in from π.  Returns counts and where the files lie; no text.  ``InputError`` where nothing is left to label.
+    """
+    settings, folder = load_config(config), Path(out)
+    if folder.exists():
+        raise ConfigurationError(f"{folder} already exists: give another folder, or remove it")
+    done = [row for path in labelled for row in read_labelled_rows(Path(path), to_fit=True)]
+    with report_loading(progress, "read"):
+        texts = _draw_candidates(settings, {row["text"].strip() for row in done}, CANDIDATES_PER_DOCUMENT * n, seed)
+    if not texts:
+        raise InputError("the input has no document with text that is not already labelled")
+    judge = Policy(settings)
+    with report_loading(progress, "load engines"):
+        judge.load_engines()
+    read = list[list[Point]]()
+    for points in judge.split_many(texts):
+        read.append(points)
+        progress("choose", len(read), len(texts), "documents")
+    whole = [number for number, points in enumerate(read) if all(point.failure is None for point in points)]
+    doubts = [_find_doubts(texts[number], read[number]) for number in whole]
+    chosen = select_most_doubted(doubts, [len(texts[number]) for number in whole], n)
+    rows: list[dict[str, Any]] = [
+        {
+            "id": f"{number:04}",
+            CHOSEN_KEY: how,
+            "text": texts[whole[place]],
+            "spans": _prefill_spans(read[whole[place]]),
+        }
+        for number, (place, how) in enumerate(chosen, 1)
+    ]
+    if not rows:
+        raise InputError("no document could be read completely by every engine: see redactory scan")
+    strict = settings.detect.strict
+    # who has labelled before goes on with the same labels
+    labels = {span["label"] for row in done for span in row["spans"]} or {*strict.labels, *strict.extra_labels}
+    labels |= {span["label"] for row in rows for span in row["spans"]}
+    files = {name: folder / name for name in ("chosen.jsonl", "label-studio.json", "label-studio.xml")}
+    make_private_folder(folder)
+    write_text(files["chosen.jsonl"], "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_json(files["label-studio.json"], [to_label_studio_task(row, f"policies {judge.hash[:12]}") for row in rows])
+    write_text(files["label-studio.xml"], build_labelling_interface([*sorted(labels - {"SECRET"}), "SECRET"]))
+    return {
+        "folder": str(folder),
+        "looked_at": len(texts),
+        "labelled_before": len(done),
+        "chosen": dict(Counter(how for _, how in chosen)),
+        "words": sum(len(row["text"].split()) for row in rows),
+        "files": {name: str(path) for name, path in files.items()},
+    }
+
+
+def select_most_doubted(doubts: Sequence[Doubts], sizes: Sequence[int], n: int) -> list[tuple[int, str]]:
+    """The places of at most ``n`` documents with how each was chosen (``doubt`` or ``random``), in order.
+
+    Greedy: a word's doubt counts half as much with each document taken that has it.  Long documents are more
+    work: what counts is a document's doubt by the root of its size.
+    """
+    word_counts, left, selection = Counter[str](), dict.fromkeys(range(len(doubts))), list[tuple[int, str]]()
+
+    def worth(place: int) -> float:
+        doubt = sum(amount * 2.0 ** -word_counts[word] for word, amount in doubts[place].items())
+        return doubt / math.sqrt(sizes[place])
+
+    while left and len(selection) < n:
+        best = max(left, key=worth)
+        by_doubt = len(selection) % RANDOM_INTERVAL < RANDOM_INTERVAL - 1 and worth(best) > 0
+        # candidates come in a random order
+        place, method = (best, "doubt") if by_doubt else (next(iter(left)), "random")
+        word_counts.update(doubts[place].keys())
+        del left[place]
+        selection.append((place, method))
+    return selection
+
+
+def _draw_candidates(settings: Config, excluded_texts: set[str], limit: int, seed: int) -> list[str]:
+    """The ``most`` texts with the least digests, each once: a random draw that copies do not change."""
+    candidates, counts = dict[bytes, str](), RowCounts(settings.input)
+    for source in find_sources(settings.input.path, settings.input.format):
+        for row in counts.read(source):
+            if isinstance(row, Document) and row.text.strip() not in excluded_texts:
+                text = row.text.strip().encode()
+                candidates[hashlib.blake2b(text, digest_size=16, key=str(seed).encode()).digest()] = row.text
+                if len(candidates) >= 2 * limit:
+                    candidates = dict(sorted(candidates.items())[:limit])
+    counts.check()
+    return [text for _, text in sorted(candidates.items())[:limit]]
+
+
+def _find_doubts(text: str, points: Sequence[Point]) -> Doubts:
+    """The words that an engine holds neither for surely plain nor for surely secret, each with its doubt.
+
+    Their case and digits do not count; a doubt of 1 is a probability of one half.
+    """
+    low, high = _DOUBT_RANGE
+    word_doubts: dict[str, float] = {}
+    for point in points:
+        for hit in point.hits:
+            if hit.label == "UNSURE" and low <= hit.score <= high:
+                word = _DIGIT.sub("0", text[hit.start : hit.end].casefold())
+                word_doubts[word] = max(word_doubts.get(word, 0.0), 1.0 - abs(2.0 * hit.score - 1.0))
+    return word_doubts
+
+
+def _prefill_spans(points: Sequence[Point]) -> list[dict[str, Any]]:
+    strict = [hit for point in points for hit in point.hits if hit.policy == "strict"]
+    ranked = sorted(strict, key=lambda hit: -hit.score)
+    return [
+        span._asdict() for span in select_prefilled_spans(LabelledSpan(hit.start, hit.end, hit.label) for hit in ranked)
+    ]

@@ -1,0 +1,524 @@
+"""What a trained model knows: of held-out text, of planted canaries, of secrets; what it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from redactory.evaluation import plots
+from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
+from redactory.evaluation.linkage import ValueSearch
+from redactory.evaluation.membership import SecretSentence, draw_member_texts, find_commonest_label
+from redactory.evaluation.report import write_report
+from redactory.evaluation.utility import measure_accuracy, measure_perplexity
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.files import read_json
+from redactory.foundation.progress import Progress, no_progress, report_loading
+from redactory.foundation.stream import RandomStream
+from redactory.pipelines.curation.config import SegmentSettings
+from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.models import require_training_packages, resolve_model_name, seal_result
+from redactory.pipelines.curation.policy import make_run_router
+from redactory.pipelines.curation.segment import (
+    Segment,
+    SegmentFunction,
+    is_known_role,
+    iterate_turns,
+    make_segmenter,
+    segment_each_text,
+)
+from redactory.pipelines.readers import Document, InputSettings, find_sources
+from redactory.pipelines.readers.documents import RowCounts
+from redactory.redaction import RunFolder, list_parts, part_rows, read_manifest
+from redactory.redaction.folder import SyntheticFolder
+from redactory.redaction.shards import CLASS, ROLE, read_batches, read_column, read_values
+from redactory.training.settings import TRAINERS
+
+if TYPE_CHECKING:
+    from redactory.training import LanguageModel
+    from redactory.training.chat import ChatCodec
+
+CLASSIFY = "classify"
+PROMPT_WORDS, MAX_PROMPTS, MAX_COMPARED = 4, 1_000, 2_000
+Result = dict[str, Any]
+TextWithLabel = tuple[str, str | None]
+"""A text with its class or role."""
+ComparedText = tuple[str, str | None, bool]
+
+
+@dataclass(frozen=True)
+class ModelEvaluation:
+    """A finished model that is evaluated: its run, its name, the manifests of both."""
+
+    run: RunFolder
+    name: str
+    run_manifest: Result
+    model_manifest: Result
+
+    @classmethod
+    def open(cls, run: str | Path, model: str | None, chats: bool = False) -> ModelEvaluation:
+        """One of the finished models of a finished run: ``model``, or the one that is configured.
+
+        ``ConfigurationError`` for a chat model where these are not asked for (``chats``).
+        """
+        folder = RunFolder(Path(run))
+        curated, name = read_manifest(folder), resolve_model_name(folder, model)
+        require_training_packages()
+        trained = read_manifest(folder.model(name))
+        if trained["settings"].get("chat") and not chats:
+            raise ConfigurationError(
+                f"evaluate: {name} was trained on conversations (train.chat), but this would prompt it with "
+                "single examples; use evaluate model"
+            )
+        return cls(folder, name, curated, trained)
+
+    @property
+    def task(self) -> str:
+        """What it was trained to do."""
+        return str(self.model_manifest["settings"]["task"])
+
+    @property
+    def segmenter(self) -> SegmentFunction:
+        """The run's segmenter."""
+        return make_segmenter(SegmentSettings.read_back(self.run_manifest["configuration"]["segment"]))
+
+    def load(self) -> LanguageModel:
+        """The language model itself."""
+        from redactory.training import load_model
+
+        return load_model(self.run.model(self.name))
+
+    def require_setting(self, key: str, value: Any, hint: str) -> Any:
+        """``given``, or what the run's configuration names under ``evaluate``."""
+        setting = value or self.run_manifest["configuration"]["evaluate"][key]
+        if not setting:
+            raise ConfigurationError(f"evaluate.{key}: name {hint}")
+        return setting
+
+    def list_training_folders(self) -> tuple[Path, ...]:
+        """The data folders that it learnt from: the shards, or the vault."""
+        trainer = TRAINERS[self.model_manifest["summary"]["trainer"]]
+        return tuple(getattr(self.run, name) for name in trainer.folder_names)
+
+    def read_originals(self) -> Iterator[str]:
+        """The texts of the run's vault."""
+        return read_texts(self.run.vault)
+
+    def read_held_out(self, paths: Sequence[str], *optional: str) -> Iterator[tuple[str, str | None, str | None]]:
+        """The text, class and role of every point of a held-out corpus, cut as the run's own is.
+
+        A manifest names every column, and one that is named must be there; of ``optional`` none is read.
+        """
+        for entry, points in self._read_documents(paths, optional):
+            for point in points:
+                yield point.text, entry.label, point.speaker if is_known_role(point.speaker) else None
+
+    def read_conversations(self, paths: Sequence[str]) -> tuple[list[str], list[str]]:
+        """What a chat model is asked of a held-out corpus, as it is and masked: conversations, or turns.
+
+        Examples of one turn are joined by a space, as the model has learnt them.
+        """
+        documents = [
+            [(turn, role, point.text) for (turn, role), point in zip(iterate_turns(points), points, strict=True)]
+            for _, points in self._read_documents(paths, ("id", "user", "label"))
+        ]
+        if self.model_manifest["settings"]["chat"]["example"] == "turn":
+            documents = [[point] for points in documents for point in points]
+        texts = [text for points in documents for _, _, text in points]
+        masked = iter([text for _, text in make_run_router(self.run_manifest)(texts)])
+        hidden = [[(turn, role, next(masked)) for turn, role, _ in points] for points in documents]
+        as_is, as_masked = ([_join_conversation(points) for points in each] for each in (documents, hidden))
+        return as_is, as_masked
+
+    def _read_documents(
+        self, paths: Sequence[str], optional: Sequence[str]
+    ) -> Iterator[tuple[Document, list[Segment]]]:
+        input_settings = self.run_manifest["configuration"]["input"].items()
+        excluded = ("metadata_columns", "allow_personal_columns", "emit_document_order", *optional)
+        columns = {key: value for key, value in input_settings if key not in excluded}
+        settings = InputSettings.read_back({**columns, "path": tuple(paths)})
+        cut = segment_each_text(self.segmenter) if settings.has_multiple_texts else self.segmenter
+        counts = RowCounts(settings)
+        for source in find_sources(settings.path, settings.format, key="evaluate.test"):
+            for entry in counts.read(source):
+                if isinstance(entry, Document):
+                    yield entry, cut(entry.text)
+        # a model is not measured on a part of a file
+        if counts.damaged_files:
+            raise counts.damaged_files[0]
+        counts.check()
+
+    @property
+    def optional_columns(self) -> tuple[str, ...]:
+        """The columns that no held-out row needs: that of the class, but where texts were read with it."""
+        return () if self.model_manifest["settings"].get("prefix") == CLASS else ("label",)
+
+    def sample_texts(
+        self, held_out: Sequence[tuple[str, str | None, str | None]], seed: int, progress: Progress
+    ) -> tuple[list[ComparedText], list[ComparedText]]:
+        """At most :data:`MAX_COMPARED` held-out texts, and originals, drawn alike, each with class or role.
+
+        As the model reads them: where policies decide what is learnt with noise they are masked.  The last of
+        the three says whether the text is: what is public, the model may show.
+        """
+        by_class = self.model_manifest["settings"].get("prefix") == CLASS
+        order = RandomStream.from_seed(seed).permutation("held out", 0, len(held_out))[:MAX_COMPARED]
+        theirs = [(held_out[i][0], held_out[i][1 if by_class else 2]) for i in order.tolist()]
+        total = sum(map(part_rows, list_parts(self.run.vault)))
+        positions = np.sort(RandomStream.from_seed(seed).permutation("learnt", 0, total)[:MAX_COMPARED])
+        training_sample, first = list[TextWithLabel](), 0
+        for batch in read_batches(self.run.vault):
+            offsets = positions[(positions >= first) & (positions < first + len(batch))] - first
+            for row in batch.take(offsets).to_pylist():
+                role = row["speaker"] if is_known_role(row["speaker"]) else None
+                training_sample.append((row["text"], row.get(CLASS) if by_class else role))
+            first += len(batch)
+        if not TRAINERS[self.model_manifest["summary"]["trainer"]].uses_policy:
+            return [(*row, True) for row in theirs], [(*row, True) for row in training_sample]
+        fates = make_run_router(self.run_manifest)
+
+        def mask_rows(rows: Sequence[TextWithLabel]) -> list[ComparedText]:
+            pairs = zip(rows, fates([text for text, _ in rows]), strict=True)
+            return [(text, label, side == "private") for (_, label), (side, text) in pairs]
+
+        with report_loading(progress, "mask by the policies"):
+            return mask_rows(theirs), mask_rows(training_sample)
+
+    def measure_and_seal(
+        self,
+        evaluation: str,
+        measure: Callable[[], Mapping[str, Any]],
+        picture: str = "",
+        plot: Callable[..., str] | None = None,
+    ) -> Result:
+        """Measure, seal the result in the model's folder with its picture, and render the report again.
+
+        An error that quotes text is sealed.
+        """
+
+        def work() -> Result:
+            result = {"run": str(self.run.root), "model": self.name, **measure()}
+            model = self.run.model(self.name)
+            body = {"format": "redactory-evaluation/1", "evaluation": evaluation}
+            images = plots.render_plots(picture, plot, result) if plot else {}
+            parent = {"parent": file_sha256(model.manifest)}
+            seal_result(model.result(evaluation), result, {**body, **parent}, images)
+            write_report(self.run)
+            return result
+
+        return run_sealed(self.run.state, work)
+
+
+def _join_conversation(points: Sequence[tuple[int, str | None, str]]) -> str:
+    """The points of one document, each with its turn and role, as one text."""
+    from redactory.training.chat import join_turns
+
+    by_turn = groupby(points, lambda point: point[:2])
+    return join_turns((role, " ".join(text for _, _, text in turn_points)) for (_, role), turn_points in by_turn)
+
+
+def read_texts(folder: Path) -> Iterator[str]:
+    """The texts of a data folder of a run, in order, a row group at a time."""
+    return (text for (text,) in read_values(folder, "text"))
+
+
+def evaluate_model(
+    run: str | Path, model: str | None = None, test: Sequence[str] = (), progress: Progress = no_progress
+) -> Result:
+    """Perplexity of a model on held-out text, as it is and masked by π; of a classifier its test error rate.
+
+    ``test`` (the run's ``evaluate.test`` by default) is in the columns and segments of the run's
+    configuration. Returns {as_is, masked} of :func:`redactory.evaluation.utility.measure_perplexity`, and
+    whether
+    the model ``learnt_masked`` text alone, which is no measure of text as it is; or
+    :func:`redactory.evaluation.utility.measure_accuracy`, each point having its row's class.  Of a chat model
+    the
+    texts are conversations, or turns where it learnt these, and what counts is what it learnt to say.
+    """
+    evaluation = ModelEvaluation.open(run, model, chats=True)
+    paths = evaluation.require_setting("test", test, "a held-out corpus there, or with --test")
+
+    def of_words() -> Result:
+        from redactory.training.data import add_role_prefix
+
+        if chat := evaluation.model_manifest["settings"].get("chat"):
+            with report_loading(progress, "mask by the policies"):
+                both = dict(zip(("as_is", "masked"), evaluation.read_conversations(paths), strict=True))
+            trained = evaluation.load()
+            codec = replace(cast("ChatCodec", trained.tokenizer), loss_scope=chat["loss_on"])
+            return measured(trained, both, codec)
+        held_out = list(evaluation.read_held_out(paths, "id", "user", *evaluation.optional_columns))
+        texts = [text for text, _, _ in held_out]
+        with report_loading(progress, "mask by the policies"):
+            masked = [text for _, text in make_run_router(evaluation.run_manifest)(texts)]
+        if read := evaluation.model_manifest["settings"].get("prefix"):
+            roles = [label if read == CLASS else role for _, label, role in held_out]
+            texts, masked = (list(map(add_role_prefix, group, roles)) for group in (texts, masked))
+        trained, both = evaluation.load(), {"as_is": texts, "masked": masked}
+        return measured(trained, both)
+
+    def measured(language_model: Any, texts_by_form: Mapping[str, Any], *codec: Any) -> Result:
+        trainer = TRAINERS[evaluation.model_manifest["settings"]["trainer"]]
+        results = {
+            name: measure_perplexity(language_model, texts, progress, *codec) for name, texts in texts_by_form.items()
+        }
+        return {**results, "learnt_masked": "vault" not in (trainer.noised_folder, *trainer.noise_free_folders)}
+
+    def of_classes() -> Result:
+        from redactory.training.model import load_classifier
+
+        points = list(evaluation.read_held_out(paths, "id", "user"))
+        classifier = load_classifier(evaluation.run.model(evaluation.name))
+        return measure_accuracy(
+            classifier, [text for text, _, _ in points], [label for _, label, _ in points], progress
+        )
+
+    if evaluation.task == CLASSIFY:
+        return evaluation.measure_and_seal("accuracy", of_classes)
+    return evaluation.measure_and_seal("perplexity", of_words)
+
+
+def evaluate_canary(
+    run: str | Path,
+    model: str | None = None,
+    canaries: str | Path | None = None,
+    progress: Progress = no_progress,
+    samples: int = 20_000,
+    seed: int = 0,
+) -> Result:
+    """Exposure of the canaries of a simulated corpus, and the copies that curation left of each.
+
+    Exact up to a million candidates; of more, ``samples`` are drawn by ``seed``.
+    """
+    evaluation = ModelEvaluation.open(run, model)
+    path = Path(evaluation.require_setting("canaries", canaries, "a FILE.canaries.json there, or with --canaries"))
+    try:
+        planted: Result = read_json(path)
+    except (OSError, ValueError) as error:
+        problem = error.strerror if isinstance(error, OSError) else "this is not JSON"
+        raise InputError(f"{path} cannot be read as canaries: {problem}; give the file of redactory simulate") from None
+
+    def measure() -> Result:
+        from redactory.evaluation.canary import count_canary_copies, measure_canary_exposure
+
+        left = count_canary_copies(evaluation.list_training_folders(), planted)
+        # what stands in a shard was not masked, whoever learns from the shards
+        is_missed = [n > 0 for n in count_canary_copies((evaluation.run.public, evaluation.run.private), planted)]
+        return measure_canary_exposure(evaluation.load(), planted, left, progress, samples, seed, is_missed)
+
+    return evaluation.measure_and_seal("canary", measure, "exposure.svg", plots.plot_exposure)
+
+
+# Attacks: membership inference, and which secrets of the vault a model writes by itself.
+
+
+def evaluate_membership(
+    run: str | Path,
+    model: str | None = None,
+    *,
+    secrets: str | Path | None = None,
+    others: str | Path | None = None,
+    label: str | None = None,
+    reference: str | Path | None = None,
+    count: int = 1_000,
+    group_size: int = 20,
+    confidence: float = 0.95,
+    seed: int = 0,
+    progress: Progress = no_progress,
+) -> Result:
+    """Individual and group membership inference (CRT, appendix A.5) on a model of a finished run.
+
+    ``secrets`` holds labelled rows of this corpus (the run's ``evaluate.labelled`` by default), ``label`` is
+    the kind of secret (the one with the most values). ``others`` is a labelled file of values never trained
+    on; without it values of the same form are drawn; none of them stands in the originals. ``reference`` is
+    another model of this run, or a run with a model of this one's name. Returns
+    :func:`redactory.evaluation.membership.run_membership_attack` with {label, fresh_values, reference_model};
+    no text.
+    """
+    evaluation = ModelEvaluation.open(run, model)
+    labelled = evaluation.require_setting("labelled", secrets, "a file of labelled rows there, or with --secrets")
+    if count < 4 or group_size < 1:
+        raise ConfigurationError("count must be at least 4, group_size at least 1")
+    compared = None
+    if reference is not None:
+        if str(reference) == evaluation.name:
+            raise ConfigurationError("reference: give a model other than the attacked one")
+        reference_arguments = (reference, evaluation.name) if Path(reference).is_dir() else (run, str(reference))
+        compared = ModelEvaluation.open(*reference_arguments)
+
+    def measure() -> Result:
+        from redactory.evaluation.membership import run_membership_attack
+
+        sentences = _find_secret_sentences(evaluation, Path(labelled), label)
+        kind = sentences[0].label
+        members, strangers = draw_member_texts(
+            sentences, _choose_value_source(evaluation, kind, others, seed), count, seed
+        )
+        result = run_membership_attack(
+            evaluation.load(),
+            members,
+            strangers,
+            reference=compared.load() if compared else None,
+            group_size=group_size,
+            confidence=confidence,
+            seed=seed,
+            progress=progress,
+        )
+        fresh = "drawn" if others is None else "file"
+        about = {"label": kind, "fresh_values": fresh, "reference_model": compared.name if compared else None}
+        return about | result
+
+    return evaluation.measure_and_seal("membership", measure, "roc.svg", plots.plot_membership)
+
+
+def _find_secret_sentences(evaluation: ModelEvaluation, labelled: Path, label: str | None) -> list[SecretSentence]:
+    """The points of the labelled rows that stand in the vault and hold a whole secret of ``label``."""
+    sentences = [
+        SecretSentence(text, span["start"], span["end"], span["label"])
+        for row in read_labelled_rows(labelled)
+        for text, spans in split_labelled_row(row, evaluation.segmenter)
+        for span in spans
+    ]
+    vault_texts = {sentence.text for sentence in sentences}.intersection(evaluation.read_originals())
+    in_vault = [sentence for sentence in sentences if sentence.text in vault_texts]
+    if not in_vault:
+        raise InputError(f"{labelled.name}: none of its labelled secrets occurs in the originals of this run")
+    kind = label or find_commonest_label(in_vault)
+    selected = [sentence for sentence in in_vault if sentence.label == kind]
+    if not selected:
+        raise InputError(f"{labelled.name}: no secret labelled {kind} occurs in the originals of this run")
+    return selected
+
+
+def _choose_value_source(
+    evaluation: ModelEvaluation, kind: str, others: str | Path | None, seed: int
+) -> Callable[[Sequence[SecretSentence]], Sequence[str | None]]:
+    def drawn(sentences: Sequence[SecretSentence]) -> Sequence[str | None]:
+        from redactory.evaluation.extraction import make_control_values
+
+        return make_control_values(
+            [(kind, sentence.value) for sentence in sentences], lambda v: _find_present_values(evaluation, v), seed
+        )
+
+    def from_file(sentences: Sequence[SecretSentence]) -> Sequence[str | None]:
+        rows = read_labelled_rows(Path(str(others)))
+        spans = ((row["text"], s) for row in rows for s in row["spans"] if s["label"] == kind)
+        values = list(dict.fromkeys(text[span["start"] : span["end"]] for text, span in spans))
+        present = _find_present_values(evaluation, values)
+        left = (value for value in values if value not in present)
+        return [next(left, None) for _ in sentences]
+
+    return drawn if others is None else from_file
+
+
+def _find_present_values(evaluation: ModelEvaluation, values: list[str]) -> Collection[str]:
+    """Those of ``values`` that stand in the run's originals, in any place and case."""
+    present = {values[index].casefold() for index in ValueSearch(values).count_occurrences(evaluation.read_originals())}
+    return {value for value in values if value.casefold() in present}
+
+
+def evaluate_extraction(
+    run: str | Path,
+    model: str | None = None,
+    samples: int = 1_000,
+    tokens: int = 64,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    completions: int = 500,
+    seed: int = 0,
+    progress: Progress = no_progress,
+) -> Result:
+    """Texts that the model writes, searched for the secrets of the run's vault, beside values never seen.
+
+    ``samples`` texts of at most ``tokens`` tokens are drawn at ``temperature`` from the ``top_k`` likeliest
+    tokens (all by default): half without a prompt, half after the first words of public points.  Of
+    ``completions`` secrets the model is given the words before.  Returns the counts of
+    :func:`redactory.evaluation.extraction.run_extraction_attack`; no text.
+    """
+    if samples < 1 or completions < 0 or tokens < 1:
+        raise ConfigurationError("extraction: samples and tokens must be at least 1, completions at least 0")
+    evaluation = ModelEvaluation.open(run, model)
+
+    def measure() -> Result:
+        from redactory.evaluation import extraction as e
+
+        trained, secrets = (
+            evaluation.load(),
+            e.collect_vault_secrets(evaluation.run, evaluation.list_training_folders()),
+        )
+        named = [(secret.label, secret.value) for secret in secrets]
+        controls = e.make_control_values(named, lambda values: _find_present_values(evaluation, values), seed)
+        settings = e.ExtractionSettings(samples, tokens, temperature, top_k, completions, seed)
+        texts = read_column(evaluation.run.public, "text")
+        order = RandomStream.from_seed(seed).permutation("prompts", 0, len(texts))[:MAX_PROMPTS]
+        prompts = [" ".join(texts[i].split()[:PROMPT_WORDS]) for i in order.tolist()]
+        return e.run_extraction_attack(trained, secrets, controls, settings, prompts, progress)
+
+    return evaluation.measure_and_seal("extraction", measure, "extraction.svg", plots.plot_extraction)
+
+
+# Text that a model wrote: what it is worth, and what it shows.
+
+
+def evaluate_synthetic(
+    run: str | Path,
+    corpus: str | Path,
+    model: str | None = None,
+    *,
+    test: Sequence[str] = (),
+    canaries: str | Path | None = None,
+    seed: int = 0,
+    progress: Progress = no_progress,
+) -> Result:
+    """Measure what ``synthesize`` wrote into the folder ``corpus``, beside held-out text; export asks for it.
+
+    ``test`` and ``canaries`` are the run's ``evaluate.test`` and ``evaluate.canaries`` by default; without
+    canaries none are looked for.  Texts are compared as the model was trained on them: those of a trainer
+    that goes by policies masked, and the private ones alone.  Returns {corpus, rows} and what
+    :func:`redactory.evaluation.synthetic.measure_text_quality` and
+    :func:`~redactory.evaluation.synthetic.measure_leakage` say.
+    """
+    evaluation, folder = ModelEvaluation.open(run, model), SyntheticFolder(Path(corpus))
+    corpus_manifest, trained = read_manifest(folder), evaluation.run.model(evaluation.name).manifest
+    if corpus_manifest.get("model_manifest") != file_sha256(trained):
+        raise ConfigurationError(
+            f"{folder.root} was not written by {evaluation.name} of {evaluation.run.root}: give --model"
+        )
+    paths = evaluation.require_setting("test", test, "a held-out corpus there, or with --test")
+    canary_file = canaries or evaluation.run_manifest["configuration"]["evaluate"].get("canaries")
+
+    def measure() -> Result:
+        from redactory.evaluation import synthetic as s
+
+        held_out = [
+            (text, label, role)
+            for text, label, role in evaluation.read_held_out(paths, "id", "user", *evaluation.optional_columns)
+        ]
+        written = [
+            (row["text"], row.get(CLASS, row.get(ROLE)))
+            for batch in read_batches(folder.public)
+            for row in batch.to_pylist()
+        ]
+        samples = evaluation.sample_texts(held_out, seed, progress)
+        rows, real = ([(text, label) for text, label, _ in group] for group in samples)
+        strangers, members = ([text for text, _, noised in group if noised] for group in samples)
+        ours, language = [text for text, _ in written], evaluation.run_manifest["configuration"]["detect"]["language"]
+        numbers = None if canary_file is None else read_json(Path(canary_file))
+        features = partial(s.embed_texts, language=language)
+        with report_loading(progress, "compare what was written"):
+            return {
+                "corpus": file_sha256(folder.manifest),
+                "rows": len(written),
+                "epsilon": read_json(folder.guarantee)["epsilon"],
+                **s.measure_text_quality(written, real, rows, corpus_manifest.get("labels", ()), features, seed),
+                **s.measure_leakage(ours, members, strangers, numbers, seed=seed),
+            }
+
+    return evaluation.measure_and_seal("synthetic", measure)

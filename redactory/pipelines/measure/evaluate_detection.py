@@ -1,0 +1,320 @@
+"""What the policies find and miss in labelled text, and what the shards give away by themselves."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from redactory.detectors import Detector, DetectSettings, TextDetector, compute_policy_hashes
+from redactory.detectors.baselines import (
+    ENGINES_WITHOUT_MODEL,
+    MODEL_SYNTAX,
+    ReferenceDetector,
+    build_engine_settings,
+    resolve_reference_engines,
+)
+from redactory.detectors.rules import load_optional_words
+from redactory.detectors.settings import PatternSettings, get_kinds, get_public_labels, reject_fitted_rows
+from redactory.evaluation.detection import INTERVAL_KINDS, LabelledExample, compare_detectors, measure_detection
+from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
+from redactory.evaluation.linkage import (
+    MAX_PHRASE_WORDS,
+    MAX_RARE_HOLDERS,
+    ReleasedExample,
+    find_residual_identifiers,
+    run_linkage_attack,
+)
+from redactory.evaluation.recall import count_remaining_secrets, measure_misses
+from redactory.evaluation.report import write_report
+from redactory.foundation.canonical import file_sha256, package_version
+from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, pluralize
+from redactory.foundation.keys import load_digest_key
+from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.stream import RandomStream
+from redactory.pipelines.curation.config import SegmentSettings
+from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.loading import ConfigLike, load_config
+from redactory.pipelines.curation.models import seal_result
+from redactory.pipelines.curation.policy import make_run_router
+from redactory.pipelines.curation.segment import make_segmenter
+from redactory.pipelines.measure.label import load_recall, read_fitted_policy, save_recall
+from redactory.redaction import RunFolder, list_parts, read_manifest
+from redactory.redaction.shards import read_values
+
+
+def evaluate_detect(
+    labelled: str | Path,
+    config: ConfigLike | None = None,
+    *,
+    detector: TextDetector | None = None,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """Recall, precision, misses and public share on the labelled rows of a file.
+
+    Texts are segmented and read as ``config`` says, or by the defaults. ``detector`` stands in for the engines. Returns
+    :func:`~redactory.evaluation.detection.measure_detection` with {labelled, rows, spans, spans_outside_points,
+    segment, policies: {name: hash}, public_labels}; spans with a public label are no secrets. ``ConfigurationError``
+    where the policies were fitted on any of these rows (``docs/guarantees.md``, "Coverage failure").
+    """
+    segment, detect = _load_settings(labelled, config)
+    points, about = _read_labelled_examples(Path(labelled), segment, detect)
+    return about | measure_detection(detector or Detector(detect), points, progress)
+
+
+def evaluate_against(
+    labelled: str | Path, against: Iterable[str], config: ConfigLike | None = None, *, progress: Progress = no_progress
+) -> dict[str, Any]:
+    """The policies and other engines side by side, on the labelled rows of a file.
+
+    ``against`` names the engines: ``presidio``, ``spacy``, both also with ``:PIPELINE``; ``stanza:FOLDER``,
+    ``transformers:FOLDER``, or an engine of another package, ``NAME`` or ``NAME:FOLDER``. Texts are segmented as
+    ``config`` says, and engines read its ``detect.language``. Returns {labelled, rows, spans, spans_outside_points,
+    segment, policies, public_labels, language, points, distinct_points, secrets, table: the rows of
+    :func:`~redactory.evaluation.detection.compare_detectors`, engines: {name: what it is}, version, interval}. Before a
+    text is read ``ConfigurationError`` for an engine that is unknown, not here or given twice, ``InputError`` where
+    nothing is labelled.
+    """
+    segment, detect = _load_settings(labelled, config)
+    references = resolve_reference_engines(against, detect.language)
+    points, about = _read_labelled_examples(Path(labelled), segment, detect)
+    secrets = sum(len(point.spans) for point in points)
+    if not secrets:
+        raise InputError(
+            f"{Path(labelled).name}: no secret is labelled in {pluralize(about['rows'], 'row')}, so nothing can "
+            "be measured; label each secret as a span"
+        )
+    engines = {reference.name: ReferenceDetector(reference, detect.public_labels) for reference in references}
+    return {
+        **about,
+        "language": detect.language,
+        "points": len(points),
+        "distinct_points": len({point.text for point in points}),
+        "secrets": secrets,
+        "table": compare_detectors(Detector(detect), engines, points, progress),
+        "engines": {reference.name: reference.identity for reference in references},
+        "version": package_version("redactory"),
+        "interval": INTERVAL_KINDS,
+    }
+
+
+def _load_settings(labelled: str | Path, config: ConfigLike | None) -> tuple[SegmentSettings, DetectSettings]:
+    if config is None:
+        return SegmentSettings(), DetectSettings()
+    # the labelled file is what is read: a file with a detect section alone will do
+    settings = load_config(config, input={"path": str(labelled)})
+    return settings.segment, settings.detect
+
+
+def _read_labelled_examples(
+    path: Path, segment: SegmentSettings, detect: DetectSettings
+) -> tuple[list[LabelledExample], dict[str, Any]]:
+    """The points of the rows of a file, and what a result says of rows and policies."""
+    rows, cut = list(read_labelled_rows(path, detect.public_labels)), make_segmenter(segment)
+    reject_fitted_rows([row["text"] for row in rows], detect.conservative.fitted, load_digest_key())
+    points = [
+        LabelledExample(number, text, spans, public)
+        for number, row in enumerate(rows)
+        for (text, spans), (_, public) in zip(
+            split_labelled_row(row, cut), split_labelled_row({**row, "spans": row.get("public", ())}, cut), strict=True
+        )
+    ]
+    count = sum(len(row["spans"]) for row in rows)
+    placed = {(point.row, span["number"]) for point in points for span in point.spans}
+    return points, {
+        "labelled": str(path),
+        "rows": len(rows),
+        "spans": count,
+        "spans_outside_points": count - len(placed),
+        "segment": segment.mode,
+        "policies": compute_policy_hashes(detect),
+        "public_labels": list(detect.public_labels),
+    }
+
+
+def evaluate_recall(
+    config: ConfigLike, *, output: str | Path | None = None, progress: Progress = no_progress
+) -> dict[str, Any]:
+    """What the policies miss of labelled secrets, and which of them the shards still hold.
+
+    The misses are sealed in the run's private state, where the guarantee takes them from: they must be
+    measured on secrets of this corpus that no policy was tuned on.  Whoever gives the labels vouches for
+    that; what is checked is that no row is one that ``fit_policy`` fitted this run's policy on.  What has a
+    public label of the run is no secret, so it is neither drawn nor missed.  ``date`` is
+    the day of the measurement, or of the first one that gave the same.
+    """
+    settings = load_config(config, output=output)
+    run = RunFolder(Path(settings.output))
+    manifest = read_manifest(run)
+    if settings.evaluate.labelled is None:
+        raise ConfigurationError("evaluate.labelled: set it to a file of labelled rows")
+    labelled, public = Path(settings.evaluate.labelled), get_public_labels(manifest)
+
+    def measure() -> dict[str, Any]:
+        texts = (row["text"] for row in read_labelled_rows(labelled))
+        reject_fitted_rows(texts, read_fitted_policy(manifest), load_digest_key())
+        cut = make_segmenter(settings.segment)
+        secrets = [
+            (text, [span])
+            for row in read_labelled_rows(labelled, public)
+            for text, spans in split_labelled_row(row, cut)
+            for span in spans
+        ]
+        # a uniform sample of the secrets themselves: rows hold different numbers of them
+        order = RandomStream.from_seed(len(secrets)).permutation("labelled sample", 0, len(secrets))
+        sample = [secrets[i] for i in sorted(order[: settings.evaluate.labelled_secrets].tolist())]
+        points, spans = [text for text, _ in sample], [span_list for _, span_list in sample]
+        result = {
+            "run": str(run.root),
+            "secrets": len(secrets),
+            "public_labels": list(public),
+            "misses": measure_misses(make_run_router(manifest), points, spans, progress=progress),
+            "left": count_remaining_secrets(run, read_labelled_rows(labelled, public)),
+        }
+        result["date"] = find_measurement_date(run, result)
+        save_recall(run, result)
+        return result
+
+    return run_sealed(run.state, measure)
+
+
+def find_measurement_date(run: RunFolder, result: dict[str, Any]) -> str:
+    """The day from which ``result`` is known: a training that goes on after midnight goes by the same."""
+    try:
+        previous = load_recall(run) or {}
+    except CheckFailed:
+        previous = {}
+    date = previous.pop("date", None)
+    return date if date and previous == result else datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+# What can be learnt from the shards alone.
+
+
+TEACHER_NOTE = (
+    "the run's tagger was trained on labels of spaCy's small English pipeline, so misses of both stay "
+    "unseen here; for an independent check use another engine (stanza:FOLDER, transformers:FOLDER)"
+)
+
+
+def evaluate_redaction(
+    run: str | Path,
+    engine: str | None = None,
+    sample: int = 5_000,
+    rare: int = MAX_RARE_HOLDERS,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """What can be learnt from the shards of a finished run alone: three attacks, none needs a model.
+
+    ``linkage``: private points tied to public ones by rare phrases, by document and by user. ``residual``:
+    what ``engine``, one that did not mask (spacy, patterns, tagger, or with its model spacy:PIPELINE,
+    stanza:FOLDER, transformers:FOLDER), still finds on ``sample`` points of each side. ``across``: public
+    points that nearly duplicate a private one. What cannot be measured is null, with its reason under
+    ``reasons``. Sealed in the run's private state; ids, counts and labels, no text.
+    """
+    folder = RunFolder(Path(run))
+    detect = DetectSettings.read_back(read_manifest(folder)["configuration"]["detect"])
+    public = get_kinds(detect.public_labels)
+    chosen, no_engine = choose_independent_engine(detect, engine)
+
+    def measure() -> dict[str, Any]:
+        texts = {side: list(read_values(getattr(folder, side), "point_id", "text")) for side in ("public", "private")}
+        authors, several = _map_authors(folder)
+        linkages: dict[str, Any] = dict.fromkeys(authors)
+        for unit in authors if several else ["document"]:
+            shown = {
+                side: [ReleasedExample(i, text, frozenset(authors[unit].get(i, ()))) for i, text in rows]
+                for side, rows in texts.items()
+            }
+            linkages[unit] = run_linkage_attack(
+                shown["public"], shown["private"], rare, MAX_PHRASE_WORDS, progress=progress
+            )
+        residual = None
+        if chosen is not None:
+            reader, words = (
+                Detector(build_engine_settings(chosen, detect.language)),
+                load_optional_words(detect.language),
+            )
+            is_teacher = detect.tagger is not None and chosen == "spacy"
+            # a model's place is no part of the result
+            residual = {"engine": chosen.partition(":")[0], "note": TEACHER_NOTE if is_teacher else None} | {
+                side: find_residual_identifiers(reader.run_engines, points, sample, 0, progress, words, public)
+                for side, points in texts.items()
+            }
+        across = _summarize_cross_split(folder)
+        missing = {
+            "linkage.user": None if several else "no user wrote more than one document: same as by document",
+            "residual": no_engine or None,
+            "across": "the run was curated without dedup.report_cross_split: nothing was compared across the split"
+            if across is None
+            else None,
+        }
+        result = {"run": str(folder.root), "linkage": linkages, "residual": residual, "across": across}
+        result["reasons"] = {name: reason for name, reason in missing.items() if reason}
+        body = {"format": "redactory-evaluation/1", "parent": file_sha256(folder.manifest)}
+        seal_result(folder.redaction, result, body)
+        write_report(folder)
+        return result
+
+    return run_sealed(folder.state, measure)
+
+
+def choose_independent_engine(detect: DetectSettings, engine: str | None = None) -> tuple[str | None, str]:
+    """The name of an engine that ``detect`` does not use, or None and why there is none.
+
+    ``ConfigurationError`` where ``wanted`` is unknown, or one of those that masked.
+    """
+    if detect.presidio is not None and detect.patterns is None:
+        # most of the patterns are its recognizers
+        detect = detect.model_copy(update={"patterns": PatternSettings()})
+    # not spaCy: the tagger that is shipped learnt from it, and most of what it sees beyond is none
+    free = [name for name in ENGINES_WITHOUT_MODEL if getattr(detect, name) is None]
+    if engine is None:
+        masked_with = " and ".join(ENGINES_WITHOUT_MODEL)
+        reason = f"the run masked with {masked_with}; choose another engine to check it: {MODEL_SYNTAX}"
+        return (free[0], "") if free else (None, reason)
+    try:
+        build_engine_settings(engine, detect.language)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"engine: {error}") from None
+    name = engine.partition(":")[0]
+    if name in detect.engines or getattr(detect, name, None) is not None:
+        raise ConfigurationError(
+            f"engine: {name} masked this run, so its check is not independent; use "
+            f"{' or '.join(free) or 'an engine that the run does not use'}"
+        )
+    return engine, ""
+
+
+def _map_authors(run: RunFolder) -> tuple[dict[str, dict[str, set[str]]], bool]:
+    """Keyed documents and users of every released point, those of its duplicates included.
+
+    And whether any user wrote more than one document.
+    """
+    columns = ("point_id", "released_id", "dup_of", "document", "user")
+    points = list(read_values(run.points, *columns))
+    released_ids = {point: released_id for point, released_id, *_ in points if released_id is not None}
+    authors: dict[str, dict[str, set[str]]] = {"document": defaultdict(set), "user": defaultdict(set)}
+    for point, _, original, document, user in points:
+        released_id = released_ids.get(point if original is None else original)
+        for unit, name in (("document", document), ("user", user)):
+            if released_id is not None and name is not None:
+                authors[unit][released_id].add(name)
+    pairs = {(document, user) for *_, document, user in points}
+    return authors, len(pairs) > len({user for _, user in pairs})
+
+
+def _summarize_cross_split(run: RunFolder) -> dict[str, Any] | None:
+    """How many public points nearly duplicate a private one, and how near they are."""
+    if not list_parts(run.across):
+        return None
+    near = list(read_values(run.across, "released_id", "similarity"))
+    public = Counter(released for released, _ in near)
+    return {
+        "pairs": len(near),
+        "public_points": len(public),
+        "highest_similarity": max((float(value) for _, value in near), default=None),
+        "listed": sorted(public)[:100],
+    }

@@ -1,0 +1,220 @@
+"""Fit: labelled rows in, a calibrated token tagger with its card out."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from redactory.detectors.classifier.engine import TransformersEngine
+from redactory.detectors.classifier.fitting import (
+    BASE_SETTINGS,
+    ClassifierSettings,
+    calibrate_classifier,
+    train_classifier,
+)
+from redactory.detectors.engine import Engine
+from redactory.detectors.settings import FitSettings, TaggerSettings, TransformersSettings
+from redactory.detectors.spacy_model import package_versions
+from redactory.detectors.tagger import (
+    DEFAULT,
+    LabelledText,
+    TaggerEngine,
+    calibrate_tagger,
+    choose_builtin_tagger,
+    find_tagger_folder,
+    train_tagger,
+)
+from redactory.evaluation.detection import ALL_LABELS, MatchCounts, count_matches
+from redactory.evaluation.labelled import read_labelled_rows
+from redactory.evaluation.plots import plot_reliability, render_plots
+from redactory.foundation.canonical import folder_sha256, read_blocks
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, read_json, write_json, write_text
+from redactory.foundation.keys import load_digest_key
+from redactory.foundation.progress import Progress, no_progress
+from redactory.pipelines.curation.loading import parse_settings
+
+MIN_ROWS = 20
+LabelledTexts = list[LabelledText]
+
+
+def fit_tagger(
+    labelled: Sequence[str | Path],
+    out: str | Path,
+    settings: FitSettings | Mapping[str, Any] | None = None,
+    progress: Progress = no_progress,
+    base: str | Path | None = None,
+) -> dict[str, Any]:
+    """Train a tagger on files of labelled rows and write it, with its card, to the new folder ``out``.
+
+    A share of the distinct texts, chosen by their digest, is kept out of training: one half calibrates (CRT,
+    appendix A.4, takes a threshold on scores, which means something on calibrated ones only), the other is
+    what the card's figures are measured on, and what calibrating did. With ``base``, the folder of a Hugging
+    Face model, that model is trained further with a new last layer, by ``ClassifierSettings``.
+    """
+    chosen = parse_settings(FitSettings if base is None else ClassifierSettings, settings)
+    folder = Path(out)
+    if folder.exists():
+        raise ConfigurationError(f"{folder} already exists: give another folder, or remove it")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # an unkeyed digest in what is handed on would let anybody try out guesses of a small file
+    files, key = [Path(path) for path in labelled], load_digest_key()
+    rows = {text.text: text for path in files for text in _read_texts(path)}
+    parts = training, fitted_on, tested_on = _split_rows(list(rows.values()), chosen)
+    part = folder.with_name(f"{TEMPORARY_PREFIX}{folder.name}")
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        if base is None:
+            engine, about, result = _fit_tagger(part, folder.name, parts, chosen, progress)
+        else:
+            engine, about, result = _fit_classifier(part, folder.name, Path(base), parts, chosen, progress)
+        result = {
+            "rows": len(training),
+            "held_out_rows": len(fitted_on) + len(tested_on),
+            "labels": dict(sorted(Counter(s[2] for row in training for s in row.spans).items())),
+            "held_out": _score_engine(engine, tested_on),
+            "files": [{"name": path.name, "digest": key.file_digest(read_blocks(path))} for path in files],
+            **result,
+        }
+        write_json(part / "fit.json", result, PUBLIC_FILE)
+        shown = (result["reliability"]["bins"], result["reliability"]["error"])
+        drawn = render_plots("reliability.svg", plot_reliability, *shown)
+        environment = Environment(
+            loader=PackageLoader("redactory.pipelines.measure", "."),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            keep_trailing_newline=True,
+        )
+        page = environment.get_template("fit_card.md.j2")
+        card = page.render(**result, name=folder.name, about=about, drawn=drawn)
+        for name, text in {**drawn, "README.md": card}.items():
+            write_text(part / name, text, PUBLIC_FILE)
+        part.replace(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return {"tagger": str(folder), **result}
+
+
+def _fit_tagger(
+    folder: Path,
+    name: str,
+    rows: tuple[LabelledTexts, LabelledTexts, LabelledTexts],
+    settings: FitSettings,
+    progress: Progress,
+) -> tuple[Engine, str, dict[str, Any]]:
+    """Our own small tagger, written to ``part``; its engine, what its card says of it, and its facts."""
+    settings, start = _resolve_start(settings)
+    training, *held_out = rows
+    nlp = train_tagger(training, settings, progress, start)
+    reliability = calibrate_tagger(nlp, *held_out)
+    nlp.to_disk(folder)
+    about = f"A convolutional token classifier that Redactory trained; `detect.tagger.models: [{name}]` uses it."
+    settings_record = settings.model_dump(mode="json")
+    if start is not None:
+        settings_record["start"] = {"folder": start.name, "sha256": folder_sha256(start)}
+        about += (
+            "\nIts training began with the weights of another tagger, `start` in `fit.json`: what that one\n"
+            "was licensed for holds for this one too (the shipped one: CC BY-SA 4.0)."
+        )
+    return (
+        TaggerEngine(TaggerSettings(models=(str(folder),)), "en"),
+        about,
+        {
+            "reliability": asdict(reliability),
+            "settings": settings_record,
+            "versions": package_versions("redactory", "spacy", "thinc", "numpy"),
+        },
+    )
+
+
+def _resolve_start(settings: FitSettings) -> tuple[FitSettings, Path | None]:
+    """The settings, in the shape of the tagger that training starts from, and its folder."""
+    if settings.start is None:
+        return settings, None
+    if settings.start != DEFAULT:
+        return settings, find_tagger_folder(settings.start)
+    folder = find_tagger_folder(choose_builtin_tagger(settings.language))
+    trained = read_json(folder / "fit.json")["settings"]
+    shape = {key: trained[key] for key in ("width", "depth", "table_rows")}
+    # what is asked for otherwise is refused by train_tagger
+    return FitSettings.model_validate({**shape, **settings.model_dump(exclude_unset=True)}), folder
+
+
+def _fit_classifier(
+    folder: Path,
+    name: str,
+    base: Path,
+    rows: tuple[LabelledTexts, LabelledTexts, LabelledTexts],
+    settings: FitSettings,
+    progress: Progress,
+) -> tuple[Engine, str, dict[str, Any]]:
+    """The same for a Hugging Face model that is trained further."""
+    training, *held_out = rows
+    classifier = train_classifier(base, training, settings, progress)
+    reliability = calibrate_classifier(classifier, *held_out)
+    classifier.to_disk(folder)
+    origin = {"folder": base.resolve().name, "sha256": folder_sha256(base)}
+    used = TransformersSettings(folder=name)
+    keys = ", ".join(f"{key}: {value}" for key, value in used.model_dump(exclude_defaults=True).items())
+    about = (
+        f"A transformer that Redactory trained further; `detect.transformers: {{{keys}}}` uses it.\n"
+        f"It was made from `{origin['folder']}`, sha256 `{origin['sha256']}`, with a new last layer; what\n"
+        "that model was licensed for, and what it was trained on, holds for this one too."
+    )
+    return (
+        TransformersEngine(used.model_copy(update={"folder": str(folder)}), "en"),
+        about,
+        {
+            "reliability": asdict(reliability),
+            "settings": {**settings.model_dump(mode="json", exclude=set(BASE_SETTINGS)), "base": origin},
+            "versions": package_versions("redactory", "transformers", "tokenizers", "torch", "numpy"),
+        },
+    )
+
+
+def _read_texts(path: Path) -> LabelledTexts:
+    return [
+        LabelledText(row["text"], tuple((s["start"], s["end"], s["label"]) for s in row["spans"]))
+        for row in read_labelled_rows(path, to_fit=True)
+        if row["text"].strip()
+    ]
+
+
+def _split_rows(rows: LabelledTexts, settings: FitSettings) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:
+    """Rows to train on, to calibrate on, and to test on: by each text's digest, whatever its place."""
+    if len(rows) < MIN_ROWS:
+        raise InputError(f"a tagger needs at least {MIN_ROWS} distinct labelled texts, got {len(rows)}: label more")
+    ordered = sorted(rows, key=lambda row: (hashlib.sha256(f"{settings.seed}\0{row.text}".encode()).hexdigest(), row))
+    held_out_count = max(2, round(settings.held_out * len(rows)))
+    if not any(row.spans for row in ordered[held_out_count:]):
+        raise InputError("no row left for training has a labelled span: there is nothing to learn")
+    return ordered[held_out_count:], ordered[: held_out_count // 2], ordered[held_out_count // 2 : held_out_count]
+
+
+def _score_engine(engine: Engine, rows: Sequence[LabelledText]) -> dict[str, Any]:
+    """Labelled spans covered whole, and how much of the marks is labelled, by characters, at score 0.5."""
+    counts: MatchCounts = Counter()
+    for row in rows:
+        (reading,) = engine.read([row.text])
+        predicted = [(span.start, span.end) for span in reading.spans if span.score >= 0.5]
+        counts.update(count_matches(row.text, row.spans, predicted))
+
+    def share(label: str, numerator: str, denominator: str) -> float | None:
+        total = counts[label, denominator]
+        return round(counts[label, numerator] / total, 4) if total else None
+
+    labels = sorted({label for label, _ in counts} - {ALL_LABELS})
+    return {
+        "rows": len(rows),
+        "spans": counts[ALL_LABELS, "labelled"],
+        "cover_recall": share(ALL_LABELS, "cover_labelled", "labelled"),
+        "char_precision": share(ALL_LABELS, "chars_both", "chars_marked"),
+        "by_label": {label: share(label, "cover_labelled", "labelled") for label in labels},
+    }

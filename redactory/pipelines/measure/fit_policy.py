@@ -1,0 +1,327 @@
+"""Fit the conservative policy: the most public text whose miss rate is bounded with a stated confidence.
+
+Policies are tried along a path from the safest to the riskiest, fixed before any label is seen.  Along it a
+policy never makes private what an earlier one leaves public: bounds only fall and rules only go.  So the
+public side grows from policy to policy, and with it the set of secrets that are missed.
+"""
+
+from __future__ import annotations
+
+import datetime
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import yaml
+
+from redactory.detectors import (
+    ConservativePolicy,
+    ConservativeSettings,
+    Detection,
+    Detector,
+    DetectSettings,
+    EngineOutput,
+    StrictPolicy,
+    build_policies,
+    compute_policy_hashes,
+)
+from redactory.detectors.rules import SOFT_RULES, load_optional_words
+from redactory.detectors.settings import RuleName, write_fit_record
+from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
+from redactory.evaluation.statistics import binomial_p_value, count_passing_settings, count_secrets_needed
+from redactory.foundation.bounds import format_lower, format_upper
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.files import write_text
+from redactory.foundation.intervals import upper_bound
+from redactory.foundation.keys import load_digest_key
+from redactory.foundation.progress import Progress, no_progress, report_loading
+from redactory.foundation.stream import RandomStream
+from redactory.pipelines.curation.config import SegmentSettings
+from redactory.pipelines.curation.loading import ConfigLike, load_config, validate_config
+from redactory.pipelines.curation.segment import make_segmenter
+from redactory.redaction import PUBLIC, route
+
+RULE_ORDER: tuple[RuleName, ...] = ("word", "name", "capital", "symbol", "digit")
+"""Every rule, in the order in which the path gives them up: much text for few secrets goes first."""
+DOUBT_LEVELS = (0.0, *(digit * 10.0**-place for place in range(8, 0, -1) for digit in (1, 2, 3, 5, 7)))
+"""1 - ``confident_threshold``: how much doubt about a word forgives the hit of a soft rule on it."""
+SOFT_RULE_ODDS = 100.0
+"""A word that a soft rule points at counts as this many times as likely to be secret as another one.
+
+So the bound on 1 - P(plain) for words without such a hit is this many times as wide: the ratio of the two bounds is
+that of prior odds, as the test with the fewest false alarms would have it.  On labelled news, web and template texts
+the public share at a miss rate of 0.1 to 1 % was about the same from 30 to 300, and lower at 10 and below.
+"""
+ESTIMAND = (
+    "the probability that both policies miss a secret, if first a {unit} with a secret is drawn uniformly, "
+    "then one of the {unit}'s secrets uniformly"
+)
+_HEADER = """\
+# Written by redactory fit policy. `fitted` says on what; measurements refuse the rows in that file.
+"""
+_KEYS = ("min_non_entity_probability", "confident_threshold", "rules")
+"""What tells a policy of the path from the others."""
+_SEED_DIGITS = 16
+
+
+def build_policy_path(detect: DetectSettings) -> list[ConservativeSettings]:
+    """The policies in order; a function of the settings alone.
+
+    It begins with every rule that the language has and every word private that is not certainly plain;
+    gives up the rules that ``detect`` does not name and that confidence cannot forgive; then lets both
+    bounds fall together; then gives up the other rules one by one.
+    """
+    configured_rules, has_words = detect.conservative.rules, bool(load_optional_words(detect.language))
+    active_rules = [rule for rule in RULE_ORDER if rule in configured_rules or rule != "word" or has_words]
+    steps = [(0.0, tuple(active_rules))]
+    for rule in [rule for rule in active_rules if rule not in configured_rules and rule not in SOFT_RULES]:
+        active_rules.remove(rule)
+        steps.append((0.0, tuple(active_rules)))
+    steps += [(doubt, tuple(active_rules)) for doubt in DOUBT_LEVELS[1:]]
+    steps += [(DOUBT_LEVELS[-1], tuple(active_rules[dropped:])) for dropped in range(1, len(active_rules) + 1)]
+    return [
+        ConservativeSettings(
+            min_non_entity_probability=round(max(0.0, 1.0 - SOFT_RULE_ODDS * doubt), 10),
+            confident_threshold=round(max(0.0, 1.0 - doubt), 10),
+            rules=tuple(reversed(rules)),
+        )
+        for doubt, rules in steps
+    ]
+
+
+def build_path_policies(detect: DetectSettings, path: Sequence[ConservativeSettings]) -> list[ConservativePolicy]:
+    """π_c of each step of ``path``, in the configuration ``detect``.
+
+    ``ConfigurationError`` where a later step reads fewer languages: text would go back to the private
+    side, and :func:`find_first_public` could not bisect.
+    """
+    policies = [build_policies(detect.model_copy(update={"conservative": step}))[1] for step in path]
+    if len({policy.covered_languages for policy in policies}) > 1:
+        raise ConfigurationError(
+            "detect.language: with auto, fitted rules must not decide which languages are read; enable a "
+            "model that finds persons, places and organisations, or set the language"
+        )
+    return policies
+
+
+def find_first_public(
+    text: str, engine_output: EngineOutput, strict: StrictPolicy, path: Sequence[ConservativePolicy]
+) -> int:
+    """The number, from 0, of the first policy of ``path`` with which F leaves the point public.
+
+    ``len(path)`` where it never goes public.  Bisects: what one policy leaves public all later ones do.
+    """
+    marked = tuple(strict.select_spans(text, engine_output)) if engine_output.failure is None else ()
+
+    def is_public(policy: ConservativePolicy) -> bool:
+        hits = tuple(policy.select_spans(text, engine_output)) if engine_output.failure is None else ()
+        return route(text, Detection(marked, hits, engine_output.failure)).side == PUBLIC
+
+    return bisect_left(path, True, key=is_public)
+
+
+# The labelled secrets of a file, one drawn of each unit that is independent of the others.
+
+
+@dataclass
+class LabelledSecrets:
+    """What a labelled file holds.
+
+    ``rows`` are the rows' texts; ``points`` counts the occurrences of each distinct text of a point,
+    ``clean`` those of points without any labelled span; ``secrets`` has the secrets of each unit (of each
+    user where rows name one, a row without one being its own user; else of each row), a secret being the
+    texts of the points in which any part of one labelled span stands.
+    """
+
+    rows: list[str] = field(default_factory=list)
+    examples: Counter[str] = field(default_factory=Counter)
+    clean_examples: Counter[str] = field(default_factory=Counter)
+    secrets: dict[Hashable, list[tuple[str, ...]]] = field(default_factory=dict)
+    unit: Literal["user", "row"] = "row"
+
+    @property
+    def secrets_labelled(self) -> int:
+        """How many secrets all units have together."""
+        return sum(len(unit_secrets) for unit_secrets in self.secrets.values())
+
+    @property
+    def texts(self) -> set[str]:
+        """What a row is known again by: its own text, and those of the points with a secret."""
+        return {
+            *self.rows,
+            *(text for unit_secrets in self.secrets.values() for secret in unit_secrets for text in secret),
+        }
+
+
+def read_labels(path: Path, segment: SegmentSettings, public: Iterable[str] = ()) -> LabelledSecrets:
+    """The labels of a file of labelled rows, cut into points; ``InputError`` as there.
+
+    A span with a ``public`` label is no secret here, nor is one that lies in no point (a speaker's name,
+    say): it stands in no shard.
+    """
+    cut, labels = make_segmenter(segment), LabelledSecrets()
+    for number, row in enumerate(read_labelled_rows(path, public)):
+        user = row.get("user_id")
+        unit = ("row", number) if user is None else ("user", user)
+        labels.unit = labels.unit if user is None else "user"
+        labels.rows.append(row["text"])
+        secrets: dict[int, list[str]] = defaultdict(list)
+        for text, spans in split_labelled_row(row, cut):
+            labels.examples[text] += 1
+            labels.clean_examples[text] += not spans
+            for span in spans:
+                secrets[span["number"]].append(text)
+        if secrets:
+            labels.secrets.setdefault(unit, []).extend(tuple(texts) for texts in secrets.values())
+    return labels
+
+
+def draw_secrets(labels: LabelledSecrets, file_sha256: str) -> list[tuple[str, ...]]:
+    """One secret of each unit, each of its secrets alike.
+
+    The draw is seeded by the file's digest: the same file gives the same draw, and there is no seed that
+    could be tried again until the result pleases.
+    """
+    stream = RandomStream.from_seed(int(file_sha256[:_SEED_DIGITS], 16))
+    draws = stream.uniform("one secret of each unit", 0, len(labels.secrets))
+    return [
+        unit_secrets[int(draw * len(unit_secrets))]
+        for unit_secrets, draw in zip(labels.secrets.values(), draws, strict=True)
+    ]
+
+
+def fit_policy(
+    labelled: str | Path,
+    *,
+    out: str | Path,
+    config: ConfigLike | None = None,
+    miss_rate: float = 0.001,
+    confidence: float = 0.95,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """Choose π_c by Learn-then-Test along :func:`build_policy_path`, with a bound on the share of missed
+    secrets.
+
+    With confidence ``confidence``, at most the share ``miss_rate`` of secrets drawn like those ``labelled``
+    is missed by π and π_c together; one secret of each user (or row) is tested. Of the policies that keep the
+    bound the one with the largest public share is chosen, and of several such the safest. Writes ``out``:
+    ``config`` with its ``detect.conservative`` exchanged, and beside it the record of the fit, with keyed
+    digests of the rows. Where no policy keeps the bound, ``chosen`` is null and nothing is written.
+    ``InputError`` where the file has too few secrets to show the bound even without a miss.
+    """
+    labelled, out = Path(labelled), Path(out)
+    if not (0 < miss_rate < 1 and 0 < confidence < 1):
+        raise ConfigurationError("miss_rate and confidence must lie strictly between 0 and 1")
+    if out.exists():
+        raise ConfigurationError(f"{out} exists; give another name")
+    loaded_config = None if config is None else load_config(config)
+    detect, segment = (
+        (loaded_config.detect, loaded_config.segment) if loaded_config else (DetectSettings(), SegmentSettings())
+    )
+    labels = read_labels(labelled, segment, detect.public_labels)
+    _require_enough_secrets(labels, labelled.name, miss_rate, confidence)
+    path, secrets = build_policy_path(detect), draw_secrets(labels, file_sha256(labelled))
+    levels = _find_public_steps(labels.examples, detect, path, progress)
+    curve, chosen = _compute_curve(path, levels, labels, secrets, miss_rate, confidence)
+    result = {
+        "labelled": labelled.name,
+        "rows": len(labels.rows),
+        "points": labels.examples.total(),
+        "clean_points": labels.clean_examples.total(),
+        "unit": labels.unit,
+        "secrets": len(labels.secrets),
+        "secrets_labelled": labels.secrets_labelled,
+        "miss_rate": miss_rate,
+        "confidence": confidence,
+        "estimand": ESTIMAND.format(unit=labels.unit),
+        "public_labels": list(detect.public_labels),
+        "curve": curve,
+        "present": detect.conservative.model_dump(mode="json", include=set(_KEYS)),
+        "chosen": None if chosen is None else curve[chosen],
+        "out": None,
+    }
+    if chosen is None:
+        return result
+    record = {key: result[key] for key in ("rows", "secrets", "unit", "miss_rate", "confidence")}
+    policies = compute_policy_hashes(detect.model_copy(update={"conservative": path[chosen]}))
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    record |= {"misses": curve[chosen]["misses"], "segment": segment.mode, "policies": policies, "date": date}
+    key, side = load_digest_key(), out.with_name(f"{out.stem}.fitted.json")
+    write_fit_record(side, record, labels.texts, key)
+    whole = loaded_config.model_dump(mode="json", exclude_unset=True) if loaded_config else {}
+    fitted = {name: curve[chosen][name] for name in _KEYS} | {"fitted": str(side.absolute())}
+    whole["detect"] = whole.get("detect", {}) | {"conservative": fitted}
+    validate_config({"input": "any", **whole})
+    write_text(out, _HEADER + yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
+    return result | {"out": str(out), "rows_file": str(side), "key_fresh": key.is_generated}
+
+
+def _require_enough_secrets(labels: LabelledSecrets, name: str, miss_rate: float, confidence: float) -> None:
+    """``InputError`` where so many secrets could not show the bound even without a miss."""
+    n, needed = len(labels.secrets), count_secrets_needed(miss_rate, confidence)
+    if n < needed:
+        raise InputError(
+            f"{name}: needs {needed:,} labelled secrets, the file has {n:,} (one per {labels.unit}, since "
+            f"those of the same one are not independent; {labels.secrets_labelled:,} in all). That many, "
+            f"without a miss, prove a miss rate of {format_upper(miss_rate)} at confidence "
+            f"{format_lower(confidence)}: label more, or accept a higher miss rate"
+        )
+
+
+def _compute_curve(
+    path: Sequence[ConservativeSettings],
+    levels: Mapping[str, int],
+    labels: LabelledSecrets,
+    secrets: Sequence[tuple[str, ...]],
+    miss_rate: float,
+    confidence: float,
+) -> tuple[list[dict[str, Any]], int | None]:
+    """The figures of each step, and which step is chosen, if one keeps the bound."""
+
+    def reached(texts: Iterable[tuple[str, int]]) -> list[int]:
+        """By step of the path, how many of (text, count) go public."""
+        counts = np.zeros(len(path) + 1, np.int64)
+        for text, count in texts:
+            counts[levels[text]] += count
+        return [int(total) for total in counts.cumsum()[:-1]]
+
+    # F(s with the secret masked) is always private, for it holds a mask (CRT, A.6, item 4): so the two
+    # sides differ, and both policies have missed the secret, just when a point with it goes public
+    misses = reached((min(secret, key=levels.__getitem__), 1) for secret in secrets)
+    public, clean = reached(labels.examples.items()), reached(labels.clean_examples.items())
+    kept_steps = count_passing_settings(misses, len(secrets), miss_rate, confidence)
+    curve = [
+        {
+            **step.model_dump(mode="json", include=set(_KEYS)),
+            "public_share": public[j] / max(labels.examples.total(), 1),
+            "clean_public_share": clean[j] / max(labels.clean_examples.total(), 1),
+            "misses": misses[j],
+            "rate": misses[j] / len(secrets),
+            "upper": upper_bound(misses[j], len(secrets), confidence),
+            "p_value": binomial_p_value(misses[j], len(secrets), miss_rate),
+            "holds": j < kept_steps,
+        }
+        for j, step in enumerate(path)
+    ]
+    # all that keep the bound do so at once: choosing among them by their public share costs nothing
+    return curve, public.index(public[kept_steps - 1]) if kept_steps else None
+
+
+def _find_public_steps(
+    texts: Counter[str], detect: DetectSettings, path: Sequence[ConservativeSettings], progress: Progress
+) -> dict[str, int]:
+    """The step from which on each distinct text goes public; each is read once."""
+    with report_loading(progress, "load engines"):
+        detector, policies = Detector(detect), build_path_policies(detect, path)
+    strict, levels, remaining = build_policies(detect)[0], dict[str, int](), iter(texts)
+    while batch := list(islice(remaining, detect.batch_size)):
+        for text, reading in zip(batch, detector.run_engines(batch), strict=True):
+            levels[text] = find_first_public(text, detector.prepare_output(text, reading), strict, policies)
+        progress("detect", len(levels), len(texts), "texts")
+    return levels

@@ -1,0 +1,277 @@
+"""People label a sample of a finished run, and what the policies missed there is measured and kept.
+
+``docs/how-to/audit.md`` says how it is used, ``redactory/evaluation/sample_bounds.py`` what is bounded.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import secrets as entropy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from redactory.detectors import DetectSettings
+from redactory.detectors.settings import PolicyFit, flag_fitted_texts, get_kinds, get_public_labels, reject_fitted_rows
+from redactory.evaluation import sample as samples
+from redactory.evaluation.labelled import build_labelling_interface, to_label_studio_task
+from redactory.evaluation.recall import TextRouter
+from redactory.evaluation.report import write_report
+from redactory.evaluation.sample_bounds import STRATA
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
+from redactory.foundation.files import make_private_folder, read_json, write_json, write_text
+from redactory.foundation.keys import DigestKey, load_digest_key
+from redactory.foundation.progress import Progress, no_progress, report_loading
+from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.models import seal_result
+from redactory.pipelines.curation.policy import make_run_router
+from redactory.redaction import RunFolder, broken_files, is_finished, read_batches, read_manifest, seal
+from redactory.redaction.folder import SampleFolder
+from redactory.redaction.sealing import find_release
+
+_SEED_BITS, _KEY_BYTES = 53, 32
+ESTIMAND = (
+    "the probability of missing a secret, if first an example with a secret is drawn uniformly (copies "
+    "count as often as they occur), then one of its secrets uniformly"
+)
+
+
+def label_random(
+    run: str | Path,
+    n: int = 400,
+    *,
+    seed: int | None = None,
+    name: str = "sample",
+    public_share: float = 0.6,
+    date: datetime.date | None = None,
+) -> dict[str, Any]:
+    """Draw at most ``n`` texts of a finished run for people to label, into ``state/samples/NAME`` (0600).
+
+    Points are drawn independently, uniformly within a stratum (public; masked by π; private for π_c alone),
+    ``public_share`` of them public; a stratum of few distinct texts is taken whole. Quarantined points, and
+    those that a policy was fitted on, are counted and not drawn. Returns where the files lie and all sizes;
+    no text. ``RunStateError`` for a name that is taken, ``ConfigurationError`` for too few draws.
+    """
+    folder = RunFolder(Path(run))
+    manifest, sample = read_manifest(folder), folder.sample(name)
+    if is_finished(sample):
+        raise RunStateError(f"{sample.root} already holds a sample: draw the new one with another --sample")
+    seed = entropy.randbits(_SEED_BITS) if seed is None else seed
+    date = date or datetime.datetime.now(datetime.UTC).date()
+
+    def draw() -> dict[str, Any]:
+        frame = samples.build_frame(folder, _find_fitted_examples(folder, manifest))
+        sizes = {stratum: len(frame.list_stratum_ids(stratum)) for stratum in STRATA}
+        if not sum(sizes.values()):
+            raise RunStateError(f"{folder.root} has no example that could be labelled")
+        if not 0 < public_share < 1 or n < sum(map(bool, sizes.values())):
+            raise ConfigurationError(
+                f"{n} draws at a public share of {public_share:g}: the share must lie between 0 and 1, and "
+                "each stratum needs a draw"
+            )
+        plan, texts = samples.draw_sample(folder, frame, n, public_share, seed)
+        summary = {
+            "name": name,
+            "date": date.isoformat(),
+            "seed": seed,
+            "n": n,
+            "texts": len(texts),
+            "public_share": public_share,
+            "strata": {
+                stratum: {
+                    "points": size,
+                    "whole": stratum in plan.whole,
+                    "draws": plan.draws.get(stratum, 0),
+                    "texts": sum(text.stratum == stratum for text in texts),
+                }
+                for stratum, size in sizes.items()
+            },
+            "quarantined": frame.quarantined,
+            "fitted_on": frame.fitted_on._asdict(),
+            "policies": {own: policy["hash"] for own, policy in manifest["policies"].items()},
+        }
+        files = _write_sample(folder, sample, texts, summary, manifest)
+        return {"run": str(folder.root), **summary, "folder": str(sample.root), "files": files}
+
+    return run_sealed(folder.state, draw)
+
+
+def _write_sample(
+    run: RunFolder,
+    folder: SampleFolder,
+    texts: list[samples.SampledText],
+    summary: dict[str, Any],
+    manifest: dict[str, Any],
+) -> dict[str, str]:
+    """Write every form of the sample and the record of the draw, and seal them."""
+    make_private_folder(folder.root.parent)
+    make_private_folder(folder.root)
+    rows = samples.to_rows(texts)
+    version = f"strict policy {summary['policies']['strict'][:12]}"
+    # what π masks, what occurs, and one label for all else
+    strict = manifest["configuration"]["detect"]["strict"]
+    occurring = {span["label"] for row in rows for span in row["spans"]}
+    labels = sorted({*strict["labels"], *strict["extra_labels"], *occurring} - {"SECRET"})
+    # the key lies beside the texts that it digests: it keeps digests alone from being guessed at elsewhere
+    key = DigestKey(entropy.token_bytes(_KEY_BYTES))
+    write_text(folder.rows, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_text(folder.table, samples.to_csv(texts))
+    write_json(folder.tasks, [to_label_studio_task(row, version) for row in rows])
+    write_text(folder.interface, build_labelling_interface([*labels, "SECRET"]))
+    records = [text.to_record(key) for text in texts]
+    write_json(folder.draw, {**summary, "key": key.secret.hex(), "rows": records})
+    files = {name: getattr(folder, name) for name in ("rows", "table", "tasks", "interface")}
+    body = {"format": "redactory-sample/1", "parent": file_sha256(run.manifest), **summary}
+    seal(folder, body, [*files.values(), folder.draw])
+    return {name: str(path) for name, path in files.items()}
+
+
+def _find_fitted_examples(run: RunFolder, manifest: dict[str, Any]) -> samples.Ids | None:
+    """The ids of points whose texts the run's policy was fitted on; None where it was not fitted."""
+    policy = read_fitted_policy(manifest)
+    if policy is None:
+        return None
+    key, fitted_ids = load_digest_key(), [np.empty(0, np.int64)]
+    for batch in read_batches(run.vault, ["point_id", "text"]):
+        is_fitted = np.array(flag_fitted_texts(batch["text"].to_pylist(), policy, key), dtype=bool)
+        fitted_ids.append(batch["point_id"].to_numpy()[is_fitted])
+    return np.concatenate(fitted_ids)
+
+
+def read_fitted_policy(manifest: dict[str, Any]) -> PolicyFit | None:
+    """How the run's conservative policy was fitted; None where it was not."""
+    return DetectSettings.read_back(manifest["configuration"]["detect"]).conservative.fitted
+
+
+# What the policies were measured to miss, kept in the run: training, guarantee and report go by it.
+
+
+def save_recall(run: RunFolder, result: dict[str, Any]) -> None:
+    """Seal ``result`` as the measurement that holds from now on, and render the report again."""
+    seal_result(run.recall, result, {"format": "redactory-recall/1", "parent": file_sha256(run.manifest)})
+    write_report(run)
+
+
+def load_recall(run: RunFolder) -> dict[str, Any] | None:
+    """The measurement that was kept last; None without one.
+
+    ``CheckFailed`` where it is not as it was sealed: a guarantee must not rest on it.
+    """
+    if not is_finished(run.recall):
+        return None
+    if problems := broken_files(run.recall):
+        raise CheckFailed(
+            f"state/{run.recall.root.name} changed after sealing ({problems[0]}): measure the misses again "
+            "(redactory label score, redactory run)"
+        )
+    result: dict[str, Any] = read_json(run.recall.root / "result.json")
+    return result
+
+
+def label_score(
+    run: str | Path,
+    labelled: str | Path,
+    *,
+    name: str = "sample",
+    confidence: float = 0.95,
+    unchanged: bool = False,
+    date: datetime.date | None = None,
+    fates: TextRouter | None = None,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """γ and δ₂ of a run from its labelled sample ``name``; they become what the guarantee is computed with.
+
+    ``labelled`` is the sample's JSON lines or Label Studio's JSON export, every row there; one in which no row differs
+    from what was filled in is refused, unless ``unchanged``. What has a public label of the run is no secret. ``fates``
+    replaces the run's own engines. Returns ``misses`` as ``evaluate_recall`` does, with the bounds of
+    ``sample_bounds.py`` as ``upper`` and weighted ``rate``; ``strata``, ``needed``, ``left``; no text. ``InputError``
+    for labels that do not fit the draw, ``ConfigurationError`` where the engines here are not the run's.
+    """
+    folder = RunFolder(Path(run))
+    manifest, sample = read_manifest(folder), folder.sample(name)
+    if not 0 < confidence < 1:
+        raise ConfigurationError("confidence must lie strictly between 0 and 1")
+    day = (date or datetime.datetime.now(datetime.UTC).date()).isoformat()
+
+    def score() -> dict[str, Any]:
+        draw = _read_draw(folder, sample)
+        rows = _read_labels(Path(labelled), draw, unchanged)
+        changed = sum(row.is_changed for row in rows)
+        # asked after the labels were compared with what was filled in: π may have masked some of these
+        kinds = get_kinds(get_public_labels(manifest))
+        rows = [row.without_kinds(kinds) for row in rows]
+        # what a policy misses of the labels that its thresholds follow from says nothing about others
+        reject_fitted_rows([row.text for row in rows], read_fitted_policy(manifest), load_digest_key())
+        with report_loading(progress, "load engines"):
+            router = fates or make_run_router(manifest)
+        measured = samples.measure_sample(rows, router, progress)
+        delta = manifest["configuration"]["train"]["delta"]
+        result = {
+            "run": str(folder.root),
+            "estimand": ESTIMAND,
+            "public_labels": list(get_public_labels(manifest)),
+            "secrets": sum(len(row.secrets) for row in rows),
+            **samples.compute_sample_metrics(draw, measured, confidence, delta),
+            "left": samples.count_sample_secrets(measured),
+            "changed": changed,
+            "texts": len(rows),
+            "drawn": {key: draw[key] for key in ("date", "seed", "quarantined", "fitted_on", "policies")},
+        }
+        result["sample"] = {
+            "name": draw["name"],
+            "date": day,
+            "texts": len(rows),
+            **_extract_upper_bounds(result["misses"]),
+        }
+        result["replaces"] = _describe_replaced(folder, result)
+        # beside the sample, and where training and report look for it
+        body = {"format": "redactory-sample-score/1", "parent": file_sha256(sample.manifest)}
+        seal_result(sample.score, result, body)
+        save_recall(folder, result)
+        return result
+
+    return run_sealed(folder.state, score)
+
+
+def _read_labels(file: Path, draw: dict[str, Any], unchanged: bool) -> list[samples.SampledText]:
+    """The rows of the draw as people labelled them; ``InputError`` where nobody seems to have."""
+    drawn = [samples.SampledText.from_record(row) for row in draw["rows"]]
+    rows = samples.read_labels(file, drawn, DigestKey(bytes.fromhex(draw["key"])))
+    if not unchanged and not any(row.is_changed for row in rows):
+        raise InputError(
+            f"{file.name}: no row differs from the prefilled spans. Label every secret in every row first; "
+            "if there is truly nothing to change, score it with --unchanged"
+        )
+    return rows
+
+
+def _extract_upper_bounds(misses: dict[str, Any]) -> dict[str, float]:
+    return {f"{rate}_upper": misses[rate]["upper"] for rate in ("gamma", "delta_2")}
+
+
+def _describe_replaced(run: RunFolder, result: dict[str, Any]) -> dict[str, Any] | None:
+    """Date and bounds of the kept measurement whose place ``result`` takes; None without one, or the same."""
+    if not is_finished(run.recall):
+        return None
+    earlier: dict[str, Any] = read_json(run.recall.root / "result.json")
+    misses = earlier["misses"]
+    if misses == result["misses"] and earlier.get("left") == result["left"]:
+        return None
+    date = earlier.get("date") or earlier.get("sample", {}).get("date")
+    return {"date": date, "confidence": misses["confidence"], **_extract_upper_bounds(misses)}
+
+
+def _read_draw(run: RunFolder, sample: SampleFolder) -> dict[str, Any]:
+    """The record of the draw; the rows beside it may have been labelled in place, the record not."""
+    if not is_finished(sample):
+        raise RunStateError(f"{sample.root} has no sample: draw one first (redactory label random)")
+    problems = [problem for problem in broken_files(sample) if problem.startswith(("draw.json", "manifest"))]
+    # what an erasure left of the samples is of people who are still there
+    if problems or find_release(run, read_manifest(sample)["parent"]) is None:
+        problem = "; ".join(problems) or "it was drawn from another run"
+        raise CheckFailed(f"samples/{sample.root.name} is not as it was drawn: {problem}")
+    draw: dict[str, Any] = read_json(sample.draw)
+    return draw

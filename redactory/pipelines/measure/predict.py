@@ -1,0 +1,142 @@
+"""Predict: a trained model in use, its guarantee card read along (the patent's application manager)."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
+from redactory.foundation.files import read_json
+from redactory.foundation.progress import Progress, no_progress
+from redactory.pipelines.curation.models import require_training_packages
+from redactory.pipelines.measure.evaluate import CLASSIFY
+from redactory.redaction import ModelFolder, broken_files, is_finished, read_manifest
+
+if TYPE_CHECKING:
+    from redactory.training import LanguageModel
+
+Prompt = str | Sequence[Mapping[str, str]]
+END = "<END>"
+"""How the end of a text is shown."""
+_HIDDEN_TOKEN = ""
+_GUARANTEE_KEYS = (*("trainer", "holds", "holds_reason", "unit"), *("relation", "relation_meaning", "epsilon", "delta"))
+_SEED_BITS = 32
+
+
+def predict(
+    model: str | Path,
+    texts: Sequence[Prompt] = ("",),
+    *,
+    top: int = 5,
+    write: int | None = None,
+    tokens: int = 100,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    seed: int | None = None,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """What the model in folder ``model`` (``RUN/models/NAME``, or a copy of it) makes of each of ``texts``.
+
+    A chat model (``train.chat``) is told each by a user, in its template, and answers until its turn ends; or
+    each is a list of turns, ``{"role", "content"}``.
+
+    Without ``write`` {model, task, guarantee, results}: for each text the ``top`` likeliest next tokens,
+    {token, probability} (a word with the space before it, or a piece; ``<END>``; a lone octet reads
+    ``\\xe2``), or classes, {class, probability}. With ``write`` {model, guarantee, seed, texts}: that many
+    continuations of each text, of at most ``tokens`` tokens, each drawn from the ``top_k`` likeliest (all if
+    None) in proportion to p^(1/``temperature``); they may be text that the model was trained on.  Of a chat
+    model also ``prompts``, what it was asked.
+
+    ``guarantee`` is the promise of the model's card, with the ``reason`` where it has no epsilon.
+    ``RunStateError`` where the folder is no finished model, ``CheckFailed`` where it is not as it was sealed.
+    """
+    in_range = min(top, 1 if write is None else write, tokens, 1 if top_k is None else top_k) >= 1
+    if not in_range or not 0.0 <= temperature < math.inf or (write is not None and not texts):
+        raise ConfigurationError(
+            "predict: top, number of texts, tokens and top-k must be at least 1, and the temperature a "
+            "finite number of at least 0"
+        )
+    folder = ModelFolder(Path(model))
+    if not is_finished(folder) or not str(read_manifest(folder).get("format")).startswith("redactory-model/"):
+        raise RunStateError(f"{folder.root} is not a finished model: give a folder RUN/models/NAME")
+    if problems := broken_files(folder):
+        raise CheckFailed(f"{folder.root.name}: {'; '.join(problems)}")
+    task, card = str(read_manifest(folder)["settings"]["task"]), read_json(folder.guarantee)
+    reason = card.get("reasons", {}).get("epsilon") if card.get("epsilon") is None else None
+    reason = reason or (None if card.get("holds") else card.get("holds_reason"))
+    about = {
+        "model": folder.root.name,
+        "guarantee": {key: card.get(key) for key in _GUARANTEE_KEYS} | {"reason": reason},
+    }
+    require_training_packages()
+    if write is None:
+        answer = _predict_classes if task == CLASSIFY else _predict_next_words
+        return about | {"task": task, "results": list(answer(folder, texts, top)) if texts else []}
+    if task == CLASSIFY:
+        raise ConfigurationError(f"predict: {folder.root.name} predicts classes and cannot generate text")
+    from redactory.evaluation.generation import generate_texts
+    from redactory.training.chat import format_turns
+
+    seed = secrets.randbits(_SEED_BITS) if seed is None else seed
+    count, many = write * len(texts), len(texts)
+    trained, prompts = _prepare_prompts(folder, texts)
+    continuations = generate_texts(trained, count, tokens, temperature, top_k, seed, prompts, progress)
+    prompt_record = {}
+    if prompts != list(texts):
+        continuations, prompt_record = (
+            list(map(str.strip, continuations)),
+            {"prompts": list(map(format_turns, prompts))},
+        )
+    return about | {"seed": seed, "texts": [continuations[place::many] for place in range(many)]} | prompt_record
+
+
+def _prepare_prompts(folder: ModelFolder, texts: Sequence[Prompt]) -> tuple[LanguageModel, list[str]]:
+    """The language model, and ``texts`` as it is asked them: by a chat model in its template."""
+    from redactory.training import load_model
+    from redactory.training.chat import ChatCodec, make_prompt
+
+    trained = load_model(folder)
+    if isinstance(trained.tokenizer, ChatCodec):
+        return trained, list(map(make_prompt, texts))
+    if not all(isinstance(text, str) for text in texts):
+        raise ConfigurationError(
+            f"predict: {folder.root.name} is not a chat model: give texts, or train with train.chat"
+        )
+    return trained, list(map(str, texts))
+
+
+def _predict_next_words(folder: ModelFolder, texts: Sequence[Prompt], top: int) -> Iterator[list[dict[str, Any]]]:
+    trained, prompts = _prepare_prompts(folder, texts)
+    codec = trained.tokenizer
+    spellings = [codec.decode_token(number) for number in range(codec.size)]
+    spellings[codec.pad_id] = spellings[codec.begin_id] = _HIDDEN_TOKEN
+    spellings[codec.end_id] = END
+    # ids that read the same (a letter and its byte) are one answer
+    places = {name: place for place, name in enumerate(dict.fromkeys(spellings))}
+    names, answer_ids = list(places), [places[name] for name in spellings]
+    for scores in trained.next_log_probs(prompts):
+        probabilities = np.zeros(len(names))
+        np.add.at(probabilities, answer_ids, np.exp(scores))
+        if _HIDDEN_TOKEN in places:  # a folder's tokenizer may begin, end and pad with one token
+            probabilities[places[_HIDDEN_TOKEN]] = 0.0
+        yield [{"token": names[n], "probability": p} for n, p in _rank_likeliest(probabilities, top)]
+
+
+def _predict_classes(folder: ModelFolder, texts: Sequence[Any], top: int) -> Iterator[list[dict[str, Any]]]:
+    from redactory.training.model import load_classifier
+
+    classifier = load_classifier(folder)
+    for scores in classifier.log_probs(texts):
+        yield [{"class": classifier.classes[n], "probability": p} for n, p in _rank_likeliest(np.exp(scores), top)]
+
+
+def _rank_likeliest(probabilities: NDArray[np.float64], top: int) -> list[tuple[int, float]]:
+    """The ``top`` places with the highest probability above 0, and that probability."""
+    order = (-probabilities).argsort(kind="stable")[:top]
+    return [(int(number), float(probabilities[number])) for number in order if probabilities[number] > 0.0]

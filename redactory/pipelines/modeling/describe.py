@@ -1,0 +1,224 @@
+"""Describe: what a run would do, with nothing written."""
+
+from __future__ import annotations
+
+import glob
+from collections import Counter
+from collections.abc import Sequence
+from importlib.resources import files
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from redactory.dedup.signatures import describe_parameters
+from redactory.detectors import (
+    Detector,
+    build_policies,
+    build_policy_records,
+    describe_gaps,
+    describe_label_coverage,
+    detect_languages,
+    find_coverage_gaps,
+)
+from redactory.foundation.errors import RedactoryError, pluralize
+from redactory.foundation.progress import Progress, no_progress, report_loading
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.curate import check_engines, check_kept_columns, choose_text_column
+from redactory.pipelines.curation.loading import ConfigLike, load_config, load_for_texts
+from redactory.pipelines.curation.personal_columns import PersonalColumnDetector, SearchResult
+from redactory.pipelines.curation.policy import Policy
+from redactory.pipelines.curation_hints import describe_text_column
+from redactory.pipelines.modeling.train import preview_vocabulary
+from redactory.pipelines.readers import find_sources
+from redactory.pipelines.readers.documents import RowCounts, preview_rows
+from redactory.pipelines.store import is_url
+from redactory.redaction import route
+from redactory.training.settings import TRAINERS, TrainSettings
+
+MAX_ROWS = 1_000
+MAX_SHOWN_ROWS = 10
+MAX_TRIAL_DOCUMENTS = 100
+"""Documents that the policies are tried on."""
+MAX_TRIAL_CHARS = 300_000
+"""No further one is, once those before it are together as long as this."""
+
+
+def describe(config: ConfigLike, *, progress: Progress = no_progress, **changes: Any) -> dict[str, Any]:
+    """The stages, the policies and their hashes, the columns found, the first bad rows, and a trial.
+
+    Reads at most the first thousand rows of each file, and tries the policies on a hundred of them; the rows
+    themselves are not shown.
+    """
+    settings = load_config(config, **changes)
+    sources = find_sources(settings.input.path, settings.input.format)
+    settings, chosen = choose_text_column(settings, sources)
+    check_engines(settings, progress)
+    check_kept_columns(settings, sources)
+    counts, policy = RowCounts(settings.input), Policy(settings)
+    samples = {source: preview_rows(source, counts, MAX_ROWS) for source in sources}
+    bad = [
+        {"source": rejection.source, "row": rejection.row, "reason": rejection.reason}
+        for sample in samples.values()
+        for rejection in sample.rejections
+    ]
+    languages = Counter(language for sample in samples.values() for language in detect_languages(sample.texts))
+    # who does not train may lack what a vocabulary is made with
+    trains = settings.train.vocabulary_sources != TrainSettings().vocabulary_sources
+    vocabulary, remarks = preview_vocabulary(settings) if trains else (None, list[str]())
+    return {
+        "blind": describe_gaps(find_coverage_gaps(settings.detect, languages, policy.masks_nothing())),
+        "output": str(settings.output),
+        "sources": [
+            {"path": source.name, "format": source.format, "columns": _name_columns(sample.columns, settings, policy)}
+            for source, sample in samples.items()
+        ],
+        "bad_rows": bad[:MAX_SHOWN_ROWS],
+        "bad_rows_by_reason": dict(Counter(entry["reason"] for entry in bad)),
+        "evaluation_files_missing": _find_missing_files(settings),
+        "bad_rows_seen": len(bad),
+        "columns_missing": [
+            {
+                "source": source.name,
+                "key": f"input.{key}",
+                "column": ", ".join(settings.input.fields.columns) if key == "text" else getattr(settings.input, key),
+            }
+            for source, sample in samples.items()
+            for key in sample.missing_keys
+        ],
+        "rows_looked_at": MAX_ROWS,
+        "refused": _find_refusal(counts),
+        "stages": _describe_stages(settings),
+        "policies": build_policy_records(settings.detect),
+        "labels": describe_label_coverage(settings.detect),
+        "trial": _try_policies(policy, [text for sample in samples.values() for text in sample.documents], progress),
+        "languages": dict(languages.most_common()),
+        "vocabulary": vocabulary,
+        "remarks": [*([describe_text_column(chosen)] if chosen else []), *remarks],
+        "configuration_hash": settings.curation_hash(),
+    }
+
+
+def _find_refusal(counts: RowCounts) -> str | None:
+    """The reason why a run of the rows looked at would fail."""
+    try:
+        counts.check()
+    except RedactoryError as error:
+        return str(error)
+    return None
+
+
+def _name_columns(columns: Sequence[str], settings: Config, policy: Policy) -> list[str]:
+    """The columns' names; of one that looks personal only what it looks like, since it may be data."""
+
+    def search(names: list[str]) -> list[SearchResult]:
+        results: list[SearchResult] = []
+        for examples in policy.split_many(names):
+            failures = [example.failure for example in examples if example.failure is not None]
+            hits = [hit for example in examples for hit in example.hits if hit.policy == "strict"]
+            results.append(failures[0] if failures else hits)
+        return results
+
+    judge = PersonalColumnDetector(settings.input.fields, (), search, settings.detect.language)
+    looks = judge.find_personal_keys([dict.fromkeys(columns)])
+    return [f"({looks[name]})" if name in looks else name for name in columns]
+
+
+def _try_policies(policy: Policy, documents: list[str], progress: Progress) -> dict[str, Any]:
+    """What would become of the examples of some documents, and why: counts alone.
+
+    Of the first :data:`MAX_TRIAL_DOCUMENTS`, and of fewer once they are long.
+    """
+    sizes = accumulate(map(len, documents[:MAX_TRIAL_DOCUMENTS]), initial=0)
+    texts = [text for text, before in zip(documents, sizes, strict=False) if before < MAX_TRIAL_CHARS][
+        :MAX_TRIAL_DOCUMENTS
+    ]
+    sides, reasons, masked, public = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    with report_loading(progress, "try the policies"):
+        for points in policy.split_many(texts):
+            for point in points:
+                sides[point.side] += 1
+                reasons.update(point.reasons)
+                masked.update(hit.label for hit in point.hits if hit.policy == "strict")
+                public.update(hit.label for hit in point.public)
+    return {
+        "documents": len(texts),
+        "examples": sides.total(),
+        **{side: sides[side] for side in ("public", "private", "quarantined")},
+        "reasons": dict(reasons.most_common()),
+        "masked": dict(masked.most_common()),
+        "left_public": dict(public.most_common()),
+    }
+
+
+def _find_missing_files(settings: Config) -> list[str]:
+    """Each file of ``evaluate`` that is not there; without this it is missed when the training is over."""
+    evaluate = settings.evaluate
+    named = [("test", path) for path in evaluate.test]
+    named += [(key, path) for key in ("canaries", "labelled") if (path := getattr(evaluate, key))]
+    return [
+        f"evaluate.{key}: {path}"
+        for key, path in named
+        if not (is_url(path) or Path(path).exists() or any(glob.iglob(path)))
+    ]
+
+
+def _describe_stages(config: Config) -> list[dict[str, str]]:
+    """What each stage does, a line each."""
+    from jinja2 import StrictUndefined, Template
+
+    template = (files("redactory.pipelines.modeling") / "describe.j2").read_text(encoding="utf-8")
+    lines = Template(template, undefined=StrictUndefined, autoescape=False).render(
+        config=config,
+        masked=len(build_policies(config.detect)[0].min_scores),
+        rules=config.dedup.rules(),
+        near=describe_parameters(config.dedup.near),
+        trainer=TRAINERS[config.train.trainer],
+        some=pluralize,
+    )
+    stages = (line.partition(": ") for line in lines.splitlines() if line)
+    return [{"stage": stage, "does": does} for stage, _, does in stages]
+
+
+# Explain: which engine marked what in one text, and what each policy makes of it.
+
+
+def explain(text: str, config: ConfigLike | None = None, *, progress: Progress = no_progress) -> dict[str, Any]:
+    """What detection does to ``text``, as one point; **the answer quotes the text**.
+
+    Returns {text, side, masked, failure, reasons, marks}; a mark is {start, end, value, label, score,
+    detector, masks, makes_private, public}, those of the engines and of the rules alike, in text order.
+    """
+    settings = load_for_texts(config)
+    with report_loading(progress, "load engines"):
+        detector = Detector(settings.detect)
+    (reading,) = detector.run_engines([text])
+    detection = detector.apply_policies(text, reading)
+    decision = route(text, detection)
+    masked, flagged = set(detection.strict), set(detection.conservative)
+    marks = [
+        {
+            **span._asdict(),
+            "value": text[span.start : span.end],
+            "masks": span in masked,
+            "makes_private": span in masked or span in flagged,
+            "public": span in detection.public,
+        }
+        for span in sorted({*reading.spans, *masked, *flagged})
+    ]
+    return {
+        "text": text,
+        "side": "quarantined" if decision.failure else decision.side,
+        "masked": decision.text,
+        "failure": decision.failure,
+        "reasons": list(decision.reasons),
+        "marks": marks,
+    }
+
+
+# The commented configuration that ``redactory init`` writes, and the demonstration's.
+
+
+def write_example_config(path: Path) -> None:
+    """Write the example to a new file; ``FileExistsError`` where there is one."""
+    with path.open("x", encoding="utf-8") as file:
+        file.write((files("redactory.pipelines.modeling") / "example.yaml").read_text(encoding="utf-8"))

@@ -1,0 +1,393 @@
+"""Local privacy: an encoder, a service that learns from noisy messages, and the users who send and ask.
+
+Here both sides run in one process.  ``examples/ldp_service`` carries the messages between them over HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redactory.evaluation.utility import measure_accuracy
+from redactory.foundation.canonical import file_sha256, json_sha256
+from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, RunStateError
+from redactory.foundation.files import make_private_folder, read_json, write_json
+from redactory.foundation.keys import unicode_variants
+from redactory.foundation.progress import Progress, no_progress
+from redactory.pipelines.curation.loading import parse_settings
+from redactory.pipelines.curation.models import require_training_packages
+from redactory.pipelines.readers.formats import parse_object
+
+if TYPE_CHECKING:
+    from redactory.training.ldp.encoder import SentenceEncoder
+    from redactory.training.ldp.message import Message
+    from redactory.training.ldp.server import LdpServer
+    from redactory.training.ldp.settings import LdpSettings
+    from redactory.training.ldp.user import BudgetFolder
+
+CARD = "guarantee.json"
+BUDGET_EPSILON, BUDGET_DELTA = 8.0, 1e-5
+"""What all messages of one user may spend together where nothing else is said."""
+DEFAULT_USER = ""
+"""Whose budget a query is on where no user is named."""
+LdpSettingsInput = Mapping[str, Any] | None
+Texts = Sequence[str | tuple[str, str]]
+_PROGRESS_INTERVAL, _MIN_PROBABILITY = 512, 1e-12
+_SINGLE_QUERY = {"query": {"sampling": {"kind": "fixed"}}}
+
+
+def ldp_encoder(
+    public: str | Path, out: str | Path, settings: LdpSettingsInput = None, progress: Progress = no_progress
+) -> dict[str, Any]:
+    """Train an encoder on the labelled public text ``public`` (JSON lines ``text``, ``label``) into ``out``.
+
+    ``settings`` are keys of :class:`~redactory.training.ldp.settings.EncoderSettings`.  Nothing is
+    noised: what it learns must be public.  Returns {encoder, digest, provenance, ...} of stage 1.
+    """
+    require_training_packages()
+    from redactory.training.data import PublicText
+    from redactory.training.ldp.pretraining import pretrain_encoder
+    from redactory.training.ldp.settings import EncoderSettings
+
+    folder, chosen = make_empty_folder(Path(out)), parse_settings(EncoderSettings, settings)
+    return {"encoder": str(folder), **pretrain_encoder(PublicText(Path(public)), chosen, folder, progress)}
+
+
+def ldp_train(
+    data: str | Path,
+    encoder: str | Path,
+    out: str | Path,
+    settings: LdpSettingsInput = None,
+    *,
+    budget: str | Path | None = None,
+    limit: float = BUDGET_EPSILON,
+    delta: float = BUDGET_DELTA,
+    declared_public: bool = False,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """Have the users of ``data`` send noisy messages, and a service in ``out`` learn from them.
+
+    ``settings`` are keys of :class:`~redactory.training.ldp.settings.LdpSettings`.  ``budget`` is a folder
+    that keeps what each user (``user_id``) spent: more than ``limit`` at ``delta`` is refused, and
+    nothing is sent then.  Returns {service, messages, slots, epochs, ..., guarantee}.
+    """
+    require_training_packages()
+    from redactory.training.ldp.server import LdpServer
+
+    folder = make_empty_folder(Path(out))
+    source, service_settings = resolve_service_settings(settings, encoder, declared_public)
+    budgets = open_budgets(budget, limit, delta, source)
+    examples, messages = make_training_messages(Path(data), source, service_settings, budgets)
+
+    card = make_card(folder.name, source, service_settings)
+    server = LdpServer(service_settings, encoder=source.digest, shape=source.get_shape(service_settings.represent))
+    count = 0
+    for count, message in enumerate(messages, 1):
+        server.receive(message)
+        if count % _PROGRESS_INTERVAL == 0:
+            progress("messages", count, None, f"messages, of {len(examples):,} sentences")
+    progress("messages", count, count, "messages")
+    training_summary = server.train(progress)
+    # the card first: there is no service without one
+    write_json(folder / CARD, card)
+    server.save(folder)
+    users = len({example.user for example in examples})
+    return {"service": str(folder), "users": users, **training_summary, "guarantee": card}
+
+
+def parse_ldp_settings(raw_settings: LdpSettingsInput) -> LdpSettings:
+    """Settings of a service from keys; a budget is a user's own, and refused here."""
+    from redactory.training.ldp.settings import LdpSettings
+
+    parsed = parse_settings(LdpSettings, raw_settings)
+    if parsed.budget is not None:
+        raise ConfigurationError("budget: each user needs a separate folder; give it with --budget")
+    return parsed
+
+
+def make_empty_folder(folder: Path) -> Path:
+    """Make ``folder``, or take it where it is empty; ``RunStateError`` where it is not."""
+    if folder.exists() and any(folder.iterdir()):
+        raise RunStateError(f"{folder} is not empty; give another folder with --out")
+    return make_private_folder(folder)
+
+
+def load_encoder(folder: str | Path, settings: LdpSettings, declared_public: bool) -> SentenceEncoder:
+    """Load the encoder in ``folder``, of the dimension and the length that the service wants."""
+    from redactory.training.ldp.encoder import SentenceEncoder
+
+    expected = {"dimension": settings.dimension, "max_tokens": settings.max_tokens}
+    return SentenceEncoder.load(Path(folder), declared_public=declared_public, **expected)
+
+
+def resolve_service_settings(
+    raw_settings: LdpSettingsInput, encoder: str | Path, declared_public: bool
+) -> tuple[SentenceEncoder, LdpSettings]:
+    """The encoder, and settings with its classes where none are named, and the noise in numbers."""
+    settings = parse_ldp_settings(raw_settings)
+    source = load_encoder(encoder, settings, declared_public)
+    # the classes of an encoder's training; of pairs it knows nothing
+    classes = settings.classes or (() if settings.pairs else source.classes)
+    if len(classes) < 2:
+        raise ConfigurationError("classes: name at least two, for example --set 'classes=[no, yes]'")
+    complete = parse_settings(type(settings), {**dict(settings), "classes": classes})
+    return source, complete.resolve_all_noise(source.spendings)
+
+
+def make_card(name: str, source: SentenceEncoder, settings: LdpSettings) -> dict[str, Any]:
+    """Make the guarantee card of the service ``name`` with settled ``settings``."""
+    from redactory.training.ldp.card import make_service_card
+
+    return make_service_card(
+        name,
+        settings,
+        provenance=source.provenance,
+        encoder=source.digest,
+        spendings=source.spendings,
+        seeded=settings.seed is not None,
+    )
+
+
+def require_same_encoder(digest: str, source: SentenceEncoder) -> None:
+    """Raise ``RunStateError`` where ``source`` is not the service's encoder, which has ``digest``."""
+    if digest != source.digest:
+        raise RunStateError("the service belongs to another encoder; give that one with --encoder")
+
+
+# The users' side: rows of a file, their messages, their budgets.
+
+
+@dataclass(frozen=True)
+class LdpExample:
+    """A row: its text, or its two texts, the name of its class where it has one, and its user."""
+
+    text: str | tuple[str, str]
+    label: str | None
+    user: str
+
+
+def _read_examples(path: Path, pairs: bool) -> list[LdpExample]:
+    """The rows of JSON lines {text, label?, user_id?}, with ``pairs`` also {text_b}; in their order.
+
+    ``InputError`` names file, row and key of a row that is invalid, and quotes nothing of it.
+    """
+    examples = []
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise InputError(f"{path.name} cannot be read as JSON lines: {type(error).__name__}") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        row, reason = parse_object(line)
+        if row is None:
+            raise InputError(f"{path.name}, row {number}: expected a JSON object ({reason})")
+        for key in ("text", "text_b") if pairs else ("text",):
+            if not isinstance(row.get(key), str) or not row[key].strip():
+                raise InputError(f"{path.name}, row {number}: {key}: expected text")
+        text = (row["text"], row["text_b"]) if pairs else row["text"]
+        label, user = row.get("label"), row.get("user_id")
+        name = None if label is None else str(label)
+        examples.append(LdpExample(text, name, "" if user is None else unicode_variants(str(user))[0]))
+    if not examples:
+        raise InputError(f"{path.name} holds no rows")
+    return examples
+
+
+def open_budgets(folder: str | Path | None, limit: float, delta: float, source: SentenceEncoder) -> BudgetFolder | None:
+    """Open the budgets in ``folder``; ``ConfigurationError`` where the encoder spent on private text."""
+    from redactory.training.ldp.user import BudgetFolder
+
+    if folder is None:
+        return None
+    if source.spendings:
+        raise ConfigurationError(
+            "budget: this encoder was trained on private text, and each user's share of it is not recorded: "
+            "use a public encoder; without a budget the card composes it for one sentence"
+        )
+    if not (limit > 0.0 and 0.0 < delta < 1.0):
+        raise ConfigurationError("limit: needs a positive epsilon, and a delta between 0 and 1")
+    return BudgetFolder(Path(folder), limit, delta)
+
+
+def make_training_messages(
+    data: Path, source: SentenceEncoder, settings: LdpSettings, budgets: BudgetFolder | None
+) -> tuple[list[LdpExample], Iterator[Message]]:
+    """Make the rows of ``data`` and the messages of all users; with ``budgets`` each user's are booked.
+
+    ``GuaranteeError`` where the encoder's public text is the very file whose rows are to be protected,
+    ``BudgetExceeded`` before anything is booked where somebody has no room.
+    """
+    from redactory.training.ldp.user import LdpClient
+
+    if data.is_file() and source.provenance.get("text_sha256") == file_sha256(data):
+        raise GuaranteeError(
+            f"{data.name} is the text that the encoder was trained on, without noise, so it is not "
+            "protected. Create the encoder from public text that does not belong to a user"
+        )
+    examples = _read_examples(data, settings.pairs)
+    numbers = {name: number for number, name in enumerate(settings.classes)}
+    groups: dict[str, list[int]] = {}
+    for row, example in enumerate(examples):
+        if example.label not in numbers:
+            raise InputError(f"{data.name}, row {row + 1}: label: not a class of the service")
+        groups.setdefault(example.user if budgets else DEFAULT_USER, []).append(row)
+    if budgets is not None:
+        budgets.require_room(settings, {user: len(rows) for user, rows in groups.items()})
+
+    def messages() -> Iterator[Message]:
+        for number, (user, rows) in enumerate(groups.items()):
+            # test mode: a seed for each user, so that no two draw the same noise
+            seed = None if settings.seed is None else int(json_sha256([settings.seed, number])[:15], 16)
+            user_settings = settings.model_copy(update={"seed": seed})
+            side = LdpClient(source, user_settings, budget=budgets.open_budget(user) if budgets else None)
+            texts: Any = [examples[row].text for row in rows]
+            yield from side.make_training_messages(texts, [numbers[str(examples[row].label)] for row in rows])
+
+    return examples, messages()
+
+
+# How often a service names the right class, with fresh noise on every query.
+
+
+def ldp_evaluate(
+    service: str | Path,
+    encoder: str | Path,
+    test: str | Path,
+    settings: LdpSettingsInput = None,
+    *,
+    draws: int = 5,
+    limit: int | None = None,
+    declared_public: bool = False,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """Accuracy of ``service`` on ``limit`` rows of ``test``, each asked ``draws`` times with fresh noise.
+
+    ``settings`` may hold ``query``, which stands in the place of the service's own.  Returns {service, texts,
+    draws, accuracy: {mean, standard_deviation, least, greatest}, accuracy_without_noise, majority_accuracy,
+    by_class (of the first draw), epsilon_sound, noise_multiplier, questions}.  Each of ``questions`` is a way
+    to send them with its accuracy, noise and epsilons: the service's, and, where that has fictitious ones
+    among them, a single send that costs no more.
+    """
+    require_training_packages()
+    from redactory.training.ldp.server import LdpServer
+
+    if draws < 1:
+        raise ConfigurationError("draws: must be at least 1")
+    server = LdpServer.load(Path(service))
+    if {key.split(".")[0] for key in settings or {}} - {"query"}:
+        raise ConfigurationError("settings: a service is evaluated unchanged; set only query.*")
+    source = load_encoder(encoder, server.settings, declared_public)
+    require_same_encoder(server.encoder, source)
+    examples = _read_examples(Path(test), server.settings.pairs)[:limit]
+    texts: Any = [example.text for example in examples]
+    classes = [example.label for example in examples]
+    questions, first = [], None
+    for way in _list_question_settings(server.settings, settings):
+        server.settings = way.resolve_all_noise(source.spendings)
+        noisy: Any = _ServiceClassifier(server, source, _get_noisy_answers)
+        runs = []
+        for draw in range(draws):
+            runs.append(measure_accuracy(noisy, texts, classes))
+            progress("queries", draw + 1, draws, "draws")
+        first = first or runs[0]
+        questions.append(_summarize_questions(server.settings.make_query_settings(source.spendings), source, runs))
+    assert first is not None
+    once = {**server.settings.model_dump(exclude_none=True), **_SINGLE_QUERY}
+    server.settings = parse_settings(type(server.settings), once)
+    plain: Any = _ServiceClassifier(server, source, _get_noise_free_answers)
+    card = read_json(Path(service) / CARD)
+    return {
+        "service": str(service),
+        "texts": first["texts"],
+        "draws": draws,
+        "accuracy": questions[0]["accuracy"],
+        "accuracy_without_noise": 1.0 - measure_accuracy(plain, texts, classes)["error_rate"],
+        "majority_accuracy": 1.0 - first["majority_error_rate"],
+        "by_class": first["by_class"],
+        "left_out": first["left_out"],
+        **{key: card[key] for key in ("epsilon_sound", "delta", "noise_multiplier")},
+        "questions": questions,
+    }
+
+
+def _list_question_settings(service_settings: LdpSettings, overrides: LdpSettingsInput) -> Iterator[LdpSettings]:
+    """The service's settings with the questions of ``given``; where those hide among fictitious ones, also
+    with a single send of each."""
+    from redactory.training.ldp.accounting import HiddenSampling
+    from redactory.training.ldp.settings import LdpSettings
+
+    base_settings = service_settings.model_dump(exclude_none=True, exclude={"query"})
+    query_settings = parse_settings(LdpSettings, {**base_settings, **overrides}) if overrides else service_settings
+    yield query_settings
+    if isinstance(query_settings.query_participation, HiddenSampling):
+        yield parse_settings(LdpSettings, {**base_settings, **_SINGLE_QUERY})
+
+
+def _summarize_questions(settings: LdpSettings, source: SentenceEncoder, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """One way to ask: how often, at what noise and epsilons, and how accurate the answers were."""
+    from redactory.training.ldp.accounting import count_steps
+    from redactory.training.ldp.card import compute_query_metrics
+
+    shares = [1.0 - run["error_rate"] for run in runs]
+    return {
+        "sampling": settings.sampling.model_dump(exclude_none=True),
+        "messages": count_steps(settings.sampling),
+        **compute_query_metrics(settings, source.spendings),
+        "accuracy": {
+            "mean": fmean(shares),
+            "standard_deviation": pstdev(shares),
+            "least": min(shares),
+            "greatest": max(shares),
+        },
+    }
+
+
+@dataclass(frozen=True)
+class _ServiceClassifier:
+    """A service as a classifier: every text becomes a query."""
+
+    server: LdpServer
+    source: SentenceEncoder
+    get_answers: Callable[[LdpServer, SentenceEncoder, Any], Iterable[dict[str, Any] | None]]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.server.settings.classes
+
+    def log_probs(self, texts: Sequence[Any]) -> NDArray[np.float64]:
+        """Natural log probability of every class for every text: float64 [texts, classes]."""
+        even = dict.fromkeys(self.classes, 1.0 / len(self.classes))
+        answers = self.get_answers(self.server, self.source, texts)
+        rows = [[(one["probabilities"] if one else even)[name] for name in self.classes] for one in answers]
+        log_probabilities: NDArray[np.float64] = np.log(np.maximum(np.array(rows), _MIN_PROBABILITY))
+        return log_probabilities
+
+
+def _get_noisy_answers(server: LdpServer, source: SentenceEncoder, texts: Any) -> Iterable[dict[str, Any] | None]:
+    from redactory.training.ldp.user import LdpClient
+
+    # an evaluation promises nothing of its texts, but draws as a user would
+    side = LdpClient(source, server.settings.model_copy(update={"seed": None}))
+    return side.combine_answers(server.answer(list(side.make_query_messages(texts))))
+
+
+def _get_noise_free_answers(server: LdpServer, source: SentenceEncoder, texts: Any) -> Iterable[dict[str, Any]]:
+    from redactory.training.ldp.message import Message
+    from redactory.training.ldp.user import DPLayer
+
+    settings = server.settings
+    vectors = source.represent(texts, settings.represent)
+    clipped = DPLayer(settings.clip_norm, settings.resolve_noise()).clip(
+        vectors.flatten(0, 1) if settings.pairs else vectors
+    )
+    rows = enumerate(clipped.view(vectors.shape).float())
+    return server.answer(
+        [Message("query", f"{row:032x}", 0, None, values.numpy(), server.encoder) for row, values in rows]
+    )

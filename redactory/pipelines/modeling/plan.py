@@ -1,0 +1,205 @@
+"""Plan: what a training, or messages, would cost before anything is trained; budget: what was spent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from redactory.evaluation.plots import PRIVACY_UNIT_LINES, plot_epsilon, require_matplotlib
+from redactory.foundation.bounds import format_upper
+from redactory.foundation.errors import ConfigurationError, shorten
+from redactory.foundation.files import write_text
+from redactory.foundation.progress import Progress, no_progress, report_loading
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.loading import ConfigLike, expand_dotted_keys, load_config, validate_config
+from redactory.pipelines.curation.models import require_training_packages
+from redactory.pipelines.modeling.ldp import parse_ldp_settings
+from redactory.pipelines.modeling.train import count_training_examples, load_last_recall, preview_vocabulary
+from redactory.redaction import RunFolder, is_finished
+from redactory.training.count_selection import CountSelection, plan_count_selection
+
+LDP = "ldp"
+COUNTED_NOTE = (
+    "counted in the private part of the run: no epsilon covers these numbers, so do not publish them; a cap "
+    "or a rate based on them depends on the graph (train.bounding.constants: graph), and no user-removal "
+    "epsilon can be stated for it"
+)
+
+
+def plan(
+    config: ConfigLike | None = None,
+    *,
+    output: str | Path | None = None,
+    plot: str | Path | None = None,
+    progress: Progress = no_progress,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Epsilon, noise, its ratio to the batch and what would improve it, of a training or of messages.
+
+    The training is that of ``config`` with ``settings``, or of ``settings`` alone: keys of the section
+    ``train`` (``federated.users``), other sections' in full (``dedup.mode``), and the numbers of
+    :class:`~redactory.training.guarantee.plan.PlanInputs`. With ``trainer`` ``ldp`` they are keys of
+    :class:`~redactory.training.ldp.settings.LdpSettings`, and ``published.NUMBER`` for the figure as
+    published. A finished run of ``config`` adds its points and its measured recall, or its users and
+    entities. ``plot`` is an SVG file to write, epsilon against steps. Nothing is trained.
+    """
+    require_training_packages()
+    if plot is not None:
+        require_matplotlib()
+    values = {key.removeprefix("train."): value for key, value in settings.items()}
+    with report_loading(progress, "account noise"):
+        if config is None and values.get("trainer") == LDP:
+            if plot is not None:
+                raise ConfigurationError("a plan of messages (ldp) has no steps to plot: omit plot")
+            return _plan_messages(values)
+        return _plan_training(config, values, output, plot)
+
+
+def _plan_messages(values: Mapping[str, Any]) -> dict[str, Any]:
+    from redactory.training.ldp.card import PublishedInputs, plan_message_guarantee
+
+    sections = expand_dotted_keys(values)
+    del sections["trainer"]
+    paper = sections.pop("published", {})
+    unknown = paper.keys() - {entry.name for entry in fields(PublishedInputs)}
+    if unknown:
+        raise ConfigurationError(f"published.{shorten(min(unknown))}: unknown number")
+    return plan_message_guarantee(
+        parse_ldp_settings(sections),
+        PublishedInputs(**{key: _parse_number(f"published.{key}", n) for key, n in paper.items()}),
+    )
+
+
+def _plan_training(
+    config: ConfigLike | None, values: dict[str, Any], output: str | Path | None, plot: str | Path | None
+) -> dict[str, Any]:
+    from redactory.training.guarantee import WORDS
+    from redactory.training.guarantee.plan import PlanInputs, plan_guarantee
+    from redactory.training.guarantee.spec import KNOWN_IN_DOCUMENT, MissRates
+    from redactory.training.train import load_base_spec
+    from redactory.training.trainers import get_trainer
+
+    names = [entry.name for entry in fields(PlanInputs) if entry.name in values]
+    numbers = {name: _parse_number(name, values.pop(name)) for name in names}
+    if config is None:
+        loaded = _make_config(values, numbers)
+    else:
+        loaded = load_config(config, output=output)
+        loaded = validate_config(_merge_sections(values, loaded.model_dump(exclude_unset=True))) if values else loaded
+    run, train = RunFolder(Path(loaded.output)), loaded.train
+    if loaded.known_values_scope == KNOWN_IN_DOCUMENT and not get_trainer(train).has_units:
+        raise ConfigurationError(f"release.known_values: {WORDS['known_in_document']}")
+    has_run = config is not None and is_finished(run)
+    recall = train.detector_recall_file or (load_last_recall(run) if has_run else None)
+    if recall is not None:
+        recall.require_public(loaded.detect.public_labels)
+    # with declared values, misses were measured of another function than this one
+    known = None if loaded.input.known_value_columns else recall
+    rates = MissRates.from_measurement(known, loaded.detect.conservative.flags_everything)
+    numbers = {"gamma": rates.gamma, "delta_2": rates.delta_2, **numbers}
+    if has_run and (noised := count_training_examples(run, train)[0]):
+        numbers.setdefault("points", noised)
+    rule = loaded.dedup.rules()["private"]
+    dedup = {"rule": rule.name, "group_size": rule.group_size}
+    route, selection, start = loaded.route, None, load_base_spec(run, train)
+    if route.strategy != "policies":
+        selection = CountSelection.calibrate(route.epsilon, route.delta, route.texts_per_user)
+    if plot is not None and (selection or start):
+        raise ConfigurationError("plot: a selection by counts, or an initial model, has no steps to plot: omit it")
+    result = plan_guarantee(train, PlanInputs(**numbers), dedup, plot is not None, selection, start)
+    if selection is not None:
+        result["selection"] = plan_count_selection(route.epsilon, route.delta, route.texts_per_user)
+    if config is not None:
+        result["remarks"] = [*result.get("remarks", ()), *preview_vocabulary(loaded)[1]]
+    if has_run and "adjacency_curve" in result:
+        result["corpus"] = _summarize_caps(run, loaded)
+    if plot is not None:
+        curve, labels = (
+            (result["steps_curve"], [PRIVACY_UNIT_LINES]) if "steps_curve" in result else (result["curve"], [])
+        )
+        title = f"{result['trainer']}: {result.get('adjacency', result.get('relation'))}"
+        title += f", noise {result['noise_multiplier']:g}, delta = {format_upper(result['delta'])}"
+        write_text(Path(plot), plot_epsilon(curve, title, *labels))
+        result["plot"] = str(plot)
+    return result
+
+
+def _parse_number(name: str, value: Any) -> Any:
+    if not isinstance(value, int | float):
+        raise ConfigurationError(f"{name}: expected a number")
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) > 1 else value
+
+
+def _merge_sections(values: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """``into`` with ``given``, of which a key without a section of the configuration is one of ``train``."""
+    qualified = {
+        key if key.partition(".")[0] in Config.model_fields and "." in key else f"train.{key}": value
+        for key, value in values.items()
+    }
+    return expand_dotted_keys(qualified, base)
+
+
+def _make_config(values: Mapping[str, Any], numbers: dict[str, Any]) -> Config:
+    """A configuration around ``given``; what only a training needs is assumed.
+
+    For ``uedp-bounded`` caps that are absent are suggested by the numbers of users and points: k about n/U.
+    The constant that divides the sum, where absent, is what a step draws of the points.
+    """
+    from redactory.training.guarantee.plan import PlanInputs, bound_kept_examples
+    from redactory.training.trainers import TRAINERS
+    from redactory.training.uedp.bounded_accounting import suggest_cap
+
+    sections = _merge_sections(values, {"input": "numbers"})
+    train = sections.setdefault("train", {})
+    trainer = TRAINERS.get(train.get("trainer", "crt"))
+    if trainer is not None and trainer.hides_units:
+        bounding, protect = dict(train.get("bounding", {})), train.get("units", {}).get("privacy_unit", "both")
+        if {"users", "points"} <= numbers.keys() and bounding.get("rule") != "none" and not trainer.samples_users:
+            cap = bounding.get("k_user") or suggest_cap(numbers["points"], numbers["users"])
+            if protect != "entities":
+                bounding["k_user"] = cap
+            if protect != "users":
+                bounding.setdefault("k_entity", cap)
+            train["bounding"] = bounding
+    config = validate_config(sections)
+    points = bound_kept_examples(config.train, PlanInputs(**numbers))
+    if points is not None and "expected_batch_size" not in train:
+        train["expected_batch_size"] = points * config.train.sampling_rate
+    return validate_config(sections)
+
+
+def _summarize_caps(run: RunFolder, config: Config) -> dict[str, Any]:
+    """What each cap keeps of a finished run's points, and of which labels; noise for the target epsilon."""
+    from redactory.training.trainers import get_trainer
+    from redactory.training.uedp.bounded_accounting import CalibrationTarget, compare_caps
+    from redactory.training.uedp.units import read_unit_incidence
+
+    train_settings = config.train
+    steps = get_trainer(train_settings).count_noisy_steps(train_settings)
+    target = CalibrationTarget(
+        train_settings.epsilon, train_settings.delta, round(train_settings.expected_batch_size), steps
+    )
+    choices = compare_caps(
+        read_unit_incidence(run, train_settings.units), train_settings.units.privacy_unit, target=target
+    )
+    return {"note": COUNTED_NOTE, "target": train_settings.epsilon, **choices}
+
+
+def budget(config: ConfigLike) -> dict[str, Any]:
+    """What was spent of the budget that ``config`` names in ``train.budget``; nothing is written.
+
+    Returns {budget, unit, epsilon, delta, spent, trainings: [{training, steps, delta, epsilon_after}]}: what
+    all trainings cost one unit together, rounded up, and after each. What is left is not the difference:
+    together they cost less than the sum (``docs/guarantees.md``, "Several models"). ``GuaranteeError`` where
+    the file counts another unit or at another delta, ``CheckFailed`` where it was changed.
+    """
+    settings = load_config(config).train
+    require_training_packages()
+    from redactory.training.guarantee.budget import Budget
+
+    training_budget = Budget.from_settings(settings)
+    if settings.budget is None or training_budget is None:
+        raise ConfigurationError("train.budget: the configuration has none: set its path and its epsilon")
+    return {"budget": str(settings.budget.path), **training_budget.summarize()}

@@ -1,0 +1,240 @@
+"""Train: a model on a finished run, as configured; and the guarantee of one or of several models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from redactory.detectors.settings import get_public_labels
+from redactory.evaluation.report import write_report
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
+from redactory.foundation.files import read_json
+from redactory.foundation.progress import Progress, no_progress
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.keys import require_not_shredded
+from redactory.pipelines.curation.loading import ConfigLike, load_config, validate_config
+from redactory.pipelines.curation.models import load_audit, require_training_packages, resolve_model_name
+from redactory.pipelines.curation.output_folder import check_keys
+from redactory.pipelines.curation.release_log import check_newest, check_released
+from redactory.pipelines.curation.share import check_store, publish_configured
+from redactory.pipelines.measure.label import load_recall
+from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest
+from redactory.training.settings import TRAINERS, RecallMeasurement, TrainSettings
+
+
+def train(
+    config: ConfigLike, *, output: str | Path | None = None, progress: Progress = no_progress, **changes: Any
+) -> dict[str, Any]:
+    """Train the configured model on the configuration's finished run; a summary with its guarantee.
+
+    ``changes`` replace keys of the section ``train``.  An interrupted training goes on where it stopped.
+    """
+    require_training_packages()
+    settings = _apply_changes(config, output, changes)
+    run = RunFolder(Path(settings.output))
+    manifest = read_manifest(run)
+    if settings.train.detector_recall_file is not None:
+        settings.train.detector_recall_file.require_public(get_public_labels(manifest))
+    if not manifest["counts"]["points"]:
+        raise RunStateError(f"{run.root} has no examples to train on; see why with redactory curate --dry-run")
+    check_released(run)
+    if not is_finished(run.model(settings.train.model_name)):
+        require_not_shredded(run)
+        check_device(settings)
+    check_keys()
+    check_store(settings.store, run)
+
+    def work() -> dict[str, Any]:
+        from redactory.training import train_model
+
+        train_settings = settings.train
+        measured = find_recall(run, train_settings.model_name)
+        if train_settings.detector_recall_file is None:
+            train_settings = train_settings.model_copy(update={"detector_recall_file": measured})
+        elif train_settings.detector_recall_file.sample is not None and train_settings.detector_recall_file != measured:
+            raise ConfigurationError(
+                "train.detector_recall_file.sample: the bounds must come from a sample that redactory label "
+                "score keeps in the run, but these do not; omit train.detector_recall_file to use those"
+            )
+        result = train_model(run, train_settings, progress)
+        write_report(run)
+        return {"run": str(run.root), **result}
+
+    return publish_configured(settings.store, run_sealed(run.state, work), progress)
+
+
+def _apply_changes(config: ConfigLike, output: str | Path | None, changes: dict[str, Any]) -> Config:
+    """The configuration that ``config`` stands for, with ``changes`` to its section ``train``."""
+    settings = load_config(config, output=output)
+    if not changes.keys() - {"name"}:
+        require_train_section(settings)
+    if not changes:
+        return settings
+    values = settings.model_dump(exclude_unset=True)
+    return validate_config({**values, "train": {**values.get("train", {}), **changes}})
+
+
+def require_train_section(config: Config) -> None:
+    """``ConfigurationError`` where the configuration does not say how to train."""
+    if "train" not in config.model_fields_set:
+        raise ConfigurationError(
+            "train: the configuration has no such section; add one, such as train: {trainer: crt, epsilon: "
+            "8.0, delta: 1.0e-5} (redactory plan shows its guarantee), or name a trainer (redactory train "
+            "--trainer)"
+        )
+
+
+def collect_remarks(config: ConfigLike, *, output: str | Path | None = None, **changes: Any) -> list[str]:
+    """What is odd about the training that :func:`train` makes of the same, in words.
+
+    From the settings and the numbers of points, which are the private part's; nothing where the run is not finished.
+    """
+    settings = _apply_changes(config, output, changes)
+    run = RunFolder(Path(settings.output))
+    if not is_finished(run):
+        return []
+    require_training_packages()
+    # the accountants are an extra, and whoever verifies may not have it
+    from redactory.training.guarantee import WORDS
+    from redactory.training.guarantee.remarks import TrainingFacts, make_remarks
+    from redactory.training.guarantee.spec import KNOWN_IN_DOCUMENT, TrainingSpec
+    from redactory.training.model import count_max_parameters
+
+    train_settings, manifest = settings.train, read_manifest(run)
+    trainer = TRAINERS[train_settings.trainer]
+    parts = not (trainer.has_units or train_settings.has_whole_conversations)
+    is_unstated = trainer.noised_folder and parts and manifest.get("known_in") == KNOWN_IN_DOCUMENT
+    spec = TrainingSpec.from_settings(train_settings, manifest.get("dedup"))
+    facts = TrainingFacts(
+        *count_training_examples(run, train_settings), parameters=count_max_parameters(train_settings)
+    )
+    messages = [*([WORDS["known_in_document"]] if is_unstated else []), *make_remarks(spec, facts)]
+    return (
+        messages if is_finished(run.model(train_settings.model_name)) else [*messages, *preview_vocabulary(settings)[1]]
+    )
+
+
+def preview_vocabulary(config: Config) -> tuple[dict[str, Any] | None, list[str]]:
+    """The vocabulary that a training as configured has, how it fits public text, and what is odd about it.
+
+    None where it is made of the public side of a run that is not finished, or of a file yet to come.
+    """
+    train_settings, folder = config.train, RunFolder(Path(config.output))
+    run = folder if is_finished(folder) else None
+    if run is None and "public" in train_settings.vocabulary_sources:
+        return None, []
+    if run is None and train_settings.public_text is not None and not train_settings.public_text.is_file():
+        return None, []  # a plan may come before the text
+    require_training_packages()
+    from redactory.training.data import PublicText, open_public_text
+    from redactory.training.vocabulary import (
+        build_vocabulary,
+        describe_fit_problems,
+        get_public_text_reader,
+        measure_fit,
+    )
+
+    if run is not None or train_settings.public_text is None:
+        chat = train_settings.chat is not None
+        public = open_public_text(run, train_settings.public_text, chat=chat) if run is not None else None
+    else:
+        columns = config.input.model_dump(mode="json")
+        public = PublicText(train_settings.public_text, columns.get("text") or "text", columns.get("label") or "label")
+    vocabulary = build_vocabulary(run, train_settings, public)
+    fit = measure_fit(vocabulary, get_public_text_reader(run, train_settings, public), train_settings.max_tokens)
+    return {**vocabulary.to_record(), "fit": fit}, describe_fit_problems(
+        fit, getattr(train_settings.model, "folder", None) is not None
+    )
+
+
+def count_training_examples(run: RunFolder, settings: TrainSettings) -> tuple[int | None, int | None]:
+    """How many points of the finished ``run`` noisy steps draw from, and how many are learnt without noise.
+
+    None where a trainer has none of the kind, or learns what its settings leave or make of them.
+    """
+    counts, trainer = read_manifest(run)["counts"], TRAINERS[settings.trainer]
+    if trainer.has_units or settings.has_whole_conversations:
+        return None, None
+    sizes = {**counts, "vault": counts["points"] - counts["quarantined"]}
+    noised = None if trainer.noised_folder is None else int(sizes[trainer.noised_folder])
+    return noised, int(sum(sizes[name] for name in trainer.noise_free_folders)) if trainer.noise_free_folders else None
+
+
+def check_device(config: Config) -> None:
+    """``ConfigurationError`` where the configured training asks for a device that is not here."""
+    if config.train.device != "cpu":
+        from redactory.training.numerics import require_device, resolve_device
+
+        folder = RunFolder(Path(config.output)).model(config.train.model_name)
+        require_device(resolve_device(config.train, folder).device)
+
+
+def find_recall(run: RunFolder, name: str) -> RecallMeasurement | None:
+    """The misses that were measured last (``evaluate_recall``, ``label_score``); once finished, its own."""
+    model = run.model(name)
+    if is_finished(model):
+        earlier = read_manifest(model)["settings"]["detector_recall_file"]
+        return earlier and RecallMeasurement.model_validate(earlier)
+    return load_last_recall(run)
+
+
+def load_last_recall(run: RunFolder) -> RecallMeasurement | None:
+    """The misses that were measured last, for a training that begins now."""
+    measurement = load_recall(run)
+    return RecallMeasurement.model_validate(measurement) if measurement and measurement["misses"]["n"] else None
+
+
+def read_train_summary(run: RunFolder, name: str) -> dict[str, Any]:
+    """What ``train`` printed of a model that is finished."""
+    model = run.model(name)
+    summary: dict[str, Any] = read_manifest(model)["summary"]
+    return {"run": str(run.root), **summary, "guarantee": read_json(model.guarantee)}
+
+
+def guarantee(
+    run: str | Path,
+    model: str | Sequence[str] | None = None,
+    *,
+    also: Sequence[str | Path] = (),
+    delta: float | None = None,
+) -> dict[str, Any]:
+    """The guarantee card of a trained model, derived again from its ledger and the run's manifest.
+
+    Under ``audit``, where one was made, what the last one-run audit found. With a list of names, or with
+    ``also``, further runs: what may be promised of somebody who holds all of these models together (those
+    named, or every finished one of each run), at ``delta``, or the one that all of them state.
+    """
+    several = bool(also) or not (model is None or isinstance(model, str))
+    if delta is not None and not 0.0 < delta < 1.0:
+        raise ConfigurationError(f"--delta: must be between 0 and 1, got {delta}")
+    if delta is not None and not several:
+        raise ConfigurationError(
+            "--delta: the card of a single model states its epsilons at the delta of its training; omit it"
+        )
+    requested_names = [model] if isinstance(model, str) else list(model or ())
+    models: list[tuple[RunFolder, str]] = []
+    for folder in (RunFolder(Path(place)) for place in (run, *also)):
+        read_manifest(folder)
+        check_newest(folder)
+        # of several models that are not named, every finished one
+        unnamed: Sequence[str | None] = folder.model_names() if several else [None]
+        names = [resolve_model_name(folder, name) for name in requested_names or unnamed]
+        if not names:
+            raise RunStateError(f"{folder.root} has no finished model")
+        models += [(folder, name) for name in names]
+    require_training_packages()
+    from redactory.training import make_guarantee_card
+    from redactory.training.guarantee.compose import make_composed_card
+
+    card = make_composed_card(models, delta) if several else make_guarantee_card(*models[0])
+    for folder, name in models:
+        # a ledger that is a chain in itself may still be another one than the model was sealed with
+        if problems := broken_files(folder.model(name)):
+            raise CheckFailed(
+                f"{folder.root}: {name} changed after sealing ({problems[0]}), so no guarantee is stated; see "
+                "redactory verify"
+            )
+    audit = None if several else load_audit(*models[0])
+    return card if audit is None else {**card, "audit": audit}

@@ -1,0 +1,493 @@
+"""The checks of what seals a run: digests, signature, layout, modes, journal, encryption, releases and log.
+
+A check is a function that returns what it found in words, or None where there is nothing to say.  It raises
+``CheckFailed`` where something does not hold, :class:`CheckSkipped` where it could not be made, or not in full.
+``verify.py`` has the others, and the tables that say which are made, in which order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from redactory.foundation.errors import (
+    CheckFailed,
+    ConfigurationError,
+    RedactoryError,
+    RunStateError,
+    SealedError,
+    pluralize,
+)
+from redactory.foundation.files import is_locked, list_leaves
+from redactory.foundation.keys import ENCRYPTION_VARIABLE, KEY_VARIABLE, load_digest_key
+from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.records import Record, chain_head, read_records
+from redactory.pipelines.curation.error_sealing import hide_error_text
+from redactory.pipelines.curation.journal import FILES, REISSUE
+from redactory.pipelines.curation.keys import describe_shredding, find_shred_record
+from redactory.pipelines.curation.reissue import is_reissue_pending, subtract_counts
+from redactory.pipelines.curation.release_log import (
+    ANCHOR_KEY,
+    NO_LOG_MESSAGE,
+    Event,
+    explain_rollback,
+    explain_truncation,
+    read_history,
+)
+from redactory.redaction import (
+    ModelFolder,
+    RunFolder,
+    SealedFolder,
+    broken_files,
+    content_sha256,
+    is_encrypted,
+    is_finished,
+    key_for,
+    list_parts,
+    part_rows,
+    read_manifest,
+    read_part,
+)
+from redactory.redaction.encryption import configured_service
+from redactory.redaction.folder import is_export_folder
+from redactory.redaction.sealing import (
+    SIGNED_BY,
+    Release,
+    check_signature,
+    current_release,
+    find_release,
+    list_irregular_in,
+    list_releases,
+)
+from redactory.redaction.shards import keyed_digest, table_digest
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+
+class CheckResult(NamedTuple):
+    """One thing that was checked; ``detail`` says what was found, never a text.
+
+    ``made`` is False where the check could not be made, or not in full: ``detail`` then says why.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    made: bool = True
+
+
+class CheckSkipped(RedactoryError):
+    """Nothing speaks against what is checked, because the check could not be made, or not in full."""
+
+
+@dataclass
+class CheckContext:
+    """A folder that is verified, and what its checks have to share."""
+
+    root: Path
+    trusted_key: Ed25519PublicKey | None = None
+    progress: Progress = no_progress
+    is_signed: bool = False
+    """Whether somebody who is known signed it."""
+    is_private_readable: bool = False
+    """Whether the private part can be read."""
+    unmasked_values: list[dict[str, Any]] = field(default_factory=list)
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """What it says of itself."""
+        return read_manifest(SealedFolder(self.root))
+
+    @property
+    def run(self) -> RunFolder:
+        """It as a run."""
+        return RunFolder(self.root)
+
+    @property
+    def models(self) -> list[str]:
+        """The names of its finished models."""
+        return list(self.manifest["models"]) if is_export_folder(self.root) else self.run.model_names()
+
+
+CheckFunction = Callable[..., str | None]
+PRIVATE_CHECKS = frozenset({"conservation", "point ids", "whole documents", "values masked elsewhere", "report"})
+"""What reads the private part of a run."""
+
+
+def run_check_registry(
+    context: CheckContext,
+    registry: Mapping[str, CheckFunction],
+    names: Collection[str] = (),
+    private: Collection[str] = PRIVATE_CHECKS,
+) -> list[CheckResult]:
+    """Make every check of a registry, or those of ``names``; ``model`` once a model.
+
+    Where the files are not those that were sealed, nothing but the signature is looked at any more.
+    """
+    results: list[CheckResult] = []
+    for name, check in registry.items():
+        if names and name not in names:
+            continue
+        if name not in ("files", "signature") and any(c.name == "files" and not c.ok for c in results):
+            break
+        if name in private and not context.is_private_readable:
+            detail = "skipped: the private part cannot be read (see 'encryption')"
+            results.append(CheckResult(name, True, detail, made=False))
+            continue
+        calls = [(f"{name} {result}", (result,)) for result in context.models] if name == "model" else [(name, ())]
+        outcomes = (_run_check(context, title, check, arguments) for title, arguments in calls)
+        results += [result for result in outcomes if result is not None]
+    return results
+
+
+def _run_check(
+    context: CheckContext, name: str, check: CheckFunction, arguments: tuple[str, ...]
+) -> CheckResult | None:
+    """One check; an error that is not our own can quote text, and its kind alone is said."""
+    try:
+        detail = hide_error_text("it was checked", check, context, *arguments)
+    except CheckSkipped as reason:
+        return CheckResult(name, True, str(reason), made=False)
+    except ConfigurationError as error:
+        # of this machine's settings: it says nothing about the run
+        return CheckResult(name, False, str(error), made=False)
+    except SealedError as error:
+        for path in (path for folder in context.run.data_folders for path in list_parts(folder)):
+            try:
+                hide_error_text("a part was opened", part_rows, path)
+            except RedactoryError:
+                return CheckResult(name, False, f"{_get_relative_name(context.root, path)} cannot be read")
+        return CheckResult(name, False, str(error))
+    except RedactoryError as error:
+        if name == "files" and isinstance(error, RunStateError):
+            raise  # nothing finished lies there, or a version to come wrote it
+        return CheckResult(name, False, str(error))
+    return None if detail is None else CheckResult(name, True, detail)
+
+
+def list_seal_problems(folder: SealedFolder, known: Ed25519PublicKey | None) -> list[str]:
+    """What of a finished folder is not as it was sealed, or not signed as it must be."""
+    outcome = check_signature(folder, known)
+    signature = [] if outcome.good or not folder.manifest.is_file() else [outcome.detail]
+    return [f"{folder.root.name}: {problem}" for problem in (*broken_files(folder), *signature)]
+
+
+def raise_on_problems(problems: Iterable[str]) -> None:
+    """``CheckFailed`` that names the problems, where there are any."""
+    if text := "; ".join(problems):
+        raise CheckFailed(text)
+
+
+def _get_relative_name(root: Path, path: Path) -> str:
+    return path.relative_to(root).as_posix()
+
+
+def check_files(context: CheckContext) -> str:
+    """Every file is the one that the manifest lists, and the manifest the one that was finished.
+
+    A link, a pipe or a device anywhere ends the verification: it leads out of the run, or to no end.
+    """
+    if odd := list_irregular_in(context.run):
+        raise CheckFailed(f"{', '.join(odd)}: neither a folder nor a regular file")
+    raise_on_problems(broken_files(context.run))
+    name = context.root.resolve().name
+    # to be compared with what an export or the maker says: another run of the same signer fits together too
+    id_note = f" of the run {context.manifest['id']}" if "id" in context.manifest else ""
+    is_renamed = "redactory-run" in context.manifest["format"] and context.manifest["run"] != name
+    name_note = f"; it was created as '{context.manifest['run']}'" if is_renamed else ""
+    return f"each file matches its sha256 in the manifest{id_note}{name_note}"
+
+
+def check_run_signature(context: CheckContext) -> str:
+    """The manifest is signed by the key that is ``known``, or by the one that it names itself."""
+    if list_irregular_in(context.run):
+        raise CheckSkipped("skipped: see 'files'")
+    outcome = check_signature(context.run, context.trusted_key)
+    if not outcome.good:
+        raise CheckFailed(outcome.detail)
+    if not outcome.known:
+        raise CheckSkipped(outcome.detail)
+    context.is_signed = True
+    return outcome.detail
+
+
+# Nothing but what is declared: no file that could pass for the run's word.
+
+
+def check_unlisted_files(context: CheckContext) -> str:
+    """Wherever a reader looks for the run's word, nothing lies but what is declared and sealed.
+
+    ``state/`` holds no word of the run, but for what is measured and sealed there: what else lies there and
+    is of no work that goes on is named, and leaves the check open.
+    """
+    run = context.run
+    unfinished_models = {path.parent.name for path in run.models.glob("*/ledger.jsonl")} - {*run.model_names()}
+    strays, unknown = _find_undeclared_files(run, context.manifest, unfinished_models)
+    raise_on_problems(strays and [f"{', '.join(sorted(strays))}: does not belong to this run; check it, and remove it"])
+    left_open = [f"models/{name} is not finished" for name in sorted(unfinished_models)]
+    if unknown:
+        left_open.append(f"{', '.join(sorted(unknown))} does not belong to any unfinished work")
+    uncovered = _describe_uncovered(run)
+    if left_open:
+        raise CheckSkipped("; ".join([f"{'; '.join(left_open)}: not checked", *uncovered]))
+    return "; ".join(["the run contains only declared files", *uncovered])
+
+
+def _find_undeclared_files(
+    run: RunFolder, manifest: Mapping[str, Any], unfinished_models: set[str]
+) -> tuple[set[str], set[str]]:
+    """What is no declared file of a run: where a reader looks, and in ``state/`` as far as nobody is at work.
+
+    ``begun`` are models that are not finished.
+    """
+    folders = (*run.data_folders, run.spans.parent, run.models, run.state)
+    pages = (run.manifest, run.signature, run.success, run.card, run.report)
+    state = (run.lock, run.journal, run.data_key, run.release_log, run.exported, *run.tracebacks())
+    listed = [run.root / name for name in manifest["files"]]
+    part_files = (path for path in listed if path.parent in run.data_folders and path.match("part-*.parquet"))
+    due = {*folders, *pages, *state, *part_files}
+    sealed, results = _list_sealed_files(run), {folder.root for folder in run.measured}
+    at_work = {of(name) for of in (run.root_key, run.checkpoint) for name in unfinished_models}
+    if is_locked(run.lock):
+        at_work |= {run.work, run.cluster, run.staging, run.reissue.root, *run.state.glob("train-*")}
+    strays, unknown = {_get_relative_name(run.root, path) for path in listed if path not in due}, set[str]()
+    for path in list_leaves(run.root, (run.orchestrator, run.samples)):
+        name, (top, *inner) = _get_relative_name(run.root, path), path.relative_to(run.root).parts
+        home = next((folder for folder in path.parents if folder in sealed), None)
+        if path in due or (home is not None and _get_relative_name(home, path) in sealed[home]):
+            continue
+        if top == run.models.name and inner and inner[0] in unfinished_models:
+            # until it is finished, nothing that is said of it is sealed
+            model_folder = ModelFolder(run.models / inner[0])
+            if path in (model_folder.guarantee, model_folder.card, model_folder.report, model_folder.measured):
+                strays.add(f"{name} (of a model that is not finished)")
+        elif top != run.state.name:
+            # what else lies in releases/N is another check's
+            if top != run.releases.name or not inner:
+                strays.add(name)
+        elif home is None and run.state / inner[0] in results:
+            strays.add(f"{name} (not sealed)")
+        elif run.state / inner[0] not in at_work:
+            unknown.add(name)
+    return strays, unknown
+
+
+def _list_sealed_files(run: RunFolder) -> dict[Path, set[str]]:
+    """Of each finished folder inside of the run what its manifest lists, and what seals it."""
+    files_by_folder = {}
+    for folder in run.sealed_folders():
+        files_by_folder[folder.root] = {path.name for path in (folder.manifest, folder.signature, folder.success)}
+        # what cannot be read is named by the check of the model
+        with suppress(RedactoryError, KeyError):
+            files_by_folder[folder.root] |= set(read_manifest(folder)["files"])
+        if isinstance(folder, ModelFolder):
+            files_by_folder[folder.root] |= {folder.report.name, folder.measured.name}
+    return files_by_folder
+
+
+def _describe_uncovered(run: RunFolder) -> list[str]:
+    """What ``state/`` holds on purpose and no digest covers, in words; nothing where there is none."""
+    samples = len(list(run.samples.iterdir())) if run.samples.is_dir() else 0
+    tracebacks = len(run.tracebacks())
+    contents = [f"{pluralize(samples, 'sample')} with original text"] if samples else []
+    contents += [f"{pluralize(tracebacks, 'traceback')} that can quote it"] if tracebacks else []
+    contents += ["rows exported from the quarantine"] if run.exported.exists() else []
+    contents += ["the records of Prefect"] if run.orchestrator.exists() else []
+    return [f"state/ holds {', '.join(contents)}, which no digest covers"] if contents else []
+
+
+# The journal, and the encryption of the private part.
+
+
+def check_journal(context: CheckContext) -> str:
+    """The journal's chain holds, ends as the manifest says, and binds ledger and shards to each other."""
+    run, manifest = context.run, context.manifest
+    records = read_records(run.journal)
+    if chain_head(run.journal) != manifest["journal"]:
+        raise CheckFailed("its end does not match the manifest")
+    folders = tuple(f"{_get_relative_name(run.root, folder)}/" for folder in run.data_folders)
+    listed = {n: e["sha256"] for n, e in manifest["files"].items() if n.startswith(folders)}
+    if _find_last_bound_files(records) != listed:
+        raise CheckFailed("its ledgers and shards are not those in the manifest")
+    return f"{pluralize(len(records), 'record')} in an unbroken chain, bound to {pluralize(len(listed), 'part')}"
+
+
+def _find_last_bound_files(records: list[Record]) -> dict[str, str] | None:
+    """The files that were bound last."""
+    return next((record.body for record in reversed(records) if record.type == FILES), None)
+
+
+def check_encryption(context: CheckContext) -> str:
+    """The private parts are encrypted where the manifest says so, and decrypt to what was written."""
+    run, encrypted = context.run, context.manifest["encrypted"]
+    private = [path for folder in run.data_folders if folder != run.public for path in list_parts(folder)]
+    if wrong := [f"{p.parent.name}/{p.name}" for p in private if is_encrypted(p) != encrypted]:
+        problem = "not encrypted" if encrypted else "encrypted, but the manifest says otherwise"
+        raise CheckFailed(f"{', '.join(wrong)}: {problem}")
+    there, file = run.data_key.exists(), f"state/{run.data_key.name}"
+    if not encrypted:
+        raise_on_problems([f"{file} does not match the manifest"] if there else [])
+        context.is_private_readable = True
+        return "not encrypted: only file permissions protect the private part"
+    record = find_shred_record(run)
+    if record is None and not there:
+        raise ConfigurationError(f"{file} is missing: the private part is unreadable for everybody")
+    if record is not None:
+        when = describe_shredding(record)
+        raise_on_problems([f"{file} exists, although it {when}: run redactory keys shred"] if there else [])
+        raise CheckSkipped(f"skipped: the private part {when} and is unreadable for everybody")
+    if configured_service() is None:
+        raise CheckSkipped(f"skipped: set {ENCRYPTION_VARIABLE} to the run's key")
+    words = _check_decryption(context, private)
+    context.is_private_readable = True
+    return words
+
+
+def _check_decryption(context: CheckContext, private: list[Path]) -> str:
+    run, manifest = context.run, context.manifest
+    key, digest_key, key_facts = key_for(run.vault / "part"), load_digest_key(), manifest["encryption"]
+    keyed = digest_key.fingerprint == manifest["key"]["fingerprint"]
+    if key is None or (key.run_id, key.fingerprint) != (key_facts["run_id"], key_facts["data_key"]):
+        raise CheckFailed("the data key in state/ does not match the manifest")
+    for path in private:
+        name, content = _get_relative_name(run.root, path), table_digest(read_part(path))
+        listed = manifest["files"][name].get("content")
+        if content != content_sha256(path) or (keyed and listed != keyed_digest(digest_key, name, content)):
+            raise CheckFailed(f"{name} does not contain what was written")
+    by = "their keyed digests match" if keyed else f"keyed digests not compared: set the run's {KEY_VARIABLE}"
+    return f"{pluralize(len(private), 'part')} decrypted to what was written; {by}"
+
+
+# Of a run that was written anew, the record of every release before it still holds; and the log knows each.
+
+
+IMMUTABLE_KEYS = (
+    *("format", "run", "id", "created", "configuration_hash", "policies", "key", "encrypted", "inputs"),
+    *("stages", "columns"),
+)
+"""Keys of the manifest that no reissue changes."""
+
+
+def check_earlier_releases(context: CheckContext) -> str | None:
+    """Nothing for a run that is as it was curated; else all that came before."""
+    run, manifest = context.run, context.manifest
+    if "supersedes" not in manifest and not run.releases.exists():
+        return None
+    known = list_releases(run)
+    problems = [*_check_kept_releases(run, known), *_check_reissues(run, known)]
+    for old, new in pairwise(known):
+        problems += [f"release {new.number}: {problem}" for problem in _check_release_change(old, new)]
+    raise_on_problems(problems)
+    changes = (
+        f"{change['release']} superseded {change['release'] - 1} ({change['why']})"
+        for change in manifest.get("changes", ())
+    )
+    return f"{'; '.join(changes)}; everything else is unchanged"
+
+
+def _check_kept_releases(run: RunFolder, known_releases: list[Release]) -> Iterator[str]:
+    """``releases/`` holds each superseded manifest and its signature, and nothing else."""
+    due = {str(release.number) for release in known_releases[:-1]}
+    present = {path.name for path in run.releases.iterdir()} if run.releases.is_dir() else set()
+    if present != due:
+        yield (f"releases/ and the superseded releases differ in {', '.join(sorted(present ^ due))}")
+    for number in sorted(present & due):
+        old = run.release(int(number))
+        if strange := {p.name for p in old.root.iterdir()} - {old.manifest.name, old.signature.name}:
+            yield f"releases/{number}/{min(strange)} was not written by a reissue"
+        # by which key it is signed follows from the release that names it
+        if not (outcome := check_signature(old, None)).good:
+            yield f"release {number}: {outcome.detail}"
+
+
+def _check_reissues(run: RunFolder, known_releases: list[Release]) -> Iterator[str]:
+    """Each reissue has its record, right after the old journal's end; each release's files are bound."""
+    records = read_records(run.journal)
+    # line by line, the hash of all that came before
+    heads = [json.loads(line)["prev"] for line in run.journal.read_bytes().splitlines()[: len(records)]]
+    marks = [record for record in records if record.type == REISSUE]
+    if len(marks) != len(known_releases) - 1:
+        yield f"the journal has {pluralize(len(marks), 'record')} of reissues, expected {len(known_releases) - 1}"
+        return
+    for mark, (old, new) in zip(marks, pairwise(known_releases), strict=True):
+        named = {"release": new.number, "supersedes": old.digest}
+        if mark.body != named or heads[mark.seq] != old.manifest["journal"]:
+            yield f"the journal's record of release {new.number} does not follow release {old.number}"
+        listed = {n: e["sha256"] for n, e in old.manifest["files"].items() if n != run.card.name}
+        if (_find_last_bound_files(records[: mark.seq]) or {}) != listed:
+            yield f"the journal binds files that are not those of release {old.number}"
+
+
+def _check_release_change(old: Release, new: Release) -> Iterator[str]:
+    """What of a release does not follow from the one before it and the change between them."""
+    if new.number != old.number + 1 or new.manifest["changes"][:-1] != old.manifest.get("changes", []):
+        yield "its history differs from that of the previous release"
+        return
+    yield from (f"{key} was changed" for key in IMMUTABLE_KEYS if new.manifest.get(key) != old.manifest.get(key))
+    if SIGNED_BY in old.manifest and SIGNED_BY not in new.manifest:
+        yield "it is not signed, but the previous release was"
+    change, old_files, new_files = new.manifest["changes"][-1], old.manifest["files"], new.manifest["files"]
+    replaced, removed = set(change["files"]["replaced"]), set(change["files"]["removed"])
+    if set(new_files) != set(old_files) - removed or not replaced <= set(old_files):
+        yield "its files are not those of the previous release plus the change"
+    # the card names the release, and so is always another one
+    same = set(old_files) & set(new_files) - replaced - {"README.md"}
+    if touched := sorted(name for name in same if old_files[name] != new_files[name]):
+        yield f"{touched[0]} changed, but the change does not list it"
+    expected = subtract_counts(old.manifest["counts"], change.get("removed", {}), change.get("moved_up", {}))
+    if new.manifest["counts"] != expected:
+        yield "its counts do not match the previous counts minus what was removed"
+
+
+def check_release_log(context: CheckContext) -> str | None:
+    """The log is whole and knows the run; nothing where no log knows it, or knew it when it was sealed."""
+    run, manifest = context.run, context.manifest
+    if older := explain_rollback(run):
+        raise CheckFailed(older)
+    try:
+        problem = explain_truncation(run, manifest)
+    except LookupError as error:
+        raise CheckSkipped(f"skipped: {error}") from None
+    records = read_history(run)
+    try:
+        known = list_releases(run)
+    except (RedactoryError, OSError, ValueError, KeyError):
+        # an earlier one is gone, which is another check's to say
+        known = [current_release(run)]
+    judged = [r.body.get("manifest") for r in records if r.type in (Event.RELEASED, Event.HELD)]
+    if not problem and judged and known[0].number == 1 and known[0].digest not in judged:
+        problem = f"the log has another run with this name, with the manifest {judged[-1]}"
+    raise_on_problems([problem] if problem else [])
+    if ANCHOR_KEY not in manifest and "supersedes" not in manifest:
+        return None
+    if not records:
+        raise CheckSkipped(f"skipped: {NO_LOG_MESSAGE}")
+    entered = {r.body.get("manifest"): r.body.get("release") for r in records if r.type == Event.REISSUED}
+    missing = [release.number for release in known if release.number > 1 and release.digest not in entered]
+    if missing and is_reissue_pending(run):
+        raise CheckSkipped("skipped: the last reissue is unfinished; run it again")
+    numbers = ", ".join(map(str, missing))
+    if missing and set(entered.values()).issuperset(missing):
+        raise CheckFailed(f"the log has no record of this manifest (release {numbers})")
+    raise_on_problems([f"no record of release {numbers}: the log was truncated"] if missing else [])
+    prefix = f"{pluralize(known[-1].number - 1, 'reissue')} recorded; " if known[-1].number > 1 else ""
+    return f"{prefix}an unbroken chain, at least as long as when the run was sealed"
+
+
+def check_measurements(context: CheckContext) -> str | None:
+    """What was measured of the shards is as it was sealed, and of this run; nothing where nothing was."""
+    folders = [folder for folder in context.run.measured if is_finished(folder)]
+    raise_on_problems(
+        f"state/{problem}" for folder in folders for problem in list_seal_problems(folder, context.trusted_key)
+    )
+    of = [find_release(context.run, str(read_manifest(folder).get("parent"))) for folder in folders]
+    foreign = [folder.root.name for folder, release in zip(folders, of, strict=True) if release is None]
+    raise_on_problems(f"state/{name} was measured on another run" for name in foreign)
+    return f"{', '.join(folder.root.name for folder in folders)}: unchanged since sealing" if folders else None

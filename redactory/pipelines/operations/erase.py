@@ -1,0 +1,392 @@
+"""Erasing: a person out of every run that holds them, and original text once it has served.
+
+Both write the run anew by a reissue: staged parts, the manifest's counts less what goes, a record in the log.
+Models are not trained anew: what learnt from a person, or knows them otherwise, is listed.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from redactory.evaluation.report import list_card_metrics
+from redactory.foundation.errors import (
+    CheckFailed,
+    ConfigurationError,
+    RedactoryError,
+    RunStateError,
+    join_words,
+    pluralize,
+    shorten,
+)
+from redactory.foundation.files import file_lock, list_leaves, make_private_folder, read_json, remove
+from redactory.foundation.keys import DigestKey, load_digest_key
+from redactory.foundation.records import SILENCE, RecordLog, record_ages
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.index import discard_drafts, find_index
+from redactory.pipelines.curation.keys import describe_shredding, find_shred_record
+from redactory.pipelines.curation.output_folder import lock_jobs
+from redactory.pipelines.curation.reissue import RunChange, is_reissue_pending, prepare_reissue, reissue, reissue_lock
+from redactory.pipelines.curation.release_log import Event, check_newest, read_history, read_log, run_statuses
+from redactory.pipelines.operations.erase_points import (
+    Person,
+    build_manifest_changes,
+    filter_without,
+    find_person_examples,
+    find_rejected_rows,
+    recurate_without,
+    require_run_key,
+)
+from redactory.redaction import RunFolder, is_finished, list_parts, read_manifest, require_regular
+from redactory.redaction.folder import JobFolder, find_runs
+
+ERASURE, PURGE = "erasure", "purge"
+CONFIGURED_FILES = ("input.path", "evaluate.test", "evaluate.labelled", "train.public_text", "train.held_out")
+
+
+def erase(
+    places: Iterable[str | Path], *, doc_ids: Iterable[str] = (), user_ids: Iterable[str] = (), dry_run: bool = False
+) -> dict[str, Any]:
+    """Take documents, and all that users wrote, out of runs.
+
+    Returns {ok, dry_run, runs, problems, unmatched}, the last one the pseudonyms of ids that none of these
+    runs has, or ever had.
+
+    ``places`` are run folders, or folders of a job, all of whose runs are gone through.  A run from which the person
+    cannot be taken (its key is not the configured one) is a problem, and the others are done all the same; ``ok`` is
+    then False.  A run of a job that was cut off loses all that it has done (``discarded``); one of no job is a problem.
+    With ``dry_run`` nothing is written.  Asked again, what was interrupted is finished, and what is done is read off
+    the release log.  Models are not trained anew: each run lists those that learnt from the person.
+    ``ConfigurationError`` without an id, or for a place that holds no run.
+    """
+    person = Person(frozenset(doc_ids), frozenset(user_ids))
+    if not person.doc_ids | person.user_ids or "" in person.doc_ids | person.user_ids:
+        raise ConfigurationError(
+            "say whose rows to erase: --doc-id, --user-id, or a file with ids (--doc-ids-from, --user-ids-from)"
+        )
+    runs = list(dict.fromkeys(run for place in places for run in find_runs(place)))
+    done, problems, key = [], [], load_digest_key()
+    with lock_jobs(runs):
+        for run in runs:
+            try:
+                if not _is_interrupted(run):
+                    done.append(run_sealed(run.state, _erase_from_run, run, person, key, dry_run))
+                elif any(path not in (run.state, run.lock) for path in list_leaves(run.root)):
+                    done.append(run_sealed(run.state, _discard_run, run, person, key, dry_run))
+            except RedactoryError as error:
+                problems.append({"run": str(run.root), "problem": str(error), "exit_code": error.exit_code})
+    nowhere = [p for p in person.pseudonyms(key) if all(p in run["unmatched"] for run in done)]
+    return {
+        "ok": not problems,
+        "dry_run": dry_run,
+        "runs": done,
+        "problems": problems,
+        "unmatched": nowhere if done else [],
+    }
+
+
+def _erase_from_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
+    if not dry_run:
+        with reissue_lock(run):
+            return _erase_person(run, person, key, dry_run)
+    if is_reissue_pending(run):
+        raise RunStateError(f"a reissue of {run.root} was interrupted: run again without --dry-run")
+    require_regular(run)
+    return _erase_person(run, person, key, dry_run)
+
+
+def _is_interrupted(run: RunFolder) -> bool:
+    """Whether ``run`` is one of a job that never came to its end; ``RunStateError`` for one of no job."""
+    if is_finished(run) or is_reissue_pending(run):
+        return False
+    status = next(iter(run_statuses(read_history(run)).values()), None)
+    if status is None:
+        raise RunStateError(
+            f"{run.root} is unfinished: resume it (redactory curate --resume) and try again, or remove the folder"
+        )
+    if status.gate_record is not None:
+        raise RunStateError(f"{run.root} was finished, but {run.success.name} is missing: restore it from a backup")
+    return True
+
+
+def _discard_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
+    """Remove what a run that was cut off has done: half of its work cannot be searched for a person.
+
+    Whoever resumes it makes it anew from the input, which has to be without the person anyway.
+    """
+    if not dry_run:
+        with file_lock(run.lock, str(run.root)):
+            # where its index lies, only the job's finished runs say; a draft counts for nothing
+            near = [finished_run for finished_run in find_runs(run.root.parent) if is_finished(finished_run)]
+            indexes = filter(None, (find_index(read_manifest(finished_run)) for finished_run in near))
+            for index in {finished_run.root: finished_run for finished_run in indexes}.values():
+                discard_drafts(index, run)
+            remove(run.root)
+        # as a run that was begun and has done nothing: it can still be resumed, or rejected
+        make_private_folder(run.root)
+        make_private_folder(run.state)
+    return _make_result(run, unmatched=person.pseudonyms(key), files=["input.path"]) | {"discarded": True}
+
+
+def _make_result(run: RunFolder, **extra: Any) -> dict[str, Any]:
+    """What is said of a run that holds nothing of a person, and ``more``."""
+    zeros = dict.fromkeys(("points", "documents", "rejected", "unsearched", "lone_documents"), 0)
+    return {"run": str(run.root), **zeros, "release": None, "already": None, "models": [], **extra}
+
+
+def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
+    manifest = read_manifest(run)
+    config = Config.read_back(manifest["configuration"])
+    # files outside of the run, which may hold the person as well; a share is no file
+    files = [n for n in CONFIGURED_FILES if (file := attrgetter(n)(config)) and not isinstance(file, float)]
+    before = [r.body for r in read_history(run) if r.type == Event.REISSUED and r.body.get("why") == ERASURE]
+    pseudonyms = person.pseudonyms(key)
+    repeats = [body for body in before if all(pseudonym in body["persons"] for pseudonym in pseudonyms)]
+    done = {"already": repeats[-1]["release"], "models": repeats[-1]["models"]} if repeats else {}
+    if not run.data_key.is_file() and (record := find_shred_record(run)) is not None:
+        return _of_shredded(run, manifest, describe_shredding(record), pseudonyms, done) | {"files": files}
+    require_run_key(manifest, key)
+    points, lone = find_person_examples(run, person, key)
+    rejected = find_rejected_rows(run, person, config.input)
+    # an id is known that stands in the run, or stood there before an earlier erasure
+    known = [*person.intersect(rejected.ids).pseudonyms(key), *(p for body in before for p in body["persons"])]
+    run_pseudonyms = {row[kind] for row in points.values() for kind in ("document", "user")}
+    result = _make_result(
+        run,
+        points=len(points),
+        documents=len({row["document"] for row in points.values()}),
+        rejected=rejected.reasons.total(),
+        unsearched=rejected.unsearchable,
+        lone_documents=lone,
+        unmatched=[p for p in pseudonyms if p not in known and p["pseudonym"] not in run_pseudonyms],
+        files=files,
+    )
+    if not points and not rejected.rows:
+        return result | done
+    _require_not_by_count(run, manifest)
+    result |= _find_outside_traces(run, points)
+    if dry_run:
+        return result
+    prepare_reissue(run)
+    has_vault = bool(list_parts(run.vault))
+    rest = (
+        recurate_without(run, manifest, key, points.keys(), rejected)
+        if has_vault
+        else filter_without(run, manifest, points, rejected)
+    )
+    body, counted = build_manifest_changes(manifest, points, rejected, rest)
+    result["moved_up"], result["lost"] = sum(counted["moved_up"].values()), len(rest.lost_examples)
+    kept_splits = {row["side"] for row in points.values() if row["fate"] == row["side"]}
+    result["unknown_repeats"] = not has_vault and any(config.dedup.rules()[side].one_pass for side in kept_splits)
+    if find_index(manifest) is not None:
+        result["index"] = has_vault
+    change = RunChange(
+        reason=ERASURE,
+        manifest_changes=body,
+        change_details={**counted, "lost": len(rest.lost_examples)},
+        log_details={"persons": pseudonyms, **counted, "models": result["models"]},
+        # what attacks on the shards found was found on shards that are no more, and no training goes on
+        forget=(
+            *(run.sample(name).root for name in result["samples"]),
+            run.redaction.root,
+            run.exported,
+            *run.unfinished_training_files(),
+        ),
+        index=rest.index,
+    )
+    return result | {"release": reissue(run, change, key)}
+
+
+def _require_not_by_count(run: RunFolder, manifest: dict[str, Any]) -> None:
+    if "route" in manifest:
+        raise RunStateError(
+            f"{run.root.name} is public by count: after an erasure, a public text would remain only if "
+            "somebody else wrote it, and no noise hides that. Curate the input again without the person, "
+            "which draws and records a new selection; then remove this run"
+        )
+
+
+def _of_shredded(run: RunFolder, manifest: dict[str, Any], when: str, ids: Any, done: dict[str, Any]) -> dict[str, Any]:
+    """What is said of a run that nobody can search; ``RunStateError`` where text in it may be theirs."""
+    check_newest(run)
+    rows = manifest["counts"]["public"]
+    left = [f"{pluralize(rows, 'row')} of public/"] * bool(rows)
+    left += [p.relative_to(run.root).as_posix() for p in (run.samples, run.exported) if p.exists()]
+    if left and not done:
+        raise RunStateError(
+            f"{run.root.name} {when}, so nobody can tell what in it is theirs; {join_words(left)} can still be "
+            "read: remove the run, also where it was published, and ask again"
+        )
+    # the index has keyed digests of what was said in the run
+    index = {} if find_index(manifest) is None else {"index": False}
+    models = _find_outside_traces(run, ())["models"]
+    return _make_result(run, shredded=True, unmatched=[] if done else ids, models=models, **index) | done
+
+
+def _find_outside_traces(run: RunFolder, points: Collection[int]) -> dict[str, Any]:
+    """What knows the person outside of the parts.
+
+    Every trainer learns from the shards or the vault of its run, so every model learnt from their points.
+    What was exported is out of reach.
+    """
+    models = []
+    for name in run.model_names():
+        trainer = str(read_manifest(run.model(name))["summary"]["trainer"])
+        metrics = list_card_metrics(read_json(run.model(name).guarantee))
+        headline = next((figure for figure in metrics if figure.stated), metrics[0])
+        models.append({"model": name, "trainer": trainer, "guarantee": f"{headline.title}: {headline.text}"})
+    samples = []
+    for draw in sorted(path / "draw.json" for path in run.samples.glob("*/")):
+        # of a draw that was cut off nobody knows whom it drew
+        if not draw.is_file() or any(row["point_id"] in points for row in read_json(draw)["rows"]):
+            samples.append(draw.parent.name)
+    exports = [
+        {key: str(record.body[key]) for key in ("time", "manifest") if key in record.body}
+        for record in read_history(run)
+        if record.type == Event.EXPORTED
+    ]
+    return {
+        "models": models,
+        "unfinished_trainings": _unfinished_trainings(run),
+        "samples": samples,
+        "tracebacks": len(run.tracebacks()),
+        "exports": exports,
+    }
+
+
+def _unfinished_trainings(run: RunFolder) -> list[str]:
+    """The trainings that were begun and are not finished; they cannot go on once the run was written anew.
+
+    ``RunStateError`` where one is at work: it would learn from half of each release.
+    """
+    folders = [path.parent for path in sorted(run.models.glob("*/ledger.jsonl"))]
+    names = [folder.name for folder in folders if not is_finished(run.model(folder.name))]
+    for name in names:
+        try:
+            RecordLog(run.model(name).ledger).close()
+        except RunStateError:
+            raise RunStateError(f"{run.root.name}/models/{name} is being trained: wait for it, or stop it") from None
+    return names
+
+
+# Purge: the original text of a finished run, taken away once it has served; the shards stay as they are.
+
+
+OriginalKind = Literal["vault", "quarantine", "state"]
+ORIGINAL_KINDS: tuple[OriginalKind, ...] = get_args(OriginalKind)
+_DECISION_EVENTS = (Event.RELEASED, Event.APPROVED, Event.REJECTED)
+
+
+def purge(run: str | Path, what: Collection[OriginalKind], *, by: str | None = None) -> dict[str, Any]:
+    """:func:`purge_run` for a person (``by``), alone in the run's job."""
+    folder = RunFolder(Path(run))
+    with lock_jobs([folder]):
+        return purge_run(folder, what, by=by)
+
+
+def purge_run(run: RunFolder | str | Path, kinds: Collection[OriginalKind], *, by: str | None = None) -> dict[str, Any]:
+    """Take ``what`` away from a finished run, for good: ``{"run", "purged", "release", "bytes", "already"}``.
+
+    ``vault`` and ``quarantine`` are all their parts; ``state`` is samples to label, sealed tracebacks and Prefect's
+    home: never the journal, the data key or what was measured.  Root keys and checkpoints of trainings that are not
+    finished go each time.  What is gone already is in ``already``; where nothing is left to do, ``release`` is None.
+    The job's lock is the caller's to hold. ``ConfigurationError`` for an unknown name, ``RunStateError`` for a run that
+    is not finished, and for one on which a model is being trained.
+    """
+    unknown = sorted(set(kinds) - set(ORIGINAL_KINDS))
+    if unknown or not kinds:
+        wrong = f", not {shorten(unknown[0])}" if unknown else ""
+        raise ConfigurationError(f"choose what to purge: {', '.join(ORIGINAL_KINDS)}{wrong}")
+    folder = run if isinstance(run, RunFolder) else RunFolder(Path(run))
+    if not is_reissue_pending(folder):
+        # a place that holds no run gets no lock and no folder by being asked for
+        read_manifest(folder)
+    return run_sealed(folder.state, _purge, folder, [name for name in ORIGINAL_KINDS if name in kinds], by)
+
+
+def _purge(run: RunFolder, kinds: list[OriginalKind], by: str | None) -> dict[str, Any]:
+    with reissue_lock(run):
+        # else a folder that was put back would become the newest release, with whom an erasure took out
+        check_newest(run)
+        before = read_manifest(run).get("purged", [])
+        training_files = run.unfinished_training_files()
+        # what lies there besides parts; of state/ what can hold original text, or quote it
+        left = {
+            "vault": _list_other_files(run.vault),
+            "quarantine": [*_list_other_files(run.quarantine), *(p for p in (run.exported,) if p.exists())],
+            "state": [p for p in (run.samples, run.orchestrator, *run.tracebacks(), *training_files) if p.exists()],
+        }
+        # state/ fills again: each sample that is drawn is another one
+        to_purge = [name for name in kinds if name not in before or left[name]]
+        result = {"run": str(run.root), "purged": to_purge, "already": [n for n in kinds if n not in to_purge]}
+        if not to_purge:
+            return {**result, "release": None, "bytes": 0}
+        # one at work would find another manifest at its end, and be lost
+        _unfinished_trainings(run)
+        prepare_reissue(run)
+        removed = [path for name in to_purge if name != "state" for path in list_parts(getattr(run, name))]
+        # no training goes on once the run was written anew
+        forget = tuple(dict.fromkeys((*(path for name in to_purge for path in left[name]), *training_files)))
+        files = (p for path in (*removed, *forget) for p in (path.rglob("*") if path.is_dir() else [path]))
+        size = sum(path.stat().st_size for path in files if path.is_file())
+        change = RunChange(
+            reason=PURGE,
+            manifest_changes={"purged": sorted({*before, *to_purge})},
+            change_details={"purged": to_purge},
+            log_details={"what": to_purge, "bytes": size, **({} if by is None else {"by": by})},
+            remove=tuple(removed),
+            forget=forget,
+        )
+        return {**result, "release": reissue(run, change), "bytes": size}
+
+
+def _list_other_files(folder: Path) -> list[Path]:
+    return sorted({*folder.iterdir()} - {*list_parts(folder)}) if folder.is_dir() else []
+
+
+def find_expired(
+    job: JobFolder, keep: Mapping[OriginalKind, int], now: datetime.datetime, *, by_clock: bool = False
+) -> dict[str, tuple[OriginalKind, ...]]:
+    """What of which run is older than the days of ``keep``, by the release log: {run name: what}.
+
+    A run's age counts from the moment at which it was decided on, released, approved or rejected; one that is
+    held waits for that.  Nothing is older than the log can bear out (``foundation/records.py``), unless it is
+    taken ``by_clock`` alone.  What was purged before is not due again, nor is anything of a run that is not
+    finished, or gone; a run on which a model is being trained waits until it is.
+    """
+    records, expired = read_log(job), dict[str, tuple[OriginalKind, ...]]()
+    times = [datetime.datetime.fromisoformat(record.body["time"]) for record in records]
+    age = [now - time for time in times] if by_clock else record_ages([*times, now])
+    decisions = {r.body["run"]: r for r in records if r.type in (*_DECISION_EVENTS, Event.HELD)}
+    for name, record in decisions.items():
+        run = job.run(name)
+        if record.type == Event.HELD or not is_finished(run):
+            continue
+        purged = read_manifest(run).get("purged", ())
+        kinds = tuple(
+            kind
+            for kind in ORIGINAL_KINDS
+            if kind in keep and age[record.seq] > datetime.timedelta(keep[kind]) and kind not in purged
+        )
+        if kinds:
+            with suppress(RunStateError):
+                _unfinished_trainings(run)
+                expired[name] = kinds
+    return expired
+
+
+def check_clock(job: JobFolder, keep: Mapping[OriginalKind, int], now: datetime.datetime) -> None:
+    """``CheckFailed`` where runs are due by this machine's clock, and not by the log's."""
+    by_clock, by_log = find_expired(job, keep, now, by_clock=True), find_expired(job, keep, now)
+    if doubtful := sorted(name for name, kinds in by_clock.items() if kinds != by_log.get(name)):
+        raise CheckFailed(
+            f"{job.root}: by the clock of this machine ({now:%Y-%m-%d}) {', '.join(doubtful[:5])} "
+            f"{'is' if len(doubtful) == 1 else 'are'} due to be purged, but the times in the release log do "
+            f"not support that clock (more than {SILENCE.days} days between two records, or a step back): "
+            "nothing was purged. Correct the clock; if it is right, purge by hand (redactory purge)"
+        )

@@ -1,0 +1,228 @@
+"""Export: what may leave a run, and nothing else, in a folder or at a URL."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from redactory.detectors import publishable_gaps
+from redactory.detectors.settings import get_public_labels, public_label_note
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
+from redactory.foundation.files import make_private_folder, read_json, sync_to_disk, write_text
+from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.records import read_records
+from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.models import load_audit
+from redactory.pipelines.curation.output_folder import create_folder, make_world_readable
+from redactory.pipelines.curation.release import render_croissant, render_export_card
+from redactory.pipelines.curation.release_log import Event, append_event
+from redactory.pipelines.curation.share import export_lock, files_by_name, finish_export, mirror_folder
+from redactory.pipelines.modeling.synthesize import compose_guarantee
+from redactory.pipelines.operations.checks import CheckContext
+from redactory.pipelines.operations.verify import check_export
+from redactory.pipelines.store import Store, is_url, without_secrets
+from redactory.redaction import ModelFolder, RunFolder, broken_files, is_finished, read_manifest, seal
+from redactory.redaction.folder import FORMAT, SYNTHETIC, ExportFolder, SyntheticFolder
+from redactory.redaction.sealing import read_result
+
+
+def export(
+    run: str | Path,
+    to: str | Path,
+    *,
+    models: Sequence[str] = (),
+    by: str | None = None,
+    synthetic: str | Path | None = None,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """Copy what may leave a finished run to the new folder, or the URL, ``to``.
+
+    With ``synthetic`` that is what ``synthesize`` had a model of the run write into this folder, and nothing
+    else, once it was measured (``evaluate_synthetic``) and shows no more than chance.
+
+    ``{"run", "to", "manifest", "release", "public", "models", "files", "bytes"}``; ``manifest`` is the sha256 of the
+    export's own, which the release log has too: it is entered there before anything leaves. ``models`` are the names of
+    trained models to bring along, ``by`` who exports, for the log.  Raises ``RunStateError`` where the run is not
+    finished or is held, where ``to`` exists and where a model is not there; ``CheckFailed`` where a file is not as it
+    was sealed; ``GuaranteeError`` where nothing is guaranteed of a model.
+    """
+    folder = RunFolder(Path(run))
+    if synthetic is None:
+        fill = partial(_fill_export, folder, models=tuple(dict.fromkeys(models)), by=by)
+    elif models:
+        raise ConfigurationError("export: --synthetic excludes --model and the public split: give one")
+    else:
+        fill = partial(_fill_synthetic_export, folder, SyntheticFolder(Path(synthetic)), by=by)
+    return run_sealed(folder.state, _export, folder, str(to), fill, progress)
+
+
+def _export(
+    run: RunFolder, destination: str, fill: Callable[[ExportFolder, str], dict[str, Any]], progress: Progress
+) -> dict[str, Any]:
+    with export_lock(run) as ensure_unchanged:
+        if problems := broken_files(run):
+            raise CheckFailed(f"cannot export {run.root}, which changed after sealing: {'; '.join(problems)}")
+        if not is_url(destination):
+            with create_folder(Path(destination), ensure_unchanged) as staging:
+                return fill(ExportFolder(staging), destination)
+        store = Store.from_url(destination)
+        store.list_names()  # one that cannot be read is known before anything is entered in the log
+        with tempfile.TemporaryDirectory(prefix="redactory-") as temporary:
+            export = ExportFolder(make_private_folder(Path(temporary) / run.root.resolve().name))
+            result = fill(export, destination)
+            end_files = (export.success, export.sums)
+            files = {name: path for name, path in files_by_name(export.root).items() if path not in end_files}
+            mirror_folder(files, store, progress, ensure_unchanged)
+            return result
+
+
+def _fill_export(
+    run: RunFolder, export: ExportFolder, destination: str, *, models: tuple[str, ...], by: str | None
+) -> dict[str, Any]:
+    """Make the export, check it as whoever receives it will, and enter it in the log; the summary."""
+    manifest = read_manifest(run)
+    for name, entry in manifest["files"].items():
+        if (path := run.root / name).parent == run.public:
+            _copy_sealed(path, export.public / path.name, entry["sha256"])
+    export_manifest = select_public_fields(manifest, file_sha256(run.manifest))
+    export_manifest["models"] = {name: _copy_model(run, name, export.model(name)) for name in models}
+    write_text(export.card, render_export_card(export_manifest))
+    write_text(export.croissant, render_croissant(export_manifest, manifest["files"]))
+    finish_export(export, export_manifest)
+    facts = {"release": export_manifest["release"], "models": list(models)}
+    return _check_and_log(run, export, destination, facts, by) | {
+        "public_labels": public_label_note(export_manifest["public_labels"])
+    }
+
+
+def _check_and_log(
+    run: RunFolder, export: ExportFolder, destination: str, facts: dict[str, Any], exporter: str | None
+) -> dict[str, Any]:
+    """Check what is to leave as whoever receives it will, and enter it in the log; the summary."""
+    failed = [check.name for check in check_export(CheckContext(export.root)) if not check.ok]
+    if failed:
+        raise CheckFailed(f"cannot export {run.root}: these checks fail: {', '.join(failed)}")
+    where, digest = without_secrets(destination), file_sha256(export.manifest)
+    # whoever reads the log later stands elsewhere
+    location = where if is_url(destination) else str(Path(destination).absolute())
+    append_event(
+        run, Event.EXPORTED, manifest=digest, to=location, **facts, **({} if exporter is None else {"by": exporter})
+    )
+    there = files_by_name(export.root).values()
+    return {
+        "run": str(run.root),
+        "to": where,
+        "manifest": digest,
+        "public": read_manifest(export)["counts"]["public"],
+        "public_labels": None,
+        **facts,
+        "files": len(there),
+        "bytes": sum(path.stat().st_size for path in there),
+    }
+
+
+def _fill_synthetic_export(
+    run: RunFolder, corpus: SyntheticFolder, export: ExportFolder, destination: str, *, by: str | None
+) -> dict[str, Any]:
+    """Copy what a model wrote, byte for byte; its summary.
+
+    ``RunStateError`` where it is not of a model of ``run``, or was not measured; ``GuaranteeError`` where nothing is
+    guaranteed of it, or it shows more than chance; ``CheckFailed`` where its card is not what the ledger says now.
+    """
+    corpus_manifest = read_manifest(corpus)
+    if corpus_manifest["format"] != SYNTHETIC:
+        raise RunStateError(f"{corpus.root} was not written by redactory synthesize")
+    name, card = corpus_manifest["model"], read_json(corpus.guarantee)
+    model = run.model(name)
+    if not is_finished(model) or file_sha256(model.manifest) != corpus_manifest["model_manifest"]:
+        raise RunStateError(f"{corpus.root} was not written by the model {name} of {run.root}")
+    if not (corpus_manifest["holds"] and card["holds"]):
+        raise GuaranteeError(f"cannot export {corpus.root}: it has no guarantee ({card['holds_reason']})")
+    if card != compose_guarantee(run, name):
+        raise CheckFailed(
+            f"cannot export {corpus.root}: guarantee.json does not match {name}'s current ledger and "
+            "histogram; write the texts again (redactory synthesize)"
+        )
+    measurement = read_result(model, "synthetic")
+    if measurement is None or measurement["corpus"] != file_sha256(corpus.manifest):
+        raise RunStateError(
+            f"cannot export {corpus.root} before it is measured: redactory evaluate synthetic {run.root} "
+            f"{corpus.root} --model {name}"
+        )
+    if not measurement["holds"]:
+        raise GuaranteeError(
+            f"cannot export {corpus.root}: it reveals more than chance about the training text of {name} "
+            f"({', '.join(measurement['above_chance'])})"
+        )
+    for path in files_by_name(corpus.root).values():
+        _copy_sealed(path, export.root / path.relative_to(corpus.root), file_sha256(path))
+    make_world_readable(export.root)
+    return _check_and_log(run, export, destination, {"release": read_manifest(run).get("release", 1), "models": []}, by)
+
+
+def _copy_model(run: RunFolder, name: str, target: ModelFolder) -> str:
+    """Copy model ``name`` of ``run``; the sha256 of its own manifest there.
+
+    Weights, architecture, tokenizer, guarantee, ledger, card: its evaluations are releases of their own,
+    and stay.  Raises ``RunStateError`` where the run has no such model, ``CheckFailed`` where it is not as it
+    was sealed, ``GuaranteeError`` where nothing is guaranteed of it.
+    """
+    model = run.model(name)
+    if not is_finished(model):
+        known = ", ".join(run.model_names()) or "none"
+        raise RunStateError(f"{run.root} has no finished model {name}; finished models: {known}")
+    if problems := broken_files(model):
+        raise CheckFailed(f"cannot export models/{name}, which changed after sealing: {'; '.join(problems)}")
+    card, audit, manifest = read_json(model.guarantee), load_audit(run, name), read_manifest(model)
+    if not card["holds"]:
+        raise GuaranteeError(f"cannot export models/{name}: it has no guarantee ({card['holds_reason']})")
+    if audit is not None and not audit["holds"]:
+        raise GuaranteeError(f"cannot export models/{name}: an audit contradicts its guarantee")
+    # the files that the ledger's last record names, and those that say what is promised of them
+    written = [model.root / name for name in read_records(model.ledger)[-1].body["files"]]
+    for path in (*written, model.ledger, model.guarantee, model.card):
+        inside = path.relative_to(model.root).as_posix()  # an adapter's files lie in a folder of their own
+        _copy_sealed(path, target.root / inside, manifest["files"][inside]["sha256"])
+    # not how long it took, and how much memory: no epsilon covers these
+    body = {key: manifest[key] for key in ("format", "parent", "settings", "versions")}
+    return seal(target, body, list(files_by_name(target.root).values()))
+
+
+def _copy_sealed(path: Path, target: Path, digest: str) -> None:
+    """Copy one file; ``CheckFailed`` where the copy has not the sha256 that it was sealed with."""
+    make_private_folder(target.parent)
+    shutil.copyfile(path, target)
+    sync_to_disk(target)
+    if file_sha256(target) != digest:
+        raise CheckFailed(f"cannot export {path.parent.name}/{path.name}, which changed after sealing")
+
+
+def select_public_fields(manifest: dict[str, Any], digest: str) -> dict[str, Any]:
+    """The export's manifest, of that of the run and its sha256: this list, and no other key of it.
+
+    Not the configuration (deny lists have names in them) but the hashes of the policies and the labels that
+    are public; not the counts of rows, documents, private, duplicate or quarantined points, of hits and of
+    masks, for they speak about private text, but the languages that a sample of the corpus is in (no
+    more than the configured one where counts decide what is public); not the
+    names, sizes and digests of the input; nothing of keys; no time but the run's day.
+    """
+    return {
+        "format": FORMAT,
+        "run": manifest["run"],
+        **({"id": manifest["id"]} if "id" in manifest else {}),
+        "blind": dict(publishable_gaps(manifest)),
+        "public_labels": list(get_public_labels(manifest)),
+        "release": manifest.get("release", 1),
+        "parent": digest,
+        "date": manifest["created"][:10],
+        "versions": manifest["versions"],
+        "policies": {name: policy["hash"] for name, policy in manifest["policies"].items()},
+        "counts": {"public": manifest["counts"]["public"]},
+        **{name: manifest[name] for name in ("columns", "route") if name in manifest},
+        "dedup": {"mode": manifest["dedup"]["sides"]["public"]["mode"], "scope": manifest["dedup"]["scope"]},
+    }

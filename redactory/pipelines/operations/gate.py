@@ -1,0 +1,425 @@
+"""How a scheduled run ends: judged, entered in the log, and then all that follows from what was decided.
+
+A decision is a record first.  What follows from it (the index, ``latest``, metrics, hooks) is read off the
+log, can be repeated, and is done by whoever comes next where a process was cut off.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import secrets
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from redactory.detectors.settings import get_public_labels, public_label_note
+from redactory.evaluation.drift import DriftResult, DriftSettings, compare_with_history, extract_metrics
+from redactory.evaluation.report import write_report
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, pluralize
+from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, read_json, sync_to_disk, write_text
+from redactory.foundation.records import Record, read_records
+from redactory.pipelines.curation.config import NightlySettings
+from redactory.pipelines.curation.index import find_index, promote_finished
+from redactory.pipelines.curation.journal import INDEX as PINNED
+from redactory.pipelines.curation.loading import load_config
+from redactory.pipelines.curation.models import seal_result
+from redactory.pipelines.curation.output_folder import lock_run
+from redactory.pipelines.curation.release import DECISIONS
+from redactory.pipelines.curation.release_log import (
+    ACTIONS_KEY,
+    Event,
+    RunStatus,
+    append_event,
+    find_latest_run,
+    find_pending_actions,
+    is_empty_run,
+    read_latest_link,
+    read_log,
+    run_statuses,
+)
+from redactory.pipelines.curation.share import find_release_blocker
+from redactory.redaction import RunFolder, is_finished, read_manifest
+from redactory.redaction.folder import JobFolder, job_containing
+
+FORMAT = "redactory-gate/1"
+_INDEX_ACTION = "index"
+"""What follows from a rejection besides hooks: the index across runs counts nothing of the run any more."""
+
+
+def evaluate_drift(job: JobFolder, run: RunFolder, settings: DriftSettings) -> list[DriftResult]:
+    """What of the finished ``run`` lies outside of the limits that the job's earlier runs give.
+
+    All that was compared is sealed in the run (``run.gate``), and its report shows it.  Earlier runs are
+    those before it in the log that are released now.
+    """
+    earlier = find_earlier_runs(job, run)[-settings.runs :]
+    manifest, before = read_manifest(run), [read_manifest(earlier_run) for earlier_run in earlier]
+    findings = compare_with_history(
+        [extract_metrics(earlier_run) for earlier_run in before], extract_metrics(manifest), settings
+    )
+    outside = [finding for finding in findings if finding.outside]
+    hashes = [[p["hash"] for p in body["policies"].values()] for body in (*before, manifest)]
+    names = [earlier_run.root.name for earlier_run in earlier]
+    result: dict[str, Any] = {
+        "verdict": "outside" if outside else "within" if len(earlier) >= settings.min_history else "too few",
+        "empty": is_empty_run(manifest["counts"]),
+        "runs": names,
+        "other_policies": [name for name, run_hashes in zip(names, hashes, strict=False) if run_hashes != hashes[-1]],
+        "settings": settings.model_dump(mode="json"),
+        "compared": [{**f.to_json(), "outside": f.outside, "history": list(f.history)} for f in findings],
+    }
+    _seal_result(run, result)
+    return outside
+
+
+def _seal_result(run: RunFolder, result: Mapping[str, Any]) -> None:
+    """Seal what was compared, and what was decided of it, in the run, whose report shows both."""
+    seal_result(run.gate, result, {"format": FORMAT, "parent": file_sha256(run.manifest)})
+    write_report(run)
+
+
+def find_earlier_runs(job: JobFolder, run: RunFolder) -> list[RunFolder]:
+    """The released runs before ``run``, oldest first; those whose folder is gone are left out."""
+    records, run_name = read_log(job), run.root.resolve().name
+    # a run that is judged again was begun, and perhaps held, before runs that came after it
+    position = next((name for name, r in enumerate(records) if r.body["run"] == run_name), len(records))
+    then, now = run_statuses(records[:position]), run_statuses(records)
+    released = [name for name, status in then.items() if status.state == now[name].state == "released"]
+    return [status for name in released if is_finished(status := job.run(name))]
+
+
+def release_or_hold(
+    job: JobFolder, run: RunFolder, settings: NightlySettings, counts: Mapping[str, int]
+) -> dict[str, Any]:
+    """Release a run whose curation is finished, or hold it; its state, findings, and which hooks failed."""
+    findings = [finding.to_json() for finding in evaluate_drift(job, run, settings.drift)]
+    if (blocker := find_release_blocker(read_manifest(run))) is not None:
+        findings.append({"metric": "blind", "why": blocker})
+    if is_empty_run(counts):
+        # whoever reads what was released last would find nothing, however usual bad rows are
+        findings.append({"metric": "no readable example", "label": "", "count": 0})
+    event, result = Event.HELD if findings else Event.RELEASED, read_json(run.gate.root / "result.json")
+    facts: dict[str, Any] = {"manifest": file_sha256(run.manifest), "counts": counts}
+    facts |= {"findings": findings} if findings else {}
+    if (skip_reason := explain_skipped_drift(result)) is not None:
+        facts["unjudged"] = skip_reason
+    failed = record_decision(job, run, event, facts, settings)
+    return {"state": event.value, "findings": findings, "unjudged": skip_reason, "hooks_failed": failed}
+
+
+def explain_skipped_drift(result: Mapping[str, Any]) -> str | None:
+    """Why a run was not compared with earlier ones; None where it was."""
+    if result["verdict"] != "too few":
+        return None
+    earlier, least = pluralize(len(result["runs"]), "released run"), result["settings"]["min_history"]
+    return f"not compared with earlier runs: {earlier} before it, but nightly.drift.min_history is {least}"
+
+
+def record_failure(job: JobFolder, run: RunFolder, settings: NightlySettings, error: RedactoryError) -> None:
+    """Enter that a scheduled run failed, and call the hook.  Messages of our own errors hold no text."""
+    record = _append_event(run, Event.FAILED, {"error": str(error)}, settings)
+    with suppress(RedactoryError, OSError):
+        # the error itself is what is to be reported
+        write_metrics(job)
+    if ACTIONS_KEY in record.body:
+        _call_and_record(job, record, settings)
+
+
+# Decisions, by the gate or by a person, and what follows from them.
+
+
+def record_decision(
+    job: JobFolder, run: RunFolder, event: Event, facts: Mapping[str, Any], settings: NightlySettings | None = None
+) -> list[str]:
+    """Enter what was decided of ``run``, and then do what follows from it; the hooks that failed."""
+    name = run.root.resolve().name
+    _append_event(run, event, facts, settings or _load_run_settings(run_statuses(read_log(job))[name]))
+    if event in (Event.APPROVED, Event.REJECTED) and is_finished(run.gate):
+        # the report must not go on saying that the run is held back
+        author = {key: facts[key] for key in ("by", "reason")}
+        _seal_result(run, {**read_json(run.gate.root / "result.json"), "decision": {"state": event.value, **author}})
+    return run_pending_actions(job, settings).get(name, [])
+
+
+def _append_event(run: RunFolder, event: Event, facts: Mapping[str, Any], settings: NightlySettings | None) -> Record:
+    follows = [*([_INDEX_ACTION] if facts.get("index") else []), *(["hook"] if settings and settings.hook else [])]
+    return append_event(run, event, **facts, **({ACTIONS_KEY: follows} if follows else {}))
+
+
+def run_pending_actions(job: JobFolder, settings: NightlySettings | None = None) -> dict[str, list[str]]:
+    """Do what follows from the decisions of a job and is not done: of each run concerned, the failed hooks.
+
+    ``settings`` are whose hooks are called; by default those of the file that each run was begun with.  Asked again and
+    again it does what is left, and nothing twice, but for a hook that was called by a process that came no further.
+    """
+    records = read_log(job)
+    actions, statuses = find_pending_actions(records), run_statuses(records)
+    for record in actions:
+        run = job.run(record.body["run"])
+        if _INDEX_ACTION in record.body[ACTIONS_KEY] and is_finished(run):
+            _collect_index_entries(run, remove=True)
+    _update_latest_link(job)
+    write_metrics(job)
+    done: dict[str, list[str]] = {}
+    for record in actions:
+        run_settings = settings or _load_run_settings(statuses[record.body["run"]])
+        if run_settings is not None or record.body[ACTIONS_KEY] == [_INDEX_ACTION]:
+            # without settings a hook waits for a scheduled run, which has them
+            done[record.body["run"]] = _call_and_record(job, record, run_settings)
+    return done
+
+
+def _call_and_record(job: JobFolder, record: Record, settings: NightlySettings | None) -> list[str]:
+    run, failed = job.run(record.body["run"]), list[str]()
+    if settings is not None:
+        facts = {name: value for name, value in record.body.items() if name not in ("run", "time", ACTIONS_KEY)}
+        failed = call_hook(settings.hook, Event(record.type), job, run, facts)
+    append_event(run, Event.DONE, of=record.seq, **({"failed": failed} if failed else {}))
+    return failed
+
+
+def _load_run_settings(status: RunStatus) -> NightlySettings | None:
+    """The section ``nightly`` of the file that a run was begun with; None without one.
+
+    None where it is gone, or is another by now, too: what is decided about a run does not depend on it.
+    """
+    file = status.start_record and status.start_record.body.get("config")
+    try:
+        return load_config(file).nightly if file else None
+    except RedactoryError:
+        return None
+
+
+def _collect_index_entries(run: RunFolder, *, remove: bool = False) -> list[str]:
+    """The names of the entries of an index across runs that count for ``run``, which is finished."""
+    index = find_index(read_manifest(run))
+    if index is None:
+        return []
+    tokens = {record.body["token"] for record in read_records(run.journal) if record.type == PINNED}
+    with index.hold_lock():
+        promote_finished(index)
+        entries = [entry for entry in index.entries() if entry.body["token"] in tokens]
+        for entry in entries if remove else ():
+            index.remove(entry.folder)
+    return [entry.name for entry in entries]
+
+
+def _update_latest_link(job: JobFolder) -> None:
+    """Have ``latest`` lead to the run that the log says, or to nothing.
+
+    A reader finds the old one or the new, never none.  The job's lock is the caller's to hold.
+    """
+    current = read_latest_link(job)
+    temporary = job.root / f"{TEMPORARY_PREFIX}{secrets.randbits(48)}-{job.latest.name}"
+    # asked as late as can be: between this and the rename nothing takes time
+    run = find_latest_run(read_log(job))
+    if current == run:
+        return
+    if run is None:
+        job.latest.unlink()
+    else:
+        temporary.symlink_to(run)
+        temporary.replace(job.latest)
+    sync_to_disk(job.root)
+
+
+# What a person decides about a run of a job.
+
+
+MAX_LINE_LENGTH = 500
+"""Characters of a name or a reason in the log."""
+
+
+def approve_release(run: str | Path, by: str, reason: str, *, empty: bool = False) -> dict[str, Any]:
+    """Release a held run all the same; ``latest`` leads to it, and the hook is called.
+
+    The hook is that of the file that the run was begun with.  A run without a single point, public or
+    private, is released with ``empty`` only.  ``{"run", "state", "latest", "empty", "public_labels",
+    "hooks_failed"}``; ``RunStateError`` where the run is not held.
+    """
+    with _decision_lock(run, by, reason) as (folder, job, status):
+        if status.state != "held":
+            raise RunStateError(f"{status.run} is {status.state}: only a held run can be approved")
+        manifest = read_manifest(folder)
+        if (blocker := find_release_blocker(manifest)) is not None:
+            raise CheckFailed(f"cannot release or export {folder.root}: {blocker}")
+        if (is_empty := is_empty_run(manifest["counts"])) and not empty:
+            raise RunStateError(
+                f"{status.run} has no example, public or private: readers of the latest release would find "
+                "nothing. Check its quarantine and reject it, or approve it with --empty"
+            )
+        facts = {"by": by, "reason": reason, "manifest": file_sha256(folder.manifest)}
+        extra = {"empty": True} if is_empty else {}
+        failed = record_decision(job, folder, Event.APPROVED, {**facts, **extra})
+    result = {"run": str(folder.root), "latest": read_latest_link(job), "hooks_failed": failed}
+    open_ = public_label_note(get_public_labels(manifest))
+    return {**result, "state": "released", "empty": is_empty, "public_labels": open_}
+
+
+def reject_release(run: str | Path, by: str, reason: str) -> dict[str, Any]:
+    """Give a run up: it will not be released, and the next scheduled run reads its material as new.
+
+    What it counted for in the index across runs is taken out.  ``left_out`` are later runs that went by it:
+    a point of theirs that repeats one of this run was left out, and stays so.  The folder itself stays.
+    """
+    with _decision_lock(run, by, reason) as (folder, job, status):
+        if status.state == "rejected":
+            raise RunStateError(f"{status.run} was rejected before")
+        entries = _collect_index_entries(folder) if is_finished(folder) else []
+        facts = {"by": by, "reason": reason, **({"index": entries} if entries else {})}
+        failed = record_decision(job, folder, Event.REJECTED, facts)
+    left_out = []
+    for name in run_statuses(read_log(job)) if entries else ():
+        if is_finished(other_run := job.run(name)):
+            pinned = read_manifest(other_run)["dedup"].get("index") or {"runs": []}
+            left_out += [name] if set(entries) & set(pinned["runs"]) else []
+    result = {"run": str(folder.root), "latest": read_latest_link(job), "hooks_failed": failed}
+    return {**result, "state": "rejected", "index": entries, "left_out": left_out}
+
+
+@contextmanager
+def _decision_lock(place: str | Path, by: str, reason: str) -> Iterator[tuple[RunFolder, JobFolder, RunStatus]]:
+    """A run, its job and how it stands, while nobody else writes; what an earlier process left is done."""
+    for word in (by, reason):
+        if not word.strip() or len(word) > MAX_LINE_LENGTH or not word.isprintable():
+            raise ConfigurationError(f"--by and --reason: one line of 1 to {MAX_LINE_LENGTH} characters each")
+    # "latest" may lead to another run soon
+    run, job = RunFolder(Path(place).resolve()), job_containing(RunFolder(Path(place)))
+    if job is None:
+        raise RunStateError(f"{run.root} does not belong to a job, so it was never held or released")
+    with lock_run(run):
+        run_pending_actions(job)
+        status = run_statuses(read_log(job)).get(run.root.name)
+        if status is None:
+            raise RunStateError(f"{job.root} has no run {run.root.name}: see redactory release list {job.root}")
+        yield run, job, status
+
+
+# The hook: an operator's own command, which gets to know what became of a run.
+
+
+HOOK_SECONDS = 60.0
+"""A hook that takes longer is ended, with what it started, and counts as failed."""
+
+
+def call_hook(
+    command: Sequence[str], event: Event, job: JobFolder, run: RunFolder, facts: Mapping[str, Any]
+) -> list[str]:
+    """Call ``command``, where there is one; its exit code or its problem where it failed.  Never raises.
+
+    ``facts`` are free of text.
+    """
+    if not command:
+        return []
+    message = {"event": event.value, "job": str(job.root), "run": str(run.root), **facts}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("REDACTORY_")}
+    for key in ("event", "run", "job", "manifest", "error"):
+        if message.get(key) is not None:
+            # a value with a zero byte could not be handed on
+            environment[f"REDACTORY_{key.upper()}"] = str(message[key]).replace("\x00", "")
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    try:
+        process = subprocess.Popen(list(command), env=environment, start_new_session=True, **streams)  # type: ignore[call-overload]
+    except (OSError, ValueError) as error:
+        words = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "no command"
+        return [f"it cannot be started: {words}"]
+    with process:
+        try:
+            process.communicate(json.dumps(message, default=str).encode(), timeout=HOOK_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(OSError):
+                process.stdin.close()
+            return [f"it took longer than {HOOK_SECONDS:g} s"]
+    return [f"exit code {process.returncode}"] if process.returncode else []
+
+
+# Metrics: what the log and the last finished run say, for Prometheus' text-file collector.
+
+
+def write_metrics(job: JobFolder) -> None:
+    """Commit ``JOB/_job/metrics.prom``; ``CheckFailed`` where the log's chain is broken."""
+    write_text(job.metrics, render_metrics(job, datetime.datetime.now(datetime.UTC)), PUBLIC_FILE)
+
+
+def render_metrics(job: JobFolder, now: datetime.datetime) -> str:
+    """The text of the file as of ``now``: of the last run, and counts over the log; no text, no ids."""
+    registry, gauges = CollectorRegistry(), dict[str, Gauge]()
+    for name, meaning, value, labels in _collect_samples(job, now):
+        all_labels = {"folder": str(job.root.resolve()), **labels}
+        # a folder's name, and a label in YAML, may hold what UTF-8 cannot
+        plain = {key: text.encode("utf-8", "backslashreplace").decode() for key, text in all_labels.items()}
+        if name not in gauges:
+            gauges[name] = Gauge(f"redactory_{name}", meaning, list(plain), registry=registry)
+        gauges[name].labels(**plain).set(value)
+    return generate_latest(registry).decode()
+
+
+_Sample = tuple[str, str, float, dict[str, str]]
+"""A metric's name and meaning, a value, and the labels that it is of."""
+
+
+def _collect_samples(job: JobFolder, now: datetime.datetime) -> Iterator[_Sample]:
+    records, ends = read_log(job), (Event.RELEASED, Event.HELD, Event.FAILED)
+    ended = [record for record in records if record.type in ends]
+    released = [n for n, r in enumerate(records) if r.type in (Event.RELEASED, Event.APPROVED)]
+    since = records[released[-1] + 1 :] if released else records
+    unreleased = sum(record.type in (Event.HELD, Event.FAILED) for record in since)
+    waiting = sum(status.state == "held" for status in run_statuses(records).values())
+    yield "last_check_timestamp_seconds", "When a run last looked for new material.", now.timestamp(), {}
+    yield "nights_since_release", "Scheduled runs since the last release that ended without one.", unreleased, {}
+    yield "held_runs", "Runs waiting to be approved or rejected.", waiting, {}
+    if released:
+        when = _get_timestamp(records[released[-1]])
+        yield "last_release_timestamp_seconds", "When a run was last released.", when, {}
+    for end in ends:
+        count = sum(record.type == end for record in ended)
+        yield "nights_total", "Scheduled runs that ended, by how they did.", count, {"state": end.value}
+    if ended:
+        last = ended[-1]
+        yield "last_night_timestamp_seconds", "When the last scheduled run ended.", _get_timestamp(last), {}
+        for end in ends:
+            yield "last_night_state", "1 for how the last one ended.", last.type == end, {"state": end.value}
+        start_records = [r for r in records[: last.seq] if (r.type, r.body["run"]) == (Event.STARTED, last.body["run"])]
+        if start_records:
+            duration = _get_timestamp(last) - _get_timestamp(start_records[-1])
+            yield "last_night_duration_seconds", "Duration of the last scheduled run.", duration, {}
+    finished = [job.run(r.body["run"]) for r in records if r.type in (Event.RELEASED, Event.HELD)]
+    if finished and is_finished(finished[-1]):
+        yield from _collect_run_samples(read_manifest(finished[-1]))
+
+
+def _collect_run_samples(manifest: dict[str, Any]) -> Iterator[_Sample]:
+    """Of the run that was finished last."""
+    counts, index = manifest["counts"], manifest["dedup"].get("index")
+    repeat_count = sum(index["duplicate_earlier"].values()) if index else 0
+    for name in ("rows", "documents"):
+        yield name, f"{name.capitalize()} of the last finished run.", counts[name], {}
+    read = sum(entry["bytes"] for entry in manifest["inputs"])
+    yield "input_bytes", "Bytes that it read.", read, {}
+    written = sum(entry["bytes"] for entry in manifest["files"].values())
+    yield "run_bytes", "Bytes of its files.", written, {}
+    yield "curation_duration_seconds", "Time of the curation.", manifest["seconds"], {}
+    for name, label, counts_by_label in (
+        ("points", "fate", {decision: counts[decision] for decision in DECISIONS}),
+        ("rejected_rows", "reason", manifest["rejected"]),
+        ("quarantined_points", "reason", manifest["quarantined"]),
+        ("duplicate_points", "of", {"run": counts["duplicate"] - repeat_count, "earlier": repeat_count}),
+    ):
+        for key, count in sorted(counts_by_label.items()):
+            yield (name, f"{name.replace('_', ' ').capitalize()} of the last finished run.", count, {label: key})
+    for hit in manifest["hits"]:
+        labels = {key: hit[key] for key in ("label", "detector", "policy")}
+        yield "hits", "Spans of the policies, before overlapping ones are merged.", hit["count"], labels
+
+
+def _get_timestamp(record: Record) -> float:
+    return datetime.datetime.fromisoformat(record.body["time"]).timestamp()

@@ -1,0 +1,271 @@
+"""A scheduled run: what is new in the input becomes a run of its own, which is released or held."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
+from redactory.foundation.files import make_folder, make_private_folder
+from redactory.foundation.keys import KEY_VARIABLE, load_digest_key
+from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.records import Record
+from redactory.pipelines.curation.config import Config, NightlySettings
+from redactory.pipelines.curation.curate import check_engines, curate
+from redactory.pipelines.curation.error_sealing import hide_error_text, run_sealed
+from redactory.pipelines.curation.journal import RunMismatchError
+from redactory.pipelines.curation.loading import ConfigLike, load_config
+from redactory.pipelines.curation.output_folder import check_disk_space, check_keys, lock_job
+from redactory.pipelines.curation.reissue import finish_reissue
+from redactory.pipelines.curation.release import COUNT_KEYS
+from redactory.pipelines.curation.release_log import (
+    Event,
+    RunStatus,
+    append_event,
+    find_latest_run,
+    read_latest_link,
+    read_log,
+    run_statuses,
+)
+from redactory.pipelines.curation.share import check_store, publish
+from redactory.pipelines.operations.erase import check_clock, find_expired, purge_run
+from redactory.pipelines.operations.gate import record_failure, release_or_hold, run_pending_actions, write_metrics
+from redactory.pipelines.operations.incremental import (
+    Day,
+    find_changed_files,
+    make_day_config,
+    make_sources,
+    plan_reading,
+    read_planned_slices,
+    read_watermark,
+    resolve_days,
+)
+from redactory.pipelines.readers import sources_by_path
+from redactory.pipelines.store import without_secrets
+from redactory.redaction import RunFolder, is_finished
+from redactory.redaction.folder import JobFolder
+
+CurateFunction = Callable[..., Mapping[str, Any]]
+"""``curate``, or what stands in for it: takes a configuration, ``resume``, ``sources`` and ``progress``."""
+
+
+def nightly(
+    config: ConfigLike,
+    *,
+    output: str | Path | None = None,
+    date: str | None = None,
+    first: str | None = None,
+    last: str | None = None,
+    reread: Sequence[str] = (),
+    workers: int | None = None,
+    curate_run: CurateFunction = curate,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """Curate what is new since the last scheduled run; ``{"job", "nights", "latest", "held", ...}``.
+
+    ``output`` is the job's folder.  Where ``input.path`` holds ``{date}``, the run is of ``date``
+    (YYYY-MM-DD; today in UTC by default), or there is one for each day from ``first`` to ``last``.  The files
+    of ``reread`` are read whole, though they were read before.  ``curating`` carries a run out.
+
+    Raises what ``curate`` raises, ``InputError`` where a file changed that was read before, and
+    ``RunStateError`` where another scheduled run of the job is at work.
+    """
+    settings = load_config(config, output=output, workers=workers)
+    days = resolve_days(settings, date, first, last, datetime.datetime.now(datetime.UTC).date())
+    job = JobFolder(Path(settings.output))
+    _check_job(job, settings)
+    make_folder(job.root)
+    make_private_folder(job.state)
+    # whoever approves a run later asks its file for the hook
+    is_file = isinstance(config, str | Path) and Path(config).suffix in (".yaml", ".yml")
+    file = str(Path(str(config)).absolute()) if is_file else None
+    scheduled = _ScheduledRuns(job, settings, file, tuple(reread), curate_run, progress)
+    with lock_job(job):
+        with scheduled.report_failures():
+            hide_error_text("an interrupted run was finished", _recover_interrupted, job, settings.nightly)
+        left = find_unfinished_runs(read_log(job))
+        # asked once more after a crash, --reread is not another asking
+        done = [
+            piece.url
+            for status in left
+            if status.start_record
+            for piece in read_planned_slices(status.start_record)
+            if piece.again
+        ]
+        results = [scheduled.finish_run(status) for status in left]
+        results += [scheduled.start_run(day, done, one_of_many=len(days) > 1) for day in days]
+        with scheduled.report_failures():
+            maintenance = hide_error_text("runs were published or purged", _apply_retention, job, settings.nightly)
+    held = [run for run, status in run_statuses(read_log(job)).items() if status.state == "held"]
+    latest = str(job.latest.resolve()) if read_latest_link(job) else None
+    return {"job": str(job.root), "nights": results, **maintenance, "latest": latest, "held": held}
+
+
+def _check_job(job: JobFolder, config: Config) -> None:
+    """Refuse, before anything is written, a folder that is no job's, and what no scheduled run can go by."""
+    if job.root.exists() and not job.root.is_dir():
+        raise RunStateError(f"{job.root} is a file; give another folder for the job's runs (output)")
+    job_as_run = RunFolder(job.root)
+    if job_as_run.state.is_dir() or is_finished(job_as_run):
+        raise RunStateError(f"{job.root} is a run; give a folder for the runs of the whole job (output)")
+    check_keys()
+    check_engines(config)
+    if config.store is not None:
+        raise ConfigurationError(
+            "output: a scheduled run needs a folder on this machine; give one, and set nightly.publish to "
+            "the URL that released runs go to"
+        )
+    if load_digest_key().is_generated:
+        raise ConfigurationError(
+            f"a scheduled run needs a key that later ones share: set {KEY_VARIABLE} or {KEY_VARIABLE}_FILE "
+            "(create one with redactory keys new digest FILE)"
+        )
+
+
+def find_unfinished_runs(records: Iterable[Record]) -> list[RunStatus]:
+    """The scheduled runs to be finished before anything new is read, oldest first."""
+    statuses = run_statuses(records).values()
+    return [status for status in statuses if status.state in ("unfinished", "failed") and status.start_record]
+
+
+@dataclass(frozen=True)
+class _ScheduledRuns:
+    """The scheduled runs of one call, under the job's lock."""
+
+    job: JobFolder
+    config: Config
+    file: str | None
+    reread_files: tuple[str, ...]
+    curate_run: CurateFunction
+    progress: Progress
+
+    @contextmanager
+    def report_failures(self, run: RunFolder | None = None) -> Iterator[None]:
+        """Enter what fails meanwhile as a failure of ``run``; without one, of the last release."""
+        try:
+            yield
+        except RedactoryError as error:
+            if run is None and (latest := find_latest_run(read_log(self.job))) is not None:
+                run = self.job.run(latest)
+            if run is not None:
+                record_failure(self.job, run, self.config.nightly, error)
+            raise
+
+    def finish_run(self, status: RunStatus) -> dict[str, Any]:
+        """Finish what was begun, or give it up where its input is not there any more."""
+        run, start_record = self.job.run(status.run), status.start_record
+        assert start_record is not None
+        gone = [] if is_finished(run) else find_changed_files(read_planned_slices(start_record))
+        if not gone:
+            return self._curate_and_gate(run, start_record, is_resumed=True)
+        # nothing of it was released: what is there now is read in its place
+        reason = f"its input changed before it was finished: {', '.join(gone[:5])}"
+        append_event(run, Event.REJECTED, by="redactory nightly", reason=reason)
+        return {"run": status.run, "date": start_record.body["date"], "state": "rejected", "reason": reason}
+
+    def start_run(self, day: Day, reread_urls: Sequence[str], *, one_of_many: bool) -> dict[str, Any]:
+        """Read what is new of a day; the files ``done`` are not read again, whoever asks for that."""
+        records, now = read_log(self.job), datetime.datetime.now(datetime.UTC)
+        date, config = None if day is None else day.isoformat(), make_day_config(self.config, day)
+        # named for the day of its data, or the second at which it began (UTC)
+        names = [date or now.strftime("%Y-%m-%dT%H%M%SZ")]
+        while names[-1] in run_statuses(records) or os.path.lexists(self.job.root / names[-1]):
+            names.append(f"{names[0]}-{len(names) + 1}")
+        run = self.job.run(names[-1])
+        if one_of_many:
+            try:
+                sources_by_path(config.input.path, config.input.format)
+            except ConfigurationError:
+                return {"run": None, "date": date, "state": "nothing there"}
+        with self.report_failures(run):
+            look = (config, read_watermark(records), self.reread_files, now, reread_urls)
+            plan = hide_error_text("the input was checked", plan_reading, *look)
+            waiting = plan.to_json()["waiting"]
+            if not plan.slices:
+                return {"run": None, "date": date, "state": "nothing new", "waiting": waiting}
+            reads = ((piece.url, piece.bytes) for piece in plan.slices)
+            check_disk_space(load_config(config, output=run.root), reads)
+            if config.nightly.publish is not None:
+                check_store(_make_run_url(config.nightly.publish, run.root.name), run)
+        start_record = append_event(run, Event.STARTED, date=date, plan=plan.to_json(), config=self.file)
+        return {**self._curate_and_gate(run, start_record), "waiting": waiting}
+
+    def _curate_and_gate(self, run: RunFolder, start_record: Record, *, is_resumed: bool = False) -> dict[str, Any]:
+        date = start_record.body["date"]
+        day = None if date is None else datetime.date.fromisoformat(date)
+        config = load_config(make_day_config(self.config, day), output=run.root)
+        with self.report_failures(run):
+            try:
+                sources = make_sources(read_planned_slices(start_record))
+                summary = self.curate_run(config, resume=True, sources=sources, progress=self.progress)
+            except RunMismatchError as error:
+                if not is_resumed:
+                    raise
+                # another configuration, or another version: it can never be resumed
+                raise RunStateError(
+                    f"{error} (to discard {run.root.name} and read its input as new: redactory release "
+                    f"reject {run.root} --by NAME --reason TEXT)"
+                ) from None
+            counts = {name: summary[name] for name in COUNT_KEYS}
+            outcome = run_sealed(run.state, release_or_hold, self.job, run, config.nightly, counts)
+        result = {"run": str(run.root), "date": date, **outcome, "resumed": is_resumed}
+        return {**result, "counts": counts, "report": str(run.report)}
+
+
+# What concerns the job as a whole: what a crash left undone, mirrors, and what is not to be kept any longer.
+
+
+def _recover_interrupted(job: JobFolder, settings: NightlySettings) -> None:
+    """Do what a crash may have left undone: an erasure or a purge amid its work, what decisions ask for."""
+    for name in run_statuses(read_log(job)):
+        finish_reissue(job.run(name))
+    run_pending_actions(job, settings)
+
+
+def _apply_retention(job: JobFolder, settings: NightlySettings) -> dict[str, Any]:
+    """Publish what is released, purge what is not to be kept any longer: ``{"published", "purged"}``."""
+    published = publish_released(job, settings.publish)
+    now = datetime.datetime.now(datetime.UTC)
+    expired = find_expired(job, settings.keep, now)
+    purged = {name: purge_run(job.run(name), what)["purged"] for name, what in expired.items()}
+    # what was written anew is mirrored again
+    published += publish_released(job, settings.publish)
+    write_metrics(job)
+    check_clock(job, settings.keep, now)
+    return {"published": published, "purged": purged}
+
+
+def publish_released(job: JobFolder, url: str | None) -> list[str]:
+    """Mirror below ``url`` the released runs that it has not as they are now; the runs that were.
+
+    A mirror from before an erasure, a purge or another data key is not as the run is now.
+    """
+    if url is None:
+        return []
+    there, done = set[str](), []
+    records = read_log(job)
+    for record in records:
+        name: str = record.body["run"]
+        if record.type in (Event.RELEASED, Event.HELD, Event.REISSUED, Event.ROTATED, Event.SHREDDED):
+            there.discard(name)
+        elif record.body.get("published") == without_secrets(_make_run_url(url, name)):
+            there.add(name)
+    for name, status in run_statuses(records).items():
+        run, place = job.run(name), _make_run_url(url, name)
+        if status.state == "released" and name not in there and is_finished(run):
+            publish(run.root, place)
+            # a URL can have a password in it
+            shown_url, digest = without_secrets(place), file_sha256(run.manifest)
+            append_event(run, Event.EXPORTED, published=shown_url, manifest=digest)
+            done.append(name)
+    return done
+
+
+def _make_run_url(url: str, run: str) -> str:
+    return f"{url.rstrip('/')}/{run}"

@@ -1,0 +1,235 @@
+"""The quarantine of a finished run: what lies there, by reason and id, and its export as input rows.
+
+A rejected row of JSON lines or of a text file is exported as it stood there.  The quarantined points of a
+document become one row with its id and user, joined by line ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.files import write_bytes
+from redactory.foundation.keys import DigestKey, load_digest_key
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.output_folder import lock_run
+from redactory.pipelines.curation.release_log import check_released
+from redactory.pipelines.operations.erase_points import require_run_key
+from redactory.pipelines.readers import InputSettings
+from redactory.pipelines.readers.documents import DUPLICATE_ID
+from redactory.pipelines.readers.files import detect_format
+from redactory.pipelines.readers.formats import FORMATS, QUARANTINED_BYTES
+from redactory.redaction import RunFolder, list_parts, read_batches, read_manifest, read_part
+from redactory.redaction.folder import JobFolder
+from redactory.redaction.shards import CLASS, ROLE, read_values, require_not_purged
+
+MAX_LISTED = 100
+MAX_BYTES = 1 << 30
+"""Exported rows lie in memory; a run that failed as a whole is curated again instead."""
+
+
+def quarantine_list(place: str | Path, limit: int = MAX_LISTED) -> dict[str, Any]:
+    """What lies in the quarantine of a run, or of every finished run of a job; no text, no document's id.
+
+    ``{"runs": [{"run", "entries", "reasons": [{reason, kind, count, bytes}], "listed": [...]}]}``; of
+    each run the first ``limit`` entries are listed: ``id`` (as :func:`read_entry` takes it), ``kind``
+    (row or point), ``reason``, ``bytes``, and where it came from: ``source`` and ``row``, or ``point_id``.
+    A quarantine that was purged has ``purged`` True.  ``RunStateError`` where there is no finished run.
+    """
+    root, runs = Path(place), [RunFolder(Path(place))]
+    if JobFolder(root).exists():
+        # "latest" is a link to one of them
+        finished = sorted(path.parent for path in root.glob(f"*/{runs[0].success.name}"))
+        runs = [RunFolder(path) for path in finished if not path.is_symlink()]
+    else:
+        read_manifest(runs[0])
+    return {"runs": [run_sealed(run.state, _list_run, run, limit) for run in runs]}
+
+
+def read_entries(run: RunFolder, columns: list[str]) -> Iterator[dict[str, Any]]:
+    """Each entry's ``columns`` and its ``id``, in order, a part at a time."""
+    require_not_purged(run.quarantine)
+    for number, path in enumerate(list_parts(run.quarantine)):
+        for offset, entry in enumerate(read_part(path, columns).to_pylist()):
+            yield {"id": f"{number}-{offset}", **entry}
+
+
+def _list_run(run: RunFolder, limit: int) -> dict[str, Any]:
+    counts, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    listed: list[dict[str, Any]] = []
+    if "quarantine" in read_manifest(run).get("purged", ()):
+        return {"run": str(run.root), "purged": True, "entries": 0, "reasons": [], "listed": []}
+    for entry in read_entries(run, ["kind", "reason", "source", "row", "point_id", "content"]):
+        key, bytes_ = (entry["reason"], entry["kind"]), len(entry["content"] or b"")
+        counts[key] += 1
+        sizes[key] += bytes_
+        if len(listed) < limit:
+            # without text: a point's source is its document's id, and stays where it is
+            origin_keys = ("source", "row") if entry["kind"] == "row" else ("point_id",)
+            listed.append({n: entry[n] for n in ("id", "kind", "reason", *origin_keys)} | {"bytes": bytes_})
+    reasons = [
+        {"reason": reason, "kind": kind, "count": count, "bytes": sizes[reason, kind]}
+        for (reason, kind), count in counts.most_common()
+    ]
+    return {"run": str(run.root), "entries": counts.total(), "reasons": reasons, "listed": listed}
+
+
+def read_entry(run: str | Path, entry: str) -> bytes:
+    """The content of one entry: a rejected row as far as it was kept, or a point's text (UTF-8).
+
+    It is original text: show it to people alone, and store it nowhere.  ``ConfigurationError`` where there
+    is no entry of that id.
+    """
+    folder = RunFolder(Path(run))
+    read_manifest(folder)
+    rows = run_sealed(folder.state, list, (row for row in read_entries(folder, ["content"]) if row["id"] == entry))
+    if not rows:
+        raise ConfigurationError(
+            f"{folder.root.name} has no quarantine entry with that id: see redactory quarantine list {folder.root}"
+        )
+    return rows[0]["content"] or b""
+
+
+def escape_for_terminal(content: bytes) -> str:
+    """``content`` for a terminal: escapes in place of what cannot be seen, or could steer the terminal."""
+    shown = (
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode()
+        for c in content.decode("utf-8", "backslashreplace")
+    )
+    return "".join(shown)
+
+
+# Export: what lies in a quarantine as rows that people can fix and curate again.
+
+
+def quarantine_export(run: str | Path, *, unencrypted: bool = False) -> dict[str, Any]:
+    """Write what can be curated again of a run's quarantine to ``state/quarantine.jsonl`` (mode 0600).
+
+    Returns ``{"run", "out", "entries", "exported", "left"}``; ``out`` is None where nothing can be written.
+    The rows are JSON lines of original text in the columns of the run's configuration: rejected rows of JSON
+    lines and text files, and each document of quarantined points with its id and user.  ``left`` counts the
+    entries that are not written, by reason.  An erasure and ``purge --quarantine`` remove the file.
+    ``RunStateError`` for a run that is held or rejected.  ``ConfigurationError`` where its key is not set,
+    and for an encrypted run unless ``unencrypted`` allows its text to be written in the open.
+    """
+    folder = RunFolder(Path(run).resolve())
+    manifest = read_manifest(folder)
+    check_released(folder)
+    if manifest["encryption"] and not unencrypted:
+        raise ConfigurationError(
+            f"{folder.root.name} is encrypted, but exported rows are not: pass --unencrypted to write their "
+            f"original text to {folder.exported.relative_to(folder.root)}"
+        )
+    # a key that the run drew for itself is gone, and fewer users are then known
+    key, config = load_digest_key(), Config.read_back(manifest["configuration"])
+    if not manifest["key"]["fresh"]:
+        require_run_key(manifest, key)
+    with lock_run(folder):
+        return run_sealed(folder.state, _export_rows, folder, config, None if manifest["key"]["fresh"] else key)
+
+
+def _export_rows(run: RunFolder, config: Config, key: DigestKey | None) -> dict[str, Any]:
+    columns, whole = config.input, config.release.unit == "document"
+    lines: list[bytes] = []
+    size, exported, skipped = 0, 0, Counter[str]()
+    texts: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for entry in read_entries(run, ["kind", "reason", "source", "point_id", "content"]):
+        content = entry["content"] or b""
+        size += len(content)
+        if size > MAX_BYTES:
+            raise RunStateError(
+                "the quarantine holds more than a gigabyte: fix the cause, and curate the input again as a new run"
+            )
+        if entry["kind"] == "point" and whole:
+            skipped["their document is decided as a whole: curate whole documents in a new run"] += 1
+        elif entry["kind"] == "point":
+            texts[entry["source"]].append((entry["point_id"], content.decode()))
+        elif isinstance(line := _make_retry_line(entry["reason"], entry["source"], content, columns), str):
+            skipped[line] += 1
+        else:
+            lines.append(line)
+            exported += 1
+    users = _find_users(run, {doc_id: document_points[0][0] for doc_id, document_points in texts.items()}, key)
+    point_ids = {point for document_points in texts.values() for point, _ in document_points}
+    rows = (row for batch in read_batches(run.points) for row in batch.to_pylist() if point_ids)
+    metadata = {row["point_id"]: row for row in rows if row["point_id"] in point_ids}
+    for doc_id, document_points in texts.items():
+        if doc_id not in users:
+            skipped["their user is unknown"] += len(document_points)
+            continue
+        user, label = users[doc_id]
+        row = {columns.fields.paths[0]: _join_examples(document_points, metadata), columns.id: doc_id}
+        row |= {
+            name: value for name, value in metadata[document_points[0][0]].items() if name in columns.metadata_columns
+        }
+        row |= {} if user is None else {columns.user: user}
+        row |= {} if columns.label is None or label is None else {columns.label: label}
+        lines.append(json.dumps(row).encode() + b"\n")
+        exported += len(document_points)
+    if lines:
+        write_bytes(run.exported, b"".join(lines))
+    counts = {"entries": exported + skipped.total(), "exported": exported, "left": dict(skipped.most_common())}
+    return {"run": str(run.root), "out": str(run.exported) if lines else None, **counts}
+
+
+def _make_retry_line(reason: str, source: str, content: bytes, columns: InputSettings) -> bytes | str:
+    """A rejected row as a JSON line, or why it cannot be one."""
+    kind = detect_format(source) if columns.format == "auto" else columns.format
+    if reason == DUPLICATE_ID:
+        return "their document's id occurs twice"
+    if kind is None or not (kind == "jsonl" or FORMATS[kind].is_text):
+        return "they are rows of a table: fix the file, and curate it in a new run"
+    if len(content) >= QUARANTINED_BYTES:
+        return "only their first 64 KiB were kept"
+    if kind == "jsonl":
+        return content.removeprefix("\ufeff".encode()).removesuffix(b"\n") + b"\n"
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return "they are not UTF-8"
+    return json.dumps({columns.fields.paths[0]: text, columns.id: PurePosixPath(source).name}).encode() + b"\n"
+
+
+def _join_examples(document_points: list[tuple[int, str]], metadata: Mapping[int, dict[str, Any]]) -> Any:
+    """The points of a document as a text, or as a conversation where their roles are known."""
+    if any(ROLE in metadata[point] for point, _ in document_points):
+        return [{"role": metadata[point][ROLE], "content": text} for point, text in document_points]
+    return "\n".join(text for _, text in document_points)
+
+
+def _find_users(
+    run: RunFolder, documents: Mapping[str, int], key: DigestKey | None
+) -> dict[str, tuple[str | None, str | None]]:
+    """User (None: a document that names nobody) and class of each document, given with one of its points.
+
+    A point in quarantine is not in ``vault/``.  Its user is known from another point of its document, or
+    from any point of the same user: their keyed ids agree, which needs the run's ``key``.  Where neither is
+    there, it is never taken for a user of its own: one person must not become two.
+    """
+    manifest = read_manifest(run)
+    users: dict[str, tuple[str | None, str | None]] = {}
+    user_ids: set[str] = set()
+    if documents and "vault" not in manifest.get("purged", ()):
+        labelled = [CLASS] if manifest["configuration"]["input"].get("label") is not None else []
+        for doc_id, user, *label in read_values(run.vault, "doc_id", "user_id", *labelled):
+            user_ids |= {user} if user is not None else set()
+            if doc_id in documents:
+                users[doc_id] = (user, label[0] if label else None)
+    if key is None or not documents:
+        return users
+    by_user: dict[str, str] = {key.pseudonym("user", user): user for user in user_ids}
+    of_points = {point: doc_id for doc_id, point in documents.items()}
+    for point, pseudonym in read_values(run.points, "point_id", "user"):
+        if (doc_id := of_points.get(point)) is None or doc_id in users:
+            continue
+        if pseudonym in by_user:
+            users[doc_id] = (by_user[pseudonym], None)
+        elif pseudonym == key.pseudonym("lone-user", doc_id):
+            # a document that names nobody has an id of its own
+            users[doc_id] = (None, None)
+    return users
