@@ -47,30 +47,30 @@ def test_a_remark_stands_where_the_divisor_is_far_from_what_is_drawn(rate: float
     ("changes", "facts", "says"),
     [
         ({}, {}, None),
-        ({}, {"points": 100, "plain": 32, "parameters": 10}, None),
-        ({"expected_batch_size": 256}, {"points": 63}, r"draws 6\.3 examples .* stated 40\.6 times too small"),
+        ({}, {"examples": 100, "noise_free_examples": 32, "parameters": 10}, None),
+        ({"expected_batch_size": 256}, {"examples": 63}, r"draws 6\.3 examples .* stated 40\.6 times too small"),
         (
             {"expected_batch_size": 256},
-            {"points": 63, "at_most": True},
+            {"examples": 63, "is_upper_bound": True},
             r"draws at most 6\.3 examples .* of at most 63\): .* at least 40\.6 times too small",
         ),
-        ({}, {"points": 9_000, "at_most": True}, None),
-        ({"public_batch_size": 8}, {"plain": 7}, "public_batch_size is 8, but only 7 examples"),
+        ({}, {"examples": 9_000, "is_upper_bound": True}, None),
+        ({"public_batch_size": 8}, {"noise_free_examples": 7}, "public_batch_size is 8, but only 7 examples"),
         ({"delta": 0.009}, {}, None),
         ({"delta": 0.011}, {}, "delta is 0.011, above one over the 100 examples"),
-        ({"delta": 0.009}, {"points": 120}, "above one over the 120 examples"),
+        ({"delta": 0.009}, {"examples": 120}, "above one over the 120 examples"),
         ({**USERS, "delta": 0.03}, {}, "above one over the 50 users"),
-        ({**USERS, "delta": 0.019}, {"points": 9_000}, None),
+        ({**USERS, "delta": 0.019}, {"examples": 9_000}, None),
         ({}, {"parameters": 10**4}, None),
         ({}, {"parameters": 10**6}, "1,000,000 parameters, .* next to nothing"),
-        ({"trainer": "sgd"}, {"parameters": 10**6, "points": 1}, None),
-        ({}, {"curve": curve(9.0)}, None),
-        ({}, {"curve": curve(9.0, 5.0, 5.05)}, None),
-        ({}, {"curve": curve(9.0, 5.0, 5.2)}, "ended at 5.2, after 5 in step 10;"),
-        ({}, {"curve": curve(9.0, 5.0, 9.5)}, "was 9 before .* is 9.5 after .* diverged"),
-        ({}, {"curve": curve(9.0, None)}, "is inf after .* diverged"),
-        ({"trainer": "sgd"}, {"curve": curve(0.7, 0.6, most_said=1.0)}, "one class for every"),
-        ({}, {"curve": curve(0.7, 0.6, most_said=0.9)}, None),
+        ({"trainer": "sgd"}, {"parameters": 10**6, "examples": 1}, None),
+        ({}, {"held_out_curve": curve(9.0)}, None),
+        ({}, {"held_out_curve": curve(9.0, 5.0, 5.05)}, None),
+        ({}, {"held_out_curve": curve(9.0, 5.0, 5.2)}, "ended at 5.2, after 5 in step 10;"),
+        ({}, {"held_out_curve": curve(9.0, 5.0, 9.5)}, "was 9 before .* is 9.5 after .* diverged"),
+        ({}, {"held_out_curve": curve(9.0, None)}, "is inf after .* diverged"),
+        ({"trainer": "sgd"}, {"held_out_curve": curve(0.7, 0.6, most_said=1.0)}, "one class for every"),
+        ({}, {"held_out_curve": curve(0.7, 0.6, most_said=0.9)}, None),
     ],
 )
 def test_what_is_odd_is_told_and_nothing_else(changes: dict[str, Any], facts: dict[str, Any], says: str | None) -> None:
@@ -84,7 +84,7 @@ def test_what_is_odd_is_told_and_nothing_else(changes: dict[str, Any], facts: di
 )
 def test_a_card_counts_what_is_the_same_in_both_worlds(trainer: str, points: int | None) -> None:
     """A point exchanged can take a duplicate's place, or be quarantined: what is left of them is not told."""
-    counts = {"points": 50, "private": 30, "private_duplicate": 4, "quarantined": 2, "public": 14}
+    counts = {"examples": 50, "private": 30, "private_duplicate": 4, "quarantined": 2, "public": 14}
     own = spec(**{**(USERS if trainer == "user-level" else {}), "trainer": trainer})
     assert count_noised_examples(own, counts) == points
     neighbour = {**counts, "private": 29, "private_duplicate": 4, "quarantined": 3}
