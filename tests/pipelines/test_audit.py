@@ -414,10 +414,7 @@ def test_the_guarantee_takes_the_samples_bounds_and_names_it(tmp_path: Path) -> 
     assert "every public text" in list_promises(known)[-2]
     counted = make_guarantee_card(folder, "crt", RecallMeasurement.model_validate(MEASURED))
     told = " ".join(counted["assumptions"])
-    assert (
-        "on 180 labelled secrets, on a day that was not recorded. Whoever gave the labels states that they are drawn i.i.d."
-        in told
-    )
+    assert "on 180 labelled secrets, on a day that was not recorded. Whoever gave the labels states" in told
     dated = RecallMeasurement.model_validate({**MEASURED, "date": "2026-03-05"})
     told = " ".join(make_guarantee_card(folder, "crt", dated)["assumptions"])
     assert "on 180 labelled secrets, on 2026-03-05. Whoever" in told
