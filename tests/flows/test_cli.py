@@ -191,7 +191,7 @@ PLANS: list[tuple[tuple[str, ...], dict[str, Any], tuple[str, ...]]] = [
     (
         ("trainer=uedp-bounded", "users=100", "points=400", "sampling_rate=0.1", "noise_multiplier=4"),
         {"K": 8},
-        ("K = 8", "(suggested)", "rule r-loc alone", "at most 2 points"),
+        ("K = 8", "(suggested)", "rule r-loc alone", "at most 2 examples"),
     ),
     (
         ("trainer=user-level", "federated.users=50", "federated.user_rate=0.1", "noise_multiplier=4"),

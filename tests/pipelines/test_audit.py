@@ -405,7 +405,7 @@ def test_the_guarantee_takes_the_samples_bounds_and_names_it(tmp_path: Path) -> 
         assert fact in said
     assert card["miss_rates"]["measured"]["sample"] == SAMPLE
     assert "Recall was not measured" in " ".join(plain["assumptions"])
-    assert "no figure holds for all secrets" in " ".join(plain["assumptions"])
+    assert "no epsilon holds for all secrets" in " ".join(plain["assumptions"])
     whole = RecallMeasurement.model_validate(
         {**MEASURED, "missed_by_both": 0, "sample": {**SAMPLE, "delta_2_upper": 0.0}}
     )
@@ -414,10 +414,10 @@ def test_the_guarantee_takes_the_samples_bounds_and_names_it(tmp_path: Path) -> 
     assert "every public text" in list_promises(known)[-2]
     counted = make_guarantee_card(folder, "crt", RecallMeasurement.model_validate(MEASURED))
     told = " ".join(counted["assumptions"])
-    assert "on 180 labelled secrets, on a day that was not recorded. That they are drawn i.i.d." in told
+    assert "on 180 labelled secrets, on a day that was not recorded. Whoever gave the labels states" in told
     dated = RecallMeasurement.model_validate({**MEASURED, "date": "2026-03-05"})
     told = " ".join(make_guarantee_card(folder, "crt", dated)["assumptions"])
-    assert "on 180 labelled secrets, on 2026-03-05. That" in told
+    assert "on 180 labelled secrets, on 2026-03-05. Whoever" in told
     assert counted["coverage_failure"] > 0.01
 
 

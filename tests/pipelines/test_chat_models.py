@@ -107,7 +107,7 @@ def test_a_chat_model_from_raw_text_on_the_command_line(made: Any, tmp_path: Pat
         "rule": "none",
         "group_size": 1,
     }
-    assert any("private where one of its turns is private" in said for said in card["assumptions"])
+    assert any("private if one of its turns is private" in said for said in card["assumptions"])
     write_rows(tmp_path / "asked.jsonl", [{"messages": chat(1)[:3]}])
     asked = ["predict", str(run.model("cli").root), str(tmp_path / "asked.jsonl"), "--generate", "2"]
     result = cli.invoke(app, [*asked, "--tokens", "8", "--seed", "1"])
@@ -172,10 +172,10 @@ def test_a_pretrained_folder_speaks_its_own_template(made: Any, tmp_path: Path) 
     [
         ({"trainer": "dpsgd"}, "one original conversation"),
         ({"trainer": "crt-drop"}, "one secret in one turn of one conversation, replaced by <MASK>"),
-        ({"chat": {"example": "turn"}}, "one secret in one data point (a sentence or a turn), replaced by <MASK>"),
+        ({"chat": {"example": "turn"}}, "one secret in one example (a sentence or a turn), replaced by <MASK>"),
         (
             {"trainer": "user-level", "federated": {"users": 4, "user_rate": 0.5}, "noise_multiplier": 2.0},
-            "one user with all of their points",
+            "one user with all of their examples",
         ),
     ],
 )

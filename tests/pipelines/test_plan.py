@@ -258,7 +258,7 @@ def test_the_curve_over_points_needs_no_cap() -> None:
     assert [found["curve"][k] for k in ("1", "2", "4", "8", "16")] == pytest.approx(
         [0.84, 1.80, 3.94, 8.93, 21.53], abs=0.011
     )
-    assert found["adjacency_curve"] == "any units with at most K points, removal"
+    assert found["adjacency_curve"] == "any units with at most K examples, removal"
     assert found["K"] is None
     assert found["epsilon_sound"] is None
     assert "no selection caps the contribution" in found["reasons"]["epsilon_sound"]

@@ -122,7 +122,7 @@ def test_the_card_has_a_figure_for_every_secret_and_no_detector(run: RunFolder) 
     }
     assert "both policies missed them" not in " ".join(card["not_covered"])
     page = render_guarantee_page(card)
-    assert "Public is what enough users wrote, whatever the policies found" in page
+    assert "A public text is one that enough users wrote, whatever the policies found" in page
     most = FILTERS["guess"](card["epsilon_confidentiality"], card["delta"])
     assert f"guesses it in at most {most} of all cases" in page
     # for somebody whom no detector helps, in words

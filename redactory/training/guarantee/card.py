@@ -128,7 +128,7 @@ def make_examples_card(
 def make_units_card(
     name: str, facts: LedgerFacts, manifest: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """The card of users and entities, and of the baselines that learn from the same points."""
+    """The card of users and entities, and of the baselines that are trained on the same examples."""
     spec, words = facts.make_spec(selection=CountSelection.from_manifest(manifest)), WORDS["units"]
     if spec.mechanism is None:
         metrics = make_refused_metrics(UNIT_METRIC_NAMES, spec.refusal or "")
@@ -174,7 +174,7 @@ def make_units_card(
 
 
 def describe_accountants(metrics: Metrics, second: str | None = WORDS["second_accountant"]) -> dict[str, Any]:
-    """Who computed the figures, and the bounds that each of them lies between."""
+    """The two accountants, and the bounds of each epsilon."""
     return {"main": WORDS["main_accountant"], "second": second, "bounds": metrics.bounds, "alone": metrics.unconfirmed}
 
 
@@ -239,7 +239,7 @@ def _describe_chat(spec: TrainingSpec) -> dict[str, Any]:
 def _make_texts(
     facts: LedgerFacts, spec: TrainingSpec, manifest: Mapping[str, Any], recall: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Assumptions, side channels and gaps of a training on secrets and points."""
+    """Assumptions, side channels and gaps of a training on secrets and examples."""
     if spec.mechanism is None:
         empty: dict[str, Any] = {key: [] for key in ("assumptions", "pre_steps", "side_channels")}
         return {**empty, "not_covered": [NOTHING_GUARANTEED], "recall": None, "notes": WORDS["notes"]}
@@ -397,13 +397,13 @@ _TITLES = {
 }
 _COUNTED_TITLES = {
     "epsilon": "One named sensitive span, whether a policy found it or not",
-    "epsilon_confidentiality": "Every sensitive span that stands in one example",
+    "epsilon_confidentiality": "Every sensitive span that is in one example",
     "coverage_failure": "Share of such spans without any guarantee, at most",
     "epsilon_substitution": "The text of one example exchanged for another",
 }
 _UNITS_TITLES = {
     "epsilon_sound": "The privacy unit above",
-    "epsilon_user_removal": "The same, where the user's examples vanish",
+    "epsilon_user_removal": "The same, if the user's examples are removed",
     "epsilon_with_public": "The model and the public texts together",
     "epsilon_as_published": "As published, not a guarantee",
 }
@@ -438,7 +438,7 @@ def _load_template() -> Template:
 
 
 def _iterate_bounds(card: dict[str, Any]) -> Iterator[tuple[str, float | None, float, float | None]]:
-    """Each figure between the second accountant's bounds."""
+    """Each epsilon with the second accountant's bounds."""
     bounds = dict(card["accountants"]["bounds"]) if card["accountants"] else {}
     groups = bounds.pop("epsilon_group", {})
     for name, two in bounds.items():

@@ -110,7 +110,7 @@ def make_composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | N
     delta = stated[0] if delta is None else delta
     refusals = "; ".join(f"{member.title}: {member.refusal}" for member in models_read if member.refusal)
     seeded = [member.title for member in models_read if member.facts.seeded]
-    reason = refusals or (f"{WORDS['seeded']}: {', '.join(seeded)}" if seeded else None)
+    reason = refusals or (f"{', '.join(seeded)}: {WORDS['seeded']}" if seeded else None)
     summaries = [
         {
             "run": str(member.run.root),

@@ -377,7 +377,7 @@ def _add_bounded_metrics(spec: TrainingSpec, metrics: Metrics) -> None:
     metrics.facts = {
         "adjacency": main.relation,
         "adjacency_user_removal": vanishing.relation,
-        "adjacency_curve": groups[1].relation.replace("at most 1 points", "at most K points"),
+        "adjacency_curve": groups[1].relation.replace("at most 1 examples", "at most K examples"),
         "K": size,
         **bounding.model_dump(include={"rule", "k_user", "k_entity", "entities_per_point"}),
     }

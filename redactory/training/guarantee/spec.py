@@ -235,7 +235,7 @@ class TrainingSpec:
         units = self.settings.units
         description = WORDS["units"]["unit"][self.protect.value]
         if units.duplicates == "merge":
-            description += "; copies of a text are one point, of all who hold one"
+            description += "; copies of a text are one example, of all users who have one"
         if self.protect is PrivacyUnit.USERS:
             return str(description)
         labels = "" if units.labels is None else f"; entities are those labelled {', '.join(sorted(units.labels))}"

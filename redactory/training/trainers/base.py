@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer, StepKind
     from redactory.training.uedp.units import OriginalExamples
 
-EXAMPLE_NOUN = "data point (a sentence or a turn)"
+EXAMPLE_NOUN = "example (a sentence or a turn)"
 """What examples are called in units, where they are not whole documents or conversations."""
 TRAINERS: dict[str, Trainer] = {}
 """Every trainer by its name."""

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class RedactOnly(Trainer):
-    """SGD on both sides' masked points."""
+    """SGD on the masked examples of both splits."""
 
     name = "redact-only"
     description = "no noise, on both splits' masked examples; no guarantee"
     noise_free_folders = ("public", "private")
     can_chat = True
     no_guarantee_reason = (
-        "no noise: this trainer learns the masked texts; a secret that the strict policy missed is learned "
-        "without noise, nothing is guaranteed"
+        "no noise: the model is trained on the masked texts, and on secrets that the strict policy missed; "
+        "nothing is guaranteed"
     )
 
 
@@ -34,7 +34,7 @@ class Sgd(Trainer):
     description = "no noise, on all original examples; no guarantee"
     noise_free_folders = ("vault",)
     can_chat = True
-    no_guarantee_reason = "no noise: this trainer learns the original texts, nothing is guaranteed"
+    no_guarantee_reason = "no noise: the model is trained on the original texts, nothing is guaranteed"
 
 
 class Noiseless(Trainer):
@@ -55,8 +55,8 @@ class DeIdentification(Noiseless):
     description = "the same without their entities; no guarantee"
     masks_entities = True
     no_guarantee_reason = (
-        "no noise: this trainer learns the texts with their entities masked; an entity that no detector or "
-        "list finds is learned unmasked, and so is everything else of a user; nothing is guaranteed"
+        "no noise: the model is trained on the texts with their entities masked. An entity that no detector or "
+        "list finds is not masked, nor is anything else of a user; nothing is guaranteed"
     )
 
 
@@ -67,8 +67,8 @@ class Sdp(Trainer):
     description = "noise on what the strict policy finds in original examples (Shi et al.); no guarantee"
     noise_free_folders = ("vault",)
     no_guarantee_reason = (
-        "no finite epsilon: noise protects only the tokens that the strict policy finds, and a secret that "
-        "it missed is learned without noise; if a policy can miss, epsilon is infinite"
+        "no finite epsilon: noise protects only the tokens that the strict policy finds, and the model is "
+        "trained without noise on a secret that it missed; if a policy can miss, epsilon is infinite"
     )
 
     def find_problem(self, settings: TrainSettings) -> str | None:

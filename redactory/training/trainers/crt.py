@@ -25,8 +25,8 @@ class Crt(Trainer):
     uses_policy = can_classify = can_chat = True
     assumptions: ClassVar[tuple[str, ...]] = (
         "The vocabulary, the network's size and every constant come from public text and the configuration alone.",
-        "If classes are learned, a secret and its mask have the same class; that of a public example is "
-        "learned without noise.",
+        "If the model is trained on classes, a secret and its mask have the same class; the class of a public "
+        "example is trained on without noise.",
         "Bayesian epsilons are averages over the secrets of this corpus, for an adversary who does not know "
         "which of them was masked. For a secret known to have been missed by the strict policy, use "
         "epsilon_substitution.",

@@ -124,7 +124,7 @@ def compute_cap_curve(
     adjacency = Adjacency.REMOVAL if can_vanish else Adjacency.FIXED_GRAPH
     epsilons = {}
     for size in sizes:
-        name = f"any units with at most {size} points, {adjacency.value}"
+        name = f"any units with at most {size} examples, {adjacency.value}"
         epsilons[size] = _make_unit_epsilon(training, delta, name, adjacency, partial(AffectedExamples, size))
     return epsilons
 

@@ -72,7 +72,7 @@ def test_a_torn_line_is_not_counted_and_a_changed_one_or_another_unit_s_is_refus
     with pytest.raises(CheckFailed, match="breaks at line"):
         budget(path, 20.0).book_messages("train", AT_TWO, 1)
     limits = BudgetSettings(path=tmp_path / "other.jsonl", epsilon=50.0)
-    Budget(limits, "one secret in one data point").reserve("a", "crt", make_user_spendings(AT_TWO, 1)[0])
+    Budget(limits, "one secret in one example").reserve("a", "crt", make_user_spendings(AT_TWO, 1)[0])
     with pytest.raises(GuaranteeError, match="another privacy unit"):
         UserBudget(limits).book_messages("train", AT_TWO, 1)
 

@@ -78,9 +78,9 @@ def test_the_curve_over_group_sizes() -> None:
     run = replace(training(14_000, 256, 4, 2.0, rule=NONE), k_user=None, k_entity=None)
     figures = compute_cap_curve(run, DELTA, (1, 2, 4, 8, 16))
     assert [figures[k].epsilon for k in (1, 2, 4, 8, 16)] == pytest.approx([0.84, 1.80, 3.94, 8.93, 21.53], abs=0.011)
-    assert figures[4].relation == "any units with at most 4 points, removal"
+    assert figures[4].relation == "any units with at most 4 examples, removal"
     fixed = compute_cap_curve(training(14_000, 256, 4, 2.0), DELTA, (4,))[4]
-    assert fixed.relation == "any units with at most 4 points, zero-out on a fixed graph"
+    assert fixed.relation == "any units with at most 4 examples, zero-out on a fixed graph"
     assert fixed.epsilon == figures[4].epsilon
 
 

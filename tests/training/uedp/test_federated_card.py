@@ -169,7 +169,7 @@ def test_the_card_of_algorithm_1_names_relation_m_and_gaps() -> None:
     assert card["epsilon_as_published"] is None
     assert "epsilon_as_published" in card["reasons"]
     assert not card["accountants"]["bounds"]
-    assert "has no figure" in card["accountants"]["second"]
+    assert "has no epsilon" in card["accountants"]["second"]
 
 
 def test_the_card_without_a_cap_rests_on_the_declared_users() -> None:
@@ -196,7 +196,7 @@ def test_a_card_without_a_figure_says_why() -> None:
 def test_the_card_of_dp_fedavg_is_of_users_alone() -> None:
     card = card_of(training("user-level"), FEDAVG)
     assert card["relation"] == "user removal"
-    assert card["unit"] == "one user with all of their points"
+    assert card["unit"] == "one user with all of their examples"
     assert card["M"] is None
     assert "epsilon_sound" in card["accountants"]["bounds"]
     assert any("entities" in gap for gap in card["not_covered"])

@@ -87,7 +87,7 @@ def test_the_figure_is_that_of_k_points(trained: RunFolder, name: str, size: int
     assert all(one["holds"] for one in card["conditions"])
     for count, value in card["curve"].items():
         assert gaussian(int(count), 6.0, 3) <= value <= gaussian(int(count), 6.0, 3) * 1.02
-    assert card["adjacency_curve"] == "any units with at most K points, zero-out on a fixed graph"
+    assert card["adjacency_curve"] == "any units with at most K examples, zero-out on a fixed graph"
     json.dumps(card, allow_nan=False)
 
 
@@ -116,7 +116,7 @@ def test_without_a_selection_there_is_the_curve_and_no_figure_for_a_unit(trained
     card = make_guarantee_card(trained, "free")
     assert card["epsilon"] is None
     assert "no selection caps the contribution" in card["reasons"]["epsilon"]
-    assert card["adjacency_curve"] == "any units with at most K points, removal"
+    assert card["adjacency_curve"] == "any units with at most K examples, removal"
     assert card["curve"]["1"] == pytest.approx(gaussian(1, 6.0, 3), rel=0.01)
 
 
@@ -135,7 +135,7 @@ def test_test_mode_no_noise_and_a_vocabulary_of_unknown_origin_leave_no_figure(t
 
 def test_a_place_of_the_curve_is_called_what_it_is(trained: RunFolder) -> None:
     for name, said, note in (
-        ("both", "privacy units of at most 4 examples", "at most K of the points"),
+        ("both", "privacy units of at most 4 examples", "at most K of the examples"),
         ("level", "4 users at once", "that many users at once"),
         ("alg1", "an entity in the examples of at most 4 users", "belong to at most that many users"),
     ):
