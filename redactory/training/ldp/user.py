@@ -61,8 +61,8 @@ class DPLayer(nn.Module):
 
     Formal guarantees: an example's output is a function of that example and its own noise. Exchanging x for any x′
     moves it by at most 2C before noise (attained by antipodal vectors), so one output is 2/z-GDP. The noise is the
-    exactly rounded one of :mod:`redactory.training.mechanisms.lattice`, wider by its margin; float32 rounding afterwards is
-    post-processing.
+    exactly rounded one of :mod:`redactory.training.mechanisms.lattice`, wider by its margin; float32
+    rounding afterwards is post-processing.
     """
 
     def __init__(self, clip_norm: float, noise_multiplier: float, stream: RandomStream | None = None) -> None:
