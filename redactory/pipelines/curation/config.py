@@ -359,7 +359,7 @@ def schema(name: str) -> dict[str, Any]:
 
 def _schema_builders() -> dict[str, Callable[[], dict[str, Any]]]:
     """What makes each schema: files, and the model that reads a configuration."""
-    ending, folder = ".schema.json", Path(__file__).resolve().parents[1] / "schemas"
+    ending, folder = ".schema.json", Path(__file__).resolve().parents[2] / "schemas"
     builders: dict[str, Callable[[], dict[str, Any]]] = {
         path.name.removesuffix(ending): partial(read_json, path) for path in folder.glob(f"*{ending}")
     }
