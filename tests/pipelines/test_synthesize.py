@@ -265,8 +265,8 @@ def test_the_figure_is_that_of_two_gaussians_by_both_accountants(made: Any) -> N
 @pytest.mark.parametrize(
     "cut_off_in",
     [
-        *("synthesize.write_part", "synthesize.render_synthetic_card"),
-        *("share.write_manifest", "share.write_success", "share.make_world_readable"),
+        *("modeling.synthesize.write_part", "modeling.synthesize.render_synthetic_card"),
+        *("curation.share.write_manifest", "curation.share.write_success", "curation.share.make_world_readable"),
     ],
 )
 def test_what_a_killed_attempt_left_is_in_no_corpus(
@@ -283,7 +283,7 @@ def test_what_a_killed_attempt_left_is_in_no_corpus(
 
     with monkeypatch.context() as patch:
         patch.setattr(f"redactory.pipelines.{cut_off_in}", kill)
-        if cut_off_in != "synthesize.write_part":
+        if cut_off_in != "modeling.synthesize.write_part":
             patch.setattr("redactory.pipelines.modeling.synthesize._PART_ROWS", 2)  # more parts than the next one has
         with pytest.raises(Killed):
             redactory.synthesize(run, "dpsgd", rows=6, **asked)

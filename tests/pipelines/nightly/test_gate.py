@@ -54,7 +54,7 @@ def test_a_run_like_the_others_is_within_the_limits(steady: MadeJob) -> None:
     kept = read_json(run.gate.root / "result.json")
     assert (kept["verdict"], len(kept["runs"])) == ("within", 10)
     assert broken_files(run.gate) == []
-    assert "Every metric lies within its limits" in _page(run)
+    assert "Every metric is within its limits" in _page(run)
     assert "unlike earlier runs" not in _page(run)
     assert "10 of these runs were made with other policies" in _page(run)
 
