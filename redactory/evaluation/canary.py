@@ -322,7 +322,7 @@ def estimate_sampled_exposure(
 
 @dataclass(frozen=True)
 class LikelierCount:
-    """How many candidates are likelier than a canary: ``count``, at most ``most`` (one-sided).
+    """How many candidates are likelier than a canary: ``count``, at most ``upper_bound`` (one-sided).
 
     ``low`` is a two-sided bound; None if the weights are worth fewer than 30 equal draws.
     """

@@ -78,7 +78,7 @@ class MetricKey(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricCount:
-    """``count`` of ``of``: a share of rows or examples, or spans per example."""
+    """``count`` of ``total``: a share of rows or examples, or spans per example."""
 
     kind: MetricKind
     count: int

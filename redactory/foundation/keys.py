@@ -47,8 +47,8 @@ Kind = Literal["digest", "encryption", "signing"]
 class DigestKey:
     """A run's key for digests and pseudonyms.
 
-    ``fresh`` means that it was drawn for this process, so no other process can resume the run. Equal inputs give equal
-    digests under one key and purpose; the probability of a collision among n inputs is at most n²/2¹²⁹
+    ``is_generated`` means that it was drawn for this process, so no other process can resume the run. Equal inputs give
+    equal digests under one key and purpose; the probability of a collision among n inputs is at most n²/2¹²⁹
     (``docs/guarantees.md``, deduplication).
     """
 

@@ -455,7 +455,7 @@ def _make_json_visitor(change: TextChange) -> StringVisitor:
 
 
 def _splice_literals(text: str, walk: Callable[[StringVisitor], object], change: TextChange) -> str:
-    """``text`` in which the literals are written anew that ``change`` changes of those ``tour`` meets."""
+    """``text`` in which the literals are written anew that ``change`` changes of those ``walk`` meets."""
     news: list[tuple[int, int, str]] = []
 
     visit = _make_json_visitor(change)

@@ -81,7 +81,7 @@ def format_turns(text: str) -> str:
 def make_prompt(message: Any) -> str:
     """What a model is asked, as a conversation in which the assistant is next; "" is the very beginning.
 
-    ``given`` is what a user says, a conversation, or a list of ``{"role", "content"}``.
+    ``message`` is what a user says, a conversation, or a list of ``{"role", "content"}``.
     """
     if not isinstance(message, str):
         message = messages_to_text(message)
@@ -104,7 +104,7 @@ class RenderedPart(NamedTuple):
 
 @dataclass(frozen=True)
 class ChatCodec:
-    """A tokenizer that writes conversations in a chat template: the folder's ``own``, or the plain one.
+    """A tokenizer that writes conversations in a chat template: the folder's own, or the plain one.
 
     ``learn`` says on what the loss is: on what the assistant says and the end of its turn, or on everything.
     A text whose last turn is an assistant's without a word is a prompt: the template opens that turn.
@@ -222,7 +222,7 @@ class ChatCodec:
     def _render(
         self, roles: tuple[str, ...], contents: tuple[str, ...], add_generation_prompt: bool = False
     ) -> list[RenderedPart]:
-        """The rendered conversation, with the assistant's next turn opened where it ``opens``."""
+        """Render the conversation; ``add_generation_prompt`` opens the assistant's next turn."""
         if not (self.uses_folder_template and isinstance(self.inner, FolderTokenizer)):
             return list(self._render_plain(roles, contents, add_generation_prompt))
         rendered = _render_template(self.inner, roles, add_generation_prompt)

@@ -223,7 +223,7 @@ def read_classes(run: RunFolder, folder: Path) -> Iterator[str | None]:
 
 
 def encode_classes(names: Iterable[str | None], classes: Sequence[str]) -> IntArray:
-    """The place of each of ``found`` in the public ``classes``, int64 [n]; ``NO_CLASS`` where it has none."""
+    """The place of each of ``names`` in the public ``classes``, int64 [n]; ``NO_CLASS`` where it has none."""
     numbers: dict[str | None, int] = {name: number for number, name in enumerate(classes)}
     return np.fromiter((numbers.get(name, NO_CLASS) for name in names), np.int64)
 
@@ -325,7 +325,7 @@ class Batch:
     """``inputs`` and ``targets`` int64 [B, T]; ``real`` bool [B, T] is False where a row is padded.
 
     ``rows`` int64 [B], where given, are the points' numbers in their table: what dropout is drawn by;
-    ``learnt`` bool [B, T] says which targets the loss is on, where those are not all of the real ones.
+    ``loss_mask`` bool [B, T] says which targets the loss is on, where those are not all of the real ones.
     For classification ``targets`` [B, 1] are class numbers, and ``real`` says which inputs are read.
     """
 
@@ -341,7 +341,7 @@ class Batch:
         return Batch(*(part if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
 
     def select_example(self, index: int) -> Batch:
-        """The point at ``place`` by itself, without padding."""
+        """The point at ``index`` by itself, without padding."""
         row_slice, length = slice(index, index + 1), int(self.real[index].sum())
         rows = None if self.rows is None else self.rows[row_slice]
         parts = (self.inputs[row_slice, :length], self.targets[row_slice, :length], self.real[row_slice, :length])
@@ -353,7 +353,7 @@ class TokenizedExamples:
     """The targets of every point, one after the other; point i is ``ids[offsets[i]:offsets[i + 1]]``.
 
     ``labels`` int64 [n], where given, are the points' class numbers or ``NO_CLASS``: then a text is read whole and its
-    class is the target.  ``learnt``, bool as ``ids``, says which targets the loss is on where those are not all.
+    class is the target.  ``loss_mask``, bool as ``ids``, says which targets the loss is on where those are not all.
 
     Formal guarantees: row i is a function of text i, class i and public constants alone, so a point
     exchanged exchanges one row (``docs/guarantees.md``, "Side channels", item 5).
@@ -466,7 +466,7 @@ def map_micro_batches(
 
 
 def split_micro_batches(rows: IntArray, lengths: IntArray, max_tokens: int) -> list[IntArray]:
-    """``rows`` cut into pieces of at most ``tokens`` padded tokens (or one row), longest rows first.
+    """``rows`` cut into pieces of at most ``max_tokens`` padded tokens (or one row), longest rows first.
 
     A piece of 32 rows or 2048 tokens ends where a row is under three quarters of its longest: that spares
     more padding than a piece costs.  How a batch is cut changes no gradient: a clipped sum does not know it.

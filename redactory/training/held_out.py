@@ -85,7 +85,7 @@ class HeldOutCurve:
     """The loss of ``model`` on ``held_out`` by the number of steps made; kept in ``path`` as JSON.
 
     Of a language model nats a word; of a classifier nats a text, its share of errors, and the share of texts
-    that it says its commonest class for.  ``events``, where given, get the same, and what ``beside`` says.
+    that it says its commonest class for.  ``events``, where given, get the same, and what ``extra_scalars`` says.
     """
 
     path: Path

@@ -60,9 +60,9 @@ from redactory.training.uedp.units import EncodedExamples, OriginalExamples, enc
 class TrainingContext:
     """What every step of one training on ``run`` shares: what a trainer makes its phases of.
 
-    ``originals`` are the points of a trainer with units, ``public_text`` what it is pretrained on; ``every``
-    is the map that users' local updates are computed by, ``pieces`` that of the pieces of all other steps.
-    ``held_out`` are rows of the public side, or else of the public text, that no step learns from.
+    ``original_examples`` are the points of a trainer with units, ``public_text`` what it is pretrained on; ``every``
+    is the map that users' local updates are computed by, ``micro_batch_map`` that of the pieces of all other steps.
+    ``held_out_rows`` are rows of the public side, or else of the public text, that no step learns from.
     """
 
     run: RunFolder
@@ -138,7 +138,7 @@ class TrainingContext:
         rows: IntArray | None = None,
         purpose: str = "plain",
     ) -> NoiseFreeSteps:
-        """Steps without noise over ``rows`` of ``points``: over each once, where none are given."""
+        """Steps without noise over ``rows`` of ``examples``: over each once, where none are given."""
         rows = np.arange(len(examples), dtype=np.int64) if rows is None else rows
         if purpose == (
             "plain" if TRAINERS[self.settings.trainer].noise_free_folders[:1] == ("public",) else "pretraining"
@@ -156,7 +156,7 @@ class TrainingContext:
         mechanism: AnyMechanism,
         ledger: Admission,
     ) -> NoisySteps:
-        """Steps with noise on samples of ``found``."""
+        """Steps with noise on samples of ``examples``."""
         assert not isinstance(mechanism, PoissonUsersGaussian)
         kind = NoisySteps
         if isinstance(mechanism, BandedGaussian):
@@ -195,7 +195,7 @@ class StepKinds(NamedTuple):
 
 
 class ScheduledStep(NamedTuple):
-    """One step of all: by which ``phase``, its ``number`` of that kind, and what the progress line says."""
+    """One step of all: by which ``kind``, its ``number`` of that kind, and what the progress line says."""
 
     kind: StepKind
     number: int
@@ -211,7 +211,7 @@ class StepSchedule:
     """Passes over public text, then ``epochs`` epochs of ``plain`` steps without noise and ``noisy`` with it.
 
     Before the first epoch come ``first`` plain steps.  Plain steps come first in every epoch (CRT,
-    Algorithm 1, lines 6 and 7), or, ``mixed``, the two kinds in an order drawn for each epoch.
+    Algorithm 1, lines 6 and 7), or, ``is_mixed``, the two kinds in an order drawn for each epoch.
 
     Formal guarantees: the number of noisy steps and their places are functions of constants, of the public side's size
     and of coins: the same in two neighbouring worlds (``docs/guarantees.md``, "Sampling and constants").
@@ -367,11 +367,12 @@ def iterate_remaining_steps(
 ) -> Iterator[tuple[int, ScheduledStep]]:
     """The steps that are not done, each with its number among all, from 1; whoever asks carries them out.
 
-    A step is done when the next is asked for: a checkpoint follows ``every`` steps, each epoch and some time.
+    A step is done when the next is asked for: a checkpoint follows ``checkpoint_interval`` steps, each epoch and some
+    time.
 
-    ``recorded`` is the number of noisy steps in the ledger; ``remark`` is what the progress line adds to a noisy step:
-    the epsilon spent so far.  After each epoch ``curve`` is measured, before the checkpoint, so that none of it is
-    lost.  The clock decides where an interrupted training goes on, what the progress line says of the time left, and
+    ``recorded_steps`` is the number of noisy steps in the ledger; ``remark`` is what the progress line adds to a noisy
+    step: the epsilon spent so far.  After each epoch ``curve`` is measured, before the checkpoint, so that none of it
+    is lost.  The clock decides where an interrupted training goes on, what the progress line says of the time left, and
     nothing else.  ``CheckFailed`` where the checkpoint counts more than the ledger.
     """
     finished_steps, steps = checkpoint.read(), iter(schedule)

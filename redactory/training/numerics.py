@@ -19,7 +19,7 @@ LOGITS_AT_ONCE = 1 << 23
 
 
 def limit_rows_at_once(vocabulary: int, limit: int) -> int:
-    """For how many rows, 1 to ``most``, the log probabilities of all tokens are computed at once."""
+    """For how many rows, 1 to ``limit``, the log probabilities of all tokens are computed at once."""
     return max(1, min(limit, LOGITS_AT_ONCE // vocabulary))
 
 

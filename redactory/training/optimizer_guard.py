@@ -108,7 +108,7 @@ class OptimizerGuard:
             self.refuse(f"weights or buffers changed {moment}")
 
     def open_step(self, number: int, is_guarded: bool) -> None:
-        """Step ``number`` begins; where it is not ``watched`` only its end is looked at."""
+        """Step ``number`` begins; where it is not ``is_guarded`` only its end is looked at."""
         self._step_number, self._is_guarded = number, is_guarded
         self._checksums, self._stepped = None, set()
 

@@ -114,7 +114,7 @@ class MicroBatchLeader:
             yield result
 
     def _receive_result(self, rank: int, index: int) -> Any:
-        """What process ``rank`` has for piece ``place``; ``CheckFailed`` where there is nothing."""
+        """What process ``rank`` has for piece ``index``; ``CheckFailed`` where there is nothing."""
         pipe, process = self.workers[rank - 1].pipe, self.workers[rank - 1].process
         patience = max(WORKER_TIMEOUT, _TIMEOUT_FACTOR * self._longest_seconds)
         multiprocessing.connection.wait([pipe, process.sentinel], patience)

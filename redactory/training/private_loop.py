@@ -242,7 +242,7 @@ class PrivateLoop:
         return seal_model(run, settings, self._manifest_digest, time.monotonic() - self._started_at, self._progress)
 
     def _save_model(self, log: RecordLog) -> None:
-        """The model's files, and the ledger's ``end``."""
+        """The model's files, and the ledger's ``detach``."""
         settings, folder, network = self._settings, self._folder, self._network
         model: Any = LanguageModel(self.tokenizer, network)  # type: ignore[arg-type]
         if isinstance(network, SequenceClassifier):

@@ -31,7 +31,7 @@ STATE_CLIP = 1.0
 
 @dataclass(frozen=True)
 class PrivateTokenMask:
-    """Which targets of ``points`` are private: bool, aligned with ``points.ids``."""
+    """Which targets of ``examples`` are private: bool, aligned with ``points.ids``."""
 
     examples: TokenizedExamples
     private: NDArray[np.bool_]

@@ -20,7 +20,7 @@ ShardRow = dict[str, Any]
 
 
 def share_range(row_count: int, share_number: int, shares: int) -> tuple[int, int]:
-    """The rows [first, last) of share ``number``, from 0, of ``of``; they differ by one row at most."""
+    """The rows [first, last) of share ``share_number``, from 0, of ``shares``; they differ by one row at most."""
     return row_count * share_number // shares, row_count * (share_number + 1) // shares
 
 

@@ -125,11 +125,11 @@ def sample_rows(mechanism: Mechanism, stream: RandomStream, step: int, example_c
 class NoisySteps:
     """DP-SGD: Poisson-sampled steps (CRT, Algorithm 1, line 7 and footnote 3).
 
-    ``dropped``, where given, marks points that contribute a zero gradient wherever they are drawn. Where the pieces of
-    ``compute_clipped_sum`` are computed changes no bit of it.  At the first step and every 1,000th after it a batch is
-    held against its halves (:func:`check_batch_independence`).
+    ``dropped_mask``, where given, marks points that contribute a zero gradient wherever they are drawn. Where the
+    pieces of ``compute_clipped_sum`` are computed changes no bit of it.  At the first step and every 1,000th after it a
+    batch is held against its halves (:func:`check_batch_independence`).
 
-    Formal guarantees: a step reads ``points`` only through ``mechanism.noisy_mean`` of the clipped sum of the points
+    Formal guarantees: a step reads ``examples`` only through ``mechanism.noisy_mean`` of the clipped sum of the points
     that were sampled; the sum is admitted by the ledger before noise is drawn; no step is left out, whatever was drawn.
     Everything else (optimizer, later steps) is post-processing.
     """
@@ -263,7 +263,7 @@ def make_optimizer(network: nn.Module, rule: str, weight_decay: float = 0.0) -> 
 
 @dataclass
 class WeightAverage:
-    """The mean of the weights after each step from step ``first`` on, numbered from 1; None is nothing yet.
+    """The mean of the weights after each step from step ``first_step`` on, numbered from 1; None is nothing yet.
 
     Formal guarantees: a function of weights that steps released: post-processing.
     """
@@ -273,7 +273,7 @@ class WeightAverage:
     mean: Tensor | None = None
 
     def add_weights(self, step: int) -> None:
-        """Take in the weights after step ``done``."""
+        """Take in the weights after step ``step``."""
         if step == self.first_step:
             self.mean = flatten_parameters(self.network)
         elif self.mean is not None:

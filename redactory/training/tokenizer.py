@@ -220,7 +220,7 @@ class Tokenizer:
     ) -> list[Path]:
         """Write the files from which ``AutoTokenizer`` reads the same ids to ``folder``; their paths.
 
-        The begin token stands before a text where the network reads it, and with ``ends_too`` the end token
+        The begin token stands before a text where the network reads it, and with ``add_end_token`` the end token
         after it.  Text that looks like a special token is text there too: only ``<MASK>`` becomes one.  With
         a chat ``template``, which writes the end token as text, it becomes that token.
         """

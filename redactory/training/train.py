@@ -447,7 +447,7 @@ def _build_model(settings: TrainSettings, vocabulary: Vocabulary) -> AnyModel:
 def compute_update_norms(initial_weights: Mapping[str, Tensor], network: nn.Module) -> dict[str, float]:
     """L2 norm of what training changed in each layer that it could change, by the layer's name.
 
-    ``first`` are the weights as they were initialised.  ``CheckFailed`` where no layer moved (adapters that
+    ``initial_weights`` are the weights as they were initialised.  ``CheckFailed`` where no layer moved (adapters that
     stay where they were are a failure, not a result) or a weight is no number.  The norms are functions of
     the released weights and of the first ones.
     """

@@ -231,7 +231,7 @@ class BoundingSettings(Settings):
         return self
 
     def find_missing_cap(self, unit: PrivacyUnit) -> str | None:
-        """The first cap that is needed to protect ``protect`` and is not given; None where all are."""
+        """The first cap that is needed to protect ``unit`` and is not given; None where all are."""
         if self.rule == "none":
             return None
         if self.k_user is None and unit is not PrivacyUnit.ENTITIES:

@@ -60,7 +60,7 @@ def is_public_source(sources: Iterable[str]) -> bool:
 
 
 def build_vocabulary(run: RunFolder | None, settings: TrainSettings, public_text: PublicText | None) -> Vocabulary:
-    """The tokenizer of a training on ``run`` and the public text ``public``; no private text is read.
+    """The tokenizer of a training on ``run`` and the public text ``public_text``; no private text is read.
 
     ``ConfigurationError`` where a tokenizer's file or folder cannot be read, or is of a model of a run.
     """
@@ -158,7 +158,7 @@ def measure_fit(vocabulary: Vocabulary, texts: Callable[[], Iterable[str]] | Non
 def get_public_text_reader(
     run: RunFolder | None, settings: TrainSettings, public_text: PublicText | None
 ) -> Callable[[], Iterable[str]] | None:
-    """Text that figures may be told of: ``public``, else the public side where the trainer may see it."""
+    """Text that figures may be told of: ``public_text``, else the public side where the trainer may see it."""
     if public_text is not None:
         return public_text.read_texts
     if run is None or get_trainer(settings).hides_units:
@@ -167,7 +167,7 @@ def get_public_text_reader(
 
 
 def describe_fit_problems(fit: Mapping[str, Any], is_from_folder: bool = False) -> list[str]:
-    """What is odd about a fit of :func:`measure_fit`; a sentence each.  ``of_folder``: the model brought it."""
+    """What is odd about a fit of :func:`measure_fit`; a sentence each.  ``is_from_folder``: the model brought it."""
     a_word, cut = fit.get("tokens_per_word"), fit.get("cut")
     problems = []
     if a_word is not None and a_word > MAX_TOKENS_PER_WORD:

@@ -61,7 +61,7 @@ def hide_error_text(activity: str, work: Callable[P, R], *args: P.args, **kwargs
     """As :func:`run_sealed`, where no run folder is there whose key the traceback could be
     encrypted with.
 
-    Nothing of it is written; the error names the kind, its place, and ``what`` was being done.
+    Nothing of it is written; the error names the kind, its place, and ``activity`` was being done.
     """
 
     def say(error: BaseException) -> str:

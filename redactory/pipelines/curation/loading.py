@@ -81,7 +81,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def resolve_output_url(value: Mapping[str, Any], changes: Mapping[str, Any], parent: Path) -> dict[str, Any]:
     """The configuration ``value`` with ``changes``; an ``output`` at a URL becomes a folder and ``store``.
 
-    The folder is named after the run, below ``$REDACTORY_WORK`` or ``beside``, the configuration's own
+    The folder is named after the run, below ``$REDACTORY_WORK`` or ``parent``, the configuration's own
     folder.  An ``output`` on this machine that is asked for instead of a URL is not published.
     """
     changed = {**_split_output_and_store(value, parent)}
@@ -112,9 +112,9 @@ ConfigLike = Config | Mapping[str, Any] | str | Path
 
 
 def load_config(config: ConfigLike, **changes: Any) -> Config:
-    """The configuration that ``given`` stands for, with ``changes`` to its top-level keys.
+    """The configuration that ``config`` stands for, with ``changes`` to its top-level keys.
 
-    ``given`` is a ``Config``, a mapping, a YAML file, or an input file or folder (then all else has
+    ``config`` is a ``Config``, a mapping, a YAML file, or an input file or folder (then all else has
     its default).  Paths inside a YAML file are relative to it.  Every mistake is a
     ``ConfigurationError`` with the key's path and the mend; nothing has been read by then.
     """
@@ -134,9 +134,9 @@ def load_config(config: ConfigLike, **changes: Any) -> Config:
 
 
 def load_for_texts(config: ConfigLike | None, paths: Sequence[str] = ("-",), **input_changes: Any) -> Config:
-    """The configuration that ``given`` stands for, for texts that come from elsewhere, or from ``paths``.
+    """The configuration that ``config`` stands for, for texts that come from elsewhere, or from ``paths``.
 
-    As :func:`load_config`, but nothing has to be said of an input or an output: what ``given`` says of
+    As :func:`load_config`, but nothing has to be said of an input or an output: what ``config`` says of
     ``input.path`` and ``output`` does not count.  The default configuration where it is None.
     """
     value, file = _read_mapping({} if config is None else config)
@@ -271,7 +271,7 @@ SettingsT = TypeVar("SettingsT", bound=Settings)
 
 
 def parse_settings(kind: type[SettingsT], settings: Mapping[str, Any] | SettingsT | None) -> SettingsT:
-    """``given``, keys with dots lying in sections, as settings of ``kind``.
+    """``settings``, keys with dots lying in sections, as settings of ``kind``.
 
     ``ConfigurationError`` names the keys that are wrong, and quotes no value.
     """
@@ -288,7 +288,7 @@ def parse_settings(kind: type[SettingsT], settings: Mapping[str, Any] | Settings
 
 
 def expand_dotted_keys(dotted: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """``into`` with every key of ``given``; one with dots lies in a section."""
+    """``base`` with every key of ``dotted``; one with dots lies in a section."""
     result = dict(base or {})
     for key, value in dotted.items():
         name, _, rest = key.partition(".")

@@ -47,7 +47,7 @@ def load_audit(run: RunFolder, model: str) -> dict[str, Any] | None:
 def seal_result(
     folder: SealedFolder, result: Mapping[str, Any], body: dict[str, Any], pictures: Mapping[str, str] | None = None
 ) -> None:
-    """Put ``result.json`` and ``figures`` into ``folder`` in place of earlier ones, and seal it."""
+    """Put ``result.json`` and ``pictures`` into ``folder`` in place of earlier ones, and seal it."""
     make_private_folder(folder.root)
     folder.success.unlink(missing_ok=True)
     files = [folder.root / "result.json"]

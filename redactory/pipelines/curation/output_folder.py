@@ -155,9 +155,9 @@ def create_folder(
 ) -> Iterator[Path]:
     """Give an empty private folder to fill; once the block ends well it is renamed to ``place``.
 
-    ``last`` is asked before the rename, and raises where there is to be none. It lies, with its lock, in a folder of
-    ours beside ``place``: nothing else there is written.  What an interrupted process left of it is removed, or with
-    ``resume`` there again.  ``RunStateError`` where ``place`` exists, or another process is making it.
+    ``before_rename`` is asked before the rename, and raises where there is to be none. It lies, with its lock, in a
+    folder of ours beside ``place``: nothing else there is written.  What an interrupted process left of it is removed,
+    or with ``resume`` there again.  ``RunStateError`` where ``place`` exists, or another process is making it.
     """
     place = place.absolute()
     make_folder(place.parent)

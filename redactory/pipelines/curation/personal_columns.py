@@ -162,7 +162,7 @@ def parent_paths(path: str) -> Iterator[str]:
 
 
 def shorten_rare_path(path: str, path_counts: Mapping[str, int], rows: int) -> str:
-    """``path``, as far down as many of the ``rows`` have it; ``seen`` says how many have which."""
+    """``path``, as far down as many of the ``rows`` have it; ``path_counts`` says how many have which."""
     common = next((parent for parent in parent_paths(path) if path_counts[parent] >= _RARE_SHARE * rows), "")
     return path if common == path else f"{common}.{UNNAMED}".lstrip(".")
 
@@ -270,7 +270,7 @@ class PersonalColumnDetector:
         return [*dict.fromkeys(shorten_rare_path(path, self._path_counts, self.rows) for path in paths)]
 
     def _record_reasons(self, reasons: Mapping[str, str]) -> list[str]:
-        """The fields of ``looks`` as they may be named; their reasons are in ``reasons``."""
+        """The fields of ``reasons`` as they may be named; their reasons are in ``reasons``."""
         self.reasons = {
             shorten_rare_path(path, self._path_counts, self.rows): reason for path, reason in reasons.items()
         }

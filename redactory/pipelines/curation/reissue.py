@@ -48,7 +48,7 @@ FORMAT = "redactory-reissue/1"
 class RunChange:
     """What becomes of a run besides the parts that are staged, none of it text.
 
-    ``body`` replaces keys of the manifest; ``noted`` goes into its list of ``changes``, ``entered`` into the
+    ``body`` replaces keys of the manifest; ``change_details`` goes into its list of ``changes``, ``entered`` into the
     release log alone; ``remove`` are parts, ``forget`` files and folders of ``state/``; ``index`` is what
     changes in the run's entry in the index across runs, whose files are staged as well.
     """

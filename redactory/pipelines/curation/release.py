@@ -278,7 +278,7 @@ MISSED_NOTE = """What both policies
 
 
 def describe_metadata_columns(columns: Mapping[str, str], is_whole_run: bool) -> list[str]:
-    """What shards have beside their own columns, and what is promised of it; ``all_of_it`` of a whole run."""
+    """What shards have beside their own columns, and what is promised of it; ``is_whole_run`` of a whole run."""
     kept_columns = [name for name in columns if name not in RESERVED_COLUMNS]
     lines = []
     if kept_columns:
@@ -346,7 +346,7 @@ def render_dataset_card(name: str, manifest: dict[str, Any]) -> str:
 
 
 def render_export_card(manifest: dict[str, Any]) -> str:
-    """The card of an export (Markdown); ``said`` is its manifest."""
+    """The card of an export (Markdown); ``manifest`` is its manifest."""
     blind = describe_gaps(manifest["blind"]) if manifest.get("blind") else None
     extra = {"blind": blind, "open": public_label_note(get_public_labels(manifest))}
     return _render_card(
@@ -370,7 +370,7 @@ def render_synthetic_card(manifest: Mapping[str, Any], promise: Mapping[str, Any
 def render_croissant(manifest: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]]) -> str:
     """An export described for other programs (Croissant 1.1, https://mlcommons.org/croissant).
 
-    ``said`` is its manifest, ``files`` as the run's lists them.  The set of all shards is not said to be
+    ``manifest`` is its manifest, ``files`` as the run's lists them.  The set of all shards is not said to be
     contained in the file objects, which the format allows: Croissant's own library takes them for archives
     then, and finds no columns.
     """

@@ -54,7 +54,7 @@ def make_segmenter(settings: SegmentSettings) -> SegmentFunction:
 
 
 def segment_each_text(segment_text: SegmentFunction) -> SegmentFunction:
-    """``cut`` for documents of several texts: no point lies in two of them, and a role is the speaker."""
+    """``segment_text`` for documents of several texts: no point lies in two of them, and a role is the speaker."""
 
     def cut_each(text: str) -> list[Segment]:
         segments: list[Segment] = []
@@ -77,7 +77,7 @@ def is_known_role(name: str | None) -> bool:
 def iterate_turns(segments: Iterable[Segment]) -> Iterator[tuple[int, str | None]]:
     """Which text of its document each point lies in, from 0, and the role of whoever said it.
 
-    ``points`` are those of one document that :func:`segment_each_text` cut.
+    ``segments`` are those of one document that :func:`segment_each_text` cut.
     """
     turn, role = 0, None
     for segment in segments:

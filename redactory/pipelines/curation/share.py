@@ -149,9 +149,9 @@ def mirror_folder(
 ) -> dict[str, Any]:
     """Make what lies at ``store`` equal to a finished folder; what was done.
 
-    ``files`` are its files by name, without ``_SUCCESS``; ``earlier`` manifests that it stands in the place
-    of, ``former`` the names that it may have had a file of before.  A file that is there already, whole, is
-    not written again: after an interruption ask again.  ``last`` is asked before the end is written, and
+    ``files`` are its files by name, without ``_SUCCESS``; ``earlier_manifests`` manifests that it stands in the place
+    of, ``former_names`` the names that it may have had a file of before.  A file that is there already, whole, is
+    not written again: after an interruption ask again.  ``before_end`` is asked before the end is written, and
     raises where nothing may leave any more.  Raises ``RunStateError`` where anything else lies there,
     ``CheckFailed`` where a file is not read back as it was written.
     """
@@ -229,7 +229,7 @@ def _find_unfinished_target(name: str) -> str | None:
 
 
 def check_place(store: Store, remote_names: Collection[str], manifests: Iterable[Path]) -> None:
-    """``RunStateError`` unless the manifest ``there`` is one of ``manifests``, or the beginning of one."""
+    """``RunStateError`` unless the manifest ``remote_names`` is one of ``manifests``, or the beginning of one."""
     lies = store.read(MANIFEST) if MANIFEST in remote_names else None
     if lies is None or not any(path.read_bytes().startswith(lies) for path in manifests):
         raise RunStateError(f"{store.url}: something else is already there; give another place, or remove it")

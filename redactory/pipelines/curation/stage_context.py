@@ -83,10 +83,10 @@ class CurationJob:
     """One curation: where it writes, what was asked for, the key, and what detects.
 
     ``detector`` replaces the configured engines by spans recorded before; None loads the engines, once
-    a process.  ``policies`` are the hashes of the two policies as the run begins.  ``listener`` hears of
+    a process.  ``policy_hashes`` are the hashes of the two policies as the run begins.  ``progress`` hears of
     progress inside a part, where parts run in this process.  ``index`` is open from the run's begin on,
     where one is configured.  Repeated texts are looked for in ``hash_ranges``, one after the other: memory
-    follows from their number, and no byte of the shards.  ``carried`` are the columns that go with a point
+    follows from their number, and no byte of the shards.  ``metadata_schema`` are the columns that go with a point
     beside its text, known once the input was read; ``selection`` is how counts decide what is public.
     """
 

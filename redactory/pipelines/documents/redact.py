@@ -94,7 +94,7 @@ def redact(
     workers: int = 1,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Write a copy of the file, folder or URL ``given`` to ``out`` with hits replaced; counts, no text.
+    """Write a copy of the file, folder or URL ``input_path`` to ``out`` with hits replaced; counts, no text.
 
     ``-`` is standard input or output.  What is set in ``redaction``, and the fields of ``text``, count before
     the configuration's ``redact`` and ``input.text``.  A row that cannot be processed is left out, and named

@@ -102,7 +102,7 @@ def resolve_input_path(input_path: str) -> str:
 
 
 def find_copy_sources(input_path: str, format_: str) -> tuple[list[Source], bool]:
-    """The files to copy, and whether ``given`` is a folder: then each is named as it is below it."""
+    """The files to copy, and whether ``input_path`` is a folder: then each is named as it is below it."""
     if input_path == PIPE:
         return [StandardInput.from_format(format_)], False
     sources = sources_by_path((input_path,), format_)
@@ -126,7 +126,7 @@ def list_skipped_files(folder: str) -> dict[str, str]:
 
 
 def require_separate_output(input_path: str, out: str) -> None:
-    """``ConfigurationError`` where ``out`` is there, or is or lies in ``given``."""
+    """``ConfigurationError`` where ``out`` is there, or is or lies in ``input_path``."""
     if out == PIPE or is_url(out):
         return
     output = Path(out)
@@ -183,7 +183,7 @@ def _require_free(out: str) -> None:
 
 @dataclass(frozen=True)
 class UnfinishedCopy:
-    """A copy that is being made: the files of it in ``staged``, its quarantine, what was found so far."""
+    """A copy that is being made: the files of it in ``staging``, its quarantine, what was found so far."""
 
     folder: Path
     source_hash: str
@@ -192,7 +192,7 @@ class UnfinishedCopy:
 
     @classmethod
     def resume(cls, folder: Path, source_hash: str, identity: Mapping[str, Any]) -> UnfinishedCopy:
-        """Go on in ``folder`` where it was ``made`` with the same; begin anew where it was not."""
+        """Go on in ``folder`` where it was ``identity`` with the same; begin anew where it was not."""
         header, identity = folder / _HEADER, {"format": _FORMAT, **identity}
         previous = read_json(header) if header.exists() else {}
         if any(previous.get(key) != value for key, value in identity.items()):
@@ -296,7 +296,7 @@ class Chunk:
 def open_unfinished_copy(
     out: str, sources: Sequence[Source], identity: Mapping[str, Any], options: Any = None
 ) -> Iterator[UnfinishedCopy]:
-    """A copy of ``sources``, found with ``made`` and ``written`` so: beside ``out``, for one call alone.
+    """A copy of ``sources``, found with ``identity`` and ``options`` so: beside ``out``, for one call alone.
 
     The next call goes on with what was found, or learns that the copy is whole.  It is gone once the copy is finished.
     ``ConfigurationError`` where something else lies in its place, ``RunStateError`` where another call has it.
@@ -425,7 +425,7 @@ def _discard_output() -> None:
 def copy_dataset_metadata(
     input_folder: Path, out: Path, sources: Sequence[Source], columns: Mapping[str, str | None]
 ) -> None:
-    """The notes of data sets of Hugging Face in the folder ``given`` beside the copies of ``sources``.
+    """The notes of data sets of Hugging Face in the folder ``input_folder`` beside the copies of ``sources``.
 
     Of descriptions the types of columns alone: the rest is words.  ``columns`` became text, or (None) went.
     """

@@ -57,7 +57,7 @@ class PseudonymVault:
     by their rows, all values as they were spelled."""
 
     def record_spellings(self, row: int, masked_text: str, pseudonyms: list[str], spellings: list[str]) -> None:
-        """Keep how the values of a text were ``spelled``, where its ``pseudonyms`` do not tell."""
+        """Keep how the values of a text were ``spellings``, where its ``pseudonyms`` do not tell."""
         if [self.values[pseudonym] for pseudonym in pseudonyms] != spellings:
             self.spellings.setdefault(_digest_text(masked_text), {}).setdefault(str(row), []).append(spellings)
 
@@ -134,7 +134,7 @@ def _derive_key(message: str = "") -> bytes:
 
 
 def unmask(input_path: str | Path, out: str | Path, vault: str | Path, *, format_: str = "auto") -> dict[str, Any]:
-    """Write a copy of ``given`` to ``out`` in which pseudonyms are values again: rows, and tokens by kind.
+    """Write a copy of ``input_path`` to ``out`` in which pseudonyms are values again: rows, and tokens by kind.
 
     Each use is a record in ``VAULT.log.jsonl``: who, when, which file, how many.  A token that the vault does
     not know stays, and is counted as unknown.  Of a folder, as ``redact`` writes one, each file by itself.

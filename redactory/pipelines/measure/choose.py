@@ -53,9 +53,10 @@ def label_active(
 ) -> dict[str, Any]:
     """Choose ``n`` documents of the configured input to label; write them to the new folder ``out`` (0700).
 
-    Of distinct documents that no file of ``labelled`` holds, ``CANDIDATES`` times ``n`` are drawn by a digest under
-    ``seed`` and looked at; where no engine says how sure it is of a word, the first ``n`` are taken. ``spans`` are
-    filled in from π.  Returns counts and where the files lie; no text.  ``InputError`` where nothing is left to label.
+    Of distinct documents that no file of ``labelled`` holds, ``CANDIDATES_PER_DOCUMENT`` times ``n`` are drawn by a
+    digest under ``seed`` and looked at; where no engine says how sure it is of a word, the first ``n`` are taken.
+    ``spans`` are filled in from π.  Returns counts and where the files lie; no text.  ``InputError`` where nothing is
+    left to label.
     """
     settings, folder = load_config(config), Path(out)
     if folder.exists():
@@ -129,7 +130,7 @@ def select_most_doubted(doubts: Sequence[Doubts], sizes: Sequence[int], n: int) 
 
 
 def _draw_candidates(settings: Config, excluded_texts: set[str], limit: int, seed: int) -> list[str]:
-    """The ``most`` texts with the least digests, each once: a random draw that copies do not change."""
+    """The ``limit`` texts with the least digests, each once: a random draw that copies do not change."""
     candidates, counts = dict[bytes, str](), RowCounts(settings.input)
     for source in find_sources(settings.input.path, settings.input.format):
         for row in counts.read(source):

@@ -96,7 +96,7 @@ class ModelEvaluation:
         return load_model(self.run.model(self.name))
 
     def require_setting(self, key: str, value: Any, hint: str) -> Any:
-        """``given``, or what the run's configuration names under ``evaluate``."""
+        """``value``, or what the run's configuration names under ``evaluate``."""
         setting = value or self.run_manifest["configuration"]["evaluate"][key]
         if not setting:
             raise ConfigurationError(f"evaluate.{key}: name {hint}")

@@ -264,7 +264,7 @@ def evaluate_redaction(
 def choose_independent_engine(detect: DetectSettings, engine: str | None = None) -> tuple[str | None, str]:
     """The name of an engine that ``detect`` does not use, or None and why there is none.
 
-    ``ConfigurationError`` where ``wanted`` is unknown, or one of those that masked.
+    ``ConfigurationError`` where ``engine`` is unknown, or one of those that masked.
     """
     if detect.presidio is not None and detect.patterns is None:
         # most of the patterns are its recognizers

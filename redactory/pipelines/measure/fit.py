@@ -109,7 +109,7 @@ def _fit_tagger(
     settings: FitSettings,
     progress: Progress,
 ) -> tuple[Engine, str, dict[str, Any]]:
-    """Our own small tagger, written to ``part``; its engine, what its card says of it, and its facts."""
+    """Our own small tagger, written to ``folder``; its engine, what its card says of it, and its facts."""
     settings, start = _resolve_start(settings)
     training, *held_out = rows
     nlp = train_tagger(training, settings, progress, start)

@@ -318,7 +318,7 @@ def ldp_evaluate(
 
 
 def _list_question_settings(service_settings: LdpSettings, overrides: LdpSettingsInput) -> Iterator[LdpSettings]:
-    """The service's settings with the questions of ``given``; where those hide among fictitious ones, also
+    """The service's settings with the questions of ``overrides``; where those hide among fictitious ones, also
     with a single send of each."""
     from redactory.training.ldp.accounting import HiddenSampling
     from redactory.training.ldp.settings import LdpSettings

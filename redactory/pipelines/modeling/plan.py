@@ -133,7 +133,7 @@ def _parse_number(name: str, value: Any) -> Any:
 
 
 def _merge_sections(values: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
-    """``into`` with ``given``, of which a key without a section of the configuration is one of ``train``."""
+    """``base`` with ``values``, of which a key without a section of the configuration is one of ``train``."""
     qualified = {
         key if key.partition(".")[0] in Config.model_fields and "." in key else f"train.{key}": value
         for key, value in values.items()
@@ -142,7 +142,7 @@ def _merge_sections(values: Mapping[str, Any], base: Mapping[str, Any]) -> dict[
 
 
 def _make_config(values: Mapping[str, Any], numbers: dict[str, Any]) -> Config:
-    """A configuration around ``given``; what only a training needs is assumed.
+    """A configuration around ``values``; what only a training needs is assumed.
 
     For ``uedp-bounded`` caps that are absent are suggested by the numbers of users and points: k about n/U.
     The constant that divides the sum, where absent, is what a step draws of the points.

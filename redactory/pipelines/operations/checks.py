@@ -245,7 +245,7 @@ def _find_undeclared_files(
 ) -> tuple[set[str], set[str]]:
     """What is no declared file of a run: where a reader looks, and in ``state/`` as far as nobody is at work.
 
-    ``begun`` are models that are not finished.
+    ``unfinished_models`` are models that are not finished.
     """
     folders = (*run.data_folders, run.spans.parent, run.models, run.state)
     pages = (run.manifest, run.signature, run.success, run.card, run.report)

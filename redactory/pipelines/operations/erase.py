@@ -134,7 +134,7 @@ def _discard_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) 
 
 
 def _make_result(run: RunFolder, **extra: Any) -> dict[str, Any]:
-    """What is said of a run that holds nothing of a person, and ``more``."""
+    """What is said of a run that holds nothing of a person, and ``extra``."""
     zeros = dict.fromkeys(("points", "documents", "rejected", "unsearched", "lone_documents"), 0)
     return {"run": str(run.root), **zeros, "release": None, "already": None, "models": [], **extra}
 

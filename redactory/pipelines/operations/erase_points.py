@@ -120,7 +120,7 @@ def find_person_examples(run: RunFolder, person: Person, key: DigestKey) -> tupl
 class RejectedRows:
     """The person's rejected rows: ``rows`` are their places in each part, by its name.
 
-    ``reasons``: why they were rejected; ``ids``: those that stand in them.  ``unsearched`` counts the rows
+    ``reasons``: why they were rejected; ``ids``: those that stand in them.  ``unsearchable`` counts the rows
     that say nothing of whom they are: broken ones, and texts whose id is another document's.
     """
 
@@ -195,7 +195,7 @@ class RemainingRun:
 def recurate_without(
     run: RunFolder, manifest: Mapping[str, Any], key: DigestKey, removed_ids: Set[int], rejected: RejectedRows
 ) -> RemainingRun:
-    """Write every part of ``run`` without the points ``gone`` and the rejected rows."""
+    """Write every part of ``run`` without the points ``removed_ids`` and the rejected rows."""
     config, new_run = Config.read_back(manifest["configuration"]), RunFolder(run.reissue.files)
     size, partitions = sum(entry["bytes"] for entry in manifest["inputs"]), len(list_parts(run.points))
     index = _open_run_index(run, manifest)

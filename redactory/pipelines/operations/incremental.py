@@ -177,10 +177,10 @@ def plan_reading(
     now: datetime.datetime | None = None,
     reread_urls: Collection[str] = (),
 ) -> ReadingPlan:
-    """What of the files at ``input.path`` nobody has read yet (``seen``); those of ``again`` whole.
+    """What of the files at ``input.path`` nobody has read yet (``read_slices``); those of ``reread`` whole.
 
-    The files at the URLs ``done`` were read again already, for the same asking.
-    ``ConfigurationError`` where a path names nothing, or ``again`` a file that is not in the input;
+    The files at the URLs ``reread_urls`` were read again already, for the same asking.
+    ``ConfigurationError`` where a path names nothing, or ``reread`` a file that is not in the input;
     ``InputError`` where rows that were read before are not there any more.
     """
     now = now or datetime.datetime.now(datetime.UTC)

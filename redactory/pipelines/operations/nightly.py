@@ -71,7 +71,7 @@ def nightly(
 
     ``output`` is the job's folder.  Where ``input.path`` holds ``{date}``, the run is of ``date``
     (YYYY-MM-DD; today in UTC by default), or there is one for each day from ``first`` to ``last``.  The files
-    of ``reread`` are read whole, though they were read before.  ``curating`` carries a run out.
+    of ``reread`` are read whole, though they were read before.  ``curate_run`` carries a run out.
 
     Raises what ``curate`` raises, ``InputError`` where a file changed that was read before, and
     ``RunStateError`` where another scheduled run of the job is at work.
@@ -170,7 +170,7 @@ class _ScheduledRuns:
         return {"run": status.run, "date": start_record.body["date"], "state": "rejected", "reason": reason}
 
     def start_run(self, day: Day, reread_urls: Sequence[str], *, one_of_many: bool) -> dict[str, Any]:
-        """Read what is new of a day; the files ``done`` are not read again, whoever asks for that."""
+        """Read what is new of a day; the files ``reread_urls`` are not read again, whoever asks for that."""
         records, now = read_log(self.job), datetime.datetime.now(datetime.UTC)
         date, config = None if day is None else day.isoformat(), make_day_config(self.config, day)
         # named for the day of its data, or the second at which it began (UTC)

@@ -127,7 +127,7 @@ def check_modes(context: CheckContext) -> str:
 
 
 def check_closed_modes(root: Path, private_names: Collection[str], excluded: Collection[Path] = ()) -> str:
-    """Nobody else can write anywhere, or read what lies below the ``closed`` names."""
+    """Nobody else can write anywhere, or read what lies below the ``private_names`` names."""
     wide, remaining = [], [root]
     while remaining:
         path = remaining.pop()

@@ -142,7 +142,7 @@ _STRUCTURAL_KEY = re.compile(rb"ARROW:(?:schema|extension:.*)|PARQUET:field_id",
 
 
 def _structural_metadata(owner: Any, extra_keys: Sequence[bytes] = ()) -> dict[bytes, bytes]:
-    """Of the notes of a schema or a field those that are structural, or named in ``more``."""
+    """Of the notes of a schema or a field those that are structural, or named in ``extra_keys``."""
     metadata = (owner.metadata or {}).items()
     return {key: value for key, value in metadata if _STRUCTURAL_KEY.fullmatch(key) or key in extra_keys}
 

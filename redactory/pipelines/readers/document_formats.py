@@ -36,7 +36,7 @@ class UnreadableDocument(Exception):
 
 
 def limit_count(items: Iterable[_T], limit: int = MAX_ELEMENTS) -> Iterator[_T]:
-    """``many``, one by one; ``Unreadable`` where there are more than ``most``."""
+    """``items``, one by one; ``UnreadableDocument`` where there are more than ``limit``."""
     for index, item in enumerate(items):
         if index >= limit:
             raise UnreadableDocument(TOO_MANY_ELEMENTS)
@@ -47,7 +47,7 @@ def limit_count(items: Iterable[_T], limit: int = MAX_ELEMENTS) -> Iterator[_T]:
 class ExtractedText:
     """What a piece of a document tells: texts, hits that follow from where they stand, how it is changed.
 
-    ``shown`` has the places, among the texts, of those that somebody who opens the document reads.
+    ``visible_texts`` has the places, among the texts, of those that somebody who opens the document reads.
     """
 
     texts: list[str]
@@ -58,7 +58,7 @@ class ExtractedText:
 
 
 def make_document_row(number: int, extracted: ExtractedText) -> Row:
-    """The row that a document is; what hides a text is a hit for sure.  ``Unreadable`` of too many texts."""
+    """The row that a document is; what hides a text is a hit for sure.  ``UnreadableDocument`` of too many texts."""
     texts = limit_count(extracted.texts)
     sure = [[*spans, *find_encoded_runs(text)] for text, spans in zip(texts, extracted.structural_spans, strict=True)]
 
@@ -93,7 +93,7 @@ class WholeFileFormat(Format):
             yield Row(1, reason=str(error))
 
     def parse(self, data: bytes) -> ExtractedText:
-        """What a file tells; ``Unreadable`` says why it cannot be read."""
+        """What a file tells; ``UnreadableDocument`` says why it cannot be read."""
         raise NotImplementedError
 
 
@@ -104,7 +104,7 @@ _ASCII_SAMPLES = (rb"\u0041", b"xn--bcher-kva", bytes(range(32, 127)) + b"\t\r\n
 
 
 def decode_text(data: bytes, charset: str) -> str:
-    """``data`` in a charset that keeps ASCII; ``Unreadable`` for another one, for NUL, for wrong bytes."""
+    """``data`` in a charset that keeps ASCII; ``UnreadableDocument`` for another one, for NUL, for wrong bytes."""
     try:
         keeps = all(sample.decode(charset) == sample.decode("ascii") for sample in _ASCII_SAMPLES)
         text = data.decode(charset) if keeps else "\0"

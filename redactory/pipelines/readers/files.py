@@ -80,7 +80,7 @@ class Source:
 
     ``slices`` are the parts of it that are read, in order; without any it is read whole.  ``may_be_unusable``
     says that a run may find no usable row: of what a scheduled run adds.
-    ``refused`` is the reason code of an entry of a folder that is never opened.
+    ``refusal`` is the reason code of an entry of a folder that is never opened.
     """
 
     url: str
@@ -111,7 +111,7 @@ class Source:
     ) -> Iterator[BinaryIO]:
         """The file's bytes, decompressed by its ending, or a ``part`` of a file that is not compressed.
 
-        ``DamagedFile`` if it is broken, cut off or refused, or holds more than ``expansion`` times its size.
+        ``DamagedFile`` if it is broken, cut off or refused, or holds more than ``max_expansion`` times its size.
         """
         if self.refusal is not None:
             error = DamagedFile(f"{self.name} {_REFUSAL_MESSAGES[self.refusal]}")
@@ -227,7 +227,7 @@ class Source:
     def read_change_stamp(self, cutoff: datetime.datetime) -> str | None:
         """What stays the same as long as the file is not written, without reading it; None without any.
 
-        Nor has one a file that was written after ``settled``: it may be written again at what its clock
+        Nor has one a file that was written after ``cutoff``: it may be written again at what its clock
         calls the same time.  On this machine it holds the time at which the system says that anything of the
         file changed, which nobody can put back as they can the time of its last writing.
         """

@@ -56,7 +56,7 @@ class OpenFile(io.BufferedReader):
 
 
 def check_expansion(name: str, decoded: int, limit: int) -> None:
-    """``ExpandingFile`` where a file holds more ``decoded`` bytes than ``most``."""
+    """``ExpandingFile`` where a file holds more ``decoded`` bytes than ``limit``."""
     if decoded > limit:
         raise ExpandingFile(
             f"{name} holds more than {limit:,} bytes of data, far more than its size: if you trust the file, "
@@ -71,7 +71,7 @@ NO_FIELDS = Fields(())
 class ColumnSelection:
     """Columns of a table: those that it must have, and those that are read where it has them.
 
-    ``mapped`` None reads all of them.
+    ``selected`` None reads all of them.
     """
 
     required: tuple[str, ...] = ()
@@ -370,7 +370,7 @@ _SEPARATOR = re.compile(r"\s*,?\s*")
 
 
 def replace_members(text: str, replacements: ColumnReplacements) -> str:
-    """The JSON object ``text`` with members replaced whole or, where ``whole`` says None, taken out."""
+    """The JSON object ``text`` with members replaced whole or, where ``replacements`` says None, taken out."""
     decoder = json.JSONDecoder()
     position = text.index("{") + 1
     pieces: list[str] = []

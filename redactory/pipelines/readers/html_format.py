@@ -60,7 +60,7 @@ class UnescapedText:
 
     @classmethod
     def unescape(cls, source: str, pattern: re.Pattern[str]) -> UnescapedText:
-        """``written`` with escapes resolved; invisible characters are not read."""
+        """``source`` with escapes resolved; invisible characters are not read."""
         pieces, resolved, position, offset = list[str](), list[tuple[int, int, int, int]](), 0, 0
         for match in limit_count(pattern.finditer(source), 4 * MAX_ELEMENTS):
             replacement = INVISIBLE.sub("", _resolve_escape(match[0]))
@@ -228,7 +228,7 @@ def _is_code(name: str, value: str) -> bool:
 
 
 class _PageParser:
-    """Goes through a page once; ``flow`` is the sentence that it is in, below it those around a comment."""
+    """Goes through a page once; ``sentence`` is the sentence that it is in, below it those around a comment."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -104,7 +104,7 @@ def _parse_text(
     escapes: re.Pattern[str] = INVISIBLE,
     is_visible: bool = False,
 ) -> ExtractedText:
-    """A piece with one text, of which ``sure`` says the sure hits; where nothing changes it is ``data``."""
+    """A piece with one text, of which ``find_spans`` says the sure hits; where nothing changes it is ``data``."""
     view = UnescapedText.unescape(text, escapes)
 
     def render(changes: Edits) -> bytes:
@@ -177,9 +177,9 @@ _STANDARD_HEADERS = {
 
 
 def parse_message(data: bytes, depth: int = 0, default_type: str = "text/plain") -> ExtractedText:
-    """All that a message or a part tells, which is of the kind ``usual`` where it does not say.
+    """All that a message or a part tells, which is of the kind ``default_type`` where it does not say.
 
-    ``Unreadable`` where it is not well formed.
+    ``UnreadableDocument`` where it is not well formed.
     """
     if depth > _MAX_DEPTH:
         raise UnreadableDocument(BROKEN_DOCUMENT)
@@ -230,7 +230,7 @@ def _parse_fields(data: bytes) -> tuple[list[bytes | ExtractedText], list[re.Mat
 
 
 def _single_header(fields: Sequence[re.Match[bytes]], name: str) -> str:
-    """The value of the one field of a name; ``Unreadable`` where there are several: readers would differ."""
+    """The value of the one field of a name; ``UnreadableDocument`` where there are several: readers would differ."""
     values = [field["value"] for field in fields if field["name"].decode().lower() == name]
     if len(values) > 1:
         raise UnreadableDocument(BROKEN_DOCUMENT)
@@ -561,7 +561,7 @@ _CUT_ESCAPE = re.compile(rb"=[0-9A-Fa-f]?\Z")
 
 
 def _decode_transfer(data: bytes, coding: str) -> bytes:
-    """A body without its transfer encoding; ``Unreadable`` where that is broken or not known."""
+    """A body without its transfer encoding; ``UnreadableDocument`` where that is broken or not known."""
     if coding in _IDENTITY_CODINGS:
         return data
     if coding == "quoted-printable":

@@ -95,7 +95,7 @@ class WordFormat(WholeFileFormat):
         return ExtractedText(texts, sure, render, shown, len(removed))
 
     def _read_parts(self, data: bytes) -> dict[str, bytes]:
-        """Each part by its name, of others than XML nothing; ``Unreadable`` where two have one name.
+        """Each part by its name, of others than XML nothing; ``UnreadableDocument`` where two have one name.
 
         Or where there is more than can be held.
         """
@@ -197,7 +197,7 @@ class _XmlPart:
 
     @classmethod
     def parse(cls, name: str, data: bytes) -> _XmlPart:
-        """The part without comments and instructions, which nobody sees; ``Unreadable`` of one with a DTD."""
+        """The part without comments and instructions, which nobody sees; ``UnreadableDocument`` of one with a DTD."""
         if data.count(b"<") + data.count(b"=") > _MAX_MARKUP:
             raise UnreadableDocument(TOO_MANY_ELEMENTS)
         etree = import_library("lxml.etree", "documents")

@@ -35,7 +35,7 @@ def chain_epsilon(
 ) -> float:
     """The smallest a + b with H_{e^(a+b)}(P‖Q) <= H_{e^a}(P‖R) + e^a·H_{e^b}(R‖Q) <= ``delta``.
 
-    ``first`` is the curve of (P, R), ``second`` that of (R, Q), each for both orders and each after
+    ``first`` is the curve of (P, R), ``second_curve`` that of (R, Q), each for both orders and each after
     composition.  Valid for both orders of (P, Q); ``inf`` where no share of ``delta`` in ``splits``
     gives a + b below 4096 (``docs/guarantees.md``, "Groups of points").
     """
@@ -85,7 +85,7 @@ def compute_revealed_epsilon(
 
     δ(ε) = E[δ_Gauss(ε; √(Σ c_t²)/``deviation``)]: a coin with the same law in both worlds may be shown.
     The law of Σ c_t² comes from one FFT on a grid rounded upwards; the largest shifts, with a chance of
-    under δ/10⁴ in all steps, count as failures.  ``inf`` above 4096.  With ``coarser`` over 1 the value is
+    under δ/10⁴ in all steps, count as failures.  ``inf`` above 4096.  With ``coarsening`` over 1 the value is
     a near one and no bound: that of a law of few values.
     """
     norms, law, slack = _compute_shift_norms(shifts, steps, delta)

@@ -62,7 +62,7 @@ def normalize_spendings(spendings: Spendings) -> Spendings:
 
 
 def compute_failure_delta(spendings: Spendings) -> float:
-    """The chance that a threshold of what was ``spent`` fails one unit (``training/count_selection.py``)."""
+    """The chance that a threshold of what was ``spendings`` fails one unit (``training/count_selection.py``)."""
     return math.fsum(spending.steps * getattr(spending.mechanism, "failure_delta", 0.0) for spending in spendings)
 
 
@@ -126,7 +126,7 @@ def make_exchange_pair(rate: float, deviation: float) -> DominatingPair:
 
 
 def make_removal_pair(rate: float, deviation: float, group_size: int = 1) -> DominatingPair:
-    """``points`` K Poisson(q)-sampled points there against not there: Σ Bin(K, q)(j)·N(j, σ²), N(0, σ²)."""
+    """``group_size`` K Poisson(q)-sampled points there against not there: Σ Bin(K, q)(j)·N(j, σ²), N(0, σ²)."""
     return DominatingPair(make_group_mixture(rate, group_size), NO_SHIFT, deviation)
 
 
@@ -149,7 +149,7 @@ def make_hidden_class_branches(rate: float, deviation: float, classes: int) -> B
 
 @lru_cache(maxsize=64)
 def make_group_mixture(rate: float, group_size: int) -> Mixture:
-    """Bin(``points`` K, ``rate`` q): how many of K points are sampled.
+    """Bin(``group_size`` K, ``rate`` q): how many of K points are sampled.
 
     What is too small to represent moves to a *larger* number, and what rounding lost to K: nothing is
     left out, and nothing renormalised away.
@@ -200,7 +200,7 @@ def count_draws(spending: Spending) -> int:
 
 
 def make_removal_composition(spendings: Spendings, group_size: int) -> Composition:
-    """``points`` points there or not, each standing in ``rows`` rows of what was trained on."""
+    """``group_size`` points there or not, each standing in ``rows`` rows of what was trained on."""
     parts = []
     for one in spendings:
         mechanism = one.mechanism

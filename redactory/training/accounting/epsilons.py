@@ -39,7 +39,7 @@ def compute_epsilon(
 def total_epsilon(
     spendings: Spendings, delta: float, relation: Relation, discretization: float = DISCRETIZATION
 ) -> float | None:
-    """Epsilon at ``delta`` in (0, 1) of all adaptive steps of ``spent`` together; None where not finite.
+    """Epsilon at ``delta`` in (0, 1) of all adaptive steps of ``spendings`` together; None where not finite.
 
     No steps cost nothing.  ``discretization`` is the grid of the privacy loss (for σ >= 1; wider for less noise, whose
     losses range further): coarser is faster and gives a larger epsilon.  Where one exchanged point exchanges several
@@ -69,13 +69,13 @@ def compute_group_epsilon(
     coarsening: float = 1.0,
     splits: tuple[float, ...] = CHAIN_SPLITS,
 ) -> float | None:
-    """Epsilon when ``points`` K points are exchanged at once in everything that was ``spent``.
+    """Epsilon when ``group_size`` K points are exchanged at once in everything that was ``spendings``.
 
     K points go and K others come: with MoG_K the T-fold mixture of Gaussians with sensitivities
     0..K and weights Bin(K, q), H_{e^(a+b)}(P‖Q) <= H_{e^a}(P‖R) + e^a H_{e^b}(R‖Q) through the world R
     without the K points; the smallest a + b over a few ``splits`` of ``delta``
     (``docs/guarantees.md``, "Groups of points").  Nothing is searched where K/σ is over 20: such
-    noise protects no group.  A grid that is ``coarser`` by a factor is faster and gives a larger epsilon.
+    noise protects no group.  A grid that is ``coarsening`` by a factor is faster and gives a larger epsilon.
     """
     return _compute_group_epsilon(spendings, delta, group_size, 2, coarsening, splits)
 
@@ -91,7 +91,7 @@ def find_best_delta_share(spendings: Spendings, delta: float, group_size: int) -
 
 
 def compute_removal_epsilon(spendings: Spendings, delta: float, group_size: int) -> float | None:
-    """Epsilon when ``points`` points that contribute a gradient on one side contribute none on the other.
+    """Epsilon when ``group_size`` points that contribute a gradient on one side contribute none on the other.
 
     One side of :func:`compute_group_epsilon`: what ``crt-drop`` is accounted by (``docs/guarantees.md``,
     "Dropping masked points").
@@ -181,14 +181,14 @@ class EpsilonCurve:
 
 
 def compute_epsilon_curve(spending: Spending, delta: float, relation: Relation, max_points: int = 24) -> EpsilonCurve:
-    """At most ``points`` numbers of steps up to ``spent.steps``, evenly spread, on a coarse grid."""
+    """At most ``max_points`` numbers of steps up to ``spent.steps``, evenly spread, on a coarse grid."""
     step_counts = spread_step_counts(spending.steps, max_points)
     epsilons = (total_epsilon((replace(spending, steps=count),), delta, relation, _CURVE_GRID) for count in step_counts)
     return EpsilonCurve(tuple(step_counts), tuple(math.inf if value is None else value for value in epsilons))
 
 
 def spread_step_counts(total: int, max_points: int) -> list[int]:
-    """At most ``points`` numbers of steps up to ``total``, evenly spread."""
+    """At most ``max_points`` numbers of steps up to ``total``, evenly spread."""
     return sorted({max(1, round(total * index / max_points)) for index in range(1, max_points + 1)}) if total else []
 
 
@@ -216,7 +216,7 @@ _MAX_SECANTS, _MAX_ITERATIONS = 8, 100
 
 @dataclass(frozen=True)
 class NoiseSearch:
-    """Where the noise is looked for: from ``start``, between ``least`` and ``most``.
+    """Where the noise is looked for: from ``start``, between ``minimum`` and ``maximum``.
 
     It is found to a share of ``tolerance`` above the root, or to one of its ``parts`` of 1.
     """
@@ -246,8 +246,8 @@ def choose_coarsening(grid: float, target: float, steps: int) -> float:
 def find_noise(target: float, cost: NoiseCost, coarsening: float, search: NoiseSearch) -> float:
     """About the least noise at which ``cost`` is at most ``target``: it was tried, on the real grid.
 
-    The first look is on a grid that is ``coarser``, and only says where to begin.  ``GuaranteeError`` where
-    ``most`` is not enough.
+    The first look is on a grid that is ``coarsening``, and only says where to begin.  ``GuaranteeError`` where
+    ``maximum`` is not enough.
     """
 
     def off(grid: float) -> Callable[[float], float]:
@@ -266,7 +266,7 @@ def find_noise(target: float, cost: NoiseCost, coarsening: float, search: NoiseS
 def _find_noise_root(
     log_excess: Callable[[float], float], slope: float, search: NoiseSearch
 ) -> tuple[float, float] | None:
-    """The noise with ``off`` <= 0 and no farther from its root than is spared, and the slope there.
+    """The noise with ``log_excess`` <= 0 and no farther from its root than is spared, and the slope there.
 
     Secants in the logarithm of the noise, kept between what was found too little and what was enough.
     """
@@ -310,8 +310,8 @@ def calibrate_noise(
 ) -> float:
     """The noise multiplier σ, to four decimals upwards, whose epsilon is at most ``target``.
 
-    A root of :func:`compute_epsilon`, or, where one exchanged point exchanges ``points`` rows, of
-    :func:`compute_group_epsilon`.  σ is found to a share of ``tolerance``; ``beside`` is spent as well.
+    A root of :func:`compute_epsilon`, or, where one exchanged point exchanges ``group_size`` rows, of
+    :func:`compute_group_epsilon`.  σ is found to a share of ``tolerance``; ``other_spendings`` is spent as well.
     ``GuaranteeError`` where no σ below 10,000 reaches the target.
     """
     delta, target = (

@@ -54,11 +54,11 @@ _LOG_TILT_RANGE = (math.log(1e-6), math.log(1e7))
 def make_group_curve(
     group_size: int, sampling_rate: float, deviation: float, steps: int, coarsening: float = 1.0
 ) -> PrivacyCurve:
-    """``points`` K Poisson(q)-sampled points (or users) there against not there, both orders.
+    """``group_size`` K Poisson(q)-sampled points (or users) there against not there, both orders.
 
     The pair of a step is N(0, s²) against Σ_j Bin(K, q)(j)·N(j, s²); ``deviation`` s is in units of the
     clip.  Where K/s is over 24 the bound by revealing replaces it: as sound, and nothing is lost that
-    anybody would use.  A grid that is ``coarser`` by a factor is faster and gives a larger epsilon.
+    anybody would use.  A grid that is ``coarsening`` by a factor is faster and gives a larger epsilon.
     """
     if group_size == 0 or steps == 0:
         return lambda delta: 0.0
@@ -79,9 +79,9 @@ def make_branches_curve(branches: Branches, steps: int, coarsening: float = 1.0)
 
 @lru_cache(maxsize=1024)
 def compose_epsilon(composition: Composition, max_grid: float, delta: float) -> float:
-    """Epsilon of all ``parts`` together at ``delta``, the worse order; ``inf`` where there is none.
+    """Epsilon of all ``composition`` together at ``delta``, the worse order; ``inf`` where there is none.
 
-    The grid is at most ``widest``.  ``inf`` also where noise is so small that the digits of a double do not
+    The grid is at most ``max_grid``.  ``inf`` also where noise is so small that the digits of a double do not
     tell its losses apart.
     """
     # a power of ten, so that nearby deltas share their laws
@@ -98,7 +98,7 @@ def compose_epsilon(composition: Composition, max_grid: float, delta: float) -> 
 
 
 def compose_deltas(composition: Composition, grid: float, epsilons: FloatArray) -> FloatArray:
-    """Delta of all ``parts`` together at each of ``epsilons``, the worse order, rounded upwards."""
+    """Delta of all ``composition`` together at each of ``epsilons``, the worse order, rounded upwards."""
     try:
         deltas = [compute_distribution_deltas(order, epsilons) for order in _list_both_orders(composition, grid)]
     except (_LossInversionError, OverflowError):
@@ -113,7 +113,7 @@ def _list_both_orders(composition: Composition, grid: float, tail: float = _MIN_
 
 
 def choose_grid(composition: Composition, max_grid: float, tail: float = _MIN_TAIL) -> float:
-    """At most ``widest``, and fine beside what one step's losses vary by; no more dots than memory holds."""
+    """At most ``max_grid``, and fine beside what one step's losses vary by; no more dots than memory holds."""
     total = sum(count for _, count in composition)
     variances = [sum(share * _estimate_loss_variance(pair) for share, pair in branches) for branches, _ in composition]
     deviation = math.sqrt(math.fsum(v * n for v, (_, n) in zip(variances, composition, strict=True)) / total)
@@ -172,7 +172,7 @@ class IntervalMasses:
 
     @classmethod
     def zeros(cls, count: int) -> IntervalMasses:
-        """No mass in so many ``intervals``."""
+        """No mass in so many ``count``."""
         return cls(np.zeros(count), np.zeros(count))
 
     def __add__(self, other: IntervalMasses) -> IntervalMasses:
@@ -186,7 +186,7 @@ class IntervalMasses:
 
 @dataclass(frozen=True, eq=False)
 class LossDistribution:
-    """One step's losses: ``mass[i]`` at (``first`` + i)·``grid``, ``infinite`` at ∞.
+    """One step's losses: ``mass[i]`` at (``first`` + i)·``grid``, ``infinite_mass`` at ∞.
 
     ``off`` is how far a loss may truly lie above its place.
     """
@@ -370,7 +370,7 @@ def connect_dots(
 
 
 def compute_distribution_epsilon(distributions: LossDistributions, delta: float) -> float:
-    """The smallest epsilon of ``parts`` together at ``delta``, rounded upwards; ``inf`` for none."""
+    """The smallest epsilon of ``distributions`` together at ``delta``, rounded upwards; ``inf`` for none."""
     left = delta - sum(count * law.infinite_mass for law, count in distributions)
     if left <= 0.0:
         return math.inf
@@ -379,7 +379,7 @@ def compute_distribution_epsilon(distributions: LossDistributions, delta: float)
 
 
 def compute_distribution_deltas(distributions: LossDistributions, epsilons: FloatArray) -> FloatArray:
-    """Upper bounds of delta of ``parts`` together at each of ``epsilons``: the least of a few tilts."""
+    """Upper bounds of delta of ``distributions`` together at each of ``epsilons``: the least of a few tilts."""
     shifted = epsilons - sum(count * law.loss_error for law, count in distributions)
     best, grid = np.ones_like(shifted), distributions[0][0].grid
     for epsilon in np.quantile(shifted, np.linspace(0.0, 1.0, _TILT_COUNT)):

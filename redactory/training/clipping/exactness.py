@@ -39,10 +39,9 @@ def check_exact(
 ) -> None:
     """Raise ``ConfigurationError`` naming the cause unless the clipped sum equals that of autograd.
 
-    ``losses`` runs the network on a batch of examples of different lengths and returns the loss of each, [B].
-    Each of ``single_losses`` returns the loss of one example, [1]. ``long_batch_losses`` returns the loss of the
-    first of them next to an example of the training's full length: rotary positions may change at some length, for
-    the whole batch.
+    ``losses`` runs the network on a batch of examples of different lengths and returns the loss of each, [B]. Each of
+    ``single_losses`` returns the loss of one example, [1]. ``long_batch_losses`` returns the loss of the first of them
+    next to an example of the training's full length: rotary positions may change at some length, for the whole batch.
 
     Use synthetic examples whose number and lengths are prime, so that no dimension is mistaken for another. Blocks that
     must be recorded as one are marked, and stay marked. All-zero parameters are perturbed during the comparison.

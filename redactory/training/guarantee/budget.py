@@ -91,7 +91,7 @@ class Budget:
         """Book ``spending`` under ``identity``, once however often it is asked for, if there is room.
 
         ``identity`` names one training for good (the digest of its ledger's head); a resumed training
-        finds its own reservation.  ``mend`` is said where there is no room.
+        finds its own reservation.  ``advice`` is said where there is no room.
         """
         with self._open_log() as log:
             known = self._parse_records(log.records)

@@ -187,7 +187,7 @@ def _make_card(
     details: dict[str, Any],
     second: str | None = WORDS["second_accountant"],
 ) -> dict[str, Any]:
-    """What every card has, whatever it protects, and its ``own``."""
+    """What every card has, whatever it protects, and its ``details``."""
     require_reasons(metrics.values, metrics.reasons)
     sampler = spec.mechanism.sampler if spec.mechanism else None
     keys = ("clip_norm", "sampling_rate", "noise_multiplier", "noise", "normaliser")

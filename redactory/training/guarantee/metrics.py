@@ -62,9 +62,9 @@ MAX_VERIFIED_EPSILON, MAX_VERIFIED_RATIO = 500.0, 24.0
 
 @dataclass
 class Metrics:
-    """``values`` by name, ``reasons`` for those that are null, ``second`` opinions as bounds.
+    """``values`` by name, ``reasons`` for those that are null, ``bounds`` opinions as bounds.
 
-    ``alone`` are the names of figures that no second accountant computed.  Of users and entities there are
+    ``unconfirmed`` are the names of figures that no second accountant computed.  Of users and entities there are
     also the main figure's ``relation``, and the ``facts`` that it was computed from (adjacency, K or M, rule,
     caps); ``no_bounds_reason`` says why no second accountant was asked, where none was.
     """
@@ -84,7 +84,7 @@ class Metrics:
     def set_value(
         self, name: str, value: Any, bounds: EpsilonBounds | None = None, reason: str = NO_FINITE_EPSILON
     ) -> None:
-        """Take ``value`` for ``name``, which ``second`` holds."""
+        """Take ``value`` for ``name``, which ``bounds`` holds."""
         self.values[name] = value
         if value is None:
             self.reasons[name] = reason
@@ -92,7 +92,7 @@ class Metrics:
             self.bounds[name] = round_bounds_outwards(bounds)
 
     def copy_value(self, name: str, target: str) -> None:
-        """Say of ``to`` what is said of ``name``."""
+        """Say of ``target`` what is said of ``name``."""
         for mapping in (self.values, self.reasons, self.bounds):
             if name in mapping:
                 mapping[target] = mapping[name]
@@ -128,8 +128,8 @@ class EpsilonInputs:
     """What the figures of secrets and points are computed from: one training's spec, or several together.
 
     ``relation`` is what a secret and its mask are to the noised points; ``gamma`` and ``delta_2`` are the
-    upper bounds of :class:`MissRates`; ``by_policy`` says whether the policies decide what is noised.
-    ``across`` says that a point of one training moves rows of another one: then a row that goes from the one
+    upper bounds of :class:`MissRates`; ``uses_policy`` says whether the policies decide what is noised.
+    ``is_cross_run`` says that a point of one training moves rows of another one: then a row that goes from the one
     comes to the other.  ``counted`` says that counts decided what is public: what they cost is in ``spent``.
     """
 
@@ -179,7 +179,7 @@ class EpsilonInputs:
 
 
 def compute_epsilons(inputs: EpsilonInputs) -> Metrics:
-    """Every figure of ``claim``; ``GuaranteeError`` where the two accountants disagree about one."""
+    """Every figure of ``inputs``; ``GuaranteeError`` where the two accountants disagree about one."""
     metrics = Metrics()
     # under rule S2 a point that goes leaves its place to another: one row is exchanged, none just gone
     add_remove_relation = Relation.ADD_OR_REMOVE if inputs.is_single_row else Relation.SUBSTITUTION
@@ -201,7 +201,7 @@ def compute_epsilons(inputs: EpsilonInputs) -> Metrics:
 
 
 def confirm_removal(spendings: Spendings, delta: float, name: str, group_size: int = 1) -> ConfirmedEpsilon:
-    """Epsilon of ``points`` units whose points are null in the other world, computed twice if known."""
+    """Epsilon of ``group_size`` units whose points are null in the other world, computed twice if known."""
     return confirm_epsilon(
         lambda at: compute_removal_epsilon(spendings, at, group_size),
         lambda at: bound_removal_epsilon(spendings, at, group_size),
@@ -312,7 +312,7 @@ WITH_PUBLIC_NAME = "epsilon_with_public"
 
 
 def add_epsilon_with_public(metrics: Metrics, specs: Sequence[TrainingSpec], delta: float) -> None:
-    """Put into ``found`` what one user has of all models and the texts that are public by count together.
+    """Put into ``metrics`` what one user has of all models and the texts that are public by count together.
 
     ``docs/guarantees.md``, "Public by count", "Users": a null user gives no text.  Every selection is spent
     once, however many models its run has.

@@ -90,9 +90,9 @@ def plan_guarantee(
 ) -> dict[str, Any]:
     """Figures, the noise beside the batch, a sweep of rates and steps, and epsilon against steps, as JSON.
 
-    ``dedup`` is the ``rule`` of the private side and its ``group_size``; ``by_steps`` asks for the curve of a trainer
-    that hides units, too; ``start`` is the model of the same run that it goes on from. ``ConfigurationError`` where
-    nothing is noised, ``GuaranteeError`` where no noise reaches the target or the accountants disagree.
+    ``dedup`` is the ``rule`` of the private side and its ``group_size``; ``with_steps_curve`` asks for the curve of a
+    trainer that hides units, too; ``start`` is the model of the same run that it goes on from. ``ConfigurationError``
+    where nothing is noised, ``GuaranteeError`` where no noise reaches the target or the accountants disagree.
     """
     inputs, trainer, target = inputs or PlanInputs(), get_trainer(settings), settings
     dedup = dedup or {"rule": "S1", "group_size": 1}

@@ -27,10 +27,10 @@ _MAX_LOSS_RISE = 0.1
 class TrainingFacts:
     """What may be told of a training besides its spec; None where it is not known, or must not be.
 
-    ``points`` are those that noisy steps draw from, ``plain`` those learnt without noise, ``users`` those of
-    the corpus; ``parameters`` is the number of trainable ones, at most.  ``curve`` are the rows of what was
-    measured on held-out text (:mod:`redactory.training.held_out`).  ``at_most``: ``points`` are no fewer,
-    but may be more, than there are.
+    ``points`` are those that noisy steps draw from, ``noise_free_examples`` those learnt without noise, ``users`` those
+    of the corpus; ``parameters`` is the number of trainable ones, at most.  ``held_out_curve`` are the rows of what was
+    measured on held-out text (:mod:`redactory.training.held_out`).  ``is_upper_bound``: ``points`` are no fewer, but
+    may be more, than there are.
     """
 
     examples: int | None = None

@@ -58,7 +58,7 @@ class MissRates:
         """The bounds of a measurement, each at its confidence c (both at once at 2c − 1).
 
         Counts bound nothing where labels were sampled by stratum: then the sample's own bounds are taken.
-        With ``everything_private`` no secret can stand in a public point: δ₂ is 0.
+        With ``is_all_private`` no secret can stand in a public point: δ₂ is 0.
         """
         if recall is None:
             rates = NOT_MEASURED

@@ -58,7 +58,7 @@ class SweepRow:
 
 
 def make_sweep_row(mechanism: PoissonGaussian, steps: int, parameters: int | None, bands: int = 1) -> SweepRow:
-    """What ``steps`` steps of ``own`` are like for a model of so many trainable ``parameters``."""
+    """What ``steps`` steps of ``mechanism`` are like for a model of so many trainable ``parameters``."""
     sigma, batch = mechanism.noise_multiplier, mechanism.normaliser
     coordinate_noise, whole, ratio, error = sigma * mechanism.clip_norm / batch, None, None, None
     if parameters is not None:

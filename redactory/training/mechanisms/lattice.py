@@ -109,7 +109,7 @@ def _compute_radius(words: Tensor) -> tuple[Tensor, Tensor]:
 def _round_exactly(
     words: NDArray[np.uint64], index: int, half: int, draw_name: tuple[RandomStream, str, int], scale: float
 ) -> int:
-    """Draw ``place`` with 256 bits of each uniform; ``CheckFailed`` where these do not decide (2⁻²⁰⁰)."""
+    """Draw ``index`` with 256 bits of each uniform; ``CheckFailed`` where these do not decide (2⁻²⁰⁰)."""
     from mpmath import mp
 
     stream, purpose, step = draw_name

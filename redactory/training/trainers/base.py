@@ -36,14 +36,14 @@ TRAINERS: dict[str, Trainer] = {}
 class Trainer:
     """One way to train.  A subclass with a ``name`` is registered; its instance has no state.
 
-    ``about`` is what the reference says of it.  ``plain`` and ``noised`` name the run's folders that are learnt from,
-    without noise and with it.  Where the policies decide what is noised it is ``by_policy``. ``relation`` is what a
-    secret and its mask are to the noised points: there in both worlds, or a gradient in one and none in the other.
-    With ``drops_masked`` a point with a mask contributes nothing wherever it is drawn.  ``of_units``: points are what
-    users and entities leave of the vault, ``hides_units``: and they are what is protected.  With ``chats`` they can be
-    conversations.  ``samples_users``: a noisy step samples users and clips the whole update of each. ``nothing`` says
-    why a trainer without noise promises nothing, ``compared`` what two corpora differ in where policies decided the
-    splits.
+    ``description`` is what the reference says of it. ``noise_free_folders`` and ``noised_folder`` name the run's
+    folders that are trained on, without noise and with it. Where the policies decide what is noised it is
+    ``uses_policy``. ``relation`` is what a secret and its mask are to the noised points: there in both worlds, or a
+    gradient in one and none in the other. With ``drops_masked`` a point with a mask contributes nothing wherever it is
+    drawn. ``has_units``: points are what users and entities leave of the vault, ``hides_units``: and they are what is
+    protected. With ``can_chat`` they can be conversations. ``samples_users``: a noisy step samples users and clips the
+    whole update of each. ``no_guarantee_reason`` says why a trainer without noise promises nothing,
+    ``comparison_notes`` what two corpora differ in where policies decided the splits.
     """
 
     name: ClassVar[str]

@@ -160,7 +160,7 @@ def compute_bounded_epsilon(
     """Epsilon of the mixture pair, or of the chain of two; ``inf`` where none is found.
 
     The arithmetic under :func:`compute_zero_out_epsilon`, :func:`compute_user_removal_epsilon` and
-    :func:`compute_cap_curve`.  A grid that is ``coarser`` by a
+    :func:`compute_cap_curve`.  A grid that is ``coarsening`` by a
     factor is faster and only nearly as good.
     """
     rate, sigma, steps = training.sampling_rate, training.noise_multiplier, training.steps

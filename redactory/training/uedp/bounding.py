@@ -31,7 +31,7 @@ _INSTABILITY_REASONS: dict[str, dict[Adjacency, str | None]] = {
 
 @dataclass(frozen=True)
 class AffectedExamples:
-    """How many kept points differ: ``gone`` become null or vanish, ``come`` others take their place."""
+    """How many kept points differ: ``removed`` become null or vanish, ``added`` others take their place."""
 
     removed: int
     added: int = 0
@@ -85,7 +85,7 @@ def sort_examples(incidence: Incidence) -> NDArray[np.int64]:
 
 
 def cap_entity_users(incidence: Incidence, max_users: int) -> KeptMask:
-    """The points that leave each entity with at most ``users`` M users: Algorithm 1's cap, on a fixed graph.
+    """The points that leave each entity with at most ``max_users`` M users: Algorithm 1's cap, on a fixed graph.
 
     Greedy in the order of :func:`sort_examples`: a point stays where each of its entities is already held by its user,
     or has fewer than M users so far.  ``GuaranteeError`` for points with several users.
@@ -144,7 +144,7 @@ def _select_r_loc(incidence: Incidence, k_user: int | None, k_entity: int | None
 
 
 def _select_first(incidence: Incidence, rows: IncidenceRows, cap: int | None, candidates: KeptMask | None) -> KeptMask:
-    """The points that each of their columns holds among its ``cap`` first, by keyed id, of ``among``."""
+    """The points that each of their columns holds among its ``cap`` first, by keyed id, of ``candidates``."""
     kept = np.ones(len(incidence), np.bool_)
     if cap is None:
         return kept

@@ -77,7 +77,7 @@ def federated_epsilons(
 
     B(ii) exists for rule ``all`` only, and B(i) bounds it too.  By rule ``all`` a point of the extended set
     is an entity with one holder and a coin of its own, q_s: where that costs more, it is the figure.  A grid
-    that is ``coarser`` by a factor is faster and only nearly as good.
+    that is ``coarsening`` by a factor is faster and only nearly as good.
     """
     epsilons = _compute_epsilons(mechanism, steps, delta, protect, coarsening)
     entities = mechanism.entities

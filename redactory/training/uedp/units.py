@@ -66,7 +66,7 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whol
     """The hypergraph of every point in a finished run's vault, in one pass over row groups.
 
     The points that the run calls duplicates stay points of their own users; with ``merge`` they are left out,
-    and the point that was kept lists every user who holds a copy (condition (a)).  With ``whole`` a point is
+    and the point that was kept lists every user who holds a copy (condition (a)).  With ``whole_documents`` a point is
     a document, which is its user's, and has the id of its first point.  Values are cut out of the
     texts where ``audit/spans`` has hits of π, normalised, and kept as keyed digests.  Memory: the hypergraph,
     one row group of each table and, for ``merge``, the duplicates.
@@ -168,9 +168,9 @@ def _read_strict_spans(run: RunFolder) -> _RowsById:
 
 @dataclass(frozen=True)
 class OriginalExamples:
-    """The points ``ids`` (rising; None: all) of the run's vault; with ``masked``, what it names is masked.
+    """The examples ``example_ids`` (rising; None: all) of the run's vault, masked by ``masked_names`` if given.
 
-    ``incidence``, where given, is the hypergraph of these points: row i is point i.  With ``whole`` they are
+    ``incidence``, where given, is the hypergraph of these points: row i is point i.  With ``whole_documents`` they are
     whole documents, which :func:`read_incidence` has made points too.
 
     Formal guarantees: row i is a function of point i's own text, hits and class, and of public constants;
@@ -184,7 +184,7 @@ class OriginalExamples:
     whole_documents: bool = False
 
     def read_texts(self) -> Iterator[str]:
-        """The text of each point, in order.  ``CheckFailed`` where one of ``ids`` is not in the vault."""
+        """The text of each point, in order.  ``CheckFailed`` where one of ``example_ids`` is not in the vault."""
         wanted_ids, names, count = (
             None if self.example_ids is None else set(self.example_ids.tolist()),
             self.masked_names,

@@ -189,9 +189,9 @@ def _usable_mask(examples: pa.Table, splits: Sequence[str]) -> NDArray[np.bool_]
 
 
 def find_representatives(job: CurationJob, partition: int, redacted: pa.Table) -> Ids:
-    """For each point of a partition the point that stands for it; itself, or ``UNKNOWN``.
+    """For each point of a partition the point that stands for it; itself, or ``UNKNOWN_EXAMPLE``.
 
-    A point that repeats an earlier run is given below ``UNKNOWN`` (:func:`decode_earlier_runs`).
+    A point that repeats an earlier run is given below ``UNKNOWN_EXAMPLE`` (:func:`decode_earlier_runs`).
     """
     first = _find_distinct_examples(job, partition, redacted)
     if near := job.splits_with(IS_NEAR):
@@ -224,13 +224,13 @@ def _find_distinct_examples(job: CurationJob, partition: int, redacted: pa.Table
 def decode_earlier_runs(first: Ids) -> Ids:
     """The places of the earlier runs, among those that the index was opened with, that points repeat.
 
-    ``NOBODY`` where a point repeats none.
+    ``NO_RUN`` where a point repeats none.
     """
     return np.where(first < UNKNOWN_EXAMPLE, UNKNOWN_EXAMPLE - 1 - first, NO_RUN)
 
 
 def _encode_earlier_runs(places: Ids, first: Ids) -> Ids:
-    """Below ``UNKNOWN`` where a point repeats an earlier run, which no point of this one stands for."""
+    """Below ``UNKNOWN_EXAMPLE`` where a point repeats an earlier run, which no point of this one stands for."""
     return np.where(places == NO_RUN, first, UNKNOWN_EXAMPLE - 1 - places)
 
 
@@ -350,7 +350,7 @@ def seen_path(folder: Path, split: str, rule: Rule) -> Path:
 
 
 def _seen_mask(path: Path, entries: Entries) -> NDArray[np.bool_]:
-    """Which of ``asked`` an earlier run saw."""
+    """Which of ``entries`` an earlier run saw."""
     if path.suffix == ".npy":
         return is_member(path, entries)
     bloom = _load_bloom_filter(path, path.stat().st_mtime_ns)

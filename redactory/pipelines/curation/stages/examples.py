@@ -320,7 +320,7 @@ def redact_examples(job: CurationJob, partitions: int, partition: int) -> StageR
 
 
 def read_detected_spans(job: CurationJob, partition: int, ids: Ids, extra_parts: Sequence[Path] = ()) -> pa.Table:
-    """What was found in the texts of a partition's points (``DETECTED``), by point, and stands in ``more``.
+    """What was found in the texts of a partition's points (``DETECTED``), by point, and stands in ``extra_parts``.
 
     ``ids`` are sorted.  What was found in a text that an earlier point has was spread to this one.
     """

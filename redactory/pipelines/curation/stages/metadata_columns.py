@@ -50,7 +50,7 @@ def build_metadata_schema(settings: InputSettings, counts: Mapping[str, int], is
     """The columns that every point carries, by the ``counts`` of ingest.
 
     A kept column has one type in all shards.  ``CheckFailed`` where its values are of several kinds and,
-    for an input that is ``whole``, where no row has any.
+    for an input that is ``is_whole_input``, where no row has any.
     """
     has_roles = counts["roles/told"] > 0
     has = {
