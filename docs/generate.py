@@ -489,7 +489,7 @@ def reason_codes() -> str:
 BESIDE = (
     *("training.model.load_model", "training.model.LanguageModel", "training.model.load_classifier"),
     *("training.model.TextClassifier", "training.tokenizer.Tokenizer", "training.clipping.clipped_backward"),
-    *("training.own_loop.PrivateLoop", "training.own_loop.OwnStep"),
+    *("training.private_loop.PrivateLoop", "training.private_loop.PrivateLoopStep"),
     *("training.shard_dataset.ShardDataset", "redaction.folder.RunFolder", "redaction.folder.ModelFolder"),
 )
 """What is public and not a name of the package itself."""
