@@ -138,7 +138,7 @@ class ReleaseSettings(Settings):
     )
     known_values: bool = Field(
         False,
-        description="Mask a value that was masked once in a document everywhere in that document. Needs by: "
+        description="Mask a value that was masked once in a document everywhere in that document. Needs unit: "
         "document; the guarantee card of a training says what then holds.",
     )
     max_open_values: int | None = Field(
