@@ -64,9 +64,11 @@ class Entry:
 
     @property
     def created(self) -> datetime.datetime:
+        """When the entry was written."""
         return datetime.datetime.fromisoformat(self.body["created"])
 
     def check(self) -> None:
+        """Compare the entry's files with their digests; ``CheckFailed`` names one that differs."""
         for name, digest in self.body["files"].items():
             path = self.folder / name
             if not path.is_file() or file_sha256(path) != digest:
@@ -82,6 +84,7 @@ class IndexFolder:
         self.lock, self._removed = root / "lock", root / "removed"
 
     def exists(self) -> bool:
+        """Whether an index was created here."""
         return self.head.is_file()
 
     def hold_lock(self) -> AbstractContextManager[None]:
@@ -139,10 +142,12 @@ class IndexFolder:
         return sorted(entries, key=lambda entry: entry.number)
 
     def pending_entries(self) -> list[Entry]:
+        """Entries that are sealed but do not count yet."""
         folders = sorted(self.waiting.glob("*/entry.json")) if self.waiting.is_dir() else []
         return [_read_entry(path.parent) for path in folders]
 
     def draft_folder(self, token: str) -> Path:
+        """The folder in which a run drafts its entry."""
         return self.waiting / token
 
     def begin_draft(self, token: str, run: Path) -> None:

@@ -42,6 +42,7 @@ class UnionFind:
         self._parents: dict[int, int] = {}
 
     def find_root(self, point: int) -> int:
+        """The smallest member of the group that ``point`` belongs to."""
         parents = self._parents
         root = point
         while (above := parents.get(root, root)) != root:
@@ -51,6 +52,7 @@ class UnionFind:
         return root
 
     def join(self, one: int, other: int) -> None:
+        """Join the groups of two members."""
         low, high = sorted((self.find_root(one), self.find_root(other)))
         self._parents[low] = self._parents[high] = low
 

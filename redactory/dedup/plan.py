@@ -49,11 +49,13 @@ def _digest_words(digests: Sequence[bytes], count: int) -> Entries:
 
 
 def write_entries(path: Path, entries: Entries) -> None:
+    """Commit a structured array of any type of this package."""
     with commit(path) as temporary, temporary.open("wb") as file:
         np.save(file, entries)
 
 
 def count_entries(paths: Iterable[Path]) -> int:
+    """The number of entries in these files together."""
     return sum(len(np.load(path, mmap_mode="r")) for path in paths)
 
 
@@ -110,6 +112,7 @@ def plan_range(digest_files: Sequence[Path], number: int, out: Path, ranges: int
 
 
 def write_pairs(path: Path, pairs: Entries | Iterable[tuple[int, int]]) -> int:
+    """Commit pairs sorted by id; returns their number."""
     table = pairs if isinstance(pairs, np.ndarray) else np.array(list(pairs), PAIR)
     write_entries(path, table[np.lexsort((table["first"], table["id"]))])
     return len(table)
@@ -166,6 +169,7 @@ def is_member(path: Path, entries: Entries) -> NDArray[np.bool_]:
 
 
 def digests_to_int(entries: Entries) -> list[int]:
+    """The digests as signed 128-bit integers, as the filters take them."""
     high, low = entries["high"].view("<i8").tolist(), entries["low"].tolist()
     return [(h << 64) | rest for h, rest in zip(high, low, strict=True)]
 

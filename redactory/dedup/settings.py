@@ -139,9 +139,11 @@ class DedupSettings(Settings):
         return self
 
     def mode_for(self, side: str) -> Mode:
+        """The mode of the split ``public`` or ``private``."""
         return self.private_mode if side == "private" and self.private_mode else self.mode
 
     def rules(self) -> dict[str, Rule]:
+        """The deduplication rule of each split."""
         return {side: RULES[self.mode_for(side)] for side in ("public", "private")}
 
 

@@ -144,9 +144,11 @@ class Banding:
 
     @property
     def permutations(self) -> int:
+        """The number of hash values in a signature."""
         return self.bands * self.rows
 
     def comparison_probability(self, similarity: float) -> float:
+        """The probability that two texts of this similarity are compared."""
         return float(1.0 - (1.0 - similarity**self.rows) ** self.bands)
 
 
@@ -250,6 +252,7 @@ class SignedFiles:
     partition: int
 
     def path(self, kind: str) -> Path:
+        """The file of the ``buckets``, ``rows`` or ``shingles``."""
         return self.folder / f"part-{self.partition:05d}-{kind}.npy"
 
 

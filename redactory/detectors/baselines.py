@@ -136,6 +136,7 @@ class ReferenceDetector:
         self._read, self._public_kinds = engine.load(), get_kinds(public_labels)
 
     def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
+        """Yield one detection per text, in order."""
         texts = iter(texts)
         while batch := list(itertools.islice(texts, _BATCH_SIZE)):
             for output in self._read(batch):

@@ -68,6 +68,7 @@ class Detector:
         self._public_kinds = get_kinds(settings.public_labels)
 
     def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
+        """Yield one detection per text, in order, a batch at a time."""
         for batch in _batch_texts(texts, self._settings.batch_size):
             for text, output in zip(batch, self.run_engines(batch), strict=True):
                 yield self.apply_policies(text, output)
@@ -99,6 +100,7 @@ class Detector:
         ]
 
     def apply_policies(self, text: str, output: EngineOutput) -> Detection:
+        """Apply both policies to the engines' output for ``text``."""
         output = self.prepare_output(text, output)
         if output.failure:
             return Detection(failure=output.failure)

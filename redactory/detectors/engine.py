@@ -49,6 +49,7 @@ class EngineOutput:
     failure: str | None = None
 
     def remap_offsets(self, map_offset: Callable[[int], int]) -> EngineOutput:
+        """The same output for another text; ``map_offset`` maps each offset to its place there."""
         if self.failure is not None:
             return self
         return EngineOutput(

@@ -92,6 +92,7 @@ class ExternalEngine:
 
     @classmethod
     def list_capabilities(cls, settings: EngineRequest, language: str) -> list[Capability]:
+        """The labels that the engine class declares, in running text of its declared language."""
         kind, labels = _load_class(settings)
         named = frozenset(label for label in labels if label is not None)
         made_for = getattr(kind, "language", None)
@@ -99,6 +100,7 @@ class ExternalEngine:
         return [Capability(part, named, made_for, named - KNOWN_LABELS, "tokens" if None in labels else "names")]
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
+        """Trust the score of spans of these kinds, so that they can be public."""
         self._public_kinds = frozenset(kinds)
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
@@ -163,6 +165,7 @@ def add_public_scores(output: EngineOutput, public_kinds: Collection[str]) -> En
 
 
 def list_installed_engines() -> list[str]:
+    """The names of the engines that installed packages offer."""
     return sorted({entry_point.name for entry_point in entry_points(group=ENTRY_POINT_GROUP)})
 
 

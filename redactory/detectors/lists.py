@@ -242,6 +242,7 @@ class ListEngine:
         return [Capability("deny lists", labels, None, labels)]
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
+        """Return one output per text; no text fails."""
         return [self._read_text(text) for text in texts]
 
     def _read_text(self, text: str) -> EngineOutput:

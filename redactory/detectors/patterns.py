@@ -266,6 +266,7 @@ class ContextAnalyzer:
         self.rules: Any = LemmaContextAwareEnhancer()
 
     def build_context(self, text: str) -> TextContext:
+        """The context of ``text`` in which context words are looked up."""
         if len(self._nlp.vocab.strings) > MAX_STRINGS:
             self._nlp = make_tokenizer(self._language)
         return TextContext(text, self._nlp, self.rules)
@@ -401,6 +402,7 @@ class PatternEngine:
 
     @classmethod
     def describe_identity(cls, settings: PatternSettings, language: str) -> dict[str, Any]:
+        """Package versions and file contents that can change a match."""
         return {
             "versions": {name: package_version(name) for name in VERSIONED_PACKAGES},
             "files": [file_sha256(Path(file)) for file in settings.files],

@@ -96,6 +96,7 @@ class StrictPolicy:
 
     @cached_property
     def min_scores(self) -> dict[str, float]:
+        """The minimum score of each masked label."""
         by_default = {label: DEFAULT_LABELS.get(label) for label in self.recognizer_labels}
         configured = self.settings.labels.items()
         labels = {label: min_score for label, min_score in configured if by_default.get(label) != min_score}
@@ -111,6 +112,7 @@ class StrictPolicy:
         return _drop_allowed(spans, output)
 
     def reaches_min_score(self, span: Span) -> bool:
+        """Whether a span reaches the minimum scores of its label and its engine."""
         min_scores, engines = self.min_scores, self.settings.engines
         min_score = max(min_scores.get(span.label, math.inf), engines.get(span.detector, 0.0))
         return span.detector == LIST_DETECTOR or span.score >= min_score
@@ -289,6 +291,7 @@ def build_policy_records(settings: DetectSettings) -> dict[str, dict[str, Any]]:
 
 
 def compute_policy_hashes(settings: DetectSettings) -> dict[str, str]:
+    """The hash of each policy, by name."""
     return {name: record["hash"] for name, record in build_policy_records(settings).items()}
 
 

@@ -57,6 +57,7 @@ class PresidioEngine:
 
     @classmethod
     def describe_identity(cls, settings: PresidioSettings, language: str) -> dict[str, Any]:
+        """Digests of the file and of the pipelines it names, and versions of the packages that read them."""
         models = _load_configuration(settings)["nlp_configuration"]["models"]
         return {
             "configuration": file_sha256(Path(settings.configuration)),
@@ -73,9 +74,11 @@ class PresidioEngine:
         return list(_load_capabilities(settings, _resolve_languages(settings, language), sha256))
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
+        """Trust the score of spans of these kinds, so that they can be public."""
         self._public_kinds = frozenset(kinds)
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
+        """Return one output per text, each a function of that text alone."""
         with suppress_output(), enter_memory_zone(*filter(None, self._analyzer.nlp_engine.nlp.values())):
             return [self._read(text) for text in texts]
 

@@ -80,6 +80,7 @@ class PatternFragments:
             self._add_term_list(name, terms[name], piece.get("case", "any"))
 
     def expand(self, expression: str) -> str:
+        """``expression`` in one line, with the named fragments inserted."""
         return _PLACEHOLDER.sub(lambda place: self.expressions[place[1]], expression.replace("\n", ""))
 
     def build_trigger(self, needs: Mapping[str, Any] | None) -> Trigger:
@@ -128,9 +129,11 @@ class BuiltinRecognizer(NamedTuple):
     languages: tuple[str, ...]
 
     def supports_language(self, language: str) -> bool:
+        """Whether the recognizer reads text in ``language``."""
         return not self.languages or language == AUTO or language.partition("-")[0] in self.languages
 
     def build_recognizer(self, language: str) -> EntityRecognizer:
+        """Build the Presidio recognizer."""
         with hide_packages():
             from presidio_analyzer import Pattern, PatternRecognizer
 
@@ -153,6 +156,7 @@ class BuiltinRecognizer(NamedTuple):
 
 @functools.cache
 def load_builtin_recognizers() -> tuple[BuiltinRecognizer, ...]:
+    """Load every recognizer of ``forms/*.yaml``."""
     files = sorted((_ROOT / "forms").iterdir(), key=lambda file: file.name)
     return tuple(recognizer for file in files for recognizer in parse_recognizers(file.read_text(encoding="utf-8")))
 

@@ -40,6 +40,7 @@ _ALWAYS_CAPITAL = frozenset({"I", "I'm", "I'd", "I've", "I'll", "I’m", "I’d"
 
 
 def find_digits(text: str, language: str = "en") -> Iterator[Interval]:
+    """Find each word that contains a digit."""
     return (match.span() for match in _DIGITS.finditer(text))
 
 
@@ -111,6 +112,7 @@ def get_forgiveness_threshold(
 
 
 def is_common_word(text: str, start: int, end: int, words: Set[str]) -> bool:
+    """Whether a token is in ``words``, compared in lower case."""
     return bool(_LOWERCASE.fullmatch(text, start, end)) and _is_listed(text[start:end], words)
 
 
@@ -128,6 +130,7 @@ def select_active_rules(rules: Sequence[RuleName], language: str) -> tuple[RuleN
 
 @functools.cache
 def hash_common_words(language: str) -> str | None:
+    """The hash of the word list, which is part of the policy hash; None without a list."""
     return json_sha256(sorted(load_common_words(language))) if load_optional_words(language) else None
 
 

@@ -181,6 +181,7 @@ def get_kind(label: str) -> str:
 
 
 def get_kinds(labels: Iterable[str]) -> frozenset[str]:
+    """The kinds that labels stand for."""
     return frozenset(map(get_kind, labels))
 
 

@@ -170,6 +170,7 @@ def find_pipeline(language: str) -> str:
 
 
 def package_versions(*packages: str) -> dict[str, str]:
+    """The installed version of each package."""
     return {package: package_version(package) for package in packages}
 
 

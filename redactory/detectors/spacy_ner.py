@@ -58,6 +58,7 @@ class SpacyEngine:
             raise ConfigurationError("detect.spacy.model: its 'ner' pipe is not a transition-based recognizer")
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
+        """Count tokens of ``kinds`` as non-entity tokens."""
         self._parts_of_speech -= frozenset(kinds)
         for move in self._ner.move_names if self._ner is not None else ():
             label = move.partition("-")[2]

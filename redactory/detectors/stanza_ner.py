@@ -249,10 +249,12 @@ class StanzaEngine:
             raise ConfigurationError("detect.stanza: the model cannot read a simple English sentence")
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
+        """Count words of ``kinds`` as non-entity tokens."""
         self._tagger.treat_as_public(kinds)
 
     @classmethod
     def describe_identity(cls, settings: StanzaSettings, language: str) -> dict[str, Any]:
+        """The folder's digests and the versions of the packages that read it."""
         readers = ("stanza", "torch", "spacy", "numpy")
         return identify_folder("detect.stanza.folder", settings.folder, "resources.json", *readers)
 
@@ -265,6 +267,7 @@ class StanzaEngine:
         return [Capability(f"Stanza {settings.folder}", kinds, language, kinds - KNOWN_LABELS)]
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
+        """Return one output per text, each a function of that text alone."""
         with isolate_inference(), enter_memory_zone(self._tokenizer):
             return [self._read(text) for text in texts]
 

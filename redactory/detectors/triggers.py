@@ -44,6 +44,7 @@ class TextTraits(NamedTuple):
 
 
 def compute_traits(text: str) -> TextTraits:
+    """Compute once what triggers ask about ``text``."""
     shape = text.translate(_SHAPE_TABLE)
     return TextTraits(text, shape, shape.count("9"), split_words(text))
 
@@ -62,6 +63,7 @@ class Trigger(NamedTuple):
     pattern: regex.Pattern[str] | None = None
 
     def fires(self, traits: TextTraits) -> bool:
+        """Whether a text with these ``traits`` meets the trigger's conditions."""
         if traits.digits < self.digits:
             return False
         has_word = not self.words.isdisjoint(traits.words) or not (self.words or self.endings)

@@ -92,6 +92,7 @@ class DetectionCache(dict[str, Detection]):
         return done, time.process_time() - start
 
     def is_public(self, text: str) -> bool:
+        """Whether a text that was read goes to the public split."""
         return route(text, self[text]).side == PUBLIC
 
     def __call__(self, texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -365,6 +366,7 @@ def compute_detection_metrics(rows: Sequence[MatchCounts], confidence: float = 0
 
 
 def parse_labelled_spans(spans: Iterable[Mapping[str, Any]]) -> list[tuple[int, int, str]]:
+    """{start, end, label} mappings as (start, end, label)."""
     return [(int(span["start"]), int(span["end"]), str(span["label"])) for span in spans]
 
 

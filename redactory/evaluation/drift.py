@@ -86,6 +86,7 @@ class MetricCount:
 
     @property
     def value(self) -> float:
+        """The share, or the rate per 1,000."""
         return self.count / self.total * (1 if self.kind == "share" else RATE_SCALE)
 
 
@@ -110,6 +111,7 @@ class DriftResult:
     history: tuple[float, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
+        """The metric as JSON, without its history or any text."""
         return {name: value for name, value in asdict(self).items() if name not in ("history", "outside")}
 
 

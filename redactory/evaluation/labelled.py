@@ -143,6 +143,7 @@ def to_label_studio_task(row: Mapping[str, Any], version: str) -> dict[str, Any]
 
 
 def build_labelling_interface(labels: Iterable[str]) -> str:
+    """The labelling interface (XML) of a Label Studio project for the tasks."""
     choices = "".join(f"    <Label value={quoteattr(label)}/>\n" for label in labels)
     return (
         f'<View>\n  <Labels name="{_LABEL_CONTROL}" toName="{_TEXT_OBJECT}">\n{choices}  </Labels>\n'

@@ -243,6 +243,7 @@ class ValueSearch:
             self._automaton.make_automaton()
 
     def find_in_text(self, text: str) -> Iterator[int]:
+        """The offset of each occurrence in ``text``, overlapping ones included."""
         if not len(self._automaton):
             return
         folded = text.casefold()
@@ -253,4 +254,5 @@ class ValueSearch:
                 yield index
 
     def count_occurrences(self, texts: Iterable[str]) -> Counter[int]:
+        """The number of occurrences of each value in all ``texts``."""
         return Counter(index for text in texts for index in self.find_in_text(text))

@@ -106,6 +106,7 @@ class SecretSentence:
 
     @property
     def value(self) -> str:
+        """The secret."""
         return self.text[self.start : self.end]
 
 
@@ -152,6 +153,7 @@ class SentenceSplit:
 
     @classmethod
     def draw(cls, count: int, seed: int) -> SentenceSplit:
+        """Split the members at random into two halves, and the non-members likewise."""
         stream = RandomStream.from_seed(seed)
         orders = [stream.permutation("halves", kind, count) + kind * count for kind in range(2)]
         chosen = np.concatenate([order[: count // 2] for order in orders])
@@ -159,6 +161,7 @@ class SentenceSplit:
         return cls(np.sort(chosen), np.sort(scored), count)
 
     def split_scores(self, scores: Scores, indices: NDArray[np.int64]) -> tuple[Scores, Scores]:
+        """The scores at ``places`` of members and of non-members."""
         return scores[indices[indices < self.count]], scores[indices[indices >= self.count]]
 
 

@@ -222,9 +222,11 @@ class AuditCoins:
     seeded: bool
 
     def render_sentence(self, digits: str) -> str:
+        """The sentence that contains a number."""
         return self.template.replace(DIGITS_PLACEHOLDER, digits)
 
     def planted_sentences(self) -> Iterator[str]:
+        """The sentences planted in the corpus, in the order of the canaries."""
         for (true, false), coin in zip(self.numbers, self.coins, strict=True):
             if coin or self.form == "pair":
                 yield self.render_sentence(true if coin else false)

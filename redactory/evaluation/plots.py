@@ -43,6 +43,7 @@ BLUE, RED, GREEN, GREY = "#1f5f8b", "#b5541c", "#2e7d32", "#8a8a8a"
 
 
 def require_matplotlib() -> None:
+    """Raise ``ConfigurationError`` if Matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigurationError(
             "plot needs matplotlib, which is not installed: pip install 'redactory[plots]', or omit plot"
@@ -56,6 +57,8 @@ def render_plots(name: str, plot: Callable[..., str], *results: Any) -> dict[str
 
 @dataclass
 class PlotCanvas:
+    """A picture to draw on; ``svg`` holds it when the context ends."""
+
     figure: Figure
     axes: Sequence[Axes]
     svg: str = ""

@@ -106,6 +106,7 @@ def measure_misses(
 
 
 def summarize_labels(labels: Mapping[str, Mapping[str, Any]], confidence: float) -> dict[str, Any]:
+    """The metrics of each label, and of all labels together."""
     worst = max(labels, key=lambda label: labels[label]["gamma"]["upper"], default=None)
     return {
         "confidence": confidence,

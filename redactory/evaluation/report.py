@@ -102,6 +102,7 @@ class ConservationLaw(NamedTuple):
 
     @property
     def holds(self) -> bool:
+        """Whether both sides of the sum are equal."""
         return self.whole[1] == sum(count for _, count in self.parts)
 
 
@@ -208,6 +209,7 @@ class ModelReport:
 
 
 def build_model_report(folder: ModelFolder) -> ModelReport:
+    """Collect one finished model with all its evaluations."""
     card = read_json(folder.guarantee)
     results = {evaluation: read_result(folder, evaluation) or {} for evaluation in EVALUATIONS}
     curve = read_json(folder.held_out)["rows"] if folder.held_out.exists() else []
@@ -217,6 +219,7 @@ def build_model_report(folder: ModelFolder) -> ModelReport:
 
 
 def render_findings(macro_name: str, *facts: Any) -> list[EvaluationFinding]:
+    """Render ``facts`` with the macro ``part`` of ``words.j2``."""
     findings: list[EvaluationFinding] = []
 
     def say(title: str = "", figure: str = "", alarming: bool = False, *, caller: Callable[[], str]) -> str:
@@ -228,11 +231,13 @@ def render_findings(macro_name: str, *facts: Any) -> list[EvaluationFinding]:
 
 
 def list_promises(card: Mapping[str, Any]) -> list[str]:
+    """What the card promises, in a few sentences each; empty if it promises nothing."""
     epsilon = card["epsilon"]
     return [] if epsilon is None else [finding.sentence for finding in render_findings("promises", card, epsilon)]
 
 
 def list_card_metrics(card: Mapping[str, Any]) -> list[CardMetric]:
+    """The card's metrics, each with its meaning."""
     rows = _list_privacy_unit_metrics(card) if "epsilon_sound" in card else _list_secret_metrics(card)
     return [CardMetric(title, text or f"no epsilon: {card['reasons'][key]}", bool(text)) for title, key, text in rows]
 
@@ -278,6 +283,7 @@ def _format_epsilons(*values: float | None) -> str:
 
 
 def load_template(name: str) -> Template:
+    """Load a template of this package; each is compiled once per process."""
     return _environment().get_template(name)
 
 

@@ -83,17 +83,21 @@ class SampledText:
 
     @property
     def is_changed(self) -> bool:
+        """Whether the labeller changed the spans that were filled in."""
         return set(self.secrets) != set(self.prefilled)
 
     def without_kinds(self, kinds: Collection[str]) -> SampledText:
+        """The same text without the secrets of ``kinds``."""
         return replace(self, secrets=tuple(secret for secret in self.secrets if get_kind(secret.label) not in kinds))
 
     def to_record(self, key: DigestKey) -> dict[str, Any]:
+        """The fields of a text that the record of the draw keeps."""
         fields = {name: getattr(self, name) for name in ("point_id", "stratum", "times", "prefilled", "masked")}
         return {**fields, "digest": _digest_text(self.text, key)}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> SampledText:
+        """Read what :meth:`to_record` wrote."""
         prefilled = tuple(LabelledSpan(*span) for span in record["prefilled"])
         masked = tuple((start, end) for start, end in record["masked"])
         return cls(**{**record, "prefilled": prefilled, "masked": masked})
@@ -113,6 +117,7 @@ class SamplingFrame:
     fitted_on: UnmeasuredExamples
 
     def list_stratum_ids(self, name: str) -> Ids:
+        """The example ids of a stratum."""
         stratum_ids: Ids = self.ids[self.strata == STRATA.index(name)]
         return stratum_ids
 
@@ -218,6 +223,7 @@ def select_prefilled_spans(strict: Iterable[LabelledSpan]) -> tuple[LabelledSpan
 
 
 def to_rows(sample: Iterable[SampledText]) -> list[dict[str, Any]]:
+    """The sample in the span schema, with the strict policy's spans filled in as ``spans``."""
     return [
         {
             "id": str(entry.point_id),

@@ -200,6 +200,7 @@ class CustomerGenerator:
             row += 1
 
     def draw_template_values(self, customer: dict[str, str]) -> dict[str, str]:
+        """Draw the values for the fields of one dialogue's templates."""
         new_address = self._draw_address()
         order = f"{self._draw_digits(3)}-{self._draw_digits(5)}-{self._draw_digits(3)}"
         tracking = self.random_source.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=10)

@@ -29,6 +29,7 @@ def estimate_proportion(hits: int, n: int, confidence: float = CONFIDENCE) -> di
 
 
 def make_estimate(value: float | None, low: float | None = None, high: float | None = None) -> dict[str, Any]:
+    """{value, low, high}."""
     return {"value": value, "low": low, "high": high}
 
 

@@ -33,6 +33,7 @@ _END = "\n"
 
 
 def tokenize(text: str) -> list[str]:
+    """Lower-case words and punctuation marks."""
     return _TOKEN.findall(text.casefold())
 
 

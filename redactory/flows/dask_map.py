@@ -253,6 +253,7 @@ def _connect_client(dask: str, workers: int, folder: Path, stack: ExitStack) -> 
 
 @contextmanager
 def dask_task_map(dask: str, config: Config, run: RunFolder) -> Iterator[StageMap]:
+    """A map that runs each partition as a Prefect task on a worker."""
     from redactory.flows.prefect_tasks import run_as_tasks
 
     with start_dask_workers(dask, config, run) as workers:

@@ -108,6 +108,7 @@ def _show_decision(result: dict[str, Any]) -> CommandResult:
 
 
 def format_finding(finding: dict[str, Any]) -> str:
+    """Describe a metric outside its limits, or the reason for holding a run."""
     name = " ".join(part for part in (finding["metric"], finding.get("label")) if part)
     if "low" not in finding:
         return ": ".join((name, finding["why"])) if "why" in finding else str(name)

@@ -50,15 +50,18 @@ def start_log(target: str | None, command: str | None) -> None:
 
 
 def get_command() -> str | None:
+    """The name of the current command."""
     return _command
 
 
 def stop_log() -> None:
+    """Stop logging."""
     global _target
     _target = None
 
 
 def is_enabled() -> bool:
+    """Whether logging was requested."""
     return _target is not None
 
 
@@ -91,12 +94,14 @@ def log_result(value: Mapping[str, Any], name: str = "result") -> None:
 
 
 def log_progress(work: str, done_count: int, total: int | None, unit: str, seconds: float) -> None:
+    """Log the progress of ``work``, or its end."""
     unit = unit.split(",")[0]
     name = "done" if done_count == total else "progress"
     log_event(name, stage=work, count=done_count, total=total, unit=unit, seconds=round(seconds, 3))
 
 
 def log_exit(code: int, error: str | None = None) -> None:
+    """Log how the command ended, and close the log."""
     level = "info" if code == 0 else "error"
     log_event("end", level, exit_code=code, error=error, seconds=round(time.monotonic() - _start, 3))
     stop_log()

@@ -41,10 +41,12 @@ def option(help_text: str, kind: Any, default: Any = None, *, flag: str = "", **
 
 
 def switch(help_text: str, **typer_settings: Any) -> Option:
+    """Declare an option that is on when present."""
     return option(help_text, bool, False, **typer_settings)
 
 
 def argument(metavar: str, help_text: str, kind: Any, default: Any = REQUIRED, **typer_settings: Any) -> Option:
+    """Declare a positional argument."""
     kind = kind | None if default is None else kind
     return Option(kind, default, typer.Argument(metavar=metavar, help=help_text, **typer_settings))
 
@@ -190,6 +192,7 @@ def parse_set_options(entries: list[str] | None) -> dict[str, Any]:
 
 
 def is_stdout_terminal() -> bool:
+    """Whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 

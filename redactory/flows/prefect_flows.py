@@ -59,10 +59,12 @@ class FlowJob:
 
     @property
     def run_folder(self) -> RunFolder:
+        """The run folder."""
         return RunFolder(Path(self.settings.output))
 
     @property
     def artifact_name(self) -> str:
+        """The key of this job's history in Prefect's interface."""
         return Path(self.config).stem
 
     def open_stage_map(self) -> AbstractContextManager[StageMap]:
@@ -115,6 +117,7 @@ def _format_outcome(result: dict[str, Any], folder: str) -> str:
 
 
 def make_flow(name: str) -> Callable[[Callable[..., Any]], Any]:
+    """Prefect's flow decorator with the settings that all flows share."""
     ended = ("on_completion", "on_failure", "on_crashed", "on_cancellation")
     hooks: Any = {when: [log_flow_outcome] for when in ended}
     return flow(name=name, persist_result=False, log_prints=False, validate_parameters=False, **hooks)
@@ -250,6 +253,8 @@ def nightly(
 
 
 def require_verified(run: RunFolder) -> None:
+    """Verify a finished run in a separate task; ``CheckFailed`` if a check fails."""
+
     def checks() -> list[str]:
         verification_result = verification.verify(run.root)
         return [check["name"] for check in verification_result["checks"] if not check["ok"]]
@@ -328,6 +333,7 @@ def publish_run(name: str, result: dict[str, Any], reused: bool) -> None:
 
 
 def publish_guarantee(name: str, model: dict[str, Any]) -> None:
+    """Publish the epsilons of the model's guarantee, each null with its reason."""
     card = model["guarantee"]
     figures = ["epsilon_confidentiality", "epsilon_bayesian", "epsilon_substitution", "coverage_failure"]
     if "epsilon_sound" in card:

@@ -63,6 +63,7 @@ def make_task(name: str, run_name: str | None = None) -> Callable[[Callable[...,
 
 
 def run_as_task(state: Path, name: str, work: Callable[[], Any]) -> Any:
+    """Run ``work`` as one task that seals its errors in ``state``."""
     return make_task(name)(lambda: run_sealed(state, work))()
 
 
@@ -116,6 +117,7 @@ def open_worker_processes(count: int) -> Iterator[TaskCall]:
 
 @contextmanager
 def process_task_map(count: int, state: Path) -> Iterator[StageMap]:
+    """A map that runs each partition as a task in one of ``count`` processes."""
     with open_worker_processes(count) as call:
         yield lambda task, numbers: run_as_tasks(
             count, get_task_name(task), lambda number: run_sealed(state, call, task, number), numbers

@@ -54,14 +54,17 @@ class FlowSchedule:
 
     @property
     def full_name(self) -> str:
+        """The deployment's name as Prefect addresses it."""
         return f"{self.work}/{self.name}"
 
     @property
     def runs_folder(self) -> Path:
+        """The folder of all its runs."""
         output: str = self.parameters["output"]
         return Path(output if self.work == "nightly" else find_runs_folder(output))
 
     def describe(self) -> dict[str, Any]:
+        """What to tell the person who scheduled the job."""
         return {
             "deployment": self.full_name,
             "cron": self.cron,
@@ -70,6 +73,7 @@ class FlowSchedule:
         }
 
     def deployment_kwargs(self) -> dict[str, Any]:
+        """The arguments of Prefect's deployment; imports the job."""
         from prefect.schedules import Cron
         from prefect.types.entrypoint import EntrypointType
 

@@ -107,6 +107,7 @@ def run_prefect_server(port: int) -> Iterator[None]:
 
 
 def find_server_address() -> str | None:
+    """The API address in Prefect's settings (``PREFECT_API_URL`` or a profile), or None."""
     from prefect.settings import PREFECT_API_URL
 
     address: str | None = PREFECT_API_URL.value()
@@ -139,19 +140,23 @@ def prepare_server(limit: int | None, unscheduled_deployment: str | None = None,
 
 
 def has_placeholder(template: str) -> bool:
+    """Whether a template gives each run a separate folder."""
     return START_PLACEHOLDER in template or DATE_PLACEHOLDER in template
 
 
 def add_start_placeholder(output: str) -> str:
+    """``output`` if it has a placeholder, else a folder per run below it."""
     return output if has_placeholder(output) else f"{output.rstrip('/')}/{START_PLACEHOLDER}"
 
 
 def find_runs_folder(template: str) -> str:
+    """The folder that holds the runs of a template: its path up to the first placeholder."""
     fixed = min(template.find(sign) for sign in (START_PLACEHOLDER, DATE_PLACEHOLDER) if sign in template)
     return template[:fixed].rpartition("/")[0] or "."
 
 
 def list_runs(template: str) -> list[Path]:
+    """The existing run folders of a template, the latest first."""
     pattern = glob.escape(template).replace("{start}", "*").replace("{date}", "*")
     return [Path(place) for place in sorted(glob.glob(pattern), reverse=True)]
 

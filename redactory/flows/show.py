@@ -75,6 +75,7 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def print_page(page: str, result: Mapping[str, Any], **context: Any) -> None:
+    """Print the page of a result."""
     lines = _load_templates().get_template(page).render(r=result, **context).splitlines()
     blank = True
     while lines:

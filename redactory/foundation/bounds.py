@@ -36,6 +36,7 @@ def format_upper(value: Number | None, digits: int = 4, places: int | None = Non
 
 
 def format_lower(value: Number | None, digits: int = 4, places: int | None = None, unit: str = "") -> str:
+    """Format a lower bound, rounded down."""
     return _printed(value, ROUND_FLOOR, digits, places, unit)
 
 

@@ -21,6 +21,7 @@ def canonical_json(value: Any) -> bytes:
 
 
 def json_sha256(value: Any) -> str:
+    """Hex sha256 of ``canonical_json(value)``."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
@@ -53,6 +54,7 @@ def file_sha256(path: Path) -> str:
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:
+    """Read a file's bytes in blocks."""
     with path.open("rb") as file:
         while block := file.read(_CHUNK):
             yield block

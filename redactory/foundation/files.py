@@ -200,6 +200,7 @@ def explain_not_regular(folder: Path, name: str) -> str | None:
 
 
 def write_bytes(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
+    """Commit ``data`` to ``path``."""
     with commit(path, mode) as temporary:
         temporary.write_bytes(data)
 
@@ -216,6 +217,7 @@ def write_json(path: Path, value: Any, mode: int = PRIVATE_FILE) -> None:
 
 
 def read_json(path: Path) -> Any:
+    """Read the value of a JSON file."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -40,6 +40,7 @@ class StageReport:
     peak_mb: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
+        """The report as JSON; :meth:`from_json` reads it back."""
         return {
             "stage": self.stage,
             "counts": dict(sorted(self.counts.items())),
@@ -49,6 +50,7 @@ class StageReport:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> StageReport:
+        """Read a report that :meth:`to_json` wrote."""
         return cls(value["stage"], Counter(value["counts"]), value["seconds"], value["peak_mb"])
 
 

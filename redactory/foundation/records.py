@@ -135,6 +135,7 @@ class RecordLog:
             data = data[os.write(self._file, data) :]
 
     def close(self) -> None:
+        """Release the lock."""
         os.close(self._file)
 
     def __enter__(self) -> Self:

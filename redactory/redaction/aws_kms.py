@@ -47,9 +47,11 @@ class KmsKey:
 
     @property
     def name(self) -> str:
+        """``aws-kms:`` and the key's id or ARN."""
         return f"aws-kms:{self.key_id}"
 
     def wrap(self, data_key: bytes, context: bytes) -> bytes:
+        """Encrypt ``data_key`` with KMS; ``RunStateError`` if KMS refuses."""
         return self._call("encrypt", "CiphertextBlob", context, Plaintext=data_key)
 
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:

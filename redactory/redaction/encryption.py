@@ -64,6 +64,7 @@ class LocalKey:
         return f"local:{derive_key(self.secret, 'name')[:4].hex()}"
 
     def wrap(self, data_key: bytes, context: bytes) -> bytes:
+        """Encrypt ``data_key``: nonce, ciphertext and tag."""
         return encrypt(derive_key(self.secret, "wrap"), data_key, context)
 
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
@@ -159,9 +160,11 @@ class RunKey:
         return derive_key(self.secret, "fingerprint")[:8].hex()
 
     def to_json(self) -> dict[str, str]:
+        """What the manifest records about the encryption."""
         return {"algorithm": ALGORITHM, "run_id": self.run_id, "data_key": self.fingerprint, "wrapped_by": self.service}
 
     def parquet_encryption(self) -> Any:
+        """pyarrow's encryption properties for writing a part."""
         return _parquet().create_encryption_properties(self.secret)
 
     def parquet_decryption(self) -> Any:

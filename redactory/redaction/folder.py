@@ -29,6 +29,7 @@ class FolderPath(Generic[Kind]):
 
 
 def path_field(name: str, doc: str) -> FolderPath[Path]:
+    """Declare the path ``name`` below a folder, with its meaning."""
     return FolderPath(Path, name, doc)
 
 
@@ -84,6 +85,7 @@ class ModelFolder(SealedFolder):
         return SealedFolder(self.root / evaluation)
 
     def results(self) -> list[SealedFolder]:
+        """The finished evaluations of this model, by name."""
         return [SealedFolder(path.parent) for path in sorted(self.root.glob(f"*/{SUCCESS}"))]
 
 
@@ -137,6 +139,7 @@ class RunFolder(SealedFolder):
 
     @property
     def data_folders(self) -> tuple[Path, ...]:
+        """All folders that contain parts."""
         return (self.public, self.private, self.quarantine, self.vault, self.spans, self.points, self.across)
 
     def sealed_folders(self) -> list[SealedFolder]:
@@ -147,6 +150,7 @@ class RunFolder(SealedFolder):
 
     @property
     def measured(self) -> tuple[SealedFolder, ...]:
+        """Where measurements of the shards are sealed."""
         return (self.recall, self.redaction, self.gate)
 
     def root_key(self, model: str) -> Path:
@@ -154,6 +158,7 @@ class RunFolder(SealedFolder):
         return self.state / f"train-{model}.key"
 
     def root_keys(self) -> list[Path]:
+        """The root keys of all unfinished trainings."""
         return sorted(self.state.glob("train-*.key"))
 
     def checkpoint(self, model: str) -> Path:
@@ -185,6 +190,7 @@ class RunFolder(SealedFolder):
         return ModelFolder(self.models / _require_plain_name(name, "model"))
 
     def model_names(self) -> list[str]:
+        """The finished models of this run, by name."""
         return sorted(p.parent.name for p in self.models.glob(f"*/{SUCCESS}"))
 
 
@@ -201,6 +207,7 @@ class JobFolder:
     latest = path_field("latest", "A symbolic link to the run that was released last.")
 
     def run(self, name: str) -> RunFolder:
+        """The run named ``name``."""
         return RunFolder(self.root / name)
 
     def exists(self) -> bool:
@@ -218,6 +225,7 @@ class ExportFolder(SealedFolder):
     sums = path_field("SHA256SUMS", "The sha256 of every file except this one and ``_SUCCESS``, for ``sha256sum -c``.")
 
     def model(self, name: str) -> ModelFolder:
+        """The folder of an exported model, laid out as in a run."""
         return RunFolder(self.root).model(name)
 
 

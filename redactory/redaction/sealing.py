@@ -179,6 +179,7 @@ def write_success(folder: SealedFolder) -> str:
 
 
 def is_finished(folder: SealedFolder) -> bool:
+    """Whether the folder has ``_SUCCESS``."""
     return folder.success.exists()
 
 

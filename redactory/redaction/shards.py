@@ -211,6 +211,7 @@ def read_rows(path: Path, first: int, columns: list[str] | None = None) -> Itera
 
 
 def list_parts(folder: Path) -> list[Path]:
+    """List the parts of a data folder in partition order."""
     return sorted(folder.glob("part-*.parquet"))
 
 
@@ -221,10 +222,12 @@ def read_values(folder: Path, *columns: str) -> Iterator[tuple[Any, ...]]:
 
 
 def read_column(folder: Path, column: str) -> list[str]:
+    """Read one text column of a data folder, in order."""
     return [value for (value,) in read_values(folder, column)]
 
 
 def part_schema(path: Path) -> pa.Schema:
+    """Read the columns of a part from its footer."""
     with _open_part(path) as (file, _):
         return _drop_own_metadata(file.schema_arrow.empty_table()).schema
 
@@ -237,11 +240,13 @@ def shard_schema(manifest: Mapping[str, Any], side: str) -> pa.Schema:
 
 
 def part_rows(path: Path) -> int:
+    """Read the number of rows of a part from its footer."""
     with _open_part(path) as (file, _):
         return int(file.metadata.num_rows)
 
 
 def is_encrypted(path: Path) -> bool:
+    """Whether a part is an encrypted Parquet file."""
     with path.open("rb") as file:
         return file.read(len(_ENCRYPTED_MAGIC)) == _ENCRYPTED_MAGIC
 

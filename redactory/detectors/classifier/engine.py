@@ -117,6 +117,7 @@ class TokenClassifier:
 
 
 def trim_range(text: str, start: int, end: int) -> tuple[int, int]:
+    """``text[start:end]`` without white space at its ends, as offsets."""
     body = text[start:end]
     return start + len(body) - len(body.lstrip()), end - len(body) + len(body.rstrip())
 
@@ -231,10 +232,12 @@ class TransformersEngine:
                 raise ConfigurationError("detect.transformers.folder: the model cannot read simple words")
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
+        """Count tokens of ``kinds`` as non-entity tokens."""
         self._model.treat_as_public(kinds)
 
     @classmethod
     def describe_identity(cls, settings: TransformersSettings, language: str) -> dict[str, Any]:
+        """The folder's digests and the versions of the packages that read it."""
         readers = ("transformers", "tokenizers", "torch", "numpy")
         return identify_folder("detect.transformers.folder", settings.folder, "config.json", *readers)
 
@@ -250,6 +253,7 @@ class TransformersEngine:
         return [Capability(f"transformers {settings.folder}", kinds, None, kinds - KNOWN_LABELS)]
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
+        """Return one output per text, each a function of that text alone."""
         with isolate_inference():
             return [self._read(text) for text in texts]
 

@@ -55,11 +55,13 @@ class TaggerEngine:
         self._routes_by_language = language == AUTO
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
+        """Count tokens of ``kinds`` as non-entity tokens."""
         for tagger in self._taggers:
             tagger.treat_as_public(kinds)
 
     @classmethod
     def describe_identity(cls, settings: TaggerSettings, language: str) -> dict[str, Any]:
+        """The sha256 of each tagger's files, and the versions of the packages that compute with them."""
         folders = [folder_sha256(folder) for _, folder in _resolve_folders(settings, language)]
         return {"sha256": folders, "versions": package_versions("spacy", "thinc", "blis", "numpy")}
 
@@ -75,6 +77,7 @@ class TaggerEngine:
         return capabilities
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
+        """Return one output per text; scores do not depend on the other texts."""
         readers = [self._choose_taggers(text) for text in texts]
         of_each: list[list[EngineOutput]] = [[] for _ in texts]
         for tagger in self._taggers:

@@ -15,6 +15,7 @@ from redactory.foundation.errors import ConfigurationError
 
 
 def is_distributed() -> bool:
+    """Whether this process is one of several in ``torch.distributed``."""
     return processes.is_available() and processes.is_initialized() and processes.get_world_size() > 1
 
 

@@ -72,9 +72,11 @@ class OuterProducts(_ParameterUse):
 
     @property
     def height(self) -> int:
+        """L, the number of rows of G."""
         return self.left.shape[-1]
 
     def split_examples(self) -> list[ExampleFactors]:
+        """Split into one gradient per example."""
         if self.counts is None:
             pairs = zip(self.left, self.right, strict=True)
         else:
@@ -82,15 +84,18 @@ class OuterProducts(_ParameterUse):
         return [(left, right.contiguous()) for left, right in pairs]
 
     def form_rows(self, factors: ExampleFactors, rows: slice) -> Tensor:
+        """The slice ``rows`` of one example's G."""
         gradient = multiply(to_float32(factors[0][:, rows]).t(), to_float32(factors[1]))
         return gradient if self.mask is None else gradient.mul_(self.mask[rows])
 
     def zero_examples(self, excluded: Tensor) -> OuterProducts:
+        """The same with the examples ``excluded`` [B] set to zero."""
         place = self._broadcast(excluded)
         left, right = self.left.masked_fill(place, 0.0), self.right.masked_fill(place, 0.0)
         return replace(self, left=left, right=right)
 
     def add_weighted_sum(self, total: Tensor, weights: Tensor, is_empty: bool) -> None:
+        """Add Σ_i weights_i G_i to ``total`` [L, R]."""
         left, right, place_weights = self.left, self.right, self._broadcast(weights)
         if self.counts is None and left.stride(0) < left.stride(1):  # time is the outer dimension in memory
             left, right, place_weights = (x.transpose(0, 1) for x in (left, right, place_weights))
@@ -121,18 +126,22 @@ class EmbeddingRows(_ParameterUse):
     height: int
 
     def split_examples(self) -> list[ExampleFactors]:
+        """Split into one gradient per example."""
         return list(zip(self.left, self.right, strict=True))
 
     def form_rows(self, factors: ExampleFactors, rows: slice) -> Tensor:
+        """The slice ``rows`` of one example's G."""
         ids, right = factors
         slab = right.new_zeros(rows.stop - rows.start, right.shape[1])
         inside = (ids >= rows.start) & (ids < rows.stop)
         return slab.index_add_(0, ids[inside] - rows.start, right[inside])
 
     def zero_examples(self, excluded: Tensor) -> EmbeddingRows:
+        """The same with the examples ``excluded`` [B] set to zero."""
         return replace(self, right=self.right.masked_fill(excluded[:, None, None], 0.0))
 
     def add_weighted_sum(self, total: Tensor, weights: Tensor, is_empty: bool) -> None:
+        """Add Σ_i weights_i G_i to ``total`` [V, R]."""
         if is_empty:
             total.zero_()
         total.index_add_(0, self.left.flatten(), (self.right * weights[:, None, None]).flatten(0, 1))
@@ -146,18 +155,23 @@ class DenseGradients(_ParameterUse):
 
     @property
     def height(self) -> int:
+        """The parameter's first dimension."""
         return self.right.shape[1]
 
     def split_examples(self) -> list[ExampleFactors]:
+        """Split into one gradient per example."""
         return [(gradient, gradient) for gradient in self.right]
 
     def form_rows(self, factors: ExampleFactors, rows: slice) -> Tensor:
+        """The slice ``rows`` of one example's G."""
         return factors[1][rows]
 
     def zero_examples(self, excluded: Tensor) -> DenseGradients:
+        """The same with the examples ``excluded`` [B] set to zero."""
         return DenseGradients(self.right.masked_fill(excluded.view(-1, *[1] * (self.right.dim() - 1)), 0.0))
 
     def add_weighted_sum(self, total: Tensor, weights: Tensor, is_empty: bool) -> None:
+        """Add Σ_i weights_i G_i to ``total``."""
         summed = (weights @ self.right.flatten(1)).view_as(total)
         if is_empty:
             total.copy_(summed)
@@ -353,6 +367,7 @@ class Tape:
         self.uses.setdefault(id(parameter), []).append(use)
 
     def check_examples(self, examples: int) -> None:
+        """Check that every use saw ``examples`` examples; ``ConfigurationError`` names the parameter otherwise."""
         for key, uses in self.uses.items():
             for use in uses:
                 if use.examples != examples:

@@ -74,6 +74,7 @@ class Lstm(nn.Module):
         return inputs
 
     def get_weights(self, layer: int) -> LstmWeights:
+        """The parameters of one layer."""
         return LstmWeights(*(getattr(self, f"{name}_l{layer}") for name in LstmWeights._fields))
 
     @torch.no_grad()

@@ -44,10 +44,12 @@ def force_single_precision() -> Iterator[None]:
 
 
 def is_autocast_enabled(device: str) -> bool:
+    """Whether autocast is on; some devices have none."""
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def disable_autocast(device: str) -> AbstractContextManager[object]:
+    """Turn autocast off inside."""
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 

@@ -65,6 +65,7 @@ class PublishedInputs:
         return rate * (self.true_share or 1.0), int(steps)
 
     def compute_noise(self, settings: LdpSettings) -> float:
+        """z, as the paper chooses it for its epsilon."""
         assert self.epsilon is not None
         way, sampling = settings.sampling, self.resolve_sampling(settings.sampling)
         if sampling is None:
@@ -166,6 +167,7 @@ def make_service_card(
 
 
 def hides_classes(sampling: Participation) -> bool:
+    """Whether epsilon also covers the class of a training sentence."""
     return isinstance(sampling, HiddenSampling) and sampling.classes is not None
 
 
@@ -185,6 +187,7 @@ def _describe_query(settings: LdpSettings, spendings: Spendings) -> dict[str, An
 
 
 def compute_query_metrics(query_settings: LdpSettings, spendings: Spendings = ()) -> dict[str, Any]:
+    """Noise and epsilons of one query, all its messages together."""
     noise, reason = query_settings.resolve_noise(), _WORDS["too_little_noise"]
     metrics = _compute_metrics(
         query_settings, noise, spendings, PublishedInputs(), (reason, _WORDS["not_published_finite"])
@@ -203,6 +206,7 @@ def _describe_accountants(metrics: Metrics, main: str) -> dict[str, Any]:
 
 
 def list_server_view(sampling: Participation, pairs: bool) -> list[str]:
+    """Everything that reaches the server, noisy vectors first."""
     vectors = "two noisy vectors" if pairs else "a noisy vector, or one of each token place,"
     return [
         f"{vectors} in each message, of a length that is the same for all",
@@ -213,6 +217,7 @@ def list_server_view(sampling: Participation, pairs: bool) -> list[str]:
 
 
 def describe_participation(participation: dict[str, Any]) -> str:
+    """How often a sentence is sent, and what the server can see of that."""
     return str(_WORDS["sampling"][participation["kind"]].format(**participation))
 
 

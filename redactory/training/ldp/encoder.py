@@ -127,6 +127,7 @@ class SentenceEncoder:
 
     @property
     def token_embedding(self) -> Any:
+        """The embedding table of the tokens."""
         layers: Any = self.layers
         return layers.embedding if hasattr(layers, "embedding") else layers.model.get_input_embeddings()
 
@@ -306,10 +307,12 @@ class FolderEncoder(Encoder):
 
     @property
     def width(self) -> int:
+        """H."""
         return int(self.model.config.hidden_size)
 
     @torch.no_grad()
     def hidden_states(self, batch: Batch) -> Tensor:
+        """The last layer's states [B, T, H]."""
         states: Tensor = self.model(batch.inputs, attention_mask=batch.real.long()).last_hidden_state
         return states
 
@@ -317,6 +320,7 @@ class FolderEncoder(Encoder):
         """Draw nothing: the weights are the folder's."""
 
     def describe(self) -> dict[str, Any]:
+        """The encoder's kind; the library writes the weights beside it."""
         return {"format": "folder", "model_type": self.model.config.model_type}
 
     def identity(self) -> dict[str, Any]:

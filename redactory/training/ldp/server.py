@@ -52,9 +52,11 @@ class ReceivedMessages:
 
     @property
     def message_count(self) -> int:
+        """The number of distinct messages received."""
         return sum(slot.received_steps.bit_count() for slot in self.slots.values())
 
     def select_new(self, messages: Iterable[Message]) -> list[Message]:
+        """The ``messages`` that were not received before, each once."""
         new_messages: dict[tuple[str, int], Message] = {}
         for message in messages:
             slot = self.slots.get(message.slot)
@@ -63,6 +65,7 @@ class ReceivedMessages:
         return list(new_messages.values())
 
     def add(self, messages: Iterable[Message]) -> None:
+        """Add ``messages``, each once."""
         for message in self.select_new(messages):
             slot = self.slots.setdefault(message.slot, _Slot(0, {}))
             label = -1 if message.label is None else message.label
@@ -245,6 +248,7 @@ class ServerNetwork(nn.Module):
 
 
 def make_server_network(settings: LdpSettings, shape: tuple[int, ...]) -> ServerNetwork:
+    """The network for messages of ``shape``, with weights drawn by torch."""
     kind = "pairs" if settings.pairs else "tokens" if len(shape) == 2 else "vectors"
     return ServerNetwork(shape[-1], settings.head.hidden_size, len(settings.classes), kind)
 

@@ -400,6 +400,7 @@ class BudgetFolder:
         return UserBudget(limits)
 
     def has_other_users(self, user: str) -> bool:
+        """Whether anybody besides ``user`` has booked here."""
         return any(path != self._budget_path(user) for path in self._folder.glob("*.jsonl"))
 
     def require_room(self, settings: LdpSettings, sentences: Mapping[str, int]) -> None:

@@ -106,6 +106,7 @@ class HuggingFaceNetwork(Network):
         return self.model.get_base_model() if has_adapters(self.model) else self.model
 
     def describe(self) -> dict[str, Any]:
+        """The library's configuration, which plain ``transformers`` reads."""
         config: dict[str, Any] = self.model.config.to_dict()
         description = {key: value for key, value in config.items() if not key.startswith("_")}
         return {**description, "architectures": [type(self._base_model).__name__]}
@@ -220,10 +221,12 @@ class SequenceClassifier(HuggingFaceNetwork, ClassifierNetwork):
 
     @property
     def classes(self) -> tuple[str, ...]:
+        """The names of the classes, by number."""
         names = self.model.config.id2label
         return tuple(str(names[number]) for number in sorted(names))
 
     def logits(self, batch: Batch) -> Tensor:
+        """Unnormalised log probabilities of the classes, [B, classes]."""
         pad = self.model.config.pad_token_id
         # some models search for the last non-padding token
         inputs = batch.inputs if pad is None else batch.inputs.masked_fill(~batch.real, pad)
@@ -278,6 +281,7 @@ TRIAL_LENGTHS = (5, 3, 2)
 
 
 def require_exact_clipping(network: HuggingFaceNetwork, pad_id: int, end_id: int, longest: int) -> None:
+    """Check by :func:`require_exact_on_trial` what the network declares about itself."""
     known, kind = len(network.model.get_input_embeddings().weight), network.model.config.model_type
     classes = len(network.classes) if isinstance(network, SequenceClassifier) else 0
     require_exact_on_trial(network, pad_id, end_id, longest, known, classes, kind)
@@ -373,6 +377,7 @@ def add_adapters(model: Any, settings: LoraSettings, folder_name: str) -> Any:
 
 
 def has_adapters(model: Any) -> bool:
+    """Whether :func:`add_adapters` made ``model``."""
     return hasattr(model, "merge_and_unload")
 
 
@@ -407,6 +412,7 @@ def make_fresh_transformer(kind: str, settings: TransformerSettings, **config: A
 
 
 def get_library_class(task: str) -> Any:
+    """The class of ``transformers`` that reads a model for ``task``."""
     require_transformers()
     import transformers
 
@@ -414,6 +420,7 @@ def get_library_class(task: str) -> Any:
 
 
 def read_model_type(folder: Path) -> str:
+    """Read the kind of the model in ``folder`` from its ``config.json``."""
     config = _read_config(folder)
     if "model_type" not in config:
         raise ConfigurationError(f"model.folder: {folder.name}/config.json has no key model_type")

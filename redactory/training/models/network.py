@@ -34,6 +34,7 @@ class KeyedDropout:
         self._find_seed: Callable[[tuple[str, int]], bytes] | None = None
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
+        """Draw masks for the step (``purpose``, ``step``) from now on."""
         self._find_seed = lambda name: stream.random_bytes(f"dropout of {purpose} {name[0]}", step, 8, name[1])
 
     def collect_seeds(self, rows: Iterable[int], shared_count: int) -> Seeds:
@@ -47,6 +48,7 @@ class KeyedDropout:
         return {name: self._find_seed(name) for name in names}
 
     def use_seeds(self, seeds: Seeds) -> None:
+        """Draw masks for the step and the examples of ``seeds`` from now on; no masks if None."""
         self._find_seed = seeds.__getitem__ if seeds else None
 
     def draw_row_masks(
@@ -132,6 +134,7 @@ class Network(NetworkPart):
 
     @property
     def device(self) -> torch.device:
+        """The device of the parameters."""
         return next(self.parameters()).device
 
 

@@ -63,6 +63,7 @@ class RecurrentEncoder(Encoder):
             fill_uniform(parameter, scale, stream, index)
 
     def describe(self) -> dict[str, Any]:
+        """The sizes."""
         return _describe_encoder(self)
 
 
@@ -81,13 +82,16 @@ class LstmEncoder(RecurrentEncoder):
     KIND, SETTINGS = "lstm", LstmSettings
 
     def make_layers(self, settings: LstmSettings) -> None:
+        """One module for all layers."""
         self.lstm = Lstm(settings.embedding_size, settings.hidden_size, settings.layers)
 
     @property
     def width(self) -> int:
+        """H."""
         return self.hidden_size
 
     def hidden_states(self, batch: Batch) -> Tensor:
+        """The last LSTM layer's states [B, T, H], starting from zero in each row."""
         states: Tensor = self.lstm(self.embedding(batch.inputs))
         return states
 
@@ -101,14 +105,17 @@ class LstmLanguageModel(LstmEncoder, LanguageNetwork):
 
     @property
     def head(self) -> nn.Module:
+        """The output layer."""
         return self.output
 
     def initial_state(self, batch: int) -> State:
+        """The zero state (h, c), each [batch, layers, H]."""
         h, c = self.lstm.initial_state(batch)
         return h.transpose(0, 1), c.transpose(0, 1)
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read one token per row, ids [B]."""
         old_state = state[0].transpose(0, 1), state[1].transpose(0, 1)
         output, (h, c) = self.lstm.step(self.embedding(ids), old_state)
         return F.log_softmax(self.output(output), -1), (h.transpose(0, 1), c.transpose(0, 1))
@@ -128,6 +135,7 @@ class AwdLstmEncoder(RecurrentEncoder):
     KIND, SETTINGS = "awd-lstm", AwdLstmSettings
 
     def make_layers(self, settings: AwdLstmSettings) -> None:
+        """One module per layer, and the source of dropout."""
         inner = [settings.hidden_size] * (settings.layers - 1)
         self._widths = [settings.embedding_size, *inner, settings.embedding_size]
         self.layers = nn.ModuleList(Lstm(a, b) for a, b in pairwise(self._widths))
@@ -135,18 +143,23 @@ class AwdLstmEncoder(RecurrentEncoder):
 
     @property
     def width(self) -> int:
+        """E, the width of the last layer."""
         return self._widths[-1]
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
+        """Draw masks for this step from now on."""
         self._dropout.begin_step(stream, purpose, step)
 
     def step_seeds(self, rows: Iterable[int]) -> Seeds:
+        """Seeds of the word mask, of each layer's weight mask, and of the examples' masks."""
         return self._dropout.collect_seeds(rows, shared_count=1 + len(self.layers))
 
     def use_seeds(self, seeds: Seeds) -> None:
+        """Draw masks from ``seeds`` from now on."""
         self._dropout.use_seeds(seeds)
 
     def hidden_states(self, batch: Batch) -> Tensor:
+        """The last layer's states [B, T, E], starting from zero in each row; with dropout in training."""
         settings, states = self.settings, self.embedding(batch.inputs)
         masks: list[Tensor | float] = [1.0] * len(self._widths)
         if self.training:
@@ -175,14 +188,17 @@ class AwdLstm(AwdLstmEncoder, LanguageNetwork):
 
     @property
     def head(self) -> nn.Module:
+        """The output layer; its weight is the embedding's."""
         return self.output
 
     def initial_state(self, batch: int) -> State:
+        """The zero state: h and c of each layer, each [batch, its width]."""
         zeros = self.embedding.weight.new_zeros
         return tuple(zeros(batch, width) for width in self._widths[1:] for _ in range(2))
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read one token per row, ids [B], without dropout."""
         states, new_state = self.embedding(ids), []
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, Lstm)
@@ -205,10 +221,12 @@ class BiLstmEncoder(RecurrentEncoder):
     KIND, SETTINGS = "bilstm", BiLstmSettings
 
     def make_layers(self, settings: BiLstmSettings) -> None:
+        """One module per direction."""
         self.ahead, self.back = (Lstm(settings.embedding_size, settings.hidden_size) for _ in range(2))
 
     @property
     def width(self) -> int:
+        """2H."""
         return 2 * self.hidden_size
 
     def hidden_states(self, batch: Batch) -> Tensor:
@@ -244,6 +262,7 @@ class BagEncoder(Encoder):
 
     @property
     def width(self) -> int:
+        """E."""
         return self.settings.embedding_size
 
     def initialise(self, stream: RandomStream) -> None:
@@ -251,9 +270,11 @@ class BagEncoder(Encoder):
         fill_uniform(self.embedding.weight, 0.1, stream, 0)
 
     def describe(self) -> dict[str, Any]:
+        """The sizes."""
         return _describe_encoder(self)
 
     def hidden_states(self, batch: Batch) -> Tensor:
+        """The embedding of each position, [B, T, E]."""
         states: Tensor = self.embedding(batch.inputs)
         return states
 
@@ -299,6 +320,7 @@ class PooledClassifier(ClassifierNetwork):
 
     @property
     def classes(self) -> tuple[str, ...]:
+        """The names of the classes, by number."""
         return self._classes
 
     def initialise(self, stream: RandomStream) -> None:
@@ -311,6 +333,7 @@ class PooledClassifier(ClassifierNetwork):
             fill_uniform(parameter, 1.0 / math.sqrt(inputs), stream, index)
 
     def logits(self, batch: Batch) -> Tensor:
+        """Unnormalised log probabilities of the classes, [B, classes]."""
         logits: Tensor = self.head(self.compute_representation(batch))
         return logits
 
@@ -324,6 +347,7 @@ class PooledClassifier(ClassifierNetwork):
         return pool_states(self.encoder.hidden_states(batch), batch.real, self._pooling)
 
     def describe(self) -> dict[str, Any]:
+        """The encoder, the pooling and the names of the classes."""
         narrow = {"bottleneck": self.width} if isinstance(self.bottleneck, nn.Linear) else {}
         head = {"format": self.FORMAT, "encoder": self.encoder.describe(), "pooling": self._pooling}
         return {**head, **narrow, "classes": list(self._classes)}
