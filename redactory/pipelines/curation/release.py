@@ -135,6 +135,7 @@ def _build_manifest(
     rejected, sections = _strip_prefix(counts, "rejected/"), summarize_counts(config.dedup, counts)
     if job.index is not None:
         sections["dedup"]["index"] = indexing.summarize_index(job, counts)
+    columns = {field.name: str(field.type) for field in job.shared_columns}
     sums = {
         "rejected": sum(rejected.values()),
         "quarantined": sum(sections["quarantined"].values()),
@@ -171,11 +172,7 @@ def _build_manifest(
         "counts": {**{name: counts[name] for name in COUNT_KEYS if name not in sums}, **sums},
         "rejected": rejected,
         **sections,
-        **(
-            {"columns": {field.name: str(field.type) for field in job.shared_columns}}
-            if len(job.shared_columns)
-            else {}
-        ),
+        **({"columns": columns} if columns else {}),
         # seals the journal, whose last record no later one names
         "journal": chain_head(job.run.journal),
         **make_log_anchor(job.run),

@@ -55,8 +55,8 @@ def label_active(
 
     Of distinct documents that no file of ``labelled`` holds, ``CANDIDATES_PER_DOCUMENT`` times ``n`` are drawn by a
     digest under ``seed`` and looked at; where no engine says how sure it is of a word, the first ``n`` are taken.
-    ``spans`` are filled in from π.  Returns counts and where the files lie; no text.  ``InputError`` where nothing is
-    left to label.
+    ``spans`` are filled in from the strict policy.  Returns counts and the paths of the files; no text.
+    ``InputError`` if nothing is left to label.
     """
     settings, folder = load_config(config), Path(out)
     if folder.exists():
@@ -76,15 +76,10 @@ def label_active(
     whole = [number for number, points in enumerate(read) if all(point.failure is None for point in points)]
     doubts = [_find_doubts(texts[number], read[number]) for number in whole]
     chosen = select_most_doubted(doubts, [len(texts[number]) for number in whole], n)
-    rows: list[dict[str, Any]] = [
-        {
-            "id": f"{number:04}",
-            CHOSEN_KEY: how,
-            "text": texts[whole[place]],
-            "spans": _prefill_spans(read[whole[place]]),
-        }
-        for number, (place, how) in enumerate(chosen, 1)
-    ]
+    rows: list[dict[str, Any]] = []
+    for number, (place, how) in enumerate(chosen, 1):
+        text, spans = texts[whole[place]], _prefill_spans(read[whole[place]])
+        rows.append({"id": f"{number:04}", CHOSEN_KEY: how, "text": text, "spans": spans})
     if not rows:
         raise InputError("no document could be read completely by every engine: see redactory scan")
     strict = settings.detect.strict

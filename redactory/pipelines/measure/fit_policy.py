@@ -42,7 +42,7 @@ from redactory.foundation.intervals import upper_bound
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, no_progress, report_loading
 from redactory.foundation.stream import RandomStream
-from redactory.pipelines.curation.config import SegmentSettings
+from redactory.pipelines.curation.config import Config, SegmentSettings
 from redactory.pipelines.curation.loading import ConfigLike, load_config, validate_config
 from redactory.pipelines.curation.segment import make_segmenter
 from redactory.redaction import PUBLIC, route
@@ -205,15 +205,14 @@ def fit_policy(
     confidence: float = 0.95,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Choose π_c by Learn-then-Test along :func:`build_policy_path`, with a bound on the share of missed
-    secrets.
+    """Choose the conservative policy so that the share of secrets missed by both policies is bounded.
 
-    With confidence ``confidence``, at most the share ``miss_rate`` of secrets drawn like those ``labelled``
-    is missed by π and π_c together; one secret of each user (or row) is tested. Of the policies that keep the
-    bound the one with the largest public share is chosen, and of several such the safest. Writes ``out``:
-    ``config`` with its ``detect.conservative`` exchanged, and beside it the record of the fit, with keyed
-    digests of the rows. Where no policy keeps the bound, ``chosen`` is null and nothing is written.
-    ``InputError`` where the file has too few secrets to show the bound even without a miss.
+    Learn-then-Test along :func:`build_policy_path`: with confidence ``confidence``, both policies together miss at
+    most the share ``miss_rate`` of secrets drawn like those in ``labelled``; one secret per user (or row) is tested.
+    Of the policies that keep the bound, the one with the largest public share is chosen, and among equals the safest.
+    Writes ``out``: ``config`` with another ``detect.conservative``, and beside it the record of the fit with keyed
+    digests of the rows. If no policy keeps the bound, ``chosen`` is null and nothing is written. ``InputError`` if the
+    file has too few secrets to show the bound even without a miss.
     """
     labelled, out = Path(labelled), Path(out)
     if not (0 < miss_rate < 1 and 0 < confidence < 1):
@@ -221,9 +220,8 @@ def fit_policy(
     if out.exists():
         raise ConfigurationError(f"{out} exists; give another name")
     loaded_config = None if config is None else load_config(config)
-    detect, segment = (
-        (loaded_config.detect, loaded_config.segment) if loaded_config else (DetectSettings(), SegmentSettings())
-    )
+    detect = loaded_config.detect if loaded_config else DetectSettings()
+    segment = loaded_config.segment if loaded_config else SegmentSettings()
     labels = read_labels(labelled, segment, detect.public_labels)
     _require_enough_secrets(labels, labelled.name, miss_rate, confidence)
     path, secrets = build_policy_path(detect), draw_secrets(labels, file_sha256(labelled))
@@ -252,14 +250,19 @@ def fit_policy(
     policies = compute_policy_hashes(detect.model_copy(update={"conservative": path[chosen]}))
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     record |= {"misses": curve[chosen]["misses"], "segment": segment.mode, "policies": policies, "date": date}
-    key, side = load_digest_key(), out.with_name(f"{out.stem}.fitted.json")
-    write_fit_record(side, record, labels.texts, key)
-    whole = loaded_config.model_dump(mode="json", exclude_unset=True) if loaded_config else {}
-    fitted = {name: curve[chosen][name] for name in _KEYS} | {"fitted": str(side.absolute())}
-    whole["detect"] = whole.get("detect", {}) | {"conservative": fitted}
-    validate_config({"input": "any", **whole})
-    write_text(out, _HEADER + yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
-    return result | {"out": str(out), "rows_file": str(side), "key_fresh": key.is_generated}
+    key, record_file = load_digest_key(), out.with_name(f"{out.stem}.fitted.json")
+    write_fit_record(record_file, record, labels.texts, key)
+    conservative = {name: curve[chosen][name] for name in _KEYS} | {"fitted": str(record_file.absolute())}
+    _write_config(out, loaded_config, conservative)
+    return result | {"out": str(out), "rows_file": str(record_file), "key_fresh": key.is_generated}
+
+
+def _write_config(out: Path, config: Config | None, conservative: dict[str, Any]) -> None:
+    """Write ``config`` (None: an empty one) with another ``detect.conservative``."""
+    settings = config.model_dump(mode="json", exclude_unset=True) if config else {}
+    settings["detect"] = settings.get("detect", {}) | {"conservative": conservative}
+    validate_config({"input": "any", **settings})
+    write_text(out, _HEADER + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
 
 
 def _require_enough_secrets(labels: LabelledSecrets, name: str, miss_rate: float, confidence: float) -> None:

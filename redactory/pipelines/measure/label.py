@@ -182,13 +182,13 @@ def label_score(
     fates: TextRouter | None = None,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """γ and δ₂ of a run from its labelled sample ``name``; they become what the guarantee is computed with.
+    """Measure the miss rates γ and δ₂ of a run from its labelled sample ``name``, for the guarantees of its models.
 
-    ``labelled`` is the sample's JSON lines or Label Studio's JSON export, every row there; one in which no row differs
-    from what was filled in is refused, unless ``unchanged``. What has a public label of the run is no secret. ``fates``
-    replaces the run's own engines. Returns ``misses`` as ``evaluate_recall`` does, with the bounds of
+    ``labelled`` is the sample's JSON lines or Label Studio's JSON export with all rows; a file in which no row was
+    changed by the labeller is refused, unless ``unchanged``. Text with a public label of the run is not a secret.
+    ``fates`` replaces the run's engines. Returns ``misses`` as ``evaluate_recall`` does, with the bounds of
     ``sample_bounds.py`` as ``upper`` and weighted ``rate``; ``strata``, ``needed``, ``left``; no text. ``InputError``
-    for labels that do not fit the draw, ``ConfigurationError`` where the engines here are not the run's.
+    for labels that do not fit the draw, ``ConfigurationError`` if the engines here are not the run's.
     """
     folder = RunFolder(Path(run))
     manifest, sample = read_manifest(folder), folder.sample(name)
@@ -220,12 +220,8 @@ def label_score(
             "texts": len(rows),
             "drawn": {key: draw[key] for key in ("date", "seed", "quarantined", "fitted_on", "policies")},
         }
-        result["sample"] = {
-            "name": draw["name"],
-            "date": day,
-            "texts": len(rows),
-            **_extract_upper_bounds(result["misses"]),
-        }
+        upper_bounds = _extract_upper_bounds(result["misses"])
+        result["sample"] = {"name": draw["name"], "date": day, "texts": len(rows), **upper_bounds}
         result["replaces"] = _describe_replaced(folder, result)
         # beside the sample, and where training and report look for it
         body = {"format": "redactory-sample-score/1", "parent": file_sha256(sample.manifest)}

@@ -41,20 +41,19 @@ def predict(
     seed: int | None = None,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """What the model in folder ``model`` (``RUN/models/NAME``, or a copy of it) makes of each of ``texts``.
+    """Predict the next word or the class of each of ``texts``, or continue them, with the model in folder ``model``.
 
-    A chat model (``train.chat``) is told each by a user, in its template, and answers until its turn ends; or
-    each is a list of turns, ``{"role", "content"}``.
+    ``model`` is ``RUN/models/NAME`` or a copy of it. For a chat model (``train.chat``) each text is a user's message,
+    or a list of turns ``{"role", "content"}``; it answers until its turn ends.
 
-    Without ``write`` {model, task, guarantee, results}: for each text the ``top`` likeliest next tokens,
-    {token, probability} (a word with the space before it, or a piece; ``<END>``; a lone octet reads
-    ``\\xe2``), or classes, {class, probability}. With ``write`` {model, guarantee, seed, texts}: that many
-    continuations of each text, of at most ``tokens`` tokens, each drawn from the ``top_k`` likeliest (all if
-    None) in proportion to p^(1/``temperature``); they may be text that the model was trained on.  Of a chat
-    model also ``prompts``, what it was asked.
+    Without ``write``, returns {model, task, guarantee, results}: for each text the ``top`` likeliest next tokens,
+    {token, probability} (a word with the space before it, or a part of one; ``<END>``; a single byte as ``\\xe2``), or
+    classes, {class, probability}. With ``write``, returns {model, guarantee, seed, texts}: that many continuations of
+    each text, of at most ``tokens`` tokens, drawn from the ``top_k`` likeliest (all if None) in proportion to
+    p^(1/``temperature``), and for a chat model the ``prompts``. Continuations may repeat text of the training data.
 
-    ``guarantee`` is the promise of the model's card, with the ``reason`` where it has no epsilon.
-    ``RunStateError`` where the folder is no finished model, ``CheckFailed`` where it is not as it was sealed.
+    ``guarantee`` is the promise of the model's card, with the ``reason`` if it has no epsilon. ``RunStateError`` if
+    the folder is not a finished model, ``CheckFailed`` if it changed after sealing.
     """
     in_range = min(top, 1 if write is None else write, tokens, 1 if top_k is None else top_k) >= 1
     if not in_range or not 0.0 <= temperature < math.inf or (write is not None and not texts):
@@ -62,11 +61,7 @@ def predict(
             "predict: top, number of texts, tokens and top-k must be at least 1, and the temperature a "
             "finite number of at least 0"
         )
-    folder = ModelFolder(Path(model))
-    if not is_finished(folder) or not str(read_manifest(folder).get("format")).startswith("redactory-model/"):
-        raise RunStateError(f"{folder.root} is not a finished model: give a folder RUN/models/NAME")
-    if problems := broken_files(folder):
-        raise CheckFailed(f"{folder.root.name}: {'; '.join(problems)}")
+    folder = _require_intact_model(ModelFolder(Path(model)))
     task, card = str(read_manifest(folder)["settings"]["task"]), read_json(folder.guarantee)
     reason = card.get("reasons", {}).get("epsilon") if card.get("epsilon") is None else None
     reason = reason or (None if card.get("holds") else card.get("holds_reason"))
@@ -87,13 +82,19 @@ def predict(
     count, many = write * len(texts), len(texts)
     trained, prompts = _prepare_prompts(folder, texts)
     continuations = generate_texts(trained, count, tokens, temperature, top_k, seed, prompts, progress)
-    prompt_record = {}
+    prompt_record: dict[str, Any] = {}
     if prompts != list(texts):
-        continuations, prompt_record = (
-            list(map(str.strip, continuations)),
-            {"prompts": list(map(format_turns, prompts))},
-        )
+        continuations = [text.strip() for text in continuations]
+        prompt_record = {"prompts": [format_turns(prompt) for prompt in prompts]}
     return about | {"seed": seed, "texts": [continuations[place::many] for place in range(many)]} | prompt_record
+
+
+def _require_intact_model(folder: ModelFolder) -> ModelFolder:
+    if not is_finished(folder) or not str(read_manifest(folder).get("format")).startswith("redactory-model/"):
+        raise RunStateError(f"{folder.root} is not a finished model: give a folder RUN/models/NAME")
+    if problems := broken_files(folder):
+        raise CheckFailed(f"{folder.root.name}: {'; '.join(problems)}")
+    return folder
 
 
 def _prepare_prompts(folder: ModelFolder, texts: Sequence[Prompt]) -> tuple[LanguageModel, list[str]]:
