@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +157,16 @@ def _without(value: dict[str, Any], key: str) -> dict[str, Any]:
 def _one_of_each(written: Written) -> Written:
     """One value for each schema, and of records for each type."""
     return list({(name, value.get("type")): (name, value) for name, value in written}.values())
+
+
+CARD = re.compile(r"\bc\.(\w+)")
+"""What a template of the guarantee card reads; Jinja prints nothing for a key that no card has."""
+
+
+@pytest.mark.parametrize("name", ["card.md.j2", "answers.j2"])
+def test_every_key_that_a_card_template_reads_is_in_a_schema(name: str) -> None:
+    keys = {key for schema in ("guarantee", "unit-guarantee") for key in redactory.schema(schema)["properties"]}
+    template = files("redactory.training.guarantee") / name
+    read = set(CARD.findall(template.read_text(encoding="utf-8"))) - {"get"}
+    assert read
+    assert read - keys == set()

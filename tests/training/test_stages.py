@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from jsonschema import Draft202012Validator
 
 import redactory
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
+from redactory.foundation.files import read_json
 from redactory.foundation.records import read_records
 from redactory.pipelines.measure.audit import compute_audit_p_value
 from redactory.redaction.folder import RunFolder
@@ -52,6 +54,7 @@ def test_the_card_adds_up_every_stage_and_nothing_twice(staged: RunFolder) -> No
     assert card["base"]["ledger"] == redactory.guarantee(staged.root, "first")["ledger"]["head"]
     assert card["event"]["class"] == "ComposedDpEvent"
     assert "model `first` of the same run" in staged.model("second").card.read_text()
+    Draft202012Validator(redactory.schema("guarantee")).validate(read_json(staged.model("second").guarantee))
     for names in (["second"], ["first", "second"], ["second", "first"]):
         together = make_composed_card([(staged, name) for name in names])
         assert together["epsilon"] == pytest.approx(BOTH)
