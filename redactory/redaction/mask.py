@@ -75,10 +75,10 @@ def route(text: str, detection: Detection) -> RoutingDecision:
     masks = len(merge_intervals(text, intervals))
     # a mask in the raw text must count like ours (CRT, A.6, item 4): both make the
     # example private, and both merge with a neighbouring mask
-    standing = [match.span() for match in _LITERAL_MASK.finditer(text)]
-    if standing:
+    literal_masks = [match.span() for match in _LITERAL_MASK.finditer(text)]
+    if literal_masks:
         reasons.add(MASK_REASON)
-        intervals += standing
+        intervals += literal_masks
     masked = mask(text, intervals) if intervals else text
     return RoutingDecision(PRIVATE if reasons else PUBLIC, masked, tuple(sorted(reasons)), masks)
 
@@ -106,8 +106,9 @@ def describe_reason(reason: str) -> str:
 
 def merge_document_decisions(decisions: Sequence[RoutingDecision]) -> list[RoutingDecision]:
     """Merge the decisions of one document (``release.unit: document``): all private if one is private or failed."""
-    if all(fate.side == PUBLIC for fate in decisions):
+    if all(decision.side == PUBLIC for decision in decisions):
         return list(decisions)
     return [
-        replace(fate, side=PRIVATE, reasons=(DOCUMENT_REASON,)) if fate.side == PUBLIC else fate for fate in decisions
+        replace(decision, side=PRIVATE, reasons=(DOCUMENT_REASON,)) if decision.side == PUBLIC else decision
+        for decision in decisions
     ]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from redactory.detectors import Span
 from redactory.pipelines.readers import Document, Rejection
 from redactory.pipelines.readers.documents import MAX_NAME_LENGTH
-from redactory.pipelines.readers.formats import MAX_DEPTH, QUARANTINED_BYTES
+from redactory.pipelines.readers.formats import BYTE_ORDER_MARK, MAX_DEPTH, QUARANTINED_BYTES
 from redactory.redaction import MASK, RoutingDecision
 
 _REASON = re.compile(r"[a-z_]+")
@@ -45,7 +45,7 @@ def parse_expected_texts(content: bytes, limit: int) -> list[str | None]:
     for number, line in enumerate(whole):
         if len(line) > limit:
             texts.append(None)
-        elif line.strip():
+        elif (line if number else line.removeprefix(BYTE_ORDER_MARK)).strip():
             texts.append(_parse_text(line, "utf-8" if number else "utf-8-sig"))
     return texts
 

@@ -88,6 +88,8 @@ CELLS = st.text(st.sampled_from('ab,"\n\r;\t é🙂\u2028\x0b'), max_size=8) | T
 @given(st.binary(max_size=200), st.sampled_from([20, 1 << 20]), st.sampled_from(["csv", "tsv", "jsonl"]))
 @example(b'a,"b\nc,d\n"e,f', 1 << 20, "csv")
 @example(b'1,"x\n' + b"2,y\n" * 9, 20, "csv")
+@example(b"\xef\xbb\xbf", 20, "jsonl")
+@example(b"\xef\xbb\xbf\n{}", 20, "jsonl")
 def test_any_bytes_after_a_header_are_rows_or_rejections(folder: Path, content: bytes, limit: int, kind: str) -> None:
     path = folder / f"bytes.{kind}"
     path.write_bytes((b"" if kind == "jsonl" else b"text\n") + content)

@@ -149,7 +149,7 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool)
     repeats = [body for body in before if all(pseudonym in body["persons"] for pseudonym in pseudonyms)]
     done = {"already": repeats[-1]["release"], "models": repeats[-1]["models"]} if repeats else {}
     if not run.data_key.is_file() and (record := find_shred_record(run)) is not None:
-        return _of_shredded(run, manifest, describe_shredding(record), pseudonyms, done) | {"files": files}
+        return _check_shredded(run, manifest, describe_shredding(record), pseudonyms, done) | {"files": files}
     require_run_key(manifest, key)
     points, lone = find_person_examples(run, person, key)
     rejected = find_rejected_rows(run, person, config.input)
@@ -211,16 +211,18 @@ def _require_not_by_count(run: RunFolder, manifest: dict[str, Any]) -> None:
         )
 
 
-def _of_shredded(run: RunFolder, manifest: dict[str, Any], when: str, ids: Any, done: dict[str, Any]) -> dict[str, Any]:
-    """What is said of a run that nobody can search; ``RunStateError`` where text in it may be theirs."""
+def _check_shredded(
+    run: RunFolder, manifest: dict[str, Any], when: str, ids: Any, done: dict[str, Any]
+) -> dict[str, Any]:
+    """The result for a shredded run, which nobody can search; ``RunStateError`` if it may hold the person's text."""
     check_newest(run)
     rows = manifest["counts"]["public"]
     left = [f"{pluralize(rows, 'row')} of public/"] * bool(rows)
     left += [p.relative_to(run.root).as_posix() for p in (run.samples, run.exported) if p.exists()]
     if left and not done:
         raise RunStateError(
-            f"{run.root.name} {when}, so nobody can tell what in it is theirs; {join_words(left)} can still be "
-            "read: remove the run, also where it was published, and ask again"
+            f"{run.root.name} {when}, so its rows cannot be matched to a person; {join_words(left)} can still be "
+            "read: remove the run, also where it was published, and repeat the erasure"
         )
     # the index has keyed digests of what was said in the run
     index = {} if find_index(manifest) is None else {"index": False}

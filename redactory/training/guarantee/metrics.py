@@ -39,9 +39,9 @@ from redactory.training.uedp.federated_accounting import (
     compute_published_federated,
     compute_spread_curve,
     confirm_federated_epsilon,
+    federated_epsilons,
     get_entity_spread,
 )
-from redactory.training.uedp.federated_accounting import federated_epsilons as algorithm1_figures
 from redactory.training.unit_settings import Adjacency, PrivacyUnit, UnitEpsilon, name_relation
 
 EPSILON_NAMES = (
@@ -400,7 +400,7 @@ def _add_federated_metrics(spec: TrainingSpec, mechanism: PoissonUsersGaussian, 
         metrics.no_bounds_reason = (
             texts["no_second_of_entities"] if epsilon.epsilon else "there is no epsilon to confirm"
         )
-    entities, computed, of_users = mechanism.entities, algorithm1_figures(*arguments), spec.protect.value == "users"
+    entities, computed, of_users = mechanism.entities, federated_epsilons(*arguments), spec.protect.value == "users"
     facts = metrics.facts
     facts |= {"adjacency": epsilon.relation, "users": mechanism.users, "K": None, "M": None, "M_source": None}
     if entities is not None:
