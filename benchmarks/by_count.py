@@ -116,7 +116,7 @@ def measured(asked: argparse.Namespace, way: str, rows: list[Row], held_out: Hel
     facts = {
         "way": way,
         "public_texts": len(texts),
-        "public_points": 1 - private / (counts["points"] - counts["quarantined"]),
+        "public_examples": 1 - private / (counts["examples"] - counts["quarantined"]),
         "public_texts_with_a_labelled_value": sum(any(v in text for v in values) for text in texts),
         "learnt_as": int(stands_for.sum()),
     }
@@ -166,7 +166,7 @@ def repeats(path: Path) -> list[Row]:
                 users = Counter(t for u, texts in own.items() for t in bounded(u, texts, most))
                 enough = [text for text, count in users.items() if count >= tau]
                 share = sum(every[text] for text in enough) / every.total()
-                told["all" if most is None else f"k={most}"] = {"texts": len(enough), "points": share}
+                told["all" if most is None else f"k={most}"] = {"texts": len(enough), "examples": share}
             found.append({**told, "threshold": tau, "points_per_user": every.total() / len(own)})
     return found
 

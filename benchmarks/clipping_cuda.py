@@ -54,7 +54,7 @@ def main() -> None:
         plain = statistics.median(times["sgd"])
         for method, own in times.items():
             found = statistics.median(own)
-            facts = {"model": model, "points": size.points, "tokens": size.tokens, "method": method}
+            facts = {"model": model, "examples": size.points, "tokens": size.tokens, "method": method}
             cost = {"ms": round(1e3 * found, 2), "ratio_to_sgd": round(found / plain, 2)}
             print(json.dumps({**facts, **cost, "peak_mb": round(peaks[method])}), flush=True)
 

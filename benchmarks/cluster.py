@@ -97,7 +97,7 @@ def _timed(way: str, folder: Path, documents: int) -> Told:
             seconds, after, own = clock.seconds(), used(), time.process_time() - own
         digests = _digests(RunFolder(Path(place) / "run"))
     return {
-        "points": told["points"],
+        "examples": told["examples"],
         "digests": digests,
         "started": round(started, 2),
         "seconds": round(seconds, 2),
@@ -177,7 +177,7 @@ def _summary(arguments: argparse.Namespace, rounds: list[dict[str, Told]]) -> To
 
     return {
         "rows": arguments.rows,
-        "points": rounds[0]["dask-1"]["points"],
+        "examples": rounds[0]["dask-1"]["examples"],
         "documents_of_a_partition": arguments.documents,
         "cores": os.cpu_count(),
         "rounds": len(rounds),

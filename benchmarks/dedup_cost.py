@@ -123,7 +123,7 @@ def cost(rows: int, rounds: int) -> dict[str, Any]:
     assert detection is not None
     medians = {n: [statistics.median(column) for column in zip(*t, strict=True)] for n, t in taken.items()}
     return {
-        "points": manifest["counts"]["points"],
+        "examples": manifest["counts"]["examples"],
         "detection_seconds": {"processor": round(detection[0], 2), "wall": round(detection[1], 2)},
         "dedup_over_detection": {n: round(both[0] / detection[0], 4) for n, both in medians.items()},
         "dedup_seconds": {

@@ -135,7 +135,7 @@ def _of(recorded: Recorded, points: list[LabelledExample]) -> dict[str, Any]:
     detections = recorded.detect(point.text for point in points)
     public = {p.text for p, d in zip(points, detections, strict=True) if route(p.text, d).side == PUBLIC}
     return {
-        "points": len(points),
+        "examples": len(points),
         "public_share": measure_public_share(points, public.__contains__),
         "clean_points_made_private_by": _reasons(recorded, points),
         "curve": _curve(recorded, points),
@@ -151,7 +151,7 @@ def _reasons(recorded: Recorded, points: Sequence[LabelledExample]) -> dict[str,
         reasons = route(point.text, detection).reasons
         every.update(reasons)
         alone.update(reasons if len(reasons) == 1 else ())
-    return {reason: {"points": n, "alone": alone[reason]} for reason, n in every.most_common()}
+    return {reason: {"examples": n, "alone": alone[reason]} for reason, n in every.most_common()}
 
 
 def _curve(recorded: Recorded, points: Sequence[LabelledExample]) -> list[dict[str, Any]]:
@@ -217,9 +217,9 @@ def _tell(result: dict[str, Any]) -> None:
     clean = result["public_share"]["of_clean"]
     reasons = list(result["clean_points_made_private_by"].items())[:10]
     print(
-        f"{result['data']} {result['part'] or ''}: {clean['public']} of {clean['points']} clean points by "
+        f"{result['data']} {result['part'] or ''}: {clean['public']} of {clean['examples']} clean points by "
         f"{result['segment']} are public; private are "
-        + ", ".join(f"{name} {own['points']} ({own['alone']} alone)" for name, own in reasons),
+        + ", ".join(f"{name} {own['examples']} ({own['alone']} alone)" for name, own in reasons),
         file=sys.stderr,
         flush=True,
     )

@@ -244,7 +244,7 @@ def shards(run: Path) -> dict[str, Any]:
 
     manifest = json.loads((run / "manifest.json").read_text())
     tables = {}
-    for folder in ("public", "private", "vault", "quarantine", "audit/points", "audit/spans"):
+    for folder in ("public", "private", "vault", "quarantine", "audit/examples", "audit/spans"):
         if any((run / folder).glob("*.parquet")):
             rows = ds.dataset(run / folder, format="parquet").to_table().to_pylist()
             tables[folder] = [len(rows), digest(rows)]
@@ -312,7 +312,7 @@ def released(folder: Path) -> dict[str, Any]:
 
 def of_a_night(run: Path) -> dict[str, Any]:
     """Its tables, but for the one that names earlier runs of the index by their random ids."""
-    return {name: table for name, table in shards(run)["tables"].items() if name != "audit/points"}
+    return {name: table for name, table in shards(run)["tables"].items() if name != "audit/examples"}
 
 
 def ldp(folder: Path) -> Iterator[tuple[str, Any]]:

@@ -431,7 +431,7 @@ def _figures(own: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
     covered, missed = (sum(column) for column in zip(*own, strict=True))
     return {
         "n": len(own),
-        "covered_by_strict": {"hits": covered, **estimate_proportion(covered, len(own))},
+        "covered_by_strict": {"spans": covered, **estimate_proportion(covered, len(own))},
         "missed_by_both": {"misses": missed, **estimate_proportion(missed, len(own))},
     }
 

@@ -80,13 +80,13 @@ def curated(source: Path, run: Path, known: bool) -> Texts:
     release = {"unit": "document", "known_values": known}
     redactory.curate({"input": str(source), "release": release, "dedup": {"mode": "none"}}, output=run)
     folder = RunFolder(run)
-    masked = {row["point_id"]: row["text"] for b in read_batches(folder.private) for row in b.to_pylist()}
-    names = {row["point_id"]: row["doc_id"] for b in read_batches(folder.vault) for row in b.to_pylist()}
+    masked = {row["example_id"]: row["text"] for b in read_batches(folder.private) for row in b.to_pylist()}
+    names = {row["example_id"]: row["doc_id"] for b in read_batches(folder.vault) for row in b.to_pylist()}
     found = defaultdict[str, list[str]](list)
     for batch in read_batches(folder.points):
         for row in batch.to_pylist():
-            if row["fate"] == "private":
-                found[names[row["point_id"]]].append(masked[row["released_id"]])
+            if row["decision"] == "private":
+                found[names[row["example_id"]]].append(masked[row["released_id"]])
     return {name: "\n".join(own) for name, own in found.items()}
 
 

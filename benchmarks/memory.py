@@ -26,7 +26,7 @@ _SENTENCE = "the order was sent to them last week and it has not come so what sh
 
 
 class EveryThirdDetector:
-    """Recorded spans: the fate of a text by its length, one span where it is private."""
+    """Recorded spans: the decision of a text by its length, one span where it is private."""
 
     def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
         """One detection a text."""
@@ -105,7 +105,7 @@ def _curate(corpus: Path, kind: str) -> dict[str, Any]:
     return {
         "peak_mb": round(measure_peak_memory_mb()),
         "seconds": round(time.perf_counter() - start, 1),
-        "points": result["points"],
+        "examples": result["examples"],
         "documents": result["documents"],
     }
 

@@ -43,7 +43,7 @@ def clipping() -> Row:
             (
                 (
                     f"`{model}`",
-                    f"{row['points']}, {row['tokens']}",
+                    f"{row['examples']}, {row['tokens']}",
                     f"{row['ms']:.1f}",
                     *(f"{on_card[model, m]['ratio_to_sgd']:.2f}" for m in private),
                     ", ".join(f"{on_card[model, m]['peak_mb']:,}" for m in private),
@@ -105,7 +105,7 @@ def workers() -> Row:
     shares = found["cpu_share_of_the_command"]
     dearer = found["speed_up"]["dask against one process"]["rounds"]
     return {
-        **{key: found[key] for key in ("cores", "rows", "points", "rounds", "same_bytes")},
+        **{key: found[key] for key in ("cores", "rows", "examples", "rounds", "same_bytes")},
         "table": table(
             ("", "seconds, one worker", "two workers", "times as fast, by round", "median"),
             (line("`--dask local`", "dask"), line("`--workers`", "processes")),

@@ -19,7 +19,7 @@ def detection() -> Row:
 
     def line(one: Row, row: Row, first: bool) -> tuple[str, ...]:
         names = {"strict": "π", "conservative": "**π ∪ π_c**"}
-        text = f"{one['language']}, `{Path(one['labelled']).stem}`, {one['points']:,} by {one['segment']}"
+        text = f"{one['language']}, `{Path(one['labelled']).stem}`, {one['examples']:,} by {one['segment']}"
         figures = ("cover_recall", "char_precision", "char_recall", "public_share")
         missed = row["miss_rate"]
         return (
@@ -67,7 +67,7 @@ def counted() -> Row:
         (
             f"`{row['way']}`",
             row["public_texts"],
-            f"{100 * row['public_points']:.1f}%",
+            f"{100 * row['public_examples']:.1f}%",
             digits(row["per_word"]["value"]) if own["seeds"] == 1 else spread(row["per_word"]),
             digits(row.get("epsilon_confidentiality")),
         )
@@ -80,7 +80,7 @@ def counted() -> Row:
             row["file"],
             row["mode"],
             row["threshold"],
-            *(f"{row[key]['texts']} ({100 * row[key]['points']:.1f}%)" for key in ("all", "k=4")),
+            *(f"{row[key]['texts']} ({100 * row[key]['examples']:.1f}%)" for key in ("all", "k=4")),
         )
         for row in own["repeats"]
     ]
@@ -130,13 +130,13 @@ def scale() -> Row:
     """Time, memory and disk against points."""
     found = data.read("scale")
     plain = [r for r in found["rows"] if (r["dedup"], r["workers"], r.get("ranges")) == ("exact", 1, None)]
-    each = [row["cpu_seconds"] / row["points"] * 1e6 for row in plain]
+    each = [row["cpu_seconds"] / row["examples"] * 1e6 for row in plain]
     lines = [
         (
             row["dedup"],
             row["workers"],
             row.get("ranges") or "default",
-            f"{row['points']:,}",
+            f"{row['examples']:,}",
             f"{row['cpu_seconds']:,.0f}",
             f"{row['points_per_cpu_second']:,}",
             f"{row['seconds']:,.0f} ({row['load'][1]:.0f})",
@@ -146,12 +146,12 @@ def scale() -> Row:
         )
         for row in found["rows"]
     ]
-    heads = ("deduplication", "workers", "ranges", "points", "processor s", "points a second of it")
+    heads = ("deduplication", "workers", "ranges", "examples", "processor s", "points a second of it")
     rest = ("wall s (load)", "MiB, largest process", "input MB", "run MB, at its peak")
     return {
         "table": table((*heads, *rest), lines),
         "linear": max(each) < 1.1 * min(each),
         "each": ", ".join(f"{one:.0f}" for one in each),
-        "sizes": ", ".join(f"{row['points'] / 1e6:g}" for row in plain),
+        "sizes": ", ".join(f"{row['examples'] / 1e6:g}" for row in plain),
         "detection": found["detection"],
     }

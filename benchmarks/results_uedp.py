@@ -105,7 +105,7 @@ def _corpora() -> Row:
     names = {"cuad": "CUAD", "cuad-45": "CUAD, 45% donated", "customersim": "CustomerSim"}
 
     def counted(row: Row) -> str:
-        return f"{row['users']:,} ({row['points']:,})"
+        return f"{row['users']:,} ({row['examples']:,})"
 
     lines = [
         (

@@ -111,7 +111,7 @@ def _detection(out: Path, folder: Path, dialogues: int = 3_000) -> dict[str, Any
     texts = next(s["counts"]["texts"] for s in manifest["stages"] if s["stage"] == "detect")
     shutil.rmtree(run)
     detection = {
-        "points": manifest["counts"]["points"],
+        "examples": manifest["counts"]["examples"],
         "distinct_texts": texts,
         "cpu_seconds": round(cpu_of["detect_texts"], 1),
         "texts_per_cpu_second": round(texts / cpu_of["detect_texts"]),
@@ -207,11 +207,11 @@ def _curate(config: str, output: str) -> dict[str, Any]:
     cpu = own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime
     stages = manifest["stages"]
     return {
-        **{name: result[name] for name in ("documents", "points", "public", "private", "duplicate")},
+        **{name: result[name] for name in ("documents", "examples", "public", "private", "duplicate")},
         "seconds": round(seconds, 2),
         "cpu_seconds": round(cpu, 2),
-        "points_per_second": round(result["points"] / seconds),
-        "points_per_cpu_second": round(result["points"] / cpu),
+        "points_per_second": round(result["examples"] / seconds),
+        "points_per_cpu_second": round(result["examples"] / cpu),
         "stages": {s["stage"]: {"seconds": s["seconds"], "peak_mb": s["peak_mb"]} for s in stages},
         "cpu_by_stage": {name: round(value, 2) for name, value in cpu_of.items()},
         "peak_process_mb": round(max(own.ru_maxrss, others.ru_maxrss) / 1024, 1),

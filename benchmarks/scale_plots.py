@@ -62,14 +62,14 @@ def _named(dedup: str, workers: int, ranges: int | None) -> str:
 
 
 def _line(name: str, rows: Sequence[Row], value: Callable[[Row], float], number: int) -> Line:
-    places = [(row["points"] / 1e6, value(row)) for row in sorted(rows, key=lambda row: row["points"])]
+    places = [(row["examples"] / 1e6, value(row)) for row in sorted(rows, key=lambda row: row["examples"])]
     return Line(name, _COLOURS[number % len(_COLOURS)], places)
 
 
 def _proportional(rows: Sequence[Row], value: Callable[[Row], float]) -> Line:
     """What it would be if each point took what it takes in the middle one of the sizes."""
-    ordered = sorted(rows, key=lambda row: int(row["points"]))
+    ordered = sorted(rows, key=lambda row: int(row["examples"]))
     middle = ordered[len(ordered) // 2]
-    each = value(middle) / middle["points"]
-    places = [(row["points"] / 1e6, each * row["points"]) for row in ordered]
+    each = value(middle) / middle["examples"]
+    places = [(row["examples"] / 1e6, each * row["examples"]) for row in ordered]
     return Line("proportional", "#adb5bd", places, "--")

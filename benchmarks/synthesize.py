@@ -161,7 +161,7 @@ def cuad(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, Any]:
             work / "run", "dpsgd", rows=len(parts["private"]), out=out, labels=classes, tokens=60, seed=seed, **more
         )
         rows = [
-            {"id": row["point_id"], "user_id": row["point_id"], "label": row["class"], "text": row["text"]}
+            {"id": row["example_id"], "user_id": row["example_id"], "label": row["class"], "text": row["text"]}
             for batch in read_batches(SyntheticFolder(out).public)
             for row in batch.to_pylist()
             if row["text"].split()

@@ -32,7 +32,7 @@ def curves(table: Mapping[str, Any]) -> dict[str, Any]:
     Algorithm 1 has the paper's noise z = 2, q_u = 0.05 and q_e = 0.5; ``bounded`` the same noise on the mean
     in units of its clip, the same sampling rate, and caps k = n/U for users and entities alike.
     """
-    users, points = table["users"], table["points"]
+    users, points = table["users"], table["examples"]
     share = table["points_with_an_entity"] / points
     zeta = compute_paper_noise(Z, USER_RATE, users)
     cap = suggest_cap(points, users)
@@ -56,7 +56,7 @@ def curves(table: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "corpus": table["corpus"],
         "users": users,
-        "points": points,
+        "examples": points,
         "sensitive_share": share,
         "z": Z,
         "user_rate": USER_RATE,

@@ -26,7 +26,7 @@ def table(corpus: Corpus) -> dict[str, Any]:
         "corpus": corpus.source.name,
         "whole": whole(corpus.source),
         "users": int((users > 0).sum()),
-        "points": len(units),
+        "examples": len(units),
         "points_per_user": {
             "mean": float(users[users > 0].mean()),
             "median": float(np.median(users[users > 0])),
@@ -40,7 +40,7 @@ def table(corpus: Corpus) -> dict[str, Any]:
         "parts": {
             name: {
                 "users": len({row["user_id"] for row in corpus.parts[name]}),
-                "points": sum(1 for _ in corpus.points(name)),
+                "examples": sum(1 for _ in corpus.points(name)),
             }
             for name in PARTS
         },
@@ -72,7 +72,7 @@ def whole(source: Source) -> dict[str, Any]:
     return {
         "rows": len(rows),
         "users": len({row["user_id"] for row in rows}),
-        "points": len(points),
+        "examples": len(points),
         "points_with_an_entity": sum(bool(spans) for _, _, spans in points),
         "points_by_label": dict(sorted(of_label.items())),
         "entities_by_label": dict(sorted(Counter(label for label, _ in values).items())),

@@ -280,7 +280,7 @@ FOLDERS = {
     "public/": (
         "PUBLIC",
         "Points in which neither policy found anything, as they were written. "
-        "Both sides, and `audit/points`, also have `role`, `document_id`, `position`, `turn` and columns of "
+        "Both sides, and `audit/examples`, also have `role`, `document_id`, `position`, `turn` and columns of "
         "the input where [they were asked for](../how-to/input.md#what-goes-with-each-example).",
     ),
     "private/": ("PRIVATE", "All other points that are kept, masked by the strict policy."),
@@ -289,7 +289,7 @@ FOLDERS = {
         "The original text of every point that is not quarantined, duplicates included. `class` is there "
         "only where `input.label` is set.",
     ),
-    "audit/points/": ("POINTS", "Every point and what became of it."),
+    "audit/examples/": ("POINTS", "Every point and what became of it."),
     "audit/spans/": ("SPANS", "Every hit of every policy, without its text."),
     "audit/across/": (
         "ACROSS",
@@ -302,17 +302,17 @@ FOLDERS = {
 NUMBER = "The point's number: partition · 2³² + row."
 COLUMNS = {
     "PUBLIC": {
-        "point_id": "Released id: HMAC of the point's number under the run's key, 32 hex digits.",
+        "example_id": "Released id: HMAC of the point's number under the run's key, 32 hex digits.",
         "text": "The point's text.",
     },
     "PRIVATE": {
-        "point_id": "Released id, as in `public/`.",
+        "example_id": "Released id, as in `public/`.",
         "user": "Keyed pseudonym of the user; a row without a user is its own.",
         "text": "The text, each hit of the strict policy replaced by `<MASK>`.",
         "reasons": "Why the point is private: [reason codes](reason-codes.md#reasons).",
     },
     "LABELLED_VAULT": {
-        "point_id": NUMBER,
+        "example_id": NUMBER,
         "doc_id": "The document's id as it was given.",
         "user_id": "The user as given, or null.",
         "speaker": "Who speaks, with `segment.mode: turn`.",
@@ -322,18 +322,18 @@ COLUMNS = {
         "class": "The class of the point's row as given, or null.",
     },
     "POINTS": {
-        "point_id": NUMBER,
+        "example_id": NUMBER,
         "released_id": "The id under which it stands in a shard.",
         "document": "Keyed pseudonym of the document.",
         "user": "Keyed pseudonym of the user.",
-        "side": "`public` or `private`.",
-        "fate": "`public`, `private`, `duplicate` or `quarantined`.",
+        "split": "`public` or `private`.",
+        "decision": "`public`, `private`, `duplicate` or `quarantined`.",
         "dup_of": "Number of the point that stands for it; null for others, and in mode `bloom`.",
         "earlier_run": "Entry of the index whose run has its text already, or null.",
         "reasons": "Why it is private.",
     },
     "SPANS": {
-        "point_id": NUMBER,
+        "example_id": NUMBER,
         "start": "First code point of the hit.",
         "end": "Code point after the last one.",
         "label": "What the detector takes it for.",
@@ -345,7 +345,7 @@ COLUMNS = {
         "tokens": "Tokens of a masked value; null for what is not masked.",
     },
     "ACROSS": {
-        "point_id": "The public point's number.",
+        "example_id": "The public point's number.",
         "released_id": "The id under which it stands in `public/`.",
         "private_point": "The number of a private point, the nearest of those that were compared.",
         "similarity": "Jaccard similarity of the two masked texts' word shingles.",
@@ -355,7 +355,7 @@ COLUMNS = {
         "reason": "[Reason code](reason-codes.md).",
         "source": "The row's file, or the point's document.",
         "row": "Row number in the file, from 1; null for a point.",
-        "point_id": "The point's number; null for a row.",
+        "example_id": "The point's number; null for a row.",
         "content": "Up to 64 KiB of a bad row, the whole text of a point. Never release this.",
     },
 }
@@ -395,7 +395,7 @@ def _described(schema: dict[str, Any], shared: dict[str, Any]) -> str:
 
 REASONS = {
     "Reasons": (
-        "Why a point is private, in `private/` and `audit/points/`: detector and label.",
+        "Why a point is private, in `private/` and `audit/examples/`: detector and label.",
         {
             "tagger:LABEL": "The tagger marked it: `PERSON`, `LOCATION`, `STREET_ADDRESS`, … at any score.",
             "spacy:LABEL": "A spaCy pipeline tagged an entity, also with a label that is not masked.",
@@ -531,7 +531,7 @@ def errors() -> str:
         "",
     ]
     for section in yaml.safe_load(MISTAKES.read_text(encoding="utf-8")):
-        rows = ((m["mistake"], f"`{m['message']}`", str(m["exit"]), m["mend"]) for m in section["mistakes"])
+        rows = ((m["mistake"], f"`{m['message']}`", str(m["exit"]), m["fix"]) for m in section["mistakes"])
         heads = ("mistake", "message", "exit code", "what to do")
         lines += [f"## {section['section']}", "", table(heads, rows), ""]
     return "\n".join(lines).rstrip() + "\n"

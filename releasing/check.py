@@ -65,7 +65,7 @@ class Trial:
 def demo(trial: Trial) -> dict[str, Any]:
     """The whole job; what it says of itself."""
     told = trial.redactory("demo", "--out", "run")
-    return {"points": told["points"], "models": sorted(p.name for p in (trial.folder / "run" / "models").iterdir())}
+    return {"examples": told["examples"], "models": sorted(p.name for p in (trial.folder / "run" / "models").iterdir())}
 
 
 def curation(trial: Trial) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def curation(trial: Trial) -> dict[str, Any]:
     told = trial.redactory("curate", "corpus.jsonl", "--out", "run", "--prefect")
     trial.redactory("export", "run", "--to", "exported")
     trial.redactory("verify", "exported")
-    return {"points": told["points"], "models": []}
+    return {"examples": told["examples"], "models": []}
 
 
 def check(wheel: Path, python: str, torch: bool) -> dict[str, Any]:

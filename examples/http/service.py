@@ -3,7 +3,7 @@
     python service.py [--port 8790] [--config detect.yaml]
 
     POST /v1/redact   {"texts": ["…"]}    {"texts": ["… <MASK> …", null], "failed": {"1": "too_long"}}
-    POST /v1/scan     {"texts": ["…"]}    {"hits": [[{"start", "end", "label", "score", "policy"}]]}
+    POST /v1/scan     {"texts": ["…"]}    {"spans": [[{"start", "end", "label", "score", "policy"}]]}
     GET  /v1/policy                       {"hash": "…"}
 
 It listens on 127.0.0.1; put encryption, and who may ask, in front of it.  Nothing of a request is logged.
@@ -63,7 +63,7 @@ def service(policy: redactory.Policy) -> Starlette:
         return [asdict(hit) for hit in policy.scan(text)]
 
     def all_scanned(answers: list[list[dict[str, Any]]]) -> dict[str, Any]:
-        return {"hits": answers}
+        return {"spans": answers}
 
     async def answer_of(request: Request, work: Callable[[str], Any]) -> list[Any] | Answer:
         body = b""

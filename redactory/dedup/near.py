@@ -113,9 +113,9 @@ def _group_by_bucket(
     bucket: NDArray[np.uint64], places: Ids, rows: Entries, within: Collection[int]
 ) -> Iterator[list[int]]:
     """Return the indices of each bucket's texts of one split and group, by rank, if there are two or more."""
-    mine = np.isin(rows["side"], list(within))[places]
+    mine = np.isin(rows["split"], list(within))[places]
     bucket, places = bucket[mine], places[mine]
-    side, group, rank = (rows[name][places] for name in ("side", "group", "rank"))
+    side, group, rank = (rows[name][places] for name in ("split", "group", "rank"))
     order = np.lexsort((places, rank, group, side, bucket))
     ordered = places[order]
     for first, last in _equal_runs(bucket[order], side[order], group[order]):
@@ -160,7 +160,7 @@ def _cross_split_pairs(
     texts: SignedTexts, bucket: NDArray[np.uint64], places: Ids, threshold: float, counts: Counter[str]
 ) -> Iterator[tuple[int, int, float]]:
     """Return (public, private, similarity): one near pair for each public text of the buckets that has any."""
-    side = texts.rows["side"][places]
+    side = texts.rows["split"][places]
     order = np.lexsort((places, side, bucket))
     ordered, side = places[order], side[order]
     seen: set[int] = set()
@@ -281,7 +281,7 @@ def _rarity_order(group: Sequence[int], shingles_of: Callable[[int], Shingles]) 
 def copy_signed(files: SignedFiles, kept: Ids, side: int, out: SignedFiles) -> int:
     """Commit the signed texts of one partition that are of ``side`` and in ``kept``; return their number."""
     rows = np.load(files.path("rows"))
-    rows = rows[(rows["side"] == side) & np.isin(rows["id"], kept)]
+    rows = rows[(rows["split"] == side) & np.isin(rows["id"], kept)]
     counts = rows["count"].astype(np.int64)
     begin = np.cumsum(counts) - counts
     places = np.repeat(rows["start"] - begin, counts) + np.arange(counts.sum())
@@ -315,11 +315,11 @@ def find_near_earlier(
         first, last = (np.searchsorted(old["high"], new["high"], end).tolist() for end in ("left", "right"))
         for place, begin, end in zip(places.tolist(), first, last, strict=True):
             point, mine = int(own_ids[place]), new_texts.rows[place]
-            if mine["side"] != side or point in repeats:
+            if mine["split"] != side or point in repeats:
                 continue
             candidates = their_places[begin:end]
             rows = theirs.rows[candidates]
-            same = candidates[(rows["side"] == side) & (rows["group"] == mine["group"])].tolist()
+            same = candidates[(rows["split"] == side) & (rows["group"] == mine["group"])].tolist()
             if _nearest_candidate(new_texts.shingles_of(place), theirs, same, threshold, counts):
                 repeats.add(point)
     return repeats, counts

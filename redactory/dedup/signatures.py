@@ -233,7 +233,7 @@ def compute_buckets(signed: NDArray[np.uint32], banding: Banding) -> list[Hashes
 
 
 BUCKET = np.dtype([("high", "<u8"), ("id", "<i8")])
-ROW = np.dtype([("id", "<i8"), ("start", "<i8"), ("count", "<i4"), ("side", "u1"), ("group", "<u8"), ("rank", "<u8")])
+ROW = np.dtype([("id", "<i8"), ("start", "<i8"), ("count", "<i4"), ("split", "u1"), ("group", "<u8"), ("rank", "<u8")])
 """A signed text: its id, shingle offsets, split (0 or 1), comparison group and rank.
 
 Of two near-duplicates, the one of lower rank is kept.

@@ -1,7 +1,7 @@
 """The two policies: frozen, hashed functions from an engine output to spans.
 
 The strict policy (π) decides what is masked, the conservative policy (π_c) what makes an example private. Both see only
-the example's own text and its engine output (``docs/guarantees.md``, house rule on fates).
+the example's own text and its engine output (``docs/guarantees.md``, house rule on decisions).
 """
 
 from __future__ import annotations

@@ -143,8 +143,8 @@ def measure_detection(
         "public_share": measure_public_share(examples, cache.is_public),
         "public": _count_unmasked_public_spans(examples, cache),
         "strata": misses["strata"],
-        "points": len(examples),
-        "distinct_points": distinct,
+        "examples": len(examples),
+        "distinct_examples": distinct,
         "secrets": misses["n"],
         "quarantined": sum(cache[text].failure is not None for text in texts),
         "texts_per_second": distinct / seconds if seconds else None,
@@ -260,7 +260,7 @@ def measure_public_share(examples: Iterable[LabelledExample], is_public: Callabl
         rows: dict[int, list[bool]] = {row: [] for row, *_ in known}
         for row, _, public in selected_rows:
             rows[row].append(public)
-        counts = {"points": len(selected_rows), "public": sum(public for *_, public in selected_rows)}
+        counts = {"examples": len(selected_rows), "public": sum(public for *_, public in selected_rows)}
         return {
             **bootstrap_share([(sum(public_flags), len(public_flags)) for public_flags in rows.values()], CONFIDENCE),
             **counts,

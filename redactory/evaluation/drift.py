@@ -30,12 +30,12 @@ METRICS = {
     "rejected": "rejected rows",
     "duplicate": "duplicates within the run",
     "duplicate_earlier": "duplicates of earlier runs",
-    "hits/strict/label": "spans of the strict policy per 1,000 examples, by label",
-    "hits/strict/detector": "spans of the strict policy per 1,000 examples, by detector",
-    "hits/conservative/label": "spans of the conservative policy per 1,000 examples, by label",
-    "hits/conservative/detector": "spans of the conservative policy per 1,000 examples, by detector",
-    "hits/public/label": "spans with public labels per 1,000 examples, by label",
-    "hits/public/detector": "spans with public labels per 1,000 examples, by detector",
+    "spans/strict/label": "spans of the strict policy per 1,000 examples, by label",
+    "spans/strict/detector": "spans of the strict policy per 1,000 examples, by detector",
+    "spans/conservative/label": "spans of the conservative policy per 1,000 examples, by label",
+    "spans/conservative/detector": "spans of the conservative policy per 1,000 examples, by detector",
+    "spans/public/label": "spans with public labels per 1,000 examples, by label",
+    "spans/public/detector": "spans with public labels per 1,000 examples, by detector",
 }
 """Description of each metric."""
 RATE_SCALE = 1_000
@@ -122,7 +122,7 @@ def extract_metrics(manifest: Mapping[str, Any]) -> dict[MetricKey, MetricCount]
     """Return every metric of a run; a metric by label also appears without one, for missing labels."""
     counts, earlier = manifest["counts"], manifest["dedup"].get("index")
     repeated = sum(earlier["duplicate_earlier"].values()) if earlier else 0
-    points = counts["points"]
+    points = counts["examples"]
     metrics = {
         MetricKey("public"): MetricCount("share", counts["public"], counts["public"] + counts["private"]),
         MetricKey("quarantined"): MetricCount("share", counts["quarantined"], points),
@@ -131,10 +131,10 @@ def extract_metrics(manifest: Mapping[str, Any]) -> dict[MetricKey, MetricCount]
     }
     if earlier:
         metrics[MetricKey("duplicate_earlier")] = MetricCount("share", repeated, points)
-    hits = Counter[MetricKey]({MetricKey(metric): 0 for metric in METRICS if metric.startswith("hits/")})
-    for entry in manifest["hits"]:
+    hits = Counter[MetricKey]({MetricKey(metric): 0 for metric in METRICS if metric.startswith("spans/")})
+    for entry in manifest["spans"]:
         for by in ("label", "detector"):
-            hits[MetricKey(f"hits/{entry['policy']}/{by}", entry[by])] += entry["count"]
+            hits[MetricKey(f"spans/{entry['policy']}/{by}", entry[by])] += entry["count"]
     return metrics | {key: MetricCount("rate", count, points) for key, count in hits.items()}
 
 

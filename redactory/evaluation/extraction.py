@@ -220,13 +220,15 @@ def collect_vault_secrets(
     occur in any text. ``training_folders`` are the data folders that the model was trained on.
     """
     spans: dict[int, list[tuple[int, int, str, bool]]] = defaultdict(list)
-    for point_id, start, end, label, policy in read_values(run.spans, "point_id", "start", "end", "label", "policy"):
+    for example_id, start, end, label, policy in read_values(
+        run.spans, "example_id", "start", "end", "label", "policy"
+    ):
         if label not in _NON_VALUE_LABELS and policy != PUBLIC_POLICY:
-            spans[point_id].append((start, end, label, policy == STRICT_POLICY))
+            spans[example_id].append((start, end, label, policy == STRICT_POLICY))
     first: dict[str, tuple[str, str]] = {}
     labels: dict[str, tuple[bool, str]] = {}
-    for point_id, text in read_values(run.vault, "point_id", "text"):
-        hits = sorted(spans.pop(point_id, ()), key=lambda hit: (not hit[3], hit[2] in IDENTIFIER_RULES, hit[:2]))
+    for example_id, text in read_values(run.vault, "example_id", "text"):
+        hits = sorted(spans.pop(example_id, ()), key=lambda hit: (not hit[3], hit[2] in IDENTIFIER_RULES, hit[:2]))
         for start, end, label, strict in hits:
             value = text[start:end].strip()
             key = value.casefold()

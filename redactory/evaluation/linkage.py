@@ -38,7 +38,7 @@ _WORD = re.compile(rf"{re.escape(MASK)}|\w+(?:['’\-.@]\w+)*")
 class ReleasedExample:
     """One released example: its id, its released text, and its author (several, for a duplicate)."""
 
-    point_id: str
+    example_id: str
     text: str
     authors: frozenset[str]
 
@@ -72,13 +72,13 @@ def run_linkage_attack(
     # per author: claims, correct ones, those expected by chance, examples
     rows: dict[str, list[float]] = {}
     for example in private:
-        rows.setdefault(min(example.authors, default=example.point_id), [0.0, 0.0, 0.0, 0.0])[3] += 1
+        rows.setdefault(min(example.authors, default=example.example_id), [0.0, 0.0, 0.0, 0.0])[3] += 1
     linked = 0
     for claim in made:
         private_example, shown = private[claim.private], public[claim.public]
         right = not private_example.authors.isdisjoint(shown.authors)
         linked += right
-        row = rows[min(private_example.authors, default=private_example.point_id)]
+        row = rows[min(private_example.authors, default=private_example.example_id)]
         row[:3] = row[0] + 1, row[1] + right, row[2] + chance_rates[claim.public]
     bootstrap = Bootstrap(np.array(list(rows.values()), dtype=np.float64).reshape(-1, 4), confidence)
 
@@ -196,7 +196,7 @@ def find_residual_identifiers(
     held = failed = 0
     for start in range(0, len(drawn), _CHUNK_TEXTS):
         chunk = drawn[start : start + _CHUNK_TEXTS]
-        for (point_id, text), reading in zip(chunk, run_engine([text for _, text in chunk]), strict=True):
+        for (example_id, text), reading in zip(chunk, run_engine([text for _, text in chunk]), strict=True):
             if reading.failure is not None:
                 failed += 1
                 continue
@@ -205,11 +205,11 @@ def find_residual_identifiers(
             labels.update(label_counts)
             held += bool(label_counts)
             if label_counts and len(listed) < MAX_LISTED_EXAMPLES:
-                listed.append({"point_id": point_id, "labels": dict(sorted(label_counts.items()))})
-        progress("residual identifiers", min(start + _CHUNK_TEXTS, len(drawn)), len(drawn), "points")
+                listed.append({"example_id": example_id, "labels": dict(sorted(label_counts.items()))})
+        progress("residual identifiers", min(start + _CHUNK_TEXTS, len(drawn)), len(drawn), "examples")
     readable_count = len(drawn) - failed
     return {
-        "points": len(points),
+        "examples": len(points),
         "looked_at": len(drawn),
         "failed": failed,
         "held": held,

@@ -151,7 +151,7 @@ SECRET_COUNTS = ("secrets", "left_public", "left_private", "withheld")
 class LocatedExample(NamedTuple):
     """An example whose text is ``document[start:end]``."""
 
-    point_id: int
+    example_id: int
     start: int
     end: int
 
@@ -166,7 +166,7 @@ def count_remaining_secrets(run: RunFolder, rows: Iterable[Mapping[str, Any]]) -
     """
     labelled = {str(row["id"]): row for row in rows}
     examples: dict[str, list[LocatedExample]] = {}
-    vault = read_values(run.vault, "doc_id", "point_id", "prefix", "text", "suffix")
+    vault = read_values(run.vault, "doc_id", "example_id", "prefix", "text", "suffix")
     for doc_id, group in groupby(vault, key=lambda entry: entry[0]):
         if doc_id in labelled:
             examples[doc_id] = locate_examples(doc_id, labelled[doc_id]["text"], (entry[1:] for entry in group))
@@ -174,10 +174,10 @@ def count_remaining_secrets(run: RunFolder, rows: Iterable[Mapping[str, Any]]) -
     for doc_id, row in labelled.items():
         for span in row["spans"]:
             standing, met = set(), False
-            for point_id, start, end in examples.get(doc_id, ()):
+            for example_id, start, end in examples.get(doc_id, ()):
                 low, high = max(start, span["start"]) - start, min(end, span["end"]) - start
-                if low < high and point_id in routing:
-                    met, (split, marks) = True, routing[point_id]
+                if low < high and example_id in routing:
+                    met, (split, marks) = True, routing[example_id]
                     masked = merge_intervals(row["text"][start:end], marks)
                     if not any(first <= low and high <= last for first, last in masked):
                         standing.add(split)
@@ -195,39 +195,39 @@ def count_remaining_secrets(run: RunFolder, rows: Iterable[Mapping[str, Any]]) -
 def locate_examples(
     doc_id: str, document: str, vault_rows: Iterable[tuple[int, str, str, str]]
 ) -> list[LocatedExample]:
-    """Locate each example (point_id, prefix, text, suffix) of a document in it.
+    """Locate each example (example_id, prefix, text, suffix) of a document in it.
 
     Examples follow each other without a gap, except if a quarantined one is missing from the vault: then the ids jump,
     and the next text is searched for.
     """
     examples = []
     position, expected_id = 0, None
-    for point_id, prefix, text, suffix in vault_rows:
+    for example_id, prefix, text, suffix in vault_rows:
         piece = prefix + text + suffix
-        offset = position if point_id == expected_id else document.find(piece, position)
+        offset = position if example_id == expected_id else document.find(piece, position)
         if offset < 0 or not document.startswith(piece, offset):
             raise CheckFailed(f"document {doc_id}: the examples in the vault do not add up to its text")
         start = offset + len(prefix)
-        examples.append(LocatedExample(point_id, start, start + len(text)))
-        position, expected_id = offset + len(piece), point_id + 1
+        examples.append(LocatedExample(example_id, start, start + len(text)))
+        position, expected_id = offset + len(piece), example_id + 1
     return examples
 
 
 def _load_routing(run: RunFolder) -> dict[int, tuple[str, list[tuple[int, int]]]]:
-    shard_of = dict.fromkeys(read_column(run.public, "point_id"), "public")
-    shard_of.update((released_id, "private") for released_id in read_column(run.private, "point_id"))
+    shard_of = dict.fromkeys(read_column(run.public, "example_id"), "public")
+    shard_of.update((released_id, "private") for released_id in read_column(run.private, "example_id"))
     splits: dict[int, str] = {}
     copies: dict[int, int] = {}
-    for point_id, released_id, dup_of in read_values(run.points, "point_id", "released_id", "dup_of"):
+    for example_id, released_id, dup_of in read_values(run.points, "example_id", "released_id", "dup_of"):
         if dup_of is not None:
-            copies[point_id] = dup_of
+            copies[example_id] = dup_of
         elif released_id in shard_of:
-            splits[point_id] = shard_of[released_id]
+            splits[example_id] = shard_of[released_id]
     splits.update((copy, splits[first]) for copy, first in copies.items() if first in splits)
     routing: dict[int, tuple[str, list[tuple[int, int]]]] = {
-        point_id: (split, []) for point_id, split in splits.items()
+        example_id: (split, []) for example_id, split in splits.items()
     }
-    for point_id, start, end, policy in read_values(run.spans, "point_id", "start", "end", "policy"):
-        if policy == "strict" and point_id in routing:
-            routing[point_id][1].append((start, end))
+    for example_id, start, end, policy in read_values(run.spans, "example_id", "start", "end", "policy"):
+        if policy == "strict" and example_id in routing:
+            routing[example_id][1].append((start, end))
     return routing

@@ -67,7 +67,7 @@ def render_report(run: RunFolder) -> str:
         return read_json(folder.root / "result.json") if is_finished(folder) else None
 
     manifest, misses, shards = read_json(run.manifest), result(run.recall), result(run.redaction)
-    hits = sorted(manifest["hits"], key=lambda hit: (-hit["count"], hit["label"]))
+    hits = sorted(manifest["spans"], key=lambda hit: (-hit["count"], hit["label"]))
     hit_tables = [(name, [h for h in hits if h["policy"] == name]) for name in ("strict", "conservative", "public")]
     return load_template("report.html.j2").render(
         manifest=manifest,
@@ -122,7 +122,7 @@ def conservation(manifest: Mapping[str, Any]) -> list[ConservationLaw]:
     ]
     return [
         law("rows", "documents", "rejected"),
-        law("points", "public", "private", "duplicate", "quarantined"),
+        law("examples", "public", "private", "duplicate", "quarantined"),
         # skip "0 = 0", unless something should have been there
         *(law for law in parts if law.whole[1] or any(count for _, count in law.parts)),
     ]
@@ -145,7 +145,7 @@ def build_flow(counts: Mapping[str, int]) -> FlowBar:
     def bar(name: str, kind: str, count: int, *parts: FlowBar, whole: int = 0) -> FlowBar:
         return FlowBar(name, count, kind, whole, tuple(part for part in parts if part.count))
 
-    points, sides = counts["points"], []
+    points, sides = counts["examples"], []
     for split in ("public", "private"):
         kept_count, left_out = counts[split], counts[f"{split}_duplicate"]
         parts = [
@@ -165,9 +165,9 @@ def build_flow(counts: Mapping[str, int]) -> FlowBar:
 def _pick_public_examples(folder: Path, count: int = 8) -> list[str]:
     """Return the shortened texts of the ``count`` lowest released ids, a keyed random choice."""
     rows: list[tuple[str, str]] = []
-    for batch in read_batches(folder, ["point_id", "text"]):
+    for batch in read_batches(folder, ["example_id", "text"]):
         # create Python objects for only a few of millions of examples
-        least = batch.take(pc.select_k_unstable(batch, count, [("point_id", "ascending")]))
+        least = batch.take(pc.select_k_unstable(batch, count, [("example_id", "ascending")]))
         rows = heapq.nsmallest(count, [*rows, *zip(*(c.to_pylist() for c in least.columns), strict=True)])
     return [text if len(text) <= _MAX_TEXT_CHARS else text[:_MAX_TEXT_CHARS] + "…" for _, text in rows]
 

@@ -71,7 +71,7 @@ class SampledText:
     whether the strict policy ``missed`` it.
     """
 
-    point_id: int
+    example_id: int
     stratum: str
     times: int
     prefilled: tuple[LabelledSpan, ...] = ()
@@ -92,7 +92,7 @@ class SampledText:
 
     def to_record(self, key: DigestKey) -> dict[str, Any]:
         """The fields of a text that the record of the draw keeps."""
-        fields = {name: getattr(self, name) for name in ("point_id", "stratum", "times", "prefilled", "masked")}
+        fields = {name: getattr(self, name) for name in ("example_id", "stratum", "times", "prefilled", "masked")}
         return {**fields, "digest": _digest_text(self.text, key)}
 
     @classmethod
@@ -130,12 +130,12 @@ class SamplingFrame:
 def build_frame(run: RunFolder, fitted_on: Ids | None = None) -> SamplingFrame:
     """Return the strata of a finished run, without quarantined examples and those a policy was ``fitted_on``."""
     strict_ids = [np.empty(0, np.int64)]
-    for batch in read_batches(run.spans, ["point_id", "policy"]):
-        strict_ids.append(np.unique(batch["point_id"].filter(pc.equal(batch["policy"], "strict")).to_numpy()))
+    for batch in read_batches(run.spans, ["example_id", "policy"]):
+        strict_ids.append(np.unique(batch["example_id"].filter(pc.equal(batch["policy"], "strict")).to_numpy()))
     batches = [(np.empty(0, np.int64), np.empty(0, bool), np.empty(0, bool))]
-    for batch in read_batches(run.points, ["point_id", "side", "fate"]):
-        flags = (pc.equal(batch["side"], PUBLIC), pc.equal(batch["fate"], "quarantined"))
-        batches.append((batch["point_id"].to_numpy(), *(columns.to_numpy(zero_copy_only=False) for columns in flags)))
+    for batch in read_batches(run.points, ["example_id", "split", "decision"]):
+        flags = (pc.equal(batch["split"], PUBLIC), pc.equal(batch["decision"], "quarantined"))
+        batches.append((batch["example_id"].to_numpy(), *(columns.to_numpy(zero_copy_only=False) for columns in flags)))
     ids, public, failed = (np.concatenate(columns) for columns in zip(*batches, strict=True))
     order = ids.argsort()
     ids, public, failed = ids[order], public[order], failed[order]
@@ -167,24 +167,24 @@ def draw_sample(
         chosen[name] = {}
         coins = stream.uniform(f"draws of {name} points", 0, draws)
         times.update(frame.list_stratum_ids(name)[(coins * sizes[name]).astype(np.int64)].tolist())
-    for point_id, text in _iter_rows(run.vault, ("point_id", "text"), times):
-        texts = chosen[STRATA[frame.find_strata(np.array([point_id]))[0]]]
-        count, first = texts.get(text, (0, point_id))
-        texts[text] = count + times[point_id], first
+    for example_id, text in _iter_rows(run.vault, ("example_id", "text"), times):
+        texts = chosen[STRATA[frame.find_strata(np.array([example_id]))[0]]]
+        count, first = texts.get(text, (0, example_id))
+        texts[text] = count + times[example_id], first
     spans = defaultdict[int, list[Any]](list)
-    columns = ("point_id", "policy", "score", "detector", "start", "end", "label")
-    for point_id, policy, score, detector, *place in _iter_rows(
+    columns = ("example_id", "policy", "score", "detector", "start", "end", "label")
+    for example_id, policy, score, detector, *place in _iter_rows(
         run.spans, columns, {first for texts in chosen.values() for _, first in texts.values()}
     ):
         if policy == "strict":
             # most certain first: higher score, a user's list, position
-            spans[point_id].append((-score, detector != "list", LabelledSpan(*place)))
+            spans[example_id].append((-score, detector != "list", LabelledSpan(*place)))
     sample = []
     for name in STRATA:
-        for text, (count, point_id) in chosen.get(name, {}).items():
-            strict = [span for *_, span in sorted(spans[point_id])]
+        for text, (count, example_id) in chosen.get(name, {}).items():
+            strict = [span for *_, span in sorted(spans[example_id])]
             masked = tuple(merge_intervals(text, ((span.start, span.end) for span in strict)))
-            sample.append(SampledText(point_id, name, count, select_prefilled_spans(strict), masked, text=text))
+            sample.append(SampledText(example_id, name, count, select_prefilled_spans(strict), masked, text=text))
     return plan, [sample[i] for i in stream.permutation("order of the sample", 0, len(sample)).tolist()]
 
 
@@ -193,23 +193,23 @@ def _count_distinct_texts(
 ) -> dict[str, dict[str, tuple[int, int]]]:
     """Return each stratum's texts with copies and lowest id; of more than ``max_texts``, any ``max_texts`` + 1."""
     texts_by_stratum: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in STRATA}
-    for batch in read_batches(run.vault, ["point_id", "text"]):
+    for batch in read_batches(run.vault, ["example_id", "text"]):
         if all(len(known) > max_texts for known in texts_by_stratum.values()):
             break
-        strata = frame.find_strata(batch["point_id"].to_numpy())
+        strata = frame.find_strata(batch["example_id"].to_numpy())
         for number, known in enumerate(texts_by_stratum.values()):
             if len(known) <= max_texts:
                 text_groups = pa.table(batch.filter(pa.array(strata == number))).group_by("text")
-                for row in text_groups.aggregate([("point_id", "count"), ("point_id", "min")]).to_pylist():
+                for row in text_groups.aggregate([("example_id", "count"), ("example_id", "min")]).to_pylist():
                     count, first = known.get(row["text"], (0, row["point_id_min"]))
                     known[row["text"]] = count + row["point_id_count"], first
     return texts_by_stratum
 
 
-def _iter_rows(folder: Path, columns: Sequence[str], point_ids: Iterable[int]) -> Iterator[tuple[Any, ...]]:
-    ids = pa.array(sorted(point_ids), pa.int64())
+def _iter_rows(folder: Path, columns: Sequence[str], example_ids: Iterable[int]) -> Iterator[tuple[Any, ...]]:
+    ids = pa.array(sorted(example_ids), pa.int64())
     for batch in read_batches(folder, list(columns)):
-        rows = batch.filter(pc.is_in(batch["point_id"], ids))
+        rows = batch.filter(pc.is_in(batch["example_id"], ids))
         yield from zip(*(rows[name].to_pylist() for name in columns), strict=True)
 
 
@@ -226,8 +226,8 @@ def to_rows(sample: Iterable[SampledText]) -> list[dict[str, Any]]:
     """The sample in the span schema, with the strict policy's spans filled in as ``spans``."""
     return [
         {
-            "id": str(entry.point_id),
-            "point_id": entry.point_id,
+            "id": str(entry.example_id),
+            "example_id": entry.example_id,
             "stratum": entry.stratum,
             "text": entry.text,
             "spans": [span._asdict() for span in entry.prefilled],
@@ -239,7 +239,7 @@ def to_rows(sample: Iterable[SampledText]) -> list[dict[str, Any]]:
 def to_csv(sample: Iterable[SampledText]) -> str:
     """Return the sample as a readable table; an apostrophe keeps spreadsheets from reading formulas."""
     out = io.StringIO()
-    table = csv.DictWriter(out, ("id", "point_id", "stratum", "text", "spans"), lineterminator="\n")
+    table = csv.DictWriter(out, ("id", "example_id", "stratum", "text", "spans"), lineterminator="\n")
     table.writeheader()
     for row in to_rows(sample):
         spans = json.dumps([list(span.values()) for span in row["spans"]])
@@ -257,26 +257,26 @@ def read_labels(path: Path, drawn_texts: Sequence[SampledText], key: DigestKey) 
     ``InputError``, with row and example id and without text, unless the rows are those of the draw, each once, with the
     text unchanged.
     """
-    labelled_by_id: dict[int, SampledText | None] = {entry.point_id: None for entry in drawn_texts}
-    expected = {entry.point_id: entry for entry in drawn_texts}
+    labelled_by_id: dict[int, SampledText | None] = {entry.example_id: None for entry in drawn_texts}
+    expected = {entry.example_id: entry for entry in drawn_texts}
     for number, row in enumerate(read_labelled_rows(path), 1):
-        raw_id = row.get("point_id", row.get("id"))
+        raw_id = row.get("example_id", row.get("id"))
         if not (isinstance(raw_id, int) or (isinstance(raw_id, str) and raw_id.isascii() and raw_id.isdigit())):
             raise InputError(
-                f"{path.name}, row {number}: it has no 'point_id'; label the rows of the sample, and change "
+                f"{path.name}, row {number}: it has no 'example_id'; label the rows of the sample, and change "
                 "only their spans"
             )
-        point_id, where = int(raw_id), f"{path.name}, row {number} (example {int(raw_id)})"
-        if point_id not in expected:
+        example_id, where = int(raw_id), f"{path.name}, row {number} (example {int(raw_id)})"
+        if example_id not in expected:
             raise InputError(f"{where}: this example is not in the sample")
-        if labelled_by_id[point_id]:
+        if labelled_by_id[example_id]:
             raise InputError(f"{where}: this example also occurs in an earlier row")
-        if _digest_text(row["text"], key) != expected[point_id].digest:
+        if _digest_text(row["text"], key) != expected[example_id].digest:
             raise InputError(f"{where}: its text differs from the sample; only 'spans' may change")
         secrets = {LabelledSpan(span["start"], span["end"], span["label"]) for span in row["spans"]}
-        labelled_by_id[point_id] = replace(expected[point_id], text=row["text"], secrets=tuple(sorted(secrets)))
+        labelled_by_id[example_id] = replace(expected[example_id], text=row["text"], secrets=tuple(sorted(secrets)))
     labelled = [entry for entry in labelled_by_id.values() if entry]
-    if missing := [str(point_id) for point_id, entry in labelled_by_id.items() if not entry]:
+    if missing := [str(example_id) for example_id, entry in labelled_by_id.items() if not entry]:
         listed = ", ".join(missing[:_MAX_LISTED_IDS]) + (", …" if len(missing) > _MAX_LISTED_IDS else "")
         raise InputError(
             f"{path.name}: {len(missing)} of the sample's {pluralize(len(drawn_texts), 'text')} are missing (example "
@@ -296,19 +296,19 @@ def measure_sample(
     """
     places = [(row.text, [(secret.start, secret.end) for secret in row.secrets]) for row in rows]
     measured = []
-    for row, (fate, without) in zip(rows, route_masked_variants(route_texts, places, progress), strict=True):
+    for row, (decision, without) in zip(rows, route_masked_variants(route_texts, places, progress), strict=True):
         split = PUBLIC if row.stratum == PUBLIC else PRIVATE
-        if fate != (split, mask(row.text, row.masked)):
+        if decision != (split, mask(row.text, row.masked)):
             raise CheckFailed(
-                f"example {row.point_id}: its decision no longer matches the run, although the policies are "
+                f"example {row.example_id}: its decision no longer matches the run, although the policies are "
                 "the same; nothing is measured"
             )
         if any(variant == PUBLIC for variant, _ in without):
             raise CheckFailed(
-                f"example {row.point_id}: it would be public with a secret masked, although everything with a "
+                f"example {row.example_id}: it would be public with a secret masked, although everything with a "
                 "mask is private; nothing is measured"
             )
-        measured.append(replace(row, missed=tuple(fate != tuple(variant) for variant in without)))
+        measured.append(replace(row, missed=tuple(decision != tuple(variant) for variant in without)))
     return measured
 
 
@@ -370,7 +370,7 @@ def compute_sample_metrics(
         "misses": {**shares(strata, None), **summarize_labels(labels, confidence)},
         "strata": {
             name: {
-                "points": stratum.points,
+                "examples": stratum.points,
                 "texts": draw["strata"][name]["texts"],
                 "whole": stratum.draws is None,
                 "draws": stratum.points if stratum.draws is None else stratum.draws,
@@ -398,7 +398,7 @@ def draw_secret_indices(row: SampledText, stream: RandomStream) -> Iterator[int]
     matter.
     """
     if row.secrets:
-        coins = stream.uniform("one secret of an example", 0, row.times, index=row.point_id)
+        coins = stream.uniform("one secret of an example", 0, row.times, index=row.example_id)
         yield from (int(coin * len(row.secrets)) for coin in coins)
 
 
@@ -410,7 +410,7 @@ def _list_missed_flags(text: SampledText, label: str | None) -> list[bool]:
 def _summarize_strata(draw: DrawRecord, texts: Sequence[SampledText], label: str | None) -> dict[str, Stratum]:
     stream, strata = RandomStream.from_seed(draw["seed"]), dict[str, Stratum]()
     for name in STRATA:
-        stratum_texts, points = [text for text in texts if text.stratum == name], draw["strata"][name]["points"]
+        stratum_texts, points = [text for text in texts if text.stratum == name], draw["strata"][name]["examples"]
         if not points:
             strata[name] = EMPTY_STRATUM
         elif draw["strata"][name]["whole"]:
@@ -434,7 +434,7 @@ def _summarize_strata(draw: DrawRecord, texts: Sequence[SampledText], label: str
 def explain_zero_bounds(result: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each bound that is 0 because everything that could contain a miss was labelled."""
     public = result["strata"]["public"]
-    if not public["points"] or not public["whole"]:
+    if not public["examples"] or not public["whole"]:
         return []
     return [
         f"{symbol} is 0, because {texts} was labelled: it relies on the labellers having missed nothing."

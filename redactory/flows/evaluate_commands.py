@@ -175,7 +175,7 @@ def print_explanation(result: dict[str, Any], show_all: bool) -> None:
     if result["failure"]:
         out.print(f"The example would be quarantined: {result['failure']}")
         return
-    out.print(f"Split: {result['side']}. Result: ", end="")
+    out.print(f"Split: {result['split']}. Result: ", end="")
     out.print(Text(result["masked"]), soft_wrap=True)
     groups = [[mark] for mark in marks] if show_all else _group_deciding_marks(text, marks)
     rows = [_format_mark_row(text, group) for group in sorted(groups, key=lambda group: group[0]["start"])]

@@ -17,7 +17,7 @@ from redactory.foundation.files import PRIVATE_FILE
 
 LOG_VARIABLE, STANDARD_ERROR = "REDACTORY_LOG", "-"
 _LOGGED_FIELDS = ("run", "job", "state", "ok", "seconds", "resumed")
-_LOGGED_COUNTS = ("rows", "documents", "rejected", "points", "public", "private", "duplicate", "quarantined")
+_LOGGED_COUNTS = ("rows", "documents", "rejected", "examples", "public", "private", "duplicate", "quarantined")
 _target: Path | None = None
 """The file to append to; ``-`` is standard error, None is no log."""
 _start = time.monotonic()

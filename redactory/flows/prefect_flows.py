@@ -113,7 +113,7 @@ def _format_outcome(result: dict[str, Any], folder: str) -> str:
     if result.get("run", folder) != folder:
         return f"unchanged input; kept the earlier run: {result['run']}"
     decisions = ", ".join(f"{result[decision]:,} {decision}" for decision in DECISIONS)
-    return f"{pluralize(result['rows'], 'row')}, {pluralize(result['points'], 'example')} ({decisions}): {folder}"
+    return f"{pluralize(result['rows'], 'row')}, {pluralize(result['examples'], 'example')} ({decisions}): {folder}"
 
 
 def make_flow(name: str) -> Callable[[Callable[..., Any]], Any]:
@@ -322,12 +322,12 @@ def _extract_run_inputs(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def publish_run(name: str, result: dict[str, Any], reused: bool) -> None:
     """Publish the counts of a finished run and the path of its report; one history per ``name``."""
-    rows = [(kind, result[kind]) for kind in ("rows", "documents", "rejected", "points", *DECISIONS)]
+    rows = [(kind, result[kind]) for kind in ("rows", "documents", "rejected", "examples", *DECISIONS)]
     for title in ("rejected", "quarantined"):
         rows += [(f"{title}: `{code}`", n) for code, n in sorted(result[f"{title}_by_reason"].items())]
     note = " (unchanged input; kept the earlier run)" if reused else ""
     table = ["| item | count |", "|---|---:|", *(f"| {what} | {count:,} |" for what, count in rows)]
-    create_markdown_artifact("\n".join([f"`{result['run']}`{note}", "", *table]), key=_artifact_key("points", name))
+    create_markdown_artifact("\n".join([f"`{result['run']}`{note}", "", *table]), key=_artifact_key("examples", name))
     report = Path(result["report"]).resolve()
     create_link_artifact(report.as_uri(), link_text=str(report), key=_artifact_key("report", name))
 

@@ -161,7 +161,7 @@ _LAZY_FILTERS = {
     "dedup_sentences": "redactory.dedup.settings.summarize",
     "finding_line": "redactory.flows.job_commands.format_finding",
     "hit_line": "redactory.flows.evaluate_commands.format_hit",
-    "mend": "redactory.pipelines.curation_hints.FIXES.get",
+    "fix": "redactory.pipelines.curation_hints.FIXES.get",
     "public_words": "redactory.detectors.settings.public_label_note",
     "reason_words": "redactory.redaction.mask.describe_reason",
     "resting_on_labellers": "redactory.evaluation.sample.explain_zero_bounds",

@@ -108,7 +108,7 @@ class RunFolder(SealedFolder):
     quarantine = path_field("quarantine", "Rows and examples that could not be processed, with reason codes.")
     vault = path_field("vault", "The original text of every example.")
     spans = path_field("audit/spans", "The text-free span ledger.")
-    points = path_field("audit/points", "Each example's decision and keyed ids.")
+    points = path_field("audit/examples", "Each example's decision and keyed ids.")
     across = path_field(
         "audit/across", "Public examples that nearly duplicate a private one: suspected misses; no text."
     )

@@ -83,10 +83,10 @@ def _array_bytes(array: Any) -> Iterator[bytes]:
 ROW_GROUP_ROWS = 16_384
 
 _TEXT, _ID = pa.string(), pa.int64()
-PUBLIC = pa.schema({"point_id": _TEXT, "text": _TEXT})
-PRIVATE = pa.schema({"point_id": _TEXT, "user": _TEXT, "text": _TEXT, "reasons": pa.list_(_TEXT)})
+PUBLIC = pa.schema({"example_id": _TEXT, "text": _TEXT})
+PRIVATE = pa.schema({"example_id": _TEXT, "user": _TEXT, "text": _TEXT, "reasons": pa.list_(_TEXT)})
 VAULT = pa.schema(
-    {"point_id": _ID, **dict.fromkeys(("doc_id", "user_id", "speaker", "prefix", "text", "suffix"), _TEXT)}
+    {"example_id": _ID, **dict.fromkeys(("doc_id", "user_id", "speaker", "prefix", "text", "suffix"), _TEXT)}
 )
 CLASS = "class"
 """The column of ``vault/`` with each example's class, null without one."""
@@ -94,8 +94,8 @@ LABELLED_VAULT = pa.schema([*VAULT, (CLASS, _TEXT)])
 """Schema of ``vault/`` for an input with a class column."""
 POINTS = pa.schema(
     {
-        "point_id": _ID,
-        **dict.fromkeys(("released_id", "document", "user", "side", "fate"), _TEXT),
+        "example_id": _ID,
+        **dict.fromkeys(("released_id", "document", "user", "split", "decision"), _TEXT),
         "dup_of": _ID,
         "earlier_run": _TEXT,
         "reasons": pa.list_(_TEXT),
@@ -110,10 +110,10 @@ RESERVED_COLUMNS = frozenset(
     (*PUBLIC.names, *PRIVATE.names, *LABELLED_VAULT.names, *POINTS.names, *ORDER.names, DOCUMENT, ROLE)
 )
 """Names that input columns must not have in a shard."""
-ACROSS = pa.schema({"point_id": _ID, "released_id": _TEXT, "private_point": _ID, "similarity": pa.float32()})
+ACROSS = pa.schema({"example_id": _ID, "released_id": _TEXT, "private_point": _ID, "similarity": pa.float32()})
 SPAN_FIELDS = pa.schema(
     {
-        "point_id": _ID,
+        "example_id": _ID,
         "start": pa.int32(),
         "end": pa.int32(),
         "label": _TEXT,
@@ -124,10 +124,10 @@ SPAN_FIELDS = pa.schema(
 )
 SPANS = pa.schema([*SPAN_FIELDS, ("value_digest", pa.binary(16)), ("tokens", pa.int32())])
 QUARANTINE = pa.schema(
-    {**dict.fromkeys(("kind", "reason", "source"), _TEXT), "row": _ID, "point_id": _ID, "content": pa.binary()}
+    {**dict.fromkeys(("kind", "reason", "source"), _TEXT), "row": _ID, "example_id": _ID, "content": pa.binary()}
 )
 
-_SAFE_STATISTICS = ["point_id", "start", "end", "score", "row", "range"]
+_SAFE_STATISTICS = ["example_id", "start", "end", "score", "row", "range"]
 
 
 _IDENTITY, _CONTENT = b"redactory.part", b"redactory.content"

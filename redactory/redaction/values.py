@@ -78,7 +78,7 @@ def is_identifying(value: str, words: Set[str]) -> bool:
 def find_unmasked_values(
     run: RunFolder, key: DigestKey, language: str, public: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """Return ``[{"point_id", "labels"}]`` of public examples that contain a masked value, in shard order.
+    """Return ``[{"example_id", "labels"}]`` of public examples that contain a masked value, in shard order.
 
     Skips values of kinds in ``public``, which were masked because of a doubt in one place, and values made of common
     words of ``language`` ("the", "city centre"), which occur unmasked everywhere.
@@ -93,8 +93,8 @@ def find_unmasked_values(
     words = load_optional_words(language)
     digests, chosen = ValueDigests(key), frozenset(lengths)
     return [
-        {"point_id": point, "labels": sorted(labels)}
+        {"example_id": point, "labels": sorted(labels)}
         for batch in read_batches(run.public)
-        for point, text in zip(batch["point_id"].to_pylist(), batch["text"].to_pylist(), strict=True)
+        for point, text in zip(batch["example_id"].to_pylist(), batch["text"].to_pylist(), strict=True)
         if (labels := unmasked_labels(digests, masked, chosen, text, words))
     ]

@@ -106,8 +106,8 @@ def read_conversations(run: RunFolder, folder: Path) -> Iterator[str]:
             "is kept in only one conversation; curate with it, or set train.chat.example to turn"
         )
     sides = {PUBLIC: (run.public,), PRIVATE: (run.public, run.private)}[folder.name]
-    masked = dict(chain.from_iterable(read_columns(split, ["point_id", "text"]) for split in sides))
-    columns = ["document", "turn", ROLE, "released_id", "fate"]
+    masked = dict(chain.from_iterable(read_columns(split, ["example_id", "text"]) for split in sides))
+    columns = ["document", "turn", ROLE, "released_id", "decision"]
     for batch in read_batches(run.points, columns):
         _require_roles(batch.schema.names, ROLE, run.points, "chat")
     for _, document_rows in groupby(read_columns(run.points, columns), itemgetter(0)):
@@ -129,7 +129,7 @@ def read_original_conversations(run: RunFolder) -> Iterator[tuple[int, str]]:
 
     Where the beginning of a turn was not processed, the rest stays with whoever said it.
     """
-    names = ["doc_id", "point_id", "speaker", "prefix", "text", "suffix"]
+    names = ["doc_id", "example_id", "speaker", "prefix", "text", "suffix"]
     for _, group in groupby(read_columns(run.vault, names), itemgetter(0)):
         rows, turns = list(group), list[tuple[str | None, str]]()
         for _, _, speaker, prefix, text, suffix in rows:
@@ -172,7 +172,7 @@ def count_public_occurrences(run: RunFolder) -> IntArray:
         return np.fromiter((users for (users,) in read_columns(run.public, [USERS])), np.int64)
     released_ids: dict[int, str] = {}
     copies: Counter[int] = Counter()
-    columns = ["point_id", "released_id", "side", "fate", "dup_of", "earlier_run"]
+    columns = ["example_id", "released_id", "split", "decision", "dup_of", "earlier_run"]
     for point, released_id, split, decision, original, earlier in read_columns(run.points, columns):
         if decision == PUBLIC:
             released_ids[point] = released_id
@@ -184,12 +184,12 @@ def count_public_occurrences(run: RunFolder) -> IntArray:
                 )
             copies[original] += 1
     counts = {released_id: 1 + copies[point] for point, released_id in released_ids.items()}
-    return np.fromiter((counts[released_id] for (released_id,) in read_columns(run.public, ["point_id"])), np.int64)
+    return np.fromiter((counts[released_id] for (released_id,) in read_columns(run.public, ["example_id"])), np.int64)
 
 
 def read_folder_classes(folder: Path) -> Iterator[str | None]:
     """The class of every row of a data folder, in order; ``ConfigurationError`` where the rows have none."""
-    for batch in read_batches(folder, ["point_id", CLASS]):
+    for batch in read_batches(folder, ["example_id", CLASS]):
         if CLASS not in batch.schema.names:
             raise ConfigurationError(
                 f"train.task, train.prefix: {folder.name}/ has no classes; curate with input.label, the "
@@ -213,13 +213,13 @@ def read_classes(run: RunFolder, folder: Path) -> Iterator[str | None]:
             "dedup.mode none: otherwise the class of merged texts depends on other examples; curate with "
             "it, or train with dpsgd"
         )
-    points = (point for (point,) in read_columns(run.vault, ["point_id"]))
+    points = (point for (point,) in read_columns(run.vault, ["example_id"]))
     class_by_example = dict(zip(points, read_folder_classes(run.vault), strict=True))
     class_by_released = {
         released_id: class_by_example[point]
-        for point, released_id in read_columns(run.points, ["point_id", "released_id"])
+        for point, released_id in read_columns(run.points, ["example_id", "released_id"])
     }
-    yield from (class_by_released[released_id] for (released_id,) in read_columns(folder, ["point_id"]))
+    yield from (class_by_released[released_id] for (released_id,) in read_columns(folder, ["example_id"]))
 
 
 def encode_classes(names: Iterable[str | None], classes: Sequence[str]) -> IntArray:

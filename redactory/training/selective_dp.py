@@ -52,11 +52,11 @@ def read_private_tokens(
 ) -> PrivateTokenMask:
     """π's spans of the originals in the vault, as marks on the tokens that they touch."""
     spans: dict[int, list[tuple[int, int]]] = {}
-    for point, start, end, policy in read_columns(run.spans, ["point_id", "start", "end", "policy"]):
+    for point, start, end, policy in read_columns(run.spans, ["example_id", "start", "end", "policy"]):
         if policy == "strict":
             spans.setdefault(point, []).append((start, end))
     masks = [np.empty(0, bool)]
-    for point, text in read_columns(run.vault, ["point_id", "text"]):
+    for point, text in read_columns(run.vault, ["example_id", "text"]):
         flags = flag_private_tokens(text, spans.get(point, ()), tokenizer)
         masks.append(np.asarray([*flags, False][:max_tokens], bool))
     return PrivateTokenMask(examples, np.concatenate(masks))

@@ -44,7 +44,7 @@ class ShardDataset(IterableDataset[ShardRow]):
         run: str | Path,
         split: str = PUBLIC,
         *,
-        columns: Sequence[str] = ("point_id", "text"),
+        columns: Sequence[str] = ("example_id", "text"),
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
@@ -100,14 +100,14 @@ class ShardDataset(IterableDataset[ShardRow]):
                 "no row was read in this process, so it has no state: with workers, use torchdata's StatefulDataLoader"
             )
         number, shares, rows_done = position
-        return {"manifest": self._manifest, "side": self.split, "share": [number, shares], "given": rows_done}
+        return {"manifest": self._manifest, "split": self.split, "share": [number, shares], "given": rows_done}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iterator gives exactly the rest of what ``state`` was taken of.
 
         ``RunStateError`` where that was another run, another release of it, or another side.
         """
-        if (state.get("manifest"), state.get("side")) != (self._manifest, self.split):
+        if (state.get("manifest"), state.get("split")) != (self._manifest, self.split):
             raise RunStateError(
                 f"the state is from another run, release or split than {self._run.root.name}, {self.split}"
             )

@@ -140,7 +140,7 @@ def test_near_duplicates_exceed_every_claim(tmp_path: Path) -> None:
     [
         {"mode": "near"},
         {"private_mode": "greedy"},
-        {"scope": "sides"},
+        {"scope": "splits"},
         {"near": True},
         {"near": {"threshold": 0.2}},
         {"near": {"threshold": 1.1}},

@@ -25,9 +25,9 @@ Text = tuple[str, int]
 def planned(folder: Path, texts: list[str], mode: Mode, key: DigestKey = KEY) -> list[str]:
     """What the exact or the folded mode keeps of one side: the real digests, ranges and plan."""
     folder.mkdir(parents=True, exist_ok=True)
-    fates = [RoutingDecision(PRIVATE, text, ()) for text in texts]
+    decisions = [RoutingDecision(PRIVATE, text, ()) for text in texts]
     ids = np.arange(len(texts), dtype=np.int64)
-    digests, ranks = compute_decision_digests(key, DedupSettings(mode=mode), ids.tolist(), fates, None)
+    digests, ranks = compute_decision_digests(key, DedupSettings(mode=mode), ids.tolist(), decisions, None)
     half = len(texts) // 2
     files = [folder / "a", folder / "b"]
     for path, own in zip(files, (slice(None, half), slice(half, None)), strict=True):
@@ -61,7 +61,7 @@ class NearWorld:
             ids = np.arange(len(texts), dtype=np.int64) + (number << 32)
             sets = Shingler(key, shingle, WORDS).sets([text for text, _ in texts])
             rows = np.zeros(len(ids), ROW)
-            rows["id"], rows["side"] = ids, [side for _, side in texts]
+            rows["id"], rows["split"] = ids, [side for _, side in texts]
             rows["rank"] = [int.from_bytes(key.text_digest(rank, t.encode())[:8], "little") for t, _ in texts]
             self.files.append(SignedFiles(folder, number))
             write_signed(self.files[-1], rows, sets, banding)

@@ -224,9 +224,9 @@ def test_flagging_everything_makes_every_text_private(text: str) -> None:
         conservative = {"rules": [], "flags_everything": flagged}
         detector = Detector(DetectSettings.model_validate({**OFF, "conservative": conservative}))
         (detection,) = detector.detect([text])
-        fate = route(text, detection)
-        assert (fate.side, fate.text, fate.masks) == (PRIVATE if flagged else PUBLIC, text, 0)
-        assert fate.reasons == (("rule:EVERYTHING",) if flagged else ())
+        decision = route(text, detection)
+        assert (decision.side, decision.text, decision.masks) == (PRIVATE if flagged else PUBLIC, text, 0)
+        assert decision.reasons == (("rule:EVERYTHING",) if flagged else ())
 
 
 @pytest.mark.parametrize(

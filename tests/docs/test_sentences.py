@@ -216,7 +216,7 @@ def _pages(epsilon: float, delta: float, share: float, threshold: int) -> Iterat
     yield "model card, units", render_guarantee_page(of_units), "epsilon delta times"
     policies = {"strict": {"hash": "a" * 64}, "conservative": {"hash": "b" * 64}}
     run = {**manifest(), "route": route, "policies": policies}
-    run["dedup"] = {**run["dedup"], "sides": {}}
+    run["dedup"] = {**run["dedup"], "splits": {}}
     yield "data set card", render_dataset_card("run", run), "epsilon delta times"
     said = {**run, "date": "2026-01-01", "release": 1, "models": [], "policies": dict.fromkeys(policies, "a" * 64)}
     yield "export card", render_export_card(said), "epsilon delta times"

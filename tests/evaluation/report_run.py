@@ -47,7 +47,7 @@ COUNTS = {
     "rows": 10_000,
     "documents": 9_991,
     "rejected": 9,
-    "points": 118_402,
+    "examples": 118_402,
     "public": 4_316,
     "private": 27_938,
     "duplicate": 86_127,
@@ -89,7 +89,7 @@ def manifest() -> dict[str, Any]:
             "rule:digit": 22_480, "rule:capital": 18_115, "ner:PERSON": 11_204, "rule:unknown_word": 9_811,
             "ner:unsure": 4_120, "ner:GPE": 3_102, "mask": 12,
         },
-        "hits": [
+        "spans": [
             {"policy": p, "label": label, "detector": d, "count": n, "histogram": [0] * 17 + [1, 0, 3]}
             for p, label, d, n in _HITS
         ],
@@ -105,9 +105,9 @@ def manifest() -> dict[str, Any]:
 def write_run(root: Path, body: dict[str, Any] | None = None) -> RunFolder:
     """A sealed run folder with the shards above."""
     run = RunFolder(root)
-    public = [{"point_id": f"{i:032x}", "text": text} for i, text in enumerate(PUBLIC_TEXTS)]
+    public = [{"example_id": f"{i:032x}", "text": text} for i, text in enumerate(PUBLIC_TEXTS)]
     private = [
-        {"point_id": f"{i:032x}", "user": "u", "text": text, "reasons": ["rule:digit"]}
+        {"example_id": f"{i:032x}", "user": "u", "text": text, "reasons": ["rule:digit"]}
         for i, text in enumerate(PRIVATE_TEXTS)
     ]
     write_part(run.public / part_name(0), pa.Table.from_pylist(public, schema=PUBLIC))

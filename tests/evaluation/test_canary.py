@@ -209,7 +209,7 @@ def test_copies_left_counts_points_not_substrings(tmp_path: Path) -> None:
     private = ["my <MASK> 123456.", "(999999)", "<MASK>"]
     sides = (run.public, public, PUBLIC), (run.private, private, PRIVATE)
     for folder, texts, schema in sides:
-        rows = [{"point_id": f"p{i}", "user": "u", "text": t, "reasons": []} for i, t in enumerate(texts)]
+        rows = [{"example_id": f"p{i}", "user": "u", "text": t, "reasons": []} for i, t in enumerate(texts)]
         write_part(folder / part_name(0), pa.Table.from_pylist(rows, schema=schema))
     left = count_canary_copies((run.public, run.private), _canaries(["123456", "999999", "000000"], []))
     assert left == [3, 1, 0]

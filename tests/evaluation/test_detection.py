@@ -192,10 +192,10 @@ def test_what_is_measured_of_a_detector_whose_every_answer_is_known() -> None:
     assert (result["miss_rate"]["misses"], result["miss_rate"]["n"]) == (1, 4)
     # the quarantined text has the same (empty) text with its secret and without it
     assert (result["gamma"]["misses"], result["gamma"]["n"]) == (2, 4)
-    assert (result["points"], result["distinct_points"], result["quarantined"]) == (7, 6, 1)
+    assert (result["examples"], result["distinct_examples"], result["quarantined"]) == (7, 6, 1)
     public = result["public_share"]
-    assert (public["public"], public["points"]) == (3, 7)
-    assert (public["of_clean"]["public"], public["of_clean"]["points"]) == (2, 3)
+    assert (public["public"], public["examples"]) == (3, 7)
+    assert (public["of_clean"]["public"], public["of_clean"]["examples"]) == (2, 3)
     assert result["texts_per_second"] > 0
     named = result["interval"]["clopper_pearson"]["figures"] + result["interval"]["bootstrap"]["figures"]
     assert {"cover_recall", "gamma", "miss_rate", "public_share", "f2"} <= set(named)

@@ -25,7 +25,7 @@ from redactory.evaluation.drift import (
 )
 
 NO_FLOOR = MinimumChange(0, 0, 0)
-PUBLIC, NUMBERS = MetricKey("public"), MetricKey("hits/strict/label", "NUMBER")
+PUBLIC, NUMBERS = MetricKey("public"), MetricKey("spans/strict/label", "NUMBER")
 
 
 def _shares(*counts: int, of: int = 1_000) -> list[RunMetrics]:
@@ -33,7 +33,7 @@ def _shares(*counts: int, of: int = 1_000) -> list[RunMetrics]:
 
 
 def _rates(label: str, *counts: int, of: int = 1_000) -> list[RunMetrics]:
-    whole = MetricKey("hits/strict/label")
+    whole = MetricKey("spans/strict/label")
     return [
         {
             whole: MetricCount("rate", 0, of),
@@ -147,8 +147,8 @@ def test_the_figures_of_a_manifest_add_up() -> None:
     ]
     counts = dict.fromkeys(("public", "private", "duplicate", "quarantined", "rejected"), 10)
     manifest = {
-        "counts": {**counts, "points": 40, "rows": 20},
-        "hits": hits,
+        "counts": {**counts, "examples": 40, "rows": 20},
+        "spans": hits,
         "dedup": {"index": {"duplicate_earlier": {"public": 1, "private": 2}}},
     }
     found = extract_metrics(manifest)
@@ -156,7 +156,7 @@ def test_the_figures_of_a_manifest_add_up() -> None:
     assert found[MetricKey("public")] == MetricCount("share", 10, 20)
     assert found[MetricKey("duplicate")] == MetricCount("share", 7, 40)
     assert found[MetricKey("duplicate_earlier")] == MetricCount("share", 3, 40)
-    assert found[MetricKey("hits/strict/label", "A")] == MetricCount("rate", 7, 40)
-    assert found[MetricKey("hits/strict/detector", "y")].value == 100.0
-    assert MetricKey("hits/strict/label", "B") not in found
+    assert found[MetricKey("spans/strict/label", "A")] == MetricCount("rate", 7, 40)
+    assert found[MetricKey("spans/strict/detector", "y")].value == 100.0
+    assert MetricKey("spans/strict/label", "B") not in found
     assert MetricKey("duplicate_earlier") not in extract_metrics({**manifest, "dedup": {}})

@@ -56,7 +56,7 @@ def exported(text: Any, spans: list[tuple[Any, Any, str | None]], **task: Any) -
     ]
     annotations = [{"id": 1, "was_cancelled": False, "result": results}, {"was_cancelled": True, "result": []}]
     rest = {"id": 17, "drafts": [], "predictions": [{"result": []}], "meta": {}, "total_annotations": 1}
-    return {**rest, "data": {"text": text, "point_id": 7}, "annotations": annotations, **task}
+    return {**rest, "data": {"text": text, "example_id": 7}, "annotations": annotations, **task}
 
 
 def write(path: Path, content: Any) -> Path:
@@ -76,12 +76,12 @@ def submitted(task: dict[str, Any]) -> dict[str, Any]:
 def test_the_three_forms_of_a_sample_say_the_same() -> None:
     table = list(csv.DictReader(io.StringIO(to_csv(SAMPLE))))
     for entry, row, cells in zip(SAMPLE, to_rows(SAMPLE), table, strict=True):
-        task, spans = to_label_studio_task(row, "v1"), [list(span) for span in SPANS[entry.point_id]]
+        task, spans = to_label_studio_task(row, "v1"), [list(span) for span in SPANS[entry.example_id]]
         assert [[s["start"], s["end"], s["label"]] for s in row["spans"]] == json.loads(cells["spans"]) == spans
         results = [result["value"] for result in task["predictions"][0]["result"]]
         assert [[value["start"], value["end"], *value["labels"]] for value in results] == spans
         assert row["text"] == task["data"]["text"] == entry.text
-        assert row["point_id"] == task["data"]["point_id"] == int(cells["point_id"])
+        assert row["example_id"] == task["data"]["example_id"] == int(cells["example_id"])
         assert row["stratum"] == task["data"]["stratum"] == cells["stratum"] == "masked"
     assert [cells["text"][0] for cells in table] == ["A", "W", "'"]
     view = ET.fromstring(build_labelling_interface(["DATE & TIME", "PERSON"]))
@@ -200,7 +200,7 @@ def test_labels_come_back_in_the_order_of_the_draw(tmp_path: Path) -> None:
     path = write(tmp_path / "labelled.jsonl", rows[::-1])
     path.write_text("\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
     labelled = read_labels(path, DRAWN, KEY)
-    assert [row.point_id for row in labelled] == list(TEXTS)
+    assert [row.example_id for row in labelled] == list(TEXTS)
     assert labelled[0].secrets == tuple(SPANS[7])
     assert [row.is_changed for row in labelled] == [False, True, False]
     export = write(tmp_path / "export.json", [submitted(to_label_studio_task(row, "v1")) for row in to_rows(SAMPLE)])
@@ -216,8 +216,8 @@ def _change(key: str, value: Any) -> Callable[[list[Any]], None]:
     [
         (lambda rows: rows.pop(0), r"1 of the sample's 3 texts are missing \(example 7\)"),
         (lambda rows: rows.append(rows[0]), r"row 4 \(example 7\): this example also occurs in an earlier row"),
-        (_change("point_id", 8), r"row 1 \(example 8\): this example is not in the sample"),
-        (_change("point_id", None), "row 1: it has no 'point_id'"),
+        (_change("example_id", 8), r"row 1 \(example 8\): this example is not in the sample"),
+        (_change("example_id", None), "row 1: it has no 'example_id'"),
         (
             _change("text", f"Ask {SECRET}. And then some more."),
             r"row 1 \(example 7\): its text differs from the sample",

@@ -111,7 +111,7 @@ def test_residual_hits_are_counted_beside_masks_and_failures() -> None:
     assert (found["looked_at"], found["failed"], found["held"]) == (5, 1, 1)
     assert found["share"]["value"] == 0.25
     assert found["share"]["low"] < 0.25 < found["share"]["high"]
-    assert found["listed"] == [{"point_id": "1", "labels": {"NAME": 1}}]
+    assert found["listed"] == [{"example_id": "1", "labels": {"NAME": 1}}]
     assert "Zoe" not in str(found)
     sampled = find_residual_identifiers(
         read, [(str(n), "Zoe" if n % 4 == 0 else "it") for n in range(400)], max_examples=100

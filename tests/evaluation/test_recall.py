@@ -52,14 +52,14 @@ def test_no_labels_promise_nothing() -> None:
 
 def _fate(texts: Sequence[str]) -> list[tuple[str, str]]:
     """A toy F: π masks digits and capitalised words, but a title before a name hides the name from it."""
-    fates = []
+    decisions = []
     for text in texts:
         if "\0" in text:
-            fates.append(("quarantined", text))
+            decisions.append(("quarantined", text))
             continue
         redacted = re.sub(r"(?<!Dr )\b[A-Z][a-z]+\b|\d+", "<MASK>", text)
-        fates.append(("private" if "<MASK>" in redacted or "Dr " in text else "public", redacted))
-    return fates
+        decisions.append(("private" if "<MASK>" in redacted or "Dr " in text else "public", redacted))
+    return decisions
 
 
 def test_each_kind_of_miss() -> None:

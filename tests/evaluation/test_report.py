@@ -133,7 +133,7 @@ def test_the_counts_of_the_manifest_are_all_there(page: str) -> None:
     shown = "".join(_Page(page).text)
     for name, count in COUNTS.items():
         assert f"{count:,}" in shown, name
-    for hit in manifest()["hits"]:
+    for hit in manifest()["spans"]:
         assert hit["label"] in shown
         assert f"{hit['count']:,}" in shown
     for word in ("broken_json", "misaligned", "rule:digit", "Fresh key", "77aa77aa", "train.jsonl"):
@@ -186,21 +186,21 @@ def test_it_is_written_whole_private_and_the_same_each_time(run: RunFolder) -> N
 @given(
     st.fixed_dictionaries(
         {
-            fate: st.integers(0, 10**9)
-            for fate in ("public", "private", "public_duplicate", "private_duplicate", "quarantined")
+            decision: st.integers(0, 10**9)
+            for decision in ("public", "private", "public_duplicate", "private_duplicate", "quarantined")
         }
     )
 )
-def test_the_flow_holds_every_count_that_is_not_nothing(fates: dict[str, int]) -> None:
-    points = sum(fates.values())
-    top = build_flow({**fates, "rows": points + 1, "documents": points, "rejected": 1, "points": points})
+def test_the_flow_holds_every_count_that_is_not_nothing(decisions: dict[str, int]) -> None:
+    points = sum(decisions.values())
+    top = build_flow({**decisions, "rows": points + 1, "documents": points, "rejected": 1, "examples": points})
 
     def below(bar: FlowBar) -> list[FlowBar]:
         assert not bar.parts or sum(part.count for part in bar.parts) == bar.count
         return [bar, *(later for part in bar.parts for later in below(part))]
 
     leaves = [bar for bar in below(top) if not bar.parts]
-    assert sorted(bar.count for bar in leaves) == sorted(count for count in (*fates.values(), 1) if count)
+    assert sorted(bar.count for bar in leaves) == sorted(count for count in (*decisions.values(), 1) if count)
 
 
 def test_shares_never_round_to_nothing_or_to_all() -> None:

@@ -18,7 +18,7 @@ DOCUMENTS = {
     "d1": "USR: Ok bob.\nUSR: broken 77 text\nUSR: Call  Zoe  Ray now",
     "d2": "a rejected row with 99",
 }
-# point_id, doc_id, prefix, text, suffix, fate, dup_of, strict spans
+# example_id, doc_id, prefix, text, suffix, decision, dup_of, strict spans
 POINT_ROWS: list[tuple[int, str, str, str, str, str, int | None, list[tuple[int, int]]]] = [
     (0, "d0", "SYS: ", "Hi.", "\n", "public", None, []),
     (1, "d0", "USR: ", "I am Ann Lee of 1 Elm St.", " ", "private", None, [(5, 12), (16, 17)]),
@@ -51,19 +51,19 @@ def run(tmp_path: Path) -> RunFolder:
     run = RunFolder(tmp_path)
     shards: dict[str, list[dict[str, Any]]] = {"public": [], "private": []}
     vault, points, spans = [], [], []
-    for point_id, doc_id, prefix, text, suffix, fate, dup_of, strict in POINT_ROWS:
-        released = f"released-{point_id}"
-        if fate in shards:
-            shards[fate].append({"point_id": released, "user": "u", "text": text, "reasons": []})
-        if fate != "quarantined":
+    for example_id, doc_id, prefix, text, suffix, decision, dup_of, strict in POINT_ROWS:
+        released = f"released-{example_id}"
+        if decision in shards:
+            shards[decision].append({"example_id": released, "user": "u", "text": text, "reasons": []})
+        if decision != "quarantined":
             place = {"doc_id": doc_id, "user_id": "u", "speaker": "", "prefix": prefix, "suffix": suffix}
-            vault.append({"point_id": point_id, "text": text, **place})
-        keyed = {"released_id": released, "document": "k", "user": "u", "side": fate, "reasons": []}
-        points.append({"point_id": point_id, "fate": fate, "dup_of": dup_of, **keyed})
+            vault.append({"example_id": example_id, "text": text, **place})
+        keyed = {"released_id": released, "document": "k", "user": "u", "split": decision, "reasons": []}
+        points.append({"example_id": example_id, "decision": decision, "dup_of": dup_of, **keyed})
         for start, end in strict:
-            spans.append({"point_id": point_id, "start": start, "end": end, "label": "X", "policy": "strict"})
+            spans.append({"example_id": example_id, "start": start, "end": end, "label": "X", "policy": "strict"})
         whole = {"start": 0, "end": len(text), "label": "X", "policy": "conservative"}
-        spans.append({"point_id": point_id, **whole})
+        spans.append({"example_id": example_id, **whole})
     for folder, rows, schema in (
         (run.public, shards["public"], PUBLIC),
         (run.private, shards["private"], PRIVATE),

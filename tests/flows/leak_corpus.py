@@ -46,8 +46,8 @@ def planted(count: int, seed: int) -> tuple[list[Secret], int]:
     while len(kept) < count:
         some = [next(drawn) for _ in range(max(32, count - len(kept)))]
         for secret, detection in zip(some, detector.detect([s.text for s in some]), strict=True):
-            fate = route(secret.text, detection)
-            caught = fate.failure is None and not any(part in fate.text for part in secret.parts)
+            decision = route(secret.text, detection)
+            caught = decision.failure is None and not any(part in decision.text for part in secret.parts)
             missed += not caught
             kept += [secret] if caught and len(kept) < count else []
     return kept, missed

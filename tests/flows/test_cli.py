@@ -31,12 +31,12 @@ def test_an_input_file_is_enough(machine: CommandMachine, corpus: Path, tmp_path
     done = machine.redactory("curate", corpus, "--out", tmp_path / "run", "--json")
     assert done.returncode == 0, done.stderr
     result = _json(done)
-    assert {"run", "rows", "documents", "rejected", "points", "public", "private", "duplicate", "seconds"} <= set(
+    assert {"run", "rows", "documents", "rejected", "examples", "public", "private", "duplicate", "seconds"} <= set(
         result
     )
     assert result["rows"] == 60
     again = machine.redactory("curate", corpus, "--out", tmp_path / "run", "--resume", "--json")
-    assert (again.returncode, _json(again)["points"]) == (0, result["points"])
+    assert (again.returncode, _json(again)["examples"]) == (0, result["examples"])
     refused = machine.redactory("curate", corpus, "--out", tmp_path / "run")
     assert refused.returncode == 2
     assert "finished run" in refused.stderr

@@ -330,7 +330,7 @@ def test_with_certificates_and_not_without(config: Any, plain: Any, tmp_path: Pa
             by_command = wrap_with_dask(curate, address)
             told = by_command(config, output=tmp_path / "run", detector=DigitDetector())
             again = by_command(config, output=tmp_path / "run", resume=True)
-    assert told["points"] == again["points"]
+    assert told["examples"] == again["examples"]
     assert read_data_bytes(tmp_path / "run") == plain
     assert not RunFolder(tmp_path / "run").cluster.exists()
 

@@ -181,7 +181,7 @@ def test_a_value_in_pieces_in_a_database_is_found(tmp_path: Path) -> None:
         ("work/run/state/recall/result.json", False),
         ("work/run/state/prefect/storage/x", False),
         ("work/run/state/traceback-1.txt", True),
-        ("work/run/state/work/points/part-00000.parquet", True),
+        ("work/run/state/work/examples/part-00000.parquet", True),
         ("work/run/state/samples/sample/sample.csv", True),
     ],
 )

@@ -64,7 +64,7 @@ def test_a_command_in_a_file_of_lines(
     assert {"ingest", "detect", "shard"} <= stages
     [result] = [line for line in lines if line["event"] == "result"]
     assert result["run"] == str(run)
-    assert result["counts"]["points"] == 1
+    assert result["counts"]["examples"] == 1
     assert (lines[-1]["level"], lines[-1]["exit_code"]) == ("error", 2)
     assert "finished run" in lines[-1]["error"]
     # the terminal is told as ever
@@ -108,11 +108,11 @@ def test_progress_is_logged_seldom_and_ends_always(tmp_path: Path, monkeypatch: 
 def test_nights_are_told_one_by_one_and_strange_keys_not_at_all(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     json_log.start_log(str(log), "nightly")
-    night = {"run": "job/a", "state": "held", "counts": {"points": 3, "hits": {SECRET: 1}}, "text": SECRET}
+    night = {"run": "job/a", "state": "held", "counts": {"examples": 3, "spans": {SECRET: 1}}, "text": SECRET}
     json_log.log_result({"job": "job", "nights": [night], "values": [SECRET]})
     lines = _lines(log.read_text())[1:]
     assert [line["event"] for line in lines] == ["result", "night"]
-    assert lines[1]["counts"] == {"points": 3}
+    assert lines[1]["counts"] == {"examples": 3}
     assert SECRET not in log.read_text()
 
 

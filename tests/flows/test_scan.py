@@ -62,7 +62,7 @@ def test_hits_are_told_by_place_and_only_a_check_fails(folder: Path) -> None:
         else:
             assert checked.exit_code == code
     told = json.loads(_scan("dirty.jsonl", "--json", "--policy", "conservative").stdout)
-    assert [(hit["label"], hit["row"]) for hit in told["hits"]] == [("CLIENT", 2), ("DIGIT", 2)]
+    assert [(hit["label"], hit["row"]) for hit in told["spans"]] == [("CLIENT", 2), ("DIGIT", 2)]
     more = _scan("dirty.jsonl", "--policy", "conservative", "--limit", "1").stdout
     assert "1 more; --limit lists them." in more
 

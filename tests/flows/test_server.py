@@ -103,7 +103,7 @@ def test_new_content_is_a_new_run_with_the_shards_of_a_plain_one(results: Any, c
 def test_the_interface_shows_the_flow_of_points_and_the_report(server: Server, results: Any, flows: Any) -> None:
     shown = _artifacts(server, flows["new"])
     summary = results["new"]
-    for name in ("rows", "documents", "points", "public", "private", "duplicate"):
+    for name in ("rows", "documents", "examples", "public", "private", "duplicate"):
         assert f"| {name} | {summary[name]} |" in shown["points-steady"]
     assert Path(summary["report"]).as_uri() in shown["report-steady"]
     assert not any(NAME in content for content in shown.values())

@@ -75,7 +75,7 @@ def test_no_value_steers_a_terminal_or_ends_a_cell(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    ("fates", "told"),
+    ("decisions", "told"),
     [
         ({"public": 2, "duplicate": 1}, "Every example is public"),
         ({"private": 2, "duplicate": 1}, "Every example is private"),
@@ -86,9 +86,9 @@ def test_no_value_steers_a_terminal_or_ends_a_cell(capsys: pytest.CaptureFixture
         ({"private": 1, "quarantined": 2}, None),
     ],
 )
-def test_a_side_is_called_empty_where_every_point_was_judged(fates: dict[str, int], told: str | None) -> None:
+def test_a_side_is_called_empty_where_every_point_was_judged(decisions: dict[str, int], told: str | None) -> None:
     none = dict.fromkeys(("public", "private", "duplicate", "quarantined"), 0)
-    counts = {"rows": 3, "documents": 3, "points": sum(fates.values()), **none, **fates}
+    counts = {"rows": 3, "documents": 3, "examples": sum(decisions.values()), **none, **decisions}
     hints = list(list_curation_hints({**counts, "rejected_by_reason": {}}))
     assert [hint.partition(":")[0] for hint in hints] == ([] if told is None else [told])
 

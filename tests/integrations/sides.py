@@ -10,7 +10,7 @@ from redactory.redaction import RunFolder, read_batches
 from tests.pipelines.leaving import Numbers, configuration
 from tests.pipelines.support import write_rows
 
-SIDES = {"public": ["point_id", "text"], "private": ["point_id", "user", "text", "reasons"]}
+SIDES = {"public": ["example_id", "text"], "private": ["example_id", "user", "text", "reasons"]}
 
 
 def run_of(folder: Path) -> Path:
@@ -36,4 +36,4 @@ def rows_of(run: Path, side: str) -> list[dict[str, Any]]:
 
 def by_id(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The same rows in the order of their ids."""
-    return sorted(rows, key=lambda row: row["point_id"])
+    return sorted(rows, key=lambda row: row["example_id"])

@@ -80,7 +80,7 @@ def test_cuda_is_refused_where_there_is_none_before_anything_is_read(run: RunFol
     assert not run.model("other").root.exists()
     train = {"device": "cuda"}
     config = {"input": str(tmp_path / "absent.jsonl"), "output": str(tmp_path / "run"), "train": train}
-    written = write_run(tmp_path / "run", counts={"points": 3}, encryption=None)
+    written = write_run(tmp_path / "run", counts={"examples": 3}, encryption=None)
     for job in (redactory.run, redactory.train):
         with pytest.raises(ConfigurationError, match=r"train\.device: this training is on cuda"):
             job(config)

@@ -43,7 +43,7 @@ def test_texts_are_masked_and_what_fails_is_not_passed_on(client: TestClient) ->
         "texts": ["call <MASK>", None, "", "one\ntwo <MASK>", "\ud800 <MASK>"],
         "failed": {"1": "engine_error"},
     }
-    hits = client.post("/v1/scan", json={"texts": ["call 55", "hello"]}).json()["hits"]
+    hits = client.post("/v1/scan", json={"texts": ["call 55", "hello"]}).json()["spans"]
     assert [[(hit["start"], hit["end"]) for hit in found] for found in hits] == [[(5, 7)], []]
     assert client.post("/v1/scan", json={"texts": ["broken"]}).status_code == 422
     assert client.get("/v1/policy").json() == {"hash": POLICY.hash}

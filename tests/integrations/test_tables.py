@@ -114,11 +114,11 @@ def test_an_export_has_the_public_side_alone(load: Any, tmp_path: Path) -> None:
 
 def test_the_record_of_points_goes_with_the_shards(curated: Path) -> None:
     """What the how-to shows: which user a private point is of."""
-    private, points = (pandas.read_parquet(curated / name) for name in ("private", "audit/points"))
-    together = private.merge(points, left_on="point_id", right_on="released_id", suffixes=("", "_of_point"))
+    private, points = (pandas.read_parquet(curated / name) for name in ("private", "audit/examples"))
+    together = private.merge(points, left_on="example_id", right_on="released_id", suffixes=("", "_of_point"))
     assert len(together) == len(private)
     assert (together.user == together.user_of_point).all()
-    assert (together.fate == "private").all()
+    assert (together.decision == "private").all()
 
 
 def test_duckdb_takes_the_data_key_of_an_encrypted_side_and_nothing_less(
@@ -136,9 +136,9 @@ def test_duckdb_takes_the_data_key_of_an_encrypted_side_and_nothing_less(
         for name, secret in (("run", key.secret), ("other", b"k" * 32)):
             connection.execute(f"PRAGMA add_parquet_key('{name}', '{base64.b64encode(secret).decode()}')")
         found = connection.execute(
-            f"SELECT * EXCLUDE (reasons) {read}, encryption_config = {{footer_key: 'run'}}) ORDER BY point_id"
+            f"SELECT * EXCLUDE (reasons) {read}, encryption_config = {{footer_key: 'run'}}) ORDER BY example_id"
         ).fetchall()
-        assert found == [(row["point_id"], row["user"], row["text"]) for row in by_id(rows_of(run, "private"))]
+        assert found == [(row["example_id"], row["user"], row["text"]) for row in by_id(rows_of(run, "private"))]
         for wrong in ("", ", encryption_config = {footer_key: 'other'}"):
             with pytest.raises(duckdb.Error):
                 connection.execute(f"SELECT text {read}{wrong})").fetchall()

@@ -60,7 +60,7 @@ def test_the_rows_are_those_of_the_side_in_order(run: Path, side: str) -> None:
     assert dataset.rows == len(due) > 20
     (batch,) = DataLoader(ShardDataset(run, side, columns=("text",)), batch_size=100)
     assert batch == {"text": [row["text"] for row in due]}
-    assert list(ShardDataset(run, side)) == [{k: row[k] for k in ("point_id", "text")} for row in due]
+    assert list(ShardDataset(run, side)) == [{k: row[k] for k in ("example_id", "text")} for row in due]
 
 
 @given(total=st.integers(0, 500), of=st.integers(1, 40))
@@ -77,8 +77,8 @@ def test_ranks_and_workers_share_the_rows(run: Path, ranks: int, workers: int) -
     for rank in range(ranks):
         dataset = ShardDataset(run, "private", rank=rank, world_size=ranks)
         loader = DataLoader(dataset, batch_size=4, num_workers=workers, collate_fn=itself)
-        found += (row["point_id"] for batch in loader for row in batch)
-    ids = [row["point_id"] for row in rows_of(run, "private")]
+        found += (row["example_id"] for batch in loader for row in batch)
+    ids = [row["example_id"] for row in rows_of(run, "private")]
     assert sorted(found) == sorted(ids)
     assert len(set(ids)) == len(ids)
     if workers:
@@ -114,8 +114,8 @@ def test_torchdatas_loader_resumes_it_with_its_workers(run: Path, workers: int) 
         return StatefulDataLoader(dataset, batch_size=3, num_workers=workers, collate_fn=itself)
 
     due = list(loader())
-    assert sorted(row["point_id"] for batch in due for row in batch) == sorted(
-        row["point_id"] for row in rows_of(run, "private")
+    assert sorted(row["example_id"] for batch in due for row in batch) == sorted(
+        row["example_id"] for row in rows_of(run, "private")
     )
     stopped = loader()
     before = list(islice(iter(stopped), 4))
@@ -163,9 +163,9 @@ def test_an_encrypted_side_needs_the_key_in_the_environment(tmp_path: Path, monk
     monkeypatch.setenv(KEY, str(tmp_path / "key"))
     run = run_of(tmp_path / "closed")
     dataset = ShardDataset(run, "private")
-    due = [{"point_id": row["point_id"], "text": row["text"]} for row in rows_of(run, "private")]
+    due = [{"example_id": row["example_id"], "text": row["text"]} for row in rows_of(run, "private")]
     loader = DataLoader(dataset, batch_size=None, num_workers=2)
-    assert sorted(loader, key=lambda row: row["point_id"]) == sorted(due, key=lambda row: row["point_id"])
+    assert sorted(loader, key=lambda row: row["example_id"]) == sorted(due, key=lambda row: row["example_id"])
     # what goes to a worker that is started anew is no key
     secret = (tmp_path / "key").read_bytes().strip()
     assert secret not in pickle.dumps(dataset)
@@ -236,7 +236,7 @@ def test_a_part_that_is_exchanged_as_it_is_opened_gives_no_row(
     ("asked", "told"),
     [
         ({"split": "vault"}, "public or private"),
-        ({"columns": ("text", "user")}, "public/ has point_id, text"),
+        ({"columns": ("text", "user")}, "public/ has example_id, text"),
         ({"columns": ()}, "columns"),
         ({"rank": 0}, "give both"),
         ({"rank": 2, "world_size": 2}, "give both"),

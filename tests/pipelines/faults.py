@@ -115,7 +115,7 @@ def state_of(run: Path) -> dict[str, Any]:
     """What must be equal of two runs: the data files' bytes, every count, the names of all files."""
     assert (run / "_SUCCESS").is_file()
     manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
-    kept = ("counts", "rejected", "quarantined", "reasons", "hits", "masks", "inputs", "dedup", "files")
+    kept = ("counts", "rejected", "quarantined", "reasons", "spans", "masks", "inputs", "dedup", "files")
     return {
         "data": read_data_bytes(run),
         "names": sorted(p.relative_to(run).as_posix() for p in run.rglob("*") if "traceback" not in p.name),

@@ -16,7 +16,7 @@ _REASON = re.compile(r"[a-z_]+")
 _UNENCODABLE = re.compile("[\0\ud800-\udfff]")
 
 
-def is_masked_as_marked(text: str, spans: Sequence[Span], fate: RoutingDecision) -> bool:
+def is_masked_as_marked(text: str, spans: Sequence[Span], decision: RoutingDecision) -> bool:
     """Whether no marked character and no standing mask is left, and all else stands where it stood."""
     hidden = [False] * len(text)
     for start, end in [s[:2] for s in spans] + [m.span() for m in re.finditer(MASK, text)]:
@@ -24,7 +24,7 @@ def is_masked_as_marked(text: str, spans: Sequence[Span], fate: RoutingDecision)
     open_ = re.split("\0+", "".join("\0" if hide else letter for letter, hide in zip(text, hidden, strict=True)))
     # white space between two masks goes with them
     between = [piece for piece in open_[1:-1] if not piece.isspace()]
-    return fate.text.split(MASK) == ([open_[0], *between, open_[-1]] if any(hidden) else open_)
+    return decision.text.split(MASK) == ([open_[0], *between, open_[-1]] if any(hidden) else open_)
 
 
 def is_usable(entry: Document | Rejection, max_chars: int) -> bool:

@@ -24,7 +24,7 @@ ALLOW_UNCOVERED: dict[str, Any] = {"allow_uncovered_kinds": ["PERSON", "LOCATION
 """The section ``release`` of a run whose configured policies look for no names."""
 LINE_CONFIG: dict[str, Any] = {"segment": {"mode": "line"}, "detect": NO_ENGINES, "release": ALLOW_UNCOVERED}
 """A configuration as short as can be: a point a line."""
-DATA_FOLDERS = ("public", "private", "vault", "quarantine", "audit/points", "audit/spans")
+DATA_FOLDERS = ("public", "private", "vault", "quarantine", "audit/examples", "audit/spans")
 
 
 class DigitDetector:

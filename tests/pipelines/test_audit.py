@@ -33,10 +33,10 @@ Spans = list[dict[str, Any]]
 Truth = dict[int, Spans]
 
 
-def fates(texts: Sequence[str]) -> list[tuple[str, str]]:
+def route_texts(texts: Sequence[str]) -> list[tuple[str, str]]:
     """F of the run below."""
     routed = [route(text, found) for text, found in zip(texts, DigitDetector().detect(texts), strict=True)]
-    return [("quarantined" if fate.failure else fate.side, fate.text) for fate in routed]
+    return [("quarantined" if decision.failure else decision.side, decision.text) for decision in routed]
 
 
 NAMES = ("ann", "bob", "Cleo", "dora", "eve", "Finn", "gus", "hal", "Ida", "jo", "kim", "Leo")
@@ -77,9 +77,9 @@ def settings_of(folder: Path) -> dict[str, Any]:
 def truth_of(run: Path, rows: list[dict[str, Any]]) -> Truth:
     """The labelled spans of each point in the vault; a point is a document here."""
     spans = {row["id"]: row["spans"] for row in rows}
-    batches = read_batches(RunFolder(run).vault, ["doc_id", "point_id"])
+    batches = read_batches(RunFolder(run).vault, ["doc_id", "example_id"])
     pairs = (pair for batch in batches for pair in zip(*(c.to_pylist() for c in batch.columns), strict=True))
-    return {point_id: spans[doc_id] for doc_id, point_id in pairs}
+    return {example_id: spans[doc_id] for doc_id, example_id in pairs}
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def rows_in(path: Path | str) -> list[dict[str, Any]]:
 
 def label(sample: dict[str, Any], truth: Truth, out: Path) -> Path:
     """What a careful person makes of the sample."""
-    rows = [{**row, "spans": truth[row["point_id"]]} for row in rows_in(sample["files"]["rows"])]
+    rows = [{**row, "spans": truth[row["example_id"]]} for row in rows_in(sample["files"]["rows"])]
     return write_rows(out, rows)
 
 
@@ -127,26 +127,26 @@ def test_strata_are_those_of_the_run_and_the_draw_is_the_seeds(run: Path, truth:
     result = label_random(run, 60, seed=5)
     quarantined, strata = 0, Counter[str]()
     detector, texts = DigitDetector(), texts_in(run)
-    for batch in read_batches(RunFolder(run).points, ["fate"]):
-        quarantined += batch["fate"].to_pylist().count("quarantined")
+    for batch in read_batches(RunFolder(run).points, ["decision"]):
+        quarantined += batch["decision"].to_pylist().count("quarantined")
     stratum_of = {}
-    for point_id, found in zip(texts, detector.detect(texts.values()), strict=True):
-        stratum_of[point_id] = MASKED if found.strict else "suspected" if found.conservative else PUBLIC
+    for example_id, found in zip(texts, detector.detect(texts.values()), strict=True):
+        stratum_of[example_id] = MASKED if found.strict else "suspected" if found.conservative else PUBLIC
     strata.update(stratum_of.values())
     assert quarantined > 0
     assert result["quarantined"] == quarantined
-    assert {name: s["points"] for name, s in result["strata"].items()} == strata
+    assert {name: s["examples"] for name, s in result["strata"].items()} == strata
     rows = rows_in(result["files"]["rows"])
     assert len({row["text"] for row in rows}) == len(rows) == result["texts"] <= 60
     for row in rows:
-        assert texts[row["point_id"]] == row["text"]
-        assert row["stratum"] == stratum_of[row["point_id"]]
+        assert texts[row["example_id"]] == row["text"]
+        assert row["stratum"] == stratum_of[row["example_id"]]
     record = read_json(RunFolder(run).sample("sample").draw)
     times = Counter[str]()
     for drawn in record["rows"]:
         times[drawn["stratum"]] += drawn["times"]
     for name, own in result["strata"].items():
-        assert times[name] == (own["points"] if own["whole"] else own["draws"])
+        assert times[name] == (own["examples"] if own["whole"] else own["draws"])
     assert {own["whole"] for own in result["strata"].values()} == {True, False}
     again = label_random(run, 60, seed=5, name="again")
     other = label_random(run, 60, seed=6, name="other")
@@ -165,11 +165,11 @@ def test_points_of_a_stratum_are_drawn_alike(run: Path) -> None:
         result = label_random(run, 12, seed=seed, name=f"s{seed}")
         own = result["strata"]["masked"]
         assert not own["whole"]
-        draws, points = draws + own["draws"], own["points"]
-        text_of = {row["point_id"]: row["text"] for row in rows_in(result["files"]["rows"])}
+        draws, points = draws + own["draws"], own["examples"]
+        text_of = {row["example_id"]: row["text"] for row in rows_in(result["files"]["rows"])}
         for row in read_json(RunFolder(run).sample(f"s{seed}").draw)["rows"]:
             if row["stratum"] == MASKED:
-                times[text_of[row["point_id"]]] += row["times"]
+                times[text_of[row["example_id"]]] += row["times"]
     assert times.total() == draws
     for text, count in times.items():
         low, high = binom.ppf([1e-5, 1 - 1e-5], draws, copies[text] / points)
@@ -191,21 +191,21 @@ def test_a_name_is_drawn_once(run: Path) -> None:
 
 def texts_in(run: Path) -> dict[int, str]:
     texts: dict[int, str] = {}
-    for batch in read_batches(RunFolder(run).vault, ["point_id", "text"]):
+    for batch in read_batches(RunFolder(run).vault, ["example_id", "text"]):
         texts.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
     return texts
 
 
 def missed(text: str, span: dict[str, Any]) -> tuple[bool, bool]:
     """By π, and by both, with F run twice."""
-    whole, without = fates([text, text[: span["start"]] + "<MASK>" + text[span["end"] :]])
+    whole, without = route_texts([text, text[: span["start"]] + "<MASK>" + text[span["end"] :]])
     return whole != without, whole[0] != without[0]
 
 
 def test_labels_give_the_misses_of_the_pipeline(run: Path, truth: Truth, tmp_path: Path) -> None:
     sample = label_random(run, 30, seed=2)
     labelled = label(sample, truth, tmp_path / "labelled.jsonl")
-    result = score(run, labelled, fates=fates, date=DAY)
+    result = score(run, labelled, route_texts=route_texts, date=DAY)
     rows = rows_in(labelled)
     by_label: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
@@ -235,10 +235,10 @@ def test_labels_give_the_misses_of_the_pipeline(run: Path, truth: Truth, tmp_pat
 def rates_of(run: Path, truth: Truth, name: str | None = None) -> tuple[float, float]:
     """γ and δ₂ of the run as it is, of all secrets or of those with a label, counted out."""
     texts, asked, gamma, delta_2 = texts_in(run), 0.0, 0.0, 0.0
-    for point_id, spans in truth.items():
+    for example_id, spans in truth.items():
         for s in spans:
             if name in (None, s["label"]):
-                by_strict, by_both = missed(texts[point_id], s)
+                by_strict, by_both = missed(texts[example_id], s)
                 asked += 1 / len(spans)
                 gamma += by_strict / len(spans)
                 delta_2 += by_both / len(spans)
@@ -248,7 +248,7 @@ def rates_of(run: Path, truth: Truth, name: str | None = None) -> tuple[float, f
 def test_a_run_that_is_labelled_whole_has_its_very_rates(run: Path, truth: Truth, tmp_path: Path) -> None:
     sample = label_random(run, 400, seed=2)
     assert all(own["whole"] for own in sample["strata"].values())
-    misses = score(run, label(sample, truth, tmp_path / "labelled.jsonl"), fates=fates)["misses"]
+    misses = score(run, label(sample, truth, tmp_path / "labelled.jsonl"), route_texts=route_texts)["misses"]
     for name, own in {**misses["labels"], None: misses}.items():
         gamma, delta_2 = rates_of(run, truth, name)
         assert own["gamma"]["rate"] == pytest.approx(gamma)
@@ -265,7 +265,7 @@ def test_the_bounds_hold_for_the_run(run: Path, truth: Truth, tmp_path: Path) ->
     for seed in range(6):
         sample = label_random(run, 20, seed=seed, name=f"s{seed}")
         labelled = label(sample, truth, tmp_path / f"{seed}.jsonl")
-        misses = score(run, labelled, name=f"s{seed}", fates=fates)["misses"]
+        misses = score(run, labelled, name=f"s{seed}", route_texts=route_texts)["misses"]
         failed["gamma"] += misses["gamma"]["upper"] < gamma
         failed["delta_2"] += misses["delta_2"]["upper"] < delta_2
     assert max(failed.values()) <= 2
@@ -274,27 +274,27 @@ def test_the_bounds_hold_for_the_run(run: Path, truth: Truth, tmp_path: Path) ->
 def test_labels_that_nobody_touched_are_not_scored(run: Path, tmp_path: Path) -> None:
     sample = label_random(run, 60, seed=2)
     with pytest.raises(InputError, match="--unchanged"):
-        score(run, sample["files"]["rows"], fates=fates)
-    assert score(run, sample["files"]["rows"], fates=fates, unchanged=True)["changed"] == 0
+        score(run, sample["files"]["rows"], route_texts=route_texts)
+    assert score(run, sample["files"]["rows"], route_texts=route_texts, unchanged=True)["changed"] == 0
 
 
 def test_rows_may_be_labelled_in_place_but_the_record_may_not_change(run: Path, truth: Truth, tmp_path: Path) -> None:
     sample = label_random(run, 60, seed=2)
     in_place = label(sample, truth, Path(sample["files"]["rows"]))
-    assert score(run, in_place, fates=fates)["changed"] > 0
+    assert score(run, in_place, route_texts=route_texts)["changed"] > 0
     draw = RunFolder(run).sample("sample").draw
     draw.write_text(draw.read_text(encoding="utf-8").replace('"seed": 2', '"seed": 3'), encoding="utf-8")
     with pytest.raises(CheckFailed, match=r"draw\.json"):
-        score(run, in_place, fates=fates)
+        score(run, in_place, route_texts=route_texts)
     with pytest.raises(RunStateError, match="has no sample"):
-        score(run, in_place, name="none", fates=fates)
+        score(run, in_place, name="none", route_texts=route_texts)
 
 
 @pytest.mark.parametrize(
     "other",
     [
         lambda texts: [("public", text) for text in texts],
-        lambda texts: [(side, text.replace("l", "<MASK>")) for side, text in fates(texts)],
+        lambda texts: [(side, text.replace("l", "<MASK>")) for side, text in route_texts(texts)],
         lambda texts: [("quarantined", "") for _ in texts],
     ],
 )
@@ -303,7 +303,7 @@ def test_another_pipeline_than_the_runs_measures_nothing(
 ) -> None:
     sample = label_random(run, 60, seed=2)
     with pytest.raises(CheckFailed, match="nothing is measured"):
-        score(run, label(sample, truth, tmp_path / "l.jsonl"), fates=other)
+        score(run, label(sample, truth, tmp_path / "l.jsonl"), route_texts=other)
     assert not RunFolder(run).recall.root.exists()
 
 
@@ -311,11 +311,11 @@ def test_a_masked_text_that_would_go_public_breaks_what_the_bounds_rest_on(
     run: Path, truth: Truth, tmp_path: Path
 ) -> None:
     def leaky(texts: Sequence[str]) -> list[tuple[str, str]]:
-        return [("public" if "<MASK>" in t else s, m) for t, (s, m) in zip(texts, fates(texts), strict=True)]
+        return [("public" if "<MASK>" in t else s, m) for t, (s, m) in zip(texts, route_texts(texts), strict=True)]
 
     sample = label_random(run, 60, seed=2)
     with pytest.raises(CheckFailed, match="would be public with a secret masked"):
-        score(run, label(sample, truth, tmp_path / "l.jsonl"), fates=leaky)
+        score(run, label(sample, truth, tmp_path / "l.jsonl"), route_texts=leaky)
 
 
 def test_rows_that_a_policy_was_fitted_on_are_neither_drawn_nor_measured(
@@ -337,11 +337,11 @@ def test_rows_that_a_policy_was_fitted_on_are_neither_drawn_nor_measured(
     private = sum(n for text, n in texts.items() if "55" in text)
     assert sample["fitted_on"] == {"public": texts["it is ann"], "private": private}
     kept = sum(n for text, n in texts.items() if text not in on)
-    assert sum(own["points"] for own in sample["strata"].values()) == kept
+    assert sum(own["examples"] for own in sample["strata"].values()) == kept
     labelled = label(sample, truth, tmp_path / "labelled.jsonl")
-    result = score(fitted_run, labelled, fates=fates)
+    result = score(fitted_run, labelled, route_texts=route_texts)
     plain = label_random(run, 60, seed=2)
-    known = score(run, label(plain, truth, tmp_path / "plain.jsonl"), fates=fates)
+    known = score(run, label(plain, truth, tmp_path / "plain.jsonl"), route_texts=route_texts)
     # what is not measured counts as missed
     assert result["misses"]["gamma"]["upper"] > known["misses"]["gamma"]["upper"]
     _read_row_digests.cache_clear()
@@ -349,12 +349,12 @@ def test_rows_that_a_policy_was_fitted_on_are_neither_drawn_nor_measured(
     with pytest.raises(ConfigurationError, match="it is unknown"):
         label_random(fitted_run, 60, name="lost")
     with pytest.raises(ConfigurationError, match="it is unknown"):
-        score(fitted_run, labelled, fates=fates)
+        score(fitted_run, labelled, route_texts=route_texts)
 
 
 def test_the_result_is_where_training_and_report_look_for_it(run: Path, truth: Truth, tmp_path: Path) -> None:
     sample = label_random(run, 60, seed=2)
-    result = score(run, label(sample, truth, tmp_path / "l.jsonl"), fates=fates, date=DAY, confidence=0.9)
+    result = score(run, label(sample, truth, tmp_path / "l.jsonl"), route_texts=route_texts, date=DAY, confidence=0.9)
     folder = RunFolder(run)
     sealed = folder.sample("sample").score
     for kept in (sealed, folder.recall):
@@ -373,7 +373,7 @@ def test_the_result_is_where_training_and_report_look_for_it(run: Path, truth: T
 def test_without_a_secret_nothing_was_measured(run: Path, tmp_path: Path) -> None:
     sample = label_random(run, 60, seed=2)
     rows = [{**row, "spans": []} for row in rows_in(sample["files"]["rows"])]
-    result = score(run, write_rows(tmp_path / "l.jsonl", rows), fates=fates)
+    result = score(run, write_rows(tmp_path / "l.jsonl", rows), route_texts=route_texts)
     assert result["misses"]["gamma"] == {"misses": 0, "rate": None, "upper": 1.0}
     assert find_recall(RunFolder(run), "crt") is None
 

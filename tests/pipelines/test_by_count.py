@@ -71,7 +71,7 @@ def test_what_enough_users_wrote_is_public_masked_and_in_no_order_of_the_corpus(
     assert all(abs(row["users"] - 80) < 40 for row in found)
     assert [path.name for path in list_parts(RunFolder(run).public)] == ["part-00000.parquet"]
     # names and order follow from the texts
-    assert [(r["point_id"], r["text"]) for r in found] == [(r["point_id"], r["text"]) for r in public(turned)]
+    assert [(r["example_id"], r["text"]) for r in found] == [(r["example_id"], r["text"]) for r in public(turned)]
     assert sound(run)
     manifest, record = read_manifest(RunFolder(run)), read_records(RunFolder(run).journal)
     [booked] = [one.body for one in record if one.type == "selection"]

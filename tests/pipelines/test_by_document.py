@@ -77,14 +77,14 @@ def fates_of(run: Path) -> Fates:
     """Of each document its points' sides and masked texts, None where one is in quarantine."""
     folder, found = RunFolder(run), defaultdict(list)
     texts = {
-        row["point_id"]: row["text"]
+        row["example_id"]: row["text"]
         for side in (folder.public, folder.private)
         for batch in read_batches(side)
         for row in batch.to_pylist()
     }
     for batch in read_batches(folder.points):
         for row in batch.to_pylist():
-            found[row["document"]].append((row["fate"], texts.get(row["released_id"])))
+            found[row["document"]].append((row["decision"], texts.get(row["released_id"])))
     return dict(found)
 
 
@@ -108,9 +108,9 @@ def test_what_is_found_once_is_masked_wherever_it_stands_in_its_document(run: Pa
 
 def test_a_policy_and_a_run_say_the_same(run: Path) -> None:
     policy = Policy.load({**CONFIG, "input": "x"}, detector=NameDetector())
-    for lines, fates in zip(DOCUMENTS.values(), fates_of(run).values(), strict=True):
+    for lines, decisions in zip(DOCUMENTS.values(), fates_of(run).values(), strict=True):
         own = [(p.side, p.redacted if p.failure is None else None) for p in policy.split("\n".join(lines))]
-        assert own == fates
+        assert own == decisions
     alone = Policy.load({**CONFIG, "release": {}, "input": "x"}, detector=NameDetector())
     assert alone.hash != policy.hash
 
@@ -118,7 +118,7 @@ def test_a_policy_and_a_run_say_the_same(run: Path) -> None:
 def test_verify_finds_a_divided_document(run: Path) -> None:
     assert run_checks(run)["whole documents"]["detail"] == "5 documents, none divided"
     assert list_failed_checks(run) == {"report"}  # none was written here
-    first, *rows = read_values(RunFolder(run).points, "document", "side")
+    first, *rows = read_values(RunFolder(run).points, "document", "split")
     rows = [(first[0], "public"), *rows]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("redactory.pipelines.operations.verify.read_values", lambda *_: iter(rows))
@@ -126,7 +126,7 @@ def test_verify_finds_a_divided_document(run: Path) -> None:
             RUN_CHECKS["whole documents"](CheckContext(run))
 
 
-# A document's fate is a function of that document.
+# A document's decision is a function of that document.
 
 
 LINE = st.sampled_from([*DOCUMENTS["a"], "I am Quirin Ozols", "call 5 now", "broken", "Ozols", "thank you"])
@@ -162,13 +162,13 @@ def test_dependence_on_another_document_is_seen(tmp_path: Path, monkeypatch: pyt
         seen.update((t[s.start : s.end], s.label) for t, d in zip(texts, found, strict=True) for s in d.strict)
         return find_known_spans(texts, found, seen)
 
-    def infected(fates: Sequence[RoutingDecision]) -> list[RoutingDecision]:
+    def infected(decisions: Sequence[RoutingDecision]) -> list[RoutingDecision]:
         """What comes behind a private document is private."""
-        own = merge_document_decisions(fates)
-        seen.update((fate.text, fate.side) for fate in own if fate.side == PRIVATE)
-        return [replace(fate, side=PRIVATE) if seen else fate for fate in own]
+        own = merge_document_decisions(decisions)
+        seen.update((decision.text, decision.side) for decision in own if decision.side == PRIVATE)
+        return [replace(decision, side=PRIVATE) if seen else decision for decision in own]
 
-    wrong = {"known": ("find_known_spans", remembering), "sides": ("merge_document_decisions", infected)}[stage]
+    wrong = {"known": ("find_known_spans", remembering), "splits": ("merge_document_decisions", infected)}[stage]
     monkeypatch.setattr(examples, *wrong)
     with pytest.raises(AssertionError):
         check_others_stay(tmp_path / "unsound", *both)

@@ -215,7 +215,7 @@ def test_an_export_gives_public_turns_alone(told: Path, tmp_path: Path) -> None:
 
 def test_without_the_order_a_run_has_roles_and_its_export_no_conversations(run: Path, tmp_path: Path) -> None:
     public = pq.read_table(run / "public")
-    assert public.column_names == ["point_id", "text", "role"]
+    assert public.column_names == ["example_id", "text", "role"]
     assert [len(one["turns"]) for one in redactory.conversations(run)] == [2, 1]
     out = tmp_path / "out"
     redactory.export(run, out)
@@ -297,7 +297,7 @@ def test_a_dry_run_tries_the_examples_that_a_run_makes(tmp_path: Path) -> None:
     config = {"input": {"path": str(corpus), "text": "messages"}, "dedup": {"mode": "none"}, "detect": PATTERNS}
     trial = redactory.describe(config)["trial"]
     run = redactory.curate(config, output=tmp_path / "run")
-    assert (trial["documents"], trial["examples"]) == (3, 9) == (run["documents"], run["points"])
+    assert (trial["documents"], trial["examples"]) == (3, 9) == (run["documents"], run["examples"])
     assert (trial["public"], trial["private"]) == (run["public"], run["private"])
 
 

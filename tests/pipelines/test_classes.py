@@ -92,7 +92,7 @@ def test_a_side_has_the_classes_of_its_originals_where_no_rule_merges_texts(
         )
     }
     for side in (run.public, run.private):
-        ids = [one for batch in read_batches(side, ["point_id"]) for one in batch["point_id"].to_pylist()]
+        ids = [one for batch in read_batches(side, ["example_id"]) for one in batch["example_id"].to_pylist()]
         assert list(read_classes(run, side)) == [original[one] for one in ids]
         assert len(ids) == len(ROWS)
     summary = train_model(

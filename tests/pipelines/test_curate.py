@@ -61,9 +61,9 @@ def test_every_row_and_point_is_accounted_for(rows_file: Path, finished: Path) -
     summary = _curate(rows_file, finished, resume=True)
     assert summary["rows"] == 26
     assert summary["rejected_by_reason"] == {"broken_json": 1, "duplicate_id": 1, "text_not_string": 1}
-    assert summary["points"] == 46
+    assert summary["examples"] == 46
     assert summary["quarantined_by_reason"] == {"engine_error": 5}
-    assert summary["points"] == sum(summary[f] for f in ("public", "private", "duplicate", "quarantined"))
+    assert summary["examples"] == sum(summary[f] for f in ("public", "private", "duplicate", "quarantined"))
     kinds = [kind for b in read_batches(RunFolder(finished).quarantine, ["kind"]) for kind in b["kind"].to_pylist()]
     assert sorted(kinds) == ["point"] * 5 + ["row"] * 3
 
@@ -89,7 +89,7 @@ def test_scope_user_dedups_within_a_user_only(rows_file: Path, tmp_path: Path) -
 
 def test_released_ids_are_pseudonyms_and_users_too(finished: Path) -> None:
     run = RunFolder(finished)
-    released = read_column(run.public, "point_id") + read_column(run.private, "point_id")
+    released = read_column(run.public, "example_id") + read_column(run.private, "example_id")
     assert len(set(released)) == len(released)
     assert all(len(i) == 32 and int(i, 16) >= 0 for i in released)
     assert not {"u0", "u1", "u2"} & set(read_column(run.private, "user"))
@@ -98,7 +98,7 @@ def test_released_ids_are_pseudonyms_and_users_too(finished: Path) -> None:
 def test_public_and_private_folders_hold_nothing_else(finished: Path) -> None:
     run = RunFolder(finished)
     assert {p.name for p in run.public.iterdir()} == {p.name for p in list_parts(run.public)}
-    assert pq.read_schema(list_parts(run.public)[0]).names == ["point_id", "text"]
+    assert pq.read_schema(list_parts(run.public)[0]).names == ["example_id", "text"]
     assert not run.work.exists()
     assert run.root.stat().st_mode & 0o777 == 0o700
 

@@ -124,8 +124,8 @@ def test_the_report_across_the_split_moves_nothing(runs: dict[str, Path]) -> Non
 def test_a_point_near_a_private_one_is_listed_without_text(runs: dict[str, Path]) -> None:
     run = RunFolder(runs["default"])
     listed = [row for batch in read_batches(run.across) for row in batch.to_pylist()]
-    text = {r["point_id"]: r["text"] for b in read_batches(run.vault) for r in b.to_pylist()}
-    assert {text[row["point_id"]] for row in listed} == {
+    text = {r["example_id"]: r["text"] for b in read_batches(run.vault) for r in b.to_pylist()}
+    assert {text[row["example_id"]] for row in listed} == {
         PARCEL,
         f"{PARCEL}!",
         PARCEL.capitalize(),
@@ -133,19 +133,19 @@ def test_a_point_near_a_private_one_is_listed_without_text(runs: dict[str, Path]
     }
     assert all(text[row["private_point"]].startswith(f"{PARCEL} said") for row in listed)
     assert all(0.7 <= row["similarity"] < 1 for row in listed)
-    released = {i for b in read_batches(run.public, ["point_id"]) for i in b["point_id"].to_pylist()}
+    released = {i for b in read_batches(run.public, ["example_id"]) for i in b["example_id"].to_pylist()}
     assert {row["released_id"] for row in listed} <= released
     assert said(runs["default"])["across"] == len(listed) == 4
     assert said(runs["mode-minhash"])["across"] == 1, "only what is released"
     assert said(runs["mode-none"])["across"] == 4, "a text is listed once"
-    assert set(listed[0]) == {"point_id", "released_id", "private_point", "similarity"}
+    assert set(listed[0]) == {"example_id", "released_id", "private_point", "similarity"}
 
 
 def test_the_manifest_names_the_rule_of_the_private_side(runs: dict[str, Path]) -> None:
     for dedup in MODES:
         facts, rule = said(runs[_name(dedup)]), DedupSettings.model_validate(dedup).rules()["private"]
         assert (facts["rule"], facts["group_size"]) == (rule.name, rule.group_size)
-        assert facts["sides"]["private"]["rule"] == rule.name
+        assert facts["splits"]["private"]["rule"] == rule.name
 
 
 def test_what_a_filter_lost_and_what_near_means_are_said(runs: dict[str, Path]) -> None:
@@ -190,15 +190,15 @@ def test_nothing_is_lost_and_who_stands_for_whom_is_known(runs: dict[str, Path])
     for name, path in runs.items():
         run = RunFolder(path)
         assert not broken_files(run)
-        rows = {r["point_id"]: r for b in read_batches(run.points) for r in b.to_pylist()}
-        bloom = {side: facts["mode"] == "bloom" for side, facts in said(path)["sides"].items()}
+        rows = {r["example_id"]: r for b in read_batches(run.points) for r in b.to_pylist()}
+        bloom = {side: facts["mode"] == "bloom" for side, facts in said(path)["splits"].items()}
         for row in rows.values():
-            if row["fate"] != "duplicate":
+            if row["decision"] != "duplicate":
                 assert row["dup_of"] is None
-            elif bloom[row["side"]]:
+            elif bloom[row["split"]]:
                 assert row["dup_of"] is None, "a filter does not say"
             else:
-                assert rows[row["dup_of"]]["fate"] == row["side"], name
+                assert rows[row["dup_of"]]["decision"] == row["split"], name
 
 
 def test_backwards_and_stopped_and_resumed_gives_the_same_bytes(

@@ -193,7 +193,7 @@ def test_whatever_needs_the_private_part_is_refused_without_the_key(
 def test_verify_says_what_it_could_not_check(
     copy: Path, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needing = {"encryption", "conservation", "point ids", "whole documents", "values masked elsewhere", "report"}
+    needing = {"encryption", "conservation", "example ids", "whole documents", "values masked elsewhere", "report"}
     monkeypatch.delenv(ENCRYPTION)
     found = run_checks(copy)
     assert {name for name, check in found.items() if not check["made"]} == needing | {"signature"}

@@ -146,13 +146,13 @@ def test_what_is_left_is_a_curation_without_the_person(
     _one(redactory.erase([run], **asked))
     manifest = read_json(run / "manifest.json")
     if not rest:
-        assert manifest["counts"]["points"] == 0
+        assert manifest["counts"]["examples"] == 0
         return
     without = _curate(tmp_path / "without", rest, dedup=dedup)
     fresh = read_json(without / "manifest.json")
     for side in ("public", "private"):
         assert _carried(run / side) == _carried(without / side)
-    for key in ("counts", "reasons", "hits", "masks", "quarantined", "rejected"):
+    for key in ("counts", "reasons", "spans", "masks", "quarantined", "rejected"):
         assert manifest[key] == fresh[key], key
     assert _pointed(run) == _pointed(without)
 
@@ -160,10 +160,10 @@ def test_what_is_left_is_a_curation_without_the_person(
 def _pointed(run: Path) -> Counter[tuple[str, ...]]:
     """Which document's point each duplicate is said to repeat, by keyed ids that two runs share."""
     rows = _rows(RunFolder(run).points)
-    by_id = {row["point_id"]: row for row in rows}
+    by_id = {row["example_id"]: row for row in rows}
     return Counter(
         (
-            *(row[name] for name in ("document", "fate", "side", "position", "lang")),
+            *(row[name] for name in ("document", "decision", "split", "position", "lang")),
             (by_id.get(row["dup_of"]) or {}).get("document", ""),
         )
         for row in rows
@@ -172,16 +172,16 @@ def _pointed(run: Path) -> Counter[tuple[str, ...]]:
 
 def test_places_are_taken_words_are_gone_and_the_log_names_a_pseudonym(run: Path) -> None:
     key, folder = load_digest_key(), RunFolder(run)
-    theirs = {r["point_id"] for r in _rows(folder.points) if r["user"] == key.pseudonym("user", "u")}
+    theirs = {r["example_id"] for r in _rows(folder.points) if r["user"] == key.pseudonym("user", "u")}
     told = _one(redactory.erase([run], user_ids=["u"]))
     # "it is me" is somebody else's now; "so be it" was all along
-    assert (told["points"], told["documents"], told["release"], told["moved_up"]) == (7, 2, 2, 1)
+    assert (told["examples"], told["documents"], told["release"], told["moved_up"]) == (7, 2, 2, 1)
     assert _shards(run)["public"]["it is me"] == 1
     for path in (path for data in folder.data_folders for path in list_parts(data)):
         table = pq.read_table(path)
         assert "only they say so" not in str(table.to_pydict())
         assert b"only they" not in path.read_bytes()
-        for column in {"point_id", "dup_of", "private_point"} & set(table.column_names):
+        for column in {"example_id", "dup_of", "private_point"} & set(table.column_names):
             assert not theirs & set(table[column].to_pylist())
     assert not list_failed_checks(run)
     (record,) = [r for r in read_history(folder) if r.type == "reissued"]
@@ -191,10 +191,10 @@ def test_places_are_taken_words_are_gone_and_the_log_names_a_pseudonym(run: Path
     # asked again it says what was done, and writes nothing
     before = _content(run)
     told = _one(redactory.erase([run], user_ids=["u"]))
-    assert (told["points"], told["release"], told["already"]) == (0, None, 2)
+    assert (told["examples"], told["release"], told["already"]) == (0, None, 2)
     assert _one(redactory.erase([run], user_ids=["nobody"]))["already"] is None
     told = _one(redactory.erase([run], doc_ids=["d0"], dry_run=True))
-    assert (told["points"], told["release"]) == (2, None)
+    assert (told["examples"], told["release"]) == (2, None)
     assert _content(run) == before
 
 
@@ -300,7 +300,7 @@ def test_ids_and_spellings(no_report: None, tmp_path: Path) -> None:
     runs = [_curate(tmp_path / name, people) for name in ("one", "two")]
     for asked in (composed, apart):
         told = redactory.erase(runs[:1], user_ids=[asked], dry_run=True)
-        assert (_one(told)["points"], told["unmatched"]) == (2, [])
+        assert (_one(told)["examples"], told["unmatched"]) == (2, [])
     # a document without a user is said, and left
     told = _one(redactory.erase(runs[:1], user_ids=["7"]))
     assert (told["documents"], told["lone_documents"]) == (1, 1)
@@ -363,7 +363,7 @@ def test_samples_with_their_text_go_and_others_stay(run: Path) -> None:
     assert _one(redactory.erase([run], user_ids=["u"]))["samples"] == ["all"]
     assert not (run / "state" / "samples" / "all").exists()
     redactory.label_random(run, n=20, name="rest", seed=1)
-    assert _one(redactory.erase([run], doc_ids=["none of these"]))["points"] == 0
+    assert _one(redactory.erase([run], doc_ids=["none of these"]))["examples"] == 0
     assert (run / "state" / "samples" / "rest" / "_SUCCESS").is_file()
 
 
@@ -454,13 +454,13 @@ def test_without_originals_a_duplicate_repeats_who_took_the_place(
     said = {"a": ("u", ["so be it", *held]), **{name: (name, ["so be it"]) for name in ("b", "c", "d")}}
     run = _curate(tmp_path / "run", said, dedup={"mode": "exact"})
     redactory.purge(run, ["vault", "state"])
-    assert _one(redactory.erase([run], user_ids=["u"]))["points"] == 1 + len(held)
+    assert _one(redactory.erase([run], user_ids=["u"]))["examples"] == 1 + len(held)
     rest = {name: own for name, own in said.items() if name != "a"}
     without = _curate(tmp_path / "without", rest, dedup={"mode": "exact"})
     assert _pointed(run) == _pointed(without)
     rows = _rows(RunFolder(run).points)
     assert sum(row["dup_of"] is not None for row in rows) == 2
-    assert {row["dup_of"] for row in rows} - {None} <= {row["point_id"] for row in rows}
+    assert {row["dup_of"] for row in rows} - {None} <= {row["example_id"] for row in rows}
 
 
 @pytest.mark.parametrize("how", ["is gone", "was changed", "is another"])
@@ -539,7 +539,7 @@ def _another_history(run: Path, _before: Path) -> None:
 )
 def test_sabotage_shows(run: Path, made: Path, sabotage: Callable[[Path, Path], None], checks: set[str]) -> None:
     for name in ("theirs", "theirs too"):
-        assert _one(redactory.erase([run], doc_ids=[name]))["points"]
+        assert _one(redactory.erase([run], doc_ids=[name]))["examples"]
     assert [release.number for release in list_releases(RunFolder(run))] == [1, 2, 3]
     assert not list_failed_checks(run)
     sabotage(run, made)

@@ -123,7 +123,7 @@ def test_every_engine_is_judged_by_what_it_marks_itself(labelled: Path, badges: 
     assert both["miss_rate"] == alone["miss_rate"]
     assert both["public_share"] == alone["public_share"]["of_clean"]
     assert result["policies"] == alone["policies"]
-    assert (result["secrets"], result["points"], result["language"]) == (8, 7, "en")
+    assert (result["secrets"], result["examples"], result["language"]) == (8, 7, "en")
     engines = result["engines"]
     assert engines["presidio"]["pipeline"]["sha256"] == engines["spacy"]["sha256"]
     assert len(engines[stanza]["folder"]) == 64

@@ -65,7 +65,7 @@ def test_a_span_across_two_points_counts_in_each_and_one_in_a_speaker_label_in_n
     path = write_rows(tmp_path / "rows.jsonl", [row])
     given_config = {"input": str(path), "segment": {"mode": "turn"}}
     result = evaluate_detect(path, given_config, detector=DigitDetector())
-    assert (result["spans"], result["spans_outside_points"], result["secrets"]) == (2, 1, 2)
+    assert (result["spans"], result["spans_outside_examples"], result["secrets"]) == (2, 1, 2)
     assert list(result["strata"]["template"]) == ["7"]
 
 
@@ -73,7 +73,7 @@ def test_the_public_function(tmp_path: Path) -> None:
     rows = [{"text": DIALOGUE, "spans": [_span(DIALOGUE, "Ann Lee"), _span(DIALOGUE, "555-1234", "PHONE")]}] * 3
     path = write_rows(tmp_path / "rows.jsonl", rows)
     result = evaluate_detect(path, {"input": str(path), "segment": {"mode": "turn"}}, detector=DigitDetector())
-    assert (result["rows"], result["points"], result["distinct_points"], result["segment"]) == (3, 9, 3, "turn")
+    assert (result["rows"], result["examples"], result["distinct_examples"], result["segment"]) == (3, 9, 3, "turn")
     covered = {label: own["cover_recall"]["value"] for label, own in result["strict"]["by_label"].items()}
     assert covered == {"NAME": 0, "PHONE": 1}
     assert result["miss_rate"]["misses"] == 0
@@ -114,7 +114,7 @@ def test_nothing_is_measured_on_the_rows_that_the_policy_was_fitted_on(
     with pytest.raises(ConfigurationError, match="1 of these 2 texts"):
         evaluate_detect(partly, config, detector=DigitDetector())
     unseen = write_rows(tmp_path / "unseen.jsonl", [{"text": "new", "spans": []}])
-    assert evaluate_detect(unseen, config, detector=DigitDetector())["points"] == 1
+    assert evaluate_detect(unseen, config, detector=DigitDetector())["examples"] == 1
 
 
 def test_the_command_measures_with_the_real_engines(corpus: Path, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_every_mark_is_shown_with_what_it_does() -> None:
     text = "we saw Zaphod and Anna in Oslo"
     told = explain(text, CONFIG)
     assert told["text"] == text
-    assert (told["side"], told["masked"], told["failure"]) == ("private", "we saw <MASK> and Anna in Oslo", None)
+    assert (told["split"], told["masked"], told["failure"]) == ("private", "we saw <MASK> and Anna in Oslo", None)
     assert told["reasons"] == ["list:CLIENT", "rule:CAPITAL", "rule:NAME"]
     marks = [(m["value"], m["label"], m["detector"], m["masks"], m["makes_private"]) for m in told["marks"]]
     assert marks == [
@@ -42,7 +42,7 @@ def test_a_hit_that_no_policy_heeds_is_shown_too() -> None:
     patterns = {"recognizers": [], "custom": [{"name": "Own", "label": "CITY", "patterns": {"Oslo": 0.6}}]}
     config = {**CONFIG, "detect": {**CONFIG["detect"], "lists": lists, "patterns": patterns}}
     told = explain("all of Oslo", config)
-    assert told["side"] == "public"
+    assert told["split"] == "public"
     assert [(m["value"], m["label"], m["masks"], m["makes_private"]) for m in told["marks"]] == [
         ("Oslo", "CITY", False, False)
     ]
@@ -52,7 +52,7 @@ def test_a_public_text_has_no_marks() -> None:
     told = explain("all is well", CONFIG)
     assert told == {
         "text": "all is well",
-        "side": "public",
+        "split": "public",
         "masked": "all is well",
         "failure": None,
         "reasons": [],
@@ -62,7 +62,7 @@ def test_a_public_text_has_no_marks() -> None:
 
 def test_a_text_that_cannot_be_processed_is_quarantined() -> None:
     told = explain("Zaphod " * 10, CONFIG)
-    assert (told["side"], told["failure"], told["masked"], told["marks"]) == ("quarantined", "too_long", "", [])
+    assert (told["split"], told["failure"], told["masked"], told["marks"]) == ("quarantined", "too_long", "", [])
 
 
 def test_a_run_does_what_explain_says(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_run_does_what_explain_says(tmp_path: Path) -> None:
     config = {**CONFIG, "input": str(write_rows(tmp_path / "rows.jsonl", rows)), "segment": {"mode": "turn"}}
     curate(config, output=tmp_path / "run")
     told = [explain(turn, config) for turn in turns]
-    expected = [(t["side"], t["masked"], t["reasons"]) for t in told]
+    expected = [(t["split"], t["masked"], t["reasons"]) for t in told]
     assert [side for side, _, _ in expected].count("private") == 2
     got = [
         (side, row["text"], row.get("reasons") or [])
@@ -109,7 +109,7 @@ def test_without_a_configuration_the_default_detection_explains() -> None:
     told = explain("Write to Anna at anna.smith@example.org")
     mails = {(m["value"], m["masks"]) for m in told["marks"] if m["label"] == "EMAIL_ADDRESS"}
     assert mails == {("anna.smith@example.org", True)}
-    assert told["side"] == "private"
+    assert told["split"] == "private"
     assert "smith" not in told["masked"]
 
 

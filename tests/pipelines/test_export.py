@@ -244,13 +244,13 @@ def test_points_that_must_not_be_public_are_found(own: Path, tmp_path: Path, mon
 
     folder = RunFolder(own)
     manifest = read_manifest(folder)
-    bad = pa.table({"point_id": ["a", "a"], "text": ["hello", f"hello {MASK}"]}, schema=PUBLIC)
+    bad = pa.table({"example_id": ["a", "a"], "text": ["hello", f"hello {MASK}"]}, schema=PUBLIC)
     write_part(list_parts(folder.public)[0], bad)
     monkeypatch.delenv("REDACTORY_SIGNING_KEY_FILE", raising=False)
     body = {key: value for key, value in manifest.items() if key not in ("files", "signed_by")}
     write_manifest(folder, body, {**manifest["files"], **list_files(folder, list_parts(folder.public))})
     write_success(folder)
-    with pytest.raises(CheckFailed, match=r"no mask in public, point ids"):
+    with pytest.raises(CheckFailed, match=r"no mask in public, example ids"):
         redactory.export(own, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert not read_history(folder)

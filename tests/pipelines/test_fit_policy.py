@@ -104,19 +104,19 @@ def test_the_configuration_that_is_written_misses_what_was_counted(
     assert config.detect.spacy is None
     assert config.input.path[0].endswith("corpus.jsonl")
 
-    def fates(texts: Any) -> list[tuple[str, str]]:
+    def route_texts(texts: Any) -> list[tuple[str, str]]:
         found = [route(t, d) for t, d in zip(texts, detector.detect(texts), strict=True)]
-        return [(fate.side, fate.text) for fate in found]
+        return [(decision.side, decision.text) for decision in found]
 
     labels = read_labels(labelled, TURN)
     drawn = [texts for texts in draw_secrets(labels, file_sha256(labelled)) if len(texts) == 1]
     spans = {text: _spans_in(text, rows) for (text,) in drawn}
     texts = [text for (text,) in drawn]
-    misses = measure_misses(fates, texts, [spans[text][:1] for text in texts])
+    misses = measure_misses(route_texts, texts, [spans[text][:1] for text in texts])
     assert misses["delta_2"]["misses"] == fitted.misses == chosen["misses"]
     assert len(drawn) == fitted.secrets
     points = [text for text, count in labels.examples.items() for _ in range(count)]
-    public = [side for side, _ in fates(points)].count("public")
+    public = [side for side, _ in route_texts(points)].count("public")
     assert public / len(points) == chosen["public_share"]
 
 

@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_each_side_of_a_run_is_a_frame(run: Path) -> None:
     public, private = redactory.read(run), redactory.read(run, side="private")
-    assert list(public.columns) == ["point_id", "text"]
+    assert list(public.columns) == ["example_id", "text"]
     assert list(public["text"]) == ["hello"]
     assert list(private["text"]) == [f"call {MASK}"]
     assert list(private["reasons"][0]) == ["digits:NUMBER"]

@@ -128,8 +128,8 @@ def nothing_is_lost_or_shown(base: Path, given_rows: list[tuple[str, Any]], junk
     counts = json.loads(run.manifest.read_bytes())["counts"]
     assert counts["rows"] == len(lines) + sum(1 for line in junk if line.strip())
     assert counts["rows"] == counts["documents"] + counts["rejected"]
-    fates = Counter(f for b in read_batches(run.points, ["fate"]) for f in b["fate"].to_pylist())
-    assert fates == {k: counts[k] for k in ("public", "private", "duplicate", "quarantined") if counts[k]}
+    decisions = Counter(f for b in read_batches(run.points, ["decision"]) for f in b["decision"].to_pylist())
+    assert decisions == {k: counts[k] for k in ("public", "private", "duplicate", "quarantined") if counts[k]}
 
     # a document is put together again from the vault, but for the points that were quarantined
     vault = [row for batch in read_batches(run.vault) for row in batch.to_pylist()]
@@ -180,7 +180,7 @@ def test_ids_and_labels_are_never_paths_and_ten_thousand_hits_are_masked(tmp_pat
     private = [text for batch in read_batches(run.private, ["text"]) for text in batch["text"].to_pylist()]
     assert f"{MASK}a" * 10_000 in private
     assert manifest["masks"] == len(IDS) + 10_000
-    assert [(hit["policy"], hit["detector"], hit["label"]) for hit in manifest["hits"]] == [
+    assert [(hit["policy"], hit["detector"], hit["label"]) for hit in manifest["spans"]] == [
         ("strict", "digits", "a/b/7")
     ]
 
@@ -194,9 +194,9 @@ def test_no_character_of_a_hit_and_no_standing_mask_survives_alone(text: str, da
     ends = st.integers(0, len(text))
     pairs = data.draw(st.lists(st.tuples(ends, ends).filter(lambda p: p[0] < p[1]), max_size=6))
     spans = tuple(Span(start, end, "L", 1.0, "d") for start, end in pairs)
-    fate = route(text, Detection(spans))
-    assert (fate.side == "private") == (bool(spans) or MASK in text)
-    assert is_masked_as_marked(text, spans, fate)
+    decision = route(text, Detection(spans))
+    assert (decision.side == "private") == (bool(spans) or MASK in text)
+    assert is_masked_as_marked(text, spans, decision)
 
 
 # -- segments --------------------------------------------------------------------------------------------

@@ -117,21 +117,21 @@ def _every_point_is_accounted_for(
     folder = RunFolder(run)
     assert not broken_files(folder)
     rows = [row for batch in read_batches(folder.points) for row in batch.to_pylist()]
-    vault = {row["point_id"]: row["text"] for batch in read_batches(folder.vault) for row in batch.to_pylist()}
+    vault = {row["example_id"]: row["text"] for batch in read_batches(folder.vault) for row in batch.to_pylist()}
     assert len(rows) == len(texts)
-    kept = {row["point_id"] for row in rows if row["fate"] == row["side"]}
+    kept = {row["example_id"] for row in rows if row["decision"] == row["split"]}
     for row in rows:
-        if row["fate"] == "quarantined":
+        if row["decision"] == "quarantined":
             assert (row["earlier_run"], row["dup_of"]) == (None, None)
             continue
-        text = DIGITS.sub(MASK, vault[row["point_id"]])
-        first = [name for name, theirs in asked if keys({text}, mode) <= keys(theirs[row["side"]], mode)]
+        text = DIGITS.sub(MASK, vault[row["example_id"]])
+        first = [name for name, theirs in asked if keys({text}, mode) <= keys(theirs[row["split"]], mode)]
         assert row["earlier_run"] == (first[0] if first else None)
         if first:
-            assert (row["fate"], row["dup_of"]) == ("duplicate", None)
+            assert (row["decision"], row["dup_of"]) == ("duplicate", None)
         elif row["dup_of"] is not None:
             assert row["dup_of"] in kept
-    number = {s: sum(r["side"] == s and r["earlier_run"] is not None for r in rows) for s in ("public", "private")}
+    number = {s: sum(r["split"] == s and r["earlier_run"] is not None for r in rows) for s in ("public", "private")}
     assert said(run)["duplicate_earlier"] == number
 
 

@@ -110,7 +110,7 @@ def test_an_export_says_what_was_kept_and_a_changed_column_shows(run: Path, tmp_
     files = {**manifest.pop("files"), **list_files(copy, list_parts(copy.public))}
     write_manifest(copy, manifest, files)
     write_success(copy)
-    assert "public: columns differ from the manifest: lang, more" in run_checks(copy.root)["point ids"]["detail"]
+    assert "public: columns differ from the manifest: lang, more" in run_checks(copy.root)["example ids"]["detail"]
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_an_exported_quarantine_keeps_them(tmp_path: Path) -> None:
     columns = {"text": "messages", "metadata_columns": ["lang"], "emit_document_order": True}
     config = {**LINE_CONFIG, "input": {"path": out, **columns}}
     redactory.curate(config, output=tmp_path / "again", detector=Mended())
-    found = [{**row, "point_id": ""} for row in _rows(tmp_path / "again" / "public")]
-    same = {"point_id": "", "document_id": document, "lang": "en"}
+    found = [{**row, "example_id": ""} for row in _rows(tmp_path / "again" / "public")]
+    same = {"example_id": "", "document_id": document, "lang": "en"}
     assert found == [
         {**same, "text": "all broken", "position": 0, "turn": 0, "role": "user"},
         {**same, "text": "broken too", "position": 1, "turn": 1, "role": "assistant"},

@@ -90,7 +90,7 @@ def test_without_resume_nobody_takes_over_what_another_has_just_finished(
     manifest = (run / "manifest.json").read_bytes()
     shutil.move(run, tmp_path / "other")
     summary = redactory.curate(asked_of(rows), output=run, resume=True, detector=DigitDetector())
-    assert summary["points"] == json.loads(manifest)["counts"]["points"]
+    assert summary["examples"] == json.loads(manifest)["counts"]["examples"]
 
 
 def test_the_lock_is_gone_when_it_is_given_back_and_after_an_error(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def algorithm1(data: tuple[int, int], spread: int | None = None, **changes: Any)
 def bounded(points: int, batch: int, users: int, k: int, **changes: Any) -> dict[str, Any]:
     caps = {"bounding.k_user": k, "bounding.k_entity": k, "noise_multiplier": 8.0, "steps": 500}
     rate = batch / min(points, k * users)
-    given = {"sampling_rate": rate, "users": users, "points": points, **caps, **changes}
+    given = {"sampling_rate": rate, "users": users, "examples": points, **caps, **changes}
     return planned(trainer="uedp-bounded", **given)
 
 
@@ -96,7 +96,7 @@ def test_where_nothing_is_known_of_the_model_no_pair_is_best(tmp_path: Path) -> 
     rows = planned(**own, model=model)["sweep"]
     assert [row["sampling_rate"] for row in rows] == [0.1, 0.2, 0.4, 0.8] * 3
     assert not any(row["best"] or row["noise"] for row in rows)
-    units = {"trainer": "uedp-bounded", "users": 100, "points": 1000, "steps": 4, "sampling_rate": 0.5}
+    units = {"trainer": "uedp-bounded", "users": 100, "examples": 1000, "steps": 4, "sampling_rate": 0.5}
     caps = planned(**units, noise_multiplier=8.0)
     assert [row["steps"] for row in caps["sweep"] if row["best"]]
 
@@ -148,7 +148,7 @@ def test_dpsgd_has_no_figures_of_policies() -> None:
         ({"group_sizes": [1]}, "group_sizes"),
         ({"bayesian": True, "gamma": 0.0}, "gamma 0"),
         ({"bayesian": True, "trainer": "dpsgd"}, "no Bayesian"),
-        ({"points": 0}, "at least one point"),
+        ({"examples": 0}, "at least one point"),
         ({"trainer": "sgd"}, "no privacy mechanism"),
         ({"dedup.mode": "bloom"}, "no stability proof"),
         ({"trainer": "uedp-bounded"}, "k_user"),
@@ -170,7 +170,7 @@ def test_a_configuration_is_planned_as_it_would_be_trained(tmp_path: Path) -> No
     path = tmp_path / "c.yaml"
     path.write_text(yaml.safe_dump({"input": "absent.jsonl", "train": train}), encoding="utf-8")
     result = redactory.plan(path, plot=tmp_path / "plot.svg")
-    assert (result["steps"], result["expected_batch"], result["private_points"]) == (20, 256.0, None)
+    assert (result["steps"], result["expected_batch"], result["private_examples"]) == (20, 256.0, None)
     own = PoissonGaussian(0.1, 2.0, 1.0, 1.0)
     assert result["epsilon"] == compute_epsilon(own, 20, 1e-5, Relation.SUBSTITUTION)
     assert (tmp_path / "plot.svg").read_text(encoding="utf-8").startswith("<svg")
@@ -343,7 +343,7 @@ def test_too_little_noise_has_a_reason() -> None:
         ("crt-drop", {"group_sizes": ()}),
         ("dpsgd", {"group_sizes": (2,), "sampling_rate": 1.0}),
         ("dpsgd", {"noise_bands": 4}),
-        ("uedp-bounded", {"users": 100, "points": 1000}),
+        ("uedp-bounded", {"users": 100, "examples": 1000}),
         ("user-level", {"federated.users": 100}),
         ("uedp-alg1", {"federated.users": 100}),
     ],

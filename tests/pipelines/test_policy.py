@@ -74,21 +74,23 @@ def _of_policy(point: redactory.Point) -> tuple[Any, ...]:
 
 def _of_run(run: Path) -> list[tuple[Any, ...]]:
     """Every point of a run in order: side, released text, reasons, hits as a policy tells them."""
-    released = {row["point_id"]: row for side in ("public", "private") for row in pq.read_table(run / side).to_pylist()}
+    released = {
+        row["example_id"]: row for side in ("public", "private") for row in pq.read_table(run / side).to_pylist()
+    }
     spans: dict[tuple[int, str], set[tuple[Any, ...]]] = {}
     for row in pq.read_table(run / "audit" / "spans").to_pylist():
         place = row["start"], row["end"], row["label"], row["detector"]
-        spans.setdefault((row["point_id"], row["policy"]), set()).add(place)
+        spans.setdefault((row["example_id"], row["policy"]), set()).add(place)
     found = []
-    for row in sorted(pq.read_table(run / "audit" / "points").to_pylist(), key=lambda row: row["point_id"]):
-        if row["fate"] == "quarantined":
+    for row in sorted(pq.read_table(run / "audit" / "examples").to_pylist(), key=lambda row: row["example_id"]):
+        if row["decision"] == "quarantined":
             found.append(("quarantined", "", [], []))
             continue
-        strict = spans.get((row["point_id"], "strict"), set())
-        rest = spans.get((row["point_id"], "conservative"), set()) - strict
+        strict = spans.get((row["example_id"], "strict"), set())
+        rest = spans.get((row["example_id"], "conservative"), set()) - strict
         hits = [(*place, "strict") for place in strict] + [(*place, "conservative") for place in rest]
         text = released[row["released_id"]]["text"]
-        found.append((row["side"], text, row["reasons"], sorted(hits)))
+        found.append((row["split"], text, row["reasons"], sorted(hits)))
     return found
 
 
@@ -114,7 +116,7 @@ def test_engines_lists_and_rules_are_those_of_the_configuration(tmp_path: Path) 
         hits[0].label = "X"  # type: ignore[misc]
     (point,) = policy.split("we saw Zaphod 5")
     told = explain("we saw Zaphod 5", {**LISTED, "input": "-"})
-    assert (point.side, point.redacted, list(point.reasons)) == (told["side"], told["masked"], told["reasons"])
+    assert (point.side, point.redacted, list(point.reasons)) == (told["split"], told["masked"], told["reasons"])
     assert [(h.start, h.end, h.policy == "strict") for h in point.hits] == [
         (mark["start"], mark["end"], mark["masks"]) for mark in told["marks"]
     ]
@@ -172,7 +174,7 @@ def files(tmp_path: Path) -> Path:
 
 def test_a_folder_is_looked_through_and_every_place_is_told(files: Path) -> None:
     result = redactory.scan([str(files)], detector=DigitDetector(), config=WHOLE)
-    places = [(Path(h["file"]).name, h["row"], h["line"], h["column"]) for h in result["hits"]]
+    places = [(Path(h["file"]).name, h["row"], h["line"], h["column"]) for h in result["spans"]]
     assert places == [
         ("a.jsonl", 1, 2, 5),
         ("b.csv", 2, 2, 7),
@@ -181,7 +183,7 @@ def test_a_folder_is_looked_through_and_every_place_is_told(files: Path) -> None
         ("d.txt", None, 2, 9),
     ]
     line = (files / "d.txt").read_text().splitlines()[1]
-    assert [line[h["column"] - 1] for h in result["hits"][-2:]] == ["5", "6"]
+    assert [line[h["column"] - 1] for h in result["spans"][-2:]] == ["5", "6"]
     told = {Path(file["file"]).name: (file["texts"], file["found"]) for file in result["files"]}
     assert told == {"a.jsonl": (2, 1), "b.csv": (1, 1), "c.parquet": (2, 1), "d.txt": (1, 2)}
     assert result["files"][0]["rejected"] == {"text_is_list": 1, "empty_text": 1}
@@ -189,7 +191,7 @@ def test_a_folder_is_looked_through_and_every_place_is_told(files: Path) -> None
     # the list in place of a text, the broken row and the point; an empty cell and a null hold nothing
     assert (result["found"], result["unread"], result["clean"]) == (5, 3, False)
     assert result["by_label"] == {"NUMBER": 5}
-    assert "333" not in json.dumps(result["hits"])
+    assert "333" not in json.dumps(result["spans"])
 
 
 def test_policies_limits_and_what_is_shown(files: Path) -> None:
@@ -203,9 +205,9 @@ def test_policies_limits_and_what_is_shown(files: Path) -> None:
         limit=3,
         look=lambda hit, line: seen.append((hit["column"], line)),
     )
-    assert (result["found"], len(result["hits"]), result["texts"]) == (4, 3, 2)
+    assert (result["found"], len(result["spans"]), result["texts"]) == (4, 3, 2)
     assert seen == [(3, "  5 and 66"), (9, "  5 and 66"), (11, "so we met Anna 7")]
-    assert [hit["policy"] for hit in result["hits"]] == ["strict", "strict", "conservative"]
+    assert [hit["policy"] for hit in result["spans"]] == ["strict", "strict", "conservative"]
 
 
 def test_other_columns_endings_and_allowed_terms(files: Path, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_what_is_public_is_counted_and_neither_masked_nor_a_reason(run: Path) ->
     manifest = read_manifest(RunFolder(run))
     assert (manifest["counts"]["public"], manifest["counts"]["private"]) == (3, 1)
     counts = Counter[tuple[str, str]]()
-    for hit in manifest["hits"]:
+    for hit in manifest["spans"]:
         counts[hit["policy"], hit["label"]] += hit["count"]
     assert {label for policy, label in counts if policy == "strict"} == {"PERSON"}
     assert {label for policy, label in counts if policy == "public"} >= {"ORGANIZATION"}
@@ -115,7 +115,7 @@ def test_a_public_label_is_no_secret_wherever_misses_are_counted(config: Path, r
     measured = redactory.evaluate_detect(labelled, config)
     assert (measured["secrets"], measured["miss_rate"]["misses"]) == (1, 0)
     assert measured["public"]["ORG"] == {"n": 2, "open": 2}
-    assert measured["public_share"]["of_clean"]["points"] == 3
+    assert measured["public_share"]["of_clean"]["examples"] == 3
     own = read_labels(labelled, SegmentSettings(), PUBLIC)
     assert [len(secrets) for secrets in own.secrets.values()] == [1]
 

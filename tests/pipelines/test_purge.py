@@ -112,7 +112,7 @@ def test_nothing_that_a_killed_process_left_outlives_a_purge(run: Path, again: b
         *(folder.vault / name for name in (".tmp-17-part-00000.parquet", "part-00000.parquet.bak", "deep/.tmp-1-x")),
         *(folder.quarantine / name for name in (".tmp-4-part-00001.parquet", "notes.txt")),
         *(folder.state / name for name in (".tmp-3-data-key.json", ".tmp-5-traceback-1.txt", "traceback-2.txt")),
-        *(folder.state / name for name in (".tmp-6-work/points/part", ".tmp-8-train-m.key", "reissue/files/x")),
+        *(folder.state / name for name in (".tmp-6-work/examples/part", ".tmp-8-train-m.key", "reissue/files/x")),
         *(run / name for name in (".tmp-1-report.html", "public/.tmp-2-part-00000.parquet", "audit/spans/.tmp-9-a")),
         run / "models" / "m" / ".tmp-7-report.html",
     ]
@@ -131,7 +131,7 @@ def test_nothing_that_a_killed_process_left_outlives_a_purge(run: Path, again: b
 def test_an_erasure_still_works_without_the_originals(run: Path) -> None:
     redactory.purge(run, ["vault", "quarantine"])
     (told,) = redactory.erase([run], doc_ids=["a"])["runs"]
-    assert (told["points"], told["moved_up"], told["lost"]) == (3, 1, 0)
+    assert (told["examples"], told["moved_up"], told["lost"]) == (3, 1, 0)
     # c says "call <MASK>, please" of its own; b's "call 77" is masked to what a's was
     assert Counter(read_column(run / "private", "text")) == Counter(["call <MASK>", "call <MASK>, please"])
     by_text = {row["text"]: row for batch in read_batches(run / "private") for row in batch.to_pylist()}
@@ -149,7 +149,7 @@ def test_with_the_vault_alone_an_erasure_is_whole(made: Path, run: Path) -> None
         redactory.erase([place], doc_ids=["c"])
     assert not list_failed_checks(run)
     one, other = (read_json(place / "manifest.json") for place in (run, whole))
-    assert all(one[key] == other[key] for key in ("counts", "reasons", "hits", "masks"))
+    assert all(one[key] == other[key] for key in ("counts", "reasons", "spans", "masks"))
     one, other = (
         [row for batch in read_batches(RunFolder(place).points) for row in batch.to_pylist()] for place in (run, whole)
     )
@@ -163,7 +163,7 @@ def test_without_originals_a_folded_group_is_lost_and_counted(tmp_path: Path, mo
     redactory.purge(kept, ["vault"])
     rows = [row for batch in read_batches(RunFolder(kept).points) for row in batch.to_pylist()]
     stands_for = {row["dup_of"] for row in rows if row["dup_of"] is not None}
-    documents = {row["document"] for row in rows if row["point_id"] in stands_for}
+    documents = {row["document"] for row in rows if row["example_id"] in stands_for}
     names = [name for name in TEXTS if load_digest_key().pseudonym("document", name) in documents]
     (told,) = redactory.erase([kept], doc_ids=names)["runs"]
     assert (told["lost"], told["moved_up"]) == (len(stands_for), 0)

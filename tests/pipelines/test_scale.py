@@ -91,10 +91,10 @@ def test_a_slice_of_a_part_is_what_a_filter_gives(
     tmp_path_factory: pytest.TempPathFactory, values: list[int], first: int, last: int, rows: int
 ) -> None:
     path = tmp_path_factory.mktemp("part") / "part.parquet"
-    table = pa.table({"point_id": pa.array(sorted(values), pa.int64())})
+    table = pa.table({"example_id": pa.array(sorted(values), pa.int64())})
     write_part(path, table, group_rows=rows)
     expected = [value for value in sorted(values) if first <= value <= last]
-    assert read_id_range(path, "point_id", first, last)["point_id"].to_pylist() == expected
+    assert read_id_range(path, "example_id", first, last)["example_id"].to_pylist() == expected
 
 
 def test_the_journal_holds_no_report_that_it_wrote(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Written:
 def models(tmp_path_factory: pytest.TempPathFactory) -> Written:
     """A model of each kind of card and mechanism."""
     folder = tmp_path_factory.mktemp("models")
-    run = write_run(folder / "points")
+    run = write_run(folder / "examples")
     quick: dict[str, Any] = {"epochs": 1, "noise_multiplier": 8.0}
     recall = {"labels": 100, "missed_by_strict": 2, "missed_by_both": 1}
     train_model(run, make_small_settings(trainer="crt", detector_recall_file=recall, group_sizes=(2,), **quick))

@@ -107,7 +107,7 @@ def test_a_corpus_says_what_is_promised_and_anybody_can_check_it(made: Any) -> N
     assert card["holds"]
     assert told["epsilon"] == card["epsilon"] > own["epsilon"]  # the histogram costs something too
     assert f"epsilon = {format_upper(card['epsilon'])}" in corpus.card.read_text(encoding="utf-8")
-    assert [set(row) for row in rows_of(corpus)] == [{"point_id", "text", "class"}] * 40
+    assert [set(row) for row in rows_of(corpus)] == [{"example_id", "text", "class"}] * 40
     assert list_failed_checks(corpus.root) == set()
     assert list_failed_checks(run) == set()
 
@@ -137,7 +137,7 @@ def test_a_manifest_holds_no_other_number_of_the_corpus(made: Any) -> None:
     for key in said:  # nothing may be there besides, nothing lack, nothing be another thing
         assert not good({**said, key: object()})
         assert not good({name: value for name, value in said.items() if name != key})
-    assert not good({**said, "points": 60})
+    assert not good({**said, "examples": 60})
     assert not good({**said, "counts": {"public": 40, "private": 20}})
     assert said["counts"] == {"public": 40}
     page = json.dumps(said) + json.dumps(read_json(corpus_of(run).guarantee))

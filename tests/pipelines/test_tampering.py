@@ -273,8 +273,8 @@ DOCUMENTED = {
 """Not detected, and what the page on ``verify`` says of it."""
 Case = tuple[str, str, Tampering, str]
 PART, MODEL = "part-00000.parquet", "models/crt"
-LISTED = {n: f"{n}/{PART}" for n in ("public", "private", "vault", "quarantine", "points", "spans")}
-LISTED |= {name: f"audit/{name}/{PART}" for name in ("points", "spans")}
+LISTED = {n: f"{n}/{PART}" for n in ("public", "private", "vault", "quarantine", "examples", "spans")}
+LISTED |= {name: f"audit/{name}/{PART}" for name in ("examples", "spans")}
 SEALS = ("manifest.json", "_SUCCESS")
 SIMPLE = """
 run | files | flip | {public} {private} {vault} {quarantine} {points} {spans} README.md manifest.json

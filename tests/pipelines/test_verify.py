@@ -95,7 +95,7 @@ def _drop_public(path: Path) -> None:
     [
         (_add_public("Goodbye <MASK>"), {"no mask in public"}),
         (_add_public("Call Anna Smith on 212-555-0143"), {"re-scan of public"}),
-        (_drop_public, {"conservation", "point ids"}),
+        (_drop_public, {"conservation", "example ids"}),
     ],
 )
 def test_a_forged_run_with_right_digests_fails(copy: Path, change: Callable[[Path], None], expected: set[str]) -> None:
@@ -297,6 +297,6 @@ def test_a_card_that_says_something_else_and_a_part_that_is_none(run: RunFolder)
     found = run_checks(run.root)
     assert {path: path.read_bytes() for path in run.root.rglob("*") if path.is_file()} == before
     broken = {name for name, check in found.items() if not check["ok"]}
-    assert {"no stray files", "no mask in public", "point ids", "report"} <= broken
+    assert {"no stray files", "no mask in public", "example ids", "report"} <= broken
     assert found["no mask in public"]["detail"] == "public/part-00009.parquet cannot be read"
     assert all(found[name]["ok"] for name in ("files", "journal"))

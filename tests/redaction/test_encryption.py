@@ -46,7 +46,7 @@ VARIABLE = "REDACTORY_ENCRYPTION_KEY"
 SECRET, OTHER = "correct horse battery staple, twice", "another horse, another battery, 32 b"
 TEXT = "Rosalind Marlowe of 12 Quiet Lane"
 TABLE = pa.table(
-    {"point_id": ["a", "b", "c"], "user": ["u"] * 3, "text": [TEXT, "é", ""], "reasons": [["x", "y"], [], None]},
+    {"example_id": ["a", "b", "c"], "user": ["u"] * 3, "text": [TEXT, "é", ""], "reasons": [["x", "y"], [], None]},
     shards.PRIVATE,
 )
 ROOM = Path(shards.__file__).parents[1]
@@ -160,7 +160,7 @@ def test_two_writings_have_the_same_content_and_the_plain_data_key_opens_them(ru
     opened = create_decryption_properties(data_key(run).secret)
     assert pq.read_table(path, decryption_properties=opened).equals(TABLE)
     # the public side and files outside of a run stay open
-    table = pa.table({"point_id": ["a"], "text": [TEXT]}, shards.PUBLIC)
+    table = pa.table({"example_id": ["a"], "text": [TEXT]}, shards.PUBLIC)
     staged = run.reissue.files / "public" / "part-00000.parquet"
     places = [run.public / "part-00000.parquet", tmp_path / "elsewhere" / "part-00000.parquet", staged]
     for path in places:

@@ -109,7 +109,7 @@ def test_a_million_intervals_come_to_an_end() -> None:
     assert merge_intervals(text, nested) == [(0, len(text))]
 
 
-# Routing: whatever holds a mask is private, a failure is quarantined, a fate is a pure function.
+# Routing: whatever holds a mask is private, a failure is quarantined, a decision is a pure function.
 
 
 TEXTS = st.lists(
@@ -134,19 +134,19 @@ def points(draw: st.DrawFn) -> tuple[str, Detection]:
     return text, Detection(tuple(strict), tuple(conservative), failure)
 
 
-def holds_its_promises(text: str, detection: Detection, fate: RoutingDecision) -> bool:
+def holds_its_promises(text: str, detection: Detection, decision: RoutingDecision) -> bool:
     if detection.failure:
-        return fate == RoutingDecision(PRIVATE, "", (), 0, detection.failure)
+        return decision == RoutingDecision(PRIVATE, "", (), 0, detection.failure)
     marked = bool(detection.strict or detection.conservative or MASK in text)
     return (
-        fate.failure is None
-        and fate.side == (PRIVATE if marked else PUBLIC)
-        and (fate.side == PRIVATE or (fate.text == text and MASK not in fate.text))
-        and bool(fate.reasons) == marked
-        and (bool(detection.strict) or fate.text == RUN_OF_MASKS.sub(MASK, text))
-        and (bool(detection.strict) == (fate.masks > 0))
-        and (MASK in fate.text or not fate.masks)
-        and not RUN_OF_MASKS.search(fate.text)
+        decision.failure is None
+        and decision.side == (PRIVATE if marked else PUBLIC)
+        and (decision.side == PRIVATE or (decision.text == text and MASK not in decision.text))
+        and bool(decision.reasons) == marked
+        and (bool(detection.strict) or decision.text == RUN_OF_MASKS.sub(MASK, text))
+        and (bool(detection.strict) == (decision.masks > 0))
+        and (MASK in decision.text or not decision.masks)
+        and not RUN_OF_MASKS.search(decision.text)
     )
 
 
@@ -155,8 +155,8 @@ def test_a_fate_holds_its_promises_and_is_a_function_of_its_own_point(
     given_points: list[tuple[str, Detection]], random: st.Random
 ) -> None:
     alone = [route(text, detection) for text, detection in given_points]
-    for (text, detection), fate in zip(given_points, alone, strict=True):
-        assert holds_its_promises(text, detection, fate)
+    for (text, detection), decision in zip(given_points, alone, strict=True):
+        assert holds_its_promises(text, detection, decision)
     order = list(range(len(given_points)))
     random.shuffle(order)
     together = [route(*given_points[i]) for i in order]
@@ -176,7 +176,7 @@ BOTH = ("rule:DIGIT", "spacy:PERSON")
 
 
 @pytest.mark.parametrize(
-    ("text", "detection", "fate"),
+    ("text", "detection", "decision"),
     [
         ("Hello you.", Detection(), RoutingDecision(PUBLIC, "Hello you.", ())),
         ("Ann has 5.", Detection((ANN,), (ANN, DIGIT)), RoutingDecision(PRIVATE, f"{MASK} has 5.", BOTH, 1)),
@@ -188,8 +188,8 @@ BOTH = ("rule:DIGIT", "spacy:PERSON")
         ("", Detection(), RoutingDecision(PUBLIC, "", ())),
     ],
 )
-def test_fates_by_example(text: str, detection: Detection, fate: RoutingDecision) -> None:
-    assert route(text, detection) == fate
+def test_fates_by_example(text: str, detection: Detection, decision: RoutingDecision) -> None:
+    assert route(text, detection) == decision
 
 
 def test_a_wrong_routing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,14 +209,16 @@ def test_every_rule_that_makes_a_point_private_is_said_in_words() -> None:
 
 @given(st.lists(st.sampled_from([PUBLIC, PRIVATE, "lost"]), max_size=6))
 def test_one_private_point_makes_its_document_private_wherever_it_stands(sides: list[str]) -> None:
-    fates = [
+    decisions = [
         RoutingDecision(PRIVATE, "", (), failure="too_long")
         if side == "lost"
         else RoutingDecision(side, f"text {n}", ())
         for n, side in enumerate(sides)
     ]
-    joined = merge_document_decisions(fates)
-    assert {fate.side for fate in joined} <= ({PUBLIC} if set(sides) <= {PUBLIC} else {PRIVATE})
-    assert [(fate.text, fate.failure) for fate in joined] == [(fate.text, fate.failure) for fate in fates]
+    joined = merge_document_decisions(decisions)
+    assert {decision.side for decision in joined} <= ({PUBLIC} if set(sides) <= {PUBLIC} else {PRIVATE})
+    assert [(decision.text, decision.failure) for decision in joined] == [
+        (decision.text, decision.failure) for decision in decisions
+    ]
     turned = [new.reasons == (DOCUMENT_REASON,) for new in joined]
     assert turned == [side == PUBLIC and not set(sides) <= {PUBLIC} for side in sides]

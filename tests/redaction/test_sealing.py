@@ -36,15 +36,15 @@ from redactory.redaction.sealing import check_signature, fingerprint, list_relea
 from redactory.redaction.shards import PUBLIC
 
 VARIABLE = "REDACTORY_SIGNING_KEY_FILE"
-BODY = {"format": "redactory-run/1", "counts": {"points": 3}}
-FILES = ["README.md", "audit/points/note", "private/part-00000.parquet", "public/part-00000.parquet"]
+BODY = {"format": "redactory-run/1", "counts": {"examples": 3}}
+FILES = ["README.md", "audit/examples/note", "private/part-00000.parquet", "public/part-00000.parquet"]
 SEALS = ["manifest.json", "_SUCCESS"]
 
 
 def finished(root: Path) -> RunFolder:
     """A small finished run, signed where a key is configured."""
     run = RunFolder(root)
-    table = pa.table({"point_id": ["a", "b", "c"], "text": ["one", "two", ""]}, schema=PUBLIC)
+    table = pa.table({"example_id": ["a", "b", "c"], "text": ["one", "two", ""]}, schema=PUBLIC)
     write_part(run.public / part_name(0), table)
     write_part(run.private / part_name(0), table.slice(1))
     run.card.write_text("# Card\né\n", encoding="utf-8")

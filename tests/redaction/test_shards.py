@@ -68,7 +68,7 @@ def test_numbers_keep_their_statistics(tmp_path: Path) -> None:
 def test_the_bytes_do_not_depend_on_chunks(tmp_path: Path) -> None:
     chance = random.Random(5)
     texts = ["".join(chance.choices("abcdefgh ", k=chance.randrange(5, 120))) for _ in range(40_000)]
-    table = pa.table({"point_id": [str(n) for n in range(40_000)], "text": texts}, schema=PUBLIC)
+    table = pa.table({"example_id": [str(n) for n in range(40_000)], "text": texts}, schema=PUBLIC)
     write_part(tmp_path / "whole", table)
     for size in (1000, 12_345, ROW_GROUP_ROWS):
         pieces = [table.slice(start, size) for start in range(0, 40_000, size)]
@@ -86,9 +86,9 @@ def test_a_folder_is_read_in_the_order_of_its_partitions(tmp_path: Path) -> None
     (tmp_path / ".tmp-1-part-00003.parquet").write_bytes(b"what a crash left")
     assert [p.name for p in list_parts(tmp_path)] == [part_name(n) for n in (0, 2, 9, 11)]
     assert read_column(tmp_path, "text") == table["text"].to_pylist()
-    batches = list(read_batches(tmp_path, ["point_id"]))
+    batches = list(read_batches(tmp_path, ["example_id"]))
     assert max(batch.num_rows for batch in batches) <= ROW_GROUP_ROWS
-    assert all(batch.schema.names == ["point_id"] for batch in batches)
+    assert all(batch.schema.names == ["example_id"] for batch in batches)
     assert list(read_batches(tmp_path / "absent")) == []
 
 

@@ -130,13 +130,13 @@ def masker(data: bytes) -> None:
     pairs = ((min(a, b), min(max(a, b), len(text))) for a, b in zip(ends[::2], ends[1::2], strict=True))
     spans = tuple(Span(start, end, "L", 1.0, "d") for start, end in pairs if start < end)
     whole = (Span(0, len(text), "W", 0.5, "d"),) if flagged and text else ()
-    fate = route(text, Detection(spans, whole, "engine_error" if failed else None))
+    decision = route(text, Detection(spans, whole, "engine_error" if failed else None))
     if failed:
-        assert (fate.side, fate.text, fate.failure) == ("private", "", "engine_error")
+        assert (decision.side, decision.text, decision.failure) == ("private", "", "engine_error")
         return
-    assert (fate.side == "private") == bool(spans or whole or MASK in text)
-    assert is_masked_as_marked(text, spans, fate)
-    assert fate.masks <= len(spans)
+    assert (decision.side == "private") == bool(spans or whole or MASK in text)
+    assert is_masked_as_marked(text, spans, decision)
+    assert decision.masks <= len(spans)
 
 
 def masker_seeds() -> list[bytes]:
@@ -161,13 +161,13 @@ def policies(data: bytes) -> None:
         return
     (found,) = detector().detect([text])
     assert found.failure in (None, "pattern_timeout")
-    fate = route(text, found)
+    decision = route(text, found)
     marked = [*found.strict, *found.conservative]
     assert all(0 <= span.start < span.end <= len(text) for span in marked)
-    assert (fate.side == "private") == bool(marked or found.failure or MASK in text)
-    assert found.failure or is_masked_as_marked(text, found.strict, fate)
+    assert (decision.side == "private") == bool(marked or found.failure or MASK in text)
+    assert found.failure or is_masked_as_marked(text, found.strict, decision)
     if found.failure is None and data[0] % 8 == 0:
-        # a text's fate does not hang on the texts beside it
+        # a text's decision does not hang on the texts beside it
         assert [*detector().detect([OTHER, text])][1] == found
 
 

@@ -118,8 +118,8 @@ def detector() -> Detector:
 def test_the_engines_read_anything(detector: Detector, text: str) -> None:
     (found,) = detector.detect([text])
     assert found.failure is None
-    fate = route(text, found)
-    assert fate.side == "private" or (fate.text == text and MASK not in text)
+    decision = route(text, found)
+    assert decision.side == "private" or (decision.text == text and MASK not in text)
 
 
 @pytest.mark.parametrize("piece", PIECES)

@@ -59,18 +59,18 @@ def write_run(
     original = public + [text.replace(MASK, "Ada Smith") for text in private]
     write_part(
         run.public / "part-00000.parquet",
-        pa.table({"point_id": [f"p{i}" for i in range(len(public))], "text": public}, schema=PUBLIC),
+        pa.table({"example_id": [f"p{i}" for i in range(len(public))], "text": public}, schema=PUBLIC),
     )
     rows = range(len(private))
     columns = {
-        "point_id": [f"q{i}" for i in rows],
+        "example_id": [f"q{i}" for i in rows],
         "user": ["u" for _ in rows],
         "text": private,
         "reasons": [["mask"] for _ in rows],
     }
     write_part(run.private / "part-00000.parquet", pa.table(columns, schema=PRIVATE))
     everything: dict[str, Any] = {name: [""] * len(original) for name in VAULT.names}
-    everything.update(point_id=list(range(len(original))), text=original)
+    everything.update(example_id=list(range(len(original))), text=original)
     write_part(run.vault / "part-00000.parquet", pa.table(everything, schema=VAULT))
     body = {
         "format": "redactory-run/1",

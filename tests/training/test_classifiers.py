@@ -224,7 +224,7 @@ def test_classes_are_read_in_order_and_refused_where_there_are_none(tmp_path: Pa
     given = ["rent", None, "law"]
     for schema, folder in ((LABELLED_VAULT, tmp_path / "with"), (VAULT, tmp_path / "vault")):
         columns: dict[str, Any] = {name: [""] * 3 for name in schema.names}
-        columns.update({"point_id": [0, 1, 2], **({CLASS: given} if CLASS in schema.names else {})})
+        columns.update({"example_id": [0, 1, 2], **({CLASS: given} if CLASS in schema.names else {})})
         write_part(folder / "part-00000.parquet", pa.table(columns, schema=schema))
     assert list(read_folder_classes(tmp_path / "with")) == given
     with pytest.raises(ConfigurationError, match=r"input\.label"):

@@ -54,7 +54,7 @@ def counted_run(root: Path, name: str) -> RunFolder:
         root / name, public=TEXTS, policies={"strict": {"hash": "a"}, "conservative": {"hash": "b"}}, route=route
     )
     columns = {
-        "point_id": [f"p{n}" for n in range(len(TEXTS))],
+        "example_id": [f"p{n}" for n in range(len(TEXTS))],
         "text": TEXTS,
         "users": [70 + n for n in range(len(TEXTS))],
     }
@@ -195,7 +195,7 @@ def test_which_points_a_cap_keeps_does_not_follow_from_their_texts(tmp_path: Pat
     assert len(set(first.priorities.tolist())) == len(ROWS)
     mixed = write_unit_run(tmp_path / "mixed", route=route)
     body = read_manifest(mixed)
-    body["dedup"]["sides"] = {"public": {"rule": "S1"}, "private": {"rule": "none"}}
+    body["dedup"]["splits"] = {"public": {"rule": "S1"}, "private": {"rule": "none"}}
     seal(mixed, body, [p for f in (mixed.vault, mixed.points, mixed.spans, mixed.public) for p in list_parts(f)])
     with pytest.raises(GuaranteeError, match="depends on the selection"):
         read_unit_incidence(mixed, UnitSettings(duplicates="merge"))
@@ -243,7 +243,7 @@ def test_each_selection_is_composed_once_and_booked_once(run: RunFolder, tmp_pat
 @pytest.mark.parametrize("texts", [1, 4])
 @pytest.mark.parametrize(
     ("unit", "moved", "alone"),  # in L2, by k texts; and how many of them nobody else gives
-    [("points", lambda k: math.sqrt(2), lambda k: 1), ("users", math.sqrt, lambda k: k)],
+    [("examples", lambda k: math.sqrt(2), lambda k: 1), ("users", math.sqrt, lambda k: k)],
 )
 def test_a_budget_books_a_selection_as_it_moves_the_budget_s_unit(
     tmp_path: Path, texts: int, unit: str, moved: Any, alone: Any
@@ -274,8 +274,8 @@ def test_delta_at_the_epsilon_of_several_selections_is_no_more_than_asked_for(un
         gauss = special.ndtr(mu / 2 - inner / mu) - math.exp(inner) * special.ndtr(-mu / 2 - inner / mu)
         return float(gauss) + times * loss
 
-    found: Any = confirm_single_epsilon if unit == "points" else confirm_removal
-    arguments: tuple[Any, ...] = (relation, "test") if unit == "points" else ("test",)
+    found: Any = confirm_single_epsilon if unit == "examples" else confirm_removal
+    arguments: tuple[Any, ...] = (relation, "test") if unit == "examples" else ("test",)
     value = found((one,) * times, delta, *arguments).value
     assert value is not None
     assert 0.995 * delta <= delta_at(value, d, shift) <= delta * (1 + 1e-9)

@@ -86,10 +86,10 @@ def test_occurrences_need_to_be_known(tmp_path: Path) -> None:
     from redactory.redaction.shards import POINTS, write_part
 
     run: RunFolder = write_run(tmp_path / "RUN", public=["so"])
-    row = {"point_id": 0, "released_id": "p0", "document": "d", "user": "u", "side": "public"}
-    kept = {**row, "fate": "public", "dup_of": None, "reasons": []}
+    row = {"example_id": 0, "released_id": "p0", "document": "d", "user": "u", "split": "public"}
+    kept = {**row, "decision": "public", "dup_of": None, "reasons": []}
     for original in (0, None):
-        copy = {**kept, "point_id": 1, "released_id": "p1", "fate": "duplicate", "dup_of": original}
+        copy = {**kept, "example_id": 1, "released_id": "p1", "decision": "duplicate", "dup_of": original}
         write_part(run.points / "part-00000.parquet", pa.Table.from_pylist([kept, copy], POINTS))
         if original is None:
             with pytest.raises(CheckFailed, match="public_weighting: unique"):
@@ -131,7 +131,7 @@ def test_a_point_of_an_earlier_run_has_no_row_to_count(tmp_path: Path) -> None:
     from redactory.redaction.shards import POINTS, write_part
 
     run: RunFolder = write_run(tmp_path / "RUN", public=["so"])
-    row = {"point_id": 0, "released_id": "p0", "document": "d", "user": "u", "side": "public", "fate": "public"}
-    copy = {**row, "point_id": 1, "released_id": "p1", "fate": "duplicate", "earlier_run": "000001-a"}
+    row = {"example_id": 0, "released_id": "p0", "document": "d", "user": "u", "split": "public", "decision": "public"}
+    copy = {**row, "example_id": 1, "released_id": "p1", "decision": "duplicate", "earlier_run": "000001-a"}
     write_part(run.points / "part-00000.parquet", pa.Table.from_pylist([row, copy], POINTS))
     assert count_public_occurrences(run).tolist() == [1]

@@ -373,7 +373,7 @@ def an_old_step(b: Bench) -> None:
     step.backward()
 
 
-def private_points(b: Bench) -> None:
+def private_examples(b: Bench) -> None:
     print(next(b.loop).batch)
 
 
@@ -431,7 +431,7 @@ MISUSE = {
     not_taken: "no optimizer used its gradient",
     laid_twice: "already computed",
     an_old_step: "step 1, which is already over",
-    private_points: "are private, and not available",
+    private_examples: "are private, and not available",
     one_more_parameter: "has parameters that are not trained here",
     frozen_on_the_way: "trains other parameters",
     dropout_on_the_way: "draws random numbers",

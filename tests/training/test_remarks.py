@@ -84,7 +84,7 @@ def test_what_is_odd_is_told_and_nothing_else(changes: dict[str, Any], facts: di
 )
 def test_a_card_counts_what_is_the_same_in_both_worlds(trainer: str, points: int | None) -> None:
     """A point exchanged can take a duplicate's place, or be quarantined: what is left of them is not told."""
-    counts = {"points": 50, "private": 30, "private_duplicate": 4, "quarantined": 2, "public": 14}
+    counts = {"examples": 50, "private": 30, "private_duplicate": 4, "quarantined": 2, "public": 14}
     own = spec(**{**(USERS if trainer == "user-level" else {}), "trainer": trainer})
     assert count_noised_examples(own, counts) == points
     neighbour = {**counts, "private": 29, "private_duplicate": 4, "quarantined": 3}

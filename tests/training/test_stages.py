@@ -37,7 +37,7 @@ def unseeded(noise: float, model: Any, **changes: Any) -> Any:
 @pytest.fixture(scope="module")
 def staged(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run with a model ``first``, and ``second``: adapters that were trained upon it."""
-    counts = {"points": 64, "quarantined": 0, "public": 32, "private": 32, "private_duplicate": 0}
+    counts = {"examples": 64, "quarantined": 0, "public": 32, "private": 32, "private_duplicate": 0}
     run = write_run(tmp_path_factory.mktemp("staged") / "run", counts=counts)
     recall = RecallMeasurement(labels=1000, missed_by_strict=50, missed_by_both=0)
     train_model(run, unseeded(NOISE[0], FRESH, name="first", detector_recall_file=recall))

@@ -243,12 +243,12 @@ def test_loading_refuses_what_is_not_finished(fresh_run: MakeRun) -> None:
 
 def test_an_epoch_of_occurrences_sees_each_public_text_as_often_as_it_occurred(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", public=["often", "once", "twice"])
-    fates = [("p0", "public", None), ("p1", "public", None), ("p2", "public", None)]
-    fates += [("d", "duplicate", 0)] * 4 + [("d", "duplicate", 2)]
+    decisions = [("p0", "public", None), ("p1", "public", None), ("p2", "public", None)]
+    decisions += [("d", "duplicate", 0)] * 4 + [("d", "duplicate", 2)]
     rows = [
-        {"point_id": i, "released_id": released, "side": "public", "fate": fate, "dup_of": original}
-        for i, (released, fate, original) in enumerate(fates)
+        {"example_id": i, "released_id": released, "split": "public", "decision": decision, "dup_of": original}
+        for i, (released, decision, original) in enumerate(decisions)
     ]
-    rows.append({"point_id": 99, "released_id": "x", "side": "private", "fate": "duplicate", "dup_of": 0})
+    rows.append({"example_id": 99, "released_id": "x", "split": "private", "decision": "duplicate", "dup_of": 0})
     write_part(run.points / "part-00000.parquet", pa.Table.from_pylist(rows, schema=POINTS))
     assert count_public_occurrences(run).tolist() == [5, 1, 2]

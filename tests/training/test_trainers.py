@@ -176,7 +176,7 @@ def test_sdp_reads_the_strict_policys_spans_and_promises_nothing(tmp_path: Path)
     run = write_run(tmp_path / "RUN", private=[text.replace("Ada Smith", MASK) for text in private])
     base = len(PUBLIC_TEXTS)
     rows = [
-        {"point_id": base, "start": 0, "end": 9, "label": "PERSON", "score": 1.0, "detector": "t", "policy": p}
+        {"example_id": base, "start": 0, "end": 9, "label": "PERSON", "score": 1.0, "detector": "t", "policy": p}
         for p in ("strict", "conservative")
     ]
     table = pa.Table.from_pylist([{k: v for k, v in row.items() if k in SPANS.names} for row in rows], SPANS)

@@ -28,8 +28,8 @@ def conversations(
 ) -> list[dict[str, Any]]:
     """The documents of a finished run, or of an export, as conversations, in the order of the input.
 
-    Each is ``{"document_id", "turns": [{"turn", "role", "text", "fates"}]}`` with the columns of
-    ``input.metadata_columns``; a document that is no conversation is one turn without a role.  ``fates`` says of each
+    Each is ``{"document_id", "turns": [{"turn", "role", "text", "decisions"}]}`` with the columns of
+    ``input.metadata_columns``; a document that is no conversation is one turn without a role.  ``decisions`` says of each
     example of a turn ``public``, ``private``, ``duplicate`` or ``quarantined``.  ``text`` is what may be seen of it,
     with a space between two examples, None where that is nothing: of side ``public`` the public ones, of ``private``
     those of both sides, masked.  A duplicate has the text of the example that stands for it. A turn that said nothing
@@ -56,13 +56,13 @@ def conversations(
         raise RunStateError(f"{folder.root.name} is an export, which contains only the public split")
     if DOCUMENT not in manifest.get("columns", ()):
         raise ConfigurationError(f"{folder.root.name}: its run was created without input.emit_document_order")
-    return _build_conversations({**row, "fate": PUBLIC} for row in _read_rows(folder, PUBLIC))
+    return _build_conversations({**row, "decision": PUBLIC} for row in _read_rows(folder, PUBLIC))
 
 
 def _build_conversations(examples: Iterator[Row]) -> list[Row]:
     """The conversations of ``examples``, which come in their order."""
     documents: list[Row] = []
-    reserved_columns = {"point_id", "text", "fate", DOCUMENT, ROLE, *ORDER.names}
+    reserved_columns = {"example_id", "text", "decision", DOCUMENT, ROLE, *ORDER.names}
     for document, of_it in groupby(examples, itemgetter(DOCUMENT)):
         rows = list(of_it)
         turns = [
@@ -75,26 +75,26 @@ def _build_conversations(examples: Iterator[Row]) -> list[Row]:
 
 def _build_turn(number: int, examples: list[Row]) -> Row:
     text = " ".join(example["text"] for example in examples if example["text"] is not None)
-    decisions = [example["fate"] for example in examples]
-    return {"turn": number, ROLE: examples[0].get(ROLE), "text": text or None, "fates": decisions}
+    decisions = [example["decision"] for example in examples]
+    return {"turn": number, ROLE: examples[0].get(ROLE), "text": text or None, "decisions": decisions}
 
 
 def _read_run_rows(run: RunFolder, side: str, known_values_language: str | None) -> Iterator[Row]:
     """Every point of a run, seen or not; with what is known in its document masked, in that language."""
-    texts = {row["point_id"]: row["text"] for folder in SPLIT_FOLDERS[side] for row in _read_rows(run, folder)}
+    texts = {row["example_id"]: row["text"] for folder in SPLIT_FOLDERS[side] for row in _read_rows(run, folder)}
     stands: dict[int, str] = {}
-    for row in _read_rows(run, "points"):
-        if row["fate"] in (PUBLIC, PRIVATE):
-            stands[row["point_id"]] = row["released_id"]
+    for row in _read_rows(run, "examples"):
+        if row["decision"] in (PUBLIC, PRIVATE):
+            stands[row["example_id"]] = row["released_id"]
     known = {} if known_values_language is None else _mask_known_values(run, known_values_language)
-    for row in _read_rows(run, "points"):
+    for row in _read_rows(run, "examples"):
         text = (
-            known.get(row["point_id"])
+            known.get(row["example_id"])
             if known
-            else texts.get(stands.get(row["point_id"] if row["dup_of"] is None else row["dup_of"], ""))
+            else texts.get(stands.get(row["example_id"] if row["dup_of"] is None else row["dup_of"], ""))
         )
         metadata = {name: value for name, value in row.items() if name not in POINTS.names}
-        yield {DOCUMENT: row["document"], **metadata, "fate": row["fate"], "text": text}
+        yield {DOCUMENT: row["document"], **metadata, "decision": row["decision"], "text": text}
 
 
 def _mask_known_values(run: RunFolder, language: str) -> dict[int, str]:
@@ -102,12 +102,12 @@ def _mask_known_values(run: RunFolder, language: str) -> dict[int, str]:
     hits, masked_texts = defaultdict[int, list[Span]](list), dict[int, str]()
     for row in _read_rows(run, "spans"):
         if row["policy"] == "strict":
-            hits[row["point_id"]].append(Span(*(row[name] for name in Span._fields)))
+            hits[row["example_id"]].append(Span(*(row[name] for name in Span._fields)))
     for _, of_it in groupby(_read_rows(run, "vault"), itemgetter("doc_id")):
         rows = list(of_it)
-        texts, detections = [row["text"] for row in rows], [Detection(tuple(hits[r["point_id"]])) for r in rows]
+        texts, detections = [row["text"] for row in rows], [Detection(tuple(hits[r["example_id"]])) for r in rows]
         for row, detection in zip(rows, add_known_values(texts, detections, language=language), strict=True):
-            masked_texts[row["point_id"]] = route(row["text"], detection).text
+            masked_texts[row["example_id"]] = route(row["text"], detection).text
     return masked_texts
 
 

@@ -254,7 +254,7 @@ def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
             "ranges",
             any(r.planned or (settings.report_cross_split and not r.one_pass) for r in rules),
         ),
-        ("dedup in one pass", dedup.deduplicate_in_one_pass, sides, "sides", any(r.one_pass for r in rules)),
+        ("dedup in one pass", dedup.deduplicate_in_one_pass, sides, "splits", any(r.one_pass for r in rules)),
         ("sign", dedup.sign_texts, partitions, "partitions", near or settings.report_cross_split),
         ("compare", dedup.compare_near_duplicates, job.near_range_count, "ranges", near or settings.report_cross_split),
         ("recall", dedup.match_earlier_runs, partitions, "partitions", bool(settings.index) and by_digest),

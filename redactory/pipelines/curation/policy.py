@@ -290,12 +290,12 @@ def make_run_router(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[
             else detection
         )
 
-    def fates(texts: Sequence[str]) -> list[tuple[str, str]]:
+    def route_texts(texts: Sequence[str]) -> list[tuple[str, str]]:
         pairs = zip(texts, detector.detect(texts), strict=True)
         decisions = (route(text, found_in(text, detection)) for text, detection in pairs)
         return [("quarantined" if f.failure else f.side, f.text) for f in decisions]
 
-    return fates
+    return route_texts
 
 
 # What differs between the policies of two configurations, or of a configuration and a finished run.
@@ -325,7 +325,7 @@ SPLITS = ("public", "private")
 
 
 def read(run: str | Path, side: Literal["public", "private"] = "public") -> DataFrame:
-    """One side of a finished run, an example a row: ``point_id`` and ``text``, and what the side has besides.
+    """One side of a finished run, an example a row: ``example_id`` and ``text``, and what the side has besides.
 
     Of an encrypted run the private side needs the encryption key.  ``RunStateError`` where the run is not
     finished, or is held or rejected.

@@ -55,7 +55,7 @@ PACKAGES = (
     *("datasketch", "rbloom"),
 )
 DECISIONS = ("public", "private", "duplicate", "quarantined")
-COUNT_KEYS = ("rows", "documents", "rejected", "points", *DECISIONS)
+COUNT_KEYS = ("rows", "documents", "rejected", "examples", *DECISIONS)
 CONFIDENCE = 0.95
 
 
@@ -79,7 +79,7 @@ def finish_run(
         raise CheckFailed(
             f"{across} public examples nearly duplicate a private one, but "
             f"release.max_cross_split_duplicates allows {limit}: nothing is released. audit/across lists "
-            "them by point_id, vault/ has their text. To release them anyway, raise the limit and resume "
+            "them by example_id, vault/ has their text. To release them anyway, raise the limit and resume "
             "(--resume)."
         )
     write_text(job.run.card, render_dataset_card(job.run.root.name, body))
@@ -114,7 +114,7 @@ def summarize_run(run: RunFolder) -> dict[str, Any]:
 
 def check_conservation(counts: dict[str, int]) -> None:
     """``CheckFailed`` unless every row and every point is accounted for."""
-    for total, addends in (("rows", ("documents", "rejected")), ("points", DECISIONS)):
+    for total, addends in (("rows", ("documents", "rejected")), ("examples", DECISIONS)):
         if counts[total] != sum(counts[part] for part in addends):
             formula = " + ".join(str(counts[part]) for part in addends)
             raise CheckFailed(f"lost {total}: {counts[total]} ≠ {formula}")
@@ -188,7 +188,7 @@ def summarize_counts(dedup: DedupSettings, counts: Counter[str]) -> dict[str, An
     return {
         "quarantined": _strip_prefix(counts, "quarantined/"),
         "reasons": _strip_prefix(counts, "reason/"),
-        "hits": _build_histograms(counts),
+        "spans": _build_histograms(counts),
         "masks": counts["masks"],
         "dedup": _summarize_dedup(dedup, counts),
     }
@@ -201,7 +201,7 @@ def digest_configuration(key: DigestKey, configuration: dict[str, Any]) -> str:
 
 def _build_histograms(counts: Counter[str]) -> list[dict[str, Any]]:
     histograms: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0] * SCORE_BINS)
-    for name, count in _strip_prefix(counts, "hit/").items():
+    for name, count in _strip_prefix(counts, "span/").items():
         policy, detector, rest = name.split("/", 2)
         # a label of one's own may hold any sign
         label, _, bin_ = rest.rpartition("/")
@@ -237,8 +237,8 @@ def _summarize_dedup(settings: DedupSettings, counts: Counter[str]) -> dict[str,
         "scope": settings.scope,
         "rule": rules[PRIVATE].name,
         "group_size": rules[PRIVATE].group_size,
-        "sides": {side: {"mode": settings.mode_for(side), "rule": rule.name} for side, rule in rules.items()},
-        "across": counts["across/points"] if settings.report_cross_split else None,
+        "splits": {side: {"mode": settings.mode_for(side), "rule": rule.name} for side, rule in rules.items()},
+        "across": counts["across/examples"] if settings.report_cross_split else None,
     }
     for side in (side for side, rule in rules.items() if rule.one_pass):
         capacity, added, dropped, new, lost = (
@@ -249,7 +249,7 @@ def _summarize_dedup(settings: DedupSettings, counts: Counter[str]) -> dict[str,
             "capacity": capacity,
             "error_rate": settings.bloom.error_rate,
             "texts_added": added,
-            "points_dropped": dropped,
+            "examples_dropped": dropped,
             "measured_on": new,
             "measured_lost": lost,
             "loss_rate": lost / new if new else None,

@@ -356,7 +356,7 @@ def describe_record(record: Record) -> str:
             words.append(f"{pluralize(len(waiting), 'unfinished row')} left for later")
     shown = ("rows", "public", "private", "duplicate", "quarantined")
     words += [f"{counts[name]:,} {name}" for name in shown if name in counts]
-    words += [f"{pluralize(removed['points'], 'example')} removed"] if removed else []
+    words += [f"{pluralize(removed['examples'], 'example')} removed"] if removed else []
     words += [str(finding["metric"]) for finding in body.get("findings", ())]
     words += ["it has no example"] if body.get("empty") else []
     words += [str(body["unjudged"])] if body.get("unjudged") else []

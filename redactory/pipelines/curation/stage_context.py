@@ -51,8 +51,8 @@ DETECTED = pa.schema([("range", pa.int16()), *SPAN_FIELDS, ("failure", pa.string
 """A span a row, or a failure; ``range`` is the hash range of the text."""
 REDACTED = pa.schema(
     {
-        "point_id": pa.int64(),
-        "side": pa.string(),
+        "example_id": pa.int64(),
+        "split": pa.string(),
         "text": pa.string(),
         "reasons": pa.list_(pa.string()),
         "failure": pa.string(),
@@ -167,7 +167,7 @@ def choose_range_count(size: float) -> int:
     return min(MAX_RANGES, 1 << (math.ceil(wanted) - 1).bit_length())
 
 
-def point_id(partition: int, row: int) -> int:
+def example_id(partition: int, row: int) -> int:
     """The id of a point: its partition and its row in it."""
     return (partition << PARTITION_BITS) + row
 

@@ -87,7 +87,7 @@ def scan(
         "unread": unread,
         "by_label": dict(by_label.most_common()),
         "files": files,
-        "hits": hits,
+        "spans": hits,
     }
 
 

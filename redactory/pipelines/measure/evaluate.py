@@ -182,10 +182,10 @@ class ModelEvaluation:
             first += len(batch)
         if not TRAINERS[self.model_manifest["summary"]["trainer"]].uses_policy:
             return [(*row, True) for row in theirs], [(*row, True) for row in training_sample]
-        fates = make_run_router(self.run_manifest)
+        route_texts = make_run_router(self.run_manifest)
 
         def mask_rows(rows: Sequence[TextWithLabel]) -> list[ComparedText]:
-            pairs = zip(rows, fates([text for text, _ in rows]), strict=True)
+            pairs = zip(rows, route_texts([text for text, _ in rows]), strict=True)
             return [(text, label, side == "private") for (_, label), (side, text) in pairs]
 
         with report_loading(progress, "mask by the policies"):

@@ -55,7 +55,7 @@ def evaluate_detect(
     """Recall, precision, misses and public share on the labelled rows of a file.
 
     Texts are segmented and read as ``config`` says, or by the defaults. ``detector`` stands in for the engines. Returns
-    :func:`~redactory.evaluation.detection.measure_detection` with {labelled, rows, spans, spans_outside_points,
+    :func:`~redactory.evaluation.detection.measure_detection` with {labelled, rows, spans, spans_outside_examples,
     segment, policies: {name: hash}, public_labels}; spans with a public label are no secrets. ``ConfigurationError``
     where the policies were fitted on any of these rows (``docs/guarantees.md``, "Coverage failure").
     """
@@ -71,8 +71,8 @@ def evaluate_against(
 
     ``against`` names the engines: ``presidio``, ``spacy``, both also with ``:PIPELINE``; ``stanza:FOLDER``,
     ``transformers:FOLDER``, or an engine of another package, ``NAME`` or ``NAME:FOLDER``. Texts are segmented as
-    ``config`` says, and engines read its ``detect.language``. Returns {labelled, rows, spans, spans_outside_points,
-    segment, policies, public_labels, language, points, distinct_points, secrets, table: the rows of
+    ``config`` says, and engines read its ``detect.language``. Returns {labelled, rows, spans, spans_outside_examples,
+    segment, policies, public_labels, language, points, distinct_examples, secrets, table: the rows of
     :func:`~redactory.evaluation.detection.compare_detectors`, engines: {name: what it is}, version, interval}. Before a
     text is read ``ConfigurationError`` for an engine that is unknown, not here or given twice, ``InputError`` where
     nothing is labelled.
@@ -90,8 +90,8 @@ def evaluate_against(
     return {
         **about,
         "language": detect.language,
-        "points": len(points),
-        "distinct_points": len({point.text for point in points}),
+        "examples": len(points),
+        "distinct_examples": len({point.text for point in points}),
         "secrets": secrets,
         "table": compare_detectors(Detector(detect), engines, points, progress),
         "engines": {reference.name: reference.identity for reference in references},
@@ -127,7 +127,7 @@ def _read_labelled_examples(
         "labelled": str(path),
         "rows": len(rows),
         "spans": count,
-        "spans_outside_points": count - len(placed),
+        "spans_outside_examples": count - len(placed),
         "segment": segment.mode,
         "policies": compute_policy_hashes(detect),
         "public_labels": list(detect.public_labels),
@@ -220,7 +220,7 @@ def evaluate_redaction(
     chosen, no_engine = choose_independent_engine(detect, engine)
 
     def measure() -> dict[str, Any]:
-        texts = {side: list(read_values(getattr(folder, side), "point_id", "text")) for side in ("public", "private")}
+        texts = {side: list(read_values(getattr(folder, side), "example_id", "text")) for side in ("public", "private")}
         authors, several = _map_authors(folder)
         linkages: dict[str, Any] = dict.fromkeys(authors)
         for unit in authors if several else ["document"]:
@@ -293,7 +293,7 @@ def _map_authors(run: RunFolder) -> tuple[dict[str, dict[str, set[str]]], bool]:
 
     And whether any user wrote more than one document.
     """
-    columns = ("point_id", "released_id", "dup_of", "document", "user")
+    columns = ("example_id", "released_id", "dup_of", "document", "user")
     points = list(read_values(run.points, *columns))
     released_ids = {point: released_id for point, released_id, *_ in points if released_id is not None}
     authors: dict[str, dict[str, set[str]]] = {"document": defaultdict(set), "user": defaultdict(set)}
@@ -314,7 +314,7 @@ def _summarize_cross_split(run: RunFolder) -> dict[str, Any] | None:
     public = Counter(released for released, _ in near)
     return {
         "pairs": len(near),
-        "public_points": len(public),
+        "public_examples": len(public),
         "highest_similarity": max((float(value) for _, value in near), default=None),
         "listed": sorted(public)[:100],
     }

@@ -230,8 +230,8 @@ def fit_policy(
     result = {
         "labelled": labelled.name,
         "rows": len(labels.rows),
-        "points": labels.examples.total(),
-        "clean_points": labels.clean_examples.total(),
+        "examples": labels.examples.total(),
+        "clean_examples": labels.clean_examples.total(),
         "unit": labels.unit,
         "secrets": len(labels.secrets),
         "secrets_labelled": labels.secrets_labelled,

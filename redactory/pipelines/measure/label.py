@@ -82,7 +82,7 @@ def label_random(
             "public_share": public_share,
             "strata": {
                 stratum: {
-                    "points": size,
+                    "examples": size,
                     "whole": stratum in plan.whole,
                     "draws": plan.draws.get(stratum, 0),
                     "texts": sum(text.stratum == stratum for text in texts),
@@ -135,9 +135,9 @@ def _find_fitted_examples(run: RunFolder, manifest: dict[str, Any]) -> samples.I
     if policy is None:
         return None
     key, fitted_ids = load_digest_key(), [np.empty(0, np.int64)]
-    for batch in read_batches(run.vault, ["point_id", "text"]):
+    for batch in read_batches(run.vault, ["example_id", "text"]):
         is_fitted = np.array(flag_fitted_texts(batch["text"].to_pylist(), policy, key), dtype=bool)
-        fitted_ids.append(batch["point_id"].to_numpy()[is_fitted])
+        fitted_ids.append(batch["example_id"].to_numpy()[is_fitted])
     return np.concatenate(fitted_ids)
 
 
@@ -179,14 +179,14 @@ def label_score(
     confidence: float = 0.95,
     unchanged: bool = False,
     date: datetime.date | None = None,
-    fates: TextRouter | None = None,
+    route_texts: TextRouter | None = None,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Measure the miss rates γ and δ₂ of a run from its labelled sample ``name``, for the guarantees of its models.
 
     ``labelled`` is the sample's JSON lines or Label Studio's JSON export with all rows; a file in which no row was
     changed by the labeller is refused, unless ``unchanged``. Text with a public label of the run is not a secret.
-    ``fates`` replaces the run's engines. Returns ``misses`` as ``evaluate_recall`` does, with the bounds of
+    ``route_texts`` replaces the run's engines. Returns ``misses`` as ``evaluate_recall`` does, with the bounds of
     ``sample_bounds.py`` as ``upper`` and weighted ``rate``; ``strata``, ``needed``, ``left``; no text. ``InputError``
     for labels that do not fit the draw, ``ConfigurationError`` if the engines here are not the run's.
     """
@@ -206,7 +206,7 @@ def label_score(
         # what a policy misses of the labels that its thresholds follow from says nothing about others
         reject_fitted_rows([row.text for row in rows], read_fitted_policy(manifest), load_digest_key())
         with report_loading(progress, "load engines"):
-            router = fates or make_run_router(manifest)
+            router = route_texts or make_run_router(manifest)
         measured = samples.measure_sample(rows, router, progress)
         delta = manifest["configuration"]["train"]["delta"]
         result = {

@@ -207,7 +207,7 @@ def explain(text: str, config: ConfigLike | None = None, *, progress: Progress =
     ]
     return {
         "text": text,
-        "side": "quarantined" if decision.failure else decision.side,
+        "split": "quarantined" if decision.failure else decision.side,
         "masked": decision.text,
         "failure": decision.failure,
         "reasons": list(decision.reasons),

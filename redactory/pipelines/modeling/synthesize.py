@@ -240,7 +240,7 @@ class _SyntheticWriter:
         for part, first in enumerate(range(0, len(order), _PART_ROWS)):
             shard_rows = order[first : first + _PART_ROWS]
             table = {
-                "point_id": [f"synthetic-{first + place}" for place in range(len(shard_rows))],
+                "example_id": [f"synthetic-{first + place}" for place in range(len(shard_rows))],
                 "text": [texts[i] for i in shard_rows],
                 **{column: [labelled_texts[i][0] for i in shard_rows] for column in columns},
             }

@@ -37,7 +37,7 @@ def train(
     manifest = read_manifest(run)
     if settings.train.detector_recall_file is not None:
         settings.train.detector_recall_file.require_public(get_public_labels(manifest))
-    if not manifest["counts"]["points"]:
+    if not manifest["counts"]["examples"]:
         raise RunStateError(f"{run.root} has no examples to train on; see why with redactory curate --dry-run")
     check_released(run)
     if not is_finished(run.model(settings.train.model_name)):
@@ -157,7 +157,7 @@ def count_training_examples(run: RunFolder, settings: TrainSettings) -> tuple[in
     counts, trainer = read_manifest(run)["counts"], TRAINERS[settings.trainer]
     if trainer.has_units or settings.has_whole_conversations:
         return None, None
-    sizes = {**counts, "vault": counts["points"] - counts["quarantined"]}
+    sizes = {**counts, "vault": counts["examples"] - counts["quarantined"]}
     noised = None if trainer.noised_folder is None else int(sizes[trainer.noised_folder])
     return noised, int(sum(sizes[name] for name in trainer.noise_free_folders)) if trainer.noise_free_folders else None
 

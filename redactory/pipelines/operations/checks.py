@@ -117,7 +117,7 @@ class CheckContext:
 
 
 CheckFunction = Callable[..., str | None]
-PRIVATE_CHECKS = frozenset({"conservation", "point ids", "whole documents", "values masked elsewhere", "report"})
+PRIVATE_CHECKS = frozenset({"conservation", "example ids", "whole documents", "values masked elsewhere", "report"})
 """What reads the private part of a run."""
 
 

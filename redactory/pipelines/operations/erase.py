@@ -135,7 +135,7 @@ def _discard_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) 
 
 def _make_result(run: RunFolder, **extra: Any) -> dict[str, Any]:
     """What is said of a run that holds nothing of a person, and ``extra``."""
-    zeros = dict.fromkeys(("points", "documents", "rejected", "unsearched", "lone_documents"), 0)
+    zeros = dict.fromkeys(("examples", "documents", "rejected", "unsearched", "lone_documents"), 0)
     return {"run": str(run.root), **zeros, "release": None, "already": None, "models": [], **extra}
 
 
@@ -181,7 +181,7 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool)
     )
     body, counted = build_manifest_changes(manifest, points, rejected, rest)
     result["moved_up"], result["lost"] = sum(counted["moved_up"].values()), len(rest.lost_examples)
-    kept_splits = {row["side"] for row in points.values() if row["fate"] == row["side"]}
+    kept_splits = {row["split"] for row in points.values() if row["decision"] == row["split"]}
     result["unknown_repeats"] = not has_vault and any(config.dedup.rules()[side].one_pass for side in kept_splits)
     if find_index(manifest) is not None:
         result["index"] = has_vault
@@ -245,7 +245,7 @@ def _find_outside_traces(run: RunFolder, points: Collection[int]) -> dict[str, A
     samples = []
     for draw in sorted(path / "draw.json" for path in run.samples.glob("*/")):
         # of a draw that was cut off nobody knows whom it drew
-        if not draw.is_file() or any(row["point_id"] in points for row in read_json(draw)["rows"]):
+        if not draw.is_file() or any(row["example_id"] in points for row in read_json(draw)["rows"]):
             samples.append(draw.parent.name)
     exports = [
         {key: str(record.body[key]) for key in ("time", "manifest") if key in record.body}

@@ -92,7 +92,7 @@ def require_run_key(manifest: dict[str, Any], key: DigestKey) -> None:
 
 
 def find_person_examples(run: RunFolder, person: Person, key: DigestKey) -> tuple[dict[int, Row], int]:
-    """The person's rows of ``audit/points``, by point id; and how many documents may be theirs as well.
+    """The person's rows of ``audit/examples``, by point id; and how many documents may be theirs as well.
 
     Those have no user, and an id that was asked for as a user's: they are left.
     """
@@ -108,7 +108,7 @@ def find_person_examples(run: RunFolder, person: Person, key: DigestKey) -> tupl
     lone: set[str] = set()
     for batch in read_batches(run.points):
         is_match = pc.or_(pc.is_in(batch["document"], names["document"]), pc.is_in(batch["user"], names["user"]))
-        matching_rows.update((row["point_id"], row) for row in batch.filter(is_match).to_pylist())
+        matching_rows.update((row["example_id"], row) for row in batch.filter(is_match).to_pylist())
         lone.update(batch.filter(pc.is_in(batch["user"], names["lone-user"]))["document"].to_pylist())
     return matching_rows, len(lone - {row["document"] for row in matching_rows.values()})
 
@@ -210,7 +210,7 @@ def recurate_without(
             places = {entry.name: place for place, entry in enumerate(job.index.runs)}
             repeats = rows.filter(pc.is_valid(rows["earlier_run"]))
             names = repeats["earlier_run"].to_pylist()
-            earlier += zip(repeats["point_id"].to_pylist(), map(places.__getitem__, names), strict=True)
+            earlier += zip(repeats["example_id"].to_pylist(), map(places.__getitem__, names), strict=True)
     for number in range(job.hash_ranges):
         write_part(job.spread_path(number), DETECTED.empty_table())
     # what repeated an earlier run still does, though that run may be gone: it is not asked again
@@ -267,25 +267,25 @@ def _write_redaction_inputs(
     kept_rows = held.filter(pc.and_(pc.equal(held["kind"], "row"), pc.invert(theirs)))
     write_part(job.part_path("rejected", number), kept_rows.select(REJECTED.names))
     write_part(job.part_path("repeated", number), REJECTED.empty_table())
-    known = {row["point_id"]: row for row in held.to_pylist() if row["kind"] == "point"}
-    failed_ids = rows.filter(pc.equal(rows["fate"], QUARANTINED))["point_id"].to_pylist()
+    known = {row["example_id"]: row for row in held.to_pylist() if row["kind"] == "point"}
+    failed_ids = rows.filter(pc.equal(rows["decision"], QUARANTINED))["example_id"].to_pylist()
     purged = {"source": None, "content": b"", "reason": "purged"}
     vault = _drop_examples(read_part(run.vault / name), removed_ids)
     # what is not known of a point's document is known of another point of it
-    owners = dict(zip(rows["point_id"].to_pylist(), rows["document"].to_pylist(), strict=True))
-    of_vault = zip(vault["point_id"].to_pylist(), vault["doc_id"].to_pylist(), strict=True)
+    owners = dict(zip(rows["example_id"].to_pylist(), rows["document"].to_pylist(), strict=True))
+    of_vault = zip(vault["example_id"].to_pylist(), vault["doc_id"].to_pylist(), strict=True)
     doc_ids = {owners[p]: doc_id for p, doc_id in of_vault}
     points = [
-        {"point_id": p, "doc_id": entry["source"] or doc_ids.get(owners[p], ""), "text": entry["content"].decode()}
+        {"example_id": p, "doc_id": entry["source"] or doc_ids.get(owners[p], ""), "text": entry["content"].decode()}
         for p, entry in ((p, known.get(p, purged)) for p in failed_ids)
     ]
-    table = pa.concat_tables([vault, pa.Table.from_pylist(points, vault.schema)]).sort_by("point_id")
+    table = pa.concat_tables([vault, pa.Table.from_pylist(points, vault.schema)]).sort_by("example_id")
     for column in job.metadata_schema.names:
         table = table.append_column(job.metadata_schema.field(column), rows[column])
-    write_part(job.part_path("points", number), table)
+    write_part(job.part_path("examples", number), table)
     spans = _drop_examples(read_part(run.spans / name), removed_ids).select(SPAN_FIELDS.names)
     reasons = pa.array([known.get(p, purged)["reason"] for p in failed_ids], pa.string())
-    failures = pa.table({"point_id": pa.array(failed_ids, pa.int64()), "failure": reasons})
+    failures = pa.table({"example_id": pa.array(failed_ids, pa.int64()), "failure": reasons})
     failures = failures.append_column("range", pa.nulls(len(failed_ids), pa.int16()))
     detections = pa.concat_tables([spans, failures], promote_options="default").select(DETECTED.names)
     write_part(job.part_path("found", number), detections)
@@ -293,7 +293,7 @@ def _write_redaction_inputs(
     write_part(job.part_path("known", number), DETECTED.empty_table())
 
 
-def _drop_examples(table: pa.Table, points: pa.Array, column: str = "point_id") -> pa.Table:
+def _drop_examples(table: pa.Table, points: pa.Array, column: str = "example_id") -> pa.Table:
     return table.filter(pc.invert(pc.fill_null(pc.is_in(table[column], points), False)))
 
 
@@ -316,21 +316,21 @@ def filter_without(
         name, audit = path.name, _drop_examples(read_part(path), out)
         rows = audit.to_pylist()
         for row in rows:
-            if row["point_id"] in texts:
-                row.update(fate=row["side"], dup_of=None)
+            if row["example_id"] in texts:
+                row.update(decision=row["split"], dup_of=None)
             else:
                 row["dup_of"] = heirs.get(row["dup_of"], row["dup_of"])
-            counts[row["fate"]] += 1
+            counts[row["decision"]] += 1
             counts.update(f"reason/{reason}" for reason in row["reasons"])
             if row["earlier_run"] is not None:
-                counts[f"duplicate_earlier/{row['side']}"] += 1
+                counts[f"duplicate_earlier/{row['split']}"] += 1
         write_part(new_run.points / name, pa.Table.from_pylist(rows, audit.schema))
         counts["masks"] -= _filter_shards(run, new_run, name, rows, texts)
         spans = _drop_examples(read_part(run.spans / name), out)
         write_part(new_run.spans / name, spans)
         for span in spans.select(["policy", "detector", "label", "score"]).to_pylist():
             policy, detector, label, score = span.values()
-            counts[f"hit/{policy}/{detector}/{label}/{min(int(score * SCORE_BINS), SCORE_BINS - 1)}"] += 1
+            counts[f"span/{policy}/{detector}/{label}/{min(int(score * SCORE_BINS), SCORE_BINS - 1)}"] += 1
         if (run.quarantine / name).is_file():
             held = read_part(run.quarantine / name)
             places = sorted({*range(held.num_rows)} - {*rejected.rows[name]})
@@ -341,7 +341,7 @@ def filter_without(
         if (run.across / name).is_file():
             pairs = _drop_examples(_drop_examples(read_part(run.across / name), out), out, "private_point")
             write_part(new_run.across / name, pairs)
-            counts["across/points"] += pairs.num_rows
+            counts["across/examples"] += pairs.num_rows
     counts["masks"] = max(0, manifest["masks"] + counts["masks"])
     return RemainingRun(counts, lost)
 
@@ -353,10 +353,10 @@ def _find_replacements(
     heirs, lost, ids = dict[int, int](), dict[int, Row](), pa.array(sorted(removed_rows), pa.int64())
     for batch in read_batches(run.points):
         for row in _drop_examples(batch.filter(pc.is_in(batch["dup_of"], ids)), ids).to_pylist():
-            if dedup.mode_for(row["side"]) == "exact":
-                heirs.setdefault(row["dup_of"], row["point_id"])
+            if dedup.mode_for(row["split"]) == "exact":
+                heirs.setdefault(row["dup_of"], row["example_id"])
             else:
-                lost[row["point_id"]] = row
+                lost[row["example_id"]] = row
     return heirs, lost
 
 
@@ -364,9 +364,9 @@ def _read_replacement_texts(run: RunFolder, replacements: Mapping[str, int]) -> 
     """The text of each heir: that of the point whose place it takes, which has the released id."""
     texts: dict[int, str] = {}
     for folder in (run.public, run.private) if replacements else ():
-        for batch in read_batches(folder, ["point_id", "text"]):
-            matches = batch.filter(pc.is_in(batch["point_id"], pa.array(list(replacements), pa.string())))
-            texts.update((replacements[row["point_id"]], row["text"]) for row in matches.to_pylist())
+        for batch in read_batches(folder, ["example_id", "text"]):
+            matches = batch.filter(pc.is_in(batch["example_id"], pa.array(list(replacements), pa.string())))
+            texts.update((replacements[row["example_id"]], row["text"]) for row in matches.to_pylist())
     return texts
 
 
@@ -375,12 +375,12 @@ def _filter_shards(run: RunFolder, new_run: RunFolder, name: str, rows: Sequence
     masks = 0
     for folder, mode in ((run.public, PUBLIC_FILE), (run.private, PRIVATE_FILE)):
         old = read_part(folder / name)
-        by_id = {row["point_id"]: row for row in old.to_pylist()}
+        by_id = {row["example_id"]: row for row in old.to_pylist()}
         kept_rows = [
             by_id.pop(row["released_id"], None)
-            or {**row, "point_id": row["released_id"], "text": texts[row["point_id"]], DOCUMENT: row["document"]}
+            or {**row, "example_id": row["released_id"], "text": texts[row["example_id"]], DOCUMENT: row["document"]}
             for row in rows
-            if row["fate"] == folder.name
+            if row["decision"] == folder.name
         ]
         output_rows = [{column: row[column] for column in old.schema.names} for row in kept_rows]
         write_part(new_run.root / folder.name / name, pa.Table.from_pylist(output_rows, old.schema), mode)
@@ -401,9 +401,9 @@ def build_manifest_changes(
         documents=len({row["document"] for row in removed_rows.values()}), rejected=rejected.reasons.total()
     )
     for row in (*removed_rows.values(), *remaining_run.lost_examples.values()):
-        removed.update(("points", row["fate"]))
-        if row["fate"] == DUPLICATE:
-            removed[f"{row['side']}_duplicate"] += 1
+        removed.update(("examples", row["decision"]))
+        if row["decision"] == DUPLICATE:
+            removed[f"{row['split']}_duplicate"] += 1
     moved_up = {side: counts[side] - (old_counts[side] - removed[side]) for side in SPLIT_NUMBERS}
     change = {"removed": dict(removed), "moved_up": {side: n for side, n in moved_up.items() if n}}
     new = subtract_counts(old_counts, removed, moved_up)
@@ -412,7 +412,7 @@ def build_manifest_changes(
     sections = summarize_counts(Config.read_back(manifest["configuration"]).dedup, counts)
     dedup = {**manifest["dedup"], **({} if "vault" in manifest.get("purged", ()) else sections.pop("dedup"))}
     if dedup["across"] is not None:
-        dedup["across"] = counts["across/points"]
+        dedup["across"] = counts["across/examples"]
     if "index" in dedup:
         repeats = {side: counts[f"duplicate_earlier/{side}"] for side in SPLIT_NUMBERS}
         dedup["index"] = {**dedup["index"], "duplicate_earlier": repeats}

@@ -224,5 +224,5 @@ def select_public_fields(manifest: dict[str, Any], digest: str) -> dict[str, Any
         "policies": {name: policy["hash"] for name, policy in manifest["policies"].items()},
         "counts": {"public": manifest["counts"]["public"]},
         **{name: manifest[name] for name in ("columns", "route") if name in manifest},
-        "dedup": {"mode": manifest["dedup"]["sides"]["public"]["mode"], "scope": manifest["dedup"]["scope"]},
+        "dedup": {"mode": manifest["dedup"]["splits"]["public"]["mode"], "scope": manifest["dedup"]["scope"]},
     }

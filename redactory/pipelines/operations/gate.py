@@ -409,16 +409,16 @@ def _collect_run_samples(manifest: dict[str, Any]) -> Iterator[_Sample]:
     yield "run_bytes", "Bytes of its files.", written, {}
     yield "curation_duration_seconds", "Time of the curation.", manifest["seconds"], {}
     for name, label, counts_by_label in (
-        ("points", "fate", {decision: counts[decision] for decision in DECISIONS}),
+        ("examples", "decision", {decision: counts[decision] for decision in DECISIONS}),
         ("rejected_rows", "reason", manifest["rejected"]),
-        ("quarantined_points", "reason", manifest["quarantined"]),
-        ("duplicate_points", "of", {"run": counts["duplicate"] - repeat_count, "earlier": repeat_count}),
+        ("quarantined_examples", "reason", manifest["quarantined"]),
+        ("duplicate_examples", "of", {"run": counts["duplicate"] - repeat_count, "earlier": repeat_count}),
     ):
         for key, count in sorted(counts_by_label.items()):
             yield (name, f"{name.replace('_', ' ').capitalize()} of the last finished run.", count, {label: key})
-    for hit in manifest["hits"]:
+    for hit in manifest["spans"]:
         labels = {key: hit[key] for key in ("label", "detector", "policy")}
-        yield "hits", "Spans of the policies, before overlapping ones are merged.", hit["count"], labels
+        yield "spans", "Spans of the policies, before overlapping ones are merged.", hit["count"], labels
 
 
 def _get_timestamp(record: Record) -> float:

@@ -38,7 +38,7 @@ def quarantine_list(place: str | Path, limit: int = MAX_LISTED) -> dict[str, Any
 
     ``{"runs": [{"run", "entries", "reasons": [{reason, kind, count, bytes}], "listed": [...]}]}``; of
     each run the first ``limit`` entries are listed: ``id`` (as :func:`read_entry` takes it), ``kind``
-    (row or point), ``reason``, ``bytes``, and where it came from: ``source`` and ``row``, or ``point_id``.
+    (row or point), ``reason``, ``bytes``, and where it came from: ``source`` and ``row``, or ``example_id``.
     A quarantine that was purged has ``purged`` True.  ``RunStateError`` where there is no finished run.
     """
     root, runs = Path(place), [RunFolder(Path(place))]
@@ -64,13 +64,13 @@ def _list_run(run: RunFolder, limit: int) -> dict[str, Any]:
     listed: list[dict[str, Any]] = []
     if "quarantine" in read_manifest(run).get("purged", ()):
         return {"run": str(run.root), "purged": True, "entries": 0, "reasons": [], "listed": []}
-    for entry in read_entries(run, ["kind", "reason", "source", "row", "point_id", "content"]):
+    for entry in read_entries(run, ["kind", "reason", "source", "row", "example_id", "content"]):
         key, bytes_ = (entry["reason"], entry["kind"]), len(entry["content"] or b"")
         counts[key] += 1
         sizes[key] += bytes_
         if len(listed) < limit:
             # without text: a point's source is its document's id, and stays where it is
-            origin_keys = ("source", "row") if entry["kind"] == "row" else ("point_id",)
+            origin_keys = ("source", "row") if entry["kind"] == "row" else ("example_id",)
             listed.append({n: entry[n] for n in ("id", "kind", "reason", *origin_keys)} | {"bytes": bytes_})
     reasons = [
         {"reason": reason, "kind": kind, "count": count, "bytes": sizes[reason, kind]}
@@ -138,7 +138,7 @@ def _export_rows(run: RunFolder, config: Config, key: DigestKey | None) -> dict[
     lines: list[bytes] = []
     size, exported, skipped = 0, 0, Counter[str]()
     texts: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for entry in read_entries(run, ["kind", "reason", "source", "point_id", "content"]):
+    for entry in read_entries(run, ["kind", "reason", "source", "example_id", "content"]):
         content = entry["content"] or b""
         size += len(content)
         if size > MAX_BYTES:
@@ -148,16 +148,16 @@ def _export_rows(run: RunFolder, config: Config, key: DigestKey | None) -> dict[
         if entry["kind"] == "point" and whole:
             skipped["their document is decided as a whole: curate whole documents in a new run"] += 1
         elif entry["kind"] == "point":
-            texts[entry["source"]].append((entry["point_id"], content.decode()))
+            texts[entry["source"]].append((entry["example_id"], content.decode()))
         elif isinstance(line := _make_retry_line(entry["reason"], entry["source"], content, columns), str):
             skipped[line] += 1
         else:
             lines.append(line)
             exported += 1
     users = _find_users(run, {doc_id: document_points[0][0] for doc_id, document_points in texts.items()}, key)
-    point_ids = {point for document_points in texts.values() for point, _ in document_points}
-    rows = (row for batch in read_batches(run.points) for row in batch.to_pylist() if point_ids)
-    metadata = {row["point_id"]: row for row in rows if row["point_id"] in point_ids}
+    example_ids = {point for document_points in texts.values() for point, _ in document_points}
+    rows = (row for batch in read_batches(run.points) for row in batch.to_pylist() if example_ids)
+    metadata = {row["example_id"]: row for row in rows if row["example_id"] in example_ids}
     for doc_id, document_points in texts.items():
         if doc_id not in users:
             skipped["their user is unknown"] += len(document_points)
@@ -224,7 +224,7 @@ def _find_users(
         return users
     by_user: dict[str, str] = {key.pseudonym("user", user): user for user in user_ids}
     of_points = {point: doc_id for doc_id, point in documents.items()}
-    for point, pseudonym in read_values(run.points, "point_id", "user"):
+    for point, pseudonym in read_values(run.points, "example_id", "user"):
         if (doc_id := of_points.get(point)) is None or doc_id in users:
             continue
         if pseudonym in by_user:

@@ -177,14 +177,14 @@ def check_counts(context: CheckContext) -> str:
         run.public: counts["public"],
         run.private: counts["private"],
         run.quarantine: counts["quarantined"] + counts["rejected"],
-        run.vault: counts["points"] - counts["quarantined"],
-        run.points: counts["points"],
+        run.vault: counts["examples"] - counts["quarantined"],
+        run.points: counts["examples"],
         run.across: manifest["dedup"]["across"] or 0,
     }
     expected.update(dict.fromkeys((f for f in expected if f.name in manifest.get("purged", ())), 0))
     rows = {f: sum(map(part_rows, list_parts(f))) for f in expected}
     raise_on_problems(f"{f.name}: {pluralize(rows[f], 'row')}, not {n}" for f, n in expected.items() if rows[f] != n)
-    return f"{pluralize(counts['rows'], 'row')} and {pluralize(counts['points'], 'example')} are accounted for"
+    return f"{pluralize(counts['rows'], 'row')} and {pluralize(counts['examples'], 'example')} are accounted for"
 
 
 def check_public_masks(context: CheckContext) -> str | None:
@@ -212,17 +212,17 @@ def _find_wrong_columns(context: CheckContext, folder: Path) -> list[str]:
 
 
 def check_example_ids(context: CheckContext) -> str:
-    """Released ids are unique, and a shard holds exactly the points whose fate sends them there."""
+    """Released ids are unique, and a shard holds exactly the points whose decision sends them there."""
     problems = []
     for folder in (context.run.public, context.run.private):
         problems += _find_wrong_columns(context, folder)
-        released_ids = read_column(folder, "point_id")
-        fates = read_values(context.run.points, "released_id", "fate")
-        due = {i for i, decision in fates if decision == folder.name}
+        released_ids = read_column(folder, "example_id")
+        decisions = read_values(context.run.points, "released_id", "decision")
+        due = {i for i, decision in decisions if decision == folder.name}
         if len(released_ids) != len(set(released_ids)):
             problems.append(f"{folder.name}: an id occurs twice")
         if set(released_ids) != due:
-            problems.append(f"{folder.name}: {pluralize(len(set(released_ids) ^ due), 'id')} not as in audit/points")
+            problems.append(f"{folder.name}: {pluralize(len(set(released_ids) ^ due), 'id')} not as in audit/examples")
     raise_on_problems(problems)
     return "each example is where its decision says"
 
@@ -234,7 +234,7 @@ def check_whole_documents(context: CheckContext) -> str | None:
     """
     if context.manifest["configuration"]["release"].get("unit") != "document":
         return None
-    rows = groupby(read_values(context.run.points, "document", "side"), itemgetter(0))
+    rows = groupby(read_values(context.run.points, "document", "split"), itemgetter(0))
     whole = Counter(len({side for _, side in document_rows}) == 1 for _, document_rows in rows)
     raise_on_problems([pluralize(whole[False], "document is", "documents are") + " divided"] if whole[False] else [])
     return f"{pluralize(whole[True], 'document')}, none divided"
@@ -268,12 +268,12 @@ def rescan_public(context: CheckContext) -> str | None:
         raise ConfigurationError(f"skipped: {change}")
     detector, flagged, done = Detector(settings), [], 0
     for batch in read_batches(context.run.public):
-        points, texts = batch["point_id"].to_pylist(), batch["text"].to_pylist()
+        points, texts = batch["example_id"].to_pylist(), batch["text"].to_pylist()
         for point, text, detection in zip(points, texts, detector.detect(texts), strict=True):
             if route(text, detection).reasons or detection.failure:
                 flagged.append(point)
         done += len(texts)
-        context.progress("re-scan", done, manifest["counts"]["public"], "points")
+        context.progress("re-scan", done, manifest["counts"]["public"], "examples")
     words = f"{len(flagged)} of {pluralize(done, 'public example')} flagged"
     raise_on_problems([f"{words}, first {flagged[0]}"] if flagged else [])
     return words
@@ -397,7 +397,7 @@ def _check_page(context: CheckContext, path: Path, expected: str) -> str:
 def check_exported_ids(context: CheckContext) -> str:
     """Ids are unique, and there are as many points as counted, with their columns and no other."""
     folder, due = ExportFolder(context.root).public, context.manifest["counts"]["public"]
-    exported, problems = read_column(folder, "point_id"), list[str]()
+    exported, problems = read_column(folder, "example_id"), list[str]()
     problems += _find_wrong_columns(context, folder)
     if len(exported) != len(set(exported)):
         problems.append("an id occurs twice")
@@ -475,7 +475,7 @@ RUN_CHECKS: dict[str, CheckFunction] = {
     "public labels": note_public_labels,
     "conservation": check_counts,
     "no mask in public": check_public_masks,
-    "point ids": check_example_ids,
+    "example ids": check_example_ids,
     "whole documents": check_whole_documents,
     "re-scan of public": rescan_public,
     "values masked elsewhere": check_unmasked_values,
@@ -494,7 +494,7 @@ EXPORT_CHECKS: dict[str, CheckFunction] = {
     ),
     "public labels": note_public_labels,
     "no mask in public": check_public_masks,
-    "point ids": check_exported_ids,
+    "example ids": check_exported_ids,
     "model": check_exported_model,
     "re-scan of public": _skip_in_export("the configuration of the engines stays with the run"),
     "conservation": _skip_in_export("what was not made public stays with the run"),
@@ -503,6 +503,6 @@ EXPORT_CHECKS: dict[str, CheckFunction] = {
 }
 SYNTHETIC_CHECKS: dict[str, CheckFunction] = {
     name: EXPORT_CHECKS[name]
-    for name in ("files", "signature", "no stray files", "modes", "sha256sums", "no mask in public", "point ids")
+    for name in ("files", "signature", "no stray files", "modes", "sha256sums", "no mask in public", "example ids")
 } | {"guarantee": check_synthetic_guarantee}
 """Which checks are made, in the order of the report."""

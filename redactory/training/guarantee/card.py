@@ -143,7 +143,7 @@ def make_units_card(
             metrics.bounds, metrics.unconfirmed, metrics.no_bounds_reason = {}, [], spec.refusal
         fixed = metrics.relation.endswith(Adjacency.FIXED_GRAPH.value)
         meaning = words["fixed_graph" if fixed else "removal"].format(
-            points=words["points"][spec.protect.value], relation=metrics.relation
+            points=words["examples"][spec.protect.value], relation=metrics.relation
         )
         texts = _make_units_texts(facts, spec)
         if spec.selection:
@@ -267,7 +267,7 @@ def _make_texts(
     steps = [*WORDS["pre_steps"], *WORDS["pre_steps_by_policy"][slice(None) if by_policy else slice(1, 2)]]
     return {
         "assumptions": [
-            counted.get("fate", WORDS["assumptions"][0]),
+            counted.get("decision", WORDS["assumptions"][0]),
             *WORDS["assumptions"][1:],
             *assumptions,
             *_list_assumptions(spec, facts),

@@ -266,7 +266,7 @@ def _count_rows_moved_by_others(member: _ComposedModel, members: Sequence[_Compo
 def _combine_miss_rates(members: Sequence[_ComposedModel]) -> MissRates:
     """Bounds of what is missed in any of the runs: in one run the largest of its models', of runs the sum.
 
-    One pair of policies does not make it one bound: a secret's fate follows from the whole point that it
+    One pair of policies does not make it one bound: a secret's decision follows from the whole point that it
     stands in, and in another run it stands in another one.
     """
     runs: dict[Path, list[MissRates]] = {}

@@ -151,10 +151,10 @@ def _plan_examples(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
     )
     return {
         "relation": spec.relation.value,
-        "private_points": points,
+        "private_examples": points,
         "expected_batch": batch,
         "noise_to_batch": spec.mechanism.noise_multiplier / batch,
-        "points_drawn": None if points is None else rate * points,
+        "examples_drawn": None if points is None else rate * points,
         "parameters": parameters,
         "remarks": make_remarks(spec, TrainingFacts(points, parameters=parameters)),
         "gamma": inputs.gamma,
@@ -232,11 +232,11 @@ def _plan_units(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
         batch = spec.settings.expected_batch_size
         entries = {
             "users": inputs.users,
-            "points": inputs.points,
+            "examples": inputs.points,
             "kept_at_most": bound_kept_examples(spec.settings, inputs),
             "expected_batch": batch,
             "noise_to_batch": spec.mechanism.noise_multiplier / batch,
-            "assumes": WORDS["units"]["assumed_of_points"],
+            "assumes": WORDS["units"]["assumed_of_examples"],
             "choices": _plan_caps(spec, inputs, batch),
         }
     require_reasons(values, reasons)

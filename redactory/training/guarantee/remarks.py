@@ -66,7 +66,7 @@ def count_noised_examples(spec: TrainingSpec, counts: Mapping[str, int]) -> int 
     if spec.settings.has_whole_conversations:
         return None
     if trainer.noised_folder == "vault":
-        return counts["points"]
+        return counts["examples"]
     return counts["private"] + counts["private_duplicate"] + counts["quarantined"]
 
 

@@ -79,7 +79,7 @@ class MissRates:
     def for_run(cls, recall: RecallMeasurement | None, manifest: Mapping[str, Any]) -> MissRates:
         """The same of a finished run; nothing is known of one that is blind to some kind of names.
 
-        Nor of one whose fates follow from more than a text: misses are measured on texts by themselves.
+        Nor of one whose decisions follow from more than a text: misses are measured on texts by themselves.
         ``ConfigurationError`` for a measurement under other public labels than the run's.
         Where counts decide what is public no secret is without a guarantee, whatever is missed.
         """
@@ -98,7 +98,7 @@ NOT_MEASURED = MissRates()
 
 
 def is_routed_by_text(manifest: Mapping[str, Any]) -> bool:
-    """Whether the text of a point decides its fate, and no other point or column of its document."""
+    """Whether the text of a point decides its decision, and no other point or column of its document."""
     declared = manifest.get("configuration", {}).get("input", {}).get("known_value_columns")
     return manifest.get("known_in") != KNOWN_IN_DOCUMENT and not declared
 
@@ -347,7 +347,7 @@ class LedgerFacts:
         start: TrainingSpec | None = None,
         selection: CountSelection | None = None,
     ) -> TrainingSpec:
-        """What decides the figures, with what the run's manifest says of deduplication, misses and fates."""
+        """What decides the figures, with what the run's manifest says of deduplication, misses and decisions."""
         public = is_public_source(self.vocabulary["made_of"]) and START_KEY not in (self.base or ())
         rates = rates if start is None else rates.take_larger(start.rates)
         run = (dedup, rates, public, self.seeded, known_in, start, selection)

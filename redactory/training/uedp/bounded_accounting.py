@@ -263,7 +263,7 @@ def compare_caps(
                 "relative_noise": None if target is None or sigma is None else sigma / target.batch_size,
             }
         )
-    return {"points": len(incidence), **_count_units(incidence), "suggested": suggested_cap, "choices": choices}
+    return {"examples": len(incidence), **_count_units(incidence), "suggested": suggested_cap, "choices": choices}
 
 
 def count_examples_by_label(incidence: Incidence) -> dict[str, int]:

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings
 
 
-_VAULT_COLUMNS = ["point_id", "text"]
-_POINT_COLUMNS = ["point_id", "user", "fate", "dup_of", "document"]
-_SPAN_COLUMNS = ["point_id", "start", "end", "label", "policy"]
+_VAULT_COLUMNS = ["example_id", "text"]
+_EXAMPLE_COLUMNS = ["example_id", "user", "decision", "dup_of", "document"]
+_SPAN_COLUMNS = ["example_id", "start", "end", "label", "policy"]
 _PRIORITY_BYTES = 8
 TableRow = tuple[Any, ...]
 
@@ -77,17 +77,17 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whol
     for folder in (run.vault, run.points, run.spans):
         require_unchanged(run, folder)
     holders = _read_copy_holders(run) if merge else {}
-    owners, hits = _RowsById(read_columns(run.points, _POINT_COLUMNS)), _read_strict_spans(run)
+    owners, hits = _RowsById(read_columns(run.points, _EXAMPLE_COLUMNS)), _read_strict_spans(run)
     collector = IncidenceBuilder()
     within, pending, position = "", list[Any](), 0
     for point, text in read_columns(run.vault, _VAULT_COLUMNS):
         owner_row, point_spans = owners.find_row(point), hits.find_row(point)
         if owner_row is None:
-            raise CheckFailed(f"audit/points lacks point {point}, which is in the vault")
-        _, user, fate, _, document = owner_row
+            raise CheckFailed(f"audit/examples lacks point {point}, which is in the vault")
+        _, user, decision, _, document = owner_row
         position = position + 1 if document == within else 0
         again, within = document == within, document
-        if fate == "duplicate" and merge:
+        if decision == "duplicate" and merge:
             continue
         mentions: list[Mention] = []
         for _, start, end, label, _ in point_spans[1] if point_spans is not None else ():
@@ -120,7 +120,7 @@ def _compute_priority(document: str, position: int) -> int:
 def _read_copy_holders(run: RunFolder) -> Mapping[int, list[bytes]]:
     """The keyed users of the copies of each kept point."""
     dedup = read_manifest(run)["dedup"]
-    rules = {split["rule"] for split in dedup.get("sides", {}).values()} or {dedup["rule"]}
+    rules = {split["rule"] for split in dedup.get("splits", {}).values()} or {dedup["rule"]}
     if unknown := rules - {"S1", "S2", "none"}:
         raise GuaranteeError(
             f"deduplication by rule {', '.join(sorted(unknown))} does not record who else has a kept text: "
@@ -132,16 +132,16 @@ def _read_copy_holders(run: RunFolder) -> Mapping[int, list[bytes]]:
             "are one example depends on the selection: set copies to keep, or curate with private_mode exact"
         )
     holders_by_example: dict[int, list[bytes]] = {}
-    for point, user, fate, original, _ in read_columns(run.points, _POINT_COLUMNS):
-        if fate == "duplicate":
+    for point, user, decision, original, _ in read_columns(run.points, _EXAMPLE_COLUMNS):
+        if decision == "duplicate":
             if original is None:
-                raise CheckFailed(f"audit/points does not record which point {point} repeats")
+                raise CheckFailed(f"audit/examples does not record which point {point} repeats")
             holders_by_example.setdefault(original, []).append(bytes.fromhex(user))
     return holders_by_example
 
 
 class _RowsById:
-    """Rows in the order of their point ids, asked for by rising ids."""
+    """Rows in the order of their example ids, asked for by rising ids."""
 
     def __init__(self, rows: Iterator[TableRow]) -> None:
         self._rows, self._next = rows, next(rows, None)
@@ -220,7 +220,7 @@ class OriginalExamples:
         numbers = encode_classes(read_folder_classes(self.run.vault), names)
         if self.example_ids is None:
             return numbers
-        all_ids = np.fromiter((point for (point,) in read_columns(self.run.vault, ["point_id"])), np.int64)
+        all_ids = np.fromiter((point for (point,) in read_columns(self.run.vault, ["example_id"])), np.int64)
         return numbers[np.isin(all_ids, self.example_ids)]
 
     def compute_fingerprint(self, stream: RandomStream) -> str:

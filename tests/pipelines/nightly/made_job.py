@@ -74,7 +74,7 @@ class Job:
 def body(public: int = 4_000, numbers: int = 1_000, rejected: int = 0, earlier: int | None = None) -> dict[str, Any]:
     """A manifest of 10,000 points, as many rows, and hits of two labels."""
     made: dict[str, Any] = copy.deepcopy(manifest())
-    made["counts"] |= {"points": POINTS, "rows": POINTS, "documents": POINTS - rejected, "rejected": rejected}
+    made["counts"] |= {"examples": POINTS, "rows": POINTS, "documents": POINTS - rejected, "rejected": rejected}
     made["counts"] |= {"public": public, "private": 9_000 - public, "duplicate": 1_000, "quarantined": 0}
     made["counts"] |= {"public_duplicate": 400, "private_duplicate": 600}
     made["seconds"] = 84.0
@@ -82,8 +82,8 @@ def body(public: int = 4_000, numbers: int = 1_000, rejected: int = 0, earlier: 
     made["rejected"] = {"broken_json": rejected} if rejected else {}
     made["quarantined"] = {}
     hit = {"policy": "strict", "detector": "digits", "histogram": [0] * 20}
-    made["hits"] = [{**hit, "label": "NUMBER", "count": numbers}] if numbers else []
-    made["hits"].append({**hit, "label": "NAME", "count": 500, "detector": "ner"})
+    made["spans"] = [{**hit, "label": "NUMBER", "count": numbers}] if numbers else []
+    made["spans"].append({**hit, "label": "NAME", "count": 500, "detector": "ner"})
     if earlier is not None:
         made["dedup"]["index"] = {"duplicate_earlier": {"public": earlier, "private": 0}}
     return made
@@ -101,7 +101,7 @@ class MadeJob:
         run = write_run(self.job.root / name, {**body(**figures), "run": name})
         append_event(run, Event.STARTED, plan={"slices": []})
         if event is not None:
-            append_event(run, event, manifest=file_sha256(run.manifest), counts={"points": POINTS})
+            append_event(run, event, manifest=file_sha256(run.manifest), counts={"examples": POINTS})
         return run
 
     def nights(self, count: int, seed: int = 1) -> None:

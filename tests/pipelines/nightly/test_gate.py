@@ -66,8 +66,8 @@ def test_a_poisoned_run_is_found_and_its_report_shows_why(steady: MadeJob) -> No
     assert found == {
         ("public", ""),
         ("rejected", ""),
-        ("hits/strict/label", "NUMBER"),
-        ("hits/strict/detector", "digits"),
+        ("spans/strict/label", "NUMBER"),
+        ("spans/strict/detector", "digits"),
     }
     page = _page(run)
     assert "Held: unlike earlier runs" in page
@@ -104,7 +104,7 @@ def test_the_first_runs_are_not_judged(tmp_path: Path) -> None:
 
 
 def print_night(ended: dict[str, Any], run: RunFolder) -> str:
-    counts = dict.fromkeys(("rows", "points", "public", "private", "duplicate", "quarantined"), 1)
+    counts = dict.fromkeys(("rows", "examples", "public", "private", "duplicate", "quarantined"), 1)
     night = {"run": str(run.root), "date": "", **ended, "resumed": False, "counts": counts}
     told = {"nights": [night], "latest": None, "held": [], "job": "job"}
     return str(_load_templates().get_template("nights").render(r=told))
@@ -170,11 +170,11 @@ def test_the_metrics_of_a_job(tmp_path: Path) -> None:
         ("nights_since_release", ()): 2,
         ("held_runs", ()): 1,
         # of b, which is finished
-        ("points", ("public",)): 4_000,
+        ("examples", ("public",)): 4_000,
         ("rejected_rows", ("broken_json",)): 7,
-        ("duplicate_points", ("earlier",)): 250,
-        ("duplicate_points", ("run",)): 750,
-        ("hits", ("digits", "NUMBER", "strict")): 1_000,
+        ("duplicate_examples", ("earlier",)): 250,
+        ("duplicate_examples", ("run",)): 750,
+        ("spans", ("digits", "NUMBER", "strict")): 1_000,
         ("input_bytes", ()): 9_120_331,
     }
     assert {key: found.get(key) for key in due} == due
@@ -186,7 +186,7 @@ def test_the_metrics_of_a_job(tmp_path: Path) -> None:
     found = _metrics(made.job)
     assert (found["nights_since_release", ()], found["held_runs", ()]) == (0, 0)
     assert found["last_release_timestamp_seconds", ()] > 0
-    assert ("points", ("public",)) not in found
+    assert ("examples", ("public",)) not in found
 
 
 def test_the_metrics_file_is_whole_or_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

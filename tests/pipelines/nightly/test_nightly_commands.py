@@ -71,7 +71,7 @@ def test_a_hook_that_fails_takes_no_release_back_and_is_the_exit_code(tmp_path: 
 @pytest.mark.parametrize(
     ("type_", "body", "words"),
     [
-        ("reissued", {"why": "erasure", "removed": {"points": 11}}, "erasure, 11 examples removed"),
+        ("reissued", {"why": "erasure", "removed": {"examples": 11}}, "erasure, 11 examples removed"),
         ("reissued", {"why": "purge", "removed": None, "what": ["vault"]}, "purge, vault"),
         ("exported", {"to": "/srv/out", "manifest": "0123", "models": ["crt"]}, "crt, to /srv/out"),
         ("exported", {"published": "s3://shards/night", "manifest": "0123"}, "s3://shards/night"),

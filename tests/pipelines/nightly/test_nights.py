@@ -243,7 +243,7 @@ def test_a_person_is_erased_from_a_job_with_runs_that_did_not_end(
     assert (again["run"], again["state"]) == (str(left.root), "released")
     assert job.released() == Counter(["one", "a u ZYX", "a v ZYX", "b u ZYX", "b v ZYX"])
     last = redactory.erase([job.job.root], user_ids=["u"])
-    assert [run["points"] for run in last["runs"]] == [0, 2]
+    assert [run["examples"] for run in last["runs"]] == [0, 2]
     assert job.released() == Counter(["one", "a v ZYX", "b v ZYX"])
 
 
@@ -417,7 +417,7 @@ def test_a_run_with_nothing_to_read_is_held_however_usual_bad_rows_are(job: Job)
             more.writelines("no row\n" for _ in range(30))
         [ended] = job.night()["nights"]
         assert ended["state"] == ("released" if night < 6 else "held")
-    assert (ended["counts"]["rows"], ended["counts"]["points"]) == (30, 0)
+    assert (ended["counts"]["rows"], ended["counts"]["examples"]) == (30, 0)
     assert [finding["metric"] for finding in ended["findings"]] == ["no readable example"]
     assert job.job.latest.resolve().name != Path(ended["run"]).name
 

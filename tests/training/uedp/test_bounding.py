@@ -205,7 +205,7 @@ def test_a_plan_says_what_each_cap_keeps_of_946_users_and_entities_as_popular_as
         collector.add(point, mixed(point), [unit(user)], mentions)
     incidence = collector.build()
     found = compare_caps(incidence, caps=(1, 4, 16))
-    assert (found["points"], found["users"]) == (14_040, 946)
+    assert (found["examples"], found["users"]) == (14_040, 946)
     assert found["suggested"] == 15 == suggest_cap(14_040, 946)
     # at least what a greedy without degrees keeps
     for choice, least in zip(found["choices"], (944, 3_597, 7_344), strict=True):

@@ -300,7 +300,7 @@ def test_a_real_run_gives_its_users_and_secrets(tmp_path: Path) -> None:
     )
     run = RunFolder(root)
     graph = read_incidence(run, EntityNames(load_digest_key()))
-    rows = sum(batch.num_rows for batch in read_batches(run.vault, ["point_id"]))
+    rows = sum(batch.num_rows for batch in read_batches(run.vault, ["example_id"]))
     documents = [json.loads(line) for line in corpus.read_text().splitlines()]
     assert len(graph) == rows
     assert graph.users.columns == len({row["user_id"] for row in documents})

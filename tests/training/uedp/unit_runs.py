@@ -84,8 +84,8 @@ def write_unit_run(
         own = [(n, row) for n, row in zip(ids, rows, strict=True) if n >> 32 == partition]
         marked = [hit for hit in found if hit[0] >> 32 == partition]
         kinds = {"class": [row.kind for _, row in own]} if classes else {}
-        point = {"point_id": [n for n, _ in own]}
-        places = ("point_id", "start", "end", "label")
+        point = {"example_id": [n for n, _ in own]}
+        places = ("example_id", "start", "end", "label")
         numbered = {name: [hit[place] for hit in marked] for place, name in enumerate(places)}
         _write(
             run.vault,
@@ -97,18 +97,18 @@ def write_unit_run(
             | {"text": [row.text for _, row in own]}
             | kinds,
         )
-        fates = {
+        decisions = {
             "released_id": [KEY.pseudonym("point", row.text if route else n) for n, row in own],
             "user": [KEY.pseudonym("user", row.user) for _, row in own],
-            "fate": ["private" if row.copy_of is None else "duplicate" for _, row in own],
+            "decision": ["private" if row.copy_of is None else "duplicate" for _, row in own],
             "dup_of": [None if row.copy_of == UNKNOWN else row.copy_of for _, row in own],
             "document": [row.document for _, row in own],
         }
         nothing = {name: [None] * len(own) for name in POINTS.names}
-        _write(run.points, partition, POINTS, nothing | point | fates)
+        _write(run.points, partition, POINTS, nothing | point | decisions)
         nothing = {name: [None] * len(marked) for name in SPANS.names}
         _write(run.spans, partition, SPANS, nothing | numbered | {"policy": ["strict"] * len(marked)})
-    _write(run.public, 0, PUBLIC, {"point_id": ["p0", "p1"], "text": ["hello corpus", "hello corpus side"]})
+    _write(run.public, 0, PUBLIC, {"example_id": ["p0", "p1"], "text": ["hello corpus", "hello corpus side"]})
     body = {
         "format": "redactory-run/1",
         "blind": {"kinds": {}, "languages": {}},

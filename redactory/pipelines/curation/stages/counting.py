@@ -163,10 +163,10 @@ def _require_selection(job: CurationJob) -> CountSelection:
 
 
 def route_examples(job: CurationJob, partitions: int, number: int) -> StageReport:
-    """Decide the sides of one partition's points by what was selected, and write their fates."""
-    examples, masked = read_part(job.part_path("points", number)), read_part(job.part_path("masked", number))
+    """Decide the sides of one partition's points by what was selected, and write their decisions."""
+    examples, masked = read_part(job.part_path("examples", number)), read_part(job.part_path("masked", number))
     decisions = [
-        RoutingDecision(row["side"], row["text"] or "", tuple(row["reasons"]), 0, row["failure"])
+        RoutingDecision(row["split"], row["text"] or "", tuple(row["reasons"]), 0, row["failure"])
         for row in masked.to_pylist()
     ]
     entries = np.empty(len(decisions), ENTRY)
@@ -190,8 +190,8 @@ def route_examples(job: CurationJob, partitions: int, number: int) -> StageRepor
 
 
 def write_decisions(job: CurationJob, partition: int, examples: pa.Table, decisions: Sequence[RoutingDecision]) -> None:
-    """Write the fates of one partition's points, and the digests that repeats are found by."""
-    ids = read_integers(examples, "point_id")
+    """Write the decisions of one partition's points, and the digests that repeats are found by."""
+    ids = read_integers(examples, "example_id")
     digests, ranks = compute_decision_digests(
         job.key, job.config.dedup, ids.tolist(), decisions, build_owners(job, examples)
     )
@@ -203,14 +203,14 @@ def _write_decision_table(
     job: CurationJob, table: str, partition: int, examples: pa.Table, decisions: Sequence[RoutingDecision]
 ) -> None:
     columns = {field.name: [getattr(decision, field.name, None) for decision in decisions] for field in REDACTED}
-    write_part(job.part_path(table, partition), make_table({**columns, "point_id": examples["point_id"]}, REDACTED))
+    write_part(job.part_path(table, partition), make_table({**columns, "example_id": examples["example_id"]}, REDACTED))
 
 
 def assign_text_ids(job: CurationJob, examples: pa.Table, redacted: pa.Table, records: pa.Table) -> pa.Table:
     """``records`` in which a public point's released id follows from its text, and from no place."""
     digests = compute_text_digests(job, examples, redacted["text"].to_pylist())
     names = job.key.pseudonyms("counted", [digest.hex() for digest in digests])
-    public = pc.equal(records["fate"], make_scalar(PUBLIC))
+    public = pc.equal(records["decision"], make_scalar(PUBLIC))
     ids = pc.if_else(public, make_column(names, pa.string()), records["released_id"])
     return records.set_column(records.schema.get_field_index("released_id"), "released_id", ids)
 
@@ -223,9 +223,9 @@ def write_public_shard(job: CurationJob, partitions: int, number: int) -> StageR
     keys = [octets[place : place + DIGEST_BYTES].hex() for place in range(0, len(octets), DIGEST_BYTES)]
     users = dict(zip(job.key.pseudonyms("counted", keys), counted["users"].tolist(), strict=True))
     order = {name: place for place, name in enumerate(users)}
-    ids = rows["point_id"].to_pylist()
+    ids = rows["example_id"].to_pylist()
     rows = rows.take(make_column(sorted(range(len(ids)), key=lambda row: order[ids[row]]), pa.int64()))
-    user_counts = [users[name] for name in rows["point_id"].to_pylist()]
+    user_counts = [users[name] for name in rows["example_id"].to_pylist()]
     columns = {**{name: rows[name] for name in rows.column_names}, USERS: user_counts}
     write_part(job.run.public / part_name(0), make_table(columns, job.shard_schema(PUBLIC)), PUBLIC_FILE)
     return StageReport("publish")

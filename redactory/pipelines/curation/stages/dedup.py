@@ -100,7 +100,7 @@ def deduplicate_in_one_pass(job: CurationJob, partitions: int, number: int) -> S
     files = [job.digests_path("redacted-digests", partition) for partition in range(partitions)]
     one_pass, drop_count = BloomPass(bloom.capacity or count_entries(files), bloom.error_rate), 0
     for partition, path in enumerate(files):
-        examples = read_part(job.part_path("redacted", partition), columns=["point_id", "side", "failure"])
+        examples = read_part(job.part_path("redacted", partition), columns=["example_id", "split", "failure"])
         entries = np.load(path)
         entries = entries[np.argsort(entries["id"], kind="stable")][_usable_mask(examples, [split])]
         repeats = np.array(one_pass.drop_repeats(digests_to_int(entries)), bool)
@@ -123,7 +123,7 @@ def compute_decision_digests(
     decisions: Sequence[RoutingDecision],
     owners: list[str] | None,
 ) -> tuple[list[bytes], list[bytes] | None]:
-    """The digests of the fates of points, and their ranks where a side is folded.
+    """The digests of the decisions of points, and their ranks where a side is folded.
 
     They are equal only within a side and, given ``owners`` (:func:`build_owners`), within an owner.  A folded side's
     digest is that of the local key, and the text's own its rank: the text with the smallest stays (rule S2); elsewhere
@@ -150,7 +150,7 @@ def compute_decision_digests(
 
 
 def digest_purpose(settings: DedupSettings, split: str) -> str:
-    """What the digests of a side's fates are for: texts of two sides, or folded and not, never meet."""
+    """What the digests of a side's decisions are for: texts of two sides, or folded and not, never meet."""
     return f"dedup/{split}/folded" if settings.rules()[split].folded else f"dedup/{split}"
 
 
@@ -176,7 +176,7 @@ def build_owners(job: CurationJob, examples: pa.Table) -> list[str] | None:
 
 def _split_mask(examples: pa.Table, splits: Sequence[str]) -> NDArray[np.bool_]:
     """Which points are of these sides."""
-    return np.array([split in splits for split in examples["side"].to_pylist()], bool)
+    return np.array([split in splits for split in examples["split"].to_pylist()], bool)
 
 
 def _usable_mask(examples: pa.Table, splits: Sequence[str]) -> NDArray[np.bool_]:
@@ -202,7 +202,7 @@ def find_representatives(job: CurationJob, partition: int, redacted: pa.Table) -
             places, lookup_first(job.near_range_paths("near-duplicates"), first[is_near])
         )
     if job.index is not None and job.splits_with(IS_BY_DIGEST):
-        ids = read_integers(redacted, "point_id")
+        ids = read_integers(redacted, "example_id")
         first = _encode_earlier_runs(lookup_first([job.digests_path("earlier", partition)], ids, NO_RUN), first)
     return first
 
@@ -210,7 +210,7 @@ def find_representatives(job: CurationJob, partition: int, redacted: pa.Table) -
 def _find_distinct_examples(job: CurationJob, partition: int, redacted: pa.Table, all_sides: bool = False) -> Ids:
     """As ``find_representatives``, before near-duplicates are dropped; ``all_sides`` go by the plan for
     signing."""
-    ids: Ids = read_integers(redacted, "point_id")
+    ids: Ids = read_integers(redacted, "example_id")
     splits = job.splits_with(lambda rule: rule.planned or (all_sides and not rule.one_pass))
     first = ids
     if (is_planned := _split_mask(redacted, splits)).any():
@@ -242,17 +242,17 @@ def sign_texts(job: CurationJob, partitions: int, number: int) -> StageReport:
     settings = job.config.dedup
     redacted = read_part(job.part_path("redacted", number))
     splits = list(SPLIT_NUMBERS) if settings.report_cross_split else job.splits_with(IS_NEAR)
-    is_signed = _find_distinct_examples(job, number, redacted, all_sides=True) == read_integers(redacted, "point_id")
+    is_signed = _find_distinct_examples(job, number, redacted, all_sides=True) == read_integers(redacted, "example_id")
     is_signed &= _usable_mask(redacted, splits)
     signed = filter_rows(redacted, is_signed)
     texts = signed["text"].to_pylist()
     rows = np.zeros(len(texts), ROW)
-    rows["id"] = read_integers(signed, "point_id")
-    rows["side"] = [SPLIT_NUMBERS[split] for split in signed["side"].to_pylist()]
+    rows["id"] = read_integers(signed, "example_id")
+    rows["split"] = [SPLIT_NUMBERS[split] for split in signed["split"].to_pylist()]
     rows["rank"] = _hash_values(job.key, "dedup/rank", texts)
     role_columns = [ROLE] if ROLE in job.metadata_schema.names else []
     if role_columns or settings.scope == "user":
-        examples = read_part(job.part_path("points", number), columns=["user_id", "doc_id", *role_columns])
+        examples = read_part(job.part_path("examples", number), columns=["user_id", "doc_id", *role_columns])
         rows["group"] = _hash_values(job.key, "dedup/user", build_owners(job, filter_rows(examples, is_signed)) or [])
     sets = Shingler(job.key, settings.near.shingle, WordTokenizer(MASK)).sets(texts)
     banding = choose_banding(settings.near.threshold, settings.near.permutations)
@@ -300,10 +300,10 @@ def choose_representatives(job: CurationJob, partitions: int, number: int) -> St
 
 def find_cross_split_rows(job: CurationJob, records: pa.Table) -> list[tuple[Any, ...]]:
     """The released public points of a partition that nearly duplicate a private one, with one such."""
-    public = records.filter(pc.equal(records["fate"], make_scalar(PUBLIC)))
+    public = records.filter(pc.equal(records["decision"], make_scalar(PUBLIC)))
     if not job.config.dedup.report_cross_split or not public.num_rows:
         return []
-    released = dict(zip(*(public[name].to_pylist() for name in ("point_id", "released_id")), strict=True))
+    released = dict(zip(*(public[name].to_pylist() for name in ("example_id", "released_id")), strict=True))
     pairs_by_range = [np.empty(0, ACROSS)]
     for path in job.near_range_paths("near-across"):
         pairs = np.load(path, mmap_mode="r")
@@ -327,7 +327,7 @@ def _make_near_report(stage: str, counts: Counter[str]) -> StageReport:
 def match_earlier_runs(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Look one partition's texts up among what earlier runs saw, and write down what this one saw."""
     index, rules = require_index(job), job.config.dedup.rules()
-    examples = read_part(job.part_path("redacted", number), columns=["point_id", "side", "failure"])
+    examples = read_part(job.part_path("redacted", number), columns=["example_id", "split", "failure"])
     entries: Entries = np.load(job.digests_path("redacted-digests", number))
     # of each entry, in the order of digests, which row of the points it is: look-ups in order are the fastest
     row = np.argsort(np.argsort(entries["id"], kind="stable"), kind="stable")
@@ -407,7 +407,7 @@ def index_digests(job: CurationJob, partitions: int, number: int) -> StageReport
 def index_signatures(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Copy what near-duplicates are found by, of the texts that one partition keeps."""
     redacted = read_part(job.part_path("redacted", number))
-    ids = read_integers(redacted, "point_id")
+    ids = read_integers(redacted, "example_id")
     kept_ids = ids[find_representatives(job, number, redacted) == ids]
     counts: Counter[str] = Counter()
     for split in job.splits_with(IS_NEAR):

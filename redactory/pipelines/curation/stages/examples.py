@@ -32,7 +32,7 @@ from redactory.pipelines.curation.stage_context import (
     make_column,
     make_scalar,
     make_table,
-    point_id,
+    example_id,
     read_integers,
 )
 from redactory.pipelines.curation.stages.counting import assign_text_ids, write_decisions, write_user_contributions
@@ -108,7 +108,7 @@ def _commit_partition(job: CurationJob, number: int, entries: list[Document | Re
     rejections = [entry for entry in entries if isinstance(entry, Rejection)]
     purpose = job.key.derive("document")
     digests = [job.key.text_digest(purpose, document.doc_id.encode()) for document in documents]
-    ids = np.arange(len(documents), dtype=np.int64) + point_id(number, 0)
+    ids = np.arange(len(documents), dtype=np.int64) + example_id(number, 0)
     write_digests(job.digests_path("document-ids", number), digests, ids)
     for name, rows, schema in (("rejected", rejections, REJECTED), ("documents", documents, DOCUMENTS)):
         columns = {field.name: [getattr(entry, field.name) for entry in rows] for field in schema}
@@ -125,7 +125,7 @@ def _commit_partition(job: CurationJob, number: int, entries: list[Document | Re
 def segment_documents(job: CurationJob, partitions: int, partition: int) -> StageReport:
     """Cut the documents of one partition; a document whose id was seen before is rejected here."""
     documents = read_part(job.part_path("documents", partition))
-    ids = np.arange(documents.num_rows, dtype=np.int64) + point_id(partition, 0)
+    ids = np.arange(documents.num_rows, dtype=np.int64) + example_id(partition, 0)
     is_first = lookup_first(job.range_paths("repeated-documents"), ids) == ids
     repeated, documents = filter_rows(documents, ~is_first), filter_rows(documents, is_first)
     texts, cut = documents["text"].to_pylist(), make_segmenter(job.config.segment)
@@ -137,7 +137,7 @@ def segment_documents(job: CurationJob, partitions: int, partition: int) -> Stag
     prefix, text, suffix, speaker = zip(*chain(*segments), strict=True) if len(rows) else ((), (), (), ())
     examples = make_table(
         {
-            "point_id": np.arange(len(rows), dtype=np.int64) + point_id(partition, 0),
+            "example_id": np.arange(len(rows), dtype=np.int64) + example_id(partition, 0),
             "doc_id": owners["doc_id"],
             "user_id": owners["user_id"],
             CLASS: owners["label"],
@@ -151,7 +151,7 @@ def segment_documents(job: CurationJob, partitions: int, partition: int) -> Stag
     )
     purpose = job.key.derive("text")
     digests = [job.key.text_digest(purpose, example_text.encode()) for example_text in text]
-    write_digests(job.digests_path("text-digests", partition), digests, read_integers(examples, "point_id"))
+    write_digests(job.digests_path("text-digests", partition), digests, read_integers(examples, "example_id"))
     again = {
         "reason": [DUPLICATE_ID] * repeated.num_rows,
         "source": repeated["source"],
@@ -159,8 +159,8 @@ def segment_documents(job: CurationJob, partitions: int, partition: int) -> Stag
         "content": repeated["text"],
     }
     write_part(job.part_path("repeated", partition), make_table(again, REJECTED))
-    write_part(job.part_path("points", partition), examples)
-    counts = Counter({"documents": len(texts), "points": len(rows)})
+    write_part(job.part_path("examples", partition), examples)
+    counts = Counter({"documents": len(texts), "examples": len(rows)})
     if ROLE in job.metadata_schema.names:
         counts["roles_left_out"] = (
             pc.sum(pc.and_(pc.is_null(examples[ROLE]), pc.is_valid(examples["speaker"]))).as_py() or 0
@@ -191,13 +191,15 @@ def get_detector(job: CurationJob) -> TextDetector:
 
 def detect_texts(job: CurationJob, partitions: int, partition: int) -> StageReport:
     """Detect the texts that no earlier point has; what is found is written by hash range, then by point."""
-    examples = read_part(job.part_path("points", partition), columns=["point_id", "text"])
+    examples = read_part(job.part_path("examples", partition), columns=["example_id", "text"])
     if metadata_columns := job.config.input.metadata_columns:
-        columns = read_part(job.part_path("points", partition), columns=list(metadata_columns)).select(metadata_columns)
+        columns = read_part(job.part_path("examples", partition), columns=list(metadata_columns)).select(
+            metadata_columns
+        )
         refuse_personal_columns(
             job.config, zip(*(values.to_pylist() for values in columns), strict=True), get_detector(job)
         )
-    ids = read_integers(examples, "point_id")
+    ids = read_integers(examples, "example_id")
     is_first = lookup_first(job.range_paths("repeated-texts"), ids) == ids
     texts = filter_rows(examples, is_first)["text"].to_pylist()
     digests = np.load(job.digests_path("text-digests", partition))
@@ -245,16 +247,16 @@ def spread_detections(job: CurationJob, partitions: int, number: int) -> StageRe
     for mine in np.split(firsts, np.flatnonzero(np.diff(firsts >> PARTITION_BITS)) + 1) if len(firsts) else ():
         partition = int(mine[0]) >> PARTITION_BITS
         rows = read_id_range(job.part_path("found", partition), "range", number, number)
-        span_tables.append(filter_rows(rows, np.isin(read_integers(rows, "point_id"), mine)))
+        span_tables.append(filter_rows(rows, np.isin(read_integers(rows, "example_id"), mine)))
     texts = pa.concat_tables(span_tables)
-    owners = read_integers(texts, "point_id")
+    owners = read_integers(texts, "example_id")
     starts, ends = (np.searchsorted(owners, pairs["first"], split) for split in ("left", "right"))
     counts = ends - starts
     # the rows of each pair's first point, one pair after the other: in the order of the points that repeat
     places = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
     rows = texts.take(make_column(places, pa.int64()))
     repeats = make_column(np.repeat(pairs["id"], counts), pa.int64())
-    rows = rows.set_column(rows.schema.get_field_index("point_id"), "point_id", repeats)
+    rows = rows.set_column(rows.schema.get_field_index("example_id"), "example_id", repeats)
     write_part(job.spread_path(number), rows, group_rows=ROW_GROUP_SIZE)
     return StageReport("spread")
 
@@ -271,8 +273,8 @@ def find_known_values(job: CurationJob, partitions: int, partition: int) -> Stag
     for row in read_part(job.part_path("documents", partition), columns=["doc_id", "known"]).to_pylist():
         # of several documents with one id the first counts
         declared.setdefault(row["doc_id"], json.loads(row["known"] or "{}"))
-    examples = read_part(job.part_path("points", partition), columns=["point_id", "doc_id", "text"])
-    ids, rows = read_integers(examples, "point_id"), list[tuple[Any, ...]]()
+    examples = read_part(job.part_path("examples", partition), columns=["example_id", "doc_id", "text"])
+    ids, rows = read_integers(examples, "example_id"), list[tuple[Any, ...]]()
     known = group_detections(read_detected_spans(job, partition, ids))
     columns = (ids.tolist(), examples["doc_id"].to_pylist(), examples["text"].to_pylist())
     for doc_id, document in groupby(zip(*columns, strict=True), itemgetter(1)):
@@ -292,12 +294,12 @@ def find_known_values(job: CurationJob, partitions: int, partition: int) -> Stag
 
 
 def redact_examples(job: CurationJob, partitions: int, partition: int) -> StageReport:
-    """Write the fate, the redacted text, the ledger's spans and the digests of one partition's points.
+    """Write the decision, the redacted text, the ledger's spans and the digests of one partition's points.
 
-    Where counts decide what is public, the fates of the policies wait for them.
+    Where counts decide what is public, the decisions of the policies wait for them.
     """
-    examples = read_part(job.part_path("points", partition))
-    ids, texts = read_integers(examples, "point_id"), examples["text"].to_pylist()
+    examples = read_part(job.part_path("examples", partition))
+    ids, texts = read_integers(examples, "example_id"), examples["text"].to_pylist()
     is_by_document, known_values = job.config.release.unit == "document", job.config.release.known_values
     detected = read_detected_spans(job, partition, ids, [job.part_path("known", partition)] if known_values else [])
     known = group_detections(detected)
@@ -327,10 +329,10 @@ def read_detected_spans(job: CurationJob, partition: int, ids: Ids, extra_parts:
     if not len(ids):
         return pa.Table.from_batches([], DETECTED)
     first, last = int(ids[0]), int(ids[-1])
-    spread = (read_id_range(job.spread_path(n), "point_id", first, last) for n in range(job.hash_ranges))
+    spread = (read_id_range(job.spread_path(n), "example_id", first, last) for n in range(job.hash_ranges))
     parts = (job.part_path("found", partition), *extra_parts)
     detected = pa.concat_tables([*map(read_part, parts), *spread])
-    order = np.argsort(read_integers(detected, "point_id"), kind="stable")
+    order = np.argsort(read_integers(detected, "example_id"), kind="stable")
     return detected.take(make_column(order, pa.int64()))
 
 
@@ -356,7 +358,7 @@ def group_detections(detected: pa.Table) -> dict[int, Detection]:
 def _build_ledger(key: DigestKey, texts_by_id: dict[int, str], spans: pa.Table) -> pa.Table:
     """The text-free span ledger: offsets, labels, scores and keyed digests of the masked values."""
     digest_of = functools.cache(ValueDigests(key).digest)
-    columns = (spans[name].to_pylist() for name in ("point_id", "start", "end", "policy"))
+    columns = (spans[name].to_pylist() for name in ("example_id", "start", "end", "policy"))
     masked = [
         digest_of(texts_by_id[example][start:end]) if policy == "strict" else (None, None)
         for example, start, end, policy in zip(*columns, strict=True)
@@ -371,16 +373,19 @@ def _count_decisions(decisions: list[RoutingDecision], spans: pa.Table) -> Count
     counts.update(f"reason/{reason}" for decision in decisions for reason in decision.reasons)
     columns = (spans[name].to_pylist() for name in ("policy", "detector", "label", "score"))
     hits = Counter((*kind, min(int(score * SCORE_BINS), SCORE_BINS - 1)) for *kind, score in zip(*columns, strict=True))
-    counts.update({f"hit/{policy}/{by}/{label}/{bin_}": n for (policy, by, label, bin_), n in hits.items()})
+    counts.update({f"span/{policy}/{by}/{label}/{bin_}": n for (policy, by, label, bin_), n in hits.items()})
     return counts
 
 
-# Shard: each point to where its fate sends it; the parts that a release is made of.
+# Shard: each point to where its decision sends it; the parts that a release is made of.
 
 
 def write_shards(job: CurationJob, partitions: int, partition: int) -> StageReport:
     """Write one partition's parts of every data folder."""
-    examples, redacted = read_part(job.part_path("points", partition)), read_part(job.part_path("redacted", partition))
+    examples, redacted = (
+        read_part(job.part_path("examples", partition)),
+        read_part(job.part_path("redacted", partition)),
+    )
     records = _build_records(job, examples, redacted, find_representatives(job, partition, redacted))
     if job.selection is not None:
         records = assign_text_ids(job, examples, redacted, records)
@@ -406,18 +411,18 @@ def write_shards(job: CurationJob, partitions: int, partition: int) -> StageRepo
             {
                 "reason": failed["reason"],
                 "source": failed["doc_id"],
-                "point_id": failed["point_id"],
+                "example_id": failed["example_id"],
                 "content": failed["text"],
             },
         ),
     ]
     write_part(run.quarantine / name, pa.concat_tables(quarantined))
-    return StageReport("shard", _count_records(records, failures) + Counter({"across/points": len(across)}))
+    return StageReport("shard", _count_records(records, failures) + Counter({"across/examples": len(across)}))
 
 
 def _build_records(job: CurationJob, examples: pa.Table, redacted: pa.Table, first: Ids) -> pa.Table:
-    """``audit/points``: each point's fate, and ids that only the key's holder can undo."""
-    ids, key = read_integers(examples, "point_id"), job.key
+    """``audit/examples``: each point's decision, and ids that only the key's holder can undo."""
+    ids, key = read_integers(examples, "example_id"), job.key
     is_duplicate = first != ids
     users = _map_pseudonyms(key, "user", examples["user_id"])
     if examples["user_id"].null_count:
@@ -425,19 +430,19 @@ def _build_records(job: CurationJob, examples: pa.Table, redacted: pa.Table, fir
         users = pc.coalesce(users, _map_pseudonyms(key, "lone-user", examples["doc_id"]))
     runs = [entry.name for entry in job.index.runs] if job.index is not None else []
     places = [place if place >= 0 else None for place in decode_earlier_runs(first).tolist()]
-    kept_or_not = pc.if_else(make_column(is_duplicate, pa.bool_()), make_scalar(DUPLICATE), redacted["side"])
+    kept_or_not = pc.if_else(make_column(is_duplicate, pa.bool_()), make_scalar(DUPLICATE), redacted["split"])
     dropped_for = [
         int(representative) if representative > UNKNOWN_EXAMPLE and repeats else None
         for representative, repeats in zip(first, is_duplicate, strict=True)
     ]
     return make_table(
         {
-            "point_id": ids,
+            "example_id": ids,
             "released_id": key.pseudonyms("point", ids.tolist()),
             "document": _map_pseudonyms(key, "document", examples["doc_id"]),
             "user": users,
-            "side": redacted["side"],
-            "fate": pc.if_else(pc.is_valid(redacted["failure"]), make_scalar(QUARANTINED), kept_or_not),
+            "split": redacted["split"],
+            "decision": pc.if_else(pc.is_valid(redacted["failure"]), make_scalar(QUARANTINED), kept_or_not),
             "dup_of": dropped_for,
             "earlier_run": make_column(runs, pa.string()).take(make_column(places, pa.int64())),
             "reasons": redacted["reasons"],
@@ -456,8 +461,8 @@ def _map_pseudonyms(key: DigestKey, purpose: str, values: pa.ChunkedArray) -> pa
 
 def _select_split(job: CurationJob, records: pa.Table, redacted: pa.Table, split: str) -> pa.Table:
     """What leaves on one side, under released ids."""
-    selected = records.append_column("text", redacted["text"]).filter(pc.equal(records["fate"], make_scalar(split)))
-    renamed = {"point_id": selected["released_id"], DOCUMENT: selected["document"]}
+    selected = records.append_column("text", redacted["text"]).filter(pc.equal(records["decision"], make_scalar(split)))
+    renamed = {"example_id": selected["released_id"], DOCUMENT: selected["document"]}
     schema = job.shard_schema(split)
     if split == PUBLIC and job.selection is not None:
         schema = schema.remove(schema.get_field_index(USERS))
@@ -471,12 +476,12 @@ def _build_quarantine_table(kind: str, rows: int, columns: dict[str, pa.ChunkedA
 
 def _count_records(records: pa.Table, failures: pa.ChunkedArray) -> Counter[str]:
     counts: Counter[str] = Counter()
-    duplicates = records.filter(pc.equal(records["fate"], make_scalar(DUPLICATE)))
+    duplicates = records.filter(pc.equal(records["decision"], make_scalar(DUPLICATE)))
     earlier = records.filter(pc.is_valid(records["earlier_run"]))
     columns: Iterable[tuple[str, pa.ChunkedArray]] = (
-        ("", records["fate"]),
-        ("duplicate/", duplicates["side"]),
-        ("duplicate_earlier/", earlier["side"]),
+        ("", records["decision"]),
+        ("duplicate/", duplicates["split"]),
+        ("duplicate_earlier/", earlier["split"]),
         ("quarantined/", failures.drop_null()),
     )
     for prefix, values in columns:
