@@ -133,7 +133,7 @@ def _half(template: Any) -> str:
 
 def _of(recorded: Recorded, points: list[LabelledExample]) -> dict[str, Any]:
     detections = recorded.detect(point.text for point in points)
-    public = {p.text for p, d in zip(points, detections, strict=True) if route(p.text, d).side == PUBLIC}
+    public = {p.text for p, d in zip(points, detections, strict=True) if route(p.text, d).split == PUBLIC}
     return {
         "examples": len(points),
         "public_share": measure_public_share(points, public.__contains__),
@@ -184,7 +184,7 @@ def _is_public(text: str, reading: EngineOutput, policy: Any) -> bool:
     if reading.failure:
         return False
     first = next(policy.select_spans(text, reading), None)
-    return route(text, Detection((), (first,) if first else ())).side == PUBLIC
+    return route(text, Detection((), (first,) if first else ())).split == PUBLIC
 
 
 def _front(found: list[dict[str, Any]], points: Sequence[LabelledExample]) -> Iterator[dict[str, Any]]:

@@ -418,7 +418,7 @@ def measured(detector: Detector, found: Sequence[Case], show: bool) -> dict[str,
     for case, detection in zip(found, detector.detect(case.text for case in found), strict=True):
         masked = merge_intervals(case.text, ((span.start, span.end) for span in detection.strict))
         covered = any(start <= case.start and case.end <= end for start, end in masked)
-        missed = route(case.text, detection).side == PUBLIC
+        missed = route(case.text, detection).split == PUBLIC
         for part, name in (("all", "all"), ("by_form", case.form), ("by_kind", case.kind)):
             rows[part][name].append((covered, missed))
         if show and missed:
@@ -439,7 +439,7 @@ def _figures(own: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
 def public_of(detector: Detector, texts: Iterable[str]) -> dict[str, int]:
     """How many of ``texts`` are public."""
     own = list(texts)
-    sides = [route(t, d).side for t, d in zip(own, detector.detect(own), strict=True)]
+    sides = [route(t, d).split for t, d in zip(own, detector.detect(own), strict=True)]
     return {"n": len(own), "public": sides.count(PUBLIC)}
 
 

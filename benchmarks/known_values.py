@@ -83,7 +83,7 @@ def curated(source: Path, run: Path, known: bool) -> Texts:
     masked = {row["example_id"]: row["text"] for b in read_batches(folder.private) for row in b.to_pylist()}
     names = {row["example_id"]: row["doc_id"] for b in read_batches(folder.vault) for row in b.to_pylist()}
     found = defaultdict[str, list[str]](list)
-    for batch in read_batches(folder.points):
+    for batch in read_batches(folder.examples):
         for row in batch.to_pylist():
             if row["decision"] == "private":
                 found[names[row["example_id"]]].append(masked[row["released_id"]])

@@ -289,7 +289,7 @@ FOLDERS = {
         "The original text of every point that is not quarantined, duplicates included. `class` is there "
         "only where `input.label` is set.",
     ),
-    "audit/examples/": ("POINTS", "Every point and what became of it."),
+    "audit/examples/": ("EXAMPLES", "Every point and what became of it."),
     "audit/spans/": ("SPANS", "Every hit of every policy, without its text."),
     "audit/across/": (
         "ACROSS",
@@ -321,7 +321,7 @@ COLUMNS = {
         "suffix": "What stands after the text.",
         "class": "The class of the point's row as given, or null.",
     },
-    "POINTS": {
+    "EXAMPLES": {
         "example_id": NUMBER,
         "released_id": "The id under which it stands in a shard.",
         "document": "Keyed pseudonym of the document.",

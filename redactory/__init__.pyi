@@ -18,8 +18,8 @@ from .pipelines.curation.conversations import conversations as conversations
 from .pipelines.curation.curate import curate as curate
 from .pipelines.curation.keys import rotate_key as rotate_key
 from .pipelines.curation.keys import shred_key as shred_key
-from .pipelines.curation.policy import Hit as Hit
-from .pipelines.curation.policy import Point as Point
+from .pipelines.curation.policy import Example as Example
+from .pipelines.curation.policy import FoundSpan as FoundSpan
 from .pipelines.curation.policy import Policy as Policy
 from .pipelines.curation.policy import policy_diff as policy_diff
 from .pipelines.curation.policy import read as read

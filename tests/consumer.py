@@ -12,18 +12,18 @@ from typing import Any, assert_type
 import redactory
 
 
-def use_policy(config: dict[str, object], texts: list[str]) -> tuple[list[str], list[redactory.Point]]:
+def use_policy(config: dict[str, object], texts: list[str]) -> tuple[list[str], list[redactory.Example]]:
     """What a program does with texts in memory."""
     policy = redactory.Policy.load(config)
     hits = policy.scan(texts[0])
-    assert_type(hits, list[redactory.Hit])
+    assert_type(hits, list[redactory.FoundSpan])
     spans: list[tuple[int, int, str, float]] = [(h.start, h.end, h.label, h.score) for h in hits]
     assert all(start < end for start, end, _, _ in spans)
     redacted = policy.redact_many(texts)
     assert_type(redacted, Iterator[str])
-    if policy.side(texts[0]) == "pubilc":  # type: ignore[comparison-overlap]
+    if policy.get_split(texts[0]) == "pubilc":  # type: ignore[comparison-overlap]
         raise AssertionError
-    return list(redacted), policy.split(texts[0])
+    return list(redacted), policy.route(texts[0])
 
 
 def use_curation(config: dict[str, object], output: Path) -> dict[str, Any]:

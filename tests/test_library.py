@@ -44,7 +44,7 @@ def test_the_program_of_a_user_runs(tmp_path: Path) -> None:
     config: dict[str, object] = {"detect": {**OFF, "lists": lists, "conservative": {"rules": []}}}
     redacted, points = consumer.use_policy(config, ["we saw Zaphod", "fine"])
     assert redacted == ["we saw <MASK>", "fine"]
-    assert [point.side for point in points] == ["private"]
+    assert [point.split for point in points] == ["private"]
     source = write_rows(tmp_path / "rows.jsonl", [{"text": "we saw Zaphod"}, {"text": "fine"}])
     summary = consumer.use_curation({**config, "input": str(source)}, tmp_path / "run")
     assert (summary["public"], summary["private"]) == (1, 1)

@@ -48,7 +48,7 @@ def service(policy: redactory.Policy) -> Starlette:
 
     def redacted(text: str) -> tuple[str | None, str | None]:
         pieces, position = list[str](), 0
-        for point in policy.split(text):
+        for point in policy.route(text):
             if point.failure is not None:
                 return None, point.failure
             pieces += (text[position : point.start], point.redacted)

@@ -278,10 +278,10 @@ def _rarity_order(group: Sequence[int], shingles_of: Callable[[int], Shingles]) 
     return lambda value: (seen[value % _SLOTS], value)
 
 
-def copy_signed(files: SignedFiles, kept: Ids, side: int, out: SignedFiles) -> int:
+def copy_signed(files: SignedFiles, kept: Ids, split: int, out: SignedFiles) -> int:
     """Commit the signed texts of one partition that are of ``side`` and in ``kept``; return their number."""
     rows = np.load(files.path("rows"))
-    rows = rows[(rows["split"] == side) & np.isin(rows["id"], kept)]
+    rows = rows[(rows["split"] == split) & np.isin(rows["id"], kept)]
     counts = rows["count"].astype(np.int64)
     begin = np.cumsum(counts) - counts
     places = np.repeat(rows["start"] - begin, counts) + np.arange(counts.sum())

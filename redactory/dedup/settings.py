@@ -138,9 +138,9 @@ class DedupSettings(Settings):
             raise ValueError("index has no effect with mode none, which keeps every example: remove it")
         return self
 
-    def mode_for(self, side: str) -> Mode:
+    def mode_for(self, split: str) -> Mode:
         """The mode of the split ``public`` or ``private``."""
-        return self.private_mode if side == "private" and self.private_mode else self.mode
+        return self.private_mode if split == "private" and self.private_mode else self.mode
 
     def rules(self) -> dict[str, Rule]:
         """The deduplication rule of each split."""

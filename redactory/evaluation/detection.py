@@ -93,13 +93,13 @@ class DetectionCache(dict[str, Detection]):
 
     def is_public(self, text: str) -> bool:
         """Whether a text that was read goes to the public split."""
-        return route(text, self[text]).side == PUBLIC
+        return route(text, self[text]).split == PUBLIC
 
     def __call__(self, texts: Sequence[str]) -> list[tuple[str, str]]:
         """Return F: (split or "quarantined", text masked by the strict policy) of each text."""
         self.detect_new(texts)
         decisions = (route(text, self[text]) for text in texts)
-        return [("quarantined" if decision.failure else decision.side, decision.text) for decision in decisions]
+        return [("quarantined" if decision.failure else decision.split, decision.text) for decision in decisions]
 
 
 def measure_detection(
@@ -213,7 +213,7 @@ def _measure_single_engine(
         text: Detection(select_spans(detection), failure=detection.failure)
         for text, detection in detections_by_text.items()
     }
-    public = {text for text, detection in detections.items() if route(text, detection).side == PUBLIC}
+    public = {text for text, detection in detections.items() if route(text, detection).split == PUBLIC}
     metrics = compute_detection_metrics(
         _count_matches_by_row(examples, lambda text: detections[text].strict), CONFIDENCE
     )

@@ -218,7 +218,7 @@ def _load_routing(run: RunFolder) -> dict[int, tuple[str, list[tuple[int, int]]]
     shard_of.update((released_id, "private") for released_id in read_column(run.private, "example_id"))
     splits: dict[int, str] = {}
     copies: dict[int, int] = {}
-    for example_id, released_id, dup_of in read_values(run.points, "example_id", "released_id", "dup_of"):
+    for example_id, released_id, dup_of in read_values(run.examples, "example_id", "released_id", "dup_of"):
         if dup_of is not None:
             copies[example_id] = dup_of
         elif released_id in shard_of:

@@ -133,7 +133,7 @@ def build_frame(run: RunFolder, fitted_on: Ids | None = None) -> SamplingFrame:
     for batch in read_batches(run.spans, ["example_id", "policy"]):
         strict_ids.append(np.unique(batch["example_id"].filter(pc.equal(batch["policy"], "strict")).to_numpy()))
     batches = [(np.empty(0, np.int64), np.empty(0, bool), np.empty(0, bool))]
-    for batch in read_batches(run.points, ["example_id", "split", "decision"]):
+    for batch in read_batches(run.examples, ["example_id", "split", "decision"]):
         flags = (pc.equal(batch["split"], PUBLIC), pc.equal(batch["decision"], "quarantined"))
         batches.append((batch["example_id"].to_numpy(), *(columns.to_numpy(zero_copy_only=False) for columns in flags)))
     ids, public, failed = (np.concatenate(columns) for columns in zip(*batches, strict=True))
@@ -201,8 +201,8 @@ def _count_distinct_texts(
             if len(known) <= max_texts:
                 text_groups = pa.table(batch.filter(pa.array(strata == number))).group_by("text")
                 for row in text_groups.aggregate([("example_id", "count"), ("example_id", "min")]).to_pylist():
-                    count, first = known.get(row["text"], (0, row["point_id_min"]))
-                    known[row["text"]] = count + row["point_id_count"], first
+                    count, first = known.get(row["text"], (0, row["example_id_min"]))
+                    known[row["text"]] = count + row["example_id_count"], first
     return texts_by_stratum
 
 
@@ -370,10 +370,10 @@ def compute_sample_metrics(
         "misses": {**shares(strata, None), **summarize_labels(labels, confidence)},
         "strata": {
             name: {
-                "examples": stratum.points,
+                "examples": stratum.examples,
                 "texts": draw["strata"][name]["texts"],
                 "whole": stratum.draws is None,
-                "draws": stratum.points if stratum.draws is None else stratum.draws,
+                "draws": stratum.examples if stratum.draws is None else stratum.draws,
                 "secrets": stratum.secrets,
                 "missed_by_strict": stratum.missed,
                 "missed_by_both": stratum.secrets if name == PUBLIC else 0,

@@ -58,33 +58,33 @@ class Stratum:
     its ``missed`` ones N_h φ_h ρ_h.
     """
 
-    points: int
+    examples: int
     draws: int | None
     secrets: float
     missed: float
 
     def __post_init__(self) -> None:
-        most = self.points if self.draws is None else self.draws
+        most = self.examples if self.draws is None else self.draws
         counted = 0 <= self.missed <= self.secrets * (1 + 1e-9) <= most * (1 + 2e-9)
-        if not counted or (self.draws is not None and not self.points > 0 < self.draws):
+        if not counted or (self.draws is not None and not self.examples > 0 < self.draws):
             raise ValueError("needs 0 <= missed <= secrets <= draws (or examples), and examples to draw from")
 
     @property
     def examples_per_draw(self) -> float:
         """How many examples one of ``secrets`` represents."""
-        return 1.0 if self.draws is None else self.points / self.draws
+        return 1.0 if self.draws is None else self.examples / self.draws
 
     def upper_secret_count(self, error: float) -> float:
         """Return N_h φ⁺_h, which is too small with probability at most ``error``."""
         if self.draws is None:
             return self.secrets
-        return self.points * upper_bound(int(self.secrets), self.draws, 1 - error)
+        return self.examples * upper_bound(int(self.secrets), self.draws, 1 - error)
 
     def lower_secret_count(self, error: float) -> float:
         """Return N_h φ⁻_h, which is too large with probability at most ``error``."""
         if self.draws is None:
             return self.secrets
-        return self.points * lower_bound(int(self.secrets), self.draws, 1 - error)
+        return self.examples * lower_bound(int(self.secrets), self.draws, 1 - error)
 
     def upper_missed_count(self, secret_count: float, error: float) -> float:
         """Return ``secret_count`` · ρ⁺_h, too small with probability at most ``error``."""
@@ -161,7 +161,7 @@ def count_public_draws_needed(
         return 0 if public.secrets + unmeasured.public == 0 or public.secrets <= room else None
     if room <= 0:
         return None
-    return 0 if room >= public.points else count_secrets_needed(room / public.points, 1 - upper)
+    return 0 if room >= public.examples else count_secrets_needed(room / public.examples, 1 - upper)
 
 
 class SamplePlan(NamedTuple):

@@ -108,7 +108,7 @@ class RunFolder(SealedFolder):
     quarantine = path_field("quarantine", "Rows and examples that could not be processed, with reason codes.")
     vault = path_field("vault", "The original text of every example.")
     spans = path_field("audit/spans", "The text-free span ledger.")
-    points = path_field("audit/examples", "Each example's decision and keyed ids.")
+    examples = path_field("audit/examples", "Each example's decision and keyed ids.")
     across = path_field(
         "audit/across", "Public examples that nearly duplicate a private one: suspected misses; no text."
     )
@@ -140,7 +140,7 @@ class RunFolder(SealedFolder):
     @property
     def data_folders(self) -> tuple[Path, ...]:
         """All folders that contain parts."""
-        return (self.public, self.private, self.quarantine, self.vault, self.spans, self.points, self.across)
+        return (self.public, self.private, self.quarantine, self.vault, self.spans, self.examples, self.across)
 
     def sealed_folders(self) -> list[SealedFolder]:
         """List every finished folder inside the run: models, their evaluations, measurements."""

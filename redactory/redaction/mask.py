@@ -59,7 +59,7 @@ class RoutingDecision:
     private. ``masks`` counts the masks that π put into the text.
     """
 
-    side: str
+    split: str
     text: str
     reasons: tuple[str, ...]
     masks: int = 0
@@ -106,9 +106,9 @@ def describe_reason(reason: str) -> str:
 
 def merge_document_decisions(decisions: Sequence[RoutingDecision]) -> list[RoutingDecision]:
     """Merge the decisions of one document (``release.unit: document``): all private if one is private or failed."""
-    if all(decision.side == PUBLIC for decision in decisions):
+    if all(decision.split == PUBLIC for decision in decisions):
         return list(decisions)
     return [
-        replace(decision, side=PRIVATE, reasons=(DOCUMENT_REASON,)) if decision.side == PUBLIC else decision
+        replace(decision, split=PRIVATE, reasons=(DOCUMENT_REASON,)) if decision.split == PUBLIC else decision
         for decision in decisions
     ]

@@ -92,7 +92,7 @@ CLASS = "class"
 """The column of ``vault/`` with each example's class, null without one."""
 LABELLED_VAULT = pa.schema([*VAULT, (CLASS, _TEXT)])
 """Schema of ``vault/`` for an input with a class column."""
-POINTS = pa.schema(
+EXAMPLES = pa.schema(
     {
         "example_id": _ID,
         **dict.fromkeys(("released_id", "document", "user", "split", "decision"), _TEXT),
@@ -107,7 +107,7 @@ COUNTED = pa.schema([*PUBLIC, (USERS, _ID)])
 ORDER = pa.schema({"position": pa.int32(), "turn": pa.int32()})
 """Of an example: its number in its document, and the number of its text in the document, both from 0."""
 RESERVED_COLUMNS = frozenset(
-    (*PUBLIC.names, *PRIVATE.names, *LABELLED_VAULT.names, *POINTS.names, *ORDER.names, DOCUMENT, ROLE)
+    (*PUBLIC.names, *PRIVATE.names, *LABELLED_VAULT.names, *EXAMPLES.names, *ORDER.names, DOCUMENT, ROLE)
 )
 """Names that input columns must not have in a shard."""
 ACROSS = pa.schema({"example_id": _ID, "released_id": _TEXT, "private_point": _ID, "similarity": pa.float32()})
@@ -232,9 +232,9 @@ def part_schema(path: Path) -> pa.Schema:
         return _drop_own_metadata(file.schema_arrow.empty_table()).schema
 
 
-def shard_schema(manifest: Mapping[str, Any], side: str) -> pa.Schema:
+def shard_schema(manifest: Mapping[str, Any], split: str) -> pa.Schema:
     """Return the columns of a split's shards in a run or export with this manifest."""
-    schema = PRIVATE if side != "public" else COUNTED if "route" in manifest else PUBLIC
+    schema = PRIVATE if split != "public" else COUNTED if "route" in manifest else PUBLIC
     more = manifest.get("columns", {}).items()
     return pa.schema([*schema, *(pa.field(name, pa.type_for_alias(kind)) for name, kind in more)])
 

@@ -108,9 +108,9 @@ def read_conversations(run: RunFolder, folder: Path) -> Iterator[str]:
     sides = {PUBLIC: (run.public,), PRIVATE: (run.public, run.private)}[folder.name]
     masked = dict(chain.from_iterable(read_columns(split, ["example_id", "text"]) for split in sides))
     columns = ["document", "turn", ROLE, "released_id", "decision"]
-    for batch in read_batches(run.points, columns):
-        _require_roles(batch.schema.names, ROLE, run.points, "chat")
-    for _, document_rows in groupby(read_columns(run.points, columns), itemgetter(0)):
+    for batch in read_batches(run.examples, columns):
+        _require_roles(batch.schema.names, ROLE, run.examples, "chat")
+    for _, document_rows in groupby(read_columns(run.examples, columns), itemgetter(0)):
         examples = list(document_rows)
         decisions = {decision for *_, decision in examples}
         if (decisions == {PUBLIC}) != (folder == run.public):
@@ -173,7 +173,7 @@ def count_public_occurrences(run: RunFolder) -> IntArray:
     released_ids: dict[int, str] = {}
     copies: Counter[int] = Counter()
     columns = ["example_id", "released_id", "split", "decision", "dup_of", "earlier_run"]
-    for point, released_id, split, decision, original, earlier in read_columns(run.points, columns):
+    for point, released_id, split, decision, original, earlier in read_columns(run.examples, columns):
         if decision == PUBLIC:
             released_ids[point] = released_id
         elif decision == "duplicate" and split == PUBLIC and earlier is None:
@@ -217,7 +217,7 @@ def read_classes(run: RunFolder, folder: Path) -> Iterator[str | None]:
     class_by_example = dict(zip(points, read_folder_classes(run.vault), strict=True))
     class_by_released = {
         released_id: class_by_example[point]
-        for point, released_id in read_columns(run.points, ["example_id", "released_id"])
+        for point, released_id in read_columns(run.examples, ["example_id", "released_id"])
     }
     yield from (class_by_released[released_id] for (released_id,) in read_columns(folder, ["example_id"]))
 

@@ -101,7 +101,7 @@ def require_unchanged_sources(run: RunFolder, settings: TrainSettings) -> None:
     """``CheckFailed`` unless all that is learnt from is as it was sealed; the device must be there too."""
     require_device(settings.device)
     classes = {run.vault} if settings.task == "classify" or settings.prefix == CLASS else set()
-    for data in {run.public, run.points, *classes, *get_trainer(settings).list_data_folders(run)}:
+    for data in {run.public, run.examples, *classes, *get_trainer(settings).list_data_folders(run)}:
         require_unchanged(run, data)
 
 

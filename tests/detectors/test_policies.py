@@ -225,7 +225,7 @@ def test_flagging_everything_makes_every_text_private(text: str) -> None:
         detector = Detector(DetectSettings.model_validate({**OFF, "conservative": conservative}))
         (detection,) = detector.detect([text])
         decision = route(text, detection)
-        assert (decision.side, decision.text, decision.masks) == (PRIVATE if flagged else PUBLIC, text, 0)
+        assert (decision.split, decision.text, decision.masks) == (PRIVATE if flagged else PUBLIC, text, 0)
         assert decision.reasons == (("rule:EVERYTHING",) if flagged else ())
 
 

@@ -11,7 +11,7 @@ import pytest
 from redactory.evaluation.recall import count_remaining_secrets
 from redactory.foundation.errors import CheckFailed
 from redactory.redaction.folder import RunFolder, part_name
-from redactory.redaction.shards import POINTS, PRIVATE, PUBLIC, SPANS, VAULT, write_part
+from redactory.redaction.shards import EXAMPLES, PRIVATE, PUBLIC, SPANS, VAULT, write_part
 
 DOCUMENTS = {
     "d0": "SYS: Hi.\nUSR: I am Ann Lee of 1 Elm St. Ok bob.\nUSR: 555-1234",
@@ -68,7 +68,7 @@ def run(tmp_path: Path) -> RunFolder:
         (run.public, shards["public"], PUBLIC),
         (run.private, shards["private"], PRIVATE),
         (run.vault, vault, VAULT),
-        (run.points, points, POINTS),
+        (run.examples, points, EXAMPLES),
         (run.spans, spans, SPANS),
     ):
         write_part(folder / part_name(0), pa.Table.from_pylist(rows, schema=schema))

@@ -62,7 +62,7 @@ LATER = {
     "export": ("redactory.redaction.shards:read_batches",),
     "choose": (
         "redactory.pipelines.measure.choose:_draw_candidates",
-        "redactory.pipelines.curation.policy:Policy.split_many",
+        "redactory.pipelines.curation.policy:Policy.route_many",
     ),
     "sample": ("redactory.evaluation.sample:draw_sample",),
     "score": ("redactory.evaluation.sample:measure_sample",),
@@ -72,7 +72,7 @@ LATER = {
     "masked": ("redactory.pipelines.documents.redact:redact",),
     "written": ("redactory.pipelines.modeling.synthesize:synthesize",),
     "explain": ("redactory.redaction.mask:route",),
-    "scan": ("redactory.pipelines.curation.policy:Policy.split_many", "redactory.redaction.mask:route"),
+    "scan": ("redactory.pipelines.curation.policy:Policy.route_many", "redactory.redaction.mask:route"),
     "erase": (
         "redactory.pipelines.operations.erase_points:find_person_examples",
         "redactory.pipelines.operations.erase_points:recurate_without",

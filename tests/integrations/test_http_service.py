@@ -113,11 +113,11 @@ def test_requests_take_turns_and_one_whose_client_has_gone_ends(module: Any) -> 
     read: list[str] = []
 
     class Watched(Policy):
-        def split(self, text: str) -> Any:
+        def route(self, text: str) -> Any:
             read.append(text)
             if text == "leave":
                 loop.call_soon_threadsafe(left.gone.set)
-            return super().split(text)
+            return super().route(text)
 
     async def serve() -> list[int]:
         app = module.service(Watched({}, detector=DigitDetector()))

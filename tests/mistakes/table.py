@@ -33,7 +33,7 @@ class Mistake:
     command: str
     exit: int
     message: str
-    mend: str
+    fix: str
     given: tuple[str, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)

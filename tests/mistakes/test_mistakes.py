@@ -139,7 +139,7 @@ def test_every_row_is_complete_and_stands_for_one_mistake() -> None:
     assert len({(row.section, row.mistake) for row in MISTAKES}) == len(MISTAKES)
     for row in MISTAKES:
         assert row.message, row.mistake
-        assert row.mend, row.mistake
+        assert row.fix, row.mistake
         assert row.exit in (0, 1, 2), row.mistake
 
 

@@ -36,7 +36,7 @@ Truth = dict[int, Spans]
 def route_texts(texts: Sequence[str]) -> list[tuple[str, str]]:
     """F of the run below."""
     routed = [route(text, found) for text, found in zip(texts, DigitDetector().detect(texts), strict=True)]
-    return [("quarantined" if decision.failure else decision.side, decision.text) for decision in routed]
+    return [("quarantined" if decision.failure else decision.split, decision.text) for decision in routed]
 
 
 NAMES = ("ann", "bob", "Cleo", "dora", "eve", "Finn", "gus", "hal", "Ida", "jo", "kim", "Leo")
@@ -127,7 +127,7 @@ def test_strata_are_those_of_the_run_and_the_draw_is_the_seeds(run: Path, truth:
     result = label_random(run, 60, seed=5)
     quarantined, strata = 0, Counter[str]()
     detector, texts = DigitDetector(), texts_in(run)
-    for batch in read_batches(RunFolder(run).points, ["decision"]):
+    for batch in read_batches(RunFolder(run).examples, ["decision"]):
         quarantined += batch["decision"].to_pylist().count("quarantined")
     stratum_of = {}
     for example_id, found in zip(texts, detector.detect(texts.values()), strict=True):

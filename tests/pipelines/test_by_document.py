@@ -82,7 +82,7 @@ def fates_of(run: Path) -> Fates:
         for batch in read_batches(side)
         for row in batch.to_pylist()
     }
-    for batch in read_batches(folder.points):
+    for batch in read_batches(folder.examples):
         for row in batch.to_pylist():
             found[row["document"]].append((row["decision"], texts.get(row["released_id"])))
     return dict(found)
@@ -109,7 +109,7 @@ def test_what_is_found_once_is_masked_wherever_it_stands_in_its_document(run: Pa
 def test_a_policy_and_a_run_say_the_same(run: Path) -> None:
     policy = Policy.load({**CONFIG, "input": "x"}, detector=NameDetector())
     for lines, decisions in zip(DOCUMENTS.values(), fates_of(run).values(), strict=True):
-        own = [(p.side, p.redacted if p.failure is None else None) for p in policy.split("\n".join(lines))]
+        own = [(p.split, p.redacted if p.failure is None else None) for p in policy.route("\n".join(lines))]
         assert own == decisions
     alone = Policy.load({**CONFIG, "release": {}, "input": "x"}, detector=NameDetector())
     assert alone.hash != policy.hash
@@ -118,7 +118,7 @@ def test_a_policy_and_a_run_say_the_same(run: Path) -> None:
 def test_verify_finds_a_divided_document(run: Path) -> None:
     assert run_checks(run)["whole documents"]["detail"] == "5 documents, none divided"
     assert list_failed_checks(run) == {"report"}  # none was written here
-    first, *rows = read_values(RunFolder(run).points, "document", "split")
+    first, *rows = read_values(RunFolder(run).examples, "document", "split")
     rows = [(first[0], "public"), *rows]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("redactory.pipelines.operations.verify.read_values", lambda *_: iter(rows))
@@ -151,7 +151,7 @@ def test_one_document_changes_nothing_of_another(
     check_others_stay(tmp_path_factory.mktemp("worlds"), before, after, others)
 
 
-@pytest.mark.parametrize("stage", ["known", "sides"])
+@pytest.mark.parametrize("stage", ["known", "splits"])
 def test_dependence_on_another_document_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     both = (["thank you"], ["I am Quirin Ozols"], [["please ask Ozols"]])
     check_others_stay(tmp_path / "sound", *both)
@@ -165,8 +165,8 @@ def test_dependence_on_another_document_is_seen(tmp_path: Path, monkeypatch: pyt
     def infected(decisions: Sequence[RoutingDecision]) -> list[RoutingDecision]:
         """What comes behind a private document is private."""
         own = merge_document_decisions(decisions)
-        seen.update((decision.text, decision.side) for decision in own if decision.side == PRIVATE)
-        return [replace(decision, side=PRIVATE) if seen else decision for decision in own]
+        seen.update((decision.text, decision.split) for decision in own if decision.split == PRIVATE)
+        return [replace(decision, split=PRIVATE) if seen else decision for decision in own]
 
     wrong = {"known": ("find_known_spans", remembering), "splits": ("merge_document_decisions", infected)}[stage]
     monkeypatch.setattr(examples, *wrong)
@@ -245,7 +245,7 @@ def test_what_is_read_for_people_can_be_masked_by_document(tmp_path: Path) -> No
     assert before[0] == "I am <MASK>. the will of ozols please ask Ozols nothing here"
     assert after[0] == "I am <MASK>. the will of <MASK> please ask <MASK> nothing here"
     assert after[1:] == before[1:]
-    with pytest.raises(ConfigurationError, match="use side private"):
+    with pytest.raises(ConfigurationError, match="split='private'"):
         redactory.conversations(run, known_values=True)
 
 
@@ -259,7 +259,7 @@ def test_where_an_example_is_a_document_misses_are_measured_with_what_is_known(t
     run = curated(tmp_path / "job", DOCUMENTS, segment={"mode": "document"})
     manifest = read_manifest(RunFolder(run))
     assert manifest["known_in"] == "example"
-    assert len(list_parts(RunFolder(run).points)) == 1
+    assert len(list_parts(RunFolder(run).examples)) == 1
     detect = {"lists": {"deny": [{"label": "PERSON", "words": ["Quirin Ozols"]}]}}
     own = redactory.curate(
         {**CONFIG, "detect": {**LINE_CONFIG["detect"], **detect}, "segment": {"mode": "document"},

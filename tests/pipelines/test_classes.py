@@ -87,7 +87,7 @@ def test_a_side_has_the_classes_of_its_originals_where_no_rule_merges_texts(
     original = {
         point["released_id"]: row[CLASS]
         for point, row in zip(
-            *([row for batch in read_batches(own) for row in batch.to_pylist()] for own in (run.points, run.vault)),
+            *([row for batch in read_batches(own) for row in batch.to_pylist()] for own in (run.examples, run.vault)),
             strict=True,
         )
     }

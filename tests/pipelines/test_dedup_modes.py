@@ -190,7 +190,7 @@ def test_nothing_is_lost_and_who_stands_for_whom_is_known(runs: dict[str, Path])
     for name, path in runs.items():
         run = RunFolder(path)
         assert not broken_files(run)
-        rows = {r["example_id"]: r for b in read_batches(run.points) for r in b.to_pylist()}
+        rows = {r["example_id"]: r for b in read_batches(run.examples) for r in b.to_pylist()}
         bloom = {side: facts["mode"] == "bloom" for side, facts in said(path)["splits"].items()}
         for row in rows.values():
             if row["decision"] != "duplicate":

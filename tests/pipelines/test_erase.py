@@ -159,7 +159,7 @@ def test_what_is_left_is_a_curation_without_the_person(
 
 def _pointed(run: Path) -> Counter[tuple[str, ...]]:
     """Which document's point each duplicate is said to repeat, by keyed ids that two runs share."""
-    rows = _rows(RunFolder(run).points)
+    rows = _rows(RunFolder(run).examples)
     by_id = {row["example_id"]: row for row in rows}
     return Counter(
         (
@@ -172,7 +172,7 @@ def _pointed(run: Path) -> Counter[tuple[str, ...]]:
 
 def test_places_are_taken_words_are_gone_and_the_log_names_a_pseudonym(run: Path) -> None:
     key, folder = load_digest_key(), RunFolder(run)
-    theirs = {r["example_id"] for r in _rows(folder.points) if r["user"] == key.pseudonym("user", "u")}
+    theirs = {r["example_id"] for r in _rows(folder.examples) if r["user"] == key.pseudonym("user", "u")}
     told = _one(redactory.erase([run], user_ids=["u"]))
     # "it is me" is somebody else's now; "so be it" was all along
     assert (told["examples"], told["documents"], told["release"], told["moved_up"]) == (7, 2, 2, 1)
@@ -458,7 +458,7 @@ def test_without_originals_a_duplicate_repeats_who_took_the_place(
     rest = {name: own for name, own in said.items() if name != "a"}
     without = _curate(tmp_path / "without", rest, dedup={"mode": "exact"})
     assert _pointed(run) == _pointed(without)
-    rows = _rows(RunFolder(run).points)
+    rows = _rows(RunFolder(run).examples)
     assert sum(row["dup_of"] is not None for row in rows) == 2
     assert {row["dup_of"] for row in rows} - {None} <= {row["example_id"] for row in rows}
 
@@ -526,7 +526,7 @@ def _no_record_in_the_journal(run: Path, _before: Path) -> None:
 
 def _another_history(run: Path, _before: Path) -> None:
     """Counts that do not follow from those before."""
-    _resealed(run, lambda body: body["changes"][-1]["removed"].update(points=0))
+    _resealed(run, lambda body: body["changes"][-1]["removed"].update(examples=0))
 
 
 @pytest.mark.parametrize(

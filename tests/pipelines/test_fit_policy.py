@@ -106,7 +106,7 @@ def test_the_configuration_that_is_written_misses_what_was_counted(
 
     def route_texts(texts: Any) -> list[tuple[str, str]]:
         found = [route(t, d) for t, d in zip(texts, detector.detect(texts), strict=True)]
-        return [(decision.side, decision.text) for decision in found]
+        return [(decision.split, decision.text) for decision in found]
 
     labels = read_labels(labelled, TURN)
     drawn = [texts for texts in draw_secrets(labels, file_sha256(labelled)) if len(texts) == 1]

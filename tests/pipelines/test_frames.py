@@ -24,7 +24,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_each_side_of_a_run_is_a_frame(run: Path) -> None:
-    public, private = redactory.read(run), redactory.read(run, side="private")
+    public, private = redactory.read(run), redactory.read(run, split="private")
     assert list(public.columns) == ["example_id", "text"]
     assert list(public["text"]) == ["hello"]
     assert list(private["text"]) == [f"call {MASK}"]
@@ -34,7 +34,7 @@ def test_each_side_of_a_run_is_a_frame(run: Path) -> None:
 
 def test_what_is_no_side_or_no_run_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(redactory.ConfigurationError, match="public and private"):
-        redactory.read(run, side="vault")  # type: ignore[arg-type]
+        redactory.read(run, split="vault")  # type: ignore[arg-type]
     with pytest.raises(redactory.RunStateError):
         redactory.read(tmp_path)
 

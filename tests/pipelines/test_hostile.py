@@ -128,7 +128,7 @@ def nothing_is_lost_or_shown(base: Path, given_rows: list[tuple[str, Any]], junk
     counts = json.loads(run.manifest.read_bytes())["counts"]
     assert counts["rows"] == len(lines) + sum(1 for line in junk if line.strip())
     assert counts["rows"] == counts["documents"] + counts["rejected"]
-    decisions = Counter(f for b in read_batches(run.points, ["decision"]) for f in b["decision"].to_pylist())
+    decisions = Counter(f for b in read_batches(run.examples, ["decision"]) for f in b["decision"].to_pylist())
     assert decisions == {k: counts[k] for k in ("public", "private", "duplicate", "quarantined") if counts[k]}
 
     # a document is put together again from the vault, but for the points that were quarantined
@@ -174,7 +174,7 @@ def test_ids_and_labels_are_never_paths_and_ten_thousand_hits_are_masked(tmp_pat
     assert {p.name for p in run.public.iterdir()} == {f"part-{n:05}.parquet" for n in range(3)}
     manifest = json.loads(run.manifest.read_bytes())
     assert manifest["counts"]["documents"] == len(lines)
-    points = [row for batch in read_batches(run.points) for row in batch.to_pylist()]
+    points = [row for batch in read_batches(run.examples) for row in batch.to_pylist()]
     names = {row[column] for row in points for column in ("released_id", "document", "user")}
     assert all(re.fullmatch("[0-9a-f]{32}", name) for name in names)
     private = [text for batch in read_batches(run.private, ["text"]) for text in batch["text"].to_pylist()]
@@ -195,7 +195,7 @@ def test_no_character_of_a_hit_and_no_standing_mask_survives_alone(text: str, da
     pairs = data.draw(st.lists(st.tuples(ends, ends).filter(lambda p: p[0] < p[1]), max_size=6))
     spans = tuple(Span(start, end, "L", 1.0, "d") for start, end in pairs)
     decision = route(text, Detection(spans))
-    assert (decision.side == "private") == (bool(spans) or MASK in text)
+    assert (decision.split == "private") == (bool(spans) or MASK in text)
     assert is_masked_as_marked(text, spans, decision)
 
 

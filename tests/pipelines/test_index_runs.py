@@ -116,7 +116,7 @@ def _every_point_is_accounted_for(
 ) -> None:
     folder = RunFolder(run)
     assert not broken_files(folder)
-    rows = [row for batch in read_batches(folder.points) for row in batch.to_pylist()]
+    rows = [row for batch in read_batches(folder.examples) for row in batch.to_pylist()]
     vault = {row["example_id"]: row["text"] for batch in read_batches(folder.vault) for row in batch.to_pylist()}
     assert len(rows) == len(texts)
     kept = {row["example_id"] for row in rows if row["decision"] == row["split"]}
@@ -179,11 +179,11 @@ def test_near_duplicates_of_an_earlier_run_are_left_out_on_their_side(tmp_path: 
     night = [f"{PARCEL} and", "fresh words", f"{PARCEL} told 6", f"{PARCEL} and", "new 7"]
     second = curate(tmp_path, "b", night, dedup)
     assert texts_of(second) == {"public": ["fresh words"], "private": [f"new {MASK}"]}
-    rows = [row for batch in read_batches(RunFolder(second).points) for row in batch.to_pylist()]
+    rows = [row for batch in read_batches(RunFolder(second).examples) for row in batch.to_pylist()]
     assert [r["earlier_run"] for r in rows] == ["000001-a", None, "000001-a", "000001-a", None]
     third = curate(tmp_path, "c", [f"{PARCEL} say", "fresh words!", "new 8"], dedup)
     assert texts_of(third) == {"public": [], "private": []}
-    rows = [row for batch in read_batches(RunFolder(third).points) for row in batch.to_pylist()]
+    rows = [row for batch in read_batches(RunFolder(third).examples) for row in batch.to_pylist()]
     assert [r["earlier_run"] for r in rows] == ["000001-a", "000002-b", "000002-b"]
 
 

@@ -79,7 +79,7 @@ def opens(run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
     with monkeypatch.context() as patch:
         patch.setenv(VARIABLE, str(file))
         found = []
-        for folder in (run.private, run.vault, run.points, run.spans):
+        for folder in (run.private, run.vault, run.examples, run.spans):
             try:
                 found.append(sum(batch.num_rows for batch in read_batches(folder)) > 0)
             except RedactoryError:

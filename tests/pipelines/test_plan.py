@@ -49,7 +49,7 @@ def bounded(points: int, batch: int, users: int, k: int, **changes: Any) -> dict
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     return planned(
-        trainer="crt", sampling_rate=0.01, steps=1000, noise_multiplier=1.0, points=10_000, gamma=0.1,
+        trainer="crt", sampling_rate=0.01, steps=1000, noise_multiplier=1.0, examples=10_000, gamma=0.1,
         group_sizes=[2],
     )  # fmt: skip
 
@@ -283,7 +283,7 @@ def test_each_relation_goes_by_its_name() -> None:
 
 def test_the_cap_that_is_suggested_keeps_most_for_nothing() -> None:
     found = planned(
-        trainer="uedp-bounded", sampling_rate=0.02, noise_multiplier=8.0, steps=100, users=1_000, points=8_000
+        trainer="uedp-bounded", sampling_rate=0.02, noise_multiplier=8.0, steps=100, users=1_000, examples=8_000
     )
     assert (found["k_user"], found["k_entity"], found["K"], found["kept_at_most"]) == (8, 8, 16, 8_000)
     assert found["noise_to_batch"] == pytest.approx(8.0 / 160)

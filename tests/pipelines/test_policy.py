@@ -57,9 +57,9 @@ def test_a_policy_says_what_a_curation_does(
     source = write_rows(folder / "rows.jsonl", [{"text": text} for text in documents])
     curate({**config, "input": str(source)}, output=folder / "run", detector=DigitDetector())
     policy = Policy.load(config, detector=DigitDetector())
-    told = [point for points in policy.split_many(documents) for point in points]
+    told = [point for points in policy.route_many(documents) for point in points]
     assert [_of_policy(point) for point in told] == _of_run(folder / "run")
-    for text, points in zip(documents, policy.split_many(documents), strict=True):
+    for text, points in zip(documents, policy.route_many(documents), strict=True):
         if all(point.failure is None for point in points):
             assert policy.redact(text) == _replaced(text, points)
         else:
@@ -67,9 +67,9 @@ def test_a_policy_says_what_a_curation_does(
                 policy.redact(text)
 
 
-def _of_policy(point: redactory.Point) -> tuple[Any, ...]:
-    hits = [(h.start - point.start, h.end - point.start, h.label, h.detector, h.policy) for h in point.hits]
-    return point.side, point.redacted, list(point.reasons), sorted(hits)
+def _of_policy(point: redactory.Example) -> tuple[Any, ...]:
+    hits = [(h.start - point.start, h.end - point.start, h.label, h.detector, h.policy) for h in point.spans]
+    return point.split, point.redacted, list(point.reasons), sorted(hits)
 
 
 def _of_run(run: Path) -> list[tuple[Any, ...]]:
@@ -94,7 +94,7 @@ def _of_run(run: Path) -> list[tuple[Any, ...]]:
     return found
 
 
-def _replaced(text: str, points: list[redactory.Point]) -> str:
+def _replaced(text: str, points: list[redactory.Example]) -> str:
     for point in reversed(points):
         text = text[: point.start] + point.redacted + text[point.end :]
     return text
@@ -109,15 +109,15 @@ def test_engines_lists_and_rules_are_those_of_the_configuration(tmp_path: Path) 
         ("5", "DIGIT", "rule", "conservative"),
     ]
     assert policy.redact(text) == "all is well\n  we saw <MASK>\ncall 5"
-    assert [point.side for point in policy.split(text)] == ["public", "private", "private"]
-    assert [policy.side(t) for t in ("all is well", text, "Zaphod " * 10)] == ["public", "private", "quarantined"]
-    assert (policy.scan(""), policy.redact(" \n"), policy.split("")) == ([], " \n", [])
+    assert [point.split for point in policy.route(text)] == ["public", "private", "private"]
+    assert [policy.get_split(t) for t in ("all is well", text, "Zaphod " * 10)] == ["public", "private", "quarantined"]
+    assert (policy.scan(""), policy.redact(" \n"), policy.route("")) == ([], " \n", [])
     with pytest.raises(dataclasses.FrozenInstanceError):
         hits[0].label = "X"  # type: ignore[misc]
-    (point,) = policy.split("we saw Zaphod 5")
+    (point,) = policy.route("we saw Zaphod 5")
     told = explain("we saw Zaphod 5", {**LISTED, "input": "-"})
-    assert (point.side, point.redacted, list(point.reasons)) == (told["split"], told["masked"], told["reasons"])
-    assert [(h.start, h.end, h.policy == "strict") for h in point.hits] == [
+    assert (point.split, point.redacted, list(point.reasons)) == (told["split"], told["masked"], told["reasons"])
+    assert [(h.start, h.end, h.policy == "strict") for h in point.spans] == [
         (mark["start"], mark["end"], mark["masks"]) for mark in told["marks"]
     ]
 
@@ -234,7 +234,7 @@ def test_other_columns_endings_and_allowed_terms(files: Path, tmp_path: Path) ->
 )
 def test_what_is_no_text_or_not_several_is_refused(texts: Any, said: str) -> None:
     policy = Policy(WHOLE, detector=DigitDetector())
-    for method in (policy.scan_many, policy.redact_many, policy.split_many):
+    for method in (policy.scan_many, policy.redact_many, policy.route_many):
         with pytest.raises(InputError, match=said):
             list(method(texts))
 
@@ -277,7 +277,7 @@ def test_threads_share_a_policy(spoken: Policy) -> None:
     def refused(policy: Policy) -> Any:
         with pytest.raises(InputError, match="too_long"):
             policy.redact(TOO_LONG + TOO_LONG)
-        return policy.split(SPOKEN[0])
+        return policy.route(SPOKEN[0])
 
     asked: list[Callable[[Policy], Any]] = [
         lambda policy: [policy.redact(text) for text in SPOKEN],
@@ -309,11 +309,11 @@ def test_a_policy_can_be_copied_and_loads_nothing_until_it_is_used(copied: Calla
     config = {**LISTED, "segment": {"mode": "turn", "speaker": "[A-Z]+:"}, "release": {"unit": "document"}}
     policy = Policy(config)
     text = "CAPTAIN: Zaphod is here\nCREW: who?"
-    expected, hash_ = policy.split(text), policy.hash
+    expected, hash_ = policy.route(text), policy.hash
     other = copied(policy)
     assert other is not policy
     assert other._detector is None
-    assert (other.split(text), other.hash) == (expected, hash_)
+    assert (other.route(text), other.hash) == (expected, hash_)
     # a pool sends the policy along with each task: its engines are loaded for the first of them alone
     assert copied(policy) is other
     assert copied(Policy(config)).redact(text) == policy.redact(text)

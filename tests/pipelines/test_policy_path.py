@@ -105,9 +105,9 @@ def test_the_public_side_only_grows_and_bisection_finds_where(
 def _side(text: str, reading: EngineOutput, detect: DetectSettings, policy: ConservativePolicy) -> str:
     """As detection and routing come to it."""
     if reading.failure:
-        return route(text, Detection(failure=reading.failure)).side
+        return route(text, Detection(failure=reading.failure)).split
     strict = tuple(sorted(set(build_policies(detect)[0].select_spans(text, reading))))
-    return route(text, Detection(strict, tuple(sorted(set(policy.select_spans(text, reading)))))).side
+    return route(text, Detection(strict, tuple(sorted(set(policy.select_spans(text, reading)))))).split
 
 
 def test_rules_that_are_fitted_decide_of_no_language_whether_it_is_read() -> None:

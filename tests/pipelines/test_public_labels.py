@@ -77,7 +77,7 @@ def test_what_is_public_is_counted_and_neither_masked_nor_a_reason(run: Path) ->
 
 
 def _split(text: str) -> list[Any]:
-    return [redactory.Policy.load({"detect": DETECT}).split(text)]
+    return [redactory.Policy.load({"detect": DETECT}).route(text)]
 
 
 def test_it_is_said_wherever_the_shards_go(config: Path, run: Path, tmp_path: Path) -> None:

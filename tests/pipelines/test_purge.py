@@ -151,7 +151,8 @@ def test_with_the_vault_alone_an_erasure_is_whole(made: Path, run: Path) -> None
     one, other = (read_json(place / "manifest.json") for place in (run, whole))
     assert all(one[key] == other[key] for key in ("counts", "reasons", "spans", "masks"))
     one, other = (
-        [row for batch in read_batches(RunFolder(place).points) for row in batch.to_pylist()] for place in (run, whole)
+        [row for batch in read_batches(RunFolder(place).examples) for row in batch.to_pylist()]
+        for place in (run, whole)
     )
     assert one == other
 
@@ -161,7 +162,7 @@ def test_without_originals_a_folded_group_is_lost_and_counted(tmp_path: Path, mo
     monkeypatch.setenv("REDACTORY_KEY", "a key for purging runs")
     kept = _curate(tmp_path, dedup={"mode": "folded"})
     redactory.purge(kept, ["vault"])
-    rows = [row for batch in read_batches(RunFolder(kept).points) for row in batch.to_pylist()]
+    rows = [row for batch in read_batches(RunFolder(kept).examples) for row in batch.to_pylist()]
     stands_for = {row["dup_of"] for row in rows if row["dup_of"] is not None}
     documents = {row["document"] for row in rows if row["example_id"] in stands_for}
     names = [name for name in TEXTS if load_digest_key().pseudonym("document", name) in documents]

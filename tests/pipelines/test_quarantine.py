@@ -145,7 +145,7 @@ def test_points_and_rows_that_can_be_processed_today_are(run: Path, exported: di
     assert reasons == {"text_not_string", "broken_json", "empty_text"}
     # the same people have the same keyed ids in both runs
     for column in ("user", "document"):
-        assert set(read_column(new.points, column)) <= set(read_column(RunFolder(run).points, column))
+        assert set(read_column(new.examples, column)) <= set(read_column(RunFolder(run).examples, column))
 
 
 def test_what_was_exported_is_private_and_goes_with_the_quarantine(tmp_path: Path) -> None:

@@ -277,9 +277,9 @@ LISTED = {n: f"{n}/{PART}" for n in ("public", "private", "vault", "quarantine",
 LISTED |= {name: f"audit/{name}/{PART}" for name in ("examples", "spans")}
 SEALS = ("manifest.json", "_SUCCESS")
 SIMPLE = """
-run | files | flip | {public} {private} {vault} {quarantine} {points} {spans} README.md manifest.json
+run | files | flip | {public} {private} {vault} {quarantine} {examples} {spans} README.md manifest.json
 run | files | flip | _SUCCESS
-run | files | cut | {public} {points} manifest.json
+run | files | cut | {public} {examples} manifest.json
 run | files | grow | {public} {vault} _SUCCESS
 run | files | gone | {public} {vault} README.md manifest.json
 run | RunStateError | gone | _SUCCESS

@@ -140,8 +140,8 @@ def holds_its_promises(text: str, detection: Detection, decision: RoutingDecisio
     marked = bool(detection.strict or detection.conservative or MASK in text)
     return (
         decision.failure is None
-        and decision.side == (PRIVATE if marked else PUBLIC)
-        and (decision.side == PRIVATE or (decision.text == text and MASK not in decision.text))
+        and decision.split == (PRIVATE if marked else PUBLIC)
+        and (decision.split == PRIVATE or (decision.text == text and MASK not in decision.text))
         and bool(decision.reasons) == marked
         and (bool(detection.strict) or decision.text == RUN_OF_MASKS.sub(MASK, text))
         and (bool(detection.strict) == (decision.masks > 0))
@@ -216,7 +216,7 @@ def test_one_private_point_makes_its_document_private_wherever_it_stands(sides: 
         for n, side in enumerate(sides)
     ]
     joined = merge_document_decisions(decisions)
-    assert {decision.side for decision in joined} <= ({PUBLIC} if set(sides) <= {PUBLIC} else {PRIVATE})
+    assert {decision.split for decision in joined} <= ({PUBLIC} if set(sides) <= {PUBLIC} else {PRIVATE})
     assert [(decision.text, decision.failure) for decision in joined] == [
         (decision.text, decision.failure) for decision in decisions
     ]

@@ -48,8 +48,8 @@ def finished(root: Path) -> RunFolder:
     write_part(run.public / part_name(0), table)
     write_part(run.private / part_name(0), table.slice(1))
     run.card.write_text("# Card\né\n", encoding="utf-8")
-    (run.points / "note").parent.mkdir(parents=True)
-    (run.points / "note").write_bytes(b"")
+    (run.examples / "note").parent.mkdir(parents=True)
+    (run.examples / "note").write_bytes(b"")
     seal(run, BODY, [run.root / name for name in FILES])
     return run
 

@@ -14,7 +14,7 @@ import pytest
 from redactory.redaction import list_parts, part_name, read_batches, read_column, shards, write_part
 from redactory.redaction.shards import PUBLIC, ROW_GROUP_ROWS, VAULT, table_digest
 
-SCHEMAS = ("PUBLIC", "PRIVATE", "VAULT", "POINTS", "SPANS", "QUARANTINE")
+SCHEMAS = ("PUBLIC", "PRIVATE", "VAULT", "EXAMPLES", "SPANS", "QUARANTINE")
 ROWS = 300
 
 

@@ -132,9 +132,9 @@ def masker(data: bytes) -> None:
     whole = (Span(0, len(text), "W", 0.5, "d"),) if flagged and text else ()
     decision = route(text, Detection(spans, whole, "engine_error" if failed else None))
     if failed:
-        assert (decision.side, decision.text, decision.failure) == ("private", "", "engine_error")
+        assert (decision.split, decision.text, decision.failure) == ("private", "", "engine_error")
         return
-    assert (decision.side == "private") == bool(spans or whole or MASK in text)
+    assert (decision.split == "private") == bool(spans or whole or MASK in text)
     assert is_masked_as_marked(text, spans, decision)
     assert decision.masks <= len(spans)
 
@@ -164,7 +164,7 @@ def policies(data: bytes) -> None:
     decision = route(text, found)
     marked = [*found.strict, *found.conservative]
     assert all(0 <= span.start < span.end <= len(text) for span in marked)
-    assert (decision.side == "private") == bool(marked or found.failure or MASK in text)
+    assert (decision.split == "private") == bool(marked or found.failure or MASK in text)
     assert found.failure or is_masked_as_marked(text, found.strict, decision)
     if found.failure is None and data[0] % 8 == 0:
         # a text's decision does not hang on the texts beside it

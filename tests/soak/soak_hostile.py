@@ -119,7 +119,7 @@ def test_the_engines_read_anything(detector: Detector, text: str) -> None:
     (found,) = detector.detect([text])
     assert found.failure is None
     decision = route(text, found)
-    assert decision.side == "private" or (decision.text == text and MASK not in text)
+    assert decision.split == "private" or (decision.text == text and MASK not in text)
 
 
 @pytest.mark.parametrize("piece", PIECES)

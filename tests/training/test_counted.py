@@ -196,7 +196,7 @@ def test_which_points_a_cap_keeps_does_not_follow_from_their_texts(tmp_path: Pat
     mixed = write_unit_run(tmp_path / "mixed", route=route)
     body = read_manifest(mixed)
     body["dedup"]["splits"] = {"public": {"rule": "S1"}, "private": {"rule": "none"}}
-    seal(mixed, body, [p for f in (mixed.vault, mixed.points, mixed.spans, mixed.public) for p in list_parts(f)])
+    seal(mixed, body, [p for f in (mixed.vault, mixed.examples, mixed.spans, mixed.public) for p in list_parts(f)])
     with pytest.raises(GuaranteeError, match="depends on the selection"):
         read_unit_incidence(mixed, UnitSettings(duplicates="merge"))
 

@@ -83,14 +83,14 @@ def test_noise_is_calibrated_to_what_one_point_exchanges(monkeypatch: pytest.Mon
 def test_occurrences_need_to_be_known(tmp_path: Path) -> None:
     import pyarrow as pa
 
-    from redactory.redaction.shards import POINTS, write_part
+    from redactory.redaction.shards import EXAMPLES, write_part
 
     run: RunFolder = write_run(tmp_path / "RUN", public=["so"])
     row = {"example_id": 0, "released_id": "p0", "document": "d", "user": "u", "split": "public"}
     kept = {**row, "decision": "public", "dup_of": None, "reasons": []}
     for original in (0, None):
         copy = {**kept, "example_id": 1, "released_id": "p1", "decision": "duplicate", "dup_of": original}
-        write_part(run.points / "part-00000.parquet", pa.Table.from_pylist([kept, copy], POINTS))
+        write_part(run.examples / "part-00000.parquet", pa.Table.from_pylist([kept, copy], EXAMPLES))
         if original is None:
             with pytest.raises(CheckFailed, match="public_weighting: unique"):
                 count_public_occurrences(run)
@@ -128,10 +128,10 @@ def test_an_index_says_nothing_where_it_did_not_choose_the_private_texts(tmp_pat
 def test_a_point_of_an_earlier_run_has_no_row_to_count(tmp_path: Path) -> None:
     import pyarrow as pa
 
-    from redactory.redaction.shards import POINTS, write_part
+    from redactory.redaction.shards import EXAMPLES, write_part
 
     run: RunFolder = write_run(tmp_path / "RUN", public=["so"])
     row = {"example_id": 0, "released_id": "p0", "document": "d", "user": "u", "split": "public", "decision": "public"}
     copy = {**row, "example_id": 1, "released_id": "p1", "decision": "duplicate", "earlier_run": "000001-a"}
-    write_part(run.points / "part-00000.parquet", pa.Table.from_pylist([row, copy], POINTS))
+    write_part(run.examples / "part-00000.parquet", pa.Table.from_pylist([row, copy], EXAMPLES))
     assert count_public_occurrences(run).tolist() == [1]

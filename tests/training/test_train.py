@@ -22,7 +22,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import broken_files, read_manifest
-from redactory.redaction.shards import POINTS, write_part
+from redactory.redaction.shards import EXAMPLES, write_part
 from redactory.training import load_model, train_model
 from redactory.training.data import count_public_occurrences
 from redactory.training.loop import StepSchedule, TrainingContext
@@ -250,5 +250,5 @@ def test_an_epoch_of_occurrences_sees_each_public_text_as_often_as_it_occurred(t
         for i, (released, decision, original) in enumerate(decisions)
     ]
     rows.append({"example_id": 99, "released_id": "x", "split": "private", "decision": "duplicate", "dup_of": 0})
-    write_part(run.points / "part-00000.parquet", pa.Table.from_pylist(rows, schema=POINTS))
+    write_part(run.examples / "part-00000.parquet", pa.Table.from_pylist(rows, schema=EXAMPLES))
     assert count_public_occurrences(run).tolist() == [5, 1, 2]

@@ -16,7 +16,7 @@ from redactory.pipelines.curation.release_log import check_released
 from redactory.redaction import PRIVATE, PUBLIC, RunFolder, read_batches, read_manifest, route
 from redactory.redaction.folder import is_export
 from redactory.redaction.known_values import add_known_values
-from redactory.redaction.shards import DOCUMENT, ORDER, POINTS, ROLE
+from redactory.redaction.shards import DOCUMENT, EXAMPLES, ORDER, ROLE
 
 Row = dict[str, Any]
 SPLIT_FOLDERS = {"public": (PUBLIC,), "private": (PUBLIC, PRIVATE)}
@@ -24,15 +24,15 @@ SPLIT_FOLDERS = {"public": (PUBLIC,), "private": (PUBLIC, PRIVATE)}
 
 
 def conversations(
-    run: str | Path, side: Literal["public", "private"] = "public", *, known_values: bool = False
+    run: str | Path, split: Literal["public", "private"] = "public", *, known_values: bool = False
 ) -> list[dict[str, Any]]:
     """The documents of a finished run, or of an export, as conversations, in the order of the input.
 
     Each is ``{"document_id", "turns": [{"turn", "role", "text", "decisions"}]}`` with the columns of
-    ``input.metadata_columns``; a document that is no conversation is one turn without a role.  ``decisions`` says of each
-    example of a turn ``public``, ``private``, ``duplicate`` or ``quarantined``.  ``text`` is what may be seen of it,
-    with a space between two examples, None where that is nothing: of side ``public`` the public ones, of ``private``
-    those of both sides, masked.  A duplicate has the text of the example that stands for it. A turn that said nothing
+    ``input.metadata_columns``; a document that is no conversation is one turn without a role.  ``decisions`` has for
+    each example of a turn ``public``, ``private``, ``duplicate`` or ``quarantined``.  ``text`` is the text that may be
+    seen, with a space between two examples, or None: of split ``public`` the public ones, of ``private``
+    those of both splits, masked.  A duplicate has the text of the example that stands for it. A turn that said nothing
     is not there, but counted in the numbers of the others.
 
     With ``known_values``, for side ``private`` alone, what is masked once in a document is masked wherever it
@@ -42,17 +42,17 @@ def conversations(
     ``input.emit_document_order``; ``RunStateError`` for its private side, and for a run that is not finished, or is
     held or rejected.
     """
-    if side not in SPLIT_FOLDERS:
-        raise ConfigurationError(f"side: expected one of {join_words(SPLIT_FOLDERS)}")
-    if known_values and side != "private":
-        raise ConfigurationError("known_values: the public split is already decided; use side private")
+    if split not in SPLIT_FOLDERS:
+        raise ConfigurationError(f"split: expected one of {join_words(SPLIT_FOLDERS)}")
+    if known_values and split != "private":
+        raise ConfigurationError("known_values: the public split is already decided; use split='private'")
     folder = RunFolder(Path(run))
     manifest = read_manifest(folder)
     check_released(folder)
     if not is_export(manifest):
         language = manifest["configuration"]["detect"]["language"] if known_values else None
-        return run_sealed(folder.state, lambda: _build_conversations(_read_run_rows(folder, side, language)))
-    if side == "private":
+        return run_sealed(folder.state, lambda: _build_conversations(_read_run_rows(folder, split, language)))
+    if split == "private":
         raise RunStateError(f"{folder.root.name} is an export, which contains only the public split")
     if DOCUMENT not in manifest.get("columns", ()):
         raise ConfigurationError(f"{folder.root.name}: its run was created without input.emit_document_order")
@@ -79,9 +79,9 @@ def _build_turn(number: int, examples: list[Row]) -> Row:
     return {"turn": number, ROLE: examples[0].get(ROLE), "text": text or None, "decisions": decisions}
 
 
-def _read_run_rows(run: RunFolder, side: str, known_values_language: str | None) -> Iterator[Row]:
+def _read_run_rows(run: RunFolder, split: str, known_values_language: str | None) -> Iterator[Row]:
     """Every point of a run, seen or not; with what is known in its document masked, in that language."""
-    texts = {row["example_id"]: row["text"] for folder in SPLIT_FOLDERS[side] for row in _read_rows(run, folder)}
+    texts = {row["example_id"]: row["text"] for folder in SPLIT_FOLDERS[split] for row in _read_rows(run, folder)}
     stands: dict[int, str] = {}
     for row in _read_rows(run, "examples"):
         if row["decision"] in (PUBLIC, PRIVATE):
@@ -93,7 +93,7 @@ def _read_run_rows(run: RunFolder, side: str, known_values_language: str | None)
             if known
             else texts.get(stands.get(row["example_id"] if row["dup_of"] is None else row["dup_of"], ""))
         )
-        metadata = {name: value for name, value in row.items() if name not in POINTS.names}
+        metadata = {name: value for name, value in row.items() if name not in EXAMPLES.names}
         yield {DOCUMENT: row["document"], **metadata, "decision": row["decision"], "text": text}
 
 

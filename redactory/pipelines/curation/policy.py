@@ -48,14 +48,14 @@ from redactory.redaction.shards import shard_schema
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-Side = Literal["public", "private", "quarantined"]
+Split = Literal["public", "private", "quarantined"]
 PolicyName = Literal["strict", "conservative"]
 _BATCH_SIZE = 1_000
 """Texts whose points are handed to the engines in one pass; they are held until it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class FoundSpan:
     """One thing that was found: code points [start, end) of the text, its label, its score in [0, 1].
 
     ``detector`` is the engine, list or rule that found it.  ``policy`` is ``strict`` where the hit is masked,
@@ -72,7 +72,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Example:
     """One data point of a text, at code points [start, end), and what becomes of it.
 
     ``side`` is where it goes; ``redacted`` is what stands there.  ``reasons`` are those of a private point,
@@ -83,12 +83,12 @@ class Point:
 
     start: int
     end: int
-    side: Side
+    split: Split
     redacted: str
     reasons: tuple[str, ...] = ()
     failure: str | None = None
-    hits: tuple[Hit, ...] = ()
-    public: tuple[Hit, ...] = ()
+    spans: tuple[FoundSpan, ...] = ()
+    public: tuple[FoundSpan, ...] = ()
 
 
 class Policy:
@@ -141,7 +141,7 @@ class Policy:
         """Load the engines now, which takes seconds; else the first text does."""
         self._load_detector()
 
-    def scan(self, text: str) -> list[Hit]:
+    def scan(self, text: str) -> list[FoundSpan]:
         """What is found in ``text``, in text order; ``InputError`` where a part of it cannot be processed."""
         return next(self.scan_many([text]))
 
@@ -152,23 +152,23 @@ class Policy:
         """
         return next(self.redact_many([text]))
 
-    def split(self, text: str) -> list[Point]:
+    def route(self, text: str) -> list[Example]:
         """The data points of ``text``, each with its side, its redacted text and its hits.
 
         The only method that answers for a text that cannot be processed: such a point is quarantined.
         """
-        return next(self.split_many([text]))
+        return next(self.route_many([text]))
 
-    def side(self, text: str) -> Side:
+    def get_split(self, text: str) -> Split:
         """``quarantined`` where a point of ``text`` is, else ``private`` where one is, else ``public``."""
-        sides = {point.side for point in self.split(text)}
-        order: tuple[Side, ...] = ("quarantined", "private")
-        return next((side for side in order if side in sides), "public")
+        splits = {point.split for point in self.route(text)}
+        order: tuple[Split, ...] = ("quarantined", "private")
+        return next((split for split in order if split in splits), "public")
 
-    def scan_many(self, texts: Iterable[str]) -> Iterator[list[Hit]]:
+    def scan_many(self, texts: Iterable[str]) -> Iterator[list[FoundSpan]]:
         """:meth:`scan` of each text, in order, as they are asked for; the engines see many at once."""
         for _, points in self._readable(texts):
-            yield sorted((hit for point in points for hit in point.hits), key=lambda h: (h.start, h.end, h.label))
+            yield sorted((hit for point in points for hit in point.spans), key=lambda h: (h.start, h.end, h.label))
 
     def redact_many(self, texts: Iterable[str]) -> Iterator[str]:
         """:meth:`redact` of each text, in order, as they are asked for; the engines see many at once."""
@@ -179,8 +179,8 @@ class Policy:
                 position = point.end
             yield "".join(pieces) + text[position:]
 
-    def split_many(self, texts: Iterable[str]) -> Iterator[list[Point]]:
-        """:meth:`split` of each text, in order, as they are asked for; the engines see many at once."""
+    def route_many(self, texts: Iterable[str]) -> Iterator[list[Example]]:
+        """:meth:`route` of each text, in order, as they are asked for; the engines see many at once."""
         remaining, release = _check_texts(texts), self._config.release
         while batch := list(islice(remaining, _BATCH_SIZE)):
             cut = [self._segment_text(text) for text in batch]
@@ -193,7 +193,7 @@ class Policy:
                 decisions = [route(text, one) for text, one in zip(segments, detected, strict=True)]
                 if release.unit == "document":
                     decisions = merge_document_decisions(decisions)
-                yield list(_build_points(pieces, detected, decisions))
+                yield list(_build_examples(pieces, detected, decisions))
 
     def _load_detector(self) -> TextDetector:
         with ONE_THREAD:
@@ -204,15 +204,15 @@ class Policy:
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore_copy, (self._name, type(self), self._config, self._custom_detector)
 
-    def _readable(self, texts: Iterable[str]) -> Iterator[tuple[str, list[Point]]]:
+    def _readable(self, texts: Iterable[str]) -> Iterator[tuple[str, list[Example]]]:
         """Each text with its points; ``InputError`` for the first one with a point that was not processed."""
         originals, inputs = tee(_check_texts(texts))
-        for number, (text, points) in enumerate(zip(originals, self.split_many(inputs), strict=False), 1):
+        for number, (text, points) in enumerate(zip(originals, self.route_many(inputs), strict=False), 1):
             failures = sorted({point.failure for point in points if point.failure is not None})
             if failures:
                 raise InputError(
                     f"text {number} cannot be processed completely ({', '.join(failures)}), so its content "
-                    "is unknown; split() says which of its examples are quarantined"
+                    "is unknown; route() shows which of its examples are quarantined"
                 )
             yield text, points
 
@@ -242,9 +242,9 @@ def _check_texts(texts: Iterable[str]) -> Iterator[str]:
         yield text
 
 
-def _build_points(
+def _build_examples(
     segments: list[Segment], detections: list[Detection], decisions: list[RoutingDecision]
-) -> Iterator[Point]:
+) -> Iterator[Example]:
     """The points of one text."""
     position = 0
     for segment, detection, decision in zip(segments, detections, decisions, strict=True):
@@ -252,18 +252,18 @@ def _build_points(
         end = start + len(segment.text)
         position = end + len(segment.suffix)
         if decision.failure is not None:
-            yield Point(start, end, "quarantined", "", failure=decision.failure)
+            yield Example(start, end, "quarantined", "", failure=decision.failure)
             continue
         names: dict[Span, PolicyName] = dict.fromkeys(detection.conservative, "conservative")
         names |= dict.fromkeys(detection.strict, "strict")
-        hits = tuple(_make_hit(span, start, names[span]) for span in sorted(names))
-        public = tuple(_make_hit(span, start, "public") for span in detection.public)
-        side: Side = "public" if decision.side == PUBLIC else "private"
-        yield Point(start, end, side, decision.text, decision.reasons, hits=hits, public=public)
+        spans = tuple(_make_span(span, start, names[span]) for span in sorted(names))
+        public = tuple(_make_span(span, start, "public") for span in detection.public)
+        split: Split = "public" if decision.split == PUBLIC else "private"
+        yield Example(start, end, split, decision.text, decision.reasons, spans=spans, public=public)
 
 
-def _make_hit(span: Span, offset: int, policy: PolicyName | Literal["public"]) -> Hit:
-    return Hit(span.start + offset, span.end + offset, span.label, span.score, span.detector, policy)
+def _make_span(span: Span, offset: int, policy: PolicyName | Literal["public"]) -> FoundSpan:
+    return FoundSpan(span.start + offset, span.end + offset, span.label, span.score, span.detector, policy)
 
 
 # What a finished run would do to any text, by its own policies or not at all.
@@ -293,7 +293,7 @@ def make_run_router(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[
     def route_texts(texts: Sequence[str]) -> list[tuple[str, str]]:
         pairs = zip(texts, detector.detect(texts), strict=True)
         decisions = (route(text, found_in(text, detection)) for text, detection in pairs)
-        return [("quarantined" if f.failure else f.side, f.text) for f in decisions]
+        return [("quarantined" if f.failure else f.split, f.text) for f in decisions]
 
     return route_texts
 
@@ -324,23 +324,23 @@ def _load_policy_records(config: ConfigLike) -> dict[str, Any]:
 SPLITS = ("public", "private")
 
 
-def read(run: str | Path, side: Literal["public", "private"] = "public") -> DataFrame:
+def read(run: str | Path, split: Literal["public", "private"] = "public") -> DataFrame:
     """One side of a finished run, an example a row: ``example_id`` and ``text``, and what the side has besides.
 
     Of an encrypted run the private side needs the encryption key.  ``RunStateError`` where the run is not
     finished, or is held or rejected.
     """
-    if side not in SPLITS:
-        raise ConfigurationError(f"side: expected one of {join_words(SPLITS)}")
+    if split not in SPLITS:
+        raise ConfigurationError(f"split: expected one of {join_words(SPLITS)}")
     folder = RunFolder(Path(run))
     read_manifest(folder)
     check_released(folder)
-    return run_sealed(folder.state, _read_frame, folder, side)
+    return run_sealed(folder.state, _read_frame, folder, split)
 
 
-def _read_frame(run: RunFolder, side: str) -> DataFrame:
-    schema = shard_schema(read_manifest(run), side)
-    batches = read_batches(getattr(run, side), schema.names)
+def _read_frame(run: RunFolder, split: str) -> DataFrame:
+    schema = shard_schema(read_manifest(run), split)
+    batches = read_batches(getattr(run, split), schema.names)
     table = pa.concat_tables([schema.empty_table(), *(pa.Table.from_batches([batch]) for batch in batches)])
     frame: DataFrame = table.to_pandas()
     return frame

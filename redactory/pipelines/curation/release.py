@@ -351,7 +351,7 @@ def render_export_card(manifest: dict[str, Any]) -> str:
         manifest["run"],
         manifest,
         (PUBLIC,),
-        points=pluralize(manifest["counts"]["public"], "example"),
+        examples=pluralize(manifest["counts"]["public"], "example"),
         **extra,
     )
 

@@ -554,12 +554,12 @@ def _find_strict_spans(policy: Policy, texts: Sequence[str]) -> list[SpansOrReas
     distinct: dict[str, SpansOrReason] = {
         prefixed_text: [] for prefixed_text, text in zip(prefixed, texts, strict=True) if text.strip()
     }
-    for text, points in zip(list(distinct), policy.split_many(list(distinct)), strict=True):
+    for text, points in zip(list(distinct), policy.route_many(list(distinct)), strict=True):
         failures = sorted(point.failure for point in points if point.failure is not None)
         spans = [
             ReplacedSpan(hit.start, hit.end, hit.label, hit.score)
             for p in points
-            for hit in p.hits
+            for hit in p.spans
             if hit.policy == "strict"
         ]
         distinct[text] = failures[0] if failures else spans

@@ -17,7 +17,7 @@ from redactory.foundation.errors import InputError, shorten
 from redactory.foundation.progress import Progress, no_progress, report_loading
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.loading import ConfigLike, load_for_texts
-from redactory.pipelines.curation.policy import Hit, Point, Policy, PolicyName
+from redactory.pipelines.curation.policy import Example, FoundSpan, Policy, PolicyName
 from redactory.pipelines.readers import Document, Rejection, Source, sources_by_path
 from redactory.pipelines.readers.documents import EMPTY_TEXT, MISSING_TEXT, RowCounts, preview_rows
 from redactory.pipelines.readers.files import detect_format
@@ -63,7 +63,7 @@ def scan(
         label_counts, rejected, quarantined, before = Counter[str](), Counter[str](), Counter[str](), done
         for done, (document, examples) in enumerate(_evaluate_documents(judge, entries, rejected), before + 1):
             quarantined.update(example.failure for example in examples if example.failure is not None)
-            heeded = [hit for p in examples for hit in p.hits if policy == "conservative" or hit.policy == "strict"]
+            heeded = [hit for p in examples for hit in p.spans if policy == "conservative" or hit.policy == "strict"]
             label_counts.update(hit.label for hit in heeded)
             row = None if format_ == "text" else document.row
             for hit, line in _locate_spans(heeded[: limit - len(hits)], document.text, name, row):
@@ -105,7 +105,7 @@ def _iterate_texts(
 
 def _evaluate_documents(
     span_policy: Policy, entries: Iterable[Document | Rejection], rejected: Counter[str]
-) -> Iterator[tuple[Document, list[Point]]]:
+) -> Iterator[tuple[Document, list[Example]]]:
     """Each document with its points; the other rows are counted by their reason."""
     pending: deque[Document] = deque()
 
@@ -117,11 +117,13 @@ def _evaluate_documents(
                 pending.append(entry)
                 yield entry.text
 
-    for examples in span_policy.split_many(texts()):
+    for examples in span_policy.route_many(texts()):
         yield pending.popleft(), examples
 
 
-def _locate_spans(spans: Sequence[Hit], text: str, name: str, row: int | None) -> Iterator[tuple[dict[str, Any], str]]:
+def _locate_spans(
+    spans: Sequence[FoundSpan], text: str, name: str, row: int | None
+) -> Iterator[tuple[dict[str, Any], str]]:
     """Where each hit is, as it is listed, and the line of text that it begins on."""
     starts = [0, *(place + 1 for place, letter in enumerate(text) if letter == "\n")] if spans else []
     for span in spans:

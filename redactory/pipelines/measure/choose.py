@@ -28,7 +28,7 @@ from redactory.foundation.files import make_private_folder, write_json, write_te
 from redactory.foundation.progress import Progress, no_progress, report_loading
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.loading import ConfigLike, load_config
-from redactory.pipelines.curation.policy import Point, Policy
+from redactory.pipelines.curation.policy import Example, Policy
 from redactory.pipelines.readers import Document, find_sources
 from redactory.pipelines.readers.documents import RowCounts
 
@@ -69,8 +69,8 @@ def label_active(
     judge = Policy(settings)
     with report_loading(progress, "load engines"):
         judge.load_engines()
-    read = list[list[Point]]()
-    for points in judge.split_many(texts):
+    read = list[list[Example]]()
+    for points in judge.route_many(texts):
         read.append(points)
         progress("choose", len(read), len(texts), "documents")
     whole = [number for number, points in enumerate(read) if all(point.failure is None for point in points)]
@@ -138,7 +138,7 @@ def _draw_candidates(settings: Config, excluded_texts: set[str], limit: int, see
     return [text for _, text in sorted(candidates.items())[:limit]]
 
 
-def _find_doubts(text: str, points: Sequence[Point]) -> Doubts:
+def _find_doubts(text: str, points: Sequence[Example]) -> Doubts:
     """The words that an engine holds neither for surely plain nor for surely secret, each with its doubt.
 
     Their case and digits do not count; a doubt of 1 is a probability of one half.
@@ -146,15 +146,15 @@ def _find_doubts(text: str, points: Sequence[Point]) -> Doubts:
     low, high = _DOUBT_RANGE
     word_doubts: dict[str, float] = {}
     for point in points:
-        for hit in point.hits:
+        for hit in point.spans:
             if hit.label == "UNSURE" and low <= hit.score <= high:
                 word = _DIGIT.sub("0", text[hit.start : hit.end].casefold())
                 word_doubts[word] = max(word_doubts.get(word, 0.0), 1.0 - abs(2.0 * hit.score - 1.0))
     return word_doubts
 
 
-def _prefill_spans(points: Sequence[Point]) -> list[dict[str, Any]]:
-    strict = [hit for point in points for hit in point.hits if hit.policy == "strict"]
+def _prefill_spans(points: Sequence[Example]) -> list[dict[str, Any]]:
+    strict = [hit for point in points for hit in point.spans if hit.policy == "strict"]
     ranked = sorted(strict, key=lambda hit: -hit.score)
     return [
         span._asdict() for span in select_prefilled_spans(LabelledSpan(hit.start, hit.end, hit.label) for hit in ranked)

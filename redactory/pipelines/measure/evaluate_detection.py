@@ -294,7 +294,7 @@ def _map_authors(run: RunFolder) -> tuple[dict[str, dict[str, set[str]]], bool]:
     And whether any user wrote more than one document.
     """
     columns = ("example_id", "released_id", "dup_of", "document", "user")
-    points = list(read_values(run.points, *columns))
+    points = list(read_values(run.examples, *columns))
     released_ids = {point: released_id for point, released_id, *_ in points if released_id is not None}
     authors: dict[str, dict[str, set[str]]] = {"document": defaultdict(set), "user": defaultdict(set)}
     for point, _, original, document, user in points:

@@ -121,7 +121,7 @@ def find_first_public(
 
     def is_public(policy: ConservativePolicy) -> bool:
         hits = tuple(policy.select_spans(text, engine_output)) if engine_output.failure is None else ()
-        return route(text, Detection(marked, hits, engine_output.failure)).side == PUBLIC
+        return route(text, Detection(marked, hits, engine_output.failure)).split == PUBLIC
 
     return bisect_left(path, True, key=is_public)
 

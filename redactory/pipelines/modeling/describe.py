@@ -112,9 +112,9 @@ def _name_columns(columns: Sequence[str], settings: Config, policy: Policy) -> l
 
     def search(names: list[str]) -> list[SearchResult]:
         results: list[SearchResult] = []
-        for examples in policy.split_many(names):
+        for examples in policy.route_many(names):
             failures = [example.failure for example in examples if example.failure is not None]
-            hits = [hit for example in examples for hit in example.hits if hit.policy == "strict"]
+            hits = [hit for example in examples for hit in example.spans if hit.policy == "strict"]
             results.append(failures[0] if failures else hits)
         return results
 
@@ -134,11 +134,11 @@ def _try_policies(policy: Policy, documents: list[str], progress: Progress) -> d
     ]
     sides, reasons, masked, public = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     with report_loading(progress, "try the policies"):
-        for points in policy.split_many(texts):
+        for points in policy.route_many(texts):
             for point in points:
-                sides[point.side] += 1
+                sides[point.split] += 1
                 reasons.update(point.reasons)
-                masked.update(hit.label for hit in point.hits if hit.policy == "strict")
+                masked.update(hit.label for hit in point.spans if hit.policy == "strict")
                 public.update(hit.label for hit in point.public)
     return {
         "documents": len(texts),
@@ -207,7 +207,7 @@ def explain(text: str, config: ConfigLike | None = None, *, progress: Progress =
     ]
     return {
         "text": text,
-        "split": "quarantined" if decision.failure else decision.side,
+        "split": "quarantined" if decision.failure else decision.split,
         "masked": decision.text,
         "failure": decision.failure,
         "reasons": list(decision.reasons),

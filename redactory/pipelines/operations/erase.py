@@ -158,7 +158,7 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool)
     run_pseudonyms = {row[kind] for row in points.values() for kind in ("document", "user")}
     result = _make_result(
         run,
-        points=len(points),
+        examples=len(points),
         documents=len({row["document"] for row in points.values()}),
         rejected=rejected.reasons.total(),
         unsearched=rejected.unsearchable,

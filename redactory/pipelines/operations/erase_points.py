@@ -52,7 +52,7 @@ from redactory.pipelines.readers.documents import DUPLICATE_ID
 from redactory.pipelines.readers.tables import SEPARATORS
 from redactory.redaction import MASK, RunFolder, list_parts, part_name, part_schema, read_batches, read_part, write_part
 from redactory.redaction import shards as tables
-from redactory.redaction.shards import DOCUMENT, POINTS, SPAN_FIELDS
+from redactory.redaction.shards import DOCUMENT, EXAMPLES, SPAN_FIELDS
 
 Row = dict[str, Any]
 
@@ -106,7 +106,7 @@ def find_person_examples(run: RunFolder, person: Person, key: DigestKey) -> tupl
     }
     matching_rows: dict[int, Row] = {}
     lone: set[str] = set()
-    for batch in read_batches(run.points):
+    for batch in read_batches(run.examples):
         is_match = pc.or_(pc.is_in(batch["document"], names["document"]), pc.is_in(batch["user"], names["user"]))
         matching_rows.update((row["example_id"], row) for row in batch.filter(is_match).to_pylist())
         lone.update(batch.filter(pc.is_in(batch["user"], names["lone-user"]))["document"].to_pylist())
@@ -197,14 +197,14 @@ def recurate_without(
 ) -> RemainingRun:
     """Write every part of ``run`` without the points ``removed_ids`` and the rejected rows."""
     config, new_run = Config.read_back(manifest["configuration"]), RunFolder(run.reissue.files)
-    size, partitions = sum(entry["bytes"] for entry in manifest["inputs"]), len(list_parts(run.points))
+    size, partitions = sum(entry["bytes"] for entry in manifest["inputs"]), len(list_parts(run.examples))
     index = _open_run_index(run, manifest)
-    audit = next((part_schema(path) for path in list_parts(run.points)), POINTS)
-    metadata = pa.schema([field for field in audit if field.name not in POINTS.names])
+    audit = next((part_schema(path) for path in list_parts(run.examples)), EXAMPLES)
+    metadata = pa.schema([field for field in audit if field.name not in EXAMPLES.names])
     job = CurationJob(new_run, config, key, index=index, hash_ranges=choose_range_count(size), metadata_schema=metadata)
     ids, earlier = pa.array(sorted(removed_ids), pa.int64()), list[tuple[int, int]]()
     for number in range(partitions):
-        rows = _drop_examples(read_part(run.points / part_name(number)), ids)
+        rows = _drop_examples(read_part(run.examples / part_name(number)), ids)
         _write_redaction_inputs(job, run, number, rows, ids, rejected)
         if job.index is not None:
             places = {entry.name: place for place, entry in enumerate(job.index.runs)}
@@ -232,8 +232,8 @@ def recurate_without(
             write_pairs(job.range_path("near-earlier", 0), earlier)
     for number in range(partitions):
         # of a point that was quarantined nothing but these says whose it is
-        path = new_run.points / part_name(number)
-        rows, old = read_part(path), _drop_examples(read_part(run.points / path.name), ids)
+        path = new_run.examples / part_name(number)
+        rows, old = read_part(path), _drop_examples(read_part(run.examples / path.name), ids)
         for column in ("document", "user"):
             rows = rows.set_column(rows.schema.get_field_index(column), column, old[column])
         write_part(path, rows)
@@ -312,7 +312,7 @@ def filter_without(
     heirs, lost = _find_replacements(run, Config.read_back(manifest["configuration"]).dedup, removed_rows)
     texts = _read_replacement_texts(run, {removed_rows[point]["released_id"]: heir for point, heir in heirs.items()})
     out, counts = pa.array(sorted({*removed_rows, *lost}), pa.int64()), Counter[str]()
-    for path in list_parts(run.points):
+    for path in list_parts(run.examples):
         name, audit = path.name, _drop_examples(read_part(path), out)
         rows = audit.to_pylist()
         for row in rows:
@@ -324,7 +324,7 @@ def filter_without(
             counts.update(f"reason/{reason}" for reason in row["reasons"])
             if row["earlier_run"] is not None:
                 counts[f"duplicate_earlier/{row['split']}"] += 1
-        write_part(new_run.points / name, pa.Table.from_pylist(rows, audit.schema))
+        write_part(new_run.examples / name, pa.Table.from_pylist(rows, audit.schema))
         counts["masks"] -= _filter_shards(run, new_run, name, rows, texts)
         spans = _drop_examples(read_part(run.spans / name), out)
         write_part(new_run.spans / name, spans)
@@ -351,7 +351,7 @@ def _find_replacements(
 ) -> tuple[dict[int, int], dict[int, Row]]:
     """Which duplicate takes the place of each point that goes; and those that nobody can bring back."""
     heirs, lost, ids = dict[int, int](), dict[int, Row](), pa.array(sorted(removed_rows), pa.int64())
-    for batch in read_batches(run.points):
+    for batch in read_batches(run.examples):
         for row in _drop_examples(batch.filter(pc.is_in(batch["dup_of"], ids)), ids).to_pylist():
             if dedup.mode_for(row["split"]) == "exact":
                 heirs.setdefault(row["dup_of"], row["example_id"])

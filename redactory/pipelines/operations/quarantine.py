@@ -156,7 +156,7 @@ def _export_rows(run: RunFolder, config: Config, key: DigestKey | None) -> dict[
             exported += 1
     users = _find_users(run, {doc_id: document_points[0][0] for doc_id, document_points in texts.items()}, key)
     example_ids = {point for document_points in texts.values() for point, _ in document_points}
-    rows = (row for batch in read_batches(run.points) for row in batch.to_pylist() if example_ids)
+    rows = (row for batch in read_batches(run.examples) for row in batch.to_pylist() if example_ids)
     metadata = {row["example_id"]: row for row in rows if row["example_id"] in example_ids}
     for doc_id, document_points in texts.items():
         if doc_id not in users:
@@ -224,7 +224,7 @@ def _find_users(
         return users
     by_user: dict[str, str] = {key.pseudonym("user", user): user for user in user_ids}
     of_points = {point: doc_id for doc_id, point in documents.items()}
-    for point, pseudonym in read_values(run.points, "example_id", "user"):
+    for point, pseudonym in read_values(run.examples, "example_id", "user"):
         if (doc_id := of_points.get(point)) is None or doc_id in users:
             continue
         if pseudonym in by_user:

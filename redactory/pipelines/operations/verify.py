@@ -178,7 +178,7 @@ def check_counts(context: CheckContext) -> str:
         run.private: counts["private"],
         run.quarantine: counts["quarantined"] + counts["rejected"],
         run.vault: counts["examples"] - counts["quarantined"],
-        run.points: counts["examples"],
+        run.examples: counts["examples"],
         run.across: manifest["dedup"]["across"] or 0,
     }
     expected.update(dict.fromkeys((f for f in expected if f.name in manifest.get("purged", ())), 0))
@@ -217,7 +217,7 @@ def check_example_ids(context: CheckContext) -> str:
     for folder in (context.run.public, context.run.private):
         problems += _find_wrong_columns(context, folder)
         released_ids = read_column(folder, "example_id")
-        decisions = read_values(context.run.points, "released_id", "decision")
+        decisions = read_values(context.run.examples, "released_id", "decision")
         due = {i for i, decision in decisions if decision == folder.name}
         if len(released_ids) != len(set(released_ids)):
             problems.append(f"{folder.name}: an id occurs twice")
@@ -234,7 +234,7 @@ def check_whole_documents(context: CheckContext) -> str | None:
     """
     if context.manifest["configuration"]["release"].get("unit") != "document":
         return None
-    rows = groupby(read_values(context.run.points, "document", "split"), itemgetter(0))
+    rows = groupby(read_values(context.run.examples, "document", "split"), itemgetter(0))
     whole = Counter(len({side for _, side in document_rows}) == 1 for _, document_rows in rows)
     raise_on_problems([pluralize(whole[False], "document is", "documents are") + " divided"] if whole[False] else [])
     return f"{pluralize(whole[True], 'document')}, none divided"

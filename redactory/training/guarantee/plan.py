@@ -53,14 +53,14 @@ class PlanInputs:
     """
 
     steps: int | None = None
-    points: int | None = None
+    examples: int | None = None
     users: int | None = None
     gamma: float = 1.0
     delta_2: float | None = None
     bayesian: bool = False
 
     def __post_init__(self) -> None:
-        counts = (("step", self.steps), ("point", self.points), ("user", self.users))
+        counts = (("step", self.steps), ("point", self.examples), ("user", self.users))
         problems = (
             *((n is not None and n < 1, f"there must be at least one {what}") for what, n in counts),
             (not 0.0 <= self.gamma <= 1.0, "gamma must be between 0 and 1"),
@@ -75,9 +75,9 @@ class PlanInputs:
 def bound_kept_examples(settings: TrainSettings, inputs: PlanInputs) -> int | None:
     """min(n, k_u·U): what caps leave of the points; None where it is not known."""
     cap = None if settings.bounding.rule == "none" else settings.bounding.k_user
-    if inputs.points is None or cap is None or inputs.users is None:
-        return inputs.points
-    return min(inputs.points, cap * inputs.users)
+    if inputs.examples is None or cap is None or inputs.users is None:
+        return inputs.examples
+    return min(inputs.examples, cap * inputs.users)
 
 
 def plan_guarantee(
@@ -138,7 +138,7 @@ def plan_guarantee(
 
 def _plan_examples(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
     assert spec.mechanism is not None
-    batch, points, rate = spec.settings.expected_batch_size, inputs.points, spec.mechanism.sampling_rate
+    batch, points, rate = spec.settings.expected_batch_size, inputs.examples, spec.mechanism.sampling_rate
     parameters = count_max_parameters(spec.settings)
     curve = _plan_curve(spec)  # on the grid of the calibration: while that is at hand
     claim = EpsilonInputs.from_spec(spec)
@@ -232,7 +232,7 @@ def _plan_units(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
         batch = spec.settings.expected_batch_size
         entries = {
             "users": inputs.users,
-            "examples": inputs.points,
+            "examples": inputs.examples,
             "kept_at_most": bound_kept_examples(spec.settings, inputs),
             "expected_batch": batch,
             "noise_to_batch": spec.mechanism.noise_multiplier / batch,
@@ -262,7 +262,7 @@ def _plan_caps(spec: TrainingSpec, inputs: PlanInputs, batch: float) -> list[dic
 
     While every place is taken, epsilon does not depend on k: more points for nothing, up to k = n/U.
     """
-    users, points = inputs.users, inputs.points
+    users, points = inputs.users, inputs.examples
     if users is None or points is None or spec.settings.bounding.rule == "none":
         return []
     suggested, rows = suggest_cap(points, users), []

@@ -74,10 +74,10 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whol
     Raises ``CheckFailed`` where the tables are not what the run sealed or do not fit together,
     ``GuaranteeError`` where ``merge`` meets a deduplication that does not know every holder.
     """
-    for folder in (run.vault, run.points, run.spans):
+    for folder in (run.vault, run.examples, run.spans):
         require_unchanged(run, folder)
     holders = _read_copy_holders(run) if merge else {}
-    owners, hits = _RowsById(read_columns(run.points, _EXAMPLE_COLUMNS)), _read_strict_spans(run)
+    owners, hits = _RowsById(read_columns(run.examples, _EXAMPLE_COLUMNS)), _read_strict_spans(run)
     collector = IncidenceBuilder()
     within, pending, position = "", list[Any](), 0
     for point, text in read_columns(run.vault, _VAULT_COLUMNS):
@@ -132,7 +132,7 @@ def _read_copy_holders(run: RunFolder) -> Mapping[int, list[bytes]]:
             "are one example depends on the selection: set copies to keep, or curate with private_mode exact"
         )
     holders_by_example: dict[int, list[bytes]] = {}
-    for point, user, decision, original, _ in read_columns(run.points, _EXAMPLE_COLUMNS):
+    for point, user, decision, original, _ in read_columns(run.examples, _EXAMPLE_COLUMNS):
         if decision == "duplicate":
             if original is None:
                 raise CheckFailed(f"audit/examples does not record which point {point} repeats")

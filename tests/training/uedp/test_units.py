@@ -16,7 +16,7 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Guarant
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import seal
-from redactory.redaction.shards import POINTS, list_parts, read_batches, write_part
+from redactory.redaction.shards import EXAMPLES, list_parts, read_batches, write_part
 from redactory.training.uedp.entities import LISTED_LABEL, TITLES, EntityNames, Mention, get_hub_values
 from redactory.training.uedp.incidence import Incidence, IncidenceBuilder
 from redactory.training.uedp.units import load_entity_names, read_incidence
@@ -281,9 +281,9 @@ def test_a_run_whose_tables_do_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckFailed, match="not those in"):
         read_incidence(changed, names())
     short = write_run(tmp_path / "short")
-    write_part(list_parts(short.points)[0], POINTS.empty_table())
+    write_part(list_parts(short.examples)[0], EXAMPLES.empty_table())
     body = {name: value for name, value in json.loads(short.manifest.read_text()).items() if name != "files"}
-    seal(short, body, [path for folder in (short.vault, short.points, short.spans) for path in list_parts(folder)])
+    seal(short, body, [path for folder in (short.vault, short.examples, short.spans) for path in list_parts(folder)])
     with pytest.raises(CheckFailed, match="lacks point 0"):
         read_incidence(short, names())
 

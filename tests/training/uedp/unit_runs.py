@@ -13,7 +13,7 @@ import pyarrow as pa
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import seal
-from redactory.redaction.shards import LABELLED_VAULT, POINTS, PUBLIC, SPANS, VAULT, list_parts, write_part
+from redactory.redaction.shards import EXAMPLES, LABELLED_VAULT, PUBLIC, SPANS, VAULT, list_parts, write_part
 from redactory.training import TrainSettings
 
 KEY = DigestKey(b"a key of these tests, 32 bytes..")
@@ -104,8 +104,8 @@ def write_unit_run(
             "dup_of": [None if row.copy_of == UNKNOWN else row.copy_of for _, row in own],
             "document": [row.document for _, row in own],
         }
-        nothing = {name: [None] * len(own) for name in POINTS.names}
-        _write(run.points, partition, POINTS, nothing | point | decisions)
+        nothing = {name: [None] * len(own) for name in EXAMPLES.names}
+        _write(run.examples, partition, EXAMPLES, nothing | point | decisions)
         nothing = {name: [None] * len(marked) for name in SPANS.names}
         _write(run.spans, partition, SPANS, nothing | numbered | {"policy": ["strict"] * len(marked)})
     _write(run.public, 0, PUBLIC, {"example_id": ["p0", "p1"], "text": ["hello corpus", "hello corpus side"]})
@@ -119,7 +119,7 @@ def write_unit_run(
         "dedup": {"mode": "exact", "scope": "user", "rule": rule, "group_size": 1},
         **({"route": dict(route)} if route else {}),
     }
-    folders = (run.vault, run.points, run.spans, run.public)
+    folders = (run.vault, run.examples, run.spans, run.public)
     seal(run, body, [path for folder in folders for path in list_parts(folder)])
     return run
 

@@ -105,7 +105,7 @@ def write_user_contributions(
     of_user, of_pair = key.derive("count/user"), key.derive("count/choice")
     rows = []
     for user, text, decision in zip(read_users(examples), digests, decisions, strict=True):
-        if decision.failure is None and (job.config.route.strategy == "count" or decision.side == PUBLIC):
+        if decision.failure is None and (job.config.route.strategy == "count" or decision.split == PUBLIC):
             user_digest = key.text_digest(of_user, user.encode())
             rows.append((user_digest, key.text_digest(of_pair, user_digest + text), text))
     _write_decision_table(job, "masked", partition, examples, decisions)
@@ -178,12 +178,12 @@ def route_examples(job: CurationJob, partitions: int, number: int) -> StageRepor
         among |= is_member(path, entries)
     both, routed = job.config.route.strategy == "both", list[RoutingDecision]()
     for decision, selected in zip(decisions, among.tolist(), strict=True):
-        if decision.failure is not None or (both and decision.side == PRIVATE):
+        if decision.failure is not None or (both and decision.split == PRIVATE):
             routed.append(decision)
         elif selected:
-            routed.append(replace(decision, side=PUBLIC, reasons=()))
+            routed.append(replace(decision, split=PUBLIC, reasons=()))
         else:
-            routed.append(replace(decision, side=PRIVATE, reasons=(*decision.reasons, TOO_FEW_USERS)))
+            routed.append(replace(decision, split=PRIVATE, reasons=(*decision.reasons, TOO_FEW_USERS)))
     write_decisions(job, number, examples, routed)
     counts = Counter({f"reason/{TOO_FEW_USERS}": sum(TOO_FEW_USERS in decision.reasons for decision in routed)})
     return StageReport("route", counts)

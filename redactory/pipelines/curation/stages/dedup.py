@@ -140,10 +140,10 @@ def compute_decision_digests(
         if decision.failure is not None:
             digest = key.text_digest(unique_purpose, example.to_bytes(8, "big"))
         else:
-            digest = key.text_digest(exact_purposes[decision.side], (owner + decision.text).encode())
-            if decision.side in folded:
+            digest = key.text_digest(exact_purposes[decision.split], (owner + decision.text).encode())
+            if decision.split in folded:
                 rank = digest
-                digest = key.text_digest(folded[decision.side], (owner + words.fold(decision.text)).encode())
+                digest = key.text_digest(folded[decision.split], (owner + words.fold(decision.text)).encode())
         digests.append(digest)
         ranks.append(rank)
     return digests, ranks if folded else None

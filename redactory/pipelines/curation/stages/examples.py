@@ -28,11 +28,11 @@ from redactory.pipelines.curation.stage_context import (
     PARTITION_BITS,
     REJECTED,
     CurationJob,
+    example_id,
     filter_rows,
     make_column,
     make_scalar,
     make_table,
-    example_id,
     read_integers,
 )
 from redactory.pipelines.curation.stages.counting import assign_text_ids, write_decisions, write_user_contributions
@@ -397,7 +397,7 @@ def write_shards(job: CurationJob, partitions: int, partition: int) -> StageRepo
         write_part(job.part_path("held", partition), splits[PUBLIC])
     write_part(run.private / name, splits[PRIVATE])
     write_part(run.vault / name, examples.filter(pc.is_null(failures)).select(job.vault_schema.names))
-    write_part(run.points / name, records)
+    write_part(run.examples / name, records)
     across = find_cross_split_rows(job, records)
     if job.config.dedup.report_cross_split:
         write_part(run.across / name, _table_from_rows(across, tables.ACROSS))
@@ -448,7 +448,7 @@ def _build_records(job: CurationJob, examples: pa.Table, redacted: pa.Table, fir
             "reasons": redacted["reasons"],
             **{name: examples[name] for name in job.metadata_schema.names},
         },
-        pa.schema([*tables.POINTS, *job.metadata_schema]),
+        pa.schema([*tables.EXAMPLES, *job.metadata_schema]),
     )
 
 
