@@ -1,4 +1,1 @@
-"""One curation: configuration, run folder, stages, release and its log.
-
-What the other packages of pipelines share is here too.
-"""
+"""One curation: configuration, run folder, stages, release and its log; also code that all of pipelines shares."""

@@ -1,8 +1,8 @@
-"""The configuration: one description for the file, the command line, the documentation and the hash.
+"""The configuration: one definition for the file, the command line, the documentation and the hash.
 
-Each section stands, with its defaults, with what it configures: ``input`` in ``readers/documents.py``, ``detect`` in
+Other sections are defined with their subject: ``input`` in ``readers/documents.py``, ``detect`` in
 ``detectors/settings.py``, ``dedup`` in ``dedup/settings.py``, ``train`` in ``training/settings.py`` (and ``units.py``,
-``models/settings.py``), ``nightly.drift`` in ``evaluation/drift.py``; the others here.
+``models/settings.py``), ``nightly.drift`` in ``evaluation/drift.py``.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from redactory.pipelines.store import is_url
 from redactory.redaction.replacements import REPLACEMENTS
 from redactory.training.settings import TrainSettings
 
-# The nightly job (section ``nightly``); no shard follows from it.
+# The nightly job (section ``nightly``); affects no shard.
 
 
 class NightlySettings(Settings):
-    """What a scheduled run does beside the curation."""
+    """Settings of a scheduled run besides the curation."""
 
     partial_row_grace_minutes: float = Field(
         60,
@@ -57,7 +57,7 @@ class NightlySettings(Settings):
     )
 
 
-# A masked copy (section ``redact``); no shard follows from it.
+# A masked copy (section ``redact``); affects no shard.
 
 
 DROP, KEEP = "drop", "keep"
@@ -68,7 +68,7 @@ else:
 
 
 class Redaction(Settings):
-    """What `redactory redact` does to a file beside masking its texts, which `input.text` names."""
+    """Settings of `redactory redact` besides masking the texts that `input.text` names."""
 
     columns: dict[str, str] = Field(
         {},
@@ -92,11 +92,11 @@ class Redaction(Settings):
 
     @property
     def masked_columns(self) -> dict[str, str]:
-        """The columns that are replaced or taken out."""
+        """The columns that are replaced or dropped."""
         return {name: label for name, label in self.columns.items() if label != KEEP}
 
     def override(self, other: Redaction) -> Redaction:
-        """These settings, but for what is set in ``other``; of columns, those that it names."""
+        """Return these settings, replaced by what is set in ``other``; ``columns`` are merged."""
         changes = {**other.model_dump(exclude_unset=True), "columns": {**self.columns, **other.columns}}
         return self.model_copy(update=changes)
 
@@ -108,7 +108,7 @@ SegmentMode = Literal["sentence", "turn", "line", "document"]
 
 
 class SegmentSettings(Settings):
-    """How a document is cut into data points."""
+    """How a document is cut into examples."""
 
     mode: SegmentMode = Field(
         "sentence",
@@ -121,15 +121,15 @@ class SegmentSettings(Settings):
 
 
 class PartitionSettings(Settings):
-    """The unit of work; part of the output's layout, so never chosen by the machine."""
+    """The size of a partition; it determines the layout of the output, so it never depends on the machine."""
 
     documents: int = Field(2_000, ge=1, description="Maximum number of documents in a partition.")
     bytes: ClassVar[int] = 8 << 20
-    """A partition is closed once its text passes this."""
+    """A partition is closed once its text exceeds this."""
 
 
 class ReleaseSettings(Settings):
-    """What decides an example's side, and what must hold before shards may leave."""
+    """How the split is decided, and checks before a release."""
 
     unit: Literal["example", "document"] = Field(
         "example",
@@ -155,7 +155,7 @@ class ReleaseSettings(Settings):
 
 
 class RouteSettings(Settings):
-    """What decides an example's side: policies, or how many users wrote its masked text."""
+    """Whether policies decide an example's split, or how many users wrote its masked text."""
 
     strategy: Literal["policies", "count", "both"] = Field(
         "policies",
@@ -173,7 +173,7 @@ class RouteSettings(Settings):
 
 
 class EvaluateSettings(Settings):
-    """What a trained model is measured on."""
+    """Data for measuring a trained model."""
 
     test: PathList = Field((), description="Held-out corpus with the input's columns, for perplexity.")
     canaries: str | None = Field(None, description="FILE.canaries.json of a simulated corpus.")
@@ -187,7 +187,7 @@ class EvaluateSettings(Settings):
     @field_validator("test", "canaries", "labelled")
     @classmethod
     def _make_paths_absolute(cls, value: Any) -> Any:
-        # they stand in the manifest, and later commands start elsewhere
+        # the manifest records them, and later commands start in other folders
         if isinstance(value, tuple):
             return tuple(_make_absolute(path) for path in value)
         return value and _make_absolute(value)
@@ -198,7 +198,7 @@ def _make_absolute(path: str) -> str:
 
 
 class Config(Settings):
-    """A whole run."""
+    """The configuration of a run."""
 
     input: InputSettings
     output: Path = Field(
@@ -301,14 +301,14 @@ class Config(Settings):
         return self
 
     def curation_identity(self) -> dict[str, Any]:
-        """What determines the shards: everything but speed, places and the rooms above."""
+        """Return the settings that determine the shards: no speed, locations or later steps."""
         kept = self.model_dump(mode="json", include={"input", "segment", "detect", "dedup", "partition"})
         kept |= self.routing_identity()
-        # which runs of which index were seen stands in the journal
+        # the journal records the index and its runs
         if kept["dedup"].pop("index") is not None:
             kept["dedup"]["index"] = True
         kept["input"].pop("path")
-        # a run without classes, or that keeps nothing, is what it was before there were any
+        # omitted if unset, so that the hash stays that of runs from before these keys
         for name in (
             "label",
             "metadata_columns",
@@ -321,14 +321,14 @@ class Config(Settings):
         return kept
 
     def routing_identity(self) -> dict[str, Any]:
-        """What of ``release`` and ``route`` shards follow from; nothing where policies judge each example."""
+        """Return the settings of ``release`` and ``route`` that affect shards; none if policies decide per example."""
         release = self.release.model_dump(mode="json", include={"unit", "known_values"})
         counted = {} if self.route.strategy == "policies" else {"route": self.route.model_dump(mode="json")}
         return ({"release": release} if self.release.unit == "document" else {}) | counted
 
     @property
     def known_values_scope(self) -> str | None:
-        """Within what known values are masked: a ``document``, or an ``example`` where that is one."""
+        """The scope in which known values are masked: ``document``, or ``example`` if a document is one example."""
         if not self.release.known_values:
             return None
         return "example" if self.segment.mode == "document" and not self.input.has_multiple_texts else "document"
@@ -338,19 +338,19 @@ class Config(Settings):
         return json_sha256(self.curation_identity())
 
 
-# The JSON Schemas (draft 2020-12) of what Redactory writes, for other programs to check it by.
+# The JSON Schemas (draft 2020-12) of Redactory's output, for checks by other programs.
 
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schemas() -> dict[str, str]:
-    """The name of every schema, with its title."""
+    """Return the title of every schema by name."""
     return {name: str(build()["title"]) for name, build in sorted(_schema_builders().items())}
 
 
 def schema(name: str) -> dict[str, Any]:
-    """One JSON Schema; ``ConfigurationError`` that names those there are where ``name`` is none of them."""
+    """Return one JSON Schema; ``ConfigurationError`` with the valid names for an unknown ``name``."""
     builders = _schema_builders()
     if name not in builders:
         raise ConfigurationError(f"there is no schema '{shorten(name)}'; valid names: {', '.join(sorted(builders))}")
@@ -358,7 +358,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def _schema_builders() -> dict[str, Callable[[], dict[str, Any]]]:
-    """What makes each schema: files, and the model that reads a configuration."""
+    """Return the function that builds each schema: from a file, or from the configuration's model."""
     ending, folder = ".schema.json", Path(__file__).resolve().parents[2] / "schemas"
     builders: dict[str, Callable[[], dict[str, Any]]] = {
         path.name.removesuffix(ending): partial(read_json, path) for path in folder.glob(f"*{ending}")

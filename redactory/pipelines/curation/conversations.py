@@ -1,4 +1,4 @@
-"""Conversations: a run or an export read back turn by turn, each with its role and what became of it."""
+"""Read a run or an export as conversations: each turn with its role and the decisions of its examples."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from redactory.redaction.shards import DOCUMENT, EXAMPLES, ORDER, ROLE
 
 Row = dict[str, Any]
 SPLIT_FOLDERS = {"public": (PUBLIC,), "private": (PUBLIC, PRIVATE)}
-"""The folders whose texts are shown."""
+"""The folders whose texts are shown for each split."""
 
 
 def conversations(
     run: str | Path, split: Literal["public", "private"] = "public", *, known_values: bool = False
 ) -> list[dict[str, Any]]:
-    """The documents of a finished run, or of an export, as conversations, in the order of the input.
+    """Return the documents of a finished run or an export as conversations, in the order of the input.
 
     Each is ``{"document_id", "turns": [{"turn", "role", "text", "decisions"}]}`` with the columns of
-    ``input.metadata_columns``; a document that is no conversation is one turn without a role.  ``decisions`` has for
-    each example of a turn ``public``, ``private``, ``duplicate`` or ``quarantined``.  ``text`` is the text that may be
-    seen, with a space between two examples, or None: of split ``public`` the public ones, of ``private``
-    those of both splits, masked.  A duplicate has the text of the example that stands for it. A turn that said nothing
-    is not there, but counted in the numbers of the others.
+    ``input.metadata_columns``; a document that is no conversation is one turn without a role. ``decisions`` are the
+    decisions of the turn's examples: ``public``, ``private``, ``duplicate`` or ``quarantined``. ``text`` joins the
+    visible examples with a space, None if there are none: the public ones for ``split`` public; for private those of
+    both splits, masked. A duplicate has the text of the kept example. An empty turn is left out, but counted in the
+    numbers of the others.
 
-    With ``known_values``, for side ``private`` alone, what is masked once in a document is masked wherever it
-    stands in it, in public examples too: here no training stands on a text, whichever way the run was made.
+    ``known_values`` (only with ``split`` private) masks a value that was masked once in a document everywhere in it,
+    also in public examples, whatever the run's setting: no training uses these texts.
 
-    An export has its public examples alone.  ``ConfigurationError`` for one whose run was made without
-    ``input.emit_document_order``; ``RunStateError`` for its private side, and for a run that is not finished, or is
+    An export has only public examples. ``ConfigurationError`` for an export whose run was created without
+    ``input.emit_document_order``; ``RunStateError`` for its private split, and for a run that is not finished, or is
     held or rejected.
     """
     if split not in SPLIT_FOLDERS:
@@ -60,7 +60,7 @@ def conversations(
 
 
 def _build_conversations(examples: Iterator[Row]) -> list[Row]:
-    """The conversations of ``examples``, which come in their order."""
+    """Group ``examples``, sorted by document, into conversations."""
     documents: list[Row] = []
     reserved_columns = {"example_id", "text", "decision", DOCUMENT, ROLE, *ORDER.names}
     for document, of_it in groupby(examples, itemgetter(DOCUMENT)):
@@ -80,7 +80,7 @@ def _build_turn(number: int, examples: list[Row]) -> Row:
 
 
 def _read_run_rows(run: RunFolder, split: str, known_values_language: str | None) -> Iterator[Row]:
-    """Every point of a run, seen or not; with what is known in its document masked, in that language."""
+    """Yield every example of a run with its visible text; with a language, known values are masked."""
     texts = {row["example_id"]: row["text"] for folder in SPLIT_FOLDERS[split] for row in _read_rows(run, folder)}
     stands: dict[int, str] = {}
     for row in _read_rows(run, "examples"):
@@ -98,7 +98,7 @@ def _read_run_rows(run: RunFolder, split: str, known_values_language: str | None
 
 
 def _mask_known_values(run: RunFolder, language: str) -> dict[int, str]:
-    """The text of each point that was processed, with every value masked that is known in its document."""
+    """Return the text of each processed example with all known values of its document masked."""
     hits, masked_texts = defaultdict[int, list[Span]](list), dict[int, str]()
     for row in _read_rows(run, "spans"):
         if row["policy"] == "strict":

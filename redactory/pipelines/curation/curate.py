@@ -1,8 +1,8 @@
-"""Curate: raw corpus in, audited shards out.
+"""Curate: turn a raw corpus into audited shards.
 
-documents → points → (distinct texts) → spans → sides → (duplicates, per side) → shards → manifest
+documents → examples → distinct texts → spans → splits → duplicates per split → shards → manifest
 
-:func:`list_stages` has every step in order, those of dedup and of the index across runs included.
+:func:`list_stages` lists every stage in order, including deduplication and the index across runs.
 """
 
 from __future__ import annotations
@@ -72,19 +72,18 @@ def curate(
     sources: list[Source] | None = None,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Run one curation and return its summary (counts, seconds, where the run lies).
+    """Run one curation and return its summary: counts, seconds, the run folder.
 
-    ``resume`` goes on where an interrupted run stopped, starts where there is nothing, and returns at once where the
-    run is finished.  Without it an existing run folder is refused, and with it a run that was begun, or made, of
-    something else (``RunStateError``). ``stage_map`` replaces the processes, ``detector`` the configured engines,
-    ``sources`` what is found at ``input.path``.  Where the output is a URL, the finished run is published there:
-    ``published`` says what was done.
+    ``resume`` continues an interrupted run, starts a new run if there is none, and returns at once if the run is
+    finished. ``RunStateError`` for an existing run folder without ``resume``, and for a run of another configuration or
+    input with it. ``stage_map`` replaces the worker processes, ``detector`` the configured engines, ``sources`` the
+    files of ``input.path``. If the output is a URL, the run is published there: see ``published`` in the result.
     """
     settings = load_config(config, output=output, workers=workers)
     chosen = None
     if sources is None:
         there = list[Source]()
-        # a finished run needs its input no more
+        # a finished run no longer needs its input
         with suppress(ConfigurationError):
             there = find_sources(settings.input.path, settings.input.format)
         settings, chosen = hide_error_text("looking for the column of the text", choose_text_column, settings, there)
@@ -97,12 +96,12 @@ def curate(
     else:
         check_output(run, resume)
         check_outside_inputs(Path(settings.output), "output", settings.input.path)
-        # before the engines: a mistyped path is reported at once
+        # before loading the engines, so that a mistyped path is reported at once
         run_sources = find_sources(settings.input.path, settings.input.format) if sources is None else sources
         hide_error_text("checking the engines", check_engines, settings, progress)
         hide_error_text("looking at input.metadata_columns", check_kept_columns, settings, run_sources, detector)
         indexing.check_index(settings, load_digest_key())
-        # one of unknown size counts as nothing
+        # a source of unknown size counts as empty
         check_disk_space(settings, ((source.url, source.size() or 0) for source in run_sources))
         result = run_sealed(
             run.state, _run_with_lock, run, settings, resume, run_sources, stage_map, detector, progress
@@ -113,9 +112,9 @@ def curate(
 
 
 def choose_text_column(config: Config, sources: list[Source]) -> tuple[Config, str | None]:
-    """Choose a conversation where ``input.text`` is not set and no row has ``text``, as ``redact`` does.
+    """Choose a conversation column, by the first rows, if ``input.text`` is unset and no row has ``text``.
 
-    Returns the configuration with the column that was chosen by the first rows, and its name or None.
+    Returns the configuration with this column and its name, or the unchanged configuration and None.
     """
     settings, names = config.input, set[str]()
     if "text" in settings.model_fields_set:
@@ -136,7 +135,7 @@ def choose_text_column(config: Config, sources: list[Source]) -> tuple[Config, s
 
 
 def check_engines(config: Config, progress: Progress = no_progress) -> None:
-    """Refuse what can be told wrong from the configuration alone (``ConfigurationError``)."""
+    """Check the engines and patterns of the configuration (``ConfigurationError``), without reading the input."""
     with report_loading(progress, "check engines"):
         make_segmenter(config.segment)
         counting.check_noise_available(config)
@@ -146,11 +145,11 @@ def check_engines(config: Config, progress: Progress = no_progress) -> None:
 
 
 INSPECTED_ROWS = 1_000
-"""Rows by which kept columns are judged before anything is written."""
+"""Number of rows in which kept columns are inspected before anything is written."""
 
 
 def check_kept_columns(config: Config, sources: list[Source], detector: TextDetector | None = None) -> None:
-    """Refuse (``ConfigurationError``) a metadata column that looks personal by the first rows."""
+    """Raise ``ConfigurationError`` if a metadata column looks personal in the first rows."""
     if set(config.input.metadata_columns) <= set(config.input.allow_personal_columns):
         return
     entries = chain.from_iterable(map(RowCounts(config.input).read, sources))
@@ -221,7 +220,7 @@ def _run_stages(
 
 
 class Stage(NamedTuple):
-    """One stage: ``task(number)`` for each of ``numbers`` numbers."""
+    """One stage: ``task(number)`` runs for each number below ``numbers``."""
 
     name: str
     task: Task
@@ -230,11 +229,11 @@ class Stage(NamedTuple):
 
 
 def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
-    """Every stage after ingest that a run of so many partitions has, in order."""
+    """Yield the stages after ingest of a run with ``partitions`` partitions, in order."""
     settings, rules = job.config.dedup, job.config.dedup.rules().values()
     near, by_digest = any(r.near for r in rules), any(r.by_digest for r in rules)
     sides, is_counted = len(dedup.SPLIT_NUMBERS), job.selection is not None
-    # name, work(job, partitions, number), its numbers and their unit, whether the run has it
+    # name, work(job, partitions, number), count and unit of its numbers, whether the run has this stage
     table: list[tuple[str, Callable[[CurationJob, int, int], StageReport], int, str, bool]] = [
         ("index documents", dedup.plan_repeated_documents, job.hash_ranges, "ranges", True),
         ("segment", examples.segment_documents, partitions, "partitions", True),
@@ -246,7 +245,7 @@ def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
         ("bound", counting.bound_user_contributions, job.hash_ranges, "ranges", is_counted),
         ("count", counting.count_texts, job.hash_ranges, "ranges", is_counted),
         ("route", counting.route_examples, partitions, "partitions", is_counted),
-        # with nothing dropped, a text that occurs a million times is still looked for across the split once
+        # also if nothing is dropped: the search across splits then handles a repeated text once
         (
             "dedup",
             dedup.plan_duplicates,
@@ -280,7 +279,7 @@ def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
 def _run_ingest(
     job: CurationJob, sources: list[Source], inputs: list[dict[str, Any]], journal: RunJournal, progress: Progress
 ) -> StageReport:
-    """The one stage that is not known by parts beforehand: it is whole in the journal, or done again."""
+    """Ingest the input, or read the journal if a former attempt completed it; it does not resume by parts."""
     if journal.get_part_count("ingest") is not None:
         return merge_reports("ingest", journal.take_reports("ingest"))
     total, parts, start = StageReport("ingest"), 0, time.perf_counter()
@@ -300,15 +299,15 @@ def _run_ingest(
 def _build_identity(
     job: CurationJob, policies: dict[str, dict[str, Any]], inputs: list[dict[str, Any]], run_key: RunKey | None
 ) -> dict[str, Any]:
-    """What the shards follow from."""
+    """Return everything that determines the shards."""
     return {
         "configuration": job.config.curation_identity(),
-        # no byte of the shards, but the work files that a resumed run goes on with
+        # affects no byte of the shards, but the work files of a resumed run
         "hash ranges": job.hash_ranges,
         "policies": policies,
         "versions": collect_versions(),
         "input": inputs,
         "key": job.key.fingerprint,
-        # not who wraps it: that may change while the run waits to be resumed
+        # not the service that wraps the key: it may change before the run is resumed
         "encryption": None if run_key is None else run_key.fingerprint,
     }

@@ -1,7 +1,7 @@
-"""Unexpected errors, sealed: the traceback into the private area, a text-free error to the outside.
+"""Seal unexpected errors: the traceback goes to the private area, a text-free error to the outside.
 
-An exception's message can quote the corpus, and so can its attributes; nothing of it may reach a log
-or an orchestrator's database.  In an encrypted run the traceback is encrypted too.
+An exception's message and attributes can quote the corpus and must not reach a log or an orchestrator's database. In an
+encrypted run the traceback is encrypted too.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _FIXES = {
     errno.EACCES: ("{} cannot be written", "give this user the right to write there"),
     errno.EMFILE: ("too many files are open", "raise the limit (ulimit -n)"),
 }
-"""What the system refuses and the user can mend: what it is, and what to do."""
+"""Errors of the system that the user can fix: the problem, and the fix."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def run_sealed(state: Path, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """``work(*args, **kwargs)``; any error but our own becomes a ``SealedError`` with a reference.
+    """Run ``work``; write the traceback of an unexpected error to ``state``, and raise a ``SealedError`` that names it.
 
-    The traceback is written into ``state``, encrypted where the run is.
+    The traceback is encrypted if the run is.
     """
 
     def put_away(error: BaseException) -> str:
@@ -48,7 +48,7 @@ def run_sealed(state: Path, work: Callable[P, R], *args: P.args, **kwargs: P.kwa
             write_secret(make_private_folder(state) / reference, quoted)
             place = f"the traceback is sealed in state/{reference}"
         except RedactoryError as unwritten:
-            # an encrypted run whose key is not to be had: nothing of it is written in the open
+            # the key of an encrypted run is not available: nothing is written unencrypted
             place = f"its traceback was not written ({unwritten})"
         except Exception as unwritten:
             place = f"its traceback could not be written ({_describe_cause(unwritten) or type(unwritten).__name__})"
@@ -58,10 +58,9 @@ def run_sealed(state: Path, work: Callable[P, R], *args: P.args, **kwargs: P.kwa
 
 
 def hide_error_text(activity: str, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """As :func:`run_sealed`, where no run folder is there whose key the traceback could be
-    encrypted with.
+    """Run ``work``; replace an unexpected error by its type, line of code and ``activity``; write no traceback.
 
-    Nothing of it is written; the error names the kind, its place, and ``activity`` was being done.
+    For work without a run folder, so without a key to encrypt a traceback.
     """
 
     def say(error: BaseException) -> str:
@@ -75,25 +74,22 @@ def hide_error_text(activity: str, work: Callable[P, R], *args: P.args, **kwargs
 def _reraise_sanitized(
     message: Callable[[BaseException], str], work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
-    """``work(*args, **kwargs)``; of any error but our own only its ``message`` is left.
-
-    The new error is raised outside the handler, so that it drags no chain of the old one along.
-    """
+    """Run ``work``; raise a ``SealedError`` with the text of ``message``, unchained, for any error but our own."""
     sanitized: RedactoryError
     try:
         return work(*args, **kwargs)
     except RedactoryError as error:
-        # our own message is free of text, but the frames it carries are not
+        # our messages contain no text, but the frames do
         sanitized = error.with_traceback(None)
         sanitized.__cause__ = sanitized.__context__ = None
     except (Exception, SystemExit) as error:
-        # what a library ends a process with is printed on the way out, and can quote text as well
+        # SystemExit of a library is printed at exit, and can quote text as well
         sanitized = SealedError(message(error))
     raise sanitized
 
 
 def _describe_failure(error: BaseException, root: Path | None, place: str = "") -> str:
-    """What happened, and where it is nothing that has to be reported, the mend."""
+    """Describe an error without its text and, unless it has to be reported, its fix."""
     cause, retry = _describe_cause(error, root), "run the command again (with --resume if it has it)"
     if isinstance(error, BrokenExecutor):
         return f"{cause}: {retry}, with fewer --workers"
@@ -101,7 +97,7 @@ def _describe_failure(error: BaseException, root: Path | None, place: str = "") 
     location = (
         "the run folder" if root is not None and _relative_error_path(error, root) is not None else "a file system"
     )
-    # what may not be opened outside of a run may as well be read only, like a model
+    # outside of a run the file may only be read, like a model
     if number in _FIXES and (number != errno.EACCES or location == "the run folder"):
         problem, fix = _FIXES[number]
         return f"{problem.format(location)} ({cause}): {fix}, and {retry}"
@@ -109,7 +105,7 @@ def _describe_failure(error: BaseException, root: Path | None, place: str = "") 
 
 
 def _describe_cause(error: BaseException, root: Path | None = None) -> str | None:
-    """What can be said of an error without its message: the system's words, and which file below ``root``."""
+    """Describe an error without its message: the system's text, and the file below ``root``."""
     if isinstance(error, BrokenExecutor):
         return "a worker process was lost: killed, or out of memory"
     if not isinstance(error, OSError) or error.errno is None:
@@ -120,7 +116,7 @@ def _describe_cause(error: BaseException, root: Path | None = None) -> str | Non
 
 
 def _relative_error_path(error: BaseException, root: Path) -> Path | None:
-    """Which file below ``root`` an error is of; None where it names none there."""
+    """Return the path of an error's file relative to ``root``; None if it names none there."""
     filename = getattr(error, "filename", None)
     path = Path(os.fsdecode(filename)) if isinstance(filename, str | bytes) else None
     return path.relative_to(root) if path is not None and path.is_relative_to(root) else None

@@ -1,4 +1,4 @@
-"""The index across runs: what it is bound to, how a run goes by it, and what it holds, for people."""
+"""The index across runs: check its parameters, open it for a run, add the run's entry, show and prune it."""
 
 from __future__ import annotations
 
@@ -36,14 +36,13 @@ from redactory.redaction import RunFolder, is_finished
 from redactory.redaction.sealing import list_releases
 
 DIGEST_SCHEME = 1
-"""Counted up whenever a digest comes to be of something else than before, for the same settings."""
+"""Increased whenever the digests change for the same settings."""
 
 
 def check_index(config: Config, key: DigestKey) -> None:
-    """Refuse, before anything is written, a run that could not go by its index.
+    """Check, before anything is written, that a run can use its index.
 
-    ``ConfigurationError`` without a key of one's own and for folders that lie in each other,
-    ``RunStateError`` where the index was made with other parameters.
+    ``ConfigurationError`` without a configured key or for nested folders, ``RunStateError`` for other parameters.
     """
     settings = config.dedup.index
     if settings is None:
@@ -65,7 +64,7 @@ def check_index(config: Config, key: DigestKey) -> None:
 
 
 def collect_index_parameters(config: Config, key: DigestKey) -> dict[str, Any]:
-    """What an index is bound to: everything that its digests, and what they are compared with, stand on."""
+    """Return the parameters of an index: everything that affects its digests and their comparison."""
     dedup, detect = config.dedup, config.detect
     rules = dedup.rules().values()
     near, packages = None, {}
@@ -96,20 +95,19 @@ def collect_index_parameters(config: Config, key: DigestKey) -> dict[str, Any]:
 
 
 def find_index(manifest: Mapping[str, Any]) -> IndexFolder | None:
-    """The index that a run went by, where it still lies where the run found it; else None."""
+    """Return the index that a run used if it is still in its place; else None."""
     settings = manifest["configuration"]["dedup"].get("index")
     index = None if settings is None else IndexFolder(Path(settings["path"]))
     return index if index is not None and index.exists() else None
 
 
-# The index as a run goes by it: opened at its begin, written before ``_SUCCESS``, counted after.
+# The index in a run: opened at its start, written before ``_SUCCESS``, counted after.
 
 
 def open_index(job: CurationJob, journal: RunJournal) -> CurationJob:
-    """``job`` with its index open: the earlier runs that it goes by are pinned in the journal, and whole.
+    """Return ``job`` with its index open; record in the journal which earlier runs it uses, and verify them.
 
-    ``RunStateError`` where the index is another one than at the first begin, or an entry is gone;
-    ``CheckFailed`` where an entry is not what was written.
+    ``RunStateError`` if the index has been replaced or lacks an entry, ``CheckFailed`` if an entry has changed.
     """
     settings = job.config.dedup.index
     if settings is None:
@@ -132,12 +130,12 @@ def open_index(job: CurationJob, journal: RunJournal) -> CurationJob:
         pins: dict[str, Any] = journal.index_pin or {}
         run_folder = job.run.root.resolve()
         for draft, path in folder.draft_runs().items():
-            # what a former run in this very folder left of its own
+            # a draft of a former run in the same folder
             if path == run_folder and draft.name != pins["token"]:
                 folder.remove(draft)
         folder.begin_draft(pins["token"], run_folder)
         pinned = [(run["name"], run["journal"]) for run in pins["runs"]]
-        # a name that serves another run now is gone, too
+        # a name that another run uses now is missing, too
         if missing := [name for name, chain in pinned if (name, chain) not in there]:
             raise forgotten_run_error(folder, f"the entry {missing[0]}")
         entries = tuple(there[pin] for pin in pinned)
@@ -149,7 +147,7 @@ def open_index(job: CurationJob, journal: RunJournal) -> CurationJob:
 
 
 def summarize_index(job: CurationJob, counts: Counter[str]) -> dict[str, Any]:
-    """What the manifest says of the index: which one, which runs, and how many points repeat one of them."""
+    """Return the manifest's section about the index: its id, the runs used, and the number of repeats."""
     index = require_index(job)
     return {
         "id": index.id,
@@ -159,7 +157,7 @@ def summarize_index(job: CurationJob, counts: Counter[str]) -> dict[str, Any]:
 
 
 def seal_entry(job: CurationJob, partitions: int, counts: Counter[str]) -> None:
-    """Write ``entry.json``, the last file of this run's entry: from now on only ``_SUCCESS`` is missing."""
+    """Write ``entry.json``, the last file of this run's entry: now only ``_SUCCESS`` is missing."""
     token = job.index.token if job.index is not None else None
     if job.index is None or any(entry.body["token"] == token for entry in job.index.folder.entries()):
         return
@@ -187,16 +185,13 @@ def seal_entry(job: CurationJob, partitions: int, counts: Counter[str]) -> None:
 
 
 def promote_entry(run: RunFolder, config: Config) -> None:
-    """Let the entry of a run that has ``_SUCCESS`` count, and remove what is not to be kept any longer.
-
-    Asked again for a run that was killed between the two, wherever it lies now.
-    """
+    """Make the entry of a finished, possibly moved run count, and remove entries beyond ``keep``; can be repeated."""
     settings = config.dedup.index
     if settings is None or not IndexFolder(Path(settings.path)).exists():
         return
     index = IndexFolder(Path(settings.path))
     tokens = {record.body["token"] for record in read_records(run.journal) if record.type == INDEX}
-    # the lock of a process that was killed while it held it is taken away as well
+    # also removes the lock of a killed process
     if not any(entry.folder.name in tokens for entry in index.pending_entries()) and not index.lock.exists():
         return
     with index.hold_lock():
@@ -209,14 +204,14 @@ def promote_entry(run: RunFolder, config: Config) -> None:
 
 
 def promote_finished(index: IndexFolder) -> None:
-    """Let every pending entry count whose run is finished; the others stay as they are."""
+    """Make every pending entry of a finished run count; the others stay pending."""
     finished = [entry for entry in index.pending_entries() if is_entry_of(RunFolder(Path(entry.body["path"])), entry)]
     for entry in sorted(finished, key=lambda entry: (entry.body["created"], entry.folder.name)):
         index.promote(entry)
 
 
 def discard_drafts(index: IndexFolder, run: RunFolder) -> None:
-    """Remove what the unfinished ``run`` has written for ``index`` so far."""
+    """Remove what the unfinished ``run`` has written to ``index`` so far."""
     with index.hold_lock():
         for draft, path in index.draft_runs().items():
             if path == run.root.resolve():
@@ -224,15 +219,15 @@ def discard_drafts(index: IndexFolder, run: RunFolder) -> None:
 
 
 def is_entry_of(run: RunFolder, entry: Entry) -> bool:
-    """Whether ``run`` is finished, and the one that wrote ``entry``."""
+    """Return whether ``run`` is finished and wrote ``entry``."""
     try:
-        # the first release is the one that the entry was sealed with
+        # the entry was sealed with the first release
         return is_finished(run) and list_releases(run)[0].manifest["journal"] == entry.body["journal"]
     except (RedactoryError, OSError, ValueError, KeyError):
         return False
 
 
-# What an index holds, for people; and taking old runs out of it.
+# Show an index, and remove old runs from it.
 
 
 PENDING_STATES = {
@@ -243,9 +238,9 @@ PENDING_STATES = {
 
 
 def show_index(folder: str | Path) -> dict[str, Any]:
-    """``{"index", "id", "parameters", "runs": [...], "pending": [...]}``; ``RunStateError`` without an index.
+    """Return ``{"index", "id", "parameters", "runs": [...], "pending": [...]}``; ``RunStateError`` without an index.
 
-    Nothing is changed.  ``texts`` are what the run saw on each side (in mode ``minhash``: kept).
+    Changes nothing. ``texts`` are the numbers of texts in each split of the run (mode ``minhash``: kept ones).
     """
     index = IndexFolder(Path(folder))
     head, runs, waiting = index.read(), [], []
@@ -262,10 +257,10 @@ def show_index(folder: str | Path) -> dict[str, Any]:
 
 
 def prune_index(folder: str | Path, keep_runs: int | None, keep_days: int | None) -> dict[str, Any]:
-    """Remove all but the last ``keep_runs`` runs, what is older than ``keep_days``, and drafts of no run.
+    """Remove all but the last ``keep_runs`` runs, those older than ``keep_days``, and drafts without a run.
 
-    ``{"index", "removed": [names], "kept": [names]}``.  A run at work that goes by a removed one cannot go
-    on.  ``ConfigurationError`` where neither limit is given, or one is below 0.
+    Returns ``{"index", "removed": [names], "kept": [names]}``. An active run that uses a removed one cannot continue.
+    ``ConfigurationError`` if neither limit is given, or one is negative.
     """
     limits = [limit for limit in (keep_runs, keep_days) if limit is not None]
     if not limits or min(limits) < 0:

@@ -1,4 +1,4 @@
-"""The journal of a run: what it is a run of, and which parts are done; and how two runs differ in that."""
+"""The journal of a run: its identity and its completed parts; and the differences between two identities."""
 
 from __future__ import annotations
 
@@ -18,22 +18,19 @@ from redactory.pipelines.readers import Source, find_sources
 from redactory.redaction import RunFolder, read_manifest
 
 MAX_LISTED_DIFFERENCES = 8
-"""Differences that a message lists; a changed model would fill a page with what follows from it."""
+"""Maximum differences in a message: a changed model would fill a page with its consequences."""
 HEAD, PART, STAGE, FILES, INDEX, SELECTION = "run", "part", "stage", "files", "index", "selection"
 REISSUE = "reissue"
-"""Before the ``FILES`` of a run written anew: its ``release``, and the manifest that it ``supersedes``."""
+"""Precedes the ``FILES`` of a reissued run: its ``release``, and the manifest that it ``supersedes``."""
 
 
 class RunMismatchError(RunStateError):
-    """What lies in the run folder was begun, or made, of something else than what is asked for now."""
+    """The run in the folder has another configuration or input than the requested one."""
 
 
 def find_difference(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """The first part in which two identities (``Journal.begin``) differ, and what differs in it; or None.
-
-    By the names of keys and files, without values.
-    """
-    # the input last: its digests follow from the key
+    """Name the first part, with keys or files, in which two identities (``RunJournal.begin``) differ; else None."""
+    # the input last: its digests depend on the key
     for part in sorted({**now, **earlier}, key=lambda part: part == "input"):
         old, new = earlier.get(part), now.get(part)
         if old == new:
@@ -58,10 +55,10 @@ def find_difference(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str |
 
 
 class RunJournal:
-    """The one writer of ``state/journal.jsonl``.
+    """The only writer of ``state/journal.jsonl``.
 
-    What it writes it does not hold, so that a run of any number of parts takes the same memory; only what an
-    interrupted run left is held until it is asked for.
+    Written records are not kept in memory, so memory does not grow with the number of parts; the reports of an
+    interrupted run are kept until they are used.
     """
 
     def __init__(self, log: RecordLog) -> None:
@@ -69,9 +66,9 @@ class RunJournal:
         self._reports: dict[tuple[str, int], StageReport] = {}
         self._part_counts: dict[str, int] = {}
         self.index_pin: dict[str, Any] | None = None
-        """What :meth:`pin_index` was given, by this process or by the one that was interrupted."""
+        """The argument of :meth:`pin_index`, in this process or in the interrupted one."""
         self.selection: dict[str, Any] | None = None
-        """The same of :meth:`record_selection`."""
+        """The argument of :meth:`record_selection`, likewise."""
         self._identity = log.records[0].body if log.records else None
         self._last_record = log.records[-1] if log.records else None
         for record in log.records:
@@ -88,14 +85,11 @@ class RunJournal:
 
     @property
     def has_identity(self) -> bool:
-        """Whether the journal says already what it is a run of."""
+        """Whether the journal contains the run's identity."""
         return self._identity is not None
 
     def begin(self, identity: dict[str, Any]) -> None:
-        """Write what this is a run of, or check that the journal is of the same.
-
-        ``RunStateError`` names what differs: the keys of the configuration, or the files of the input.
-        """
+        """Write the run's identity, or compare it with the journal's; ``RunStateError`` names the difference."""
         if self._identity is None:
             self._identity = identity
             self._append(HEAD, identity)
@@ -109,7 +103,7 @@ class RunJournal:
             )
 
     def run_stage(self, name: str, task: Task, numbers: Sequence[int], stage_map: StageMap) -> Iterator[StageReport]:
-        """The report of each part of a stage: from the journal where it is done, else from running it."""
+        """Yield the report of each part of a stage, from the journal if it is done, else by running it."""
         missing = [number for number in numbers if (name, number) not in self._reports]
         yield from (self._reports.pop((name, number)) for number in numbers if (name, number) in self._reports)
         for number, report in stage_map(task, missing):
@@ -117,37 +111,37 @@ class RunJournal:
             yield report
 
     def record_part(self, name: str, number: int, report: StageReport) -> None:
-        """Note that a part is committed."""
+        """Record that a part is committed."""
         self._append(PART, {"stage": name, "number": number, "report": report.to_json()})
 
     def complete_stage(self, name: str, parts: int) -> None:
-        """Note that a stage whose parts are not known beforehand has come to its end, and how many it has.
+        """Record the end of a stage whose number of parts was unknown, and that number.
 
-        An attempt before this one may have left more of them, made of an input that had changed.
+        An earlier attempt may have left more parts, of an input that has changed since.
         """
         self._part_counts[name] = parts
         self._append(STAGE, {"stage": name, "parts": parts})
 
     def get_part_count(self, name: str) -> int | None:
-        """How many parts a stage has that :meth:`complete_stage` noted, else None."""
+        """Return the number of parts of a stage from :meth:`complete_stage`, else None."""
         return self._part_counts.get(name)
 
     def take_reports(self, name: str) -> Iterator[StageReport]:
-        """The reports, in order and once, of a stage that an interrupted run had completed."""
+        """Return the reports, in order and only once, of a stage that an interrupted run completed."""
         return (self._reports.pop((name, number)) for number in range(self._part_counts[name]))
 
     def pin_index(self, body: dict[str, Any]) -> None:
-        """Write down, once, which earlier runs of an index this run goes by."""
+        """Record, once, which earlier runs of an index this run uses."""
         self._append(INDEX, body)
         self.index_pin = body
 
     def record_selection(self, body: dict[str, Any]) -> None:
-        """Write down, once and before the first count, by what constants counts decide what is public."""
+        """Record, once and before the first count, the constants of the selection by counts."""
         self._append(SELECTION, body)
         self.selection = body
 
     def bind_files(self, digests: dict[str, str]) -> None:
-        """Write the sha256 of every data file, ledger and shards in one record of the chain."""
+        """Record the sha256 of every data file, of ledger and shards, in one record of the chain."""
         if self._last_record is None or (self._last_record.type, self._last_record.body) != (FILES, digests):
             self._append(FILES, digests)
 
@@ -157,13 +151,12 @@ class RunJournal:
 
 
 def check_same_run(run: RunFolder, config: Config, sources: list[Source] | None = None) -> None:
-    """``RunStateError`` where the finished ``run`` was made by another configuration, or of other files.
+    """Raise ``RunStateError`` if the finished ``run`` has another configuration or input.
 
-    Files (``sources``, or what is found at ``input.path``) are compared by name and size; one that is gone
-    by now does not matter, for a finished run needs its input no more.
+    Files (``sources``, or those of ``input.path``) are compared by name and size; missing ones are no longer needed.
     """
     manifest, made, now = read_manifest(run), dict[str, Any](), list[dict[str, Any]]()
-    # by a version that had other settings, it is of another configuration
+    # settings of another version count as another configuration
     with suppress(RunStateError):
         made = Config.read_back(manifest["configuration"]).curation_identity()
     if sources is None:

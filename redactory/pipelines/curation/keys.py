@@ -1,4 +1,4 @@
-"""The data keys of runs: wrapped by another key (rotation), or destroyed for good (shredding)."""
+"""The data keys of runs: rewrap them with another key (rotation), or destroy them (shredding)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from redactory.redaction.folder import find_runs
 
 
 def shred_key(run: str | Path, *, by: str) -> dict[str, Any]:
-    """Destroy the data key of an encrypted run, and the root keys of trainings that are not finished.
+    """Destroy the data key of an encrypted run, and the root keys of its unfinished trainings.
 
-    ``by`` is who answers for it: the name goes into the release log, before anything is destroyed. Returns {run, time,
-    by, destroyed, left}: ``left`` names what of the private part lies open, and is not touched.  Asked again, it
-    destroys what a crash or a restored backup left.  Raises ``ConfigurationError`` without a name, ``RunStateError``
-    where the run is not encrypted, or where its key is gone and nobody entered that.
+    ``by`` is the responsible person: the log records the name before anything is destroyed. Returns {run, time, by,
+    destroyed, left}: ``left`` names unencrypted private files, which are not touched. Repeated, it destroys what a
+    crash or a restored backup left. ``ConfigurationError`` without a name; ``RunStateError`` if the run is not
+    encrypted, or if its key is missing without a record.
     """
     folder, name = RunFolder(Path(run)), by.strip()
     if not name:
@@ -37,25 +37,25 @@ def shred_key(run: str | Path, *, by: str) -> dict[str, Any]:
 
 
 def find_shred_record(run: RunFolder) -> Record | None:
-    """The record that says that the data key of ``run`` was destroyed; None where the log has none.
+    """Return the record that the data key of ``run`` was destroyed; None if the log has none.
 
-    It is known by the id under which the key was wrapped: a run that was given another name is the same,
-    and one that took its name is another.  ``CheckFailed`` where the log's chain is broken.
+    It is found by the id with which the key was wrapped: a renamed run keeps its id, and a run that took over its name
+    has another one. ``CheckFailed`` if the log's chain is broken.
     """
     log, key, name = get_log_path(run), _find_key_id(run), run.root.resolve().name
     records = [r for r in read_records(log) if r.type == Event.SHREDDED] if log.is_file() else []
-    # of a run that was not finished, nothing has kept the id
+    # an unfinished run has no manifest with the id
     matches = [r for r in records if (r.body["run"] == name if key is None else r.body["run_id"] == key)]
     return matches[-1] if matches else None
 
 
 def describe_shredding(record: Record) -> str:
-    """When and by whom, in words."""
+    """Say when and by whom the key was destroyed."""
     return f"was shredded on {record.body['time']} by {record.body['by']}"
 
 
 def require_not_shredded(run: RunFolder) -> None:
-    """``RunStateError`` that says when and by whom, where the private part can never be read again."""
+    """Raise ``RunStateError``, with time and person, if the private part was made unreadable."""
     if not run.data_key.is_file() and (record := find_shred_record(run)) is not None:
         raise RunStateError(
             f"the private part of {run.root.name} {describe_shredding(record)} and is unreadable for everybody"
@@ -63,7 +63,7 @@ def require_not_shredded(run: RunFolder) -> None:
 
 
 def _find_key_id(run: RunFolder) -> str | None:
-    """The id under which the run's data key is, or was, wrapped."""
+    """Return the id with which the run's data key is, or was, wrapped."""
     if run.manifest.is_file() and (named := read_json(run.manifest)["encryption"]):
         return str(named["run_id"])
     try:
@@ -77,14 +77,14 @@ def _shred(run: RunFolder, by: str) -> dict[str, Any]:
         keys = [run.data_key, *run.state.glob(f"{TEMPORARY_PREFIX}*-{run.data_key.name}"), *run.root_keys()]
         key_files = [path for path in keys if os.path.lexists(path)]
         for path in key_files:
-            # nothing is entered of what cannot be done: one that is a link would be somebody else's file
+            # fail before the record is written: a link could lead to somebody else's file
             os.close(open_no_follow(path, os.O_RDWR))
-        # the record stands before the first byte is gone: a key that went without one is a key that was lost
+        # record first, then destroy: a key that is missing without a record counts as lost
         key, before = _find_key_id(run), find_shred_record(run)
         if run.data_key.is_file() and key is not None:
             append_event(run, Event.SHREDDED, by=by, run_id=key)
         elif before is None and run.data_key.is_file():
-            # not what a shredding that was cut off has written over
+            # a key file overwritten by an interrupted shredding has a record
             raise CheckFailed(f"state/{run.data_key.name} of {run.root.name} is not the key file of a run")
         elif before is None:
             name = run.root.name
@@ -106,7 +106,7 @@ def _shred(run: RunFolder, by: str) -> dict[str, Any]:
     }
 
 
-# Key rotation: another key, or another service, wraps the data keys of runs; no part is written anew.
+# Key rotation: another key or service wraps the data keys of runs; no part is rewritten.
 
 
 def rotate_key(
@@ -115,13 +115,13 @@ def rotate_key(
     to_service: str | None = None,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Have another key wrap the data keys of runs; ``places`` are run folders, or folders of runs.
+    """Rewrap the data keys of runs with another key; ``places`` are run folders, or folders of runs.
 
-    The configured key opens them, the new one is a local key in ``to_key_file`` or the service that ``to_service``
-    (``package.module:function``) names.  Returns the paths of the runs by what became of them: ``rotated``, ``already``
-    (wrapped by the new one before), ``open`` (not encrypted), ``shredded`` and ``failed``, a list of {run, error};
-    ``ok`` is whether there is none.  Whatever stops it, asking again goes on.  Raises ``ConfigurationError`` for a new
-    key that is none, ``RunStateError`` for a place that holds no run.
+    The configured key unwraps them; the new key is in ``to_key_file``, or is the service ``to_service``
+    (``package.module:function``). Returns the paths of the runs by outcome: ``rotated``, ``already`` (wrapped by the
+    new key before), ``open`` (not encrypted), ``shredded`` and ``failed``, a list of {run, error}; ``ok`` is whether
+    none failed. Repeating continues. ``ConfigurationError`` for an invalid key, ``RunStateError`` for a place without
+    runs.
     """
     if (to_key_file is None) == (to_service is None):
         raise ConfigurationError("give the new key with one of --to-key-file and --to-service")
@@ -143,7 +143,7 @@ def rotate_key(
 
 
 def _rotate_run_key(run: RunFolder, new_key: KeyService) -> str:
-    """What became of ``run``, in a word."""
+    """Rewrap one key; return the outcome."""
     with lock_run(run):
         if run.data_key.is_file():
             record = rewrap_key(run, new_key)
@@ -151,7 +151,7 @@ def _rotate_run_key(run: RunFolder, new_key: KeyService) -> str:
                 return "already"
             facts = {name: record[key] for name, key in (("service", "wrapped_by"), ("before", "before"))}
             rotations = [r.body for r in read_history(run) if r.type == Event.ROTATED]
-            # the record comes first: after a crash between the two it is there when it is asked again
+            # record first: after a crash in between, the repeated call finds it
             if not rotations or not facts.items() <= rotations[-1].items():
                 append_event(run, Event.ROTATED, **facts)
             write_json(run.data_key, record)

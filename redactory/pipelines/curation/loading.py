@@ -1,4 +1,4 @@
-"""Reading a configuration's YAML: one mapping, no key twice, and every mistake reported with its line."""
+"""Load a configuration: read YAML without repeated keys, and report every mistake with its line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from redactory.training.unit_settings import HUB_LISTS
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """A loader that refuses a key that is given twice: YAML's own would take the last in silence."""
+    """A loader that rejects a repeated key; YAML's own silently uses the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set[str]()
@@ -43,9 +43,9 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; ``ConfigurationError`` names the file, the line and the mend."""
+    """Read the mapping in a YAML file; ``ConfigurationError`` names the file, the line and the fix."""
     try:
-        # a byte order mark, as some editors write it, is no part of the text
+        # ignore a byte order mark, which some editors write
         value = yaml.load(path.read_text(encoding="utf-8-sig"), _UniqueKeyLoader)
     except OSError as error:
         problem = f" cannot be read: {error.strerror}; 'redactory init {path}' writes an example"
@@ -53,7 +53,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         line = error.object.count(b"\n", 0, error.start) + 1
         problem = f", line {line}: this is not UTF-8; save the file as UTF-8"
     except (ValueError, RecursionError):
-        # a date that is none, a number with too many digits, brackets without end
+        # an invalid date, a number with too many digits, endless brackets
         problem = (
             ": cannot be read as YAML: put values that look like a date or a number in quotation marks, and "
             "check for surplus brackets"
@@ -75,14 +75,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     raise ConfigurationError(f"{path}{problem}")
 
 
-# Where a run is worked on whose output is a URL: in a folder on this machine; from there it is published.
+# A run whose output is a URL is created in a local folder and published from there.
 
 
 def resolve_output_url(value: Mapping[str, Any], changes: Mapping[str, Any], parent: Path) -> dict[str, Any]:
-    """The configuration ``value`` with ``changes``; an ``output`` at a URL becomes a folder and ``store``.
+    """Apply ``changes`` to the configuration ``value``; split an ``output`` at a URL into a folder and ``store``.
 
-    The folder is named after the run, below ``$REDACTORY_WORK`` or ``parent``, the configuration's own
-    folder.  An ``output`` on this machine that is asked for instead of a URL is not published.
+    The folder has the run's name, below ``$REDACTORY_WORK`` or ``parent``, the folder of the configuration. A local
+    ``output`` in ``changes`` that replaces a URL is not published.
     """
     changed = {**_split_output_and_store(value, parent)}
     if "output" in changes and not is_url(changes["output"]):
@@ -108,15 +108,14 @@ def _split_output_and_store(value: Mapping[str, Any], parent: Path) -> dict[str,
 
 
 ConfigLike = Config | Mapping[str, Any] | str | Path
-"""What the public functions take as a configuration."""
+"""A configuration as the public functions accept it."""
 
 
 def load_config(config: ConfigLike, **changes: Any) -> Config:
-    """The configuration that ``config`` stands for, with ``changes`` to its top-level keys.
+    """Load and check a configuration, with ``changes`` to its top-level keys.
 
-    ``config`` is a ``Config``, a mapping, a YAML file, or an input file or folder (then all else has
-    its default).  Paths inside a YAML file are relative to it.  Every mistake is a
-    ``ConfigurationError`` with the key's path and the mend; nothing has been read by then.
+    ``config`` is a ``Config``, a mapping, a YAML file, or an input file or folder (other keys then have defaults).
+    Paths in a YAML file are relative to it. ``ConfigurationError`` names every wrong key and its fix; no input is read.
     """
     changes = {key: value for key, value in changes.items() if value is not None}
     value, file = _read_mapping(config)
@@ -134,10 +133,9 @@ def load_config(config: ConfigLike, **changes: Any) -> Config:
 
 
 def load_for_texts(config: ConfigLike | None, paths: Sequence[str] = ("-",), **input_changes: Any) -> Config:
-    """The configuration that ``config`` stands for, for texts that come from elsewhere, or from ``paths``.
+    """Load a configuration, or the default one, for texts from elsewhere, or from ``paths``.
 
-    As :func:`load_config`, but nothing has to be said of an input or an output: what ``config`` says of
-    ``input.path`` and ``output`` does not count.  The default configuration where it is None.
+    As :func:`load_config`, but input and output are optional; ``input.path`` and ``output`` in ``config`` are ignored.
     """
     value, file = _read_mapping({} if config is None else config)
     if value is None:
@@ -149,7 +147,7 @@ def load_for_texts(config: ConfigLike | None, paths: Sequence[str] = ("-",), **i
 
 
 def _read_mapping(config: ConfigLike) -> tuple[Mapping[str, Any] | None, Path | None]:
-    """What a configuration, a mapping or a YAML file says, and the file; None for anything else."""
+    """Return the mapping in a configuration, mapping or YAML file, and the file; None for anything else."""
     if isinstance(config, Config):
         return config.model_dump(exclude_unset=True), None
     if isinstance(config, Mapping):
@@ -161,7 +159,7 @@ def _read_mapping(config: ConfigLike) -> tuple[Mapping[str, Any] | None, Path | 
 
 
 def validate_config(value: Mapping[str, Any], file: Path | None = None) -> Config:
-    """``value``, read from ``file``, as a configuration, or ``ConfigurationError`` with all that is wrong."""
+    """Validate ``value``, read from ``file``; ``ConfigurationError`` lists all mistakes."""
     try:
         return Config.model_validate(dict(value))
     except ValidationError as error:
@@ -179,7 +177,7 @@ _PATH_KEYS = (
     *("train.held_out", "train.tensorboard"),
     *("train.units.entities", "train.units.aliases", "train.units.high_degree_entities", "redact.vault"),
 )
-"""The keys whose values are files and folders, read from the folder of the configuration."""
+"""Keys whose values are files and folders, relative to the folder of the configuration."""
 _NON_PATH_VALUES: dict[str, Callable[[str], bool]] = {
     "train.units.high_degree_entities": lambda name: name in HUB_LISTS,
     "train.tokenizer": lambda name: name in ("auto", "public", "public_text", "shipped"),
@@ -187,11 +185,11 @@ _NON_PATH_VALUES: dict[str, Callable[[str], bool]] = {
     # a bare name is an installed pipeline
     "detect.spacy.model": lambda name: "/" not in name,
 }
-"""What may stand there besides, and stays as it is."""
+"""Other values that these keys may have, which stay unchanged."""
 
 
 def _resolve_relative_paths(value: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """``value`` with its relative paths read from ``folder``, where the file lies."""
+    """Resolve the relative paths in ``value`` against ``folder``, the folder of the file."""
 
     def resolve(item: Any, key: str) -> Any:
         if isinstance(item, list):
@@ -201,7 +199,7 @@ def _resolve_relative_paths(value: Mapping[str, Any], folder: Path) -> dict[str,
         if key == "input":
             # a bare input is its path
             return {"path": resolve(item, "input.path")} if item is not None else None
-        # which options of a package's engine are files, this engine alone knows
+        # only a package's engine knows which of its options are files
         is_path = key in _PATH_KEYS or (key.startswith("detect.engines.") and str(item).startswith(("./", "../")))
         if not is_path or not isinstance(item, str) or "://" in item:
             return item
@@ -212,15 +210,15 @@ def _resolve_relative_paths(value: Mapping[str, Any], folder: Path) -> dict[str,
 
 
 def _explain_all(errors: Iterable[Any]) -> Iterator[str]:
-    """Explain each error; the valid keys of a section stand once, behind all of its unknown ones."""
+    """Explain each error; the valid keys of a section are listed once, after all its unknown ones."""
     for _, group in groupby(errors, lambda error: (error["type"], error["loc"][:-1])):
         explained = [_explain_error(error).partition("; valid keys: ") for error in group]
         yield "; ".join(text for text, _, _ in explained) + max(mark + keys for _, mark, keys in explained)
 
 
 def _explain_error(error: Any) -> str:
-    # the kind of a section is no key, and no number of a list; [key] says that a table's key is wrong
-    # nor is what pydantic calls the members of a union
+    # drop parts that are no keys: kinds of sections, [key] (a table's key is wrong),
+    # and pydantic's names for the members of a union
     unions = ("function-", "literal[", "lax-or-strict[", "float")
     loc = [str(part) for part in error["loc"] if part != "[key]" and not str(part).startswith(unions)]
     parts = [part for n, part in enumerate(loc) if not (part in KINDS and n and loc[n - 1] == "model")]
@@ -239,7 +237,7 @@ def _explain_error(error: Any) -> str:
 
 
 def _suggest_key(unknown: tuple[str, ...]) -> str:
-    """What may be wanted where a key is not known: one written nearly so, the same elsewhere, or any here."""
+    """Suggest a similar key, the same key in another section, or the valid keys of this section."""
     known = _list_keys(unknown[:-1])
     if unknown[-1] in known:
         return "it belongs to another kind of model: remove it"
@@ -258,7 +256,7 @@ def _list_keys(section: tuple[str, ...]) -> list[str]:
 
 @functools.cache
 def _list_all_keys(model: Any = Config) -> tuple[tuple[str, ...], ...]:
-    """Every key of the settings ``model``, each after the sections that it lies in."""
+    """Return every key of the settings ``model``, with the sections that contain it."""
     keys = []
     for name, field in model.model_fields.items():
         keys.append((name,))
@@ -271,10 +269,7 @@ SettingsT = TypeVar("SettingsT", bound=Settings)
 
 
 def parse_settings(kind: type[SettingsT], settings: Mapping[str, Any] | SettingsT | None) -> SettingsT:
-    """``settings``, keys with dots lying in sections, as settings of ``kind``.
-
-    ``ConfigurationError`` names the keys that are wrong, and quotes no value.
-    """
+    """Validate ``settings``, also with dotted keys, as ``kind``; ``ConfigurationError`` quotes only keys."""
     if isinstance(settings, kind):
         return settings
     try:
@@ -288,7 +283,7 @@ def parse_settings(kind: type[SettingsT], settings: Mapping[str, Any] | Settings
 
 
 def expand_dotted_keys(dotted: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """``base`` with every key of ``dotted``; one with dots lies in a section."""
+    """Return ``base`` updated with ``dotted``, whose dotted keys are nested into sections."""
     result = dict(base or {})
     for key, value in dotted.items():
         name, _, rest = key.partition(".")

@@ -1,4 +1,4 @@
-"""The finished models of a run, and what reading or making one needs."""
+"""Find and check the finished models of a run, and seal results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRAINING_PACKAGES = ("torch", "dp_accounting", "mpmath", "scipy", "safetensors")
 
 
 def require_training_packages() -> None:
-    """``ConfigurationError`` where the packages of the extra ``train`` are not installed."""
+    """Raise ``ConfigurationError`` if packages of the extra ``train`` are not installed."""
     missing = [name for name in TRAINING_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigurationError(
@@ -23,7 +23,7 @@ def require_training_packages() -> None:
 
 
 def resolve_model_name(run: RunFolder, model: str | None) -> str:
-    """``model``, or the one that the run's configuration trains; ``RunStateError`` where it is not there."""
+    """Return ``model``, or the name of the configured one; ``RunStateError`` if that model is not finished."""
     manifest = read_manifest(run)
     if model is None:
         section = manifest["configuration"]["train"]
@@ -36,18 +36,18 @@ def resolve_model_name(run: RunFolder, model: str | None) -> str:
     return name
 
 
-# What the last one-run audit of a model found.
+# The result of the last one-run audit of a model.
 
 
 def load_audit(run: RunFolder, model: str) -> dict[str, Any] | None:
-    """The sealed result of ``evaluate audit``; None where the model was not audited."""
+    """Return the sealed result of ``evaluate audit``; None if the model was not audited."""
     return read_result(run.model(model), "audit")
 
 
 def seal_result(
     folder: SealedFolder, result: Mapping[str, Any], body: dict[str, Any], pictures: Mapping[str, str] | None = None
 ) -> None:
-    """Put ``result.json`` and ``pictures`` into ``folder`` in place of earlier ones, and seal it."""
+    """Replace ``result.json`` and ``pictures`` in ``folder``, and seal it."""
     make_private_folder(folder.root)
     folder.success.unlink(missing_ok=True)
     files = [folder.root / "result.json"]

@@ -1,4 +1,4 @@
-"""The output folder: whether a run may write in it, alone, and that nothing else ends up in a release."""
+"""The output folder: check that a run may write to it, lock it, and keep other files out of a release."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from redactory.redaction.sealing import configured_signer
 
 
 def check_output(run: RunFolder, resume: bool) -> None:
-    """Refuse a folder that a new run would disturb, or that would get into the run (``RunStateError``)."""
+    """Raise ``RunStateError`` for a folder whose files a new run would disturb, or take for its own."""
     if run.reissue.plan.is_file():
         raise RunStateError(
             f"an erasure or purge of {run.root} was interrupted; run it again (redactory erase, redactory purge)"
         )
     if run.root.exists() and not run.root.is_dir():
         raise RunStateError(f"{run.root} is a file; give another output folder (output, --out)")
-    # the orchestrator may have settled in state/ before the run begins
+    # the orchestrator may use state/ before the run starts
     others = [path for path in run.root.iterdir() if path != run.state] if run.root.is_dir() else []
     if not resume and is_finished(run):
         raise RunStateError(f"{run.root} holds a finished run; give another output folder (output, --out)")
     if not resume and (run.journal.exists() or others):
         raise RunStateError(f"{run.root} is not empty: resume its run (--resume), or give another folder")
-    # a run was begun once its journal has a whole record
+    # a run has started once its journal has a whole record
     has_record = False
     if run.journal.is_file():
         with run.journal.open("rb") as file:
@@ -52,7 +52,7 @@ def check_output(run: RunFolder, resume: bool) -> None:
 
 
 def check_outside_inputs(folder: Path, key: str, inputs: Iterable[str]) -> None:
-    """``ConfigurationError`` where ``folder``, which ``key`` names, lies in an input and would be read."""
+    """Raise ``ConfigurationError`` if ``folder``, set by ``key``, is inside an input and would be read."""
     for input_path in inputs:
         source = Path(input_path).resolve()
         if "://" in input_path or not source.is_dir() or not folder.resolve().is_relative_to(source):
@@ -66,10 +66,7 @@ def check_outside_inputs(folder: Path, key: str, inputs: Iterable[str]) -> None:
 
 @contextmanager
 def lock_new_run(run: RunFolder, resume: bool) -> Iterator[None]:
-    """Be the one run in this folder: locked, checked again, with what a killed run left unfinished removed.
-
-    ``RunStateError`` where another run is at work.
-    """
+    """Lock the run folder, check it again, and remove unfinished files; ``RunStateError`` if it is locked."""
     make_private_folder(run.root)
     if run.state.is_symlink():
         raise RunStateError(f"{run.state} is a link to another place, where no run may write; remove it")
@@ -89,10 +86,10 @@ def clear_stale_lock(run: RunFolder) -> None:
 
 
 def finalize_run(run: RunFolder, partitions: int, counted: bool = False) -> None:
-    """Make ready for the release: no work file, no leftover, and each data folder with its parts and no more.
+    """Remove work files and leftovers, and check that each data folder contains exactly its parts.
 
-    What was ``counted`` has one public part: how many partitions there are follows from private text too.
-    Raises ``CheckFailed`` for a part that is missing, and for any file that is not of this run.
+    A run decided by counts (``counted``) has one public part: the number of partitions depends on private text too.
+    ``CheckFailed`` for a missing part, and for a file that does not belong to this run.
     """
     clear_run(run)
     remove(run.work)
@@ -100,7 +97,7 @@ def finalize_run(run: RunFolder, partitions: int, counted: bool = False) -> None
     for folder in run.data_folders:
         due = {part_name(0)} if counted and folder == run.public else all_parts
         existing = {path.name for path in folder.iterdir()}
-        # what is compared across the split is written only where that is asked for
+        # audit/across is optional
         if existing != due and (existing or folder != run.across):
             first = min(existing ^ due)
             problem = "is missing" if first in due else "does not belong to this run; remove it, and use --resume"
@@ -108,11 +105,8 @@ def finalize_run(run: RunFolder, partitions: int, counted: bool = False) -> None
 
 
 def clear_run(run: RunFolder) -> None:
-    """Remove what killed processes left in a run, but for what a training goes on from, and measurements.
-
-    Those have writers of their own.  The run's lock is the caller's to hold.
-    """
-    # workers elsewhere may not have heard that their run was killed
+    """Remove files of killed processes, except trainings and measurements, while the caller holds the run's lock."""
+    # remote workers may not know that their run was killed
     remove(run.staging)
     for folder in (run.root, run.state):
         remove_leftovers(folder, but="train-*")
@@ -122,7 +116,7 @@ def clear_run(run: RunFolder) -> None:
 
 @contextmanager
 def lock_job(job: JobFolder) -> Iterator[None]:
-    """Be the one that changes a job, with what killed processes left in it removed."""
+    """Lock a job for changes, and remove files of killed processes from it."""
     with file_lock(job.lock, str(job.root)):
         for folder in (job.root, job.state):
             remove_leftovers(folder)
@@ -131,7 +125,7 @@ def lock_job(job: JobFolder) -> Iterator[None]:
 
 @contextmanager
 def lock_jobs(runs: Iterable[RunFolder]) -> Iterator[None]:
-    """Hold the jobs that ``runs`` belong to."""
+    """Lock the jobs that ``runs`` belong to."""
     with ExitStack() as locks:
         for job in dict.fromkeys(map(job_containing, runs)):
             if job is not None:
@@ -141,30 +135,30 @@ def lock_jobs(runs: Iterable[RunFolder]) -> Iterator[None]:
 
 @contextmanager
 def lock_run(run: RunFolder) -> Iterator[None]:
-    """Hold a run and the job that it belongs to; ``RunStateError`` where another process writes in one."""
+    """Lock a run and its job; ``RunStateError`` if another process is writing to either."""
     with lock_jobs([run]), file_lock(run.lock, str(run.root)):
         yield
 
 
-# A new folder that is whole or absent: made beside its place, then renamed into it.
+# Atomic creation of a folder: filled beside its final place, then renamed.
 
 
 @contextmanager
 def create_folder(
     place: Path, before_rename: Callable[[], None] = lambda: None, *, resume: bool = False
 ) -> Iterator[Path]:
-    """Give an empty private folder to fill; once the block ends well it is renamed to ``place``.
+    """Yield an empty private folder to fill; on success, rename it to ``place``.
 
-    ``before_rename`` is asked before the rename, and raises where there is to be none. It lies, with its lock, in a
-    folder of ours beside ``place``: nothing else there is written.  What an interrupted process left of it is removed,
-    or with ``resume`` there again.  ``RunStateError`` where ``place`` exists, or another process is making it.
+    ``before_rename`` is called before the rename, and may raise to prevent it. The folder and its lock are in a hidden
+    folder beside ``place``; nothing else there is written. Content left by an interrupted process is removed, or kept
+    if ``resume``. ``RunStateError`` if ``place`` exists, or another process is creating it.
     """
     place = place.absolute()
     make_folder(place.parent)
     room = place.with_name(f".{place.name}.unfinished")
     lock, staging = room / "lock", room / "content"
     if room.is_symlink() or (room.exists() and not room.is_dir()):
-        # it would be emptied, and filled, somewhere else
+        # a link would make us empty and fill another folder
         raise RunStateError(f"{room} was not created by Redactory, or is not a folder; remove it")
     others = {path.name for path in make_private_folder(room).iterdir()} - {lock.name, staging.name}
     if others:
@@ -184,25 +178,25 @@ def create_folder(
             staging.rename(place)
             sync_to_disk(place.parent)
     finally:
-        # it stays where something is left to go on with, or another process is at work
+        # not if it contains content to resume from, or the lock of another process
         with suppress(OSError):
             room.rmdir()
 
 
 def make_world_readable(folder: Path) -> None:
-    """Let everybody read what is in ``folder``, and ``folder`` itself: nothing of it is private."""
+    """Let everybody read ``folder`` and everything in it, which must not be private."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(PUBLIC_FOLDER if path.is_dir() else PUBLIC_FILE)
 
 
-# Preflight: whether each key is one, and the disk has room for a run, before anything is written.
+# Preflight, before anything is written: valid keys, and room on the disk.
 
 
 def check_keys() -> None:
-    """``ConfigurationError`` where a key that the environment names is none.
+    """Raise ``ConfigurationError`` if a key that the environment names is invalid.
 
-    The signing key is needed last, hours after the first byte, and the encryption key when the run's folders
-    stand: a run that was begun would be in the way of the corrected command.
+    The signing key is needed only at the end, hours later, and the encryption key after the run's folders are created:
+    a started run would block the corrected command.
     """
     load_digest_key()
     configured_service()
@@ -210,11 +204,11 @@ def check_keys() -> None:
 
 
 DISK_FACTOR, RESERVED_BYTES = 12, 500_000_000
-"""Bytes on the disk, at the peak, for each byte of the input in the open; bytes that stay free besides."""
+"""Peak bytes on disk per byte of uncompressed input; bytes that must stay free."""
 
 
 def check_disk_space(config: Config, inputs: Iterable[tuple[str, int]]) -> None:
-    """``RunStateError`` where ``config.output`` cannot be written, or has no room for these (URL, bytes)."""
+    """Raise ``RunStateError`` if ``config.output`` is not writable, or lacks room for ``inputs`` (URL, bytes)."""
     output = Path(config.output).absolute()
     # the nearest folder that exists is on the same file system
     place = next(folder for folder in (output, *output.parents) if folder.is_dir())
@@ -223,7 +217,7 @@ def check_disk_space(config: Config, inputs: Iterable[tuple[str, int]]) -> None:
             f"{place} is not writable, so {output} cannot be created: give another output folder, or make "
             "it writable for this user"
         )
-    # what an interrupted run has written lies there already
+    # an interrupted run has already written a part
     written = output.rglob("*") if output.is_dir() else ()
     held = sum(entry.lstat().st_size for entry in written if not entry.is_dir())
     needed = max(0, int(sum(size * estimate_expansion(url) for url, size in inputs) * DISK_FACTOR) - held)

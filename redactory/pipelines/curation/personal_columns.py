@@ -1,4 +1,4 @@
-"""Whether what nobody masks looks personal: by its name, or because its values are hits of a policy."""
+"""Find unmasked columns that look personal, by their names or by the spans in their values."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _COMMON_FIELD_NAMES = frozenset({"lang", "meta", "uid", "ts", "src", "sku", "asi
 """Names of fields that engines take for names of people."""
 _PERSON_NAME_FIELD = re.compile(r"(?:^|_|\b)(?:sur|user|last|first|full)?name(?:$|_|\b)", re.IGNORECASE)
 _RARE_SHARE, UNNAMED = 0.1, "…"
-"""A field that a smaller share of the rows has is not named: it may be somebody's name, used as a key."""
+"""Messages do not name a field that a smaller share of the rows has: it may be a person's name used as a key."""
 _TOOL_NAME_PATHS = (".function.name", ".function_call.name")
 _NAME = re.compile(r"[^\W\d][\w-]{0,39}")
 _ROLE_KEYS, _ID_KEYS = frozenset({"role", "from"}), frozenset({"id", "tool_call_id", "call_id", "model"})
 _MACHINE_ID = re.compile(r"(?=.*[A-Za-z])(?=.*\d)[\w.:/-]+", re.ASCII)
-"""What a machine calls something: letters and digits in one piece."""
+"""Identifiers made by machines: letters and digits in one word."""
 _MAX_VALUES, _MIN_MATCHES = 50, 3
-"""Values of a field that are looked at in a chunk of rows, and how many hits among them are no accident."""
+"""Values of a field that are inspected per chunk of rows; minimum matches among them that are no accident."""
 _MAX_HARMLESS = 1_000
-"""Values of a field that are remembered to be no hits."""
+"""Maximum number of a field's values that are remembered as harmless."""
 
 _LANGUAGES = (
     "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da "
@@ -47,27 +47,24 @@ _LANGUAGES = (
 _LOCALE_CODE = re.compile(r"(?P<first>[a-z]{2}|[A-Z]{2})(?:[-_][A-Z][a-z]{3})?(?:[-_](?P<region>[A-Z]{2}|[a-z]{2}))?")
 _UNUSUAL_KEY = re.compile(r"@|\s|^#|(?:\d\D{0,2}){7}")
 _LINKED_DATA = re.compile(r"@[A-Za-z]+|[A-Za-z][\w+.-]*://\S+")
-"""Keys of linked data (``@type``), and addresses that are names of properties."""
+"""Keys of linked data (``@type``), and addresses used as names of properties."""
 
 SearchResult = list[Any] | tuple[Any, ...] | str
-"""What was found in a text, or the reason code why it was not looked at."""
+"""The spans in a text, or the reason code why it could not be processed."""
 SpanSearch = Callable[[list[str]], Sequence[SearchResult]]
-"""What the strict policy finds in each text, or why it could not look."""
+"""Returns the strict policy's spans in each text, or the reason code of its failure."""
 
 
 def find_personal_columns(
     values: Mapping[str, Set[Any]], search: SpanSearch, language: str
 ) -> Iterator[tuple[str, str]]:
-    """The paths, of those that ``values`` are given of, that look personal, each with the reason.
-
-    By their names, or where a fifth of their texts are hits that tell something by themselves.
-    """
+    """Yield paths that look personal by their name, or because a fifth of their texts match, each with the reason."""
     words = load_optional_words(language)
     for path, column_values in values.items():
         texts = sorted(value for value in column_values - {""} if isinstance(value, str))
         identifying = _select_identifying(path, texts, words)
         matches = [result for result in search(identifying) if result] if identifying else []
-        # a tool's name is nobody's
+        # a tool's name identifies nobody
         named = (
             column_values - {""}
             and _PERSONAL_NAME.search(path.rpartition(".")[2])
@@ -80,19 +77,18 @@ def find_personal_columns(
 
 
 def _describe_share(results: Sequence[SearchResult], values: int) -> str:
-    """How many of so many values look like what."""
     return f"{len(results)} of {values:,} values look like {_describe_kinds(results)}"
 
 
 def _describe_kinds(results: Sequence[SearchResult]) -> str:
-    """The kinds of hits, the most frequent first; a text that was not looked at has its reason code."""
+    """Join the two most frequent kinds of spans; a text that was not processed counts as its reason code."""
     kinds = [{result} if isinstance(result, str) else {get_kind(hit.label) for hit in result} for result in results]
     counts = Counter(kind for result_kinds in kinds for kind in sorted(result_kinds))
     return join_words([kind for kind, _ in counts.most_common(2)])
 
 
 def _is_locale_code(value: str) -> bool:
-    """Whether ``value`` is the code of a language or a country, as en, GB, pt-BR and zh_Hans are."""
+    """Return whether ``value`` is the code of a language or a country, like en, GB, pt-BR and zh_Hans."""
     from phonenumbers import SUPPORTED_REGIONS
 
     match = _LOCALE_CODE.fullmatch(value.strip())
@@ -105,10 +101,10 @@ def _is_locale_code(value: str) -> bool:
 
 
 def _describe_personal_key(key: str, spans: SearchResult) -> str:
-    """The kinds of what a key tells about somebody; empty for the name of a field.
+    """Describe the personal data in a key; empty if it looks like the name of a field.
 
-    Headers hold single names, places and dates ("Q3. Where do you live?"): only two names, a long number or
-    an address make one personal.
+    Headers contain single names, places and dates ("Q3. Where do you live?"): only two names, a long number or an
+    address make a key personal.
     """
     if isinstance(spans, str):
         return spans
@@ -127,7 +123,7 @@ def _describe_personal_key(key: str, spans: SearchResult) -> str:
 
 
 def _select_identifying(path: str, values: Sequence[str], words: Set[str]) -> list[str]:
-    """Of a field's values those that can point at somebody; no known role, no id a machine made."""
+    """Select the values that can identify a person: no known roles, no ids made by machines."""
     key = path.rpartition(".")[2]
     if all(map(_is_locale_code, values)):
         return []
@@ -141,7 +137,7 @@ def _select_identifying(path: str, values: Sequence[str], words: Set[str]) -> li
 
 
 def is_nameable(path: str, search: SpanSearch, language: str) -> bool:
-    """Whether a field may be named in a message: it looks like an identifier, and is no hit itself."""
+    """Return whether a message may name a field: it looks like an identifier, and the policy finds no span in it."""
     parts = [part.removesuffix("[]") for part in path.split(".")]
     if not all(_NAME.fullmatch(part) or part == UNNAMED for part in parts):
         return False
@@ -155,21 +151,21 @@ def is_nameable(path: str, search: SpanSearch, language: str) -> bool:
 
 
 def parent_paths(path: str) -> Iterator[str]:
-    """A path, and those above it."""
+    """Yield a path, then its parents."""
     while path:
         yield path
         path = path.rpartition(".")[0]
 
 
 def shorten_rare_path(path: str, path_counts: Mapping[str, int], rows: int) -> str:
-    """``path``, as far down as many of the ``rows`` have it; ``path_counts`` says how many have which."""
+    """Cut ``path`` to the longest parent that enough of the ``rows`` have; ``path_counts`` are rows per path."""
     common = next((parent for parent in parent_paths(path) if path_counts[parent] >= _RARE_SHARE * rows), "")
     return path if common == path else f"{common}.{UNNAMED}".lstrip(".")
 
 
 @dataclass
 class PersonalColumnDetector:
-    """Judges the fields of one file that are neither read nor in ``columns``, of which something is said."""
+    """Inspect the fields of one file that are neither read as text nor named in ``columns``."""
 
     fields: Fields
     columns: Collection[str]
@@ -177,23 +173,20 @@ class PersonalColumnDetector:
     language: str
     rows: int = 0
     judged_paths: set[str] = field(default_factory=set)
-    """The paths that had a value in the first rows."""
+    """Paths with a value in the first rows."""
     text_paths: set[str] = field(default_factory=set)
-    """Those of them that had a text."""
+    """Those of them with a text."""
     unreadable_paths: list[str] = field(default_factory=list)
-    """The fields with bytes that are no text, as far as they may be named."""
+    """Fields with bytes that are not text, cut to what may be named."""
     reasons: dict[str, str] = field(default_factory=dict)
-    """Why a field that was judged last looks personal, by what it is called."""
+    """Why the fields reported last look personal, by the reported name."""
     _path_counts: Counter[str] = field(default_factory=Counter)
     _key_kinds: dict[str, str] = field(default_factory=dict)
-    """What keys that are no plain identifiers tell about somebody."""
+    """Description of the personal data in each unusual key."""
     _harmless_values: dict[str, set[str]] = field(default_factory=dict)
 
     def inspect_first_rows(self, rows: Sequence[Mapping[str, Any]], header: Sequence[str] = ()) -> list[str]:
-        """The fields that look personal in the first rows of a file, as far as they may be named.
-
-        The names of a ``header`` are judged even if no row could be read.
-        """
+        """Return the fields of the first rows, or of the ``header``, that look personal, cut to what may be named."""
         values: dict[str, set[Any]] = {}
         for row in rows:
             leaves = self.read_unclaimed(row)
@@ -201,7 +194,7 @@ class PersonalColumnDetector:
                 values.setdefault(path, set()).add(value)
             self._path_counts.update({parent for path, _ in leaves for parent in parent_paths(path)})
         self.rows = len(rows)
-        # a column that was empty so far is not judged
+        # a column that was empty so far is not inspected yet
         self.judged_paths = {path for path, path_values in values.items() if path_values - {""}}
         self.text_paths = {path for path in self.judged_paths if any(isinstance(value, str) for value in values[path])}
         self.unreadable_paths = self._shorten_paths(path for path in values if UNREADABLE_BYTES in values[path])
@@ -211,7 +204,7 @@ class PersonalColumnDetector:
         return self._record_reasons(reasons | self.find_personal_keys(rows))
 
     def inspect_later_rows(self, rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-        """The fields that turned personal in later rows, and those that turned to bytes that are no text."""
+        """Return the fields that turned personal in later rows, and those that turned to bytes that are not text."""
         values: dict[str, list[str]] = {}
         unread: dict[str, None] = {}
         for row in rows:
@@ -226,7 +219,7 @@ class PersonalColumnDetector:
         return self._record_reasons(reasons), self._shorten_paths(unread)
 
     def find_personal_keys(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-        """The columns whose names, or keys in them, are copied and look personal, each with the reason."""
+        """Return the columns whose names, or keys inside, are copied and look personal, each with the reason."""
         text_keys = {*self.fields.paths, *(step for steps in self.fields.steps for step in steps)}
         places: dict[str, set[str]] = {}
         for row in rows:
@@ -249,17 +242,17 @@ class PersonalColumnDetector:
         }
 
     def has_new_field(self, cells: Mapping[str, Any]) -> bool:
-        """Whether a row has a field, read by nobody, that no row had by which fields were judged."""
+        """Return whether a row has an unclaimed field that none of the inspected rows had."""
         new = {path for path, _ in self._read_undeclared(cells)} - self.judged_paths
-        # of a field that is read nothing is left here
+        # nothing remains here of a field that is read
         return bool(new) and any(path in new and value != "" for path, value in self.read_unclaimed(cells))
 
     def read_unclaimed(self, cells: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """The values of a row that nobody reads and of which nothing is said, with their paths."""
+        """Return the values of a row, with their paths, that are neither read as text nor named in ``columns``."""
         try:
             return self._read_undeclared(self.fields.blank_texts(cells))
         except NoTextError:
-            # such a row is left out
+            # such a row is skipped
             return []
 
     def _read_undeclared(self, cells: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -270,14 +263,14 @@ class PersonalColumnDetector:
         return [*dict.fromkeys(shorten_rare_path(path, self._path_counts, self.rows) for path in paths)]
 
     def _record_reasons(self, reasons: Mapping[str, str]) -> list[str]:
-        """The fields of ``reasons`` as they may be named; their reasons are in ``reasons``."""
+        """Keep ``reasons`` under the names that messages may use, and return these names."""
         self.reasons = {
             shorten_rare_path(path, self._path_counts, self.rows): reason for path, reason in reasons.items()
         }
         return [*self.reasons]
 
     def _explain_change(self, path: str, texts: list[str]) -> str:
-        """Why a field turned personal: two fifths of its values are hits, more than by chance."""
+        """Explain why a field turned personal: two fifths of its values match, too many for chance."""
         harmless = self._harmless_values.setdefault(path, set())
         identifying = [
             value
@@ -298,7 +291,7 @@ class PersonalColumnDetector:
 
 
 def choose_column_label(column: str, values: Sequence[str], search: SpanSearch) -> str:
-    """The label of a column's values by its name, or by what the strict policy finds most often in them."""
+    """Choose the label of a column from its name, or from the most frequent kind of span in its values."""
     if _PERSON_NAME_FIELD.search(column):
         return "PERSON"
     labels = Counter(
@@ -307,7 +300,7 @@ def choose_column_label(column: str, values: Sequence[str], search: SpanSearch) 
         if not isinstance(spans, str)
         for label in {get_kind(span.label) for span in spans}
     )
-    # a name costs most where it stays
+    # a missed name is the most costly
     return (
         "PERSON"
         if labels["PERSON"] * 5 >= max(len(values), 1)

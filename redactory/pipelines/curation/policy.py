@@ -1,4 +1,4 @@
-"""Policy: detection as a library, on texts in memory, with what a curation would do to each of them."""
+"""Detect and mask personal data in texts in memory, with the results of a curation."""
 
 from __future__ import annotations
 
@@ -51,16 +51,15 @@ if TYPE_CHECKING:
 Split = Literal["public", "private", "quarantined"]
 PolicyName = Literal["strict", "conservative"]
 _BATCH_SIZE = 1_000
-"""Texts whose points are handed to the engines in one pass; they are held until it has ended."""
+"""Number of texts whose examples go to the engines in one pass; all are in memory until it ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundSpan:
-    """One thing that was found: code points [start, end) of the text, its label, its score in [0, 1].
+    """One span that was found: code points [start, end) of the text, its label, its score in [0, 1].
 
-    ``detector`` is the engine, list or rule that found it.  ``policy`` is ``strict`` where the hit is masked,
-    ``conservative`` where it only makes its point private, and ``public`` where it does neither, for its
-    label may be public.
+    ``detector`` is the engine, list or rule that found it. ``policy`` is ``strict`` if the span is masked,
+    ``conservative`` if it only makes its example private, and ``public`` if its label may be public: no effect.
     """
 
     start: int
@@ -73,12 +72,11 @@ class FoundSpan:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One data point of a text, at code points [start, end), and what becomes of it.
+    """One example of a text, at code points [start, end), with its split and its masked text.
 
-    ``side`` is where it goes; ``redacted`` is what stands there.  ``reasons`` are those of a private point,
-    as ``detector:LABEL``.  ``public`` are hits with a label that may be public, which stand beside ``hits``
-    and change nothing.  A point that an engine could not process is quarantined: ``failure`` is the reason
-    code, and ``redacted`` is empty.
+    ``split`` is public, private or quarantined, ``redacted`` the text with its masks. A private example has ``reasons``, as
+    ``detector:LABEL``. ``spans`` are those that the policies selected; ``public`` are spans whose label may be public, which change nothing. An
+    example that an engine could not process is quarantined: ``failure`` is the reason code, and ``redacted`` is empty.
     """
 
     start: int
@@ -92,21 +90,21 @@ class Example:
 
 
 class Policy:
-    """Both policies of a configuration, and the segments that they work on; frozen, and named by its hash.
+    """Apply both policies of a configuration to texts; immutable, identified by its hash.
 
-    A text is cut into data points as :func:`redactory.curate` cuts a document (``segment.mode``), and each
-    point is judged by itself, or with its document (``release.unit``).  The results are those of a curation
-    with the same configuration.  The engines are loaded on first use, which takes seconds: keep the object.
+    A text is cut into examples as :func:`redactory.curate` cuts a document (``segment.mode``), and the split is decided
+    for each example, or for its document (``release.unit``). The results equal those of a curation with this
+    configuration. The engines are loaded on first use, which takes seconds: keep the object.
 
-    Threads may share one policy, and several policies: engines read for one thread at a time.  A policy can
-    be copied and pickled, for processes that are spawned, joblib, Spark or Ray: its configuration travels,
-    and each process loads the engines once, from its own files.  Where those may differ, compare ``hash``.
+    Threads may share one policy, and several policies: engines read for one thread at a time. A policy can be copied
+    and pickled for spawned processes, joblib, Spark or Ray: the copy contains the configuration, and each process loads
+    the engines once, from its own files. Compare ``hash`` if those files may differ.
     """
 
     def __init__(self, config: ConfigLike | None = None, detector: TextDetector | None = None) -> None:
-        """Of a configuration: a YAML file or a mapping, which need no ``input``; the default without one.
+        """Create a policy from a YAML file, a mapping or the default; ``detector`` replaces the configured engines.
 
-        ``detector`` replaces the configured engines.  ``ConfigurationError`` for a mistake in it.
+        ``ConfigurationError`` for a mistake in the configuration, which needs no ``input``.
         """
         self._config = config if isinstance(config, Config) else load_for_texts(config)
         self._custom_detector = self._detector = detector
@@ -116,62 +114,56 @@ class Policy:
 
     @classmethod
     def load(cls, config: ConfigLike | None = None, *, detector: TextDetector | None = None) -> Policy:
-        """The same as the class itself."""
+        """Create a policy, as the constructor does."""
         return cls(config, detector)
 
     @cached_property
     def hashes(self) -> dict[str, str]:
-        """The hash of each policy by its name: those that ``curate`` returns and a manifest names.
+        """Return the hash of each policy by name, as in the result of ``curate`` and in the manifest.
 
-        They cover settings, lists, models and versions.  Nothing is loaded for them but files that are named.
+        They cover settings, lists, models and versions. Only files that the configuration names are read.
         """
         return compute_policy_hashes(self._config.detect)
 
     def masks_nothing(self) -> bool:
-        """Whether nothing is masked, not even obvious personal data in a few built-in texts."""
+        """Return whether the policies mask nothing, not even obvious personal data in a few built-in texts."""
         return masks_nothing(self._config.detect, self._load_detector)
 
     @property
     def hash(self) -> str:
-        """One hash of both policies and of how a text is cut: equal hashes give equal results."""
+        """One hash of both policies and of the segmentation: equal hashes give equal results."""
         segment = self._config.segment.model_dump(mode="json")
         return json_sha256({"policies": self.hashes, "segment": segment, **self._config.routing_identity()})
 
     def load_engines(self) -> None:
-        """Load the engines now, which takes seconds; else the first text does."""
+        """Load the engines now, which takes seconds; otherwise the first text loads them."""
         self._load_detector()
 
     def scan(self, text: str) -> list[FoundSpan]:
-        """What is found in ``text``, in text order; ``InputError`` where a part of it cannot be processed."""
+        """Return the spans in ``text``, in text order; ``InputError`` if a part of it cannot be processed."""
         return next(self.scan_many([text]))
 
     def redact(self, text: str) -> str:
-        """``text`` with every hit of the strict policy replaced by ``<MASK>``.
-
-        ``InputError`` where a part of it cannot be processed: what nobody looked at is not handed on.
-        """
+        """Return ``text`` with ``<MASK>`` for every strict span; ``InputError`` if a part cannot be processed."""
         return next(self.redact_many([text]))
 
     def route(self, text: str) -> list[Example]:
-        """The data points of ``text``, each with its side, its redacted text and its hits.
-
-        The only method that answers for a text that cannot be processed: such a point is quarantined.
-        """
+        """Return the examples of ``text``, with split, masked text and spans; those not processed are quarantined."""
         return next(self.route_many([text]))
 
     def get_split(self, text: str) -> Split:
-        """``quarantined`` where a point of ``text`` is, else ``private`` where one is, else ``public``."""
+        """Return ``quarantined`` if any example of ``text`` is, else ``private`` if any is, else ``public``."""
         splits = {point.split for point in self.route(text)}
         order: tuple[Split, ...] = ("quarantined", "private")
         return next((split for split in order if split in splits), "public")
 
     def scan_many(self, texts: Iterable[str]) -> Iterator[list[FoundSpan]]:
-        """:meth:`scan` of each text, in order, as they are asked for; the engines see many at once."""
+        """Yield :meth:`scan` of each text, in order and on demand; the engines process many at once."""
         for _, points in self._readable(texts):
             yield sorted((hit for point in points for hit in point.spans), key=lambda h: (h.start, h.end, h.label))
 
     def redact_many(self, texts: Iterable[str]) -> Iterator[str]:
-        """:meth:`redact` of each text, in order, as they are asked for; the engines see many at once."""
+        """Yield :meth:`redact` of each text, in order and on demand; the engines process many at once."""
         for text, points in self._readable(texts):
             pieces, position = list[str](), 0
             for point in points:
@@ -180,7 +172,7 @@ class Policy:
             yield "".join(pieces) + text[position:]
 
     def route_many(self, texts: Iterable[str]) -> Iterator[list[Example]]:
-        """:meth:`route` of each text, in order, as they are asked for; the engines see many at once."""
+        """Yield :meth:`route` of each text, in order and on demand; the engines process many at once."""
         remaining, release = _check_texts(texts), self._config.release
         while batch := list(islice(remaining, _BATCH_SIZE)):
             cut = [self._segment_text(text) for text in batch]
@@ -205,7 +197,7 @@ class Policy:
         return _restore_copy, (self._name, type(self), self._config, self._custom_detector)
 
     def _readable(self, texts: Iterable[str]) -> Iterator[tuple[str, list[Example]]]:
-        """Each text with its points; ``InputError`` for the first one with a point that was not processed."""
+        """Yield each text with its examples; ``InputError`` at the first text with a quarantined example."""
         originals, inputs = tee(_check_texts(texts))
         for number, (text, points) in enumerate(zip(originals, self.route_many(inputs), strict=False), 1):
             failures = sorted({point.failure for point in points if point.failure is not None})
@@ -219,15 +211,15 @@ class Policy:
 
 _COPIES: dict[str, Policy] = {}
 _MAX_COPIES = 4
-"""Policies that came into a process as copies: a pool sends one along with each task."""
+"""Maximum number of unpickled policies kept in a process: a pool sends a copy with each task."""
 
 
 def _restore_copy(name: str, policy_class: type[Policy], config: Config, detector: TextDetector | None) -> Policy:
-    """The copy of the policy ``name`` in this process, made when the first one comes."""
+    """Return this process's copy of the policy ``name``; the first call creates it."""
     with ONE_THREAD:
         policy = _COPIES.pop(name, None) or policy_class(config, detector)
         policy._name = name
-        _COPIES[name] = policy  # the last one that was asked for is the last to go
+        _COPIES[name] = policy  # drop the least recently used first
         for oldest in list(_COPIES)[:-_MAX_COPIES]:
             del _COPIES[oldest]
         return policy
@@ -245,7 +237,6 @@ def _check_texts(texts: Iterable[str]) -> Iterator[str]:
 def _build_examples(
     segments: list[Segment], detections: list[Detection], decisions: list[RoutingDecision]
 ) -> Iterator[Example]:
-    """The points of one text."""
     position = 0
     for segment, detection, decision in zip(segments, detections, decisions, strict=True):
         start = position + len(segment.prefix)
@@ -266,14 +257,14 @@ def _make_span(span: Span, offset: int, policy: PolicyName | Literal["public"]) 
     return FoundSpan(span.start + offset, span.end + offset, span.label, span.score, span.detector, policy)
 
 
-# What a finished run would do to any text, by its own policies or not at all.
+# Apply the policies of a finished run, if they are unchanged.
 
 
 def make_run_router(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[tuple[str, str]]]:
-    """F of a finished run: texts of points to (side, masked text) of each.
+    """Return a function that maps texts of examples to (split, masked text) as a finished run does.
 
-    Values that are known count where they were found in the text itself, as where an example is a document.
-    ``ConfigurationError`` where it is another function by now: what that one misses says nothing of the run.
+    Known values are masked only in the text in which they were found, as if each example were a document.
+    ``ConfigurationError`` if the policies have changed since: their misses would say nothing about the run.
     """
     settings = DetectSettings.read_back(manifest["configuration"]["detect"])
     if change := describe_policy_changes(settings, manifest["policies"]):
@@ -298,14 +289,13 @@ def make_run_router(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[
     return route_texts
 
 
-# What differs between the policies of two configurations, or of a configuration and a finished run.
+# Differences between the policies of two configurations or finished runs.
 
 
 def policy_diff(old: ConfigLike, new: ConfigLike) -> dict[str, list[dict[str, Any]]]:
-    """For each policy the keys whose values differ: [{key, old, new}]; empty where the hashes are equal.
+    """List the differing settings of each policy: [{key, old, new}], null for a missing key; empty for equal hashes.
 
-    ``old`` and ``new`` are configurations or finished run folders.  A key that only one of them has is null
-    in the other.
+    ``old`` and ``new`` are configurations or folders of finished runs.
     """
     before, after = _load_policy_records(old), _load_policy_records(new)
     return {name: diff_records(before[name], after[name]) for name in before}
@@ -318,17 +308,16 @@ def _load_policy_records(config: ConfigLike) -> dict[str, Any]:
     return build_policy_records(load_config(config).detect)
 
 
-# Frames: a side of a finished run as a pandas frame, and a frame with its texts masked.
+# Pandas frames: read a split of a finished run, and mask the texts of a frame.
 
 
 SPLITS = ("public", "private")
 
 
 def read(run: str | Path, split: Literal["public", "private"] = "public") -> DataFrame:
-    """One side of a finished run, an example a row: ``example_id`` and ``text``, and what the side has besides.
+    """Return one split of a finished run as a frame, a row per example: ``example_id``, ``text`` and its other columns.
 
-    Of an encrypted run the private side needs the encryption key.  ``RunStateError`` where the run is not
-    finished, or is held or rejected.
+    The private split of an encrypted run needs the key. ``RunStateError`` if the run is unfinished, held or rejected.
     """
     if split not in SPLITS:
         raise ConfigurationError(f"split: expected one of {join_words(SPLITS)}")
@@ -349,21 +338,20 @@ def _read_frame(run: RunFolder, split: str) -> DataFrame:
 def redact_frame(
     frame: DataFrame, columns: Hashable | Iterable[Hashable] = "text", config: ConfigLike | Policy | None = None
 ) -> DataFrame:
-    """A copy of ``frame`` with every hit of the strict policy in the texts of ``columns`` masked.
+    """Return a copy of ``frame`` in which every span of the strict policy in ``columns`` is masked.
 
-    ``columns`` is the name of a column, of whatever type, or several names.  The index and the other columns
-    stay as they are, and so does the type of a column; of a categorical one only the categories that occur.
-    ``config`` is a configuration or a :class:`redactory.Policy`, whose engines are then loaded once; the
-    default configuration without one.  Each distinct text is looked at once; a missing value stays missing.
-    ``ConfigurationError`` for a column that is missing or there twice, ``InputError`` for a value that is no
-    text and for a text that cannot be processed: what nobody looked at is not handed on.
+    ``columns`` is one name, of any type, or several. Index, other columns and column types stay; a categorical column
+    keeps only the categories that occur. ``config`` is a configuration (default: the default one) or a
+    :class:`redactory.Policy`, which loads its engines once. Each distinct text is processed once; a missing value stays
+    missing. ``ConfigurationError`` for a column that is missing or occurs twice; ``InputError`` for a value that is not
+    text, and for a text that cannot be processed, because it may contain personal data.
     """
     if not hasattr(frame, "isetitem"):
         fix = "; pass series.to_frame('text')" if hasattr(frame, "to_frame") else ""
         raise InputError(f"expected a pandas DataFrame, got {type(frame).__name__}{fix}")
     there: list[Any] = frame.columns.tolist()
     names: list[Any] = [columns]
-    # a tuple is one name where a column has it
+    # a tuple is one name if a column has this name
     if isinstance(columns, Iterable) and not isinstance(columns, str | bytes) and columns not in there:
         names = list(columns)
     if not names:
@@ -396,7 +384,7 @@ def _redact_columns(frame: DataFrame, places: Sequence[int], policy: Policy) -> 
 
 
 def _mask_column(column: Series, texts: Mapping[str, str]) -> Series:
-    """The values of ``column`` with what ``texts`` makes of each, as a column of the same type."""
+    """Map the texts of ``column`` through ``texts``; the result has the same type."""
     from pandas import CategoricalDtype, Series
 
     values = [texts[value] if isinstance(value, str) else value for value in column]
@@ -404,7 +392,7 @@ def _mask_column(column: Series, texts: Mapping[str, str]) -> Series:
         return column
     kind = column.dtype
     if isinstance(kind, CategoricalDtype):
-        # a category that no row has would stay as it was written
+        # an unused category would stay unmasked
         occurring = {*values}
         categories = [masked for category in kind.categories if (masked := texts.get(category)) in occurring]
         kind = CategoricalDtype(list(dict.fromkeys(categories)), kind.ordered)

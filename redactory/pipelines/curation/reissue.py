@@ -1,7 +1,7 @@
-"""Reissue: the one way in which a finished run is changed, for an erasure and for a purge.
+"""Reissue: the only way to change a finished run, for an erasure or a purge.
 
-What is to go is staged beside its place and written down as a plan; then parts, journal, card, manifest,
-index and log are brought to what the plan says, from wherever an interruption left them.
+The changes are staged in the run and written down as a plan. Then parts, journal, card, manifest, index and log are
+updated to the plan, also after an interruption.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ FORMAT = "redactory-reissue/1"
 
 @dataclass(frozen=True)
 class RunChange:
-    """What becomes of a run besides the parts that are staged, none of it text.
+    """The changes of a run besides the staged parts; contains no text.
 
-    ``body`` replaces keys of the manifest; ``change_details`` goes into its list of ``changes``, ``entered`` into the
-    release log alone; ``remove`` are parts, ``forget`` files and folders of ``state/``; ``index`` is what
-    changes in the run's entry in the index across runs, whose files are staged as well.
+    ``manifest_changes`` replaces keys of the manifest; ``change_details`` goes into its list of ``changes``,
+    ``log_details`` only into the release log. ``remove`` are parts, ``forget`` files and folders of ``state/``;
+    ``index`` replaces keys of the run's index entry, whose files are staged as well.
     """
 
     reason: str
@@ -63,16 +63,13 @@ class RunChange:
 
 
 def is_reissue_pending(run: RunFolder) -> bool:
-    """Whether an erasure or a purge of ``run`` was begun and is not finished."""
+    """Return whether an erasure or purge of ``run`` was interrupted."""
     return run.reissue.plan.is_file()
 
 
 @contextmanager
 def reissue_lock(run: RunFolder) -> Iterator[None]:
-    """Be the one that changes ``run``; a reissue that was interrupted is carried to its end first.
-
-    ``RunStateError`` where another process is at work in it, and where it holds anything but regular files.
-    """
+    """Lock ``run``, and finish an interrupted reissue; ``RunStateError`` if it is locked or has irregular files."""
     with file_lock(run.lock, str(run.root)):
         clear_run(run)
         if is_reissue_pending(run):
@@ -83,7 +80,7 @@ def reissue_lock(run: RunFolder) -> Iterator[None]:
 
 
 def finish_reissue(run: RunFolder) -> str | None:
-    """Carry an interrupted erasure or purge of ``run`` to its end; which it was, None without one."""
+    """Finish an interrupted erasure or purge of ``run``; return which it was, None if there is none."""
     if not is_reissue_pending(run):
         return None
     reason: str = read_json(run.reissue.plan)["body"]["changes"][-1]["why"]
@@ -92,18 +89,18 @@ def finish_reissue(run: RunFolder) -> str | None:
 
 
 def prepare_reissue(run: RunFolder) -> None:
-    """Room for the new parts of a finished run (``run.reissue.files``), while :func:`reissue_lock` is held.
+    """Create the staging folder of a finished run (``run.reissue.files``); requires :func:`reissue_lock`.
 
-    ``RunStateError`` where it is not finished, or was signed and no signing key is configured.
+    ``RunStateError`` if it is not finished, or is signed and no signing key is configured.
     """
     _require_signer(run, current_release(run).manifest)
-    # nobody trains by now, and who measures is to be stopped before
+    # no training is active under the lock; measurements must be stopped before
     remove_leftovers(run.models, deep=True)
     make_private_folder(run.reissue.root)
 
 
 def _require_signer(run: RunFolder, manifest: Mapping[str, Any]) -> None:
-    # read where the run is unsigned too: a broken key must not be found when half is written
+    # also if the run is unsigned: a broken key must be noticed before anything is written
     if configured_signer() is None and manifest.get(SIGNED_BY) is not None:
         raise RunStateError(
             f"{run.root.name} is signed, and so must be its reissue: set {SIGNING_VARIABLE}_FILE (or "
@@ -112,10 +109,10 @@ def _require_signer(run: RunFolder, manifest: Mapping[str, Any]) -> None:
 
 
 def reissue(run: RunFolder, change: RunChange, key: DigestKey | None = None) -> int:
-    """Write a finished run anew, as staged; the number of the new release.
+    """Apply the staged changes to a finished run; return the number of the new release.
 
-    Staged parts that hold what the run has already are let go; ``key`` digests what encrypted ones hold. Called while
-    :func:`reissue_lock` is held.  ``CheckFailed`` where the run's parts are not those of its manifest.
+    Staged parts with unchanged content are dropped; ``key`` computes the content digests of encrypted ones. Requires
+    :func:`reissue_lock`. ``CheckFailed`` if the run's parts differ from its manifest.
     """
     old, new_run = current_release(run), RunFolder(run.reissue.files)
     old_files: dict[str, dict[str, Any]] = old.manifest["files"]
@@ -157,20 +154,20 @@ def reissue(run: RunFolder, change: RunChange, key: DigestKey | None = None) -> 
 
 
 def _get_content_digest(entry: Mapping[str, Any]) -> Any:
-    """What tells whether two parts hold the same: encrypted bytes differ each time they are written."""
+    """Return a digest to compare two parts' content: encrypted bytes differ each time they are written."""
     return entry.get("content", entry["sha256"])
 
 
 def _apply_plan(run: RunFolder) -> None:
-    """Bring ``run`` to what its plan says, from wherever it was left; each step can be repeated."""
+    """Update ``run`` to its plan from any interrupted state; each step can be repeated."""
     plan = read_json(run.reissue.plan)
     if plan.get("format") != FORMAT:
         raise RunStateError(f"{run.root.name}: another version started to rewrite it: finish with that one")
-    # whoever finishes it may be another process than the one that began
+    # another process than the first one may finish the plan
     _require_signer(run, read_json(run.manifest))
     body = plan["body"]
     if read_json(run.manifest).get("release", 1) < body["release"]:
-        # from here on it is no run
+        # from here on the folder is not a finished run
         run.success.unlink(missing_ok=True)
         sync_to_disk(run.root)
         _archive_release(run, body)
@@ -202,13 +199,13 @@ def _archive_release(run: RunFolder, body: Mapping[str, Any]) -> None:
 
 
 def _move_staged_parts(run: RunFolder, plan: Mapping[str, Any]) -> None:
-    """Move the staged parts to their places, and remove those that go."""
+    """Move the staged parts into the run, and remove obsolete ones."""
     change = plan["body"]["changes"][-1]["files"]
     for name in change["replaced"]:
         staged, target = run.reissue.files / name, run.root / name
         if staged.is_file():
             staged.replace(target)
-        # what is not staged any more must lie in its place
+        # a part that is no longer staged must be in its place
         if file_sha256(target) != plan["files"][name]["sha256"]:
             raise CheckFailed(f"{name} does not match the staged copy; restore the run from a backup")
     for name in change["removed"]:
@@ -218,7 +215,7 @@ def _move_staged_parts(run: RunFolder, plan: Mapping[str, Any]) -> None:
 
 
 def _write_records(run: RunFolder, plan: Mapping[str, Any]) -> None:
-    """Journal, card and manifest: what the run is now."""
+    """Write journal, card and manifest of the new release."""
     body = plan["body"]
     files = {name: entry for name, entry in plan["files"].items() if name != run.card.name}
     mark = {key: body[key] for key in ("release", "supersedes")}
@@ -234,7 +231,7 @@ def _write_records(run: RunFolder, plan: Mapping[str, Any]) -> None:
 def subtract_counts(
     counts: Mapping[str, int], removed: Mapping[str, int], moved_up: Mapping[str, int]
 ) -> dict[str, int]:
-    """The manifest's ``counts`` after a change; also what ``verify`` holds a release against."""
+    """Return the manifest's ``counts`` after a change; ``verify`` compares releases by it too."""
     less = Counter(removed)
     less["rows"] = removed.get("documents", 0) + removed.get("rejected", 0)
     for side in ("public", "private"):
@@ -245,11 +242,11 @@ def subtract_counts(
     return {name: count - less[name] for name, count in counts.items()}
 
 
-# Out of the index across runs too: what a run no longer holds is no reason to drop a stranger's text.
+# The index across runs changes too: an erased text must not make later runs drop another person's.
 
 
 def _replace_index_entry(run: RunFolder, manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-    """Put the run's new entry in the place of its old one; nothing where that was removed meanwhile."""
+    """Replace the run's index entry by the new one; does nothing if it was removed meanwhile."""
     index = find_index(manifest)
     if index is None:
         return
@@ -257,7 +254,7 @@ def _replace_index_entry(run: RunFolder, manifest: Mapping[str, Any], facts: Map
     with index.hold_lock():
         staging = make_private_folder(index.root / "rewritten")
         for draft in sorted(staging.iterdir()):
-            # an entry that a crash left without its place: it was whole before the other one went
+            # a crash left this entry here: it was complete before the old one was removed
             target = index.runs / draft.name
             if target.exists() or not (draft / "entry.json").is_file():
                 remove(draft)
@@ -270,7 +267,7 @@ def _replace_index_entry(run: RunFolder, manifest: Mapping[str, Any], facts: Map
             draft = make_private_folder(staging / entry.name)
             shutil.copytree(IndexFolder(run.reissue.index).draft_folder(token), draft, dirs_exist_ok=True)
             files = {name: file_sha256(draft / name) for name in entry.body["files"]}
-            # what seals it comes last: a draft without it counts for nothing
+            # the seal comes last: a draft without it does not count
             write_json(draft / "entry.json", {**entry.body, **facts, "files": files})
             index.remove(entry.folder)
             draft.replace(entry.folder)

@@ -1,4 +1,4 @@
-"""Release: what a finished curation says of itself (manifest, cards), and the moment it is finished."""
+"""Finish a curation: write its manifest, report and cards, then ``_SUCCESS``."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ CONFIDENCE = 0.95
 def finish_run(
     job: CurationJob, inputs: list[dict[str, Any]], reports: list[StageReport], journal: RunJournal, seconds: float
 ) -> None:
-    """Bind the files; check what must hold; write card, manifest and report; then ``_SUCCESS``."""
+    """Bind the files to the journal, check the counts, write card, manifest and report, then ``_SUCCESS``."""
     counts: Counter[str] = Counter()
     for report in reports:
         counts.update(report.counts)
@@ -91,7 +91,7 @@ def finish_run(
 
 
 def summarize_run(run: RunFolder) -> dict[str, Any]:
-    """What ``curate`` prints of a finished run."""
+    """Return the summary of a finished run that ``curate`` prints."""
     manifest = read_manifest(run)
     roles = sum(stage["counts"].get("roles_left_out", 0) for stage in manifest["stages"])
     return {
@@ -113,7 +113,7 @@ def summarize_run(run: RunFolder) -> dict[str, Any]:
 
 
 def check_conservation(counts: dict[str, int]) -> None:
-    """``CheckFailed`` unless every row and every point is accounted for."""
+    """Raise ``CheckFailed`` unless every row and every example is accounted for."""
     for total, addends in (("rows", ("documents", "rejected")), ("examples", DECISIONS)):
         if counts[total] != sum(counts[part] for part in addends):
             formula = " + ".join(str(counts[part]) for part in addends)
@@ -145,7 +145,7 @@ def _build_manifest(
     return {
         "format": "redactory-run/1",
         "run": job.run.root.name,
-        # by which it is known whatever its folder is called, through every reissue and in every export
+        # identifies the run after a rename, through every reissue and in every export
         "id": secrets.token_hex(16) if run_key is None else run_key.run_id,
         "blind": find_coverage_gaps(
             detect,
@@ -173,7 +173,7 @@ def _build_manifest(
         "rejected": rejected,
         **sections,
         **({"columns": columns} if columns else {}),
-        # seals the journal, whose last record no later one names
+        # seals the journal, whose last record has no successor
         "journal": chain_head(job.run.journal),
         **make_log_anchor(job.run),
         "stages": [
@@ -184,7 +184,7 @@ def _build_manifest(
 
 
 def summarize_counts(dedup: DedupSettings, counts: Counter[str]) -> dict[str, Any]:
-    """What a manifest says of the points by the counts of the stages from redaction on."""
+    """Return the manifest sections that follow from the counts of the stages from redaction on."""
     return {
         "quarantined": _strip_prefix(counts, "quarantined/"),
         "reasons": _strip_prefix(counts, "reason/"),
@@ -195,7 +195,7 @@ def summarize_counts(dedup: DedupSettings, counts: Counter[str]) -> dict[str, An
 
 
 def digest_configuration(key: DigestKey, configuration: dict[str, Any]) -> str:
-    """Shows to whoever has the run's key that nobody without it wrote the configuration in a manifest."""
+    """Return a keyed digest of the configuration: it proves that a holder of the run's key wrote it."""
     return keyed_digest(key, "configuration", canonical_json(configuration))
 
 
@@ -203,7 +203,7 @@ def _build_histograms(counts: Counter[str]) -> list[dict[str, Any]]:
     histograms: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0] * SCORE_BINS)
     for name, count in _strip_prefix(counts, "span/").items():
         policy, detector, rest = name.split("/", 2)
-        # a label of one's own may hold any sign
+        # a configured label may contain any character
         label, _, bin_ = rest.rpartition("/")
         histograms[policy, label, detector][int(bin_)] += count
     return [
@@ -217,7 +217,7 @@ def _strip_prefix(counts: Counter[str], prefix: str) -> dict[str, int]:
 
 
 def collect_versions() -> dict[str, Any]:
-    """Of Redactory, Python, and the packages that a shard's bytes depend on."""
+    """Return the versions of Redactory, Python, and the packages that affect a shard's bytes."""
     return {
         "redactory": package_version("redactory"),
         "python": platform.python_version(),
@@ -226,10 +226,10 @@ def collect_versions() -> dict[str, Any]:
 
 
 def _summarize_dedup(settings: DedupSettings, counts: Counter[str]) -> dict[str, Any]:
-    """The section ``dedup`` of the manifest, from the settings and the counts of all stages.
+    """Build the manifest section ``dedup`` from the settings and the counts of all stages.
 
-    ``rule`` and ``group_size`` are those of the private side: the public one is trained without noise, and
-    what drops its points sees public points alone (``docs/guarantees.md``, "Deduplication").
+    ``rule`` and ``group_size`` are those of the private split: the public one is trained without noise, and
+    deduplication of public examples depends on public examples only (``docs/guarantees.md``, "Deduplication").
     """
     rules = settings.rules()
     facts: dict[str, Any] = {
@@ -244,7 +244,7 @@ def _summarize_dedup(settings: DedupSettings, counts: Counter[str]) -> dict[str,
         capacity, added, dropped, new, lost = (
             counts[f"bloom/{side}/{name}"] for name in ("capacity", "added", "dropped", "new", "lost")
         )
-        # a filter's parameters, and its false positives as they were measured
+        # parameters of the filter, and its measured false positives
         facts.setdefault("bloom", {})[side] = {
             "capacity": capacity,
             "error_rate": settings.bloom.error_rate,
@@ -265,17 +265,17 @@ def _summarize_dedup(settings: DedupSettings, counts: Counter[str]) -> dict[str,
     return facts
 
 
-# The cards: what a reader of the shards, of a run or of an export, needs to know, and how to load them.
+# Cards: what a reader of a run's or an export's shards needs to know, and how to load them.
 
 
-MISSED_NOTE = """What both policies
-  missed stands here in the open. How much that can be is only known where it was measured on labelled
-  spans: a model's card and the run's report then state a bound, and the confidence with which it holds
+MISSED_NOTE = """Spans that both
+  policies missed are unmasked here. How many there can be is known only if it was measured on labelled
+  spans: a model's card and the run's report then state a bound, and its confidence
   (95 % by default, and two such bounds together 90 %)."""
 
 
 def describe_metadata_columns(columns: Mapping[str, str], is_whole_run: bool) -> list[str]:
-    """What shards have beside their own columns, and what is promised of it; ``is_whole_run`` of a whole run."""
+    """Describe the metadata columns in the card of a run (``is_whole_run``) or export, and their guarantees."""
     kept_columns = [name for name in columns if name not in RESERVED_COLUMNS]
     lines = []
     if kept_columns:
@@ -320,7 +320,7 @@ def _load_templates() -> Environment:
 
 
 def _render_card(template: str, name: str, manifest: Mapping[str, Any], splits: tuple[str, ...], **extra: Any) -> str:
-    """Markdown with the YAML front matter by which ``datasets.load_dataset`` finds the sides."""
+    """Render Markdown with the YAML front matter from which ``datasets.load_dataset`` learns the splits."""
     front = {
         "pretty_name": name,
         "task_categories": ["text-generation"],
@@ -336,14 +336,14 @@ def _render_card(template: str, name: str, manifest: Mapping[str, Any], splits: 
 
 
 def render_dataset_card(name: str, manifest: dict[str, Any]) -> str:
-    """The card of a run with this manifest (Markdown)."""
+    """Render the Markdown card of a run from its manifest."""
     blind, tuned = describe_gaps(publishable_gaps(manifest)), describe_fit_side_channel(manifest["policies"])
     extra = {"blind": blind, "tuned": tuned, "open": public_label_note(get_public_labels(manifest))}
     return _render_card("dataset_card.md.j2", name, manifest, (PUBLIC, PRIVATE), **extra)
 
 
 def render_export_card(manifest: dict[str, Any]) -> str:
-    """The card of an export (Markdown); ``manifest`` is its manifest."""
+    """Render the Markdown card of an export from its manifest."""
     blind = describe_gaps(manifest["blind"]) if manifest.get("blind") else None
     extra = {"blind": blind, "open": public_label_note(get_public_labels(manifest))}
     return _render_card(
@@ -357,7 +357,7 @@ def render_export_card(manifest: dict[str, Any]) -> str:
 
 
 def render_synthetic_card(manifest: Mapping[str, Any], promise: Mapping[str, Any]) -> str:
-    """The card of text that a model wrote (Markdown), by its manifest and what holds of it."""
+    """Render the Markdown card of generated text from its manifest and its guarantee ``promise``."""
     rows = pluralize(manifest["counts"]["public"], "text")
     return _render_card(
         "synthetic_card.md.j2", f"{manifest['run']}-{manifest['model']}", manifest, (PUBLIC,), rows=rows, p=promise
@@ -365,11 +365,10 @@ def render_synthetic_card(manifest: Mapping[str, Any], promise: Mapping[str, Any
 
 
 def render_croissant(manifest: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]]) -> str:
-    """An export described for other programs (Croissant 1.1, https://mlcommons.org/croissant).
+    """Describe an export for other programs in Croissant 1.1 (https://mlcommons.org/croissant).
 
-    ``manifest`` is its manifest, ``files`` as the run's lists them.  The set of all shards is not said to be
-    contained in the file objects, which the format allows: Croissant's own library takes them for archives
-    then, and finds no columns.
+    ``manifest`` is the export's, ``files`` are the run's. The file set is not declared as contained in the file
+    objects, which the format allows: Croissant's library would take them for archives and find no columns.
     """
     template = yaml.safe_load(Path(__file__).with_name("croissant.yaml").read_text(encoding="utf-8"))
     shards = [

@@ -1,8 +1,8 @@
-"""The release log: what was begun, released, held, approved, taken out and purged, when and by whom.
+"""Write and read the release log: what happened to runs, when and by whom.
 
-One chain of records (``foundation/records.py``) a job, at ``JOB/_job/log.jsonl``; of a run that belongs to
-no job, at ``RUN/state/releases.jsonl``.  Every body has ``run`` (the name of its folder) and ``time`` (UTC,
-ISO 8601); none has text of the corpus, nor an id of a document or a user in the open.
+A job has one chain of records (``foundation/records.py``) at ``JOB/_job/log.jsonl``; a run outside of any job has its
+own at ``RUN/state/releases.jsonl``. Every body has ``run`` (the folder's name) and ``time`` (UTC, ISO 8601). No body
+contains corpus text or an unkeyed id of a document or user.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from redactory.redaction.folder import JobFolder, job_containing
 from redactory.redaction.sealing import current_release
 
 LOCK_TIMEOUT, _RETRY_DELAY = 10.0, 0.05
-"""Seconds that a record waits for another process to write its own, and between two attempts."""
+"""Seconds to wait for another process that writes the log; seconds between two attempts."""
 ACTIONS_KEY = "follows"
-"""In the body of a decision or a failure: what is to be done because of it, until DONE says that it was."""
+"""Key in the body of a decision or failure: the actions to run because of it, until DONE confirms them."""
 
 
 class Event(StrEnum):
-    """The types of record, with what their bodies hold."""
+    """Types of records; the comments list the fields of their bodies."""
 
-    STARTED = "begun"  # a scheduled run: `plan`, what of which files it is to read; `date`, `config`
-    FAILED = "failed"  # it ended with an `error`; the next scheduled run goes on with it
+    STARTED = "begun"  # a scheduled run: `plan`, the slices of files to read; `date`, `config`
+    FAILED = "failed"  # it ended with an `error`; the next scheduled run resumes it
     RELEASED = "released"  # finished and within the limits: `manifest` (its sha256), `counts`
-    HELD = "held"  # finished and outside of them: `manifest`, `counts`, `findings`
-    APPROVED = "approved"  # a held run was released all the same, `by` whom, for what `reason`
-    REJECTED = "rejected"  # it will not be released (`by`, `reason`); its material counts as not seen
-    REISSUED = "reissued"  # written anew without something (`why`): `manifest`, what it `supersedes`
-    ROTATED = "rotated"  # its data key is wrapped by another `service` now
-    SHREDDED = "shredded"  # its data key was destroyed: nobody can read its private part any more
-    EXPORTED = "exported"  # what may leave was copied (the export's `manifest`), or it was `published`
-    DONE = "done"  # what follows from record `of` was done; `failed`, the hooks that failed
+    HELD = "held"  # finished and outside the limits: `manifest`, `counts`, `findings`
+    APPROVED = "approved"  # somebody (`by`) released a held run, for a `reason`
+    REJECTED = "rejected"  # it will not be released (`by`, `reason`); its input counts as unread
+    REISSUED = "reissued"  # rewritten without some content (`why`): `manifest`, and the one it `supersedes`
+    ROTATED = "rotated"  # another `service` wraps its data key now
+    SHREDDED = "shredded"  # its data key was destroyed: its private part is unreadable
+    EXPORTED = "exported"  # its public part was copied (the export's `manifest`), or it was `published`
+    DONE = "done"  # the actions of record `of` were run; `failed`, the hooks that failed
 
 
 _DECISIONS = (Event.RELEASED, Event.HELD, Event.APPROVED, Event.REJECTED)
 
 
 def get_log_path(run: RunFolder) -> Path:
-    """The file of the log that ``run`` stands in."""
+    """Return the path of the log with the records of ``run``."""
     job = job_containing(run)
     return run.release_log if job is None else job.log
 
 
 def append_event(run: RunFolder, event: Event, /, **body: Any) -> Record:
-    """Write one record about ``run``; ``RunStateError`` where another process does not leave the log."""
+    """Write one record about ``run``; ``RunStateError`` if another process keeps the log locked."""
     deadline = time.monotonic() + LOCK_TIMEOUT
     while True:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -70,15 +70,14 @@ def append_event(run: RunFolder, event: Event, /, **body: Any) -> Record:
 
 
 def read_log(job: JobFolder) -> list[Record]:
-    """Every record of a job, oldest first; ``CheckFailed`` where the chain is broken."""
+    """Read every record of a job, oldest first; ``CheckFailed`` if the chain is broken."""
     return read_records(job.log) if job.log.is_file() else []
 
 
 def read_history(run: RunFolder) -> list[Record]:
-    """The records about ``run``, oldest first; ``CheckFailed`` where the chain is broken.
+    """Read the records about ``run``, oldest first; ``CheckFailed`` if the chain is broken.
 
-    A folder that was renamed is still what its manifest says: where no record has its name, they are those
-    of the run that has, or had, this manifest.
+    Without records for its folder's name, they are those of the run that has, or had, this manifest.
     """
     path, name = get_log_path(run), run.root.resolve().name
     records = read_records(path) if path.is_file() else []
@@ -92,7 +91,7 @@ def read_history(run: RunFolder) -> list[Record]:
     return [r for r in records if r.body.get("run") == name]
 
 
-# How runs stand: everything about a job is read off its log.
+# The status of runs, which follows from the log alone.
 
 
 State = Literal["unfinished", "failed", "released", "held", "rejected"]
@@ -104,12 +103,12 @@ _STATE_AFTER: dict[str, State] = {
     Event.APPROVED: "released",
     Event.REJECTED: "rejected",
 }
-"""The state that a run is in after a record; what is not named here changes none."""
+"""State of a run after a record; other records change no state."""
 
 
 @dataclass
 class RunStatus:
-    """A run's state, the record that led to it, and those that began it and that ended it (its gate's)."""
+    """A run's state, the record that set it, the record of its start, and the record of its gate."""
 
     run: str
     state: State
@@ -119,7 +118,7 @@ class RunStatus:
 
 
 def run_statuses(records: Iterable[Record]) -> dict[str, RunStatus]:
-    """How each run of a log stands, in the order in which they came."""
+    """Return the status of each run of a log, in order of first appearance."""
     statuses: dict[str, RunStatus] = {}
     for record in records:
         state, run = _STATE_AFTER.get(record.type), record.body["run"]
@@ -127,7 +126,7 @@ def run_statuses(records: Iterable[Record]) -> dict[str, RunStatus]:
             continue
         status = statuses.setdefault(run, RunStatus(run, state, record))
         if record.type != Event.FAILED or status.state in ("unfinished", "failed"):
-            # what fails after the gate (a store that is not there) takes no decision back
+            # a failure after the gate (a missing store) reverts no decision
             status.state, status.record = state, record
         if record.type == Event.STARTED:
             status.start_record = record
@@ -137,10 +136,7 @@ def run_statuses(records: Iterable[Record]) -> dict[str, RunStatus]:
 
 
 def find_pending_actions(records: Iterable[Record]) -> list[Record]:
-    """The decisions and failures from which something follows that no process came to do, oldest first.
-
-    A decision stands in place of all that came before it about its run.
-    """
+    """Return decisions (only the latest of each run) and failures with pending actions, oldest first."""
     actions: list[Record] = []
     for record in records:
         if record.type in _DECISIONS:
@@ -153,7 +149,7 @@ def find_pending_actions(records: Iterable[Record]) -> list[Record]:
 
 
 def find_latest_run(records: Iterable[Record]) -> str | None:
-    """The run that was released last, or approved last, and is released still; None where there is none."""
+    """Return the run that was released or approved last and is still released; None if there is none."""
     all_records = list(records)
     now = run_statuses(all_records)
     released = (r.body["run"] for r in reversed(all_records) if r.type in (Event.RELEASED, Event.APPROVED))
@@ -169,10 +165,7 @@ _NOT_RELEASED_MESSAGES["failed"] = _NOT_RELEASED_MESSAGES["unfinished"]
 
 
 def check_released(run: RunFolder) -> None:
-    """``RunStateError`` where ``run`` is held, rejected or not judged yet: nobody uses it, it stays here.
-
-    One that is older than the log knows it is refused too (:func:`check_newest`).
-    """
+    """Raise ``RunStateError`` if ``run`` must not be used: it is held, rejected, undecided or rolled back."""
     status = next(iter(run_statuses(read_history(run)).values()), None)
     if status is not None and (message := _NOT_RELEASED_MESSAGES.get(status.state)):
         raise RunStateError(message.format(name=run.root.resolve().name, report=run.report, root=run.root))
@@ -180,9 +173,9 @@ def check_released(run: RunFolder) -> None:
 
 
 def explain_rollback(run: RunFolder) -> str | None:
-    """Why the finished ``run`` is an older release of itself than its log knows; None where it is not.
+    """Explain that the finished ``run`` is an older release than the last one in its log; None if it is not.
 
-    A folder of a backup has what was taken out since.  It is not seen where its log was put back with it.
+    A backup contains what was erased since. This is not noticed if the log was restored with it.
     """
     reissues = [record.body for record in read_history(run) if record.type == Event.REISSUED]
     if not reissues or not is_finished(run):
@@ -198,24 +191,24 @@ def explain_rollback(run: RunFolder) -> str | None:
 
 
 def check_newest(run: RunFolder) -> None:
-    """``RunStateError`` where ``run`` is an older release of itself than its log knows."""
+    """Raise ``RunStateError`` if ``run`` is an older release than the last one in its log."""
     if older := explain_rollback(run):
         name = run.root.resolve().name
         raise RunStateError(f"{name}: {older}; restore the newer one, or repeat what was done")
 
 
-# Where the log ended when a run was sealed, so that it cannot be cut off unnoticed.
+# The end of the log when a run was sealed, so that a later truncation is noticed.
 
 
 ANCHOR_KEY = "release_log"
-"""The manifest's key for :func:`make_log_anchor`."""
+"""Manifest key of :func:`make_log_anchor`."""
 NO_LOG_MESSAGE = "no log has this run; was it moved or copied?"
 
 
 def make_log_anchor(run: RunFolder) -> dict[str, dict[str, Any]]:
-    """What a manifest of ``run`` that is sealed now says of its log, below its key; nothing without a log.
+    """Return the log's length and last hash for a manifest that is sealed now; empty without a log.
 
-    ``of`` is whose log it is, ``job`` or ``run``; ``records`` how many it holds, ``head`` its last hash.
+    ``of`` tells whose log it is, ``job`` or ``run``; ``records`` is its length, ``head`` its last hash.
     """
     path = get_log_path(run)
     heads = chain_heads(path) if path.is_file() else []
@@ -224,10 +217,7 @@ def make_log_anchor(run: RunFolder) -> dict[str, dict[str, Any]]:
 
 
 def explain_truncation(run: RunFolder, manifest: dict[str, Any]) -> str | None:
-    """What of the log is gone that the manifest knew; None where nothing is.
-
-    ``LookupError`` where the run was moved out of the job that kept the log.
-    """
+    """Explain which anchored records the log has lost, or None; ``LookupError`` if the run left the log's job."""
     anchor, job = manifest.get(ANCHOR_KEY), job_containing(run)
     if anchor is None:
         return None
@@ -243,7 +233,7 @@ def explain_truncation(run: RunFolder, manifest: dict[str, Any]) -> str | None:
 
 
 def _check_log_complete(job: JobFolder | None, run: RunFolder) -> None:
-    """``CheckFailed`` where ``run``, or any run of ``job``, knew records that the log has no more."""
+    """Raise ``CheckFailed`` if the log lacks records that ``run``, or any run of ``job``, has seen."""
     runs = [run] if job is None else [RunFolder(path) for path in sorted(job.root.iterdir())]
     for known_run in runs:
         if known_run.root.is_symlink() or not is_finished(known_run):
@@ -254,7 +244,7 @@ def _check_log_complete(job: JobFolder | None, run: RunFolder) -> None:
             continue  # verify reports it
         except LookupError as error:
             if known_run.release_log.is_file():
-                continue  # another log was begun since
+                continue  # another log was started since
             raise RunStateError(
                 f"{known_run.root}: {error} Its records are in the log of the job that created it"
             ) from None
@@ -263,22 +253,21 @@ def _check_log_complete(job: JobFolder | None, run: RunFolder) -> None:
             raise CheckFailed(f"{path}: {problem}; {known_run.root.name} knew them: restore the log from a backup")
 
 
-# The log as an operator reads it.
+# Reports for operators.
 
 
 def read_latest_link(job: JobFolder) -> str | None:
-    """Where ``latest`` leads, as it says itself; None where there is no such link."""
+    """Return the target of the link ``latest``, unresolved; None without a link."""
     return os.readlink(job.latest) if job.latest.is_symlink() else None
 
 
 def list_releases(job: str | Path) -> dict[str, Any]:
-    """``{"job", "latest", "runs": [{"run", "when", "state", "counts", "release", ...}], "problems"}``.
+    """List a job's runs, oldest first: ``{"job", "latest", "runs": [{"run", "when", "state", ...}], "problems"}``.
 
-    The oldest is first.  Each has ``findings``, ``reason`` and ``by`` too.  ``counts`` are those of the run's present
-    ``release`` where the run is there; else those of its gate, and ``release`` is None. ``problems`` are sentences: a
-    run that is older than the log knows it, and a ``latest`` that leads to another run than the log says.
-    ``RunStateError`` where the folder is no job's, ``CheckFailed`` where the log's chain is broken, or lacks records
-    that a run of the job knew when it was sealed.
+    A run also has ``counts``, ``release``, ``findings``, ``reason`` and ``by``. ``counts`` are those of the run's
+    present ``release``; if the run is missing, they are those of its gate, and ``release`` is None. ``problems`` are
+    sentences about runs older than in the log, and a ``latest`` that disagrees with the log. ``RunStateError`` if the
+    folder is not a job; ``CheckFailed`` if the log is broken, or lacks records that a run's manifest anchors.
     """
     folder = JobFolder(Path(job))
     if not folder.exists():
@@ -302,7 +291,7 @@ def list_releases(job: str | Path) -> dict[str, Any]:
         counts, release = gate_body.get("counts"), None
         with suppress(RedactoryError):  # verify reports it
             if counts and is_finished(run):
-                # an erasure made another release since: the log has what the run held at its gate
+                # after an erasure, the counts in the log, from the gate, are outdated
                 present = current_release(run)
                 release, now = present.number, present.manifest["counts"]
                 counts = {name: now.get(name, was) for name, was in counts.items()}
@@ -313,13 +302,11 @@ def list_releases(job: str | Path) -> dict[str, Any]:
 
 
 def release_log(place: str | Path) -> dict[str, Any]:
-    """``{"job", "records": [{"seq", "time", "run", "type", "words"}]}``: the log as an operator reads it.
+    """Return the log for an operator: ``{"job", "records": [{"seq", "time", "run", "type", "words"}]}``.
 
-    ``place`` is a job's folder or a run's.  Of a run there are the records about it: of its job's log, or of
-    its own where it belongs to no job; ``job`` is then None.
-
-    ``RunStateError`` where it is neither, and for a run that is not finished; ``CheckFailed`` where the log's
-    chain is broken, or lacks records that a run knew when it was sealed.
+    ``place`` is a job's or run's folder. A run's records are in its job's log, or in its separate log if it belongs to
+    no job; ``job`` is then None. ``RunStateError`` if ``place`` is neither, or a run that is not finished;
+    ``CheckFailed`` if the log is broken, or lacks records that a run's manifest anchors.
     """
     folder, run = JobFolder(Path(place)), RunFolder(Path(place))
     if not folder.exists() and not run.state.is_dir():
@@ -339,12 +326,12 @@ def release_log(place: str | Path) -> dict[str, Any]:
 
 
 def is_empty_run(counts: Mapping[str, Any]) -> bool:
-    """Whether a run with these ``counts`` has no point that anybody could read."""
+    """Return whether a run with these ``counts`` has no readable example."""
     return not counts.get("public", 0) and not counts.get("private", 0)
 
 
 def describe_record(record: Record) -> str:
-    """What happened, in one line: the record's type, and what its body says to a reader."""
+    """Describe a record in one line: its type, and the important fields of its body."""
     body = record.body
     counts, removed, plan = body.get("counts") or {}, body.get("removed") or {}, body.get("plan")
     words = [str(body[key]) for key in ("why", "error", "reason", "service", "published") if body.get(key)]

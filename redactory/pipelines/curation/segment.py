@@ -1,7 +1,7 @@
-"""Segmenters: a document into data points, and back again character for character.
+"""Segment a document into examples, losslessly.
 
-A data point holds whole natural sentences (CRT, appendix A.6, items 2 and 3).  Whatever is no part of
-a point's text, white space and a speaker's label, is kept in its prefix or suffix.
+An example contains whole natural sentences (CRT, appendix A.6, items 2 and 3). White space and a speaker's label, which
+are not in its text, are kept in its prefix or suffix.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ ROLES = frozenset(
         "function_call",
     )
 )
-"""What a role can be called without saying who somebody is."""
+"""Names of roles that do not identify a person."""
 
 
 class Segment(NamedTuple):
-    """One data point of a document; prefix + text + suffix of all of them give the document back."""
+    """One example of a document; prefix + text + suffix of all of them, in order, equal the document."""
 
     prefix: str
     text: str
@@ -41,7 +41,7 @@ SegmentFunction = Callable[[str], list[Segment]]
 
 
 def make_segmenter(settings: SegmentSettings) -> SegmentFunction:
-    """The function that cuts a document; a function of the document's text alone."""
+    """Return the function that cuts a document; its result depends on the document's text alone."""
     if settings.mode == "turn":
         return _make_turn_segmenter(settings.speaker)
     cutters: dict[str, Callable[[str], Iterable[str]]] = {
@@ -54,7 +54,7 @@ def make_segmenter(settings: SegmentSettings) -> SegmentFunction:
 
 
 def segment_each_text(segment_text: SegmentFunction) -> SegmentFunction:
-    """``segment_text`` for documents of several texts: no point lies in two of them, and a role is the speaker."""
+    """Apply ``segment_text`` to each text of a document: no example spans two texts, and a role is the speaker."""
 
     def cut_each(text: str) -> list[Segment]:
         segments: list[Segment] = []
@@ -70,15 +70,12 @@ def segment_each_text(segment_text: SegmentFunction) -> SegmentFunction:
 
 
 def is_known_role(name: str | None) -> bool:
-    """Whether it is what a role is called, and nobody's name."""
+    """Return whether ``name`` is a common name of a role, not of a person."""
     return name is not None and name.strip().lower() in ROLES
 
 
 def iterate_turns(segments: Iterable[Segment]) -> Iterator[tuple[int, str | None]]:
-    """Which text of its document each point lies in, from 0, and the role of whoever said it.
-
-    ``segments`` are those of one document that :func:`segment_each_text` cut.
-    """
+    """Yield for each example from :func:`segment_each_text` its text's number in the document, and its role."""
     turn, role = 0, None
     for segment in segments:
         *before, last_part = segment.prefix.split(TURN_SEPARATOR)
@@ -91,11 +88,11 @@ def iterate_turns(segments: Iterable[Segment]) -> Iterator[tuple[int, str | None
 def _split_sentences(text: str) -> Iterator[str]:
     from nupunkt import sent_spans
 
-    # it looks at the whole word anew for each sign in it, and no sentence ends amid hundreds of letters
+    # it scans the whole word again for each sign in it; no sentence ends within hundreds of letters
     calm = _ENDLESS_WORD.sub(lambda word: _SIGN.sub("x", word[0][:-100]) + word[0][-100:], text)
     end = 0
     for start, stop, *_ in sent_spans(calm):
-        # whatever lies between two sentences stays with the second
+        # white space between two sentences belongs to the second
         yield text[min(end, start) : stop]
         end = stop
     yield text[end:]
@@ -109,7 +106,7 @@ def _make_turn_segmenter(speaker: str) -> SegmentFunction:
     try:
         label = re.compile(rf"\s*({speaker})")
     except re.error as error:
-        # what stands in front of it here does not count
+        # without the prefix that is added here
         position = max(1, (error.pos or 0) + 1 - len(r"\s*("))
         raise ConfigurationError(
             f"segment.speaker: invalid regular expression at character {position}: {error.msg}"
@@ -132,9 +129,9 @@ def _trim_segment(text_part: str) -> Segment:
 
 
 def _merge_empty_segments(segments: Iterable[Segment]) -> list[Segment]:
-    """``segments`` with each empty one joined to a neighbour, so that nothing is lost and none is empty."""
+    """Join each empty segment to a neighbour, so that no text is lost and no segment is empty."""
     merged: list[Segment] = []
-    # a document can have a million empty lines in a row: what they hold is joined once
+    # joined only once: a document can have a million empty lines in a row
     empty: list[str] = []
     for segment in segments:
         if not segment.text:
@@ -150,5 +147,5 @@ def _merge_empty_segments(segments: Iterable[Segment]) -> list[Segment]:
     if merged:
         merged[-1] = merged[-1]._replace(suffix=merged[-1].suffix + pending)
         return merged
-    # a document without any turn's text (labels alone, say) is still a point of its own
+    # a document without any text in its turns (only labels) is still one example
     return [_trim_segment(pending)] if pending else []

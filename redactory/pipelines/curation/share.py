@@ -1,7 +1,6 @@
-"""Sharing: what forbids that a run leaves, how it is held while it does, and finished folders at a URL.
+"""Share finished folders: check that a run may leave, lock it meanwhile, mirror it to a URL, fetch it back.
 
-At a URL ``manifest.json`` goes first and says whose place it is, ``SHA256SUMS`` last but one, ``_SUCCESS``
-last.  While anything is written, there is no ``_SUCCESS``.
+``manifest.json``, which identifies the folder, is written first, ``SHA256SUMS`` last but one, ``_SUCCESS`` last.
 """
 
 from __future__ import annotations
@@ -47,15 +46,15 @@ from redactory.redaction.folder import ExportFolder, is_export
 from redactory.redaction.sealing import list_releases, sign
 
 LOCK_TIMEOUT = 60.0
-"""Seconds that what leaves waits for another export, or for an erasure at its end."""
+"""Seconds that an export waits for another export, or for an erasure."""
 _EXPORT = ExportFolder(Path())
 MANIFEST, SUCCESS, SUMS = _EXPORT.manifest.name, _EXPORT.success.name, _EXPORT.sums.name
 WORK_VARIABLE = "REDACTORY_WORK"
-"""The folder in which runs are worked on whose output is a URL, and in which one is checked."""
+"""Variable with the folder for runs whose output is a URL, and for downloads that are checked."""
 
 
 def find_release_blocker(manifest: Mapping[str, Any]) -> str | None:
-    """Why the run of this manifest must not leave, with the mend; None where nothing forbids it."""
+    """Return why the run of this manifest must not be shared, and the fix; None if it may be."""
     blind = manifest["blind"]
     allowed = manifest["configuration"]["release"].get("allow_uncovered_kinds", ())
     uncovered = [kind for kind in blind["kinds"] if kind not in allowed]
@@ -72,10 +71,10 @@ def find_release_blocker(manifest: Mapping[str, Any]) -> str | None:
 
 @contextmanager
 def export_lock(run: RunFolder) -> Iterator[Callable[[], None]]:
-    """Hold a finished run while it, or a part of it, leaves: nobody changes it, or decides about it.
+    """Lock a finished run while it, or a part of it, is exported; yield a function that checks it again.
 
-    Gives what is to be asked again just before the last step, where a lock alone may not do (another machine,
-    a folder that was put back): both raise ``RunStateError`` where nothing may leave, or not any more.
+    Call that function just before the last step: the lock does not exclude another machine, or a folder restored from a
+    backup. Both raise ``RunStateError`` if the run must not, or no longer, be exported.
     """
 
     def may_leave() -> str:
@@ -91,7 +90,7 @@ def export_lock(run: RunFolder) -> Iterator[Callable[[], None]]:
             )
         return file_sha256(run.manifest)
 
-    read_manifest(run)  # a place that holds no run gets no lock by being asked for
+    read_manifest(run)  # do not create a lock in a folder without a run
     with file_lock(run.lock, str(run.root), LOCK_TIMEOUT):
         digest = may_leave()
 
@@ -103,17 +102,17 @@ def export_lock(run: RunFolder) -> Iterator[Callable[[], None]]:
 
 
 def files_by_name(folder: Path) -> dict[str, Path]:
-    """Every file below ``folder``, by its name relative to it."""
+    """Return every file below ``folder`` by its relative name."""
     return {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
 
 
 def format_sums(digests: Mapping[str, str]) -> str:
-    """``SHA256SUMS`` as coreutils reads it: a line a file, in name order."""
+    """Format ``SHA256SUMS`` for coreutils: a line per file, by name."""
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
 
 
 def parse_sums(text: str) -> dict[str, str]:
-    """The digests of ``SHA256SUMS`` by name; ``CheckFailed`` for a line, or a name, that we do not write."""
+    """Return the digests in ``SHA256SUMS`` by name; ``CheckFailed`` for a line or name that we never write."""
     digests: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         match = re.fullmatch(r"([0-9a-f]{64})  (.+)", line)
@@ -127,7 +126,7 @@ def parse_sums(text: str) -> dict[str, str]:
 
 
 def finish_export(export: ExportFolder, manifest: dict[str, Any]) -> dict[str, Path]:
-    """Seal what was made, and let everybody read it; its files by name."""
+    """Seal an export and make it readable for everybody; return its files by name."""
     write_manifest(export, manifest, list_files(export, files_by_name(export.root).values()))
     sign(export)
     write_text(export.sums, format_sums({name: file_sha256(path) for name, path in files_by_name(export.root).items()}))
@@ -136,7 +135,7 @@ def finish_export(export: ExportFolder, manifest: dict[str, Any]) -> dict[str, P
     return files_by_name(export.root)
 
 
-# One protocol for every finished folder that is written to a store.
+# One protocol for writing any finished folder to a store.
 
 
 def mirror_folder(
@@ -147,13 +146,13 @@ def mirror_folder(
     earlier_manifests: Iterable[Path] = (),
     former_names: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Make what lies at ``store`` equal to a finished folder; what was done.
+    """Make the content of ``store`` equal to a finished folder; return counts of the changes.
 
-    ``files`` are its files by name, without ``_SUCCESS``; ``earlier_manifests`` manifests that it stands in the place
-    of, ``former_names`` the names that it may have had a file of before.  A file that is there already, whole, is
-    not written again: after an interruption ask again.  ``before_end`` is asked before the end is written, and
-    raises where nothing may leave any more.  Raises ``RunStateError`` where anything else lies there,
-    ``CheckFailed`` where a file is not read back as it was written.
+    ``files`` are the folder's files by name, without ``_SUCCESS``; ``earlier_manifests`` are manifests that it may
+    replace, ``former_names`` names of files that it once had. Intact files in the store are not written again, so
+    repeating the call resumes it. ``before_end`` is called before the last files are written, and raises if the folder
+    must not be shared any longer. ``RunStateError`` if the store contains anything else, ``CheckFailed`` if a file does
+    not read back as written.
     """
     digests = {name: file_sha256(path) for name, path in files.items()}
     there = store.list_names()
@@ -170,12 +169,12 @@ def mirror_folder(
             )
 
     def is_uploaded(name: str) -> bool:
-        """Whether a file is there whole: read back now, or already when it was written."""
+        """Whether the file in the store is intact: verified now, or when it was written."""
         if name not in there or store.size(name) != files[name].stat().st_size:
             return False
         return known.get(name) == digests[name] or store.digest(name) == digests[name]
 
-    # a folder's own _SUCCESS after its files, for whoever reads the store with other programs
+    # each subfolder's _SUCCESS after its files, for other programs that read the store
     order = sorted(digests, key=lambda name: (name != MANIFEST, name.endswith(f"/{SUCCESS}"), name))
     missing = [name for name in order if not is_uploaded(name)]
     obsolete = sorted((there - {*digests, SUMS, SUCCESS}) | left)
@@ -197,7 +196,7 @@ def mirror_folder(
 
 
 def _read_known_sums(store: Store) -> dict[str, str]:
-    """What was read back when it was written; of a list that was cut off, its whole lines."""
+    """Read the digests verified during writing; ignores an incomplete last line."""
     text = (store.read(SUMS) or b"").decode("utf-8", "replace")
     try:
         return parse_sums(text[: text.rfind("\n") + 1])
@@ -212,7 +211,7 @@ def _upload(store: Store, path: Path, name: str, digest: str) -> None:
 
 
 def _write_end_files(store: Store, texts: Mapping[str, str], mode: int) -> None:
-    """Write the last files, in their order."""
+    """Write the last files, in order."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in texts.items():
             path = Path(folder) / name
@@ -222,14 +221,14 @@ def _write_end_files(store: Store, texts: Mapping[str, str], mode: int) -> None:
 
 
 def _find_unfinished_target(name: str) -> str | None:
-    """The file that ``name`` is an unfinished writing of, as a killed process leaves it; None for others."""
+    """Return the final name of a temporary file left by a killed process; None for other names."""
     folder, _, last = name.rpartition("/")
     target = temporary_target(last)
     return f"{folder}/{target}" if target and folder else target
 
 
 def check_place(store: Store, remote_names: Collection[str], manifests: Iterable[Path]) -> None:
-    """``RunStateError`` unless the manifest ``remote_names`` is one of ``manifests``, or the beginning of one."""
+    """Raise ``RunStateError`` unless the store's manifest equals one of ``manifests``, or a beginning of one."""
     lies = store.read(MANIFEST) if MANIFEST in remote_names else None
     if lies is None or not any(path.read_bytes().startswith(lies) for path in manifests):
         raise RunStateError(f"{store.url}: something else is already there; give another place, or remove it")
@@ -239,13 +238,12 @@ def check_place(store: Store, remote_names: Collection[str], manifests: Iterable
 
 
 def publish(run: str | Path, url: str, progress: Progress = no_progress) -> dict[str, Any]:
-    """Mirror a finished run, with its models, at ``url`` (any that fsspec or pyarrow knows).
+    """Mirror a finished run, with its models, to ``url`` (any that fsspec or pyarrow supports).
 
-    ``{"run", "to", "manifest", "files", "written", "removed", "bytes"}``, ``bytes`` those of what was
-    written.  Not brought along: samples that people label (open text), sealed tracebacks, work files.
-    Raises ``RunStateError`` where the run is not finished, is held, or its private part is not encrypted, and
-    where another run lies at ``url``; ``CheckFailed`` where a file is not as it was sealed, here or there;
-    ``StoreError`` where the store does not do what it is asked.
+    Returns ``{"run", "to", "manifest", "files", "written", "removed", "bytes"}``; ``bytes`` counts what was written.
+    Leaves out samples for labelling (unencrypted text), sealed tracebacks and work files. ``RunStateError`` if the run
+    is not finished, held or not encrypted, and if ``url`` contains another run; ``CheckFailed`` if a file changed after
+    sealing, here or there; ``StoreError`` if the store fails.
     """
     folder = RunFolder(Path(run))
     return run_sealed(folder.state, _publish, folder, url, progress)
@@ -265,16 +263,13 @@ def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
 
 
 def _list_manifests(run: RunFolder) -> list[Path]:
-    """The manifests of a finished run, the present one and those before it."""
+    """List the manifests of a finished run: the present one and the superseded ones."""
     *earlier, _ = list_releases(run)
     return [*(run.release(release.number).manifest for release in earlier), run.manifest]
 
 
 def _collect_files(run: RunFolder) -> tuple[dict[str, Path], set[str]]:
-    """What is brought along, by its name, and nothing else, and the names that may have been before.
-
-    ``CheckFailed`` where the run, a model or what was measured is not as it was sealed.
-    """
+    """Return the files to publish by name, and all names of earlier releases; ``CheckFailed`` if one changed."""
     models = [run.model(name) for name in run.model_names()]
     beside = [run.report, run.journal, run.data_key, get_log_path(run)]
     collected = [*beside, *(page for model in models for page in (model.report, model.measured))]
@@ -296,16 +291,15 @@ def _collect_files(run: RunFolder) -> tuple[dict[str, Path], set[str]]:
 
 
 def publish_configured(store: str | None, result: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
-    """``result`` of a command on a run, and under ``published`` what was done where a URL is configured."""
+    """Publish the run of a command's ``result`` if a store is configured, and add ``published`` to the result."""
     published = {} if store is None else {"published": publish(result["run"], store, progress)}
     return {**result, **published}
 
 
 def check_store(store: str | None, run: RunFolder) -> None:
-    """Refuse, before any work, a store that ``run`` could not be published to at its end.
+    """Check, before any work, that ``run`` can be published to ``store`` when it is finished.
 
-    ``StoreError`` where it cannot be read, ``RunStateError`` where the run would not be encrypted, and where
-    something else lies there.
+    ``StoreError`` if the store cannot be read, ``RunStateError`` without encryption, or if it contains something else.
     """
     if store is None:
         return
@@ -324,12 +318,11 @@ def check_store(store: str | None, run: RunFolder) -> None:
 
 
 def fetch(url: str, to: str | Path, progress: Progress = no_progress) -> dict[str, Any]:
-    """Bring what ``publish`` or ``export`` finished at ``url`` into the new folder ``to``.
+    """Download what ``publish`` or ``export`` wrote to ``url`` into the new folder ``to``; can be repeated to resume.
 
-    ``{"from", "to", "manifest", "files", "bytes"}``.  Private files get mode 0600, private folders 0700.
-    An interrupted fetch goes on where it stopped.  Raises ``RunStateError`` where ``to`` exists or nothing
-    finished lies at ``url``, ``CheckFailed`` where a file is missing there or is not the one that was
-    published, ``StoreError`` where the store does not do what it is asked.
+    Returns ``{"from", "to", "manifest", "files", "bytes"}``. Private files get mode 0600, private folders 0700.
+    ``RunStateError`` if ``to`` exists or ``url`` has nothing finished, ``CheckFailed`` if a file is missing or differs
+    from the published one, ``StoreError`` if the store fails.
     """
     if not is_url(url):
         raise ConfigurationError(f"{url} is not a URL: a folder on this machine need not be fetched")
@@ -382,7 +375,7 @@ def _download(store: Store, name: str, path: Path, digest: str) -> None:
 
 @contextmanager
 def temporary_download(url: str, progress: Progress = no_progress) -> Iterator[Path]:
-    """What lies at ``url``, in a private folder (below ``$REDACTORY_WORK`` where set), gone afterwards."""
+    """Fetch ``url`` into a temporary private folder (below ``$REDACTORY_WORK`` if set)."""
     with tempfile.TemporaryDirectory(prefix="redactory-", dir=os.environ.get(WORK_VARIABLE)) as folder:
         place = Path(folder) / (url.rstrip("/").rpartition("/")[2] or "run")
         fetch(url, place, progress)

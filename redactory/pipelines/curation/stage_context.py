@@ -1,4 +1,4 @@
-"""What stages hand to each other (the files below ``state/work``), and the map that spreads their parts."""
+"""The job and the files that stages share (below ``state/work``), and the map that runs their parts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from redactory.training.count_selection import CountSelection
 
 PARTITION_BITS = signatures.PARTITION_BITS
 MIN_RANGES, MAX_RANGES, FEW_RANGES = 1, 1_024, 16
-"""Hash ranges of a plan: up to :data:`FEW_RANGES` one for 32 MiB of input, then one for each GiB."""
+"""Hash ranges of a plan: one for each 32 MiB of input up to :data:`FEW_RANGES`, then one for each GiB."""
 
 DOCUMENTS = pa.schema(
     {
@@ -48,7 +48,7 @@ DOCUMENTS = pa.schema(
 )
 REJECTED = pa.schema({"reason": pa.string(), "source": pa.string(), "row": pa.int64(), "content": pa.binary()})
 DETECTED = pa.schema([("range", pa.int16()), *SPAN_FIELDS, ("failure", pa.string())])
-"""A span a row, or a failure; ``range`` is the hash range of the text."""
+"""One span per row, or a failure; ``range`` is the hash range of the text."""
 REDACTED = pa.schema(
     {
         "example_id": pa.int64(),
@@ -65,7 +65,7 @@ NO_COLUMNS = pa.schema([])
 
 @dataclass(frozen=True)
 class OpenIndex:
-    """The index of a run: which earlier ``runs`` it goes by, and where (``token``) its own entry waits."""
+    """The open index of a run: the earlier ``runs`` that it compares with, and the ``token`` of its draft entry."""
 
     folder: IndexFolder
     id: str
@@ -74,20 +74,19 @@ class OpenIndex:
 
     @property
     def draft_folder(self) -> Path:
-        """The folder of this run's own entry."""
+        """The folder of this run's draft entry."""
         return self.folder.draft_folder(self.token)
 
 
 @dataclass(frozen=True)
 class CurationJob:
-    """One curation: where it writes, what was asked for, the key, and what detects.
+    """Objects that all stages of one curation share.
 
-    ``detector`` replaces the configured engines by spans recorded before; None loads the engines, once
-    a process.  ``policy_hashes`` are the hashes of the two policies as the run begins.  ``progress`` hears of
-    progress inside a part, where parts run in this process.  ``index`` is open from the run's begin on,
-    where one is configured.  Repeated texts are looked for in ``hash_ranges``, one after the other: memory
-    follows from their number, and no byte of the shards.  ``metadata_schema`` are the columns that go with a point
-    beside its text, known once the input was read; ``selection`` is how counts decide what is public.
+    ``detector`` replaces the configured engines by recorded spans; None loads the engines once per process.
+    ``policy_hashes`` are those at the start of the run. ``progress`` reports progress inside a part that runs in this
+    process. ``index`` is the configured index, opened when the run starts. Repeated texts are found in one of
+    ``hash_ranges`` at a time: their number affects memory, but no byte of the shards. ``metadata_schema`` has the
+    metadata columns, known after ingest; ``selection`` decides by counts what is public.
     """
 
     run: RunFolder
@@ -103,85 +102,85 @@ class CurationJob:
 
     @property
     def vault_schema(self) -> pa.Schema:
-        """Of ``vault/``: with a class where the input has one."""
+        """Schema of ``vault/``, with a class if the input has one."""
         return VAULT if self.config.input.label is None else LABELLED_VAULT
 
     @property
     def shared_columns(self) -> pa.Schema:
-        """What both sides' shards have beside their own columns; order and document only where asked for."""
+        """Metadata columns of the shards of both splits; order and document only if configured."""
         if self.config.input.emit_document_order:
             return pa.schema([(DOCUMENT, pa.string()), *self.metadata_schema])
         return pa.schema([field for field in self.metadata_schema if field.name not in ORDER.names])
 
     def shard_schema(self, split: str) -> pa.Schema:
-        """Of a side's shards."""
+        """Return the schema of a split's shards."""
         public = PUBLIC if self.selection is None else COUNTED
         return pa.schema([*(public if split == "public" else PRIVATE), *self.shared_columns])
 
     def part_path(self, table: str, partition: int) -> Path:
-        """The Parquet part of a table that one stage writes and a later one reads."""
+        """Return the path of one partition's Parquet part of a table in the work folder."""
         return self.run.work / table / part_name(partition)
 
     def digests_path(self, table: str, partition: int) -> Path:
-        """The file of one partition's digests, or of something else by point."""
+        """Return the path of one partition's digests or other numbers per example."""
         return self.run.work / table / f"part-{partition:05d}.npy"
 
     def range_path(self, table: str, number: int) -> Path:
-        """One hash range of a plan."""
+        """Return the path of one hash range of a plan."""
         return self.run.work / table / f"range-{number:02d}.npy"
 
     def range_paths(self, table: str) -> list[Path]:
-        """All hash ranges of a plan."""
+        """Return the paths of all hash ranges of a plan."""
         return [self.range_path(table, number) for number in range(self.hash_ranges)]
 
     @property
     def near_range_count(self) -> int:
-        """Hash ranges of what is about near-duplicates."""
+        """Number of hash ranges of tables about near-duplicates."""
         return min(self.hash_ranges, NEAR_RANGES)
 
     def near_range_paths(self, table: str) -> list[Path]:
-        """All hash ranges of a table about near-duplicates."""
+        """Return the paths of all hash ranges of a table about near-duplicates."""
         return [self.range_path(table, number) for number in range(self.near_range_count)]
 
     def spread_path(self, number: int) -> Path:
-        """What was found in repeated texts of one hash range, a row a span and point that has it."""
+        """Return the path of the spans in repeated texts of one hash range, a row per span and example."""
         return self.run.work / "spread" / f"range-{number:02d}.parquet"
 
     @property
     def count_key_path(self) -> Path:
-        """The key of the counts' noise, while it is needed."""
+        """Path of the key of the counts' noise, until the run is finished."""
         return self.run.work / "counts.key"
 
     def signed_files(self, partition: int) -> SignedFiles:
-        """What near-duplicates of one partition's texts are found by."""
+        """Return the files of one partition's signatures for near-duplicate search."""
         return SignedFiles(self.run.work / "near", partition)
 
     def splits_with(self, has_property: Callable[[Rule], bool]) -> list[str]:
-        """The sides that are deduplicated by such a rule."""
+        """Return the splits whose deduplication rule has a property."""
         return [split for split, rule in self.config.dedup.rules().items() if has_property(rule)]
 
 
 def choose_range_count(size: float) -> int:
-    """How many hash ranges an input of ``size`` bytes in the open takes: a power of two."""
+    """Choose the number of hash ranges, a power of two, for an input of ``size`` uncompressed bytes."""
     wanted = max(MIN_RANGES, min(size / (1 << 25), FEW_RANGES), size / (1 << 30))
     return min(MAX_RANGES, 1 << (math.ceil(wanted) - 1).bit_length())
 
 
 def example_id(partition: int, row: int) -> int:
-    """The id of a point: its partition and its row in it."""
+    """Return the id of an example: its partition and its row in it."""
     return (partition << PARTITION_BITS) + row
 
 
-# Columns.  ``pa.array``, a word in place of a scalar and ``to_numpy`` would do; but the first call of one
-# imports pandas, which takes half a second in each process.
+# Columns. Not ``pa.array``, strings as scalars or ``to_numpy``: the first call of any of them
+# imports pandas, which takes half a second per process.
 
 
 _NUMPY = {pa.float32(): "float32"}
-"""numpy's name of a type where it is another one."""
+"""Numpy's name of a type if it differs from Arrow's."""
 
 
 def make_column(values: Sequence[Any] | NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """``values`` (an array of numpy's, or a sequence in which None is null) as an Arrow array."""
+    """Convert a numpy array, or a sequence in which None is null, to an Arrow array."""
     count, valid = len(values), None
     data: Any
     if isinstance(values, np.ndarray):
@@ -208,12 +207,12 @@ def make_column(values: Sequence[Any] | NDArray[Any], kind: pa.DataType) -> pa.A
 
 
 def make_scalar(value: str) -> pa.Scalar:
-    """A word to compare a column with."""
+    """Return an Arrow string to compare a column with."""
     return make_column([value], pa.string())[0]
 
 
 def make_table(columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
-    """A table with the ``columns`` of ``schema``, Arrow arrays or what :func:`make_column` takes."""
+    """Build a table with the columns of ``schema`` from Arrow arrays or values for :func:`make_column`."""
     arrays = []
     for field in schema:
         values = columns[field.name]
@@ -223,21 +222,21 @@ def make_table(columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
 
 
 def read_integers(table: pa.Table, name: str) -> NDArray[Any]:
-    """A column of integers, none of them null, as numpy's array."""
+    """Return a column of integers without nulls as a numpy array."""
     return np.concatenate([np.empty(0, np.int64), *map(np.from_dlpack, table[name].chunks)])
 
 
 def filter_rows(table: pa.Table, mask: NDArray[np.bool_]) -> pa.Table:
-    """The rows of ``table`` where ``mask`` is true."""
+    """Return the rows of ``table`` where ``mask`` is true."""
     return table.filter(make_column(mask, pa.bool_()))
 
 
-# A run is given one ``map``: serial here, processes here, an orchestrator's elsewhere.
+# The map of a run: serial or over processes here, over an orchestrator's tasks elsewhere.
 
 
 Task = Callable[[int], StageReport]
 TASKS_PER_WORKER = 4
-"""Parts a worker that wait for it: one that is handed out takes memory in the process that hands it out."""
+"""Maximum number of submitted parts per worker: each takes memory in the submitting process."""
 
 
 class StageMap(Protocol):
@@ -247,31 +246,31 @@ class StageMap(Protocol):
 
 
 def get_task_name(task: Task) -> str:
-    """What a task is called: its function, where it was given its job."""
+    """Return the name of a task's function."""
     return task.func.__name__ if isinstance(task, functools.partial) else "part"
 
 
 def run_timed(task: Task, number: int) -> StageReport:
-    """``task(number)``, with its seconds and its process's peak memory put into the report."""
+    """Run ``task(number)`` and add its seconds and its process's peak memory to the report."""
     start = time.perf_counter()
     report = task(number)
     return StageReport(report.stage, report.counts, time.perf_counter() - start, measure_peak_memory_mb())
 
 
 def measure_peak_memory_mb() -> float:
-    """The highest resident memory of this process so far, in MiB."""
+    """Return the peak resident memory of this process so far, in MiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
 def map_serially(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
-    """One after the other, in this process."""
+    """Run the tasks one after the other in this process."""
     return ((number, run_timed(task, number)) for number in numbers)
 
 
 @contextmanager
 def open_process_map(workers: int) -> Iterator[StageMap]:
-    """A map over ``workers`` processes; over this process alone where there is one worker."""
+    """Yield a map over ``workers`` processes, or over this process if there is only one worker."""
     if workers == 1:
         yield map_serially
         return

@@ -1,8 +1,8 @@
-"""Public by count: who gave which text, which of these are counted, and the public side that follows.
+"""Public by count: a text is public if enough users wrote it.
 
-The policies still mask; what decides a side is how many users gave the masked text, with noise and a
-threshold (``docs/guarantees.md``, "Public by count").  The public shard is written from the selected texts
-alone, by digest: neither the order nor the rows of the corpus decide anything in it.
+The policies still mask; the split is decided by how many users wrote the masked text, with noise and a threshold
+(``docs/guarantees.md``, "Public by count"). The public shard contains only the selected texts, sorted by digest, so
+neither the order nor the rows of the corpus affect it.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from redactory.training.count_selection import CountSelection
 from redactory.training.mechanisms.lattice import draw_rounded_normal
 
 TOO_FEW_USERS = "count:FEW"
-"""Why a point is private whose text too few users gave."""
+"""Reason of a private example whose text too few users wrote."""
 
 
 def begin_selection(job: CurationJob, journal: RunJournal) -> CurationJob:
-    """``job`` with the selection that it makes: its constants, and the name of its noise's key.
+    """Return ``job`` with its selection: its constants, and the fingerprint of the key of its noise.
 
-    The key is drawn once a run and lies with the work files, gone when the run is finished.  What the
-    selection spends stands in the journal before the first count, and in ``train.budget`` where there is one.
+    The key is drawn once per run and stored with the work files, which are deleted when the run is finished. The
+    selection is recorded in the journal before the first count, and in ``train.budget`` if there is one.
     """
     route = job.config.route
     if route.strategy == "policies":
@@ -84,22 +84,22 @@ def begin_selection(job: CurationJob, journal: RunJournal) -> CurationJob:
 
 
 def check_noise_available(config: Config) -> None:
-    """``ConfigurationError`` where noise could not be drawn here."""
+    """Raise ``ConfigurationError`` if a package for drawing the noise is missing."""
     if config.route.strategy != "policies" and find_spec("mpmath") is None:
         raise ConfigurationError(
             "route.strategy: exactly rounded noise needs mpmath, not installed here: pip install 'redactory[train]'"
         )
 
 
-# Who gave what; bounded by user, counted by text.
+# Contributions: bounded per user, counted per text.
 
 
 def write_user_contributions(
     job: CurationJob, partition: int, examples: pa.Table, decisions: Sequence[RoutingDecision]
 ) -> None:
-    """Write one partition's contributions: the texts that may become public, each with who gave it.
+    """Write one partition's contributions: the texts that may become public, each with its user.
 
-    With ``strategy: both`` those alone in which no policy found anything, which is a function of the text too.
+    With ``strategy: both`` only texts without any span, which also depends on the text alone.
     """
     key, digests = job.key, compute_text_digests(job, examples, [decision.text for decision in decisions])
     of_user, of_pair = key.derive("count/user"), key.derive("count/choice")
@@ -114,7 +114,7 @@ def write_user_contributions(
 
 
 def compute_text_digests(job: CurationJob, examples: pa.Table, texts: Sequence[str | None]) -> list[bytes]:
-    """What is counted of each point: its masked text, with its role where there are roles."""
+    """Return the counted digest of each example: of its masked text, with its role if there are roles."""
     purpose = job.key.derive("count/text")
     roles = examples[ROLE].to_pylist() if ROLE in job.metadata_schema.names else [None] * len(texts)
     pairs = zip(roles, texts, strict=True)
@@ -131,7 +131,7 @@ def bound_user_contributions(job: CurationJob, partitions: int, number: int) -> 
 
 
 def count_texts(job: CurationJob, partitions: int, number: int) -> StageReport:
-    """Count, add noise and compare with the threshold, in one hash range of texts."""
+    """Count users, add noise and apply the threshold, in one hash range of texts."""
     selection = _require_selection(job)
     try:
         stream = RandomStream(read_secret(job.count_key_path))
@@ -159,11 +159,11 @@ def _require_selection(job: CurationJob) -> CountSelection:
     return job.selection
 
 
-# What follows: a point's side, and the public shard.
+# The results: the split of each example, and the public shard.
 
 
 def route_examples(job: CurationJob, partitions: int, number: int) -> StageReport:
-    """Decide the sides of one partition's points by what was selected, and write their decisions."""
+    """Route one partition's examples by the selected texts, and write the decisions."""
     examples, masked = read_part(job.part_path("examples", number)), read_part(job.part_path("masked", number))
     decisions = [
         RoutingDecision(row["split"], row["text"] or "", tuple(row["reasons"]), 0, row["failure"])
@@ -190,7 +190,7 @@ def route_examples(job: CurationJob, partitions: int, number: int) -> StageRepor
 
 
 def write_decisions(job: CurationJob, partition: int, examples: pa.Table, decisions: Sequence[RoutingDecision]) -> None:
-    """Write the decisions of one partition's points, and the digests that repeats are found by."""
+    """Write the decisions of one partition's examples, and the digests to find repeats."""
     ids = read_integers(examples, "example_id")
     digests, ranks = compute_decision_digests(
         job.key, job.config.dedup, ids.tolist(), decisions, build_owners(job, examples)
@@ -207,7 +207,7 @@ def _write_decision_table(
 
 
 def assign_text_ids(job: CurationJob, examples: pa.Table, redacted: pa.Table, records: pa.Table) -> pa.Table:
-    """``records`` in which a public point's released id follows from its text, and from no place."""
+    """Return ``records`` in which a public example's released id follows from its text, not from its position."""
     digests = compute_text_digests(job, examples, redacted["text"].to_pylist())
     names = job.key.pseudonyms("counted", [digest.hex() for digest in digests])
     public = pc.equal(records["decision"], make_scalar(PUBLIC))
@@ -216,7 +216,7 @@ def assign_text_ids(job: CurationJob, examples: pa.Table, redacted: pa.Table, re
 
 
 def write_public_shard(job: CurationJob, partitions: int, number: int) -> StageReport:
-    """Write ``public/``: the selected texts in the order of their digests, each with its noisy number."""
+    """Write ``public/``: the selected texts in the order of their digests, each with its noisy count."""
     rows = pa.concat_tables(read_part(job.part_path("held", partition)) for partition in range(partitions))
     counted = np.concatenate([np.load(path) for path in job.range_paths("counted")])
     octets = np.stack([counted["high"], counted["low"]], 1).astype(">u8").tobytes()

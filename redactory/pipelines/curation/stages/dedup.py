@@ -1,4 +1,4 @@
-"""Which point stands for which: plans over digests, one pass, near-duplicates, earlier runs."""
+"""Deduplicate examples: plans over digests, one pass, near-duplicates, earlier runs."""
 
 from __future__ import annotations
 
@@ -58,28 +58,27 @@ from redactory.redaction import MASK, PRIVATE, PUBLIC, RoutingDecision, read_par
 from redactory.redaction.shards import ROLE
 
 SPLIT_NUMBERS = {PUBLIC: PUBLIC_SIDE, PRIVATE: PRIVATE_SIDE}
-"""The number of each side in the files of near-duplicates."""
+"""The number of each split in the files of near-duplicates."""
 UNKNOWN_EXAMPLE, NO_RUN = -1, -1
-"""Stand for a dropped point where nobody knows which does (a Bloom filter does not say what it repeats), and
-for the earlier run of a text that none has."""
+"""In place of the kept example if it is unknown (a Bloom filter does not tell), and of a missing earlier run."""
 IS_NEAR, IS_PLANNED, IS_ONE_PASS, IS_BY_DIGEST = map(attrgetter, ("near", "planned", "one_pass", "by_digest"))
 
 
-# The barriers over digests: repeated documents, repeated texts, repeated redacted texts.
+# Barriers over digests: repeated documents, repeated texts, repeated redacted texts.
 
 
 def plan_repeated_documents(job: CurationJob, partitions: int, number: int) -> StageReport:
-    """Find documents whose id an earlier one has, in one hash range."""
+    """Find documents with the id of an earlier one, in one hash range."""
     return _plan_repeats(job, "document-ids", "repeated-documents", partitions, number)
 
 
 def plan_repeated_texts(job: CurationJob, partitions: int, number: int) -> StageReport:
-    """Find texts that occurred before, in one hash range: each distinct text is detected once."""
+    """Find texts that occurred before, in one hash range, so that each distinct text is detected once."""
     return _plan_repeats(job, "text-digests", "repeated-texts", partitions, number)
 
 
 def plan_duplicates(job: CurationJob, partitions: int, number: int) -> StageReport:
-    """Find redacted texts (or, folded, their keys) that another point of their side stands for (S1, S2)."""
+    """Find redacted texts (or, folded, their keys) that repeat an earlier example of their split (S1, S2)."""
     return _plan_repeats(job, "redacted-digests", "duplicates", partitions, number)
 
 
@@ -90,9 +89,9 @@ def _plan_repeats(job: CurationJob, table: str, plan: str, partitions: int, numb
 
 
 def deduplicate_in_one_pass(job: CurationJob, partitions: int, number: int) -> StageReport:
-    """Mode ``bloom``: drop one side's repeats in a single pass over its points, in fixed memory.
+    """Mode ``bloom``: drop repeats within one split in a single pass over its examples, in fixed memory.
 
-    Each side has a filter of its own: what is public must not depend on private text.
+    Each split has its own filter, so that what is public does not depend on private text.
     """
     split, bloom = list(SPLIT_NUMBERS)[number], job.config.dedup.bloom
     if split not in job.splits_with(IS_ONE_PASS):
@@ -123,11 +122,11 @@ def compute_decision_digests(
     decisions: Sequence[RoutingDecision],
     owners: list[str] | None,
 ) -> tuple[list[bytes], list[bytes] | None]:
-    """The digests of the decisions of points, and their ranks where a side is folded.
+    """Return the digests of redacted examples, and their ranks if a split is folded.
 
-    They are equal only within a side and, given ``owners`` (:func:`build_owners`), within an owner.  A folded side's
-    digest is that of the local key, and the text's own its rank: the text with the smallest stays (rule S2); elsewhere
-    ranks are equal.  A quarantined point has no redacted text and must repeat nothing: its digest is of its id.
+    Digests are equal only within a split and, given ``owners`` (:func:`build_owners`), within an owner. In a folded
+    split the digest is that of the local key, and the text's own digest is its rank: the smallest rank is kept (rule
+    S2). Otherwise all ranks are equal. A quarantined example must repeat nothing: its digest is that of its id.
     """
     words, unique_purpose = WordTokenizer(MASK), key.derive("dedup/alone")
     rules = settings.rules()
@@ -150,21 +149,21 @@ def compute_decision_digests(
 
 
 def digest_purpose(settings: DedupSettings, split: str) -> str:
-    """What the digests of a side's decisions are for: texts of two sides, or folded and not, never meet."""
+    """Return the purpose of a split's digests, so that digests of different splits, or folded and not, never match."""
     return f"dedup/{split}/folded" if settings.rules()[split].folded else f"dedup/{split}"
 
 
 def read_users(examples: pa.Table) -> list[str]:
-    """The user of each point; a row without one is its own user."""
+    """Return the user of each example; a row without a user is its own user."""
     columns = (examples["user_id"].to_pylist(), examples["doc_id"].to_pylist())
     return [u if u is not None else f"\x00{d}" for u, d in zip(*columns, strict=True)]
 
 
 def build_owners(job: CurationJob, examples: pa.Table) -> list[str] | None:
-    """Of each point, what two equal texts must share: their user where that is asked for, and their role.
+    """Return for each example what equal texts must share to be duplicates: the user if configured, and the role.
 
-    A training may read a text with its role.  Were the role not compared, one point exchanged could put the
-    text of another role in place of an equal one: two rows.  None where texts alone are compared.
+    A training may read a text with its role. If roles were not compared, exchanging one example could replace the kept
+    text by an equal one of another role: two rows change. None if only texts are compared.
     """
     users = read_users(examples) if job.config.dedup.scope == "user" else None
     roles = examples[ROLE].to_pylist() if ROLE in job.metadata_schema.names else None
@@ -175,23 +174,23 @@ def build_owners(job: CurationJob, examples: pa.Table) -> list[str] | None:
 
 
 def _split_mask(examples: pa.Table, splits: Sequence[str]) -> NDArray[np.bool_]:
-    """Which points are of these sides."""
+    """Mark the examples of these splits."""
     return np.array([split in splits for split in examples["split"].to_pylist()], bool)
 
 
 def _usable_mask(examples: pa.Table, splits: Sequence[str]) -> NDArray[np.bool_]:
-    """Which points are of these sides, and not quarantined."""
+    """Mark the examples of these splits that are not quarantined."""
     fine: NDArray[np.bool_] = np.array([failure is None for failure in examples["failure"].to_pylist()], bool)
     return fine & _split_mask(examples, splits)
 
 
-# What all of it comes to.
+# The result of all plans.
 
 
 def find_representatives(job: CurationJob, partition: int, redacted: pa.Table) -> Ids:
-    """For each point of a partition the point that stands for it; itself, or ``UNKNOWN_EXAMPLE``.
+    """Return for each example of a partition the kept example: itself, another, or ``UNKNOWN_EXAMPLE``.
 
-    A point that repeats an earlier run is given below ``UNKNOWN_EXAMPLE`` (:func:`decode_earlier_runs`).
+    An example that repeats an earlier run has a value below ``UNKNOWN_EXAMPLE`` (:func:`decode_earlier_runs`).
     """
     first = _find_distinct_examples(job, partition, redacted)
     if near := job.splits_with(IS_NEAR):
@@ -208,8 +207,7 @@ def find_representatives(job: CurationJob, partition: int, redacted: pa.Table) -
 
 
 def _find_distinct_examples(job: CurationJob, partition: int, redacted: pa.Table, all_sides: bool = False) -> Ids:
-    """As ``find_representatives``, before near-duplicates are dropped; ``all_sides`` go by the plan for
-    signing."""
+    """Do as ``find_representatives`` before near-duplicates are dropped; ``all_sides``: use the plan for all splits."""
     ids: Ids = read_integers(redacted, "example_id")
     splits = job.splits_with(lambda rule: rule.planned or (all_sides and not rule.one_pass))
     first = ids
@@ -222,19 +220,16 @@ def _find_distinct_examples(job: CurationJob, partition: int, redacted: pa.Table
 
 
 def decode_earlier_runs(first: Ids) -> Ids:
-    """The places of the earlier runs, among those that the index was opened with, that points repeat.
-
-    ``NO_RUN`` where a point repeats none.
-    """
+    """Return which earlier run of the open index each example repeats, as its position there, or ``NO_RUN``."""
     return np.where(first < UNKNOWN_EXAMPLE, UNKNOWN_EXAMPLE - 1 - first, NO_RUN)
 
 
 def _encode_earlier_runs(places: Ids, first: Ids) -> Ids:
-    """Below ``UNKNOWN_EXAMPLE`` where a point repeats an earlier run, which no point of this one stands for."""
+    """Set a value below ``UNKNOWN_EXAMPLE`` for each example that repeats an earlier run."""
     return np.where(places == NO_RUN, first, UNKNOWN_EXAMPLE - 1 - places)
 
 
-# Near-duplicates, within each side and across the split: sign, compare, group, choose.
+# Near-duplicates, within each split and across splits: sign, compare, group, choose.
 
 
 def sign_texts(job: CurationJob, partitions: int, number: int) -> StageReport:
@@ -267,7 +262,7 @@ def _hash_values(key: DigestKey, purpose: str, values: list[str]) -> NDArray[np.
 
 
 def compare_near_duplicates(job: CurationJob, partitions: int, number: int) -> StageReport:
-    """Compare the texts that share a bucket of one hash range: within sides, and across the split."""
+    """Compare the texts that share a bucket of one hash range, within splits and across them."""
     settings, near = job.config.dedup, [SPLIT_NUMBERS[split] for split in job.splits_with(IS_NEAR)]
     pairs, across, counts = compare_buckets(
         _list_signed_files(job, partitions),
@@ -289,7 +284,7 @@ def join_near_pairs(job: CurationJob, partitions: int, number: int) -> StageRepo
 
 
 def choose_representatives(job: CurationJob, partitions: int, number: int) -> StageReport:
-    """Choose which texts of each group stay; those that repeat an earlier run are out before."""
+    """Choose the kept texts of each group; texts that repeat an earlier run are excluded first."""
     pairs = np.load(job.range_path("near-groups", number))
     if job.index is not None:
         pairs = pairs[lookup_first(job.near_range_paths("near-earlier"), pairs["id"], NO_RUN) == NO_RUN]
@@ -299,7 +294,7 @@ def choose_representatives(job: CurationJob, partitions: int, number: int) -> St
 
 
 def find_cross_split_rows(job: CurationJob, records: pa.Table) -> list[tuple[Any, ...]]:
-    """The released public points of a partition that nearly duplicate a private one, with one such."""
+    """Return the released public examples of a partition that nearly duplicate a private one, with one such."""
     public = records.filter(pc.equal(records["decision"], make_scalar(PUBLIC)))
     if not job.config.dedup.report_cross_split or not public.num_rows:
         return []
@@ -321,15 +316,15 @@ def _make_near_report(stage: str, counts: Counter[str]) -> StageReport:
     return StageReport(stage, Counter({f"near/{name}": count for name, count in counts.items()}))
 
 
-# Earlier runs of the index: what repeats one of them, and what later runs shall know of this one.
+# The index across runs: find repeats of earlier runs, and record this run for later ones.
 
 
 def match_earlier_runs(job: CurationJob, partitions: int, number: int) -> StageReport:
-    """Look one partition's texts up among what earlier runs saw, and write down what this one saw."""
+    """Find one partition's texts in what earlier runs saw, and record what this run saw."""
     index, rules = require_index(job), job.config.dedup.rules()
     examples = read_part(job.part_path("redacted", number), columns=["example_id", "split", "failure"])
     entries: Entries = np.load(job.digests_path("redacted-digests", number))
-    # of each entry, in the order of digests, which row of the points it is: look-ups in order are the fastest
+    # maps entries, sorted by digest for fast look-ups, to rows of the examples
     row = np.argsort(np.argsort(entries["id"], kind="stable"), kind="stable")
     pairs: list[tuple[int, int]] = []
     for split in job.splits_with(IS_BY_DIGEST):
@@ -345,12 +340,12 @@ def match_earlier_runs(job: CurationJob, partitions: int, number: int) -> StageR
 
 
 def seen_path(folder: Path, split: str, rule: Rule) -> Path:
-    """Where an entry holds what its run saw on a side: digests, or the filter of mode ``bloom``."""
+    """Return the file of the texts that an entry's run saw in a split: digests, or the filter of mode ``bloom``."""
     return folder / (f"{split}.bloom" if rule.one_pass else f"{split}.digests.npy")
 
 
 def _seen_mask(path: Path, entries: Entries) -> NDArray[np.bool_]:
-    """Which of ``entries`` an earlier run saw."""
+    """Mark the ``entries`` that an earlier run saw."""
     if path.suffix == ".npy":
         return is_member(path, entries)
     bloom = _load_bloom_filter(path, path.stat().st_mtime_ns)
@@ -359,7 +354,7 @@ def _seen_mask(path: Path, entries: Entries) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=64)
 def _load_bloom_filter(path: Path, modified: int) -> Bloom:
-    # a process asks for one partition's texts after the other; an entry never changes once it counts
+    # cached between partitions: an entry never changes once it counts
     return read_bloom(path)
 
 
@@ -383,10 +378,10 @@ def match_earlier_near_duplicates(job: CurationJob, partitions: int, number: int
 
 
 def index_digests(job: CurationJob, partitions: int, number: int) -> StageReport:
-    """Write the digests of all texts that a side has, kept or not.
+    """Write the digests of all texts of a split, kept or not.
 
-    Of all of them: with those alone that were kept, and old entries removed, one point exchanged could
-    exchange two texts of a later run (``docs/guarantees.md``, "Earlier runs").
+    If only kept texts were written, and old entries removed, exchanging one example could exchange two texts of a later
+    run (``docs/guarantees.md``, "Earlier runs").
     """
     counts: Counter[str] = Counter()
     bloom, rules = job.config.dedup.bloom, job.config.dedup.rules()
@@ -405,7 +400,7 @@ def index_digests(job: CurationJob, partitions: int, number: int) -> StageReport
 
 
 def index_signatures(job: CurationJob, partitions: int, number: int) -> StageReport:
-    """Copy what near-duplicates are found by, of the texts that one partition keeps."""
+    """Copy the signatures of the texts that one partition keeps, for near-duplicate search in later runs."""
     redacted = read_part(job.part_path("redacted", number))
     ids = read_integers(redacted, "example_id")
     kept_ids = ids[find_representatives(job, number, redacted) == ids]
@@ -417,19 +412,19 @@ def index_signatures(job: CurationJob, partitions: int, number: int) -> StageRep
 
 
 def require_index(job: CurationJob) -> OpenIndex:
-    """The index of a run that has one."""
+    """Return the index of a run; ``RunStateError`` if it has none."""
     if job.index is None:
         raise RunStateError("this run has no index (dedup.index)")
     return job.index
 
 
 def kept_signed_files(folder: Path, split: str, partition: int) -> SignedFiles:
-    """Where an entry holds the signed texts that one partition of its run kept on a side."""
+    """Return the files of the signed texts that one partition of an entry's run kept in a split."""
     return SignedFiles(folder / f"near-{split}", partition)
 
 
 def forgotten_run_error(index: IndexFolder, removed: str) -> RunStateError:
-    """The error where an earlier run was forgotten that this run goes by."""
+    """Return the error for an earlier run in use that was removed from the index."""
     return RunStateError(
         f"{index.root}: {removed} that this run uses was removed meanwhile (dedup.index.keep or redactory "
         "index --keep-runs), and the result would differ without it: start a new run in another folder, and "

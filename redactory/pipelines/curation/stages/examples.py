@@ -1,4 +1,4 @@
-"""A point's way: read, cut, detected, masked and routed, and put into the shard of its side."""
+"""The stages of an example: read, segment, detect, mask and route it, and write it to the shard of its split."""
 
 from __future__ import annotations
 
@@ -66,27 +66,26 @@ from redactory.redaction.known_values import find_known_spans
 from redactory.redaction.shards import CLASS, DOCUMENT, ROLE, SPANS, USERS
 
 LANGUAGE_SAMPLE = 200
-"""Documents of a partition, or a few more, whose language is looked at."""
+"""Approximate number of documents per partition whose language is detected."""
 ROW_GROUP_SIZE = 2_048
-"""Rows that are read at once of a table of which a part is looked for."""
+"""Rows per row group in tables that are read in part."""
 PROGRESS_INTERVAL = 64
-"""Texts between two words of progress; their spans are then packed."""
+"""Texts between two progress reports; their spans are then packed."""
 SCORE_BINS = 20
 """Bins of the score histograms in the report."""
 DUPLICATE, QUARANTINED = "duplicate", "quarantined"
 NO_DETECTION = Detection()
 
 
-# Ingest: the one sequential stage; it cuts the input into partitions.
+# Ingest: the only sequential stage; it cuts the input into partitions.
 
 
 def ingest_documents(job: CurationJob, sources: list[Source], progress: Progress) -> Iterator[StageReport]:
-    """Read the whole input and commit one partition after the other; a report each.
+    """Read the whole input and commit it in partitions, sequentially; yield a report each.
 
-    A partition is closed at a fixed number of documents or of bytes, so the cut depends on the input
-    and the configuration alone.  A bad row or file is quarantined; at the end the whole input is judged
-    (:meth:`RowCounts.check`).  Files that a scheduled run reads, and a quarantine that is tried again, may
-    have no usable row at all.
+    A partition is closed at a fixed number of documents or bytes, so partitions depend only on the input and the
+    configuration. A bad row or file is quarantined; the whole input is checked at the end (:meth:`RowCounts.check`).
+    Files of a scheduled run, and a quarantine that is tried again, may have no usable row.
     """
     limits, counts = job.config.partition, RowCounts(job.config.input)
     current, size, number = list[Document | Rejection](), 0, 0
@@ -119,11 +118,11 @@ def _commit_partition(job: CurationJob, number: int, entries: list[Document | Re
     return StageReport("ingest", counts + count_metadata(documents, job.config.input))
 
 
-# Segment: documents into points, and the digests by which each distinct text is detected once.
+# Segment: documents into examples, and digests to detect each distinct text once.
 
 
 def segment_documents(job: CurationJob, partitions: int, partition: int) -> StageReport:
-    """Cut the documents of one partition; a document whose id was seen before is rejected here."""
+    """Cut the documents of one partition into examples; reject a document whose id occurred before."""
     documents = read_part(job.part_path("documents", partition))
     ids = np.arange(documents.num_rows, dtype=np.int64) + example_id(partition, 0)
     is_first = lookup_first(job.range_paths("repeated-documents"), ids) == ids
@@ -131,7 +130,7 @@ def segment_documents(job: CurationJob, partitions: int, partition: int) -> Stag
     texts, cut = documents["text"].to_pylist(), make_segmenter(job.config.segment)
     cut = segment_each_text(cut) if job.config.input.has_multiple_texts else cut
     segments = [cut(text) for text in texts]
-    # of each point, which document it is of
+    # the document of each example
     rows = np.repeat(np.arange(len(texts)), [len(document_segments) for document_segments in segments])
     owners = documents.select(["doc_id", "user_id", "label"]).take(make_column(rows, pa.int64()))
     prefix, text, suffix, speaker = zip(*chain(*segments), strict=True) if len(rows) else ((), (), (), ())
@@ -171,26 +170,25 @@ def segment_documents(job: CurationJob, partitions: int, partition: int) -> Stag
     return StageReport("segment", counts)
 
 
-# Detect: each distinct text of the corpus once, in the partition that holds it first.
+# Detect: each distinct text of the corpus once, in the first partition that contains it.
 
 
 @functools.lru_cache(maxsize=1)
 def load_detector(settings: str, *policies: str) -> Detector:
-    """The detector of detection settings, as JSON; another one for other hashes of the policies.
+    """Load the detector of detection settings, given as JSON; cached while the policies' hashes are the same.
 
-    The settings name models and lists by their paths alone: what lies there may have changed since the last
-    run of this process.
+    The settings alone do not identify it: files that they name may change between runs.
     """
     return Detector(DetectSettings.model_validate_json(settings))
 
 
 def get_detector(job: CurationJob) -> TextDetector:
-    """What detects in this job; engines are loaded once a process, configuration and state of its files."""
+    """Return the detector of this job; engines are loaded once per process, configuration and state of its files."""
     return job.detector or load_detector(job.config.detect.model_dump_json(), *job.policy_hashes)
 
 
 def detect_texts(job: CurationJob, partitions: int, partition: int) -> StageReport:
-    """Detect the texts that no earlier point has; what is found is written by hash range, then by point."""
+    """Detect the texts that no earlier example has; write the spans by hash range, then by example."""
     examples = read_part(job.part_path("examples", partition), columns=["example_id", "text"])
     if metadata_columns := job.config.input.metadata_columns:
         columns = read_part(job.part_path("examples", partition), columns=list(metadata_columns)).select(
@@ -222,7 +220,7 @@ def detect_texts(job: CurationJob, partitions: int, partition: int) -> StageRepo
 
 
 def to_detection_rows(number: int, example: int, detection: Detection) -> Iterator[tuple[Any, ...]]:
-    """The rows of ``DETECTED`` that a detection is written as."""
+    """Yield the rows of ``DETECTED`` for one detection."""
     if detection.failure is not None:
         yield (number, example, *[None] * 6, detection.failure)
     for policy in ("strict", "conservative", "public"):
@@ -236,11 +234,11 @@ def _table_from_rows(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.T
 
 
 def spread_detections(job: CurationJob, partitions: int, number: int) -> StageReport:
-    """Write what was found in the repeated texts of one hash range, by the points that repeat them.
+    """Copy the spans of the repeated texts of one hash range to the examples that repeat them.
 
-    A barrier: if each partition looked its repeated texts up where they were detected, it would read nearly
-    every earlier partition, and the time would grow with the square of the corpus.  Holds the pairs of the
-    range's plan and the rows of its texts and repeats: about 100 bytes a row.
+    A barrier: if each partition looked up its repeated texts where they were detected, it would read nearly every
+    earlier partition, and the time would grow with the square of the corpus. Holds the pairs of the range's plan and
+    the rows of its texts and repeats: about 100 bytes per row.
     """
     pairs = np.load(job.range_path("repeated-texts", number))
     firsts, span_tables = np.unique(pairs["first"]), [pa.Table.from_batches([], DETECTED)]
@@ -252,7 +250,7 @@ def spread_detections(job: CurationJob, partitions: int, number: int) -> StageRe
     owners = read_integers(texts, "example_id")
     starts, ends = (np.searchsorted(owners, pairs["first"], split) for split in ("left", "right"))
     counts = ends - starts
-    # the rows of each pair's first point, one pair after the other: in the order of the points that repeat
+    # the rows of each pair's first example, pair by pair: in the order of the repeating examples
     places = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
     rows = texts.take(make_column(places, pa.int64()))
     repeats = make_column(np.repeat(pairs["id"], counts), pa.int64())
@@ -261,17 +259,17 @@ def spread_detections(job: CurationJob, partitions: int, number: int) -> StageRe
     return StageReport("spread")
 
 
-# Know: what was found once in a document, wherever it stands in it (``release.known_values``).
+# Know: every occurrence in a document of a value found once in it (``release.known_values``).
 
 
 def find_known_values(job: CurationJob, partitions: int, partition: int) -> StageReport:
-    """Write the hits of one partition whose values were found elsewhere in the same document, or declared.
+    """Find the other occurrences of values found in, or declared for, the same document, in one partition.
 
-    A stage of its own: a run that is written anew has them in its ledger already.
+    A separate stage: a reissued run has these spans in its ledger already.
     """
     declared: dict[str, dict[str, str]] = {}
     for row in read_part(job.part_path("documents", partition), columns=["doc_id", "known"]).to_pylist():
-        # of several documents with one id the first counts
+        # the first of several documents with the same id counts
         declared.setdefault(row["doc_id"], json.loads(row["known"] or "{}"))
     examples = read_part(job.part_path("examples", partition), columns=["example_id", "doc_id", "text"])
     ids, rows = read_integers(examples, "example_id"), list[tuple[Any, ...]]()
@@ -290,13 +288,13 @@ def find_known_values(job: CurationJob, partitions: int, partition: int) -> Stag
     return StageReport("know")
 
 
-# Redact: mask and route each point by the spans of its text, wherever that text was detected.
+# Redact: mask and route each example by the spans of its text, wherever that text was detected.
 
 
 def redact_examples(job: CurationJob, partitions: int, partition: int) -> StageReport:
-    """Write the decision, the redacted text, the ledger's spans and the digests of one partition's points.
+    """Write the decisions, redacted texts, ledger spans and digests of one partition's examples.
 
-    Where counts decide what is public, the decisions of the policies wait for them.
+    With a selection by counts, the decisions of the policies are kept for the later stage.
     """
     examples = read_part(job.part_path("examples", partition))
     ids, texts = read_integers(examples, "example_id"), examples["text"].to_pylist()
@@ -322,10 +320,7 @@ def redact_examples(job: CurationJob, partitions: int, partition: int) -> StageR
 
 
 def read_detected_spans(job: CurationJob, partition: int, ids: Ids, extra_parts: Sequence[Path] = ()) -> pa.Table:
-    """What was found in the texts of a partition's points (``DETECTED``), by point, and stands in ``extra_parts``.
-
-    ``ids`` are sorted.  What was found in a text that an earlier point has was spread to this one.
-    """
+    """Read the spans (``DETECTED``) of examples, also spread ones and ``extra_parts``, sorted like ``ids``."""
     if not len(ids):
         return pa.Table.from_batches([], DETECTED)
     first, last = int(ids[0]), int(ids[-1])
@@ -337,7 +332,7 @@ def read_detected_spans(job: CurationJob, partition: int, ids: Ids, extra_parts:
 
 
 def group_detections(detected: pa.Table) -> dict[int, Detection]:
-    """The detection of each point in whose text there was something to find."""
+    """Return the detection of each example that has any span or failure."""
     spans: dict[int, dict[str, list[Span]]] = {}
     failures: dict[int, str] = {}
     columns = (column_.to_pylist() for column_ in detected.columns)
@@ -356,7 +351,7 @@ def group_detections(detected: pa.Table) -> dict[int, Detection]:
 
 
 def _build_ledger(key: DigestKey, texts_by_id: dict[int, str], spans: pa.Table) -> pa.Table:
-    """The text-free span ledger: offsets, labels, scores and keyed digests of the masked values."""
+    """Build the text-free span ledger: offsets, labels, scores and keyed digests of the masked values."""
     digest_of = functools.cache(ValueDigests(key).digest)
     columns = (spans[name].to_pylist() for name in ("example_id", "start", "end", "policy"))
     masked = [
@@ -377,7 +372,7 @@ def _count_decisions(decisions: list[RoutingDecision], spans: pa.Table) -> Count
     return counts
 
 
-# Shard: each point to where its decision sends it; the parts that a release is made of.
+# Shard: write each example to the folder of its decision, as parts of the release.
 
 
 def write_shards(job: CurationJob, partitions: int, partition: int) -> StageReport:
@@ -421,7 +416,7 @@ def write_shards(job: CurationJob, partitions: int, partition: int) -> StageRepo
 
 
 def _build_records(job: CurationJob, examples: pa.Table, redacted: pa.Table, first: Ids) -> pa.Table:
-    """``audit/examples``: each point's decision, and ids that only the key's holder can undo."""
+    """Build ``audit/examples``: each example's decision, and pseudonyms that only the key's holder can reverse."""
     ids, key = read_integers(examples, "example_id"), job.key
     is_duplicate = first != ids
     users = _map_pseudonyms(key, "user", examples["user_id"])
@@ -453,14 +448,14 @@ def _build_records(job: CurationJob, examples: pa.Table, redacted: pa.Table, fir
 
 
 def _map_pseudonyms(key: DigestKey, purpose: str, values: pa.ChunkedArray) -> pa.Array:
-    """The pseudonym of each value, worked out once a distinct value; null stays null."""
+    """Return the pseudonym of each value, computed once per distinct value; null stays null."""
     encoded = values.combine_chunks().dictionary_encode()
     names = key.pseudonyms(purpose, encoded.dictionary.to_pylist())
     return make_column(names, pa.string()).take(encoded.indices)
 
 
 def _select_split(job: CurationJob, records: pa.Table, redacted: pa.Table, split: str) -> pa.Table:
-    """What leaves on one side, under released ids."""
+    """Return the rows of one split's shard, under released ids."""
     selected = records.append_column("text", redacted["text"]).filter(pc.equal(records["decision"], make_scalar(split)))
     renamed = {"example_id": selected["released_id"], DOCUMENT: selected["document"]}
     schema = job.shard_schema(split)

@@ -1,7 +1,7 @@
-"""What goes with each example beside its text: its place in its document, who said it, columns that are kept.
+"""Metadata columns of an example: its position in its document, its role, and kept columns of the input.
 
-None of it is masked.  So a kept column that looks personal is refused, by its first rows before anything is
-written and by all of them where texts are detected, and a role stays only where it is what roles are called.
+They are not masked. So a kept column that looks personal is refused, by its first rows before anything is written and
+by all rows during detection, and only known names of roles are kept.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from redactory.pipelines.readers import Document, InputSettings
 from redactory.redaction.shards import ORDER, ROLE
 
 VALUE_TYPES = {"string": pa.string(), "boolean": pa.bool_(), "integer": pa.int64(), "number": pa.float64()}
-"""The types of a kept column, by what its values are called."""
+"""Arrow types of kept columns, by the name of their values' type."""
 _TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
 def count_metadata(documents: Sequence[Document], settings: InputSettings) -> Counter[str]:
-    """What :func:`build_metadata_schema` goes by: how many documents tell roles, and the kinds of kept
-    values."""
+    """Count, for :func:`build_metadata_schema`, the documents with roles and the types of the kept values."""
     counts: Counter[str] = Counter()
     if settings.has_multiple_texts:
         counts["roles/told"] = sum(ROLE_MARK in document.text for document in documents)
@@ -41,16 +40,15 @@ def count_metadata(documents: Sequence[Document], settings: InputSettings) -> Co
 
 
 def parse_kept_values(document: Document) -> list[Any]:
-    """The kept values of a document."""
+    """Return the kept values of a document."""
     values: list[Any] = json.loads(document.kept or "[]")
     return values
 
 
 def build_metadata_schema(settings: InputSettings, counts: Mapping[str, int], is_whole_input: bool = True) -> pa.Schema:
-    """The columns that every point carries, by the ``counts`` of ingest.
+    """Build the schema of the metadata columns of examples from the ``counts`` of ingest; one type per column.
 
-    A kept column has one type in all shards.  ``CheckFailed`` where its values are of several kinds and,
-    for an input that is ``is_whole_input``, where no row has any.
+    ``CheckFailed`` for values of several types and, in a complete input (``is_whole_input``), for a column without any.
     """
     has_roles = counts["roles/told"] > 0
     has = {
@@ -75,7 +73,7 @@ def build_metadata_schema(settings: InputSettings, counts: Mapping[str, int], is
 def build_metadata_columns(
     schema: pa.Schema, settings: InputSettings, kept: Sequence[str | None], segments: Sequence[Sequence[Segment]]
 ) -> dict[str, Any]:
-    """The values of ``schema`` for each point of documents with these ``kept`` values and ``segments``."""
+    """Return the values of ``schema`` for each example of documents with these ``kept`` values and ``segments``."""
     if not len(schema):
         return {}
     turns = list(chain.from_iterable(map(iterate_turns, segments)))
@@ -93,7 +91,7 @@ def build_metadata_columns(
 
 
 def refuse_personal_columns(config: Config, rows: Iterable[Sequence[Any]], detector: TextDetector) -> None:
-    """``ConfigurationError`` where a kept column, of whose values these are rows, looks personal."""
+    """Raise ``ConfigurationError`` if a kept column looks personal; ``rows`` are rows of kept values."""
     settings = config.input
     values: dict[str, set[str]] = {
         name: set() for name in settings.metadata_columns if name not in settings.allow_personal_columns
