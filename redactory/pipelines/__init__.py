@@ -1,5 +1,5 @@
-"""Pipelines: one run, composed; the public functions are plain functions of a configuration.
+"""Pipelines: plain functions of a configuration, each of which runs one job.
 
-The room promises that the shards of a run are the same bytes for any number of workers, any batch size and any number
-of interruptions; that nothing half-written is taken for finished; and that no error it raises carries text.
+Guarantees: the shards of a run are the same bytes for any number of workers, any batch size and any number of
+interruptions; nothing half-written is taken for finished; and no error that a pipeline raises carries text.
 """

@@ -1,4 +1,4 @@
-"""What a finished curation should make its owner look at: rows that were not used, a side that is empty."""
+"""Hints after a curation: rejected rows, or an empty split."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ FIXES = {
     "undecodable": "The text does not match its declared character set (UTF-8 if none is declared); convert "
     "the file (iconv -t UTF-8).",
 }
-"""Why a row is rejected, in words, by its reason code; the codes that are not here speak for themselves."""
+"""Descriptions of rejection codes; other codes are self-explanatory."""
 
 
 def describe_rejection(reason: str, count: int) -> str:
-    """How many rows were rejected for ``reason``, and the mend where one is known."""
+    """Describe how many rows were rejected for ``reason``, with a fix if one is known."""
     return f"Rejected as {reason}: {count:,}. {FIXES.get(reason, '')}".rstrip()
 
 
 def describe_text_column(column: str) -> str:
-    """Say which column is read because there is no text."""
+    """Say which column is read because there is no text column."""
     return f"The text is read from '{column}', since no row has the column 'text' (input.text)."
 
 
 def list_curation_hints(result: dict[str, Any]) -> Iterator[str]:
-    """Sentences, none where nothing strikes; ``result`` is what ``redactory curate`` prints."""
+    """Yield hints for ``result``, the output of ``redactory curate``; none if nothing is unusual."""
     commonest = sorted(result["rejected_by_reason"].items(), key=lambda entry: -entry[1])[:_MAX_REASONS]
     if "text_chosen" in result:
         yield describe_text_column(result["text_chosen"])
@@ -90,7 +90,7 @@ def list_curation_hints(result: dict[str, Any]) -> Iterator[str]:
 
 
 def _describe_selection(route: dict[str, Any], is_empty: bool) -> Iterator[str]:
-    """What decided the sides, by constants alone: no count is looked up."""
+    """Describe the rules that decided the splits from constants alone; no count is read."""
     from redactory.training.count_selection import plan_count_selection
 
     yield (

@@ -1,11 +1,10 @@
-"""Fields: the texts of a row by their paths, and the row with other texts in their places.
+"""Fields: read the texts of a row by their paths, or replace them in place.
 
-A path names a column or a key, then what lies below it: ``notes``, ``ticket.body``, ``turns[].text``,
-``messages[*].content``, ``["a.b"]`` for a key with a dot.  Where it ends in a conversation (OpenAI's list
-of ``role`` and ``content``, ShareGPT's of ``from`` and ``value``), what was said is meant; where a content is
-a list of parts, their texts; a tool call's arguments are JSON inside of text, of which the strings are meant,
-not the keys.  Every other string of a turn is changed too, whatever its key, and is not what was said.  Where
-texts are changed, any that is JSON is taken apart like arguments (:func:`change_json`).
+A path names a column or a key, then keys below it: ``notes``, ``ticket.body``, ``turns[].text``,
+``messages[*].content``, ``["a.b"]`` for a key with a dot. A path to a conversation (OpenAI's list of ``role`` and
+``content``, ShareGPT's of ``from`` and ``value``) reads the speech: the texts of a content list, and the strings
+in a tool call's JSON arguments, but not its keys. Changes also apply to every other string of a turn, whatever
+its key, and to the parts of any text that is JSON (:func:`change_json`).
 """
 
 from __future__ import annotations
@@ -23,71 +22,71 @@ from redactory.foundation.errors import ConfigurationError, shorten
 from redactory.redaction.mask import ROLE_MARK, TURN_MARK
 
 EVERY_ENTRY = None
-"""The step of a path that means every entry of a list."""
+"""The path step for every entry of a list."""
 PathStep = str | None
 TextChange = Callable[[str], str]
 StringKind = Literal["said", "json", "beside"]
 StringVisitor = Callable[[str, StringKind, str | None], str]
-"""Is given a string, what it is (of JSON only the strings are text), and who said it: their role."""
+"""Called with a string, its kind (only the strings of JSON are text) and the role of its speaker."""
 _STEP_PATTERN = re.compile(r"""\[(?:\*)?\]|\["((?:[^"\\]|\\.)*)"\]|\.?([^.\[\]"]+)""")
 TURN_SEPARATOR, ROLE_SEPARATOR = TURN_MARK, ROLE_MARK
 NOT_TEXT, NOT_UNICODE, EMBEDDED = "text_not_string", "lone_surrogate", "embedded_data"
 _NOT_TEXT_CODES: dict[type[Any], str] = {bytes: "text_is_bytes", list: "text_is_list"}
-"""Reason codes for values that a cast would make texts of."""
+"""Reason codes for values that a cast would turn into text."""
 UNREADABLE_BYTES = b"\xff"
-"""What stands for bytes that are no text."""
+"""Placeholder for bytes that are not text."""
 _DATA_URL = re.compile(r"\s*data:[^\s,]*,", re.IGNORECASE)
 _LONG_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{512,}={0,2}\s*")
-"""A string that stands beside what was said, holds no word and is long: an image, a sound."""
+"""A long string beside the speech that contains no words, such as an image or a sound."""
 _CONTENT_KEYS = frozenset({"content", "value", "text", "refusal"})
 _SPEECH_KEYS = _CONTENT_KEYS | {"tool_calls", "function_call"}
 _KIND_KEYS = frozenset({"role", "from", "type", "id", "tool_call_id", "call_id"})
-"""Keys of a turn, and of what is in it, whose values are no text."""
+"""Keys of a turn, and inside it, whose values are not text."""
 
 
 class NoTextError(Exception):
-    """A field holds something that is no text; the argument is the reason code."""
+    """A field holds something other than text; the argument is the reason code."""
 
 
 @dataclass(frozen=True)
 class Fields:
-    """The paths of a row's texts, as they were given."""
+    """The paths of a row's texts, as configured."""
 
     paths: tuple[str, ...]
 
     @cached_property
     def steps(self) -> tuple[tuple[PathStep, ...], ...]:
-        """Each path step by step; ``ConfigurationError`` names the one that cannot be read."""
+        """The steps of each path; ``ConfigurationError`` names an invalid path."""
         return tuple(parse_path(path) for path in self.paths)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the paths begin with, each once."""
+        """The distinct first columns of the paths."""
         return tuple(dict.fromkeys(str(steps[0]) for steps in self.steps))
 
     def change_texts(self, row: Mapping[str, Any], change: TextChange) -> dict[str, Any]:
-        """A copy of ``row`` in which ``change`` was applied to every text that the paths name, in order.
+        """Return a copy of ``row`` with ``change`` applied to every text that the paths name, in order.
 
-        A missing field, and one that is null, holds no text.  ``NoTextError`` where one holds anything else.
+        A missing or null field holds no text. ``NoTextError`` if a field holds anything else.
         """
         return self._visit_strings(row, _make_json_visitor(change))
 
     def blank_texts(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A copy of ``row`` in which every text that the paths name is empty: what nobody reads."""
+        """Return a copy of ``row`` with every text that the paths name empty, for rows whose text is not read."""
         return self._visit_strings(row, lambda text, kind, role: "")
 
     def _visit_strings(self, row: Mapping[str, Any], visit: StringVisitor) -> dict[str, Any]:
         result = dict(row)
         for path, steps in zip(self.paths, self.steps, strict=True):
             if path in result:
-                # a table may have a column whose name looks like a path
+                # the name of a table column may look like a path
                 result[path] = _visit_value(result[path], visit)
             elif steps[0] in result:
                 result[str(steps[0])] = _change_at_path(result[str(steps[0])], steps[1:], visit)
         return result
 
     def read_texts(self, row: Mapping[str, Any]) -> list[str]:
-        """Every text that the paths name, in the order in which :meth:`change_texts` meets them."""
+        """Return every text that the paths name, in the order of :meth:`change_texts`."""
         texts: list[str] = []
 
         def note(text: str) -> str:
@@ -98,7 +97,7 @@ class Fields:
         return texts
 
     def read_turns(self, row: Mapping[str, Any]) -> list[tuple[str | None, str]]:
-        """What was said, not what stands beside it, each with the role of whoever said it, if told."""
+        """Return the speech without other strings, each part with its speaker's role, if known."""
         turns: list[tuple[str | None, str]] = []
 
         def note(text: str, kind: StringKind, role: str | None) -> str:
@@ -115,7 +114,7 @@ class Fields:
         return turns
 
     def find_missing(self, rows: list[Mapping[str, Any]]) -> list[str]:
-        """The paths that name nothing in any of ``rows``."""
+        """Return the paths that exist in none of ``rows``."""
         return [
             path
             for path, steps in zip(self.paths, self.steps, strict=True)
@@ -124,10 +123,10 @@ class Fields:
 
 
 def iterate_leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Every string, number and date in ``value``, with the path to it; a list's entries are one step.
+    """Yield every string, number and date in ``value`` with its path; the entries of a list share one step.
 
-    Bytes are the text that they are in UTF-8, or :data:`UNREADABLE_BYTES`.  Entries of a table's map, which are pairs,
-    are like those of an object, and their keys are values too.
+    Bytes are decoded as UTF-8, or yield :data:`UNREADABLE_BYTES`. The pairs of a table's map are treated like the
+    entries of an object, and their keys are values, too.
     """
     if isinstance(value, bytes):
         try:
@@ -150,7 +149,7 @@ def iterate_leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def iterate_keys(value: Any) -> Iterator[str]:
-    """Every key in ``value``, at any depth; those of a table's map, which is a list of pairs, too."""
+    """Yield every key in ``value`` at any depth, including the keys of a table's map (a list of pairs)."""
     entries = value.items() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     for entry in entries:
         if isinstance(entry, tuple):
@@ -160,23 +159,19 @@ def iterate_keys(value: Any) -> Iterator[str]:
 
 
 def join_texts(turns: list[tuple[str | None, str]]) -> str:
-    """Texts with their roles as one document; ``NoTextError`` where one holds a sign that stands between
-    them."""
+    """Join texts and their roles into one document; ``NoTextError`` if one contains a separator."""
     if any(TURN_SEPARATOR in part or ROLE_SEPARATOR in part for role, text in turns for part in (role or "", text)):
         raise NoTextError("separator_in_text")
     return TURN_SEPARATOR.join(f"{role}{ROLE_SEPARATOR}{text}" if role else text for role, text in turns)
 
 
 def strip_roles(document: str) -> str:
-    """A document of several texts as one text, each of them on lines of its own."""
+    """Return a document of several texts without roles, each text on lines of its own."""
     return "\n".join(part.rpartition(ROLE_SEPARATOR)[2] for part in document.split(TURN_SEPARATOR))
 
 
 def parse_path(path: str, key: str = "text") -> tuple[PathStep, ...]:
-    """A path, step by step: a key, or :data:`EVERY_ENTRY`.  ``ConfigurationError`` where it cannot be read.
-
-    ``key`` is what of the configuration it stands at.
-    """
+    """Split a path into keys and :data:`EVERY_ENTRY`; ``ConfigurationError`` names the setting ``key`` if invalid."""
     steps: list[PathStep] = []
     position = 0
     while position < len(path):
@@ -206,12 +201,10 @@ def _has_path(value: Any, steps: tuple[PathStep, ...]) -> bool:
 
 
 def _is_map(value: Any) -> bool:
-    """Whether ``value`` is a table's map, which is read as a list of pairs."""
     return isinstance(value, list) and all(isinstance(entry, tuple) for entry in value)
 
 
 def _change_at_path(value: Any, steps: tuple[PathStep, ...], visit: StringVisitor) -> Any:
-    """``value`` with the texts changed that lie at the end of ``steps``."""
     if value is None:
         return None
     if not steps:
@@ -231,7 +224,6 @@ def _change_at_path(value: Any, steps: tuple[PathStep, ...], visit: StringVisito
 
 
 def _visit_value(value: Any, visit: StringVisitor) -> Any:
-    """The text at the end of a path changed, or the texts of the conversation there."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -242,7 +234,7 @@ def _visit_value(value: Any, visit: StringVisitor) -> Any:
 
 
 def reason_for_value(value: Any) -> str:
-    """The reason code for a value in a field of the text that is no text."""
+    """Return the reason code for a non-text value in a text field."""
     return _NOT_TEXT_CODES.get(type(value), NOT_TEXT)
 
 
@@ -257,7 +249,7 @@ def _check_text(value: str) -> str:
 
 
 def _visit_turn(turn: Mapping[str, Any], visit: StringVisitor, role: str | None) -> dict[str, Any]:
-    """One turn of a conversation, or one part of a turn's content: what it says, and every other string."""
+    """Visit the speech and every other string of a turn, or of one part of its content."""
     if not _SPEECH_KEYS & set(turn) and turn.get("type") in (None, "text"):
         raise NoTextError(NOT_TEXT)
     turn_role = turn.get("role", turn.get("from"))
@@ -280,7 +272,7 @@ def _visit_content(value: Any, visit: StringVisitor, role: str | None) -> Any:
 def _visit_members(
     value: Mapping[str, Any], visit: StringVisitor, role: str | None, is_function: bool = False, is_turn: bool = False
 ) -> dict[str, Any]:
-    """Every string but those that say of what kind a thing is, and a function's name."""
+    """Visit every string except those that tell the kind of an object, and a function's name."""
     result = dict(value)
     for key, child in value.items():
         if is_turn and key in _CONTENT_KEYS:
@@ -306,7 +298,6 @@ def _visit_other(value: Any, visit: StringVisitor, role: str | None, is_function
 
 
 def _change_every_string(value: Any, change: TextChange) -> Any:
-    """``value`` with every string in it changed, keys kept."""
     if isinstance(value, str):
         return change(_check_text(value))
     if isinstance(value, Mapping):
@@ -314,18 +305,18 @@ def _change_every_string(value: Any, change: TextChange) -> Any:
     return [_change_every_string(child, change) for child in value] if isinstance(value, list) else value
 
 
-# JSON as it stands in a file: only the strings that change are written anew.
+# JSON text: only changed strings are rewritten.
 
 
 class LocatedString(str):
-    """A string of a JSON text that knows where its literal stands, quotation marks included."""
+    """A string of a JSON text with the position of its literal, quotation marks included."""
 
     start: int
     end: int
 
 
 class _Decoder(decoder.JSONDecoder):
-    """The standard decoder, whose strings are :class:`LocatedString`; keys are plain strings."""
+    """The standard decoder with :class:`LocatedString` values; keys are plain strings."""
 
     def __init__(self) -> None:
         super().__init__(object_pairs_hook=reject_duplicate_keys)
@@ -344,15 +335,15 @@ _DECODER = _Decoder()
 
 
 class KeyedText(str):
-    """A text in JSON that knows the key before it, which says what it may be."""
+    """A text in JSON with the key before it, which hints at its meaning."""
 
     key: str = ""
 
 
 def change_object(text: str, fields: Fields, change: TextChange) -> str:
-    """The JSON object ``text`` with the texts of ``fields`` changed and every other character as it was.
+    """Change the texts of ``fields`` in the JSON object ``text``; all other characters stay the same.
 
-    ``ValueError`` where it is not JSON, ``NoTextError`` where it is not an object or a field holds no text.
+    ``ValueError`` if it is not JSON, ``NoTextError`` if it is not an object or a field holds no text.
     """
     row = _DECODER.decode(text)
     if not isinstance(row, dict):
@@ -361,12 +352,12 @@ def change_object(text: str, fields: Fields, change: TextChange) -> str:
 
 
 def change_json(text: str, change: TextChange, is_json: bool = True) -> str:
-    """``text`` changed: where it is JSON, its strings, long whole numbers, and the keys that are no names.
+    """Change ``text``; in JSON, change its strings, long integers, and the keys that are not names.
 
-    A key is a name if it is one word of ASCII letters (``date_of_birth``); any other one may be data, as
-    somebody's address is.  A number that changes becomes a string unless it stays a number.  A text that is
-    not said to be JSON (``is_json``) is taken for it where it is an object or a list with a string in it.
-    ``NoTextError`` where a key comes twice, of which one value would stay, and where it is nested too deep.
+    A key is a name if it is one word of ASCII letters (``date_of_birth``); any other key may be data, such as an
+    address. A changed number becomes a string unless the result is a number. Without ``is_json``, a text counts as
+    JSON if it is an object or a list with a string in it. ``NoTextError`` for a duplicate key, because one of its
+    values would survive unread, and for too deep nesting.
     """
     if not is_json and ('"' not in text or text.lstrip()[:1] not in ("{", "[")):
         return _change_unescaped(text, change)
@@ -404,7 +395,7 @@ _KEY = re.compile(r"[A-Za-z_$][\w$.-]*", re.ASCII)
 
 
 def _decode_json(text: str) -> Any:
-    """JSON in ``text``, its strings :class:`LocatedString`; None where it is none."""
+    """Decode JSON with :class:`LocatedString` values; None if ``text`` is not JSON."""
     try:
         return _DECODER.decode(text)
     except DuplicateKeyError:
@@ -419,9 +410,9 @@ _ESCAPE_RUN = re.compile(r"(?:\\u(?!00[0-7])[0-9a-fA-F]{4})+")
 
 
 def _change_unescaped(text: str, change: TextChange) -> str:
-    """``text`` changed, which is read with ``\\u00d3`` as the letter that is meant, and written as it was.
+    """Change ``text``, read with ``\\u00d3`` as the letter that it encodes; keep its way of writing.
 
-    Lines of a log have such.  Where only some letters are escaped, none is after a change.
+    Log lines contain such escapes. If only some letters were escaped, none is after a change.
     """
     unescaped = _ESCAPE_RUN.sub(_decode_escapes, text)
     if unescaped == text:
@@ -455,7 +446,7 @@ def _make_json_visitor(change: TextChange) -> StringVisitor:
 
 
 def _splice_literals(text: str, walk: Callable[[StringVisitor], object], change: TextChange) -> str:
-    """``text`` in which the literals are written anew that ``change`` changes of those ``walk`` meets."""
+    """Rewrite the literals that ``change`` changes among those that ``walk`` visits."""
     news: list[tuple[int, int, str]] = []
 
     visit = _make_json_visitor(change)

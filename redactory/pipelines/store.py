@@ -1,6 +1,6 @@
-"""Stores: places at a URL, one reader and writer of files for all of them, and their errors by kind.
+"""Stores: read and write files at a URL, with errors classified by kind.
 
-``s3://`` goes through pyarrow, which every installation has; any other protocol through fsspec.
+``s3://`` uses pyarrow, which every installation has; any other protocol uses fsspec.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHUNK = 1 << 20
 
 
 class StoreProblem(StrEnum):
-    """What is wrong with a store, in words."""
+    """The kinds of store errors, in words."""
 
     NOT_KNOWN = "unsupported kind of file system"
     NOT_INSTALLED = "the package for this kind of store is not installed"
@@ -40,7 +40,7 @@ _MESSAGE_PATTERNS = (
     (r"AWS Error (NETWORK_CONNECTION|REQUEST_TIMEOUT)", StoreProblem.NOT_REACHED),
     (r"AWS Error", StoreProblem.FAILED),
 )
-"""pyarrow has one class for all errors of S3, and puts the service's code into the message."""
+"""pyarrow has one class for all S3 errors; the service's code is only in the message."""
 _ERROR_TYPES: tuple[tuple[type[Exception], StoreProblem], ...] = (
     (ImportError, StoreProblem.NOT_INSTALLED),
     (FileNotFoundError, StoreProblem.NOT_FOUND),
@@ -52,7 +52,7 @@ _ERROR_TYPES: tuple[tuple[type[Exception], StoreProblem], ...] = (
 
 
 class StoreError(RunStateError):
-    """A store did not do what was asked; ``kind`` says why, its own message is never passed on."""
+    """An operation of a store failed; ``kind`` gives the reason, and its own message is never passed on."""
 
     def __init__(self, url: str, kind: StoreProblem, cause: str) -> None:
         super().__init__(f"{url}: {kind.value} ({cause})")
@@ -60,13 +60,13 @@ class StoreError(RunStateError):
 
 
 def is_url(value: object) -> bool:
-    """Whether ``value`` names a place by a URL, and not by a path."""
+    """Return whether ``value`` is a URL and not a path."""
     return re.match(r"[a-z][a-z0-9+.-]*://", str(value), re.IGNORECASE) is not None
 
 
 @contextmanager
 def _store_errors(url: str) -> Iterator[None]:
-    """Turn whatever a file system raises into a :class:`StoreError` that names ``url``."""
+    """Turn any error of a file system into a :class:`StoreError` that names ``url``."""
     try:
         yield
     except RedactoryError:
@@ -79,15 +79,15 @@ def _store_errors(url: str) -> Iterator[None]:
 
 
 def classify_error(error: Exception) -> StoreProblem:
-    """What an error of a file system comes to."""
-    # before any class: fsspec makes "the key does not exist" of a credential a missing file
+    """Return the kind of a file system error."""
+    # patterns first: fsspec reports an unknown credential ("the key does not exist") as a missing file
     by_message = (kind for pattern, kind in _MESSAGE_PATTERNS if re.search(pattern, str(error)))
     by_type = (kind for type_, kind in _ERROR_TYPES if isinstance(error, type_))
     return next(by_message, None) or next(by_type, StoreProblem.FAILED)
 
 
 def describe_cause(url: str, error: Exception) -> str:
-    """The class of an error, or which package a store of this kind needs: fsspec's own fixed sentence."""
+    """Return the class of an error, or the package that the store needs (a fixed sentence of fsspec)."""
     scheme = url.partition("://")[0].lower()
     if isinstance(error, ImportError):
         from fsspec.registry import known_implementations
@@ -98,12 +98,12 @@ def describe_cause(url: str, error: Exception) -> str:
 
 
 def without_secrets(url: str) -> str:
-    """``url`` without what stands before an ``@`` in its host: a user name, and perhaps a password."""
+    """Return ``url`` without the user name and password before the ``@`` of its host."""
     return re.sub(r"(?<=://)[^/]*@", "", url)
 
 
 def open_filesystem(url: str) -> tuple[Any, str]:
-    """The fsspec file system of a URL or path, and the path in it."""
+    """Return the fsspec file system of a URL or path, and the path in it."""
     import fsspec
 
     if url.startswith(S3_SCHEME):
@@ -117,10 +117,7 @@ def open_filesystem(url: str) -> tuple[Any, str]:
 
 
 def list_files_below(filesystem: Any, folder: str) -> list[str]:
-    """The paths of all files below ``folder``; none where it is not there.
-
-    A listing that fails raises: fsspec's own ``find`` would pass over it, and say that nothing is there.
-    """
+    """List all files below ``folder``, if it exists; raises on errors, which fsspec's ``find`` would ignore."""
     try:
         tree = list(filesystem.walk(folder, detail=True, on_error="raise"))
     except (FileNotFoundError, NotADirectoryError):
@@ -131,7 +128,7 @@ def list_files_below(filesystem: Any, folder: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Store:
-    """The files below one URL, by their names relative to it; ``url`` is without secrets."""
+    """The files below one URL, by relative name; ``url`` is without secrets."""
 
     url: str
     filesystem: Any
@@ -139,7 +136,7 @@ class Store:
 
     @classmethod
     def from_url(cls, url: str) -> Store:
-        """The store of a URL; ``StoreError`` where no file system is known for it."""
+        """Open the store of a URL; ``StoreError`` if no file system is known for it."""
         with _store_errors(url):
             filesystem, root = open_filesystem(url.rstrip("/"))
             if not root.strip("/"):
@@ -147,14 +144,14 @@ class Store:
             return cls(without_secrets(url.rstrip("/")), filesystem, root.rstrip("/"))
 
     def list_names(self) -> set[str]:
-        """Every file that is there."""
+        """Return the names of all files."""
         with _store_errors(self.url):
             self.filesystem.invalidate_cache()
             paths = list_files_below(self.filesystem, self.root)
             return {PurePosixPath(name).relative_to(self.root).as_posix() for name in paths}
 
     def size(self, name: str) -> int | None:
-        """The bytes of a file; None where it is not there."""
+        """Return the size of a file in bytes; None if it does not exist."""
         with _store_errors(self.url):
             try:
                 return int(self.filesystem.info(f"{self.root}/{name}")["size"])
@@ -167,14 +164,14 @@ class Store:
             yield file
 
     def read(self, name: str) -> bytes | None:
-        """A small file whole; None where it is not there."""
+        """Read a small file completely; None if it does not exist."""
         if self.size(name) is None:
             return None
         with self._open(name) as file:
             return file.read()
 
     def digest(self, name: str) -> str:
-        """Hex sha256 of a file, read back in pieces."""
+        """Return the hex SHA-256 of a file, read in blocks."""
         digest = hashlib.sha256()
         with self._open(name) as file:
             while block := file.read(_CHUNK):
@@ -182,7 +179,7 @@ class Store:
         return digest.hexdigest()
 
     def put(self, path: Path, name: str) -> None:
-        """Write the file ``path`` as ``name``: in a folder whole or not at all, as in a store of objects."""
+        """Write the file ``path`` as ``name`` atomically: in a folder, too, as in an object store."""
         from fsspec.implementations.local import LocalFileSystem
 
         target = f"{self.root}/{name}"
@@ -197,11 +194,11 @@ class Store:
                 shutil.copyfileobj(source, file, _CHUNK)
 
     def get(self, name: str, path: Path) -> None:
-        """Read the file ``name`` into ``path``."""
+        """Download the file ``name`` to ``path``."""
         with self._open(name) as source, path.open("wb") as file:
             shutil.copyfileobj(source, file, _CHUNK)
 
     def remove(self, name: str) -> None:
-        """Take a file away."""
+        """Remove a file."""
         with _store_errors(self.url):
             self.filesystem.rm_file(f"{self.root}/{name}")

@@ -74,9 +74,10 @@ class FoundSpan:
 class Example:
     """One example of a text, at code points [start, end), with its split and its masked text.
 
-    ``split`` is public, private or quarantined, ``redacted`` the text with its masks. A private example has ``reasons``, as
-    ``detector:LABEL``. ``spans`` are those that the policies selected; ``public`` are spans whose label may be public, which change nothing. An
-    example that an engine could not process is quarantined: ``failure`` is the reason code, and ``redacted`` is empty.
+    ``split`` is public, private or quarantined, ``redacted`` the text with its masks. A private example has
+    ``reasons``, as ``detector:LABEL``. ``spans`` are those that the policies selected; ``public`` are spans whose label
+    may be public, which change nothing. An example that an engine could not process is quarantined: ``failure`` is the
+    reason code, and ``redacted`` is empty.
     """
 
     start: int

@@ -1,8 +1,8 @@
-"""Redact: files in, the same files out, with every hit of the strict policy replaced and all else as it was.
+"""Redact: copy files and replace every span that the strict policy finds; everything else stays the same.
 
-Rows are taken in chunks: engines look for hits (in worker processes, if asked for), and this process puts the
-replacements in and writes the rows in their order.  What was found in a finished chunk is kept, without text,
-until the end, so that a run that was killed goes on where it was (:mod:`redactory.pipelines.documents.redact_io`).
+Engines search chunks of rows, optionally in worker processes; this process replaces spans and writes rows in order.
+The spans of finished chunks are kept, without text, so that a killed run can resume
+(:mod:`redactory.pipelines.documents.redact_io`).
 """
 
 from __future__ import annotations
@@ -72,15 +72,15 @@ from redactory.redaction.replacements import (
 from redactory.redaction.spellings import Spellings
 
 DEFAULT_TEXT_FIELDS = ("text", "messages", "conversations")
-"""Fields that are read where none is named."""
+"""Text fields that are read by default."""
 _CHUNK_ROWS, _CHUNK_CHARS = 500, 1 << 19
-"""Rows and characters of a chunk."""
+"""Maximum rows and characters of a chunk."""
 _INSPECTED_ROWS = 1_000
-"""Rows that columns are judged by."""
+"""Number of first rows that are searched for personal columns."""
 _MAX_LIST_DEPTH = 6
-"""Parts of a path for which it is tried whether lists stand there."""
+"""Maximum number of path parts for which lists are tried."""
 NEW_FIELD, PERSONAL_KEY = "new_field", "personal_key"
-"""Why a row is left out that has a field which none of these rows had, or a key that looks personal."""
+"""Reason codes: the row has a field that no inspected row had, or a key that looks personal."""
 
 
 def redact(
@@ -94,14 +94,13 @@ def redact(
     workers: int = 1,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Write a copy of the file, folder or URL ``input_path`` to ``out`` with hits replaced; counts, no text.
+    """Write a copy of the file, folder or URL ``input_path`` to ``out`` with spans replaced; return counts, no text.
 
-    ``-`` is standard input or output.  What is set in ``redaction``, and the fields of ``text``, count before
-    the configuration's ``redact`` and ``input.text``.  A row that cannot be processed is left out, and named
-    with its reason in ``OUT.quarantine.jsonl``.  ``ConfigurationError`` for a path that names no field, for a
-    column that looks personal and of which nothing is said, for an output that is there or lies in the input;
-    ``InputError`` for a file that cannot be read; a damaged file of a folder is left out and counted.
-    ``CheckFailed`` if more than ``input.max_rejected_share`` of the rows or files are left out.
+    ``-`` is standard input or output. ``redaction`` and ``text`` override ``redact`` and ``input.text`` of the
+    configuration. A row that cannot be processed is left out and listed with its reason in ``OUT.quarantine.jsonl``;
+    a damaged file of a folder is left out and counted. Raises ``ConfigurationError`` if a path names no field, a
+    column looks personal and has no setting, or the output exists or is inside the input; ``InputError`` if a file
+    cannot be read; ``CheckFailed`` if more than ``input.max_rejected_share`` of the rows or files are left out.
     """
     input_path, out = resolve_input_path(str(input_path)), str(out)
     overrides = parse_settings(Redaction, redaction)
@@ -119,7 +118,7 @@ def redact(
     if redaction.vault is not None and redaction.replace != "pseudonym":
         raise ConfigurationError("vault: only pseudonyms can be unmasked: add --replace pseudonym")
     if redaction.vault is not None:
-        # before hours of work whose pseudonyms nobody could restore
+        # fail before hours of work whose pseudonyms nobody could restore
         PseudonymVault.open_or_create(Path(redaction.vault))
     key = load_digest_key()
     kind = REPLACEMENTS[redaction.replace]
@@ -132,8 +131,6 @@ def redact(
 
 @dataclass
 class _RedactionRun:
-    """One copy that is being made."""
-
     redaction: Redaction
     settings: Config
     replacement: Replacement
@@ -143,27 +140,27 @@ class _RedactionRun:
     pdf_as_text: int = 0
     files: int = 0
     skipped_files: dict[str, str] = field(default_factory=dict)
-    """The files of a folder that are left out, with the reason."""
+    """Reason for each skipped file of a folder."""
     quarantined: Counter[str] = field(default_factory=Counter)
     damaged_files: list[DamagedFile] = field(default_factory=list)
     labels: Counter[str] = field(default_factory=Counter)
     vault: PseudonymVault = field(default_factory=PseudonymVault)
     column_detectors: dict[str, PersonalColumnDetector] = field(default_factory=dict)
-    """Of each file who says which of its fields look personal."""
+    """The detector of personal columns of each file."""
     dropped_labels: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Of each file the labels of the columns that are taken out."""
+    """Labels of the dropped columns of each file."""
     hidden_columns: dict[str, set[str]] = field(default_factory=dict)
-    """Of each file the columns whose values need not be looked at."""
+    """The columns of each file whose values are not inspected."""
 
     @cached_property
     def policy_hash(self) -> str:
-        """The hash of the policies."""
+        """Hash of the policies."""
         return Policy(self.settings).hash
 
     def run(
         self, input_path: str, out: str, sources: Sequence[Source], is_folder: bool, workers: int
     ) -> dict[str, Any]:
-        """Every file; the output appears under its name when all of it is there."""
+        """Copy every file; the output gets its name when it is complete."""
         fields = list[tuple[Source, Fields]]()
         for source in sources:
             with self._skip_damaged_file(source, is_folder):
@@ -177,7 +174,7 @@ class _RedactionRun:
             if (summary := work.load_summary(out)) is not None:
                 return summary
             for number, (source, source_fields) in enumerate(fields):
-                # what is written of a PDF file is text
+                # a PDF file is copied as text
                 name = source.name + ".txt" * (source.format == "pdf") if is_folder else ""
                 written = self.rows - self.quarantined.total()
                 place = work.staging / name
@@ -192,7 +189,7 @@ class _RedactionRun:
                     )
                 is_empty = source.reader.is_text and self.rows - self.quarantined.total() == written
                 if source.name in self.skipped_files or (is_empty and out != PIPE):
-                    # a part of a file, or an empty document, would look like a whole one
+                    # a partial file or an empty document would look complete
                     place.unlink()
                 else:
                     self.files += 1
@@ -214,7 +211,7 @@ class _RedactionRun:
 
     @contextmanager
     def _skip_damaged_file(self, source: Source, is_folder: bool) -> Iterator[None]:
-        """Leave a damaged file of a folder out; a single file raises ``DamagedFile``."""
+        """Skip a damaged file of a folder; a single file raises ``DamagedFile``."""
         written, removed_parts = self.rows - self.quarantined.total(), self.removed_parts
         labels = Counter(self.labels)
         try:
@@ -224,12 +221,11 @@ class _RedactionRun:
                 raise
             self.damaged_files.append(error)
             self.skipped_files[source.name] = error.reason
-            # the rows before the damage go with their file
+            # the rows before the damage are left out with their file
             self.quarantined[error.reason] += self.rows - self.quarantined.total() - written
             self.removed_parts, self.labels = removed_parts, labels
 
     def _count_rows(self, sources: Sequence[Source]) -> RowCounts:
-        """The rows of all files, to be judged together."""
         names = [source.name for source in sources]
         return RowCounts(self.settings.input, self.rows, names, self.quarantined, self.damaged_files)
 
@@ -253,7 +249,7 @@ class _RedactionRun:
     # Before anything is written: the fields and the columns of each file.
 
     def _resolve_fields(self, source: Source) -> Fields:
-        """The text fields of a file; ``ConfigurationError`` where they or the columns cannot be as said."""
+        """Find the text fields of a file; ``ConfigurationError`` for unusable fields or columns."""
         if source.reader.is_text:
             return Fields(())
         with source.open(max_expansion=self.settings.input.max_expansion) as file:
@@ -274,7 +270,7 @@ class _RedactionRun:
                 name for name in column_counts if shorten_rare_path(name, column_counts, len(rows)) == name
             ] or ["others in every row"]
             nameable = [name for name in listed_names if self._is_nameable(name)]
-            # a schema was written on purpose; a first line, or keys, may be rows of data
+            # a schema is deliberate; a first line, or keys, may be data
             if len(nameable) < len(listed_names) and source.format not in ("parquet", "arrow"):
                 raise ConfigurationError(
                     f"{source.name}: {problem}; its fields ({len(listed_names):,}) are not named here, since they may "
@@ -296,7 +292,7 @@ class _RedactionRun:
             self.column_detectors[source.name] = judge
             looks = judge.inspect_first_rows(rows, header)
             self._refuse_columns(source.name, looks, judge, rows or [dict.fromkeys(header)])
-            # whoever finds a text in a column looks at all of it
+            # a column with text is inspected in every row
             self.hidden_columns[source.name] &= judge.judged_paths - judge.text_paths | self.redaction.columns.keys()
         return fields
 
@@ -313,13 +309,13 @@ class _RedactionRun:
         column_detector: PersonalColumnDetector,
         rows: list[Mapping[str, Any]],
     ) -> None:
-        """``ConfigurationError`` where fields look personal, or are bytes that nobody can look at."""
+        """Raise ``ConfigurationError`` for fields that look personal or are unreadable bytes."""
         paths = personal_columns or column_detector.unreadable_paths
         if not paths:
             return
         problem = "fields that look personal would be kept unmasked" if personal_columns else "bytes cannot be checked"
         nameable = [path for path in paths if self._is_nameable(path)]
-        # what is not named may be data; where it stands is told
+        # an unnamed field may be data: give its position
         descriptions = [
             (path if path in nameable else _describe_field_position(path, rows))
             + (f" ({column_detector.reasons[path]})" if personal_columns else "")
@@ -335,7 +331,7 @@ class _RedactionRun:
         )
 
     def _check_later_rows(self, source: Source, rows: RowChunk) -> None:
-        """``ConfigurationError`` where a field turned personal behind the rows by which it was judged."""
+        """Raise ``ConfigurationError`` if a field looks personal only after the inspected rows."""
         judge = self.column_detectors.get(source.name)
         later = [row for row in rows if isinstance(row, Row) and row.reason is None and row.cells]
         if judge is None or not later or later[-1].number <= _INSPECTED_ROWS:
@@ -346,7 +342,7 @@ class _RedactionRun:
         self._refuse_columns(location, looks, judge, cells)
 
     def _find_unjudged_reason(self, source: Source, row: Row) -> str | None:
-        """The reason code of a row with a field, or a key, by which none of the first rows was judged."""
+        """Return the reason code of a row with a field or key that no inspected row had."""
         judge = self.column_detectors.get(source.name)
         if judge is None or row.number <= _INSPECTED_ROWS:
             return None
@@ -388,7 +384,6 @@ class _RedactionRun:
     def _render_row(
         self, source: Source, row: Row, render: Renderer, detected: Sequence[Sequence[ReplacedSpan]]
     ) -> Any:
-        """What stands for a row in the output."""
         spans = [list(text_spans) for text_spans in detected]
         for text_spans, sure in zip(spans, row.structural_spans, strict=False):
             text_spans += sure
@@ -422,7 +417,7 @@ class _RedactionRun:
 
 
 def _suggest_path(path: str, rows: list[Mapping[str, Any]]) -> str:
-    """What was meant: a path where a column is asked for, or the same path through lists, if there."""
+    """Suggest a path inside the named column, or the same path through lists, if it exists."""
     if not Fields((path,)).find_missing(rows):
         return " among the columns; --column handles whole columns, use --text for fields inside one"
     parts = path.split(".")[:_MAX_LIST_DEPTH]
@@ -434,7 +429,6 @@ def _suggest_path(path: str, rows: list[Mapping[str, Any]]) -> str:
 
 
 def _describe_field_position(path: str, rows: list[Mapping[str, Any]]) -> str:
-    """The number of the field that a path begins with."""
     for position, name in enumerate(Counter(name for row in rows for name in row), 1):
         if path == name or path.startswith((f"{name}.", f"{name}[]")):
             return f"field {position}"
@@ -442,7 +436,7 @@ def _describe_field_position(path: str, rows: list[Mapping[str, Any]]) -> str:
 
 
 def _suggest_option(path: str, rows: list[Mapping[str, Any]]) -> str:
-    """The option that says what becomes of a field; nothing where it may not be named."""
+    """Suggest the option that decides about a field; empty if the field may not be named."""
     column = path.partition(".")[0] if path.endswith(UNNAMED) else path
     if column != path or any(path in row for row in rows):
         return "" if column == UNNAMED else f"--column {column}=WHAT"
@@ -451,22 +445,21 @@ def _suggest_option(path: str, rows: list[Mapping[str, Any]]) -> str:
         for row in rows:
             fields.read_texts(row)
     except NoTextError:
-        # each row in which it is a number, say, would be left out
+        # otherwise rows with a number there would be left out
         return f"--column {fields.columns[0]}=WHAT"
     return f"--text {path!r}"
 
 
 def _replace_column_value(value: Any, label: str, replacer: Replacer | None) -> str | None:
-    """What stands in place of a column that is a secret; None where it is taken out."""
     if label == DROP or value in (None, ""):
         return None if label == DROP else ""
     return MASK if replacer is None else replacer(get_kind(label), str(value))
 
 
-# Chunks of rows, and what is found in them.
+# Chunks of rows and their spans.
 
 SpansOrReason = list[ReplacedSpan] | str
-"""What was found in a text, or the reason why it could not be looked at in whole."""
+"""The spans of a text, or the reason code if it could not be searched completely."""
 RowChunk = list[Row | bytes]
 ChunkResults = Iterator[tuple[RowChunk, list[SpansOrReason]]]
 SpanFinder = Callable[[Iterator[RowChunk]], ChunkResults]
@@ -474,7 +467,6 @@ ChunkStore = Callable[[int, list[str]], Chunk]
 
 
 def _split_into_chunks(reader: Format, max_chars: int) -> Iterator[RowChunk]:
-    """The rows of a file in chunks that depend on the file alone."""
     chunk: RowChunk = []
     size = 0
     for row in reader.read_rows():
@@ -493,7 +485,7 @@ def _split_into_chunks(reader: Format, max_chars: int) -> Iterator[RowChunk]:
 def _open_span_finder(
     settings: Config, workers: int
 ) -> Iterator[Callable[[ChunkStore, Iterator[RowChunk]], ChunkResults]]:
-    """Finds what is in chunks: here, or in ``workers`` processes; chunks come back in their order."""
+    """Yield a function that searches chunks, here or in ``workers`` processes, and keeps their order."""
     serialized_settings = _serialize_settings(settings)
     with process_pool(workers) if workers > 1 else nullcontext() as pool:
 
@@ -529,14 +521,14 @@ def _complete_chunk(
 
 
 def _serialize_settings(settings: Config) -> str:
-    """What a policy follows from, for another process, which keeps its engines by it."""
+    """Serialize the settings that define a policy; worker processes cache engines by it."""
     return settings.model_dump_json(exclude_unset=True, include={"input", "detect", "segment"})
 
 
 @lru_cache(maxsize=1)
 def _load_policy(settings: str) -> Policy:
     config = Config.model_validate(json.loads(settings))
-    # what is suspected alone makes a point private, and is masked nowhere: it is not looked for
+    # the conservative policy only makes examples private and masks nothing: skip it
     disabled = ConservativeSettings(rules=(), min_non_entity_probability=0, confident_threshold=1)
     detect = config.detect.model_copy(update={"conservative": disabled})
     return Policy(config.model_copy(update={"detect": detect}))
@@ -547,8 +539,8 @@ def _search_texts(settings: str, texts: Sequence[str]) -> list[SpansOrReason]:
 
 
 def _find_strict_spans(policy: Policy, texts: Sequence[str]) -> list[SpansOrReason]:
-    """What the strict policy finds in each text, or the reason code of a part that was not processed."""
-    # a user's name or a number in JSON is told by its key
+    """Find the spans of the strict policy in each text, or the reason code of a failed part."""
+    # the key helps to recognise a user's name or a number in JSON
     keys = [f"{text.key}: " if isinstance(text, KeyedText) and text.key else "" for text in texts]
     prefixed = [key + text for key, text in zip(keys, texts, strict=True)]
     distinct: dict[str, SpansOrReason] = {
@@ -570,7 +562,7 @@ def _find_strict_spans(policy: Policy, texts: Sequence[str]) -> list[SpansOrReas
 
 
 def _shift_past_prefix(start: int, spans: SpansOrReason) -> SpansOrReason:
-    """What was found behind the first ``start`` code points, counted from there."""
+    """Drop the spans that end in the first ``start`` code points and shift the others."""
     if isinstance(spans, str) or not start:
         return spans
     return [span._replace(start=max(span.start - start, 0), end=span.end - start) for span in spans if span.end > start]

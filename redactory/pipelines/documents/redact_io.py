@@ -1,7 +1,7 @@
-"""Where a copy of files is read from and written to: beside its place until it is whole, then by a rename.
+"""Input and output of a copy: it is written beside its destination and renamed when it is complete.
 
-What an unfinished copy needs to go on lies in ``OUT.unfinished``: what was found in each chunk of rows, with
-a keyed digest of its texts, so that nothing found in one text is ever applied to another.
+``OUT.unfinished`` holds what a killed copy needs to resume: the spans found in each chunk of rows, with a keyed
+digest of its texts, so that spans of one text are never applied to another.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from redactory.pipelines.store import Store, is_url
 
 PIPE = "-"
 _COMPRESSION_ENDINGS = (".gz", ".zst", ".bz2", ".xz")
-"""Endings by which a copy is compressed."""
+"""Endings of compressed copies."""
 QUARANTINE_SUFFIX = ".quarantine.jsonl"
 UNKNOWN_FORMAT = "unknown_format"
 """Why a file in a folder is not copied."""
@@ -63,26 +63,23 @@ _FORMAT = "redactory-copy/1"
 _HEADER, _LOCK, _DONE = "header.json", "lock", "done.json"
 
 
-# What is read.
+# Input.
 
 
 @dataclass(frozen=True)
 class StandardInput(Source):
-    """Standard input, kept in a temporary file without a name, which is gone when this process is.
-
-    It is read twice, a row may be longer than any look ahead, and some formats begin at their end.
-    """
+    """Standard input in an unnamed temporary file, since it is read twice and some formats start at the end."""
 
     buffers: list[BinaryIO] = field(default_factory=list)
 
     @classmethod
     def from_format(cls, format_: str) -> StandardInput:
-        """As JSON lines where nothing else is said."""
+        """Return standard input in a format, JSON lines by default."""
         return cls(PIPE, "standard input", "jsonl" if format_ == "auto" else resolve_format(format_))
 
     @contextmanager
     def open(self, **_: Any) -> Iterator[BinaryIO]:
-        """All of it, from its beginning."""
+        """Open the whole input at its beginning."""
         if not self.buffers:
             self.buffers.append(cast(BinaryIO, tempfile.TemporaryFile(prefix="redactory-")))  # noqa: SIM115
             shutil.copyfileobj(sys.stdin.buffer, self.buffers[0], CHUNK_BYTES)
@@ -94,7 +91,7 @@ class StandardInput(Source):
 
 
 def resolve_input_path(input_path: str) -> str:
-    """The input's path with each ``..`` taken as the system takes it: behind a link, where that leads."""
+    """Resolve each ``..`` of the input path like the system does: after a link, relative to its target."""
     if input_path == PIPE or is_url(input_path) or ".." not in Path(input_path).parts:
         return input_path
     folder, name = os.path.split(input_path.rstrip("/"))
@@ -102,7 +99,7 @@ def resolve_input_path(input_path: str) -> str:
 
 
 def find_copy_sources(input_path: str, format_: str) -> tuple[list[Source], bool]:
-    """The files to copy, and whether ``input_path`` is a folder: then each is named as it is below it."""
+    """Return the files to copy, and whether ``input_path`` is a folder; its files get relative names."""
     if input_path == PIPE:
         return [StandardInput.from_format(format_)], False
     sources = sources_by_path((input_path,), format_)
@@ -118,21 +115,21 @@ def find_copy_sources(input_path: str, format_: str) -> tuple[list[Source], bool
 
 
 def list_skipped_files(folder: str) -> dict[str, str]:
-    """The files in the folder ``given`` that no copy is made of, by name, each with the reason."""
+    """Map the names of the files in ``folder`` that are not copied to the reason."""
     return dict.fromkeys(list_ignored_files(folder), UNKNOWN_FORMAT)
 
 
-# What is written.
+# Output.
 
 
 def require_separate_output(input_path: str, out: str) -> None:
-    """``ConfigurationError`` where ``out`` is there, or is or lies in ``input_path``."""
+    """Raise ``ConfigurationError`` if ``out`` exists, or is ``input_path`` or inside it."""
     if out == PIPE or is_url(out):
         return
     output = Path(out)
     work = _work_folder(out)
     for leftover in work.parent.glob(f"{TEMPORARY_PREFIX}*-{glob.escape(work.name)}"):
-        # of a call that was killed while it took its own folder away
+        # left by a call that was killed while it removed its folder
         if (leftover / _DONE).is_file() and not work.exists():
             leftover.rename(work)
     remove_leftovers(work.parent, glob.escape(work.name))
@@ -153,7 +150,7 @@ def _unwritable_error(folder: Path) -> ConfigurationError:
 
 
 def require_matching_name(out: str, sources: Sequence[Source], is_folder: bool) -> None:
-    """``ConfigurationError`` where the name ``out`` says another format than a copy of ``sources`` has."""
+    """Raise ``ConfigurationError`` if the name ``out`` implies another format than the copy has."""
     if out == PIPE:
         return
     path = PurePosixPath(out.rstrip("/"))
@@ -166,7 +163,7 @@ def require_matching_name(out: str, sources: Sequence[Source], is_folder: bool) 
         if named_format or plain != path:
             raise ConfigurationError(f"--out: {path.name} names a file; the copy of a folder is a folder")
         return
-    # of a PDF file its text is written
+    # a PDF file is copied as text
     written = "text" if sources[0].format == "pdf" else sources[0].format
     if named_format not in (None, written):
         mend = plain.with_suffix(FORMATS[written].endings[0]).name + path.name[len(plain.name) :]
@@ -183,16 +180,16 @@ def _require_free(out: str) -> None:
 
 @dataclass(frozen=True)
 class UnfinishedCopy:
-    """A copy that is being made: the files of it in ``staging``, its quarantine, what was found so far."""
+    """A copy in progress: its files in ``staging``, its quarantine, and the spans found so far."""
 
     folder: Path
     source_hash: str
-    """Tells what is copied from any other input."""
+    """Identifies the input of the copy."""
     salt: bytes = b""
 
     @classmethod
     def resume(cls, folder: Path, source_hash: str, identity: Mapping[str, Any]) -> UnfinishedCopy:
-        """Go on in ``folder`` where it was ``identity`` with the same; begin anew where it was not."""
+        """Resume in ``folder`` if its header matches ``identity``, else restart."""
         header, identity = folder / _HEADER, {"format": _FORMAT, **identity}
         previous = read_json(header) if header.exists() else {}
         if any(previous.get(key) != value for key, value in identity.items()):
@@ -208,22 +205,22 @@ class UnfinishedCopy:
 
     @property
     def staging(self) -> Path:
-        """The file or the folder that becomes the output."""
+        """The file or folder that becomes the output."""
         return self.folder / "out"
 
     @property
     def quarantine(self) -> Path:
-        """The list of the rows that are left out."""
+        """The list of rows that are left out."""
         return self.folder / "quarantine.jsonl"
 
     def finish(self, out: str, summary: dict[str, Any]) -> None:
-        """:meth:`publish`; a call that comes after one that was killed just behind it finds ``summary``."""
+        """Record ``summary`` and :meth:`publish`; if killed right after, the next call finds the summary."""
         inode = self.staging.stat().st_ino if self.staging.exists() else None
         write_json(self.folder / _DONE, {"format": _FORMAT, "of": self.source_hash, "place": inode, "summary": summary})
         self.publish(out)
 
     def load_summary(self, out: str) -> dict[str, Any] | None:
-        """The summary of the copy at ``out`` where the call that made it was killed at its end, or None."""
+        """Return the summary of the copy at ``out`` if its call was killed at the end, or None."""
         done = self.folder / _DONE
         if not done.is_file() or self.staging.exists() or not os.path.lexists(out):
             return None
@@ -232,7 +229,7 @@ class UnfinishedCopy:
         return cast(dict[str, Any], record["summary"]) if is_same else None
 
     def open_chunk(self, file: int, number: int, texts: Sequence[str]) -> Chunk:
-        """The place of what was found in these texts, chunk ``number`` of a file."""
+        """Return the record of the spans in these texts, chunk ``number`` of a file."""
         digest = hashlib.blake2b(key=self.salt, digest_size=16)
         for text in texts:
             data = text.encode("utf-8", "surrogatepass")
@@ -240,7 +237,7 @@ class UnfinishedCopy:
         return Chunk(self.folder / "found" / f"{file:05d}" / f"{number}.json", digest.hexdigest())
 
     def publish(self, out: str) -> None:
-        """Give the output its name, and its quarantine another beside; without one an old list goes."""
+        """Rename the output and its quarantine; an old quarantine is removed if there is no new one."""
         has_quarantine = self.quarantine.stat().st_size > 0
         listed = out.rstrip("/") + QUARANTINE_SUFFIX
         if is_url(out):
@@ -255,7 +252,7 @@ class UnfinishedCopy:
         else:
             Path(listed).unlink(missing_ok=True)
         if self.staging.exists():
-            # whoever wrote there meanwhile keeps what is theirs
+            # never overwrite what somebody else wrote there meanwhile
             _require_free(out)
             self.staging.rename(out)
         sync_to_disk(Path(out).absolute().parent)
@@ -273,13 +270,13 @@ class UnfinishedCopy:
 
 @dataclass(frozen=True)
 class Chunk:
-    """The place of what was found in some texts, of which it has a keyed digest."""
+    """The file with the spans of some texts, and a keyed digest of the texts."""
 
     path: Path
     digest: str
 
     def load(self) -> Any:
-        """What an earlier call found in these very texts; None without one."""
+        """Return the spans that an earlier call found in the same texts, or None."""
         try:
             record = read_json(self.path)
         except (OSError, ValueError):
@@ -287,8 +284,8 @@ class Chunk:
         return record["found"] if record["texts"] == self.digest else None
 
     def save(self, spans: Any) -> None:
-        """Keep what was found."""
-        # without indentation, which the fast encoder does not know
+        """Write the spans."""
+        # no indentation: the fast encoder does not support it
         write_text(self.path, json.dumps({"texts": self.digest, "found": spans}))
 
 
@@ -296,16 +293,16 @@ class Chunk:
 def open_unfinished_copy(
     out: str, sources: Sequence[Source], identity: Mapping[str, Any], options: Any = None
 ) -> Iterator[UnfinishedCopy]:
-    """A copy of ``sources``, found with ``identity`` and ``options`` so: beside ``out``, for one call alone.
+    """Yield the copy of ``sources`` in progress beside ``out``, locked for one call; remove it once it is finished.
 
-    The next call goes on with what was found, or learns that the copy is whole.  It is gone once the copy is finished.
-    ``ConfigurationError`` where something else lies in its place, ``RunStateError`` where another call has it.
+    The next call with equal ``identity`` and ``options`` resumes it, or learns that it is complete. Raises
+    ``ConfigurationError`` if something else is in its place, ``RunStateError`` if another call has it.
     """
     if out == PIPE or is_url(out):
         with tempfile.TemporaryDirectory(prefix="redactory-") as folder:
             yield UnfinishedCopy.resume(Path(folder), "", identity)
         return
-    # what a pipe said is gone, and another may say something else
+    # a pipe cannot be read again: a random value never matches
     sizes = [secrets.token_hex() if source.url == PIPE else source.size() for source in sources]
     work, of = _work_folder(out), json_sha256([dict(identity), options, [source.url for source in sources], sizes])
     _require_copy_folder(work)
@@ -328,7 +325,7 @@ def _work_folder(out: str) -> Path:
 
 
 def _require_copy_folder(work: Path) -> None:
-    """``ConfigurationError`` where a folder is there that no copy was begun in: it would be lost."""
+    """Raise ``ConfigurationError`` if a folder exists that is not ours: it would be lost."""
     if not os.path.lexists(work):
         return
     marks = (work / _HEADER, work / _DONE)
@@ -347,11 +344,11 @@ def _require_copy_folder(work: Path) -> None:
 
 @contextmanager
 def open_compressed(path: Path, name: str) -> Iterator[BinaryIO]:
-    """The file ``path`` to be written, compressed as ``name`` ends."""
+    """Open ``path`` for writing, compressed according to the ending of ``name``."""
     ending = PurePosixPath(name).suffix.lower()
     with path.open("wb") as file:
         if ending == ".gz":
-            # no name and no time: the same input gives the same bytes
+            # no name or time, so that the same input gives the same bytes
             with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as zipped:
                 yield cast(BinaryIO, zipped)
         elif ending == ".zst":
@@ -367,22 +364,22 @@ def open_compressed(path: Path, name: str) -> Iterator[BinaryIO]:
 
 
 class _OutputStream(io.RawIOBase):
-    """What is written to: its refusal is told as its own, not as one of the file that is read meanwhile."""
+    """A writer whose errors are reported as errors of the output, not of the file that is being read."""
 
     def __init__(self, target: BinaryIO, name: str) -> None:
         self._target, self._name = target, name
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def write(self, data: Any) -> int:
-        """All of ``data``; ``InputError`` says why it could not be."""
+        """Write all of ``data``; ``InputError`` gives the reason if this fails."""
         with self._translate_errors():
             return self._target.write(data)
 
     def flush(self) -> None:
-        """What was written so far."""
+        """Flush what was written so far."""
         with self._translate_errors():
             self._target.flush()
 
@@ -398,7 +395,7 @@ class _OutputStream(io.RawIOBase):
 
 @contextmanager
 def open_standard_output() -> Iterator[BinaryIO]:
-    """Standard output, of which all is written at the end."""
+    """Yield standard output and flush it at the end."""
     target = _OutputStream(sys.stdout.buffer, "standard output")
     try:
         yield cast(BinaryIO, target)
@@ -409,7 +406,7 @@ def open_standard_output() -> Iterator[BinaryIO]:
 
 
 def _discard_output() -> None:
-    """What is left in the buffer goes nowhere: the interpreter would try it again at its end."""
+    """Discard the buffer, because the interpreter would write it again at exit."""
     try:
         place = sys.stdout.fileno()
     except (OSError, ValueError):
@@ -419,15 +416,16 @@ def _discard_output() -> None:
     os.close(nowhere)
 
 
-# What a data set's folder says of itself.
+# Metadata of a data set's folder.
 
 
 def copy_dataset_metadata(
     input_folder: Path, out: Path, sources: Sequence[Source], columns: Mapping[str, str | None]
 ) -> None:
-    """The notes of data sets of Hugging Face in the folder ``input_folder`` beside the copies of ``sources``.
+    """Copy the metadata files of Hugging Face data sets in ``input_folder`` beside the copies of ``sources``.
 
-    Of descriptions the types of columns alone: the rest is words.  ``columns`` became text, or (None) went.
+    Only the column types of a description are copied, because the rest is prose. ``columns`` became text, or were
+    dropped (None).
     """
     rows = {source.name for source in sources}
     for note in sorted(input_folder.rglob("*.json")):
@@ -451,5 +449,5 @@ def copy_dataset_metadata(
 
 
 def format_quarantine_line(file: str, row: int, reason: str) -> str:
-    """A line of the quarantine."""
+    """Format a line of the quarantine."""
     return json.dumps({"file": file, "row": row, "reason": reason}, ensure_ascii=False) + "\n"

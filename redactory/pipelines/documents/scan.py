@@ -1,4 +1,4 @@
-"""Scan: a quick look at texts, files and folders: what the policies find in them, and where."""
+"""Scan: list what the policies find in texts, files and folders, and where."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT_LIMIT = 1_000
 _PEEKED_ROWS = 100
 _MAX_NAMED_COLUMNS = 20
 SpanCallback = Callable[[dict[str, Any], str], None]
-"""Is given each hit that is listed, and the line of text that it begins on: text, for a terminal alone."""
+"""Called with each listed span and the line of text where it begins; text must go only to a terminal."""
 
 
 def scan(
@@ -42,15 +42,15 @@ def scan(
     look: SpanCallback | None = None,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """What is found in the files that ``paths`` name (files, folders, globs, URLs) and in ``texts``.
+    """Search the files that ``paths`` name (files, folders, globs, URLs) and ``texts`` for spans.
 
-    Files are read as :func:`redactory.curate` reads its input; ``column`` is the column of the text, and no other one
-    is looked at.  A file with another ending that is named itself is read as text.  ``policy`` strict counts what would
-    be masked, conservative also what would make a data point private.  ``allow`` names files of terms that are no hits,
-    as ``detect.lists.allow`` takes them.  The first ``limit`` hits are listed, all are counted.
+    Files are read as by :func:`redactory.curate`; only the column ``column`` is searched. A file that is named
+    itself and has another ending is read as text. The ``strict`` policy counts what would be masked,
+    ``conservative`` also what would make an example private. ``allow`` names files of allowed terms, as in
+    ``detect.lists.allow``. All spans are counted, the first ``limit`` are listed.
 
-    ``ConfigurationError`` where a path names nothing, ``InputError`` for JSON lines of which the first rows
-    lack the column of the text, and for a single file that is damaged; among others it counts as unread.
+    Raises ``ConfigurationError`` if a path names nothing, ``InputError`` for JSON lines whose first rows lack the
+    text column, and for a single damaged file; one damaged file among others counts as unread.
     """
     settings = _load_settings(config, paths, column, allow)
     judge, sources = Policy(settings, detector), list(_find_unique_sources(paths, settings))
@@ -94,7 +94,6 @@ def scan(
 def _iterate_texts(
     sources: Iterable[Source], texts: Sequence[str], counts: RowCounts
 ) -> Iterator[tuple[str, str, Iterable[Document | Rejection]]]:
-    """The name, the format and the rows of each file, and then of each text."""
     for source in sources:
         name = source.name.removeprefix(os.getcwd() + os.sep)
         yield name, source.format, counts.read(source)
@@ -106,7 +105,6 @@ def _iterate_texts(
 def _evaluate_documents(
     span_policy: Policy, entries: Iterable[Document | Rejection], rejected: Counter[str]
 ) -> Iterator[tuple[Document, list[Example]]]:
-    """Each document with its points; the other rows are counted by their reason."""
     pending: deque[Document] = deque()
 
     def texts() -> Iterator[str]:
@@ -124,7 +122,6 @@ def _evaluate_documents(
 def _locate_spans(
     spans: Sequence[FoundSpan], text: str, name: str, row: int | None
 ) -> Iterator[tuple[dict[str, Any], str]]:
-    """Where each hit is, as it is listed, and the line of text that it begins on."""
     starts = [0, *(place + 1 for place, letter in enumerate(text) if letter == "\n")] if spans else []
     for span in spans:
         line = bisect_right(starts, span.start)
@@ -137,7 +134,6 @@ def _locate_spans(
 def _load_settings(
     config: ConfigLike | None, paths: Sequence[str | Path], column: str | None, allow: Sequence[str | Path]
 ) -> Config:
-    """The configuration, with the column and the allow lists that were asked for."""
     columns = {} if column is None else {"text": column}
     settings = load_for_texts(config, [str(path) for path in paths] or ("-",), **columns)
     if not allow:
@@ -149,7 +145,7 @@ def _load_settings(
 
 
 def _find_unique_sources(paths: Sequence[str | Path], settings: Config) -> Iterator[Source]:
-    """The files, each once, checked; one that is named itself, whose ending tells no format, is text."""
+    """Yield each file once, checked; a file named itself with an unknown ending is text."""
     seen_urls: set[str] = set()
     for path in map(str, paths):
         format_ = settings.input.format
@@ -163,10 +159,7 @@ def _find_unique_sources(paths: Sequence[str | Path], settings: Config) -> Itera
 
 
 def _require_column(source: Source, settings: Config) -> None:
-    """``InputError`` where not one of the first rows has the column: a table without it is refused as well.
-
-    A pipe is not looked at before it is read: what is read of it is gone.
-    """
+    """Raise ``InputError`` if none of the first rows has the column; a pipe can be read only once, so skip it."""
     is_pipe = os.path.exists(source.name) and not os.path.isfile(source.name)
     if source.format != "jsonl" or is_pipe:
         return
@@ -185,8 +178,8 @@ def _require_column(source: Source, settings: Config) -> None:
 
 
 def has_no_text(reason: str, format_: str) -> bool:
-    """Whether such a row holds no text that could have been looked at.
+    """Return whether a row with this rejection reason has no text that could have been searched.
 
-    In JSON lines a missing text may stand under another name; a table has its column, or is refused.
+    In JSON lines a missing text may have another name; a table has its column, or is refused.
     """
     return reason == EMPTY_TEXT or (reason == MISSING_TEXT and format_ != "jsonl")

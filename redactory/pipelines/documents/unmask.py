@@ -1,4 +1,4 @@
-"""Unmask: pseudonyms back into values, by the vault of a copy and its key; every use is logged."""
+"""Unmask: restore the values of pseudonyms with the vault of a copy and its key; every use is logged."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _TOKEN = re.compile(r"<[A-Z_]+_[a-z2-7]{16}>")
 _NONCE_BYTES = 12
 _MAX_ROW_BYTES = 1 << 30
 _LOCK_TIMEOUT = 60.0
-"""Seconds for which a copy waits until another has written the same vault."""
+"""Maximum seconds to wait while another copy writes the same vault."""
 
 
 @dataclass
 class PseudonymVault:
-    """Which value stands behind each pseudonym of a copy, and in which fields they stand."""
+    """The value of each pseudonym of a copy, and the fields that contain them."""
 
     fields: list[str] = field(default_factory=list)
     values: dict[str, str] = field(default_factory=dict)
@@ -57,26 +57,26 @@ class PseudonymVault:
     by their rows, all values as they were spelled."""
 
     def record_spellings(self, row: int, masked_text: str, pseudonyms: list[str], spellings: list[str]) -> None:
-        """Keep how the values of a text were ``spellings``, where its ``pseudonyms`` do not tell."""
+        """Keep the ``spellings`` of the values in a text if its ``pseudonyms`` do not imply them."""
         if [self.values[pseudonym] for pseudonym in pseudonyms] != spellings:
             self.spellings.setdefault(_digest_text(masked_text), {}).setdefault(str(row), []).append(spellings)
 
     def take_spellings(self, row: int, text: str) -> list[str]:
-        """The values behind the pseudonyms of ``text``, as they were spelled; empty as the pseudonyms tell.
+        """Return the spellings of the values behind the pseudonyms of ``text``; empty if the pseudonyms imply them.
 
-        Where two rows became equal, the row decides; of one that has moved, the first of them.
+        If several rows have become equal, the row number decides; a row that has moved gets the first spellings.
         """
         rows = self.spellings.get(_digest_text(text), {})
         ways = rows.get(str(row)) or next(iter(rows.values()), [])
-        # two equal texts of one row are met in their order
+        # equal texts of one row are restored in order
         return (ways.pop(0) if len(ways) > 1 else ways[0]) if ways else []
 
     @classmethod
     def open_or_create(cls, path: Path) -> PseudonymVault:
-        """The vault at ``path``, or an empty one: what another copy put there stays.
+        """Open the vault at ``path``, or create an empty one; entries of earlier copies are kept.
 
-        ``ConfigurationError`` where it could not be written: no key, or no folder; ``InputError`` where
-        ``path`` is something else.
+        Raises ``ConfigurationError`` if it cannot be written (no key or no folder), ``InputError`` if ``path`` is
+        something else.
         """
         _derive_key()
         if not os.access(path.absolute().parent, os.W_OK):
@@ -84,7 +84,7 @@ class PseudonymVault:
         return cls.read(path) if os.path.lexists(path) else cls()
 
     def merge_into(self, path: Path) -> None:
-        """Write what this vault knows into the one at ``path``, which keeps what it knew."""
+        """Merge the entries of this vault into the one at ``path``, whose entries are kept."""
         path = path.absolute()
         lock = path.parent.resolve() / f"{path.name}.lock"
         with file_lock(lock, f"the vault {path.name}", _LOCK_TIMEOUT):
@@ -97,16 +97,16 @@ class PseudonymVault:
             PseudonymVault(fields, {**self.values, **existing.values}, spellings)._write(path)
 
     def _write(self, path: Path) -> None:
-        """Encrypted (AES-256-GCM) under ``REDACTORY_ENCRYPTION_KEY``; ``ConfigurationError`` without one."""
+        """Encrypt (AES-256-GCM) with ``REDACTORY_ENCRYPTION_KEY``; ``ConfigurationError`` without one."""
         nonce = os.urandom(_NONCE_BYTES)
         data = json.dumps(vars(self), ensure_ascii=False).encode("utf-8", "surrogatepass")
         write_bytes(path, nonce + AESGCM(_derive_key()).encrypt(nonce, data, b"redactory vault"))
 
     @classmethod
     def read(cls, path: Path) -> PseudonymVault:
-        """``InputError`` where the file is not a vault, or was written with another key.
+        """Decrypt the vault at ``path``.
 
-        ``ConfigurationError`` where no key is configured.
+        Raises ``InputError`` if the file is not a vault or has another key, ``ConfigurationError`` if no key is set.
         """
         variables = f"{ENCRYPTION_VARIABLE}_FILE (or {ENCRYPTION_VARIABLE})"
         key = _derive_key(f"{path.name} is encrypted: set {variables} to the key it was written with")
@@ -134,10 +134,10 @@ def _derive_key(message: str = "") -> bytes:
 
 
 def unmask(input_path: str | Path, out: str | Path, vault: str | Path, *, format_: str = "auto") -> dict[str, Any]:
-    """Write a copy of ``input_path`` to ``out`` in which pseudonyms are values again: rows, and tokens by kind.
+    """Write a copy of ``input_path`` to ``out`` with the values of its pseudonyms; return counts of rows and tokens.
 
-    Each use is a record in ``VAULT.log.jsonl``: who, when, which file, how many.  A token that the vault does
-    not know stays, and is counted as unknown.  Of a folder, as ``redact`` writes one, each file by itself.
+    Each use is recorded in ``VAULT.log.jsonl``: who, when, which file, how many. A token that the vault does not
+    contain stays and is counted as unknown. Each file of a folder that ``redact`` wrote is restored separately.
     """
     known = PseudonymVault.read(Path(vault))
     input_path = resolve_input_path(str(input_path))
@@ -187,7 +187,7 @@ def _unmask_file(source: Source, target: Path, name: str, vault: PseudonymVault,
         return edits
 
     with RecordLog(Path(f"{vault_path}.log.jsonl")) as log:
-        # before anything is written: a use that was not logged must not happen
+        # log before writing: no use may go unlogged
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         use = {"by": getpass.getuser(), "at": now, "file": source.name, "out": Path(name).name}
         log.append("unmask", use)

@@ -1,4 +1,4 @@
-"""How well detection and models do: evaluation, audits, labelling, fitting.
+"""Evaluation of detection and models, audits, labelling and fitting.
 
 Nothing here changes a run.
 """

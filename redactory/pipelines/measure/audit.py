@@ -1,4 +1,4 @@
-"""The audit of one training: the least epsilon that a model shows, beside what its guarantee states."""
+"""Audit one training: compare the epsilon that a model proves with the epsilon of its guarantee."""
 
 from __future__ import annotations
 
@@ -28,15 +28,14 @@ def evaluate_audit(
     confidence: float = 0.95,
     progress: Progress = no_progress,
 ) -> Result:
-    """Guess the coins of the planted canaries from a model, and bound its epsilon from below.
+    """Guess the coins of the planted canaries from a model, and compute a lower bound of its epsilon.
 
-    ``coins`` is the file of ``plant_canaries``, by default the one beside the run's input. Returns {form,
-    planted, standing, public, epsilon_upper, upper_field, comparable, reason, holds, guarantee_p_value} and
-    :func:`redactory.evaluation.one_run_audit.audit_scores`. ``holds`` is false where ``epsilon_lower`` is
-    above ``epsilon_upper``, the card's figure: to a true guarantee that happens with probability at most 1 -
-    ``confidence``. ``guarantee_p_value`` is a sharper test, by the whole privacy curve of the ledger's
-    mechanism; null where there is none of one row. ``InputError`` where no planted sentence stands in the
-    run.
+    ``coins`` is the file of ``plant_canaries`` (default: the one beside the run's input). Returns {form, planted,
+    standing, public, epsilon_upper, upper_field, comparable, reason, holds, guarantee_p_value} and
+    :func:`redactory.evaluation.one_run_audit.audit_scores`. ``holds`` is false if ``epsilon_lower`` exceeds
+    ``epsilon_upper``, the card's epsilon; for a true guarantee this has probability at most 1 - ``confidence``.
+    ``guarantee_p_value`` is a sharper test with the whole privacy curve of the ledger's mechanism; null if it has no
+    curve of one row. ``InputError`` if no planted sentence occurs in the run.
     """
     evaluation = ModelEvaluation.open(run, model)
     if coins is None:
@@ -83,10 +82,10 @@ def evaluate_audit(
 
 
 def _score_canaries(model: LanguageModel, coins: AuditCoins, progress: Progress) -> NDArray[np.float64]:
-    """A score a canary, positive where the model speaks for a true coin: float64 [m].
+    """Score each canary, positive if the model favours a true coin: float64 [m].
 
-    ``pair``: by how much likelier the first number's sentence is than the second's.  Else: by how much
-    likelier the number's sentence is than half of all numbers' are, of which about half were planted.
+    ``pair``: the log likelihood of the first number's sentence minus the second's. Otherwise: that of the number's
+    sentence minus the median over all numbers, about half of which were planted.
     """
     texts = [coins.render_sentence(digits) for pair in coins.numbers for digits in pair]
     log_likelihoods = np.array([log_probs.sum() for log_probs in model.token_log_probs(texts)])
@@ -99,10 +98,10 @@ def _score_canaries(model: LanguageModel, coins: AuditCoins, progress: Progress)
 
 
 def find_upper_bound(card: Mapping[str, Any], form: CanaryForm, public: int) -> Result:
-    """{epsilon_upper, upper_field, comparable, reason} of a guarantee card for canaries of this ``form``.
+    """Return {epsilon_upper, upper_field, comparable, reason} of a guarantee card for canaries of this ``form``.
 
-    A secret's two worlds are numbers exchanged (``epsilon_substitution``) or a number and its mask (``epsilon``); a
-    user's are that user and nobody (``epsilon_sound``).  ``public`` canaries stand in public points of the run.
+    For secrets the two worlds exchange numbers (``epsilon_substitution``) or mask one (``epsilon``); for users they add
+    or remove the user (``epsilon_sound``). ``public`` is the number of canaries in public examples of the run.
     """
     field = {"pair": "epsilon_substitution", "masked": "epsilon", "absent": "epsilon_sound"}[form]
     of_units, reason = "epsilon_sound" in card, None
@@ -123,7 +122,7 @@ def find_upper_bound(card: Mapping[str, Any], form: CanaryForm, public: int) -> 
 
 
 def compute_audit_p_value(run: RunFolder, name: str, audit: Mapping[str, Any], upper_field: str | None) -> float | None:
-    """By the best share, times the number of shares; None where a mechanism has no curve of one row."""
+    """Return the best p-value over all shares times their number; None without a curve of one row."""
     from redactory.evaluation.one_run_audit import compute_curve_p_value, make_curve_level
     from redactory.training.accounting import Spending
     from redactory.training.accounting.epsilons import compute_privacy_curve

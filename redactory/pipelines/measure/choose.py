@@ -1,8 +1,8 @@
-"""Choose what people label next, so that a tagger learns most from it.
+"""Choose the documents that a tagger learns most from, for people to label next.
 
-Documents are taken in which the engines doubt most words that no document taken before holds; every fourth is
-drawn at random, for what an engine is surely wrong about it does not doubt.  Such a choice fits a tagger.  It
-is no sample: each row says so, and whatever measures refuses it (``evaluation/labelled.py``).
+Prefers documents with words that the engines are unsure of and that no chosen document has; every fourth is drawn at
+random, because an engine can be sure and wrong. The choice can train a tagger, but it is not a sample: each row says
+so, and every measurement refuses it (``evaluation/labelled.py``).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from redactory.pipelines.readers import Document, find_sources
 from redactory.pipelines.readers.documents import RowCounts
 
 CANDIDATES_PER_DOCUMENT = 20
-"""For each document that is wanted, so many are looked at."""
+"""Number of documents searched per chosen document."""
 RANDOM_INTERVAL = 4
-"""Every so many-th is drawn at random."""
+"""One in this many documents is drawn at random."""
 _DOUBT_RANGE = 0.1, 0.9
-"""A word that is secret with a probability between these is doubted."""
+"""Range of probabilities of a secret for which a word counts as uncertain."""
 _DIGIT = re.compile(r"\d")
 Doubts = Mapping[str, float]
 
@@ -53,10 +53,10 @@ def label_active(
 ) -> dict[str, Any]:
     """Choose ``n`` documents of the configured input to label; write them to the new folder ``out`` (0700).
 
-    Of distinct documents that no file of ``labelled`` holds, ``CANDIDATES_PER_DOCUMENT`` times ``n`` are drawn by a
-    digest under ``seed`` and looked at; where no engine says how sure it is of a word, the first ``n`` are taken.
-    ``spans`` are filled in from the strict policy.  Returns counts and the paths of the files; no text.
-    ``InputError`` if nothing is left to label.
+    Draws ``CANDIDATES_PER_DOCUMENT`` times ``n`` distinct documents that no file of ``labelled`` holds, by a digest
+    under ``seed``, and searches them; if no engine gives a confidence per word, the first ``n`` are chosen. ``spans``
+    are prefilled from the strict policy. Returns counts and file paths; no text. ``InputError`` if nothing is left to
+    label.
     """
     settings, folder = load_config(config), Path(out)
     if folder.exists():
@@ -83,7 +83,7 @@ def label_active(
     if not rows:
         raise InputError("no document could be read completely by every engine: see redactory scan")
     strict = settings.detect.strict
-    # who has labelled before goes on with the same labels
+    # offer the labels that were used before
     labels = {span["label"] for row in done for span in row["spans"]} or {*strict.labels, *strict.extra_labels}
     labels |= {span["label"] for row in rows for span in row["spans"]}
     files = {name: folder / name for name in ("chosen.jsonl", "label-studio.json", "label-studio.xml")}
@@ -102,10 +102,10 @@ def label_active(
 
 
 def select_most_doubted(doubts: Sequence[Doubts], sizes: Sequence[int], n: int) -> list[tuple[int, str]]:
-    """The places of at most ``n`` documents with how each was chosen (``doubt`` or ``random``), in order.
+    """Return the indices of at most ``n`` documents in order, each with its method (``doubt`` or ``random``).
 
-    Greedy: a word's doubt counts half as much with each document taken that has it.  Long documents are more
-    work: what counts is a document's doubt by the root of its size.
+    Greedy: each chosen document halves the doubt of its words. The doubt of a document is divided by the square root of
+    its size, because long documents are more work.
     """
     word_counts, left, selection = Counter[str](), dict.fromkeys(range(len(doubts))), list[tuple[int, str]]()
 
@@ -116,7 +116,7 @@ def select_most_doubted(doubts: Sequence[Doubts], sizes: Sequence[int], n: int) 
     while left and len(selection) < n:
         best = max(left, key=worth)
         by_doubt = len(selection) % RANDOM_INTERVAL < RANDOM_INTERVAL - 1 and worth(best) > 0
-        # candidates come in a random order
+        # the order of candidates is random
         place, method = (best, "doubt") if by_doubt else (next(iter(left)), "random")
         word_counts.update(doubts[place].keys())
         del left[place]
@@ -125,7 +125,7 @@ def select_most_doubted(doubts: Sequence[Doubts], sizes: Sequence[int], n: int) 
 
 
 def _draw_candidates(settings: Config, excluded_texts: set[str], limit: int, seed: int) -> list[str]:
-    """The ``limit`` texts with the least digests, each once: a random draw that copies do not change."""
+    """Return the ``limit`` distinct texts with the smallest digests: a random draw that ignores copies."""
     candidates, counts = dict[bytes, str](), RowCounts(settings.input)
     for source in find_sources(settings.input.path, settings.input.format):
         for row in counts.read(source):
@@ -139,10 +139,7 @@ def _draw_candidates(settings: Config, excluded_texts: set[str], limit: int, see
 
 
 def _find_doubts(text: str, points: Sequence[Example]) -> Doubts:
-    """The words that an engine holds neither for surely plain nor for surely secret, each with its doubt.
-
-    Their case and digits do not count; a doubt of 1 is a probability of one half.
-    """
+    """Return the words that an engine is unsure about, without case and digits; doubt 1 is probability 1/2."""
     low, high = _DOUBT_RANGE
     word_doubts: dict[str, float] = {}
     for point in points:

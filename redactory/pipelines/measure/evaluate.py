@@ -1,4 +1,4 @@
-"""What a trained model knows: of held-out text, of planted canaries, of secrets; what it wrote."""
+"""Evaluate a trained model on held-out text, canaries and secrets, and evaluate the text that it wrote."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ComparedText = tuple[str, str | None, bool]
 
 @dataclass(frozen=True)
 class ModelEvaluation:
-    """A finished model that is evaluated: its run, its name, the manifests of both."""
+    """A finished model under evaluation: its run, its name, and the manifests of both."""
 
     run: RunFolder
     name: str
@@ -64,10 +64,7 @@ class ModelEvaluation:
 
     @classmethod
     def open(cls, run: str | Path, model: str | None, chats: bool = False) -> ModelEvaluation:
-        """One of the finished models of a finished run: ``model``, or the one that is configured.
-
-        ``ConfigurationError`` for a chat model where these are not asked for (``chats``).
-        """
+        """Open ``model`` or the configured one; ``ConfigurationError`` for a chat model unless ``chats`` is set."""
         folder = RunFolder(Path(run))
         curated, name = read_manifest(folder), resolve_model_name(folder, model)
         require_training_packages()
@@ -81,7 +78,7 @@ class ModelEvaluation:
 
     @property
     def task(self) -> str:
-        """What it was trained to do."""
+        """The task of the model."""
         return str(self.model_manifest["settings"]["task"])
 
     @property
@@ -90,41 +87,38 @@ class ModelEvaluation:
         return make_segmenter(SegmentSettings.read_back(self.run_manifest["configuration"]["segment"]))
 
     def load(self) -> LanguageModel:
-        """The language model itself."""
+        """Load the language model."""
         from redactory.training import load_model
 
         return load_model(self.run.model(self.name))
 
     def require_setting(self, key: str, value: Any, hint: str) -> Any:
-        """``value``, or what the run's configuration names under ``evaluate``."""
+        """Return ``value``, or else the setting ``key`` of ``evaluate`` in the run's configuration."""
         setting = value or self.run_manifest["configuration"]["evaluate"][key]
         if not setting:
             raise ConfigurationError(f"evaluate.{key}: name {hint}")
         return setting
 
     def list_training_folders(self) -> tuple[Path, ...]:
-        """The data folders that it learnt from: the shards, or the vault."""
+        """Return the data folders that the model was trained on: the shards, or the vault."""
         trainer = TRAINERS[self.model_manifest["summary"]["trainer"]]
         return tuple(getattr(self.run, name) for name in trainer.folder_names)
 
     def read_originals(self) -> Iterator[str]:
-        """The texts of the run's vault."""
+        """Yield the texts of the run's vault."""
         return read_texts(self.run.vault)
 
     def read_held_out(self, paths: Sequence[str], *optional: str) -> Iterator[tuple[str, str | None, str | None]]:
-        """The text, class and role of every point of a held-out corpus, cut as the run's own is.
+        """Yield text, class and role of every example of a held-out corpus, segmented like the run.
 
-        A manifest names every column, and one that is named must be there; of ``optional`` none is read.
+        Every column that the run's manifest names must exist, except the columns ``optional``, which are not read.
         """
         for entry, points in self._read_documents(paths, optional):
             for point in points:
                 yield point.text, entry.label, point.speaker if is_known_role(point.speaker) else None
 
     def read_conversations(self, paths: Sequence[str]) -> tuple[list[str], list[str]]:
-        """What a chat model is asked of a held-out corpus, as it is and masked: conversations, or turns.
-
-        Examples of one turn are joined by a space, as the model has learnt them.
-        """
+        """Read conversations or turns (examples joined by a space, as in training), original and masked."""
         documents = [
             [(turn, role, point.text) for (turn, role), point in zip(iterate_turns(points), points, strict=True)]
             for _, points in self._read_documents(paths, ("id", "user", "label"))
@@ -150,23 +144,23 @@ class ModelEvaluation:
             for entry in counts.read(source):
                 if isinstance(entry, Document):
                     yield entry, cut(entry.text)
-        # a model is not measured on a part of a file
+        # never measure a model on part of a file
         if counts.damaged_files:
             raise counts.damaged_files[0]
         counts.check()
 
     @property
     def optional_columns(self) -> tuple[str, ...]:
-        """The columns that no held-out row needs: that of the class, but where texts were read with it."""
+        """The columns that held-out rows may lack: the class, unless it was a prefix in training."""
         return () if self.model_manifest["settings"].get("prefix") == CLASS else ("label",)
 
     def sample_texts(
         self, held_out: Sequence[tuple[str, str | None, str | None]], seed: int, progress: Progress
     ) -> tuple[list[ComparedText], list[ComparedText]]:
-        """At most :data:`MAX_COMPARED` held-out texts, and originals, drawn alike, each with class or role.
+        """Draw held-out texts and originals in the same way, at most :data:`MAX_COMPARED` of each.
 
-        As the model reads them: where policies decide what is learnt with noise they are masked.  The last of
-        the three says whether the text is: what is public, the model may show.
+        Returns (text, class or role, is private). Texts are masked if the trainer uses the policies. The model may
+        reveal public texts.
         """
         by_class = self.model_manifest["settings"].get("prefix") == CLASS
         order = RandomStream.from_seed(seed).permutation("held out", 0, len(held_out))[:MAX_COMPARED]
@@ -198,10 +192,7 @@ class ModelEvaluation:
         picture: str = "",
         plot: Callable[..., str] | None = None,
     ) -> Result:
-        """Measure, seal the result in the model's folder with its picture, and render the report again.
-
-        An error that quotes text is sealed.
-        """
+        """Measure, seal the result, its plot and any error in the model's folder, and render the report again."""
 
         def work() -> Result:
             result = {"run": str(self.run.root), "model": self.name, **measure()}
@@ -217,7 +208,6 @@ class ModelEvaluation:
 
 
 def _join_conversation(points: Sequence[tuple[int, str | None, str]]) -> str:
-    """The points of one document, each with its turn and role, as one text."""
     from redactory.training.chat import join_turns
 
     by_turn = groupby(points, lambda point: point[:2])
@@ -225,22 +215,20 @@ def _join_conversation(points: Sequence[tuple[int, str | None, str]]) -> str:
 
 
 def read_texts(folder: Path) -> Iterator[str]:
-    """The texts of a data folder of a run, in order, a row group at a time."""
+    """Yield the texts of a data folder of a run in order, one row group at a time."""
     return (text for (text,) in read_values(folder, "text"))
 
 
 def evaluate_model(
     run: str | Path, model: str | None = None, test: Sequence[str] = (), progress: Progress = no_progress
 ) -> Result:
-    """Perplexity of a model on held-out text, as it is and masked by π; of a classifier its test error rate.
+    """Measure perplexity on held-out text, original and masked by π, or the test error rate of a classifier.
 
-    ``test`` (the run's ``evaluate.test`` by default) is in the columns and segments of the run's
-    configuration. Returns {as_is, masked} of :func:`redactory.evaluation.utility.measure_perplexity`, and
-    whether
-    the model ``learnt_masked`` text alone, which is no measure of text as it is; or
-    :func:`redactory.evaluation.utility.measure_accuracy`, each point having its row's class.  Of a chat model
-    the
-    texts are conversations, or turns where it learnt these, and what counts is what it learnt to say.
+    ``test`` (default: the run's ``evaluate.test``) has the columns and segments of the run's configuration. Returns
+    {as_is, masked} of :func:`redactory.evaluation.utility.measure_perplexity`, and whether the model ``learnt_masked``
+    text only, so that ``as_is`` is no fair measure; for a classifier
+    :func:`redactory.evaluation.utility.measure_accuracy`, where each example has the class of its row. Texts of a chat
+    model are conversations, or turns if it was trained on these; only the tokens that it was trained to write count.
     """
     evaluation = ModelEvaluation.open(run, model, chats=True)
     paths = evaluation.require_setting("test", test, "a held-out corpus there, or with --test")
@@ -293,9 +281,9 @@ def evaluate_canary(
     samples: int = 20_000,
     seed: int = 0,
 ) -> Result:
-    """Exposure of the canaries of a simulated corpus, and the copies that curation left of each.
+    """Measure the exposure of the canaries of a simulated corpus, and count the copies that curation left of each.
 
-    Exact up to a million candidates; of more, ``samples`` are drawn by ``seed``.
+    Exact up to a million candidates; otherwise ``samples`` candidates are drawn by ``seed``.
     """
     evaluation = ModelEvaluation.open(run, model)
     path = Path(evaluation.require_setting("canaries", canaries, "a FILE.canaries.json there, or with --canaries"))
@@ -309,14 +297,14 @@ def evaluate_canary(
         from redactory.evaluation.canary import count_canary_copies, measure_canary_exposure
 
         left = count_canary_copies(evaluation.list_training_folders(), planted)
-        # what stands in a shard was not masked, whoever learns from the shards
+        # a canary in a shard was not masked, even if the trainer reads other folders
         is_missed = [n > 0 for n in count_canary_copies((evaluation.run.public, evaluation.run.private), planted)]
         return measure_canary_exposure(evaluation.load(), planted, left, progress, samples, seed, is_missed)
 
     return evaluation.measure_and_seal("canary", measure, "exposure.svg", plots.plot_exposure)
 
 
-# Attacks: membership inference, and which secrets of the vault a model writes by itself.
+# Attacks: membership inference, and extraction of secrets from the vault.
 
 
 def evaluate_membership(
@@ -333,14 +321,13 @@ def evaluate_membership(
     seed: int = 0,
     progress: Progress = no_progress,
 ) -> Result:
-    """Individual and group membership inference (CRT, appendix A.5) on a model of a finished run.
+    """Run individual and group membership inference (CRT, appendix A.5) on a model of a finished run.
 
-    ``secrets`` holds labelled rows of this corpus (the run's ``evaluate.labelled`` by default), ``label`` is
-    the kind of secret (the one with the most values). ``others`` is a labelled file of values never trained
-    on; without it values of the same form are drawn; none of them stands in the originals. ``reference`` is
-    another model of this run, or a run with a model of this one's name. Returns
-    :func:`redactory.evaluation.membership.run_membership_attack` with {label, fresh_values, reference_model};
-    no text.
+    ``secrets`` holds labelled rows of this corpus (default: the run's ``evaluate.labelled``); ``label`` is the kind of
+    secret (default: the one with the most values). ``others`` is a labelled file of values never trained on; by default
+    values of the same form are drawn. No value that occurs in the originals is used. ``reference`` is another model of
+    this run, or a run with a model of the same name. Returns
+    :func:`redactory.evaluation.membership.run_membership_attack` with {label, fresh_values, reference_model}; no text.
     """
     evaluation = ModelEvaluation.open(run, model)
     labelled = evaluation.require_setting("labelled", secrets, "a file of labelled rows there, or with --secrets")
@@ -379,7 +366,7 @@ def evaluate_membership(
 
 
 def _find_secret_sentences(evaluation: ModelEvaluation, labelled: Path, label: str | None) -> list[SecretSentence]:
-    """The points of the labelled rows that stand in the vault and hold a whole secret of ``label``."""
+    """Return the examples of the labelled rows that occur in the vault and hold a whole secret of ``label``."""
     sentences = [
         SecretSentence(text, span["start"], span["end"], span["label"])
         for row in read_labelled_rows(labelled)
@@ -419,7 +406,6 @@ def _choose_value_source(
 
 
 def _find_present_values(evaluation: ModelEvaluation, values: list[str]) -> Collection[str]:
-    """Those of ``values`` that stand in the run's originals, in any place and case."""
     present = {values[index].casefold() for index in ValueSearch(values).count_occurrences(evaluation.read_originals())}
     return {value for value in values if value.casefold() in present}
 
@@ -435,11 +421,11 @@ def evaluate_extraction(
     seed: int = 0,
     progress: Progress = no_progress,
 ) -> Result:
-    """Texts that the model writes, searched for the secrets of the run's vault, beside values never seen.
+    """Search texts that the model writes for secrets of the run's vault, and for control values that it never saw.
 
-    ``samples`` texts of at most ``tokens`` tokens are drawn at ``temperature`` from the ``top_k`` likeliest
-    tokens (all by default): half without a prompt, half after the first words of public points.  Of
-    ``completions`` secrets the model is given the words before.  Returns the counts of
+    ``samples`` texts of at most ``tokens`` tokens are drawn at ``temperature`` from the ``top_k`` most likely tokens
+    (default: all): half without a prompt, half after the first words of public examples. For ``completions`` secrets,
+    the prompt is the preceding words. Returns the counts of
     :func:`redactory.evaluation.extraction.run_extraction_attack`; no text.
     """
     if samples < 1 or completions < 0 or tokens < 1:
@@ -464,7 +450,7 @@ def evaluate_extraction(
     return evaluation.measure_and_seal("extraction", measure, "extraction.svg", plots.plot_extraction)
 
 
-# Text that a model wrote: what it is worth, and what it shows.
+# Synthetic text: its quality, and what it leaks.
 
 
 def evaluate_synthetic(
@@ -477,13 +463,12 @@ def evaluate_synthetic(
     seed: int = 0,
     progress: Progress = no_progress,
 ) -> Result:
-    """Measure what ``synthesize`` wrote into the folder ``corpus``, beside held-out text; export asks for it.
+    """Compare the corpus of ``synthesize`` in the folder ``corpus`` with held-out text; export requires this.
 
-    ``test`` and ``canaries`` are the run's ``evaluate.test`` and ``evaluate.canaries`` by default; without
-    canaries none are looked for.  Texts are compared as the model was trained on them: those of a trainer
-    that goes by policies masked, and the private ones alone.  Returns {corpus, rows} and what
-    :func:`redactory.evaluation.synthetic.measure_text_quality` and
-    :func:`~redactory.evaluation.synthetic.measure_leakage` say.
+    ``test`` and ``canaries`` default to the run's ``evaluate.test`` and ``evaluate.canaries``; without canaries none
+    are searched. If the trainer uses the policies, texts are compared masked, and only private ones for leakage.
+    Returns {corpus, rows} and the results of :func:`redactory.evaluation.synthetic.measure_text_quality` and
+    :func:`~redactory.evaluation.synthetic.measure_leakage`.
     """
     evaluation, folder = ModelEvaluation.open(run, model), SyntheticFolder(Path(corpus))
     corpus_manifest, trained = read_manifest(folder), evaluation.run.model(evaluation.name).manifest

@@ -1,4 +1,4 @@
-"""What the policies find and miss in labelled text, and what the shards give away by themselves."""
+"""Measure what the policies find and miss in labelled text, and what the shards alone reveal."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def evaluate_detect(
     detector: TextDetector | None = None,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Recall, precision, misses and public share on the labelled rows of a file.
+    """Measure recall, precision, misses and public share on the labelled rows of a file.
 
-    Texts are segmented and read as ``config`` says, or by the defaults. ``detector`` stands in for the engines. Returns
+    Texts are segmented and searched as in ``config``, or by the defaults; ``detector`` replaces the engines. Returns
     :func:`~redactory.evaluation.detection.measure_detection` with {labelled, rows, spans, spans_outside_examples,
-    segment, policies: {name: hash}, public_labels}; spans with a public label are no secrets. ``ConfigurationError``
-    where the policies were fitted on any of these rows (``docs/guarantees.md``, "Coverage failure").
+    segment, policies: {name: hash}, public_labels}; spans with a public label are not secrets. ``ConfigurationError``
+    if the policies were fitted on any of these rows (``docs/guarantees.md``, "Coverage failure").
     """
     segment, detect = _load_settings(labelled, config)
     points, about = _read_labelled_examples(Path(labelled), segment, detect)
@@ -67,15 +67,15 @@ def evaluate_detect(
 def evaluate_against(
     labelled: str | Path, against: Iterable[str], config: ConfigLike | None = None, *, progress: Progress = no_progress
 ) -> dict[str, Any]:
-    """The policies and other engines side by side, on the labelled rows of a file.
+    """Compare the policies and other engines on the labelled rows of a file.
 
     ``against`` names the engines: ``presidio``, ``spacy``, both also with ``:PIPELINE``; ``stanza:FOLDER``,
-    ``transformers:FOLDER``, or an engine of another package, ``NAME`` or ``NAME:FOLDER``. Texts are segmented as
-    ``config`` says, and engines read its ``detect.language``. Returns {labelled, rows, spans, spans_outside_examples,
-    segment, policies, public_labels, language, points, distinct_examples, secrets, table: the rows of
-    :func:`~redactory.evaluation.detection.compare_detectors`, engines: {name: what it is}, version, interval}. Before a
-    text is read ``ConfigurationError`` for an engine that is unknown, not here or given twice, ``InputError`` where
-    nothing is labelled.
+    ``transformers:FOLDER``, or an engine of another package, ``NAME`` or ``NAME:FOLDER``. Texts are segmented as in
+    ``config``, and engines use its ``detect.language``. Returns {labelled, rows, spans, spans_outside_examples, segment,
+    policies, public_labels, language, points, distinct_examples, secrets, table: the rows of
+    :func:`~redactory.evaluation.detection.compare_detectors`, engines: {name: description}, version, interval}. Before
+    any text is read, raises ``ConfigurationError`` for an unknown, missing or repeated engine, ``InputError`` without
+    labels.
     """
     segment, detect = _load_settings(labelled, config)
     references = resolve_reference_engines(against, detect.language)
@@ -103,7 +103,7 @@ def evaluate_against(
 def _load_settings(labelled: str | Path, config: ConfigLike | None) -> tuple[SegmentSettings, DetectSettings]:
     if config is None:
         return SegmentSettings(), DetectSettings()
-    # the labelled file is what is read: a file with a detect section alone will do
+    # only the labelled file is read, so a configuration with just a detect section suffices
     settings = load_config(config, input={"path": str(labelled)})
     return settings.segment, settings.detect
 
@@ -111,7 +111,7 @@ def _load_settings(labelled: str | Path, config: ConfigLike | None) -> tuple[Seg
 def _read_labelled_examples(
     path: Path, segment: SegmentSettings, detect: DetectSettings
 ) -> tuple[list[LabelledExample], dict[str, Any]]:
-    """The points of the rows of a file, and what a result says of rows and policies."""
+    """Return the examples of the rows of a file, and facts about rows and policies for the result."""
     rows, cut = list(read_labelled_rows(path, detect.public_labels)), make_segmenter(segment)
     reject_fitted_rows([row["text"] for row in rows], detect.conservative.fitted, load_digest_key())
     points = [
@@ -137,13 +137,12 @@ def _read_labelled_examples(
 def evaluate_recall(
     config: ConfigLike, *, output: str | Path | None = None, progress: Progress = no_progress
 ) -> dict[str, Any]:
-    """What the policies miss of labelled secrets, and which of them the shards still hold.
+    """Measure labelled secrets that the policies miss, and which of them the shards still hold.
 
-    The misses are sealed in the run's private state, where the guarantee takes them from: they must be
-    measured on secrets of this corpus that no policy was tuned on.  Whoever gives the labels vouches for
-    that; what is checked is that no row is one that ``fit_policy`` fitted this run's policy on.  What has a
-    public label of the run is no secret, so it is neither drawn nor missed.  ``date`` is
-    the day of the measurement, or of the first one that gave the same.
+    The misses are sealed in the run's private state for the guarantee. They must be measured on secrets of this corpus
+    that no policy was tuned on. The person who gives the labels vouches for that; only rows that ``fit_policy`` fitted
+    this run's policy on are detected. A span with a public label of the run is not a secret: it is neither drawn nor
+    missed. ``date`` is the day of the measurement, or of the first one with the same result.
     """
     settings = load_config(config, output=output)
     run = RunFolder(Path(settings.output))
@@ -162,7 +161,7 @@ def evaluate_recall(
             for text, spans in split_labelled_row(row, cut)
             for span in spans
         ]
-        # a uniform sample of the secrets themselves: rows hold different numbers of them
+        # sample secrets uniformly, not rows, which hold different numbers of them
         order = RandomStream.from_seed(len(secrets)).permutation("labelled sample", 0, len(secrets))
         sample = [secrets[i] for i in sorted(order[: settings.evaluate.labelled_secrets].tolist())]
         points, spans = [text for text, _ in sample], [span_list for _, span_list in sample]
@@ -181,7 +180,7 @@ def evaluate_recall(
 
 
 def find_measurement_date(run: RunFolder, result: dict[str, Any]) -> str:
-    """The day from which ``result`` is known: a training that goes on after midnight goes by the same."""
+    """Return the first day with this ``result``, so that a training that resumes after midnight agrees."""
     try:
         previous = load_recall(run) or {}
     except CheckFailed:
@@ -190,7 +189,7 @@ def find_measurement_date(run: RunFolder, result: dict[str, Any]) -> str:
     return date if date and previous == result else datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
-# What can be learnt from the shards alone.
+# Attacks on the shards alone.
 
 
 TEACHER_NOTE = (
@@ -206,13 +205,13 @@ def evaluate_redaction(
     rare: int = MAX_RARE_HOLDERS,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """What can be learnt from the shards of a finished run alone: three attacks, none needs a model.
+    """Run three attacks on the shards of a finished run alone; none needs a model.
 
-    ``linkage``: private points tied to public ones by rare phrases, by document and by user. ``residual``:
-    what ``engine``, one that did not mask (spacy, patterns, tagger, or with its model spacy:PIPELINE,
-    stanza:FOLDER, transformers:FOLDER), still finds on ``sample`` points of each side. ``across``: public
-    points that nearly duplicate a private one. What cannot be measured is null, with its reason under
-    ``reasons``. Sealed in the run's private state; ids, counts and labels, no text.
+    ``linkage``: private examples linked to public ones by rare phrases, by document and by user. ``residual``: spans
+    that an ``engine`` that did not mask (spacy, patterns, tagger, or with its model spacy:PIPELINE, stanza:FOLDER,
+    transformers:FOLDER) finds on ``sample`` examples of each split. ``across``: public examples that nearly duplicate a
+    private one. An attack that is impossible is null, with its reason under ``reasons``. The result is sealed in the
+    run's private state; ids, counts and labels, no text.
     """
     folder = RunFolder(Path(run))
     detect = DetectSettings.read_back(read_manifest(folder)["configuration"]["detect"])
@@ -238,7 +237,7 @@ def evaluate_redaction(
                 load_optional_words(detect.language),
             )
             is_teacher = detect.tagger is not None and chosen == "spacy"
-            # a model's place is no part of the result
+            # leave the path of a model out of the result
             residual = {"engine": chosen.partition(":")[0], "note": TEACHER_NOTE if is_teacher else None} | {
                 side: find_residual_identifiers(reader.run_engines, points, sample, 0, progress, words, public)
                 for side, points in texts.items()
@@ -262,14 +261,11 @@ def evaluate_redaction(
 
 
 def choose_independent_engine(detect: DetectSettings, engine: str | None = None) -> tuple[str | None, str]:
-    """The name of an engine that ``detect`` does not use, or None and why there is none.
-
-    ``ConfigurationError`` where ``engine`` is unknown, or one of those that masked.
-    """
+    """Return an engine that did not mask, or None and why; ``ConfigurationError`` if ``engine`` did or is unknown."""
     if detect.presidio is not None and detect.patterns is None:
-        # most of the patterns are its recognizers
+        # most of our patterns are its recognizers
         detect = detect.model_copy(update={"patterns": PatternSettings()})
-    # not spaCy: the tagger that is shipped learnt from it, and most of what it sees beyond is none
+    # not spaCy: the shipped tagger was trained on it, and most of its other spans are false
     free = [name for name in ENGINES_WITHOUT_MODEL if getattr(detect, name) is None]
     if engine is None:
         masked_with = " and ".join(ENGINES_WITHOUT_MODEL)
@@ -289,10 +285,7 @@ def choose_independent_engine(detect: DetectSettings, engine: str | None = None)
 
 
 def _map_authors(run: RunFolder) -> tuple[dict[str, dict[str, set[str]]], bool]:
-    """Keyed documents and users of every released point, those of its duplicates included.
-
-    And whether any user wrote more than one document.
-    """
+    """Map each released example to all its keyed documents and users; also, whether a user has several documents."""
     columns = ("example_id", "released_id", "dup_of", "document", "user")
     points = list(read_values(run.examples, *columns))
     released_ids = {point: released_id for point, released_id, *_ in points if released_id is not None}
@@ -307,7 +300,7 @@ def _map_authors(run: RunFolder) -> tuple[dict[str, dict[str, set[str]]], bool]:
 
 
 def _summarize_cross_split(run: RunFolder) -> dict[str, Any] | None:
-    """How many public points nearly duplicate a private one, and how near they are."""
+    """Count the public examples that nearly duplicate a private one, and summarize their similarity."""
     if not list_parts(run.across):
         return None
     near = list(read_values(run.across, "released_id", "similarity"))

@@ -1,4 +1,4 @@
-"""Fit: labelled rows in, a calibrated token tagger with its card out."""
+"""Fit a calibrated token tagger on labelled rows, and write its card."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ def fit_tagger(
 ) -> dict[str, Any]:
     """Train a tagger on files of labelled rows and write it, with its card, to the new folder ``out``.
 
-    A share of the distinct texts, chosen by their digest, is kept out of training: one half calibrates (CRT,
-    appendix A.4, takes a threshold on scores, which means something on calibrated ones only), the other is
-    what the card's figures are measured on, and what calibrating did. With ``base``, the folder of a Hugging
-    Face model, that model is trained further with a new last layer, by ``ClassifierSettings``.
+    A share of the distinct texts, chosen by digest, is held out: one half calibrates (CRT, appendix A.4, puts a
+    threshold on scores, which is meaningful only for calibrated ones), the other measures the card's metrics and the
+    effect of the calibration. With ``base``, the folder of a Hugging Face model, that model is fine-tuned with a new
+    last layer, configured by ``ClassifierSettings``.
     """
     chosen = parse_settings(FitSettings if base is None else ClassifierSettings, settings)
     folder = Path(out)
     if folder.exists():
         raise ConfigurationError(f"{folder} already exists: give another folder, or remove it")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # an unkeyed digest in what is handed on would let anybody try out guesses of a small file
+    # an unkeyed digest would let any recipient test guesses of a small file
     files, key = [Path(path) for path in labelled], load_digest_key()
     rows = {text.text: text for path in files for text in _read_texts(path)}
     parts = training, fitted_on, tested_on = _split_rows(list(rows.values()), chosen)
@@ -109,7 +109,7 @@ def _fit_tagger(
     settings: FitSettings,
     progress: Progress,
 ) -> tuple[Engine, str, dict[str, Any]]:
-    """Our own small tagger, written to ``folder``; its engine, what its card says of it, and its facts."""
+    """Train our own small tagger in ``folder``; return its engine, the text of its card, and its facts."""
     settings, start = _resolve_start(settings)
     training, *held_out = rows
     nlp = train_tagger(training, settings, progress, start)
@@ -135,7 +135,7 @@ def _fit_tagger(
 
 
 def _resolve_start(settings: FitSettings) -> tuple[FitSettings, Path | None]:
-    """The settings, in the shape of the tagger that training starts from, and its folder."""
+    """Return the settings with the dimensions of the tagger that training starts from, and its folder."""
     if settings.start is None:
         return settings, None
     if settings.start != DEFAULT:
@@ -143,7 +143,7 @@ def _resolve_start(settings: FitSettings) -> tuple[FitSettings, Path | None]:
     folder = find_tagger_folder(choose_builtin_tagger(settings.language))
     trained = read_json(folder / "fit.json")["settings"]
     shape = {key: trained[key] for key in ("width", "depth", "table_rows")}
-    # what is asked for otherwise is refused by train_tagger
+    # train_tagger refuses settings that differ
     return FitSettings.model_validate({**shape, **settings.model_dump(exclude_unset=True)}), folder
 
 
@@ -155,7 +155,7 @@ def _fit_classifier(
     settings: FitSettings,
     progress: Progress,
 ) -> tuple[Engine, str, dict[str, Any]]:
-    """The same for a Hugging Face model that is trained further."""
+    """Fine-tune a Hugging Face model; otherwise like :func:`_fit_tagger`."""
     training, *held_out = rows
     classifier = train_classifier(base, training, settings, progress)
     reliability = calibrate_classifier(classifier, *held_out)
@@ -188,7 +188,7 @@ def _read_texts(path: Path) -> LabelledTexts:
 
 
 def _split_rows(rows: LabelledTexts, settings: FitSettings) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:
-    """Rows to train on, to calibrate on, and to test on: by each text's digest, whatever its place."""
+    """Split rows into training, calibration and test rows by the digest of each text, not by position."""
     if len(rows) < MIN_ROWS:
         raise InputError(f"a tagger needs at least {MIN_ROWS} distinct labelled texts, got {len(rows)}: label more")
     ordered = sorted(rows, key=lambda row: (hashlib.sha256(f"{settings.seed}\0{row.text}".encode()).hexdigest(), row))
@@ -199,7 +199,7 @@ def _split_rows(rows: LabelledTexts, settings: FitSettings) -> tuple[LabelledTex
 
 
 def _score_engine(engine: Engine, rows: Sequence[LabelledText]) -> dict[str, Any]:
-    """Labelled spans covered whole, and how much of the marks is labelled, by characters, at score 0.5."""
+    """Measure fully covered labelled spans, and the labelled share of found characters, at score 0.5."""
     counts: MatchCounts = Counter()
     for row in rows:
         (reading,) = engine.read([row.text])

@@ -1,8 +1,8 @@
-"""Fit the conservative policy: the most public text whose miss rate is bounded with a stated confidence.
+"""Fit the conservative policy: find the most public text whose miss rate is bounded with a stated confidence.
 
-Policies are tried along a path from the safest to the riskiest, fixed before any label is seen.  Along it a
-policy never makes private what an earlier one leaves public: bounds only fall and rules only go.  So the
-public side grows from policy to policy, and with it the set of secrets that are missed.
+Policies are tried along a path from the safest to the riskiest, fixed before any label is seen. Bounds only fall and
+rules are only removed, so no later policy makes private what an earlier one leaves public: the public split and
+the set of missed secrets only grow.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from redactory.pipelines.curation.segment import make_segmenter
 from redactory.redaction import PUBLIC, route
 
 RULE_ORDER: tuple[RuleName, ...] = ("word", "name", "capital", "symbol", "digit")
-"""Every rule, in the order in which the path gives them up: much text for few secrets goes first."""
+"""Every rule in the order in which the path drops them: first those with much text per secret."""
 DOUBT_LEVELS = (0.0, *(digit * 10.0**-place for place in range(8, 0, -1) for digit in (1, 2, 3, 5, 7)))
-"""1 - ``confident_threshold``: how much doubt about a word forgives the hit of a soft rule on it."""
+"""1 - ``confident_threshold``: the doubt about a word up to which the span of a soft rule is ignored."""
 SOFT_RULE_ODDS = 100.0
-"""A word that a soft rule points at counts as this many times as likely to be secret as another one.
+"""Prior odds ratio: a word with the span of a soft rule is this many times as likely to be secret as another word.
 
-So the bound on 1 - P(plain) for words without such a hit is this many times as wide: the ratio of the two bounds is
-that of prior odds, as the test with the fewest false alarms would have it.  On labelled news, web and template texts
-the public share at a miss rate of 0.1 to 1 % was about the same from 30 to 300, and lower at 10 and below.
+So the bound on 1 - P(non-entity) of other words is this many times as wide, as in the test with the fewest false
+alarms. On labelled news, web and template texts the public share at a miss rate of 0.1 to 1 % was about the same from
+30 to 300, and lower at 10 and below.
 """
 ESTIMAND = (
     "the probability that both policies miss a secret, if first a {unit} with a secret is drawn uniformly, "
@@ -66,16 +66,16 @@ _HEADER = """\
 # Written by redactory fit policy. `fitted` says on what; measurements refuse the rows in that file.
 """
 _KEYS = ("min_non_entity_probability", "confident_threshold", "rules")
-"""What tells a policy of the path from the others."""
+"""The settings that distinguish the policies of the path."""
 _SEED_DIGITS = 16
 
 
 def build_policy_path(detect: DetectSettings) -> list[ConservativeSettings]:
-    """The policies in order; a function of the settings alone.
+    """Return the policies in order; a function of the settings alone.
 
-    It begins with every rule that the language has and every word private that is not certainly plain;
-    gives up the rules that ``detect`` does not name and that confidence cannot forgive; then lets both
-    bounds fall together; then gives up the other rules one by one.
+    The path begins with every rule of the language, and every word private that is not certainly a non-entity. It drops
+    the rules that ``detect`` does not name and that confidence cannot override, then lowers both bounds together, then
+    drops the other rules one by one.
     """
     configured_rules, has_words = detect.conservative.rules, bool(load_optional_words(detect.language))
     active_rules = [rule for rule in RULE_ORDER if rule in configured_rules or rule != "word" or has_words]
@@ -96,10 +96,10 @@ def build_policy_path(detect: DetectSettings) -> list[ConservativeSettings]:
 
 
 def build_path_policies(detect: DetectSettings, path: Sequence[ConservativeSettings]) -> list[ConservativePolicy]:
-    """π_c of each step of ``path``, in the configuration ``detect``.
+    """Build π_c for each step of ``path``, in the configuration ``detect``.
 
-    ``ConfigurationError`` where a later step reads fewer languages: text would go back to the private
-    side, and :func:`find_first_public` could not bisect.
+    ``ConfigurationError`` if a later step reads fewer languages: text would return to the private split, and
+    :func:`find_first_public` could not bisect.
     """
     policies = [build_policies(detect.model_copy(update={"conservative": step}))[1] for step in path]
     if len({policy.covered_languages for policy in policies}) > 1:
@@ -113,9 +113,9 @@ def build_path_policies(detect: DetectSettings, path: Sequence[ConservativeSetti
 def find_first_public(
     text: str, engine_output: EngineOutput, strict: StrictPolicy, path: Sequence[ConservativePolicy]
 ) -> int:
-    """The number, from 0, of the first policy of ``path`` with which F leaves the point public.
+    """Return the index of the first policy of ``path`` with which F leaves the example public.
 
-    ``len(path)`` where it never goes public.  Bisects: what one policy leaves public all later ones do.
+    ``len(path)`` if it never becomes public. Bisects: what one policy leaves public all later ones do.
     """
     marked = tuple(strict.select_spans(text, engine_output)) if engine_output.failure is None else ()
 
@@ -126,17 +126,16 @@ def find_first_public(
     return bisect_left(path, True, key=is_public)
 
 
-# The labelled secrets of a file, one drawn of each unit that is independent of the others.
+# The labelled secrets of a file; one is drawn from each independent unit.
 
 
 @dataclass
 class LabelledSecrets:
-    """What a labelled file holds.
+    """The contents of a labelled file.
 
-    ``rows`` are the rows' texts; ``points`` counts the occurrences of each distinct text of a point,
-    ``clean`` those of points without any labelled span; ``secrets`` has the secrets of each unit (of each
-    user where rows name one, a row without one being its own user; else of each row), a secret being the
-    texts of the points in which any part of one labelled span stands.
+    ``rows`` are the texts of the rows. ``examples`` counts the occurrences of each distinct example text,
+    ``clean_examples`` those without any labelled span. ``secrets`` has the secrets of each unit (the user, or the row
+    if it names none); a secret is the texts of the examples that contain any part of one labelled span.
     """
 
     rows: list[str] = field(default_factory=list)
@@ -147,12 +146,12 @@ class LabelledSecrets:
 
     @property
     def secrets_labelled(self) -> int:
-        """How many secrets all units have together."""
+        """Number of secrets of all units."""
         return sum(len(unit_secrets) for unit_secrets in self.secrets.values())
 
     @property
     def texts(self) -> set[str]:
-        """What a row is known again by: its own text, and those of the points with a secret."""
+        """Texts that identify the rows: their own, and those of the examples with a secret."""
         return {
             *self.rows,
             *(text for unit_secrets in self.secrets.values() for secret in unit_secrets for text in secret),
@@ -160,10 +159,10 @@ class LabelledSecrets:
 
 
 def read_labels(path: Path, segment: SegmentSettings, public: Iterable[str] = ()) -> LabelledSecrets:
-    """The labels of a file of labelled rows, cut into points; ``InputError`` as there.
+    """Read a file of labelled rows, segmented into examples; ``InputError`` if it is invalid.
 
-    A span with a ``public`` label is no secret here, nor is one that lies in no point (a speaker's name,
-    say): it stands in no shard.
+    A span is not a secret here if it has a ``public`` label, or is in no example (such as the name of a speaker): it is
+    in no shard.
     """
     cut, labels = make_segmenter(segment), LabelledSecrets()
     for number, row in enumerate(read_labelled_rows(path, public)):
@@ -183,10 +182,10 @@ def read_labels(path: Path, segment: SegmentSettings, public: Iterable[str] = ()
 
 
 def draw_secrets(labels: LabelledSecrets, file_sha256: str) -> list[tuple[str, ...]]:
-    """One secret of each unit, each of its secrets alike.
+    """Draw one secret of each unit, uniformly among its secrets.
 
-    The draw is seeded by the file's digest: the same file gives the same draw, and there is no seed that
-    could be tried again until the result pleases.
+    The seed is the file's digest: the same file gives the same draw, and nobody can retry seeds until they like the
+    result.
     """
     stream = RandomStream.from_seed(int(file_sha256[:_SEED_DIGITS], 16))
     draws = stream.uniform("one secret of each unit", 0, len(labels.secrets))
@@ -258,7 +257,6 @@ def fit_policy(
 
 
 def _write_config(out: Path, config: Config | None, conservative: dict[str, Any]) -> None:
-    """Write ``config`` (None: an empty one) with another ``detect.conservative``."""
     settings = config.model_dump(mode="json", exclude_unset=True) if config else {}
     settings["detect"] = settings.get("detect", {}) | {"conservative": conservative}
     validate_config({"input": "any", **settings})
@@ -266,7 +264,6 @@ def _write_config(out: Path, config: Config | None, conservative: dict[str, Any]
 
 
 def _require_enough_secrets(labels: LabelledSecrets, name: str, miss_rate: float, confidence: float) -> None:
-    """``InputError`` where so many secrets could not show the bound even without a miss."""
     n, needed = len(labels.secrets), count_secrets_needed(miss_rate, confidence)
     if n < needed:
         raise InputError(
@@ -285,17 +282,17 @@ def _compute_curve(
     miss_rate: float,
     confidence: float,
 ) -> tuple[list[dict[str, Any]], int | None]:
-    """The figures of each step, and which step is chosen, if one keeps the bound."""
+    """Return the metrics of each step, and the chosen step, if one keeps the bound."""
 
     def reached(texts: Iterable[tuple[str, int]]) -> list[int]:
-        """By step of the path, how many of (text, count) go public."""
+        """Count the (text, count) pairs that become public, by step of the path."""
         counts = np.zeros(len(path) + 1, np.int64)
         for text, count in texts:
             counts[levels[text]] += count
         return [int(total) for total in counts.cumsum()[:-1]]
 
-    # F(s with the secret masked) is always private, for it holds a mask (CRT, A.6, item 4): so the two
-    # sides differ, and both policies have missed the secret, just when a point with it goes public
+    # F(s with the secret masked) is always private, because it holds a mask (CRT, A.6, item 4). So the two
+    # splits differ, and both policies miss the secret, exactly if an example with it becomes public
     misses = reached((min(secret, key=levels.__getitem__), 1) for secret in secrets)
     public, clean = reached(labels.examples.items()), reached(labels.clean_examples.items())
     kept_steps = count_passing_settings(misses, len(secrets), miss_rate, confidence)
@@ -312,14 +309,14 @@ def _compute_curve(
         }
         for j, step in enumerate(path)
     ]
-    # all that keep the bound do so at once: choosing among them by their public share costs nothing
+    # the bound holds for all of them simultaneously, so choosing by public share costs nothing
     return curve, public.index(public[kept_steps - 1]) if kept_steps else None
 
 
 def _find_public_steps(
     texts: Counter[str], detect: DetectSettings, path: Sequence[ConservativeSettings], progress: Progress
 ) -> dict[str, int]:
-    """The step from which on each distinct text goes public; each is read once."""
+    """Return the step from which on each distinct text is public; each text is searched once."""
     with report_loading(progress, "load engines"):
         detector, policies = Detector(detect), build_path_policies(detect, path)
     strict, levels, remaining = build_policies(detect)[0], dict[str, int](), iter(texts)

@@ -1,6 +1,6 @@
-"""People label a sample of a finished run, and what the policies missed there is measured and kept.
+"""Sample a finished run for people to label; measure and keep what the policies missed there.
 
-``docs/how-to/audit.md`` says how it is used, ``redactory/evaluation/sample_bounds.py`` what is bounded.
+Usage: ``docs/how-to/audit.md``; bounds: ``redactory/evaluation/sample_bounds.py``.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def label_random(
 ) -> dict[str, Any]:
     """Draw at most ``n`` texts of a finished run for people to label, into ``state/samples/NAME`` (0600).
 
-    Points are drawn independently, uniformly within a stratum (public; masked by π; private for π_c alone),
-    ``public_share`` of them public; a stratum of few distinct texts is taken whole. Quarantined points, and
-    those that a policy was fitted on, are counted and not drawn. Returns where the files lie and all sizes;
-    no text. ``RunStateError`` for a name that is taken, ``ConfigurationError`` for too few draws.
+    Examples are drawn independently, uniformly within a stratum (public; masked by π; private by π_c only), a share of
+    ``public_share`` public; a stratum with few distinct texts is taken whole. Quarantined examples, and those that a
+    policy was fitted on, are counted but not drawn. Returns file paths and sizes; no text. ``RunStateError`` if the
+    name is taken, ``ConfigurationError`` for too few draws.
     """
     folder = RunFolder(Path(run))
     manifest, sample = read_manifest(folder), folder.sample(name)
@@ -106,16 +106,15 @@ def _write_sample(
     summary: dict[str, Any],
     manifest: dict[str, Any],
 ) -> dict[str, str]:
-    """Write every form of the sample and the record of the draw, and seal them."""
     make_private_folder(folder.root.parent)
     make_private_folder(folder.root)
     rows = samples.to_rows(texts)
     version = f"strict policy {summary['policies']['strict'][:12]}"
-    # what π masks, what occurs, and one label for all else
+    # labels that π masks, labels that occur, and one for everything else
     strict = manifest["configuration"]["detect"]["strict"]
     occurring = {span["label"] for row in rows for span in row["spans"]}
     labels = sorted({*strict["labels"], *strict["extra_labels"], *occurring} - {"SECRET"})
-    # the key lies beside the texts that it digests: it keeps digests alone from being guessed at elsewhere
+    # the key is stored beside the texts that it digests: it prevents guessing elsewhere from the digests alone
     key = DigestKey(entropy.token_bytes(_KEY_BYTES))
     write_text(folder.rows, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     write_text(folder.table, samples.to_csv(texts))
@@ -130,7 +129,6 @@ def _write_sample(
 
 
 def _find_fitted_examples(run: RunFolder, manifest: dict[str, Any]) -> samples.Ids | None:
-    """The ids of points whose texts the run's policy was fitted on; None where it was not fitted."""
     policy = read_fitted_policy(manifest)
     if policy is None:
         return None
@@ -142,23 +140,23 @@ def _find_fitted_examples(run: RunFolder, manifest: dict[str, Any]) -> samples.I
 
 
 def read_fitted_policy(manifest: dict[str, Any]) -> PolicyFit | None:
-    """How the run's conservative policy was fitted; None where it was not."""
+    """Return the fit of the run's conservative policy; None if it was not fitted."""
     return DetectSettings.read_back(manifest["configuration"]["detect"]).conservative.fitted
 
 
-# What the policies were measured to miss, kept in the run: training, guarantee and report go by it.
+# The measured misses, kept in the run: training, guarantee and report use them.
 
 
 def save_recall(run: RunFolder, result: dict[str, Any]) -> None:
-    """Seal ``result`` as the measurement that holds from now on, and render the report again."""
+    """Seal ``result`` as the current measurement, and render the report again."""
     seal_result(run.recall, result, {"format": "redactory-recall/1", "parent": file_sha256(run.manifest)})
     write_report(run)
 
 
 def load_recall(run: RunFolder) -> dict[str, Any] | None:
-    """The measurement that was kept last; None without one.
+    """Return the latest measurement, or None.
 
-    ``CheckFailed`` where it is not as it was sealed: a guarantee must not rest on it.
+    ``CheckFailed`` if it changed after sealing: a guarantee must not depend on it.
     """
     if not is_finished(run.recall):
         return None
@@ -184,11 +182,11 @@ def label_score(
 ) -> dict[str, Any]:
     """Measure the miss rates γ and δ₂ of a run from its labelled sample ``name``, for the guarantees of its models.
 
-    ``labelled`` is the sample's JSON lines or Label Studio's JSON export with all rows; a file in which no row was
-    changed by the labeller is refused, unless ``unchanged``. Text with a public label of the run is not a secret.
-    ``route_texts`` replaces the run's engines. Returns ``misses`` as ``evaluate_recall`` does, with the bounds of
-    ``sample_bounds.py`` as ``upper`` and weighted ``rate``; ``strata``, ``needed``, ``left``; no text. ``InputError``
-    for labels that do not fit the draw, ``ConfigurationError`` if the engines here are not the run's.
+    ``labelled`` is the sample's JSON lines or Label Studio's JSON export with all rows; a file without any change by
+    the labeller is refused, unless ``unchanged``. A span with a public label of the run is not a secret. ``route_texts``
+    replaces the run's engines. Returns ``misses`` like ``evaluate_recall``, with the bounds of ``sample_bounds.py`` as
+    ``upper`` and a weighted ``rate``; ``strata``, ``needed``, ``left``; no text. ``InputError`` if the labels do not
+    match the draw, ``ConfigurationError`` if the engines here are not the run's.
     """
     folder = RunFolder(Path(run))
     manifest, sample = read_manifest(folder), folder.sample(name)
@@ -200,10 +198,10 @@ def label_score(
         draw = _read_draw(folder, sample)
         rows = _read_labels(Path(labelled), draw, unchanged)
         changed = sum(row.is_changed for row in rows)
-        # asked after the labels were compared with what was filled in: π may have masked some of these
+        # only after the labels were compared with the prefilled ones: π may have masked some of these
         kinds = get_kinds(get_public_labels(manifest))
         rows = [row.without_kinds(kinds) for row in rows]
-        # what a policy misses of the labels that its thresholds follow from says nothing about others
+        # misses on the labels that a policy was fitted on say nothing about others
         reject_fitted_rows([row.text for row in rows], read_fitted_policy(manifest), load_digest_key())
         with report_loading(progress, "load engines"):
             router = route_texts or make_run_router(manifest)
@@ -223,7 +221,7 @@ def label_score(
         upper_bounds = _extract_upper_bounds(result["misses"])
         result["sample"] = {"name": draw["name"], "date": day, "texts": len(rows), **upper_bounds}
         result["replaces"] = _describe_replaced(folder, result)
-        # beside the sample, and where training and report look for it
+        # beside the sample, and where training and report find it
         body = {"format": "redactory-sample-score/1", "parent": file_sha256(sample.manifest)}
         seal_result(sample.score, result, body)
         save_recall(folder, result)
@@ -233,7 +231,7 @@ def label_score(
 
 
 def _read_labels(file: Path, draw: dict[str, Any], unchanged: bool) -> list[samples.SampledText]:
-    """The rows of the draw as people labelled them; ``InputError`` where nobody seems to have."""
+    """Read the labelled rows of the draw; ``InputError`` if nobody seems to have labelled them."""
     drawn = [samples.SampledText.from_record(row) for row in draw["rows"]]
     rows = samples.read_labels(file, drawn, DigestKey(bytes.fromhex(draw["key"])))
     if not unchanged and not any(row.is_changed for row in rows):
@@ -249,7 +247,7 @@ def _extract_upper_bounds(misses: dict[str, Any]) -> dict[str, float]:
 
 
 def _describe_replaced(run: RunFolder, result: dict[str, Any]) -> dict[str, Any] | None:
-    """Date and bounds of the kept measurement whose place ``result`` takes; None without one, or the same."""
+    """Return date and bounds of the measurement that ``result`` replaces; None without one, or if it is equal."""
     if not is_finished(run.recall):
         return None
     earlier: dict[str, Any] = read_json(run.recall.root / "result.json")
@@ -261,11 +259,11 @@ def _describe_replaced(run: RunFolder, result: dict[str, Any]) -> dict[str, Any]
 
 
 def _read_draw(run: RunFolder, sample: SampleFolder) -> dict[str, Any]:
-    """The record of the draw; the rows beside it may have been labelled in place, the record not."""
+    """Read the record of the draw; rows beside it may be labelled in place, the record may not change."""
     if not is_finished(sample):
         raise RunStateError(f"{sample.root} has no sample: draw one first (redactory label random)")
     problems = [problem for problem in broken_files(sample) if problem.startswith(("draw.json", "manifest"))]
-    # what an erasure left of the samples is of people who are still there
+    # after an erasure, the samples hold only people who are still in the run
     if problems or find_release(run, read_manifest(sample)["parent"]) is None:
         problem = "; ".join(problems) or "it was drawn from another run"
         raise CheckFailed(f"samples/{sample.root.name} is not as it was drawn: {problem}")

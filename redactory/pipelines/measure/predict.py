@@ -1,4 +1,4 @@
-"""Predict: a trained model in use, its guarantee card read along (the patent's application manager)."""
+"""Predict with a trained model and return its guarantee card, too (the patent's application manager)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Prompt = str | Sequence[Mapping[str, str]]
 END = "<END>"
-"""How the end of a text is shown."""
+"""Representation of the end of a text."""
 _HIDDEN_TOKEN = ""
 _GUARANTEE_KEYS = (*("trainer", "holds", "holds_reason", "unit"), *("relation", "relation_meaning", "epsilon", "delta"))
 _SEED_BITS = 32
@@ -46,10 +46,10 @@ def predict(
     ``model`` is ``RUN/models/NAME`` or a copy of it. For a chat model (``train.chat``) each text is a user's message,
     or a list of turns ``{"role", "content"}``; it answers until its turn ends.
 
-    Without ``write``, returns {model, task, guarantee, results}: for each text the ``top`` likeliest next tokens,
+    Without ``write``, returns {model, task, guarantee, results}: for each text the ``top`` most likely next tokens,
     {token, probability} (a word with the space before it, or a part of one; ``<END>``; a single byte as ``\\xe2``), or
     classes, {class, probability}. With ``write``, returns {model, guarantee, seed, texts}: that many continuations of
-    each text, of at most ``tokens`` tokens, drawn from the ``top_k`` likeliest (all if None) in proportion to
+    each text, of at most ``tokens`` tokens, drawn from the ``top_k`` most likely (all if None) in proportion to
     p^(1/``temperature``), and for a chat model the ``prompts``. Continuations may repeat text of the training data.
 
     ``guarantee`` is the promise of the model's card, with the ``reason`` if it has no epsilon. ``RunStateError`` if
@@ -98,7 +98,7 @@ def _require_intact_model(folder: ModelFolder) -> ModelFolder:
 
 
 def _prepare_prompts(folder: ModelFolder, texts: Sequence[Prompt]) -> tuple[LanguageModel, list[str]]:
-    """The language model, and ``texts`` as it is asked them: by a chat model in its template."""
+    """Load the language model, and format ``texts`` as its prompts: for a chat model in its template."""
     from redactory.training import load_model
     from redactory.training.chat import ChatCodec, make_prompt
 
@@ -118,7 +118,7 @@ def _predict_next_words(folder: ModelFolder, texts: Sequence[Prompt], top: int) 
     spellings = [codec.decode_token(number) for number in range(codec.size)]
     spellings[codec.pad_id] = spellings[codec.begin_id] = _HIDDEN_TOKEN
     spellings[codec.end_id] = END
-    # ids that read the same (a letter and its byte) are one answer
+    # merge ids with the same text (a letter and its byte)
     places = {name: place for place, name in enumerate(dict.fromkeys(spellings))}
     names, answer_ids = list(places), [places[name] for name in spellings]
     for scores in trained.next_log_probs(prompts):
@@ -138,6 +138,6 @@ def _predict_classes(folder: ModelFolder, texts: Sequence[Any], top: int) -> Ite
 
 
 def _rank_likeliest(probabilities: NDArray[np.float64], top: int) -> list[tuple[int, float]]:
-    """The ``top`` places with the highest probability above 0, and that probability."""
+    """Return the ``top`` indices with the highest probabilities above 0, and the probabilities."""
     order = (-probabilities).argsort(kind="stable")[:top]
     return [(int(number), float(probabilities[number])) for number in order if probabilities[number] > 0.0]

@@ -1,4 +1,4 @@
-"""What trains on a run and writes with a model: plan, train, local privacy, synthetic text.
+"""Training jobs and synthetic text: plan, train, local privacy, synthesize.
 
 The formulas are in :mod:`redactory.training`.
 """

@@ -1,4 +1,4 @@
-"""Describe: what a run would do, with nothing written."""
+"""Describe what a run would do; nothing is written."""
 
 from __future__ import annotations
 
@@ -38,16 +38,15 @@ from redactory.training.settings import TRAINERS, TrainSettings
 MAX_ROWS = 1_000
 MAX_SHOWN_ROWS = 10
 MAX_TRIAL_DOCUMENTS = 100
-"""Documents that the policies are tried on."""
+"""Maximum number of documents that the policies are applied to."""
 MAX_TRIAL_CHARS = 300_000
-"""No further one is, once those before it are together as long as this."""
+"""Total length in characters after which no further document is added."""
 
 
 def describe(config: ConfigLike, *, progress: Progress = no_progress, **changes: Any) -> dict[str, Any]:
-    """The stages, the policies and their hashes, the columns found, the first bad rows, and a trial.
+    """Return the stages, the policies and their hashes, the columns found, the first bad rows, and a trial.
 
-    Reads at most the first thousand rows of each file, and tries the policies on a hundred of them; the rows
-    themselves are not shown.
+    Reads at most the first thousand rows of each file, and applies the policies to a hundred of them; no row is shown.
     """
     settings = load_config(config, **changes)
     sources = find_sources(settings.input.path, settings.input.format)
@@ -62,7 +61,7 @@ def describe(config: ConfigLike, *, progress: Progress = no_progress, **changes:
         for rejection in sample.rejections
     ]
     languages = Counter(language for sample in samples.values() for language in detect_languages(sample.texts))
-    # who does not train may lack what a vocabulary is made with
+    # without a training, packages for vocabularies may be missing
     trains = settings.train.vocabulary_sources != TrainSettings().vocabulary_sources
     vocabulary, remarks = preview_vocabulary(settings) if trains else (None, list[str]())
     return {
@@ -99,7 +98,6 @@ def describe(config: ConfigLike, *, progress: Progress = no_progress, **changes:
 
 
 def _find_refusal(counts: RowCounts) -> str | None:
-    """The reason why a run of the rows looked at would fail."""
     try:
         counts.check()
     except RedactoryError as error:
@@ -108,7 +106,7 @@ def _find_refusal(counts: RowCounts) -> str | None:
 
 
 def _name_columns(columns: Sequence[str], settings: Config, policy: Policy) -> list[str]:
-    """The columns' names; of one that looks personal only what it looks like, since it may be data."""
+    """Return the column names; a name that looks personal may be data, so only its kind is returned."""
 
     def search(names: list[str]) -> list[SearchResult]:
         results: list[SearchResult] = []
@@ -124,10 +122,7 @@ def _name_columns(columns: Sequence[str], settings: Config, policy: Policy) -> l
 
 
 def _try_policies(policy: Policy, documents: list[str], progress: Progress) -> dict[str, Any]:
-    """What would become of the examples of some documents, and why: counts alone.
-
-    Of the first :data:`MAX_TRIAL_DOCUMENTS`, and of fewer once they are long.
-    """
+    """Count what the policies do to the examples of :data:`MAX_TRIAL_DOCUMENTS` documents (fewer if long), and why."""
     sizes = accumulate(map(len, documents[:MAX_TRIAL_DOCUMENTS]), initial=0)
     texts = [text for text, before in zip(documents, sizes, strict=False) if before < MAX_TRIAL_CHARS][
         :MAX_TRIAL_DOCUMENTS
@@ -151,7 +146,7 @@ def _try_policies(policy: Policy, documents: list[str], progress: Progress) -> d
 
 
 def _find_missing_files(settings: Config) -> list[str]:
-    """Each file of ``evaluate`` that is not there; without this it is missed when the training is over."""
+    """Return the missing files of ``evaluate``, which would otherwise be noticed only after the training."""
     evaluate = settings.evaluate
     named = [("test", path) for path in evaluate.test]
     named += [(key, path) for key in ("canaries", "labelled") if (path := getattr(evaluate, key))]
@@ -163,7 +158,6 @@ def _find_missing_files(settings: Config) -> list[str]:
 
 
 def _describe_stages(config: Config) -> list[dict[str, str]]:
-    """What each stage does, a line each."""
     from jinja2 import StrictUndefined, Template
 
     template = (files("redactory.pipelines.modeling") / "describe.j2").read_text(encoding="utf-8")
@@ -179,14 +173,14 @@ def _describe_stages(config: Config) -> list[dict[str, str]]:
     return [{"stage": stage, "does": does} for stage, _, does in stages]
 
 
-# Explain: which engine marked what in one text, and what each policy makes of it.
+# Explain: which engine found each span of a text, and what each policy does with it.
 
 
 def explain(text: str, config: ConfigLike | None = None, *, progress: Progress = no_progress) -> dict[str, Any]:
-    """What detection does to ``text``, as one point; **the answer quotes the text**.
+    """Explain what detection does to ``text`` as one example; **the result quotes the text**.
 
-    Returns {text, side, masked, failure, reasons, marks}; a mark is {start, end, value, label, score,
-    detector, masks, makes_private, public}, those of the engines and of the rules alike, in text order.
+    Returns {text, side, masked, failure, reasons, marks}; a mark is {start, end, value, label, score, detector, masks,
+    makes_private, public}: the spans of engines and rules in text order.
     """
     settings = load_for_texts(config)
     with report_loading(progress, "load engines"):
@@ -215,10 +209,10 @@ def explain(text: str, config: ConfigLike | None = None, *, progress: Progress =
     }
 
 
-# The commented configuration that ``redactory init`` writes, and the demonstration's.
+# The commented configurations of ``redactory init`` and of the demonstration.
 
 
 def write_example_config(path: Path) -> None:
-    """Write the example to a new file; ``FileExistsError`` where there is one."""
+    """Write the example to a new file; ``FileExistsError`` if it exists."""
     with path.open("x", encoding="utf-8") as file:
         file.write((files("redactory.pipelines.modeling") / "example.yaml").read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
-"""Local privacy: an encoder, a service that learns from noisy messages, and the users who send and ask.
+"""Local privacy: an encoder, a service trained on noisy messages, and the users who send messages and queries.
 
-Here both sides run in one process.  ``examples/ldp_service`` carries the messages between them over HTTP.
+Users and server run in one process here; ``examples/ldp_service`` connects them over HTTP.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 CARD = "guarantee.json"
 BUDGET_EPSILON, BUDGET_DELTA = 8.0, 1e-5
-"""What all messages of one user may spend together where nothing else is said."""
+"""Default limit of the joint epsilon of all messages of one user."""
 DEFAULT_USER = ""
-"""Whose budget a query is on where no user is named."""
+"""Default user, whose budget a query is charged to."""
 LdpSettingsInput = Mapping[str, Any] | None
 Texts = Sequence[str | tuple[str, str]]
 _PROGRESS_INTERVAL, _MIN_PROBABILITY = 512, 1e-12
@@ -47,8 +47,8 @@ def ldp_encoder(
 ) -> dict[str, Any]:
     """Train an encoder on the labelled public text ``public`` (JSON lines ``text``, ``label``) into ``out``.
 
-    ``settings`` are keys of :class:`~redactory.training.ldp.settings.EncoderSettings`.  Nothing is
-    noised: what it learns must be public.  Returns {encoder, digest, provenance, ...} of stage 1.
+    ``settings`` are keys of :class:`~redactory.training.ldp.settings.EncoderSettings`. Training adds no noise, so the
+    text must be public. Returns {encoder, digest, provenance, ...} of stage 1.
     """
     require_training_packages()
     from redactory.training.data import PublicText
@@ -71,11 +71,11 @@ def ldp_train(
     declared_public: bool = False,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Have the users of ``data`` send noisy messages, and a service in ``out`` learn from them.
+    """Let the users of ``data`` send noisy messages, and train a service in ``out`` on them.
 
-    ``settings`` are keys of :class:`~redactory.training.ldp.settings.LdpSettings`.  ``budget`` is a folder
-    that keeps what each user (``user_id``) spent: more than ``limit`` at ``delta`` is refused, and
-    nothing is sent then.  Returns {service, messages, slots, epochs, ..., guarantee}.
+    ``settings`` are keys of :class:`~redactory.training.ldp.settings.LdpSettings`. ``budget`` is a folder that records
+    what each user (``user_id``) spent; if that would exceed ``limit`` at ``delta``, nothing is sent. Returns {service,
+    messages, slots, epochs, ..., guarantee}.
     """
     require_training_packages()
     from redactory.training.ldp.server import LdpServer
@@ -94,7 +94,7 @@ def ldp_train(
             progress("messages", count, None, f"messages, of {len(examples):,} sentences")
     progress("messages", count, count, "messages")
     training_summary = server.train(progress)
-    # the card first: there is no service without one
+    # write the card first: no service may exist without one
     write_json(folder / CARD, card)
     server.save(folder)
     users = len({example.user for example in examples})
@@ -102,7 +102,7 @@ def ldp_train(
 
 
 def parse_ldp_settings(raw_settings: LdpSettingsInput) -> LdpSettings:
-    """Settings of a service from keys; a budget is a user's own, and refused here."""
+    """Parse the settings of a service; refuses a budget, because each user has a separate one."""
     from redactory.training.ldp.settings import LdpSettings
 
     parsed = parse_settings(LdpSettings, raw_settings)
@@ -112,14 +112,14 @@ def parse_ldp_settings(raw_settings: LdpSettingsInput) -> LdpSettings:
 
 
 def make_empty_folder(folder: Path) -> Path:
-    """Make ``folder``, or take it where it is empty; ``RunStateError`` where it is not."""
+    """Create ``folder``, or accept an empty one; ``RunStateError`` if it is not empty."""
     if folder.exists() and any(folder.iterdir()):
         raise RunStateError(f"{folder} is not empty; give another folder with --out")
     return make_private_folder(folder)
 
 
 def load_encoder(folder: str | Path, settings: LdpSettings, declared_public: bool) -> SentenceEncoder:
-    """Load the encoder in ``folder``, of the dimension and the length that the service wants."""
+    """Load the encoder in ``folder``; its dimension and length must match the settings of the service."""
     from redactory.training.ldp.encoder import SentenceEncoder
 
     expected = {"dimension": settings.dimension, "max_tokens": settings.max_tokens}
@@ -129,10 +129,10 @@ def load_encoder(folder: str | Path, settings: LdpSettings, declared_public: boo
 def resolve_service_settings(
     raw_settings: LdpSettingsInput, encoder: str | Path, declared_public: bool
 ) -> tuple[SentenceEncoder, LdpSettings]:
-    """The encoder, and settings with its classes where none are named, and the noise in numbers."""
+    """Return the encoder, and the settings with its classes as default and the computed noise."""
     settings = parse_ldp_settings(raw_settings)
     source = load_encoder(encoder, settings, declared_public)
-    # the classes of an encoder's training; of pairs it knows nothing
+    # default to the encoder's classes, which do not apply to pairs
     classes = settings.classes or (() if settings.pairs else source.classes)
     if len(classes) < 2:
         raise ConfigurationError("classes: name at least two, for example --set 'classes=[no, yes]'")
@@ -141,7 +141,7 @@ def resolve_service_settings(
 
 
 def make_card(name: str, source: SentenceEncoder, settings: LdpSettings) -> dict[str, Any]:
-    """Make the guarantee card of the service ``name`` with settled ``settings``."""
+    """Make the guarantee card of the service ``name`` with resolved ``settings``."""
     from redactory.training.ldp.card import make_service_card
 
     return make_service_card(
@@ -155,17 +155,17 @@ def make_card(name: str, source: SentenceEncoder, settings: LdpSettings) -> dict
 
 
 def require_same_encoder(digest: str, source: SentenceEncoder) -> None:
-    """Raise ``RunStateError`` where ``source`` is not the service's encoder, which has ``digest``."""
+    """Raise ``RunStateError`` unless ``source`` is the service's encoder, whose digest is ``digest``."""
     if digest != source.digest:
         raise RunStateError("the service belongs to another encoder; give that one with --encoder")
 
 
-# The users' side: rows of a file, their messages, their budgets.
+# Users: rows of a file, their messages, their budgets.
 
 
 @dataclass(frozen=True)
 class LdpExample:
-    """A row: its text, or its two texts, the name of its class where it has one, and its user."""
+    """A row: its text or text pair, its class if it has one, and its user."""
 
     text: str | tuple[str, str]
     label: str | None
@@ -173,9 +173,9 @@ class LdpExample:
 
 
 def _read_examples(path: Path, pairs: bool) -> list[LdpExample]:
-    """The rows of JSON lines {text, label?, user_id?}, with ``pairs`` also {text_b}; in their order.
+    """Read JSON lines {text, label?, user_id?}, with ``pairs`` also {text_b}, in order.
 
-    ``InputError`` names file, row and key of a row that is invalid, and quotes nothing of it.
+    ``InputError`` names file, row and key of an invalid row, and quotes no content.
     """
     examples = []
     try:
@@ -201,7 +201,7 @@ def _read_examples(path: Path, pairs: bool) -> list[LdpExample]:
 
 
 def open_budgets(folder: str | Path | None, limit: float, delta: float, source: SentenceEncoder) -> BudgetFolder | None:
-    """Open the budgets in ``folder``; ``ConfigurationError`` where the encoder spent on private text."""
+    """Open the budgets in ``folder``; ``ConfigurationError`` if the encoder was trained on private text."""
     from redactory.training.ldp.user import BudgetFolder
 
     if folder is None:
@@ -219,10 +219,10 @@ def open_budgets(folder: str | Path | None, limit: float, delta: float, source: 
 def make_training_messages(
     data: Path, source: SentenceEncoder, settings: LdpSettings, budgets: BudgetFolder | None
 ) -> tuple[list[LdpExample], Iterator[Message]]:
-    """Make the rows of ``data`` and the messages of all users; with ``budgets`` each user's are booked.
+    """Return the rows of ``data`` and the messages of all users; ``budgets`` records the cost of each user.
 
-    ``GuaranteeError`` where the encoder's public text is the very file whose rows are to be protected,
-    ``BudgetExceeded`` before anything is booked where somebody has no room.
+    ``GuaranteeError`` if the encoder was trained on this very file, ``BudgetExceeded`` before anything is recorded if a
+    user has no budget left.
     """
     from redactory.training.ldp.user import LdpClient
 
@@ -243,7 +243,7 @@ def make_training_messages(
 
     def messages() -> Iterator[Message]:
         for number, (user, rows) in enumerate(groups.items()):
-            # test mode: a seed for each user, so that no two draw the same noise
+            # test mode: one seed per user, so that users draw different noise
             seed = None if settings.seed is None else int(json_sha256([settings.seed, number])[:15], 16)
             user_settings = settings.model_copy(update={"seed": seed})
             side = LdpClient(source, user_settings, budget=budgets.open_budget(user) if budgets else None)
@@ -253,7 +253,7 @@ def make_training_messages(
     return examples, messages()
 
 
-# How often a service names the right class, with fresh noise on every query.
+# Accuracy of a service, with fresh noise for every query.
 
 
 def ldp_evaluate(
@@ -267,13 +267,12 @@ def ldp_evaluate(
     declared_public: bool = False,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Accuracy of ``service`` on ``limit`` rows of ``test``, each asked ``draws`` times with fresh noise.
+    """Measure the accuracy of ``service`` on ``limit`` rows of ``test``, each sent ``draws`` times with fresh noise.
 
-    ``settings`` may hold ``query``, which stands in the place of the service's own.  Returns {service, texts,
-    draws, accuracy: {mean, standard_deviation, least, greatest}, accuracy_without_noise, majority_accuracy,
-    by_class (of the first draw), epsilon_sound, noise_multiplier, questions}.  Each of ``questions`` is a way
-    to send them with its accuracy, noise and epsilons: the service's, and, where that has fictitious ones
-    among them, a single send that costs no more.
+    ``settings`` may hold ``query``, which replaces the service's. Returns {service, texts, draws, accuracy: {mean,
+    standard_deviation, least, greatest}, accuracy_without_noise, majority_accuracy, by_class (of the first draw),
+    epsilon_sound, noise_multiplier, questions}. Each entry of ``questions`` is a way to send queries with its accuracy,
+    noise and epsilons: the service's, and, if that hides queries among fictitious ones, a single one of no higher cost.
     """
     require_training_packages()
     from redactory.training.ldp.server import LdpServer
@@ -318,8 +317,7 @@ def ldp_evaluate(
 
 
 def _list_question_settings(service_settings: LdpSettings, overrides: LdpSettingsInput) -> Iterator[LdpSettings]:
-    """The service's settings with the questions of ``overrides``; where those hide among fictitious ones, also
-    with a single send of each."""
+    """Yield the settings with the queries of ``overrides``; if fictitious ones hide these, also single queries."""
     from redactory.training.ldp.accounting import HiddenSampling
     from redactory.training.ldp.settings import LdpSettings
 
@@ -331,7 +329,7 @@ def _list_question_settings(service_settings: LdpSettings, overrides: LdpSetting
 
 
 def _summarize_questions(settings: LdpSettings, source: SentenceEncoder, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """One way to ask: how often, at what noise and epsilons, and how accurate the answers were."""
+    """Summarize one way to send queries: messages, noise, epsilons and accuracy."""
     from redactory.training.ldp.accounting import count_steps
     from redactory.training.ldp.card import compute_query_metrics
 
@@ -351,8 +349,6 @@ def _summarize_questions(settings: LdpSettings, source: SentenceEncoder, runs: l
 
 @dataclass(frozen=True)
 class _ServiceClassifier:
-    """A service as a classifier: every text becomes a query."""
-
     server: LdpServer
     source: SentenceEncoder
     get_answers: Callable[[LdpServer, SentenceEncoder, Any], Iterable[dict[str, Any] | None]]
@@ -362,7 +358,7 @@ class _ServiceClassifier:
         return self.server.settings.classes
 
     def log_probs(self, texts: Sequence[Any]) -> NDArray[np.float64]:
-        """Natural log probability of every class for every text: float64 [texts, classes]."""
+        """Return the natural log probability of every class for every text: float64 [texts, classes]."""
         even = dict.fromkeys(self.classes, 1.0 / len(self.classes))
         answers = self.get_answers(self.server, self.source, texts)
         rows = [[(one["probabilities"] if one else even)[name] for name in self.classes] for one in answers]
@@ -373,7 +369,7 @@ class _ServiceClassifier:
 def _get_noisy_answers(server: LdpServer, source: SentenceEncoder, texts: Any) -> Iterable[dict[str, Any] | None]:
     from redactory.training.ldp.user import LdpClient
 
-    # an evaluation promises nothing of its texts, but draws as a user would
+    # an evaluation protects no text, but draws noise like a user
     side = LdpClient(source, server.settings.model_copy(update={"seed": None}))
     return side.combine_answers(server.answer(list(side.make_query_messages(texts))))
 

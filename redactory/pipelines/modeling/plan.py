@@ -1,4 +1,4 @@
-"""Plan: what a training, or messages, would cost before anything is trained; budget: what was spent."""
+"""Plan the privacy cost of a training, or of messages, before it runs; report what a budget has spent."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def plan(
     progress: Progress = no_progress,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Epsilon, noise, its ratio to the batch and what would improve it, of a training or of messages.
+    """Compute epsilon, noise, its ratio to the batch, and possible improvements for a training or for messages.
 
-    The training is that of ``config`` with ``settings``, or of ``settings`` alone: keys of the section
-    ``train`` (``federated.users``), other sections' in full (``dedup.mode``), and the numbers of
-    :class:`~redactory.training.guarantee.plan.PlanInputs`. With ``trainer`` ``ldp`` they are keys of
-    :class:`~redactory.training.ldp.settings.LdpSettings`, and ``published.NUMBER`` for the figure as
-    published. A finished run of ``config`` adds its points and its measured recall, or its users and
-    entities. ``plot`` is an SVG file to write, epsilon against steps. Nothing is trained.
+    The training is that of ``config`` with ``settings``, or of ``settings`` alone: keys of the section ``train``
+    (``federated.users``), other sections' in full (``dedup.mode``), and the numbers of
+    :class:`~redactory.training.guarantee.plan.PlanInputs`. With ``trainer`` ``ldp``, keys of
+    :class:`~redactory.training.ldp.settings.LdpSettings`, and ``published.NUMBER`` for a published number. A finished
+    run of ``config`` adds its examples and measured recall, or its users and entities. ``plot`` is an SVG file to
+    write, epsilon against steps. Nothing is trained.
     """
     require_training_packages()
     if plot is not None:
@@ -95,7 +95,7 @@ def _plan_training(
     recall = train.detector_recall_file or (load_last_recall(run) if has_run else None)
     if recall is not None:
         recall.require_public(loaded.detect.public_labels)
-    # with declared values, misses were measured of another function than this one
+    # with declared values, the misses were measured on another function
     known = None if loaded.input.known_value_columns else recall
     rates = MissRates.from_measurement(known, loaded.detect.conservative.flags_everything)
     numbers = {"gamma": rates.gamma, "delta_2": rates.delta_2, **numbers}
@@ -133,7 +133,7 @@ def _parse_number(name: str, value: Any) -> Any:
 
 
 def _merge_sections(values: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with ``values``, of which a key without a section of the configuration is one of ``train``."""
+    """Return ``base`` updated by ``values``; a key without a section belongs to ``train``."""
     qualified = {
         key if key.partition(".")[0] in Config.model_fields and "." in key else f"train.{key}": value
         for key, value in values.items()
@@ -142,10 +142,10 @@ def _merge_sections(values: Mapping[str, Any], base: Mapping[str, Any]) -> dict[
 
 
 def _make_config(values: Mapping[str, Any], numbers: dict[str, Any]) -> Config:
-    """A configuration around ``values``; what only a training needs is assumed.
+    """Make a configuration from ``values`` with placeholders for keys that only a training needs.
 
-    For ``uedp-bounded`` caps that are absent are suggested by the numbers of users and points: k about n/U.
-    The constant that divides the sum, where absent, is what a step draws of the points.
+    Missing caps of ``uedp-bounded`` follow from the numbers of users and examples: k is about n/U. A missing divisor of
+    the sum is the expected number of examples per step.
     """
     from redactory.training.guarantee.plan import PlanInputs, bound_kept_examples
     from redactory.training.trainers import TRAINERS
@@ -171,7 +171,7 @@ def _make_config(values: Mapping[str, Any], numbers: dict[str, Any]) -> Config:
 
 
 def _summarize_caps(run: RunFolder, config: Config) -> dict[str, Any]:
-    """What each cap keeps of a finished run's points, and of which labels; noise for the target epsilon."""
+    """Summarize how many examples of a finished run each cap keeps, by label; and the noise for the target epsilon."""
     from redactory.training.trainers import get_trainer
     from redactory.training.uedp.bounded_accounting import CalibrationTarget, compare_caps
     from redactory.training.uedp.units import read_unit_incidence
@@ -188,12 +188,12 @@ def _summarize_caps(run: RunFolder, config: Config) -> dict[str, Any]:
 
 
 def budget(config: ConfigLike) -> dict[str, Any]:
-    """What was spent of the budget that ``config`` names in ``train.budget``; nothing is written.
+    """Report what was spent of the budget in ``train.budget`` of ``config``; nothing is written.
 
-    Returns {budget, unit, epsilon, delta, spent, trainings: [{training, steps, delta, epsilon_after}]}: what
-    all trainings cost one unit together, rounded up, and after each. What is left is not the difference:
-    together they cost less than the sum (``docs/guarantees.md``, "Several models"). ``GuaranteeError`` where
-    the file counts another unit or at another delta, ``CheckFailed`` where it was changed.
+    Returns {budget, unit, epsilon, delta, spent, trainings: [{training, steps, delta, epsilon_after}]}: the joint cost
+    of all trainings for one unit, rounded up, and the cost after each. The rest is more than the difference, because
+    together they cost less than the sum (``docs/guarantees.md``, "Several models"). ``GuaranteeError`` if the file
+    counts another unit or at another delta, ``CheckFailed`` if it was changed.
     """
     settings = load_config(config).train
     require_training_packages()

@@ -1,4 +1,4 @@
-"""Run: curate, measure the policies, train, evaluate; each step a plain function."""
+"""Run: curate, measure the policies, train and evaluate; each step is a plain function."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ StepFunction = Callable[[], dict[str, Any]]
 
 
 class StepRunner(Protocol):
-    """How one step of a run is carried out: plainly, or as an orchestrator's task."""
+    """Runs one step of a run: directly, or as a task of an orchestrator."""
 
     def __call__(self, name: str, work: StepFunction) -> dict[str, Any]: ...
 
 
 def run_inline(name: str, work: StepFunction) -> dict[str, Any]:
-    """Carry a step out here and now."""
+    """Run a step directly in this process."""
     return work()
 
 
@@ -43,9 +43,9 @@ def run(
     step: StepRunner = run_inline,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """The whole job; the curation's summary with ``model`` and ``evaluation`` added to it.
+    """Run the whole job; return the summary of the curation with ``model`` and ``evaluation`` added.
 
-    Evaluation measures what the configuration names under ``evaluate``, and nothing else.
+    Evaluation measures only what the configuration names under ``evaluate``.
     """
     require_training_packages()
     settings = load_config(config, output=output, workers=workers)

@@ -1,7 +1,7 @@
-"""Synthesize: text that a model with a guarantee writes, as shards that may leave as ``public/`` does.
+"""Synthesize: let a model with a guarantee write text, as shards that may be shared like ``public/``.
 
-What is written is a function of the model, of public constants, and of a histogram with noise of its own: it
-is post-processing, and promised as these are together.
+The text is a function of the model, public constants and a histogram with separate noise. It is post-processing, so
+the joint guarantee of model and histogram covers it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from redactory.training.trainers import Trainer
 
 OVERSAMPLING = 2
-"""So many texts are written for each that is kept, where lengths are to be met."""
+"""Number of texts generated per kept text if lengths must match."""
 _PART_ROWS = 100_000
 _NOT_COUNTED_MESSAGE = "Nothing was counted: do not use a histogram (omit --histogram), or choose a model with room."
 _MASK = re.compile(re.escape(MASK))
@@ -51,7 +51,7 @@ _SEED_BITS = 32
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """How a model writes: ``tokens`` at most, ``stop`` ends a text before the first such string."""
+    """How a model writes: at most ``tokens`` tokens; the first string of ``stop`` ends a text."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -77,15 +77,15 @@ def synthesize(
     no_guarantee: bool = False,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Have a model of a finished run write ``rows`` texts into the new folder ``out``, which may leave.
+    """Let a model of a finished run write ``rows`` texts into the new folder ``out``, which may be shared.
 
-    ``labels`` are the public names of the classes or roles that the training read texts with (train.prefix): as often
-    each, or, with ``histogram``, as often and as long as a histogram of the corpus says that has noise of this standard
-    deviation; drawn once for a model, accounted, booked in the budget that the model was trained under. What the strict
-    policy finds in a text, and each mask, becomes an invented value; with ``drop_suspected`` a text in which the
-    conservative one suspects more is left out.  Returns {run, model, out, rows, holds, epsilon, delta, unit, histogram,
-    surrogates, lengths_met, files}.  ``GuaranteeError`` for a model of which nothing is guaranteed, unless with
-    ``no_guarantee``: the card then says so, and what is written is not exported.
+    ``labels`` are the public names of the classes or roles in the training's prefix (train.prefix). Each is equally
+    frequent; with ``histogram``, frequencies and lengths follow a histogram of the corpus with noise of this standard
+    deviation, drawn once per model, accounted, and charged to the budget of the model's training. Spans that the strict
+    policy finds, and masks, become invented values; ``drop_suspected`` leaves out texts in which the conservative
+    policy suspects more. Returns {run, model, out, rows, holds, epsilon, delta, unit, histogram, surrogates,
+    lengths_met, files}. ``GuaranteeError`` for a model without a guarantee, unless ``no_guarantee``: the card then says
+    so, and the text is not exported.
     """
     folder = RunFolder(Path(run))
     name = resolve_model_name(folder, model)
@@ -106,8 +106,6 @@ def synthesize(
 
 @dataclass
 class _SyntheticWriter:
-    """What is asked of one model: the ``labels`` before its texts, and how it is to write."""
-
     run: RunFolder
     model: str
     labels: tuple[str, ...]
@@ -135,11 +133,11 @@ class _SyntheticWriter:
 
     @property
     def column(self) -> str:
-        """What the labels are."""
+        """Name of the label column."""
         return CLASS if self.prefix == CLASS else ROLE
 
     def make_card(self, deviation: float | None, no_guarantee: bool) -> dict[str, Any]:
-        """The card of what is written; a histogram is drawn first, where one is asked for."""
+        """Make the card of the text; draw the histogram first, if one is requested."""
         card = compose_guarantee(self.run, self.model)
         reason = None if card["holds"] else card["holds_reason"]
         if (audit := load_audit(self.run, self.model)) is not None and not audit["holds"]:
@@ -157,7 +155,6 @@ class _SyntheticWriter:
         return compose_guarantee(self.run, self.model)
 
     def _require_histogram(self, deviation: float) -> Histogram:
-        """The one that was drawn before, or one that is booked, drawn and sealed now."""
         from redactory.training.histogram import require_countable
 
         if self.prefix != CLASS:
@@ -194,10 +191,7 @@ class _SyntheticWriter:
         return histogram
 
     def _book_cost(self, deviation: float, stream: RandomStream) -> None:
-        """Book its cost in the budget that the model was trained under, before noise is drawn.
-
-        ``BudgetExceeded`` where that has no room, or is not where the model's training was booked.
-        """
+        """Charge the model's budget before noise is drawn; ``BudgetExceeded`` if it is full or lacks the training."""
         from redactory.training.guarantee.budget import Budget
         from redactory.training.guarantee.spec import read_ledger_facts, read_training_spec
         from redactory.training.histogram import Histogram
@@ -222,7 +216,7 @@ class _SyntheticWriter:
     def write_corpus(
         self, target: SyntheticFolder, card: Mapping[str, Any], rows: int, seed: int | None
     ) -> dict[str, Any]:
-        """The shards, and all that says what they are."""
+        """Write the shards, their card, guarantee and manifest."""
         from redactory.training import load_model
 
         seed = secrets.randbits(_SEED_BITS) if seed is None else seed
@@ -255,7 +249,7 @@ class _SyntheticWriter:
         return {**guarantee_fields, **counts, "manifest": file_sha256(target.manifest), "files": len(files)}
 
     def _build_manifest(self, card: Mapping[str, Any], rows: int, columns: dict[str, str], seed: int) -> dict[str, Any]:
-        """Public constants, the card's promise, and no number of the corpus but noisy ones."""
+        """Build the manifest from public constants, the card's guarantee, and only noisy numbers of the corpus."""
         curated = read_manifest(self.run)
         how = {key: value for key, value in asdict(self.sampling).items() if key != "stop"}
         return {
@@ -273,7 +267,7 @@ class _SyntheticWriter:
         }
 
     def _compute_quotas(self, rows: int) -> dict[str, list[int]]:
-        """How many texts of each label by the bin of their length; one bin where lengths are as they come."""
+        """Return the number of texts by label and length bin; one bin if lengths are free."""
         if self.histogram is not None:
             return self.histogram.compute_quotas(rows)
         names = self.labels or ("",)
@@ -283,7 +277,7 @@ class _SyntheticWriter:
     def _generate_texts(
         self, model: LanguageModel, quotas: Mapping[str, list[int]], seed: int
     ) -> tuple[list[tuple[str, str]], int]:
-        """(label, text) of every row, and how many of them have the length that was drawn for them."""
+        """Return (label, text) of every row, and how many have the length drawn for them."""
         from redactory.evaluation.generation import generate_texts
         from redactory.training.histogram import find_length_bin
 
@@ -303,16 +297,15 @@ class _SyntheticWriter:
         return labelled_texts, met
 
     def _cut_at_stop(self, text: str) -> str:
-        """``text`` up to the first stop string."""
         places = (place for stop in self.sampling.stop if stop and (place := text.find(stop)) >= 0)
         return text[: min(places, default=len(text))].strip()
 
 
 def read_counted_texts(run: RunFolder, trainer: Trainer) -> Iterator[tuple[str, str | None]]:
-    """(text, class) of every point as ``trainer`` learns it, which is what its figures are about.
+    """Yield (text, class) of every example as ``trainer`` sees it; the trainer's epsilons refer to these.
 
-    Of ``crt`` that is masked: a secret that π caught bears on no count, as it bears on no step; counted from
-    the originals it would, and no miss rate could amplify what is stated.
+    For ``crt`` texts are masked: a secret that π caught changes no count, as it changes no step. In counts of originals
+    it would, and no miss rate could amplify the stated epsilon.
     """
     from redactory.training.data import read_classes, read_texts
 
@@ -321,16 +314,13 @@ def read_counted_texts(run: RunFolder, trainer: Trainer) -> Iterator[tuple[str, 
 
 
 def compose_guarantee(run: RunFolder, model: str) -> dict[str, Any]:
-    """What holds of ``model`` and its histogram together; no place on this machine."""
+    """Compose the guarantee of ``model`` and its histogram, without paths of this machine."""
     card = guarantee(run.root, [model])
     return {**card, "models": [{**one, "run": Path(one["run"]).name} for one in card["models"]]}
 
 
 def select_by_length(texts: Sequence[str], bins: Sequence[int], get_bin: Callable[[str], int]) -> tuple[list[str], int]:
-    """Of ``texts`` as many as ``bins`` ask for, of each length as many if there are; how many fit.
-
-    What lacks is made up by texts that are left over, in the order in which they were written.
-    """
+    """Select as many ``texts`` as ``bins`` request, topped up by spare ones in order; also return how many fit."""
     left, selected = list(bins), list[str]()
     spare: list[str] = []
     for text in texts:
@@ -340,7 +330,7 @@ def select_by_length(texts: Sequence[str], bins: Sequence[int], get_bin: Callabl
     return selected + spare[: sum(bins) - len(selected)], len(selected)
 
 
-# What is found in a text that was written, and each mask, becomes an invented value.
+# Replacement of found spans and masks in generated text by invented values.
 
 
 _VALUE_FORMS = {
@@ -351,17 +341,16 @@ _VALUE_FORMS = {
     "LOCATION": (r"\b(street|address|city|in|at|to|from|laws of)\b", "Springfield"),
     "PERSON": ("", "Mary Miller"),
 }
-"""By what seems to stand where a mask is: words before it that say so, and the form of a value."""
+"""For each kind of value: words before a mask that suggest it, and a sample value."""
 _CONTEXT_CHARS = 30
 
 
 def replace_values(
     run: RunFolder, texts: Sequence[str], seed: int, drop_suspected: bool = False
 ) -> tuple[list[str | None], int]:
-    """``texts`` with what π of ``run`` finds in them, and each mask, replaced; in how many that was.
+    """Replace the spans that π of ``run`` finds, and masks; return the texts and how many changed.
 
-    None for one that cannot be looked through, and with ``drop_suspected`` for one in which π_c points at
-    what π does not mark.
+    A text is None if it cannot be searched, and with ``drop_suspected`` if π_c suspects something that π does not mask.
     """
     settings = DetectSettings.read_back(read_manifest(run)["configuration"]["detect"])
     results, replaced = list[str | None](), 0
@@ -370,7 +359,7 @@ def replace_values(
         spans = [ReplacedSpan(s.start, s.end, s.label, s.score) for s in detection.strict]
         spans += [ReplacedSpan(*match.span(), _guess_kind(text[: match.start()])) for match in _MASK.finditer(text)]
         if spans:
-            # a key for each row: what is put in place of a mask differs from row to row
+            # one key per row, so that replacements of a mask differ between rows
             key = DigestKey(stream.random_bytes("surrogates", row, 32))
             put = Surrogate(key, settings.language).for_document(str(row), [text])
 
@@ -385,11 +374,10 @@ def replace_values(
 
 
 def _has_suspected_span(detection: Detection) -> bool:
-    """Whether π_c points at a place in which π marks nothing."""
+    """Return whether π_c has a span that overlaps no span of π."""
     marked = [(span.start, span.end) for span in detection.strict]
     return any(all(s.end <= a or b <= s.start for a, b in marked) for s in detection.conservative)
 
 
 def _guess_kind(context: str) -> str:
-    """The kind that the words before a mask point at."""
     return next(k for k, (cue, _) in _VALUE_FORMS.items() if re.search(cue, context[-_CONTEXT_CHARS:], re.IGNORECASE))

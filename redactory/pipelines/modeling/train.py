@@ -1,4 +1,4 @@
-"""Train: a model on a finished run, as configured; and the guarantee of one or of several models."""
+"""Train a model on a finished run as configured, and state the guarantee of one or several models."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from redactory.training.settings import TRAINERS, RecallMeasurement, TrainSettin
 def train(
     config: ConfigLike, *, output: str | Path | None = None, progress: Progress = no_progress, **changes: Any
 ) -> dict[str, Any]:
-    """Train the configured model on the configuration's finished run; a summary with its guarantee.
+    """Train the configured model on the configuration's finished run; return a summary with its guarantee.
 
-    ``changes`` replace keys of the section ``train``.  An interrupted training goes on where it stopped.
+    ``changes`` replace keys of the section ``train``. An interrupted training resumes.
     """
     require_training_packages()
     settings = _apply_changes(config, output, changes)
@@ -66,7 +66,6 @@ def train(
 
 
 def _apply_changes(config: ConfigLike, output: str | Path | None, changes: dict[str, Any]) -> Config:
-    """The configuration that ``config`` stands for, with ``changes`` to its section ``train``."""
     settings = load_config(config, output=output)
     if not changes.keys() - {"name"}:
         require_train_section(settings)
@@ -77,7 +76,7 @@ def _apply_changes(config: ConfigLike, output: str | Path | None, changes: dict[
 
 
 def require_train_section(config: Config) -> None:
-    """``ConfigurationError`` where the configuration does not say how to train."""
+    """Raise ``ConfigurationError`` if the configuration has no section ``train``."""
     if "train" not in config.model_fields_set:
         raise ConfigurationError(
             "train: the configuration has no such section; add one, such as train: {trainer: crt, epsilon: "
@@ -87,16 +86,16 @@ def require_train_section(config: Config) -> None:
 
 
 def collect_remarks(config: ConfigLike, *, output: str | Path | None = None, **changes: Any) -> list[str]:
-    """What is odd about the training that :func:`train` makes of the same, in words.
+    """Return warnings about the training that :func:`train` would run with these arguments.
 
-    From the settings and the numbers of points, which are the private part's; nothing where the run is not finished.
+    They follow from the settings and the private part's example counts; empty if the run is not finished.
     """
     settings = _apply_changes(config, output, changes)
     run = RunFolder(Path(settings.output))
     if not is_finished(run):
         return []
     require_training_packages()
-    # the accountants are an extra, and whoever verifies may not have it
+    # the accountants are an extra that a verifier may not have installed
     from redactory.training.guarantee import WORDS
     from redactory.training.guarantee.remarks import TrainingFacts, make_remarks
     from redactory.training.guarantee.spec import KNOWN_IN_DOCUMENT, TrainingSpec
@@ -117,9 +116,9 @@ def collect_remarks(config: ConfigLike, *, output: str | Path | None = None, **c
 
 
 def preview_vocabulary(config: Config) -> tuple[dict[str, Any] | None, list[str]]:
-    """The vocabulary that a training as configured has, how it fits public text, and what is odd about it.
+    """Return the vocabulary of the configured training with its fit to public text, and warnings about it.
 
-    None where it is made of the public side of a run that is not finished, or of a file yet to come.
+    None if it depends on the public split of an unfinished run, or on a file that does not exist yet.
     """
     train_settings, folder = config.train, RunFolder(Path(config.output))
     run = folder if is_finished(folder) else None
@@ -150,9 +149,9 @@ def preview_vocabulary(config: Config) -> tuple[dict[str, Any] | None, list[str]
 
 
 def count_training_examples(run: RunFolder, settings: TrainSettings) -> tuple[int | None, int | None]:
-    """How many points of the finished ``run`` noisy steps draw from, and how many are learnt without noise.
+    """Return how many examples of the finished ``run`` noisy steps draw from, and how many train without noise.
 
-    None where a trainer has none of the kind, or learns what its settings leave or make of them.
+    None if a trainer has no such steps, or its settings filter or transform the examples.
     """
     counts, trainer = read_manifest(run)["counts"], TRAINERS[settings.trainer]
     if trainer.has_units or settings.has_whole_conversations:
@@ -163,7 +162,7 @@ def count_training_examples(run: RunFolder, settings: TrainSettings) -> tuple[in
 
 
 def check_device(config: Config) -> None:
-    """``ConfigurationError`` where the configured training asks for a device that is not here."""
+    """Raise ``ConfigurationError`` if the configured training needs a device that is not available."""
     if config.train.device != "cpu":
         from redactory.training.numerics import require_device, resolve_device
 
@@ -172,7 +171,7 @@ def check_device(config: Config) -> None:
 
 
 def find_recall(run: RunFolder, name: str) -> RecallMeasurement | None:
-    """The misses that were measured last (``evaluate_recall``, ``label_score``); once finished, its own."""
+    """Return the latest measured misses (``evaluate_recall``, ``label_score``); for a finished model, those it used."""
     model = run.model(name)
     if is_finished(model):
         earlier = read_manifest(model)["settings"]["detector_recall_file"]
@@ -181,13 +180,13 @@ def find_recall(run: RunFolder, name: str) -> RecallMeasurement | None:
 
 
 def load_last_recall(run: RunFolder) -> RecallMeasurement | None:
-    """The misses that were measured last, for a training that begins now."""
+    """Return the latest measured misses, for a new training."""
     measurement = load_recall(run)
     return RecallMeasurement.model_validate(measurement) if measurement and measurement["misses"]["n"] else None
 
 
 def read_train_summary(run: RunFolder, name: str) -> dict[str, Any]:
-    """What ``train`` printed of a model that is finished."""
+    """Return the summary that ``train`` printed for a finished model."""
     model = run.model(name)
     summary: dict[str, Any] = read_manifest(model)["summary"]
     return {"run": str(run.root), **summary, "guarantee": read_json(model.guarantee)}
@@ -200,11 +199,11 @@ def guarantee(
     also: Sequence[str | Path] = (),
     delta: float | None = None,
 ) -> dict[str, Any]:
-    """The guarantee card of a trained model, derived again from its ledger and the run's manifest.
+    """Return the guarantee card of a trained model, recomputed from its ledger and the run's manifest.
 
-    Under ``audit``, where one was made, what the last one-run audit found. With a list of names, or with
-    ``also``, further runs: what may be promised of somebody who holds all of these models together (those
-    named, or every finished one of each run), at ``delta``, or the one that all of them state.
+    ``audit`` holds the result of the latest one-run audit, if any. With a list of names, or with further runs in
+    ``also``, returns the joint guarantee against somebody who holds all of these models (the named ones, or every
+    finished one of each run), at ``delta`` or the delta that they all state.
     """
     several = bool(also) or not (model is None or isinstance(model, str))
     if delta is not None and not 0.0 < delta < 1.0:
@@ -218,7 +217,7 @@ def guarantee(
     for folder in (RunFolder(Path(place)) for place in (run, *also)):
         read_manifest(folder)
         check_newest(folder)
-        # of several models that are not named, every finished one
+        # without names, use every finished model
         unnamed: Sequence[str | None] = folder.model_names() if several else [None]
         names = [resolve_model_name(folder, name) for name in requested_names or unnamed]
         if not names:
@@ -230,7 +229,7 @@ def guarantee(
 
     card = make_composed_card(models, delta) if several else make_guarantee_card(*models[0])
     for folder, name in models:
-        # a ledger that is a chain in itself may still be another one than the model was sealed with
+        # a valid ledger may still differ from the one that the model was sealed with
         if problems := broken_files(folder.model(name)):
             raise CheckFailed(
                 f"{folder.root}: {name} changed after sealing ({problems[0]}), so no guarantee is stated; see "
