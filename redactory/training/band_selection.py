@@ -1,6 +1,6 @@
-"""How many bands correlated noise has: more make the error smaller, and privacy dearer, at one epsilon.
+"""Chooses the number of noise bands: more reduce the error but cost more privacy, at a fixed epsilon.
 
-A step draws from one of as many groups of points, at as many times the rate.  All here follows from public
+With b bands a step samples from one of b groups of examples, at b times the rate. Everything follows from public
 constants (``docs/guarantees.md``, "Correlated noise").
 """
 
@@ -16,19 +16,18 @@ from redactory.training.mechanisms.mechanism import BandedGaussian, Relation
 from redactory.training.settings import TrainSettings
 
 BAND_COUNTS = (1, 2, 4, 8, 16, 32)
-"""Numbers of bands that are compared; each costs as many copies of the gradient."""
+"""Numbers of bands to compare; b bands need b copies of the gradient."""
 _ROUGH_TOLERANCE, _NEAR_BEST = 1e-3, 1.05
 _MAX_ERROR_RATIO = 0.9
-"""The error beside independent noise that bands have to reach: where they promised 0.95, models were worse
-(``benchmarks/ladder.py``)."""
+"""Maximum error relative to independent noise for bands: at 0.95 models were worse (``benchmarks/ladder.py``)."""
 
 
 @dataclass(frozen=True)
 class BandChoice:
-    """What ``bands`` b cost and bring: a point is drawn at ``sampling_rate`` b·q in ``compositions`` steps.
+    """Cost of b ``bands``: an example is sampled at ``sampling_rate`` b·q in ``compositions`` steps.
 
-    ``noise_multiplier`` reaches the target epsilon; ``error_ratio`` is the error at that noise over that of
-    independent noise.
+    ``noise_multiplier`` reaches the target epsilon; ``error_ratio`` is the resulting error over that of independent
+    noise.
     """
 
     bands: int
@@ -39,13 +38,13 @@ class BandChoice:
 
 
 def get_schedule(settings: TrainSettings) -> LearningRateSchedule:
-    """What decides the size of a step."""
+    """Return the settings that determine the learning rates."""
     return settings.learning_rate_schedule, settings.warm_up
 
 
 @lru_cache(maxsize=16)
 def compare_band_counts(settings: TrainSettings, steps: int, relation: Relation) -> tuple[BandChoice, ...]:
-    """Every number of bands that the sampling rate allows at the target epsilon, from public constants."""
+    """Compare all band counts that the sampling rate allows, at the target epsilon."""
     schedule, independent_error, choices = get_schedule(settings), 0.0, list[BandChoice]()
     rates = compute_step_sizes(schedule, steps)
     for bands in BAND_COUNTS:
@@ -61,9 +60,9 @@ def compare_band_counts(settings: TrainSettings, steps: int, relation: Relation)
 
 
 def choose_band_count(settings: TrainSettings, steps: int, relation: Relation) -> int:
-    """``train.noise_bands``; for ``auto`` the fewest with an error within 5% of the least, at one epsilon.
+    """Return ``train.noise_bands``; for ``auto`` the fewest with an error within 5% of the minimum.
 
-    1 where that error is not a tenth below that of independent noise.
+    Returns 1 if the minimum is above 0.9 of the error of independent noise.
     """
     if settings.noise_bands != "auto":
         return settings.noise_bands
@@ -75,10 +74,10 @@ def choose_band_count(settings: TrainSettings, steps: int, relation: Relation) -
 
 
 def compute_lr_scale(settings: TrainSettings, mechanism: BandedGaussian, relation: Relation) -> float:
-    """How much longer Adam's noisy steps are, so that a gradient moves the model as far as without bands.
+    """Compute the factor for Adam's learning rate so that a gradient moves the model as far as without bands.
 
-    It divides by about the noise of one step: that of C⁻¹ instead of 1, at this noise instead of what
-    independent noise needs for the target epsilon (where the noise is given, the same).
+    Adam divides by about the noise of one step: that of C⁻¹ instead of 1, at this noise instead of the noise that
+    independent noise needs for the target epsilon (equal if the noise is configured).
     """
     if settings.noise_multiplier is not None:
         return mechanism.matrix.noise_gain

@@ -1,8 +1,7 @@
-"""Conversations as a chat model reads them: turns with roles, a template around them, what of it is learnt.
+"""Conversations for chat models: turns with roles, a template around them, and a mask of the learned tokens.
 
-A conversation is one text, as the vault holds it: before what is said stands its role with a mark, between
-two turns another.  What opens and ends a turn are ids that the template alone can write: nothing that was
-said can open a turn, end one or change its role.
+A conversation is one text, as in the vault: a mark separates a role from its turn, another mark separates turns. Only
+the template can write the ids that open and end a turn: no content can open or end one or change its role.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ PLAIN_TEMPLATE = (
     "{% for turn in messages %}{{ turn.role + ': ' + turn.content + eos_token }}{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
-"""The template of ours, as other libraries read it: role, text and the end token, turn by turn."""
+"""Our template in the form that other libraries read: role, text and end token of each turn."""
 LossScope = Literal["assistant", "all"]
 Turn = tuple[str, str]
 
 
 def join_turns(turns: Iterable[tuple[str | None, str]]) -> str:
-    """Turns, each a role and a text, as one text; ``InputError`` where one holds a mark."""
+    """Join turns, each a role and a text, into one text; ``InputError`` if one contains a separator."""
     turn_list = list(turns)
     parts = "".join(f"{role or ''}{text}" for role, text in turn_list)
     if TURN_MARK in parts or ROLE_MARK in parts:
@@ -48,7 +47,7 @@ def join_turns(turns: Iterable[tuple[str | None, str]]) -> str:
 
 
 def messages_to_text(value: Any) -> str | None:
-    """A list of turns (``role`` and ``content``, ``from`` and ``value``) as one text; None for all else."""
+    """Convert a list of turns (``role``/``content`` or ``from``/``value``) to one text; None for anything else."""
     try:
         pairs = [(turn.get("role", turn.get("from")), turn.get("content", turn.get("value"))) for turn in value]
     except (AttributeError, TypeError):
@@ -57,10 +56,9 @@ def messages_to_text(value: Any) -> str | None:
 
 
 def parse_turns(text: str) -> list[Turn]:
-    """The turns of a conversation, each with the role that templates know; a neighbour of one role joins it.
+    """Parse the turns of a conversation, with roles that templates know; adjacent turns of one role are joined.
 
-    A role that nobody knows, and one that was left out, is a user's.  A turn without a word is none, but for
-    the last: it is one that is to be said.
+    Unknown and missing roles become the user's. Empty turns are dropped, except the last: it is still to be written.
     """
     parsed: list[Turn] = []
     parts = text.split(TURN_MARK) if text else []
@@ -74,15 +72,12 @@ def parse_turns(text: str) -> list[Turn]:
 
 
 def format_turns(text: str) -> str:
-    """A conversation with a line for each turn: what a vocabulary is made of."""
+    """Format a conversation with one line per turn, as a vocabulary is built from it."""
     return "\n".join(f"{role}: {content}" for role, content in parse_turns(text)) if ROLE_MARK in text else text
 
 
 def make_prompt(message: Any) -> str:
-    """What a model is asked, as a conversation in which the assistant is next; "" is the very beginning.
-
-    ``message`` is what a user says, a conversation, or a list of ``{"role", "content"}``.
-    """
+    """Make a conversation, next turn the assistant's, from a user's text, a conversation or a list of messages."""
     if not isinstance(message, str):
         message = messages_to_text(message)
         if message is None:
@@ -95,7 +90,7 @@ def make_prompt(message: Any) -> str:
 
 
 class RenderedPart(NamedTuple):
-    """A part of a rendered conversation: text, or one id; ``of`` is the turn that it is said in, if any."""
+    """Part of a rendered conversation: text or one id; ``turn`` is the turn whose content belongs here, if any."""
 
     content: str | int
     in_loss: bool
@@ -104,13 +99,13 @@ class RenderedPart(NamedTuple):
 
 @dataclass(frozen=True)
 class ChatCodec:
-    """A tokenizer that writes conversations in a chat template: the folder's own, or the plain one.
+    """A tokenizer that encodes conversations in a chat template: the folder's own, or the plain one.
 
-    ``learn`` says on what the loss is: on what the assistant says and the end of its turn, or on everything.
-    A text whose last turn is an assistant's without a word is a prompt: the template opens that turn.
+    ``loss_scope``: the loss is on the assistant's turns and their ends, or on everything. A text whose last turn is an
+    empty one of the assistant is a prompt: the template opens that turn.
 
-    Formal guarantees: ids and what is learnt of them are functions of one conversation and of constants; a
-    token that holds a part of another's turn is never learnt with ``learn`` "assistant".
+    Formal guarantees: ids and loss mask are functions of one conversation and of constants; with ``loss_scope``
+    "assistant" a token that contains a part of another's turn is never in the loss.
     """
 
     inner: TextCodec
@@ -119,19 +114,19 @@ class ChatCodec:
 
     @classmethod
     def from_template(cls, tokenizer: TextCodec, template: str, learn: LossScope) -> ChatCodec:
-        """The codec of a ``template`` setting; ``ConfigurationError`` where the folder's own does not fit."""
+        """Make the codec of a ``template`` setting; ``ConfigurationError`` if the folder's template is unsuitable."""
         uses_folder_template = template == "auto" and getattr(getattr(tokenizer, "inner", None), "chat_template", None)
         codec = cls(tokenizer, bool(uses_folder_template), learn)
-        codec.end_id  # noqa: B018 (it is looked for)
+        codec.end_id  # noqa: B018 (raises if the template has no end token)
         return codec
 
     @property
     def template(self) -> str:
-        """As :meth:`from_template` takes it."""
+        """The ``template`` argument of :meth:`from_template`."""
         return "auto" if self.uses_folder_template else "plain"
 
     def export_tokenizer(self) -> TextCodec:
-        """The tokenizer, which other libraries then read with this template."""
+        """Return the tokenizer with this template for other libraries."""
         if isinstance(self.inner, FolderTokenizer) and not self.uses_folder_template:
             self.inner.inner.chat_template = PLAIN_TEMPLATE
         return self.inner
@@ -143,57 +138,57 @@ class ChatCodec:
 
     @property
     def pad_id(self) -> int:
-        """As in the tokenizer, like begin, mask and digest."""
+        """The inner tokenizer's padding token."""
         return self.inner.pad_id
 
     @property
     def begin_id(self) -> int:
-        """Stands before a conversation; a template's own is not written twice."""
+        """The token before a conversation; one that the template writes is not repeated."""
         return self.inner.begin_id
 
     @property
     def mask_id(self) -> int:
-        """``<MASK>``, in whatever turn."""
+        """``<MASK>``, in any turn."""
         return self.inner.mask_id
 
     @property
     def digest(self) -> str:
-        """The tokenizer's alone: what the template is, settings and the folder's digest say."""
+        """The inner tokenizer's; settings and the folder's digest identify the template."""
         return self.inner.digest
 
     @cached_property
     def end_id(self) -> int:
-        """What an assistant's turn ends with, and so what a model has written."""
+        """The token that ends an assistant's turn, and so a generated text."""
         *_, last = (part.content for part in self._render((USER, ASSISTANT), ("a", "b")) if part.in_loss)
         assert isinstance(last, int)
         return last
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a conversation without the begin token."""
+        """Encode a conversation without the begin token."""
         return self.encode_with_loss_mask(text)[0]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ``ids``, the template's own among it; begin and the end of a turn are left out."""
+        """Decode ``ids``, including the template's text; begin and end of a turn are omitted."""
         return self.inner.decode([number for number in ids if number != self.end_id])
 
     def decode_token(self, number: int) -> str:
-        """What one id stands for."""
+        """Decode one id."""
         return self.inner.decode_token(number)
 
     def token_offsets(self, text: str) -> list[tuple[int, int]]:
-        """Of a text by itself, as in the tokenizer."""
+        """Return the inner tokenizer's offsets of a single text."""
         return self.inner.token_offsets(text)
 
     def extract_loss_texts(self, text: str) -> list[str]:
-        """The turns of a conversation that are learnt."""
+        """Return the turns of a conversation that are in the loss."""
         return [content for role, content in parse_turns(text) if self.loss_scope == "all" or role == ASSISTANT]
 
     def count_loss_words(self, text: str) -> int:
-        """How many words of a conversation are learnt."""
+        """Count the words of a conversation that are in the loss."""
         return sum(len(content.split()) for content in self.extract_loss_texts(text))
 
     def encode_with_loss_mask(self, text: str) -> tuple[list[int], list[bool]]:
-        """The ids of a conversation, and which of them are learnt."""
+        """Encode a conversation; also return which ids are in the loss."""
         turn_list = parse_turns(text)
         if opens := turn_list[-1:] == [(ASSISTANT, "")]:
             del turn_list[-1]
@@ -202,7 +197,7 @@ class ChatCodec:
         ids: list[int] = []
         loss_mask: list[bool] = []
         parts = self._render(tuple(role for role, _ in turn_list), tuple(part for _, part in turn_list), opens)
-        # what stands between two tokens of the template is one text, as the template's own library reads it
+        # text between two template tokens is encoded as one text, as the template's library does
         for is_text, group in groupby(parts, lambda part: isinstance(part.content, str)):
             group_parts = list(group)
             if not is_text:
@@ -213,7 +208,7 @@ class ChatCodec:
             marks = [part.in_loss for part in group_parts for _ in str(part.content)]
             inner = self.inner
             ids += inner.encode(whole)
-            # a token counts with its first character: what follows it in its text is learnt too
+            # a token is in the loss if its first character is, even if it extends beyond the learned part
             loss_mask += [marks[min(start, len(marks) - 1)] for start, _ in inner.token_offsets(whole)]
         if ids and self.uses_folder_template and ids[0] == self.begin_id and isinstance(parts[0].content, int):
             ids, loss_mask = ids[1:], loss_mask[1:]
@@ -244,7 +239,7 @@ class ChatCodec:
             yield RenderedPart(f"{ASSISTANT}:", False)
 
 
-# A folder's own template: rendered once for each order of roles, with a sign in the place of what is said.
+# A folder's template is rendered once per sequence of roles, with placeholders for the contents.
 
 
 _PLACEHOLDER = "\ue000{}\ue001"
@@ -254,11 +249,7 @@ _PLACEHOLDER = "\ue000{}\ue001"
 def _render_template(
     tokenizer: FolderTokenizer, roles: tuple[str, ...], add_generation_prompt: bool
 ) -> tuple[RenderedPart, ...]:
-    """The template around turns of ``roles``; a piece with ``of`` stands for what is said there.
-
-    ``ConfigurationError`` where the template refuses these roles, repeats or leaves out a turn, or has no
-    token that ends an assistant's.
-    """
+    """Render the template around turns of ``roles`` with placeholders; ``ConfigurationError`` if it is unsuitable."""
     signs = [_PLACEHOLDER.format(number) for number in range(len(roles))]
     text = _apply_template(tokenizer, roles, signs, add_generation_prompt)
     counts = [text.count(sign) for sign in signs]
@@ -290,7 +281,7 @@ def _render_template(
 def _split_special_tokens(
     tokenizer: FolderTokenizer, special: re.Pattern[str], text: str, in_loss: bool
 ) -> Iterator[RenderedPart]:
-    """``text`` of a template: its special tokens as ids, the rest as text."""
+    """Split a template's ``text`` into special tokens, as ids, and the text between them."""
     end = 0
     for match in special.finditer(text):
         if match.start() > end:
@@ -311,7 +302,7 @@ def _apply_template(
         )
     except ImportError:
         raise ConfigurationError("train.chat: a folder's template needs jinja2: pip install jinja2") from None
-    # a template is a program of its own, and may stop with any error
+    # a template is a program and may raise any error
     except Exception:
         raise _make_template_error(f"refuses a conversation of the roles {', '.join(roles)}") from None
 

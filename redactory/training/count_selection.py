@@ -1,7 +1,7 @@
-"""Public by count as a mechanism: noise and threshold from (ε, δ, k), what it costs a point or a user.
+"""Public by count as a mechanism: noise and threshold from (ε, δ, k), and its cost for an example or a user.
 
-Every user gives at most k distinct texts; a text's number of users, plus N(0, s²), makes it public from the
-threshold on.  Nothing here looks at a count (``docs/guarantees.md``, "Public by count").
+Every user contributes at most k distinct texts. A text is public if its number of users plus N(0, s²) reaches the
+threshold. Nothing here reads a count (``docs/guarantees.md``, "Public by count").
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _DEVIATION_SCALE, _GRID_STEPS = 1e4, 200
 
 @dataclass(frozen=True)
 class CountSelection:
-    """One selection of texts: ``deviation`` s of each count's noise, ``threshold`` τ, k ``texts`` a user.
+    """One selection of texts: standard ``deviation`` s of each count's noise, ``threshold`` τ, k ``texts_per_user``.
 
-    ``id`` names the draw: two selections of one corpus are two.
+    ``id`` identifies the draw, so that two selections from one corpus are counted twice.
     """
 
     deviation: float
@@ -38,12 +38,9 @@ class CountSelection:
 
     @classmethod
     def calibrate(cls, epsilon: float, delta: float, texts: int, times: int = 1) -> Self:
-        """The least threshold with which ``times`` selections are (ε, δ) for a user exchanged in each.
-
-        ``ConfigurationError`` where there is none.
-        """
+        """Find the lowest threshold so that ``times`` selections are (ε, δ); ``ConfigurationError`` without one."""
         best = (math.inf, 0.0)
-        # the shift that spends all of delta: nothing is left for a threshold
+        # the shift that spends all of delta, so that the threshold has none left
         largest = float(brentq(lambda shift: _compute_delta(epsilon, shift) - delta, 1e-9, 60.0, xtol=1e-12))
         least = math.sqrt(2.0 * texts * times) / largest
         for step in range(1, _GRID_STEPS + 1):
@@ -55,20 +52,20 @@ class CountSelection:
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any]) -> Self | None:
-        """The selection of a run with this manifest; None where policies decide."""
+        """Read the selection from a run's manifest; None if policies decide."""
         route = manifest.get("route")
         return route and cls(route["deviation"], route["threshold"], route["texts_per_user"], route["id"])
 
     def to_json(self) -> dict[str, Any]:
-        """For a manifest."""
+        """Return the selection's values for a manifest."""
         return {"deviation": self.deviation, "threshold": self.threshold, "id": self.id}
 
     def compute_example_spending(self) -> Spending:
-        """What it costs one point whose text is exchanged: its user gives one text less and one more."""
+        """Compute the spending for one example with an exchanged text: one text fewer and one more of its user."""
         return self._make_spending(math.sqrt(2.0) * self.deviation, 1)
 
     def compute_user_spending(self) -> Spending:
-        """What it costs a user whose points are there or not."""
+        """Compute the spending for a user whose examples are present or absent."""
         return self._make_spending(self.deviation / math.sqrt(self.texts_per_user), self.texts_per_user)
 
     def _make_spending(self, noise_multiplier: float, texts: int) -> Spending:
@@ -78,21 +75,21 @@ class CountSelection:
         return Spending(mechanism, 1)
 
     def compute_user_epsilon(self, delta: float, times: int = 1) -> float:
-        """ε of ``times`` selections for a user exchanged in each; ``inf`` where there is none."""
+        """Compute ε of ``times`` selections for a user exchanged in each; ``inf`` if none is finite."""
         shift = math.sqrt(2.0 * self.texts_per_user * times) / self.deviation
         loss = times * threshold_failure_delta(self.deviation, self.threshold, self.texts_per_user)
         return gaussian_epsilon(shift, delta - loss) - math.log1p(-loss) if loss < delta else math.inf
 
 
 SELECTIONS_PER_YEAR = (1, 12, 52, 365)
-"""Selections a year: of one run, and of a job that selects monthly, weekly, every night."""
+"""Selections per year: of one run, and of a monthly, weekly and nightly job."""
 
 
 def plan_count_selection(epsilon: float, delta: float, texts: int) -> dict[str, Any]:
-    """What (ε, δ, k) make of a corpus, and what selections by the year cost a user who is in each of them.
+    """Compute threshold and noise for (ε, δ, k), and the yearly cost for a user who is in every selection.
 
-    ``year``: {selections, delta, epsilon} of so many at (ε, δ) each, and the ``threshold`` with which all of
-    them together are (ε, δ).  Constants alone: no corpus was looked at.
+    ``year``: {selections, delta, epsilon} of that many selections at (ε, δ) each, and the ``threshold`` with which all
+    together are (ε, δ). Uses constants alone, no corpus.
     """
     selection = CountSelection.calibrate(epsilon, delta, texts)
     year = [
@@ -116,8 +113,8 @@ def _compute_delta(epsilon: float, shift: float) -> float:
 
 
 def _find_threshold(epsilon: float, delta: float, texts: int, times: int, deviation: float) -> float:
-    """The least threshold at this noise; ``inf`` where the Gaussian alone costs more."""
-    # what is lost is less than delta, and moves epsilon by no more than that
+    """Find the lowest threshold at this noise; ``inf`` if the Gaussian alone exceeds delta."""
+    # the threshold's failure probability is below delta and raises epsilon by at most -log(1 - delta)
     left = delta - _compute_delta(epsilon + math.log1p(-delta), math.sqrt(2.0 * texts * times) / deviation)
     delta_per_selection = left / times
     if delta_per_selection <= 0.0:
@@ -134,7 +131,7 @@ def _find_threshold(epsilon: float, delta: float, texts: int, times: int, deviat
         shift = math.sqrt(2.0 * texts * times) / deviation
         return _compute_delta(epsilon + math.log1p(-loss), shift) + loss
 
-    # less is lost than was allowed for, which may leave room for a lower one; what it costs falls with it
+    # the failure probability is below its share, so a lower threshold may do; the cost falls as the threshold rises
     lowest = 1
     while threshold - lowest > 1:
         middle = (lowest + threshold) // 2

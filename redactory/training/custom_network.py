@@ -1,4 +1,4 @@
-"""A network that somebody else wrote: as the steps of a training need it, and what is asked of it."""
+"""Wraps a network from outside the package for the training steps, and checks its requirements."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import TextCodec
 
 CUSTOM_KIND = "own"
-"""The kind of a network that nobody but its author can build again."""
+"""The kind of a network that only its author can rebuild."""
 LossFunction = Callable[[Any, Batch], Tensor]
-"""From a network and a batch to the loss of each of its points, [B]."""
+"""From a network and a batch to the loss of each example, [B]."""
 
 
 class CustomNetwork(Network):
-    """Any ``model`` with ``losses``, which gives the loss of each point of a batch.
+    """Any ``model`` with ``losses``, which returns the loss of each example of a batch.
 
-    Formal guarantees: those of :class:`redactory.training.models.network.Network`, as far as they are
-    checked (:func:`require_trainable_network`).
+    Formal guarantees: those of :class:`~redactory.training.models.network.Network` if :func:`require_trainable_network`
+    passes.
     """
 
     FORMAT = "redactory-own-network/1"
@@ -42,23 +42,23 @@ class CustomNetwork(Network):
         self.model, self._loss_function = model, losses
 
     def initialise(self, stream: RandomStream) -> None:
-        """Leave the weights as they are."""
+        """Leave the weights unchanged."""
 
     def describe(self) -> dict[str, Any]:
-        """The class; whoever wrote it can build it again."""
+        """Return the class name, from which its author can rebuild it."""
         return {"format": self.FORMAT, "network": get_qualified_name(self.model)}
 
     def example_losses(self, batch: Batch) -> Tensor:
-        """The loss of each point, [B]."""
+        """Return the loss of each example, [B]."""
         return self._loss_function(self.model, batch)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """That of the model by itself: it is what a folder holds."""
+        """Return the inner model's state, which the model folder stores."""
         return self.model.state_dict(*args, **kwargs)
 
 
 def wrap_network(network: nn.Module, task: str, losses: LossFunction | None) -> Network:
-    """``network`` as the steps need it."""
+    """Wrap ``network`` in the interface of the training steps."""
     if isinstance(network, Network) and losses is None:
         return network
     if hasattr(network, "get_input_embeddings") and hasattr(network, "config"):
@@ -76,7 +76,7 @@ def wrap_network(network: nn.Module, task: str, losses: LossFunction | None) -> 
 
 
 def require_trainable_network(network: Network, tokenizer: TextCodec, settings: TrainSettings) -> None:
-    """``ConfigurationError`` where ``network`` is elsewhere, too small, or not clipped exactly."""
+    """Raise ``ConfigurationError`` if ``network`` is on another device, too small, or not clipped exactly."""
     if network.device.type != settings.device:
         raise ConfigurationError(
             f"train.device: the network is on {network.device.type}, but {settings.device} is configured: "
@@ -104,7 +104,7 @@ def require_trainable_network(network: Network, tokenizer: TextCodec, settings: 
 
 
 def describe_network(network: Network) -> dict[str, Any]:
-    """What a ledger says of the network; it must be the same when a loop is begun again."""
+    """Describe the network for the ledger; must be equal when a loop resumes."""
     inner = _unwrap(network)
     kind = network.model.config.model_type if isinstance(network, HuggingFaceNetwork) else None
     shapes = {name: list(p.shape) for name, p in network.named_parameters() if p.requires_grad}
@@ -116,7 +116,7 @@ def describe_network(network: Network) -> dict[str, Any]:
 
 
 def get_qualified_name(thing: object) -> str:
-    """The class of ``thing``, with its module."""
+    """Return the class name of ``thing`` with its module."""
     return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 

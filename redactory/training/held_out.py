@@ -1,9 +1,9 @@
 """Public text that no step learns from, and the loss on it after every epoch.
 
-Formal guarantees: what is measured is a function of public text and of weights that noisy steps released, so
-it is post-processing and may be shown (``docs/guarantees.md``, "Side channels", items 9 and 14).  Which rows
-of the public side are held out is decided by coins of their own: the side is the same in both worlds.
-Measuring uses up no draw, so a training is the same, to the bit, whether its loss is looked at or not.
+Formal guarantees: a measurement is a function of public text and of weights that noisy steps released, so it is
+post-processing and may be shown (``docs/guarantees.md``, "Side channels", items 9 and 14). Separate random draws decide
+which public rows are held out; the public split is equal in both worlds. Measuring consumes no draw of the training, so
+the training has the same bits with and without it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 FORMAT, HELD_OUT_KEY = "redactory-held-out/1", "train.held_out"
 _MAX_TEXTS = 2_000
-"""Of more texts, so many are measured, evenly spread: an epoch is not to wait for its measurement."""
+"""Maximum number of measured texts, evenly spread, so that measuring does not delay an epoch."""
 NO_ROWS: IntArray = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
 class HeldOutText:
-    """Texts, with their classes where they have one; ``rows`` are those that training leaves out.
+    """Held-out texts with their classes, if any; training omits the ``rows`` they come from.
 
-    They are rows of the run's public side for a trainer that learns from it, else of ``train.public_text``;
-    of a file of its own nothing is left out.
+    The rows are of the run's public split for a trainer that learns from it, otherwise of ``train.public_text``; a
+    separate file omits none.
     """
 
     texts: tuple[str, ...]
@@ -52,7 +52,7 @@ class HeldOutText:
     def from_settings(
         cls, run: RunFolder, settings: TrainSettings, stream: RandomStream, public_text: PublicText | None
     ) -> HeldOutText | None:
-        """What ``train.held_out`` asks for, None without; ``ConfigurationError`` where that is no text."""
+        """Select the texts of ``train.held_out``, or None if unset; ``ConfigurationError`` if there are none."""
         if settings.held_out is None:
             return None
         rows = NO_ROWS
@@ -82,10 +82,10 @@ class HeldOutText:
 
 @dataclass
 class HeldOutCurve:
-    """The loss of ``model`` on ``held_out`` by the number of steps made; kept in ``path`` as JSON.
+    """The loss of ``model`` on ``held_out`` by the number of finished steps; stored in ``path`` as JSON.
 
-    Of a language model nats a word; of a classifier nats a text, its share of errors, and the share of texts
-    that it says its commonest class for.  ``events``, where given, get the same, and what ``extra_scalars`` says.
+    For a language model nats per word; for a classifier nats per text, the error rate, and the share of texts for which
+    it predicts its most frequent class. TensorBoard ``events``, if given, get the same and ``extra_scalars``.
     """
 
     path: Path
@@ -96,13 +96,13 @@ class HeldOutCurve:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def resume(self, steps: int) -> str:
-        """Take up what was measured in the first ``steps`` steps, and measure where that is nothing."""
+        """Load the measurements of the first ``steps`` steps; measure now if there are none."""
         saved_rows = read_curve(self.path)
         self.rows = [row for row in saved_rows if row["step"] <= steps]
         return self.progress_text if self.rows else self.measure(steps)
 
     def measure(self, steps: int) -> str:
-        """Measure after ``steps`` steps, and keep it; what a progress line says of it."""
+        """Measure after ``steps`` steps, store the result, and return it for the progress line."""
         measured = (
             self._measure_language_model() if isinstance(self.model, LanguageModel) else self._measure_classifier()
         )
@@ -112,14 +112,14 @@ class HeldOutCurve:
         if self.events is not None:
             held_out = {f"held out/{name}": value for name, value in measured.items() if value is not None}
             for name, value in {**held_out, **self.extra_scalars()}.items():
-                # no clock: how long an epoch took would tell how many points were drawn
+                # no clock: an epoch's duration would reveal how many examples were sampled
                 self.events.add_scalar(name, value, steps, walltime=float(steps))
             self.events.flush()
         return self.progress_text
 
     @property
     def progress_text(self) -> str:
-        """The last row, as a progress line has it."""
+        """The last measurement as text for the progress line."""
         loss = self.rows[-1]["loss"]
         return ", held-out loss " + ("not finite" if loss is None else f"{loss:.3f}")
 
@@ -142,16 +142,16 @@ class HeldOutCurve:
         return {
             "loss": finite_or_none(float(-scores[np.arange(len(true)), true].mean())),
             "error_rate": float((predicted != true).mean()),
-            # where every text has one class, to say it for all is right
+            # if all texts have one class, predicting it always is correct
             "most_said": None if len(set(true.tolist())) < 2 else float(np.bincount(predicted).max() / len(predicted)),
         }
 
 
 def make_event_writer(folder: Path | None) -> SummaryWriter | None:
-    """Write TensorBoard event files into ``folder``; ``ConfigurationError`` without the package tensorboard.
+    """Open a writer of TensorBoard event files in ``folder``; ``ConfigurationError`` without package tensorboard.
 
-    Formal guarantees: only what was released or is a constant is written: the loss on held-out public text,
-    step sizes, the noise.  Nothing that is computed from private text before noise (a norm, a batch's size).
+    Formal guarantees: only released values and constants are written: the loss on held-out public text, learning rates,
+    the noise. Nothing computed from private text before noise (a norm, a batch size) is.
     """
     if folder is None:
         return None
@@ -165,6 +165,6 @@ def make_event_writer(folder: Path | None) -> SummaryWriter | None:
 
 
 def read_curve(path: Path) -> list[dict[str, Any]]:
-    """The rows of a curve that was kept; none where there is no file."""
+    """Read the rows of a stored curve; empty without a file."""
     rows: list[dict[str, Any]] = read_json(path)["rows"] if path.exists() else []
     return rows

@@ -1,4 +1,4 @@
-"""The training loop: what the steps of one training are made of, their order, and how it is resumed."""
+"""The training loop: objects shared by the steps, the order of the steps, and resuming from a checkpoint."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ from redactory.training.uedp.units import EncodedExamples, OriginalExamples, enc
 
 @dataclass(frozen=True)
 class TrainingContext:
-    """What every step of one training on ``run`` shares: what a trainer makes its phases of.
+    """Objects shared by all steps of one training on ``run``; trainers make their steps from it.
 
-    ``original_examples`` are the points of a trainer with units, ``public_text`` what it is pretrained on; ``every``
-    is the map that users' local updates are computed by, ``micro_batch_map`` that of the pieces of all other steps.
-    ``held_out_rows`` are rows of the public side, or else of the public text, that no step learns from.
+    ``original_examples`` are the examples of a trainer with privacy units, ``public_text`` the pretraining text.
+    ``update_map`` computes users' local updates, ``micro_batch_map`` the micro-batches of all other steps. No step
+    learns from ``held_out_rows``, rows of the public split or otherwise of the public text.
     """
 
     run: RunFolder
@@ -77,7 +77,7 @@ class TrainingContext:
     held_out_rows: IntArray = field(default_factory=NO_ROWS.copy)
 
     def make_pretraining_steps(self) -> NoiseFreeSteps | None:
-        """Passes over public text before all other steps, with an optimizer of their own; None without."""
+        """Make the passes over public text before all other steps, with a separate optimizer, or None."""
         settings = self.settings
         if self.public_text is None or not settings.pretraining_epochs:
             return None
@@ -90,14 +90,14 @@ class TrainingContext:
         )
 
     def make_optimizer(self, learning_rate: float) -> ScheduledOptimizer:
-        """An optimizer with a state of its own."""
+        """Make an optimizer with a separate state."""
         settings = self.settings
         return ScheduledOptimizer(
             make_optimizer(self.network, settings.optimizer, settings.weight_decay), learning_rate
         )
 
     def make_step_kinds(self, mechanism: AnyMechanism | None, ledger: Admission | None) -> StepKinds:
-        """The kinds of step, as far as the trainer has them; without ``mechanism`` none with noise."""
+        """Make the trainer's kinds of step; without ``mechanism`` none with noise."""
         settings, trainer = self.settings, TRAINERS[self.settings.trainer]
         plain, noisy = trainer.make_noise_free_steps(self, self.make_optimizer(settings.learning_rate)), None
         if mechanism is not None and ledger is not None:
@@ -105,12 +105,12 @@ class TrainingContext:
         return StepKinds(self.make_pretraining_steps(), plain, noisy)
 
     def encode_folders(self, *folders: Path) -> TokenizedExamples:
-        """The points of data folders, one after the other."""
+        """Encode the examples of data folders, one folder after the other."""
         all_texts = (text for folder in folders for text in read_texts(self.run, folder, self.settings.example_format))
         return TokenizedExamples.from_texts(all_texts, self.tokenizer, self.settings.max_tokens)
 
     def read_examples(self, folder: Path) -> EncodedExamples:
-        """The points of one of the run's data folders as the task reads them."""
+        """Encode the examples of one of the run's data folders for the task."""
         settings = self.settings
         return encode_examples(
             read_texts(self.run, folder, settings.example_format),
@@ -121,7 +121,7 @@ class TrainingContext:
         )
 
     def encode_originals(self) -> EncodedExamples:
-        """The originals as the task reads them."""
+        """Encode the vault's original examples for the task."""
         settings, original_examples = self.settings, self.original_examples
         assert original_examples is not None
         return encode_examples(
@@ -138,7 +138,7 @@ class TrainingContext:
         rows: IntArray | None = None,
         purpose: str = "plain",
     ) -> NoiseFreeSteps:
-        """Steps without noise over ``rows`` of ``examples``: over each once, where none are given."""
+        """Make steps without noise over ``rows`` of ``examples``; by default over each row once."""
         rows = np.arange(len(examples), dtype=np.int64) if rows is None else rows
         if purpose == (
             "plain" if TRAINERS[self.settings.trainer].noise_free_folders[:1] == ("public",) else "pretraining"
@@ -156,13 +156,13 @@ class TrainingContext:
         mechanism: AnyMechanism,
         ledger: Admission,
     ) -> NoisySteps:
-        """Steps with noise on samples of ``examples``."""
+        """Make steps with noise on samples of ``examples``."""
         assert not isinstance(mechanism, PoissonUsersGaussian)
         kind = NoisySteps
         if isinstance(mechanism, BandedGaussian):
             kind = BandedPhase
             if self.settings.optimizer != "sgd":
-                # it divides by the noise of one step, which the steps after it take back in part
+                # Adam divides by the noise of one step, which later steps partly cancel
                 relation = TRAINERS[self.settings.trainer].relation
                 scheduled_optimizer.learning_rate *= compute_lr_scale(self.settings, mechanism, relation)
         return kind(
@@ -178,11 +178,8 @@ class TrainingContext:
         )
 
 
-# The order of all steps: a function of public constants and the stream.
-
-
 class StepKinds(NamedTuple):
-    """The kinds of step of one training; None where it has none of a kind."""
+    """The kinds of step of one training; None if it has none of a kind."""
 
     pretraining: NoiseFreeSteps | None
     noise_free: NoiseFreeSteps | None
@@ -190,12 +187,12 @@ class StepKinds(NamedTuple):
 
     @property
     def correlated_steps(self) -> BandedPhase | None:
-        """The steps with noise, where theirs is correlated."""
+        """The noisy steps if their noise is correlated, otherwise None."""
         return self.noisy if isinstance(self.noisy, BandedPhase) else None
 
 
 class ScheduledStep(NamedTuple):
-    """One step of all: by which ``kind``, its ``number`` of that kind, and what the progress line says."""
+    """One step of the training: its ``kind``, ``number`` within the kind, and values for the progress line."""
 
     kind: StepKind
     number: int
@@ -208,13 +205,14 @@ class ScheduledStep(NamedTuple):
 
 @dataclass(frozen=True)
 class StepSchedule:
-    """Passes over public text, then ``epochs`` epochs of ``plain`` steps without noise and ``noisy`` with it.
+    """The order of all steps: pretraining, then ``epochs`` epochs of noise-free and noisy steps.
 
-    Before the first epoch come ``first`` plain steps.  Plain steps come first in every epoch (CRT,
-    Algorithm 1, lines 6 and 7), or, ``is_mixed``, the two kinds in an order drawn for each epoch.
+    ``public_first_steps`` noise-free steps precede the first epoch. Every epoch has its noise-free steps first (CRT,
+    Algorithm 1, lines 6 and 7), or, with ``is_mixed``, both kinds in an order drawn for each epoch.
 
-    Formal guarantees: the number of noisy steps and their places are functions of constants, of the public side's size
-    and of coins: the same in two neighbouring worlds (``docs/guarantees.md``, "Sampling and constants").
+    Formal guarantees: the number of noisy steps and their positions are functions of constants, the size of the public
+    split and random draws, so they are equal in two neighbouring worlds (``docs/guarantees.md``, "Sampling and
+    constants").
     """
 
     step_kinds: StepKinds
@@ -228,7 +226,7 @@ class StepSchedule:
 
     @classmethod
     def from_settings(cls, settings: TrainSettings, step_kinds: StepKinds, stream: RandomStream) -> StepSchedule:
-        """The order that ``settings`` give; step sizes follow it where they are to fall."""
+        """Make the schedule of ``settings``; also sets the learning rate schedules of the step kinds."""
         pretraining, plain, noisy = step_kinds
         share = settings.public_share if noisy is not None else None
         noisy_steps = 0 if noisy is None else TRAINERS[settings.trainer].count_noisy_steps(settings) // settings.epochs
@@ -254,7 +252,7 @@ class StepSchedule:
         )
 
     def __iter__(self) -> Iterator[ScheduledStep]:
-        """Every step of the training, in order."""
+        """Yield every step of the training, in order."""
         for plain, steps, label in (
             (self.step_kinds.pretraining, self.pretraining_steps, "pretraining"),
             (self.step_kinds.noise_free, self.public_first_steps, "public first"),
@@ -279,25 +277,22 @@ class StepSchedule:
                 yield ScheduledStep(kind, number, label, finished[is_noisy], total, is_noisy, position == len(order))
 
 
-# Checkpoints: a resumed training goes on from the last one, bit for bit.
-
-
 CHECKPOINT_SECONDS = 30.0
-"""Time after which the state is written again, wherever the training is."""
+"""Maximum time between checkpoints, unless writing one is slow."""
 _WRITE_TIME_FACTOR = 20.0
-"""How many times as long as writing took it waits at least: a large model is not written all the time."""
+"""Minimum time between checkpoints, in multiples of the last write time: large models are written less often."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where the state of one training lies: what moves in ``network``, and the ``optimizers``' memory.
+    """The file with the state of one training: trainable parameters and the memory of ``optimizers``.
 
-    ``binding`` names the training it belongs to.  Parameters that are frozen are not written: they are
-    what they were read as.  Draws are named by step, so the only counter is the number of steps done.
+    ``binding`` identifies the training. Frozen parameters are not written: they can be read from their source. Draws
+    are keyed by step, so the only counter is the number of finished steps.
 
-    Formal guarantees: no key or text is in the file; all that is in it was released by noisy steps or follows
-    from public points, but for the last clipped sums of ``correlated`` steps: with them it is a secret of the
-    run, encrypted where the run is.
+    Formal guarantees: the file contains no key and no text. Everything in it was released by noisy steps or follows
+    from public examples, except the last clipped sums of ``correlated_steps``: with those it is a secret of the run,
+    encrypted if the run is.
     """
 
     path: Path
@@ -334,10 +329,7 @@ class Checkpoint:
 
     @torch.no_grad()
     def read(self) -> int:
-        """Load the state; the number of steps that are done.
-
-        0, and nothing is loaded, where there is none or it belongs to another training.
-        """
+        """Load the state and return the number of finished steps; 0 if the file is missing or of another training."""
         if not self.path.exists():
             return 0
         file = self.path if self.correlated_steps is None else io.BytesIO(read_secret(self.path))
@@ -365,15 +357,12 @@ def iterate_remaining_steps(
     curve: HeldOutCurve | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[tuple[int, ScheduledStep]]:
-    """The steps that are not done, each with its number among all, from 1; whoever asks carries them out.
+    """Yield the remaining steps with their numbers from 1; the caller carries each out before the next.
 
-    A step is done when the next is asked for: a checkpoint follows ``checkpoint_interval`` steps, each epoch and some
-    time.
-
-    ``recorded_steps`` is the number of noisy steps in the ledger; ``remark`` is what the progress line adds to a noisy
-    step: the epsilon spent so far.  After each epoch ``curve`` is measured, before the checkpoint, so that none of it
-    is lost.  The clock decides where an interrupted training goes on, what the progress line says of the time left, and
-    nothing else.  ``CheckFailed`` where the checkpoint counts more than the ledger.
+    A checkpoint follows every ``checkpoint_interval`` steps, every epoch and some time. ``recorded_steps`` is the
+    number of noisy steps in the ledger; ``remark`` returns the epsilon spent so far for the progress line. After each
+    epoch ``curve`` is measured before the checkpoint, so that no measurement is lost. The clock only affects checkpoint
+    times and the estimated time left. Raises ``CheckFailed`` if the checkpoint has more noisy steps than the ledger.
     """
     finished_steps, steps = checkpoint.read(), iter(schedule)
     if sum(step.is_noisy for step in islice(steps, finished_steps)) > recorded_steps:
@@ -406,7 +395,7 @@ def iterate_remaining_steps(
 
 
 class TimeLeft:
-    """How long the ``steps`` will take, by the mean of those of the same kind that were made."""
+    """Estimates the time left from the mean duration of finished steps of each kind."""
 
     def __init__(self, steps: Iterable[ScheduledStep]) -> None:
         self._remaining = Counter(self._get_step_kind(step) for step in steps)
@@ -414,7 +403,7 @@ class TimeLeft:
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def describe_after(self, step: ScheduledStep, seconds: float) -> str:
-        """What a progress line says after ``step``, which took so long; nothing while a kind is still new."""
+        """Return the progress text after ``step``, which took ``seconds``; empty while a remaining kind has no mean."""
         kind = self._get_step_kind(step)
         self._remaining[kind] -= 1
         self._finished[kind] += 1

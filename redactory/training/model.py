@@ -1,4 +1,4 @@
-"""A model: a tokenizer and a network, made from settings, written to a folder, read again, and used."""
+"""Build models (tokenizer and network) from settings, save and load them, and compute probabilities."""
 
 from __future__ import annotations
 
@@ -66,20 +66,17 @@ _RECURRENT_KINDS: dict[str, tuple[Any, Any]] = {
     "bilstm": (BiLstmEncoder, None),
     "bag": (BagEncoder, None),
 }
-"""By kind: the encoder below a classifier, and the language model.  All others are of Hugging Face."""
+"""By kind: encoder of the classifier, and language model. All other kinds are Hugging Face networks."""
 _FORMATS = {encoder.FORMAT: (encoder, language) for encoder, language in _RECURRENT_KINDS.values()}
 _CLASSIFIER_SUFFIX = "ForSequenceClassification"
 _MAX_TOKENS_KEY, _CHAT_KEY = "max_tokens", "redactory_chat"
-"""Keys of ``config.json``: how much of a text a classifier reads, and which template a chat model."""
+"""Keys of ``config.json``: a classifier's maximum number of tokens, and a chat model's template."""
 INFERENCE_TOKENS = 1 << 13
-"""Padded tokens that a model in use reads at once."""
-
-
-# From settings to a network; and from a saved ``config.json`` to a network.
+"""Padded tokens in one inference batch."""
 
 
 def describe_base_weights(settings: ModelSettings) -> dict[str, Any] | None:
-    """What besides the settings decides the first weights: the content of a pretrained folder."""
+    """Describe the pretrained folder's content, which determines the initial weights; None without a folder."""
     folder = getattr(settings, "folder", None)
     if folder is None:
         return None
@@ -91,10 +88,7 @@ def describe_base_weights(settings: ModelSettings) -> dict[str, Any] | None:
 
 
 def build_language_network(settings: ModelSettings, tokenizer: TextCodec) -> LanguageNetwork:
-    """The language model that ``settings`` describe, for the ids of ``tokenizer``; not yet initialised.
-
-    ``ConfigurationError`` where they describe a network that predicts no words.
-    """
+    """Build the uninitialised language model for ``tokenizer``; ``ConfigurationError`` for a classifier's settings."""
     if settings.kind in CLASSIFIER_KINDS:
         raise ConfigurationError(
             f"train.model.kind: {settings.kind} reads a whole text and cannot predict the next word; use it "
@@ -115,10 +109,10 @@ def build_language_network(settings: ModelSettings, tokenizer: TextCodec) -> Lan
 
 
 def build_classifier(settings: ModelSettings, tokenizer: TextCodec, classes: tuple[str, ...]) -> ClassifierNetwork:
-    """The classifier that ``settings`` describe, for the ids of ``tokenizer``; not yet initialised.
+    """Build the classifier of ``settings`` for ``tokenizer``, not yet initialised.
 
-    ``classes`` are public names, by number.  ``ConfigurationError`` where they are fewer than two or not
-    distinct, or where the network is not one that predicts classes.
+    ``classes`` are public names, by number. Raises ``ConfigurationError`` if they are fewer than two or not distinct,
+    or if the network does not predict classes.
     """
     if len(classes) < 2 or len(set(classes)) < len(classes):
         raise ConfigurationError("train.classes: task classify needs at least two classes, each named once")
@@ -143,7 +137,7 @@ def build_classifier(settings: ModelSettings, tokenizer: TextCodec, classes: tup
     extend_vocabulary(model, tokenizer.size)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_id
-    # a head that the folder does have was learnt for other classes
+    # a head in the folder was trained for other classes
     heads = {
         name
         for name, module in model.named_modules()
@@ -161,7 +155,7 @@ def build_classifier(settings: ModelSettings, tokenizer: TextCodec, classes: tup
 
 
 def count_max_parameters(settings: TrainSettings) -> int | None:
-    """How many numbers a training moves where its vocabulary is as large as it may be; None of a folder."""
+    """Count the trained parameters with a vocabulary of maximum size; None for a pretrained folder."""
     model, size = settings.model, settings.vocabulary_size
     if isinstance(model, FolderSettings):
         return None
@@ -177,26 +171,26 @@ def count_max_parameters(settings: TrainSettings) -> int | None:
 
 
 def count_parameters(folder: ModelFolder) -> int:
-    """How many numbers a saved model has."""
+    """Count the parameters of a saved model."""
     with safe_open(folder.weights, "numpy") as weights:
         return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118 (no mapping)
 
 
 def require_clippable(model: LanguageModel | TextClassifier, max_tokens: int) -> None:
-    """``ConfigurationError`` naming what of the network is not clipped exactly; our own are tested."""
+    """Raise ``ConfigurationError`` naming Hugging Face modules that are not clipped exactly; tests cover ours."""
     if isinstance(model.network, HuggingFaceNetwork):
-        longest = max_tokens + isinstance(model, TextClassifier)  # it reads a begin token as well
+        longest = max_tokens + isinstance(model, TextClassifier)  # a classifier also reads a begin token
         require_exact_clipping(model.network, model.tokenizer.pad_id, model.tokenizer.end_id, longest)
 
 
 def is_classifier(config: dict[str, Any]) -> bool:
-    """Whether a saved ``config.json`` is that of a classifier."""
+    """Whether a saved ``config.json`` describes a classifier."""
     named = config.get("architectures") or ()
     return config.get("format") == PooledClassifier.FORMAT or any(name.endswith(_CLASSIFIER_SUFFIX) for name in named)
 
 
 def build_from_config(name: str, config: dict[str, Any]) -> LanguageNetwork | ClassifierNetwork:
-    """The network of a saved ``config.json``, its weights still to be loaded; ``InputError`` if unknown."""
+    """Build the network of a saved ``config.json``, without its weights; ``InputError`` if unknown."""
     saved = str(config.get("format"))
     if "model_type" in config:
         task = get_library_class("classify" if is_classifier(config) else "next-word")
@@ -220,24 +214,20 @@ def build_from_config(name: str, config: dict[str, Any]) -> LanguageNetwork | Cl
     return network
 
 
-# A model in use.
-
-
 @dataclass(frozen=True)
 class LanguageModel:
-    """A tokenizer and the network trained on its ids."""
+    """A tokenizer and the language network trained on its ids."""
 
     tokenizer: TextCodec
     network: LanguageNetwork
 
     @torch.no_grad()
     def token_log_probs(self, texts: Sequence[str]) -> list[NDArray[np.float64]]:
-        """Natural log probability of each token of each text, its end token included, given those before.
+        """Compute the natural log probability of each token of each text, including its end token, given those before.
 
-        One float64 array [tokens + 1] a text, in the order of ``texts``.  A begin token stands before
-        each text and is not scored; nothing is carried from one text to the next.  Of a text longer
-        than the network's context, each token is scored after at least half a context, if there are
-        as many before it.  Memory does not grow with the texts or with the vocabulary.
+        Returns one float64 array [tokens + 1] per text, in order. A begin token precedes each text and is not scored;
+        texts are independent. In a text longer than the network's context, each token has at least half a context
+        before it, if the text has that many. Memory grows neither with the texts nor with the vocabulary.
         """
         windows, owners, overlaps = self._split_windows(texts)
         scored: list[NDArray[np.float64]] = [np.empty(0)] * len(windows)
@@ -259,12 +249,9 @@ class LanguageModel:
 
     @torch.no_grad()
     def next_log_probs(self, texts: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-        """Natural log probability of every token as the one after each text: float64 [V], a text at a time.
-
-        Of a text longer than the network's context its end is read.
-        """
+        """Yield each text's natural log probabilities of the next token, float64 [V]; reads the end of a long text."""
         windows, owners, _ = self._split_windows(texts)
-        # the last window of each text, whose last place stands before the end token
+        # the last window of each text; its last position precedes the end token
         ends = np.flatnonzero(np.diff(owners, append=len(texts)))
         longest = max(windows.lengths, default=1)
         step = limit_rows_at_once(get_logits_width(self), max(1, INFERENCE_TOKENS // longest))
@@ -279,20 +266,16 @@ class LanguageModel:
 
     @property
     def _has_separate_head(self) -> bool:
-        """Whether states are narrow: else the library's own logits of every place take their place."""
+        """Whether states are narrow; otherwise the library's logits replace them."""
         return not isinstance(self.network.head, nn.Identity)
 
     def _compute_log_probs(self, states: Tensor, tokens: int | None = None) -> Tensor:
-        """Natural log probability of each of the first ``tokens`` after ``states`` [N, H]: float64 [N, V]."""
+        """Return natural log probabilities of the first ``tokens`` ids after ``states`` [N, H]: float64 [N, V]."""
         logits: Tensor = self.network.head(states)
         return logits[:, :tokens].double().log_softmax(-1)
 
     def _split_windows(self, texts: Sequence[str]) -> tuple[TokenizedExamples, list[int], list[int]]:
-        """One row a text, or overlapping windows of one that is longer than the context.
-
-        A further window begins half a context on.  With each row come the number of its text and how many
-        of its tokens an earlier window has.
-        """
+        """Split texts into rows, half-overlapping windows if long; also return each row's text number and overlap."""
         self.network.eval()
         examples = TokenizedExamples.from_texts(texts, self.tokenizer, max_tokens=None)
         context = self.network.context or max(examples.lengths, default=1)
@@ -309,15 +292,15 @@ class LanguageModel:
 
 
 def get_logits_width(model: LanguageModel) -> int:
-    """How many logits the network gives for a place: some networks have more than the tokenizer has ids."""
-    network: Any = model.network  # of our own networks the two are the same
+    """Return the number of logits per position; some networks have more than the tokenizer has ids."""
+    network: Any = model.network  # equal for our own networks
     head = network.model.get_output_embeddings() if isinstance(network, CausalNetwork) else None
     return max(model.tokenizer.size, getattr(head, "out_features", 0))
 
 
 @dataclass(frozen=True)
 class TextClassifier:
-    """A tokenizer and a network that gives every text a class, from its first ``max_tokens`` tokens."""
+    """A tokenizer and a network that classifies a text by its first ``max_tokens`` tokens."""
 
     tokenizer: TextCodec
     network: ClassifierNetwork
@@ -330,10 +313,10 @@ class TextClassifier:
 
     @torch.no_grad()
     def log_probs(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        """Natural log probability of every class for every text: float64 [texts, classes]."""
+        """Compute the natural log probability of every class for every text: float64 [texts, classes]."""
         self.network.eval()
         context = self.network.context
-        # the end token is read, and the begin token stands beside what fits
+        # the network reads the end token, and a begin token in addition
         bounds = [b for b in (self.max_tokens, None if context is None else context - 1) if b is not None]
         examples = TokenizedExamples.from_texts(texts, self.tokenizer, min(bounds, default=None))
         examples = replace(examples, labels=np.zeros(len(examples), np.int64))
@@ -344,14 +327,11 @@ class TextClassifier:
         return result
 
 
-# A model on disk.
-
-
 def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> list[Path]:
-    """Commit weights (safetensors), architecture and tokenizer (JSON) to ``folder``; the files' paths.
+    """Write weights (safetensors), architecture and tokenizer (JSON) to ``folder``; return the files' paths.
 
-    A network of Hugging Face is written as that library writes it, adapters added to the weights, so that
-    plain ``transformers`` reads the folder; a language model's adapters also by themselves, in ``adapter/``.
+    A Hugging Face network is saved in that library's format with adapters merged, so that plain ``transformers`` reads
+    it; a language model's adapters are also saved separately, in ``adapter/``.
     """
     network, tokenizer = model.network, model.tokenizer
     weights, chat = network.state_dict(), None
@@ -363,7 +343,7 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
     with commit(folder.weights) as temporary:
         save_file(_select_unique_tensors(weights), temporary, metadata={"format": "pt"})
     read = {_MAX_TOKENS_KEY: model.max_tokens} if isinstance(model, TextClassifier) else {}
-    # what it started from can have been a chat model
+    # the base model can have been a chat model
     description = {key: value for key, value in network.describe().items() if key != _CHAT_KEY}
     write_json(folder.config, {**description, **read, **({_CHAT_KEY: chat} if chat else {})})
     if isinstance(tokenizer, FolderTokenizer):
@@ -378,14 +358,14 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
     if isinstance(network, CausalNetwork) and has_adapters(network.model):
         files += save_adapters(network.model, folder.root / "adapter")
     for path in files:
-        # another library wrote them: now for their owner alone, and on the disk for good
+        # another library wrote them: restrict them to the owner and sync them to disk
         path.chmod(PRIVATE_FILE)
         sync_to_disk(path)
     return [folder.weights, folder.config, *files]
 
 
 def load_model(folder: ModelFolder) -> LanguageModel:
-    """The finished language model in ``folder``; else ``RunStateError`` or ``InputError``."""
+    """Load the finished language model in ``folder``; otherwise ``RunStateError`` or ``InputError``."""
     read_manifest(folder)
     config = read_json(folder.config)
     if is_classifier(config):
@@ -394,7 +374,7 @@ def load_model(folder: ModelFolder) -> LanguageModel:
 
 
 def load_classifier(folder: ModelFolder) -> TextClassifier:
-    """The classifier in ``folder``, as :func:`save_model` wrote it; else ``InputError``."""
+    """Load the classifier that :func:`save_model` wrote to ``folder``; otherwise ``InputError``."""
     config = read_json(folder.config)
     max_tokens = config.pop(_MAX_TOKENS_KEY, None)
     if not is_classifier(config):
@@ -418,7 +398,7 @@ def _load_network(folder: ModelFolder, config: dict[str, Any]) -> tuple[TextCode
 
 
 def _select_unique_tensors(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors by name, one that has several names under the first of them."""
+    """Return the tensors by name; a shared tensor only under its first name."""
     first_names: dict[int, str] = {}
     for name, value in weights.items():
         first_names.setdefault(value.data_ptr(), name)
@@ -426,12 +406,12 @@ def _select_unique_tensors(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def get_library_name(kind: str) -> str:
-    """The library that reads a network of this kind, as the front matter of a card names it."""
+    """Return the library that reads a network of this kind, for the front matter of a model card."""
     return "redactory" if kind in _RECURRENT_KINDS else "pytorch" if kind == CUSTOM_KIND else "transformers"
 
 
 def describe_loading(kind: str, task: str) -> str:
-    """One sentence for a card: what opens a model's folder."""
+    """Describe in one sentence, for a model card, what opens the model's folder."""
     if kind == CUSTOM_KIND:
         return (
             "`config.json` names the class of this network: build one as for the training, and load "

@@ -1,4 +1,4 @@
-"""Arithmetic that gives the same bits every time on one kind of machine, and where it is done."""
+"""Deterministic arithmetic on one kind of machine, and the choice of the device."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from redactory.redaction.folder import ModelFolder
 from redactory.training.settings import TrainSettings
 
 LOGITS_AT_ONCE = 1 << 23
-"""Log probabilities that a model in use computes at once: 64 MB in float64, and some copies."""
+"""Maximum number of log probabilities that inference computes at once: 64 MB in float64, plus copies."""
 
 
 def limit_rows_at_once(vocabulary: int, limit: int) -> int:
-    """For how many rows, 1 to ``limit``, the log probabilities of all tokens are computed at once."""
+    """Return the number of rows, 1 to ``limit``, for which all log probabilities are computed at once."""
     return max(1, min(limit, LOGITS_AT_ONCE // vocabulary))
 
 
 @contextmanager
 def deterministic_numerics(threads: int) -> Iterator[None]:
-    """Deterministic algorithms on ``threads`` threads inside, what was set before restored after.
+    """Use deterministic algorithms and ``threads`` threads inside the context; restore the settings after it.
 
-    Products of float32 are computed in float32 throughout: a GPU would otherwise be free to round their
-    factors to 10 bits, far beyond what the noise has room for.
+    Products of float32 are computed in full float32: otherwise a GPU may round their factors to 10 bits, far more than
+    the noise allows for.
     """
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     precision = torch.get_float32_matmul_precision()
@@ -44,10 +44,9 @@ def deterministic_numerics(threads: int) -> Iterator[None]:
 
 
 def resolve_device(settings: TrainSettings, folder: ModelFolder) -> TrainSettings:
-    """``settings`` with a device by name in the place of ``auto``: CUDA where there is one, else the CPU.
+    """Replace device ``auto`` in ``settings``: CUDA if available, otherwise the CPU.
 
-    A training that was begun in ``folder`` stays where its ledger says: elsewhere a replayed step would have
-    another last bit.
+    A training started in ``folder`` keeps its device: on another, a replayed step would differ in its last bit.
     """
     if settings.device != "auto":
         return settings
@@ -57,10 +56,9 @@ def resolve_device(settings: TrainSettings, folder: ModelFolder) -> TrainSetting
 
 
 def require_device(device: str) -> None:
-    """``ConfigurationError`` where ``device`` is ``cuda`` and torch has none that it can use.
+    """Raise ``ConfigurationError`` if ``device`` is ``cuda`` and torch has no usable GPU.
 
-    CUDA's matrix products are deterministic only with a workspace of their own, which is asked for before the
-    first of them.
+    Also requests the fixed workspace that CUDA needs for deterministic matrix products, before the first of them.
     """
     if device != "cuda":
         return
@@ -74,7 +72,7 @@ def require_device(device: str) -> None:
 
 
 def _has_gpu() -> bool:
-    """Whether torch can use a GPU; what it has to say of a driver that is none is not passed on."""
+    """Whether torch can use a GPU; warnings about unusable drivers are suppressed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.cuda.is_available()

@@ -1,4 +1,4 @@
-"""What moves the weights of a network in a loop of somebody else's: watched from step to step."""
+"""Verifies, step by step, that a custom loop changes weights only by the step's gradient."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from redactory.training.steps import trainable
 
 
 class OptimizerGuard:
-    """What may move weights, and when: hooks on parameters and optimizers, and checksums between them.
+    """Hooks on parameters and optimizers, and checksums between them, that detect forbidden weight changes.
 
-    Once it has refused something it refuses everything after it: a loop is begun again from its checkpoint.
+    After its first refusal it refuses everything: restart the loop from its checkpoint.
 
-    Formal guarantees: none of its own.  ``CheckFailed`` in a step that is ``watched`` unless its gradient was laid
-    once, by a computation that drew no random number of torch and moved no weight or buffer; no other backward pass
-    reached a parameter; each optimizer stepped at most once, and one did, along that very gradient; and nothing else
-    moved a weight or a buffer from the end of the last step on.  In any step where optimizers move other parameters
-    than those that are trained; between two steps, where one steps; at the end, where what was frozen is not what it
-    was.  Weights are compared by sums of their bits: an accident does not pass, a forgery may.
+    Formal guarantees: none of its own. In a guarded step it raises ``CheckFailed`` unless the gradient was set once, by
+    a computation that drew no torch random number and changed no weight or buffer; no other backward pass reached a
+    parameter; each optimizer stepped at most once, and at least one did, along exactly that gradient; and nothing else
+    changed a weight or a buffer since the end of the previous step. It also raises in any step if optimizers hold other
+    parameters than the trained ones; between two steps if one steps; and at the end if frozen weights changed. Weights
+    are compared by sums of their bits, which detect accidents but possibly not forgeries.
     """
 
     def __init__(self) -> None:
@@ -34,17 +34,17 @@ class OptimizerGuard:
         self._hooks: list[Any] = []
         self._refusal: str | None = None
         self._step_number: int | None = None
-        """The step at work; None between steps."""
+        """The current step; None between steps."""
         self._is_guarded, self._is_computing = True, False
         self._checksums: dict[int, int] | None = None
-        """The gradient that may be stepped along: a checksum of each parameter's, by its ``id``."""
+        """The gradient that optimizers may use: a checksum per parameter, by its ``id``."""
         self._stepped: set[int] = set()
         self._recorded_state: tuple[int, ...] = ()
         self._generator_states: list[Tensor] = []
         self.frozen_sha256 = ""
 
     def refuse(self, problem: str) -> NoReturn:
-        """Raise ``CheckFailed``, now and whenever anything is asked for from here on."""
+        """Raise ``CheckFailed``, now and at every later call."""
         self._refusal = self._refusal or problem
         at = "outside every step" if self._step_number is None else f"in step {self._step_number}"
         raise CheckFailed(f"{at}: {problem}; fix this and restart the loop from its last checkpoint")
@@ -54,7 +54,7 @@ class OptimizerGuard:
             raise CheckFailed(f"this loop was already refused: {self._refusal}")
 
     def attach(self, network: nn.Module, optimizers: Iterable[Optimizer]) -> None:
-        """Look after ``network`` and ``optimizers``, those inside accelerate's in their place."""
+        """Register hooks on ``network`` and ``optimizers``; accelerate's wrappers are unwrapped."""
         self._network = network
         for optimizer in optimizers:
             inner: Any = optimizer
@@ -75,12 +75,12 @@ class OptimizerGuard:
             self._hooks.append(optimizer.register_step_post_hook(self._after_step))
 
     def detach(self) -> None:
-        """Take the hooks away."""
+        """Remove the hooks."""
         while self._hooks:
             self._hooks.pop().remove()
 
     def _find_parameter_problem(self) -> str | None:
-        """Why optimizers and network no longer fit each other, or None."""
+        """Return why optimizers and network do not match, or None."""
         moved_ids = {
             id(p) for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]
         }
@@ -92,10 +92,8 @@ class OptimizerGuard:
             return "some of the trained parameters are in no optimizer"
         return None
 
-    # between steps
-
     def record_state(self) -> None:
-        """From here on the weights stay as they are now, until a step moves them."""
+        """Record the current weights and buffers, which may change only by a step."""
         self._recorded_state = self._compute_state()
 
     def _compute_state(self) -> tuple[int, ...]:
@@ -108,12 +106,12 @@ class OptimizerGuard:
             self.refuse(f"weights or buffers changed {moment}")
 
     def open_step(self, number: int, is_guarded: bool) -> None:
-        """Step ``number`` begins; where it is not ``is_guarded`` only its end is looked at."""
+        """Begin step ``number``; unless ``is_guarded`` only its end is checked."""
         self._step_number, self._is_guarded = number, is_guarded
         self._checksums, self._stepped = None, set()
 
     def close_step(self) -> bool:
-        """End the step at work; False where there is none."""
+        """End the current step and check it; False if there is none."""
         self._require_not_refused()
         if self._step_number is None:
             self._require_unmoved("between two steps")
@@ -128,14 +126,12 @@ class OptimizerGuard:
         return True
 
     def require_frozen_unchanged(self) -> None:
-        """After the last step: what was frozen is what it was."""
+        """Check, after the last step, that frozen weights did not change."""
         if hash_frozen(self._network) != self.frozen_sha256:
             self.refuse("frozen weights changed")
 
-    # within a step
-
     def set_gradient(self, number: int, compute: Callable[[], None], by_autograd: bool) -> None:
-        """``compute`` lays the gradient of step ``number`` (``by_autograd``, or not), and nothing else."""
+        """Run ``compute``, which must set step ``number``'s gradient and change nothing else."""
         self._require_not_refused()
         if number != self._step_number:
             self.refuse(f"backward() of step {number}, which is already over")
@@ -160,7 +156,7 @@ class OptimizerGuard:
         self._checksums = _checksum_gradients(trainable(self._network))
 
     def require_no_side_effects(self) -> None:
-        """Computing the gradient left everything else as it was: to be asked before noise is drawn."""
+        """Check that computing the gradient changed nothing else; to be called before noise is drawn."""
         if not all(map(torch.equal, self._generator_states, _read_generator_states())):
             self.refuse("the network or its loss draws random numbers (dropout?)")
         self._require_unmoved("while its gradient was computed")
@@ -196,25 +192,22 @@ class OptimizerGuard:
         self._recorded_state = self._compute_state()
 
 
-# What weights are known by.
-
-
 _INTEGER_TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 
 
 def checksum_bits(tensors: Iterable[Tensor]) -> tuple[int, ...]:
-    """For each tensor the sum of its numbers' bits, read as whole numbers."""
+    """Return for each tensor the sum of its elements' bits, read as integers."""
     flat = ((tensor.detach().reshape(-1), _INTEGER_TYPES[tensor.element_size()]) for tensor in tensors)
     return tuple(int(values.view(kind).sum(dtype=torch.int64)) for values, kind in flat)
 
 
 def _checksum_gradients(parameters: Iterable[nn.Parameter]) -> dict[int, int]:
-    """Of each parameter's gradient the checksum, 0 where there is none, by the parameter's ``id``."""
+    """Return the checksum of each parameter's gradient, 0 without one, by the parameter's ``id``."""
     return {id(p): 0 if p.grad is None else checksum_bits([p.grad])[0] for p in parameters}
 
 
 def hash_frozen(network: nn.Module) -> str:
-    """The sha256 of what of ``network`` is not trained, by name: parameters and buffers."""
+    """Hash (sha256) the parameters and buffers of ``network`` that are not trained, by name."""
     digest = hashlib.sha256()
     frozen = ((name, p) for name, p in network.named_parameters() if not p.requires_grad)
     for name, value in (*frozen, *network.named_buffers()):
@@ -224,13 +217,12 @@ def hash_frozen(network: nn.Module) -> str:
 
 
 def _read_generator_states() -> list[Tensor]:
-    """The states of torch's random generators."""
     cuda: Any = torch.cuda
     return [torch.get_rng_state(), *(cuda.get_rng_state_all() if cuda.is_initialized() else ())]
 
 
 def get_world_size() -> int:
-    """How many processes train together, as torch knows them."""
+    """Return the number of processes that train together, according to torch."""
     distributed: Any = torch.distributed
     ready = distributed.is_available() and distributed.is_initialized()
     return int(distributed.get_world_size()) if ready else 1

@@ -1,16 +1,15 @@
 """One training on several processes of a machine: the same weights, ledger and guarantee as on one.
 
-One process leads.  It alone has the run, the root key and the ledger: it draws the sample of a step and cuts it into
-pieces, as it would alone.  It deals the pieces to the others in turn, with the parameters as they are; they send back
-what each piece gives, and whoever asked adds it **in the order of the pieces**, admits the sum to the ledger, adds
-noise once and moves the parameters.  What is dealt are token ids, no text, and of the stream at most what dropout of
-those points is drawn from.  It goes through pipes that the processes were started with.
+Only the leader has the run, the root key and the ledger. It samples a step's rows, splits them into micro-batches as it
+would alone, and distributes these with the current parameters. The workers return each micro-batch's result; the leader
+adds them **in the order of the micro-batches**, admits the sum to the ledger, adds noise once and moves the parameters.
+Workers get token ids, no text, and of the random stream at most the dropout seeds of those examples, through pipes.
 
-Formal guarantees: a piece's clipped sum is the same function of the parameters, the piece and its draws in every
-process: float arithmetic of one machine at one number of threads.  So the sum of a step is, bit for bit, that of one
-process, and with it everything that follows: the digest in the ledger, the noise, which is keyed by the step and drawn
-once for that one sum, and the weights.  The sample is drawn as by one process. The mechanism is thus the same function
-of data and coins, and its guarantee is the same theorem (``docs/guarantees.md``, "Several processes").
+Formal guarantees: a micro-batch's clipped sum is the same function of parameters, micro-batch and draws in every
+process (float arithmetic of one machine at one number of threads). So a step's sum has the same bits as in one process,
+and so has everything after it: the digest in the ledger, the noise, keyed by the step and drawn once for that sum, and
+the weights. The sampling is that of one process. The mechanism is thus the same function of data and draws, with the
+same theorem as its guarantee (``docs/guarantees.md``, "Several processes").
 """
 
 from __future__ import annotations
@@ -35,16 +34,13 @@ from redactory.training.numerics import deterministic_numerics
 from redactory.training.steps import flatten_parameters, load_parameters
 
 WORKER_TIMEOUT = 600.0
-"""Seconds after which a process that says nothing is given up, unless our own pieces take long too."""
+"""Seconds before a silent process is given up, unless the leader's own micro-batches take long too."""
 _TIMEOUT_FACTOR = 20.0
 
 
 @contextmanager
 def open_micro_batch_map(workers: int, network: Network, threads: int) -> Iterator[MicroBatchMap]:
-    """A map of pieces over ``workers`` processes, this one among them, that live until the context ends.
-
-    Every process computes with ``threads`` threads.
-    """
+    """Open a micro-batch map over ``workers`` processes, including this one, with ``threads`` threads each."""
     if workers == 1:
         yield map_micro_batches
         return
@@ -54,10 +50,10 @@ def open_micro_batch_map(workers: int, network: Network, threads: int) -> Iterat
 
 
 def worker_main(pipe: Connection, network: bytes, threads: int) -> None:
-    """Compute pieces for the leader until it is gone or one fails; read no file, draw and decide nothing."""
+    """Compute micro-batches for the leader until it is gone or one fails; reads no file, draws and decides nothing."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
-        # whatever is printed here, by Python or below it, could quote a point
+        # output printed here, by Python or by libraries below it, could quote an example
         os.dup2(devnull, descriptor)
     try:
         with deterministic_numerics(threads):
@@ -70,16 +66,16 @@ def worker_main(pipe: Connection, network: bytes, threads: int) -> None:
                     result = compute(worker_network, batch).numpy()
                     pipe.send_bytes(pickle.dumps((number, index, result), pickle.HIGHEST_PROTOCOL))
     except Exception as error:
-        # an error's words and frames may hold a point: its kind is all that leaves this process
+        # an error's message and frames may contain an example: only its type leaves this process
         pipe.send_bytes(pickle.dumps(type(error).__name__))
 
 
 @dataclass
 class MicroBatchLeader:
-    """A :class:`MicroBatchMap` over this process and ``others``, to whom the pieces are dealt in turn.
+    """A :class:`MicroBatchMap` over this process and ``workers``, which get micro-batches in turn.
 
-    Formal guarantees: results come in the order of the pieces, each computed once, from these parameters;
-    anything else ends the training before a sum is made of it.
+    Formal guarantees: results come in the order of the micro-batches, each computed once, from these parameters;
+    anything else ends the training before a sum is formed.
     """
 
     workers: Sequence[WorkerProcess]
@@ -93,7 +89,7 @@ class MicroBatchLeader:
         examples: TokenizedExamples,
         micro_batches: Sequence[IntArray],
     ) -> Iterator[torch.Tensor]:
-        """What the pieces give, in their order; see the class."""
+        """Yield the results of the micro-batches in order; see the class."""
         self._round += 1
         size, parameters = 1 + len(self.workers), flatten_parameters(network).numpy()
         for rank in range(1, min(size, len(micro_batches))):
@@ -114,7 +110,7 @@ class MicroBatchLeader:
             yield result
 
     def _receive_result(self, rank: int, index: int) -> Any:
-        """What process ``rank`` has for piece ``index``; ``CheckFailed`` where there is nothing."""
+        """Receive the result of process ``rank`` for micro-batch ``index``; ``CheckFailed`` without one."""
         pipe, process = self.workers[rank - 1].pipe, self.workers[rank - 1].process
         patience = max(WORKER_TIMEOUT, _TIMEOUT_FACTOR * self._longest_seconds)
         multiprocessing.connection.wait([pipe, process.sentinel], patience)
@@ -136,7 +132,7 @@ class MicroBatchLeader:
         return answer[2]
 
     def _make_worker_error(self, rank: int) -> CheckFailed:
-        """The error that says what became of a process, as far as the system knows."""
+        """Make the error for a process that ended or does not answer."""
         process = self.workers[rank - 1].process
         process.join(1.0)
         code = process.exitcode

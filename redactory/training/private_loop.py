@@ -1,4 +1,4 @@
-"""A training loop of one's own, with the sampler, noise, ledger and card of ``redactory train``."""
+"""A custom training loop with the sampler, noise, ledger and model card of ``redactory train``."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from redactory.training.trainers import get_trainer
 
 
 class PrivateLoop:
-    """The steps of one training on the finished ``run``, for a network and an optimizer of one's own::
+    """The steps of one training on the finished ``run``, for the caller's network and optimizer::
 
         with PrivateLoop("run", TrainSettings(trainer="crt", epsilon=8.0)) as loop:
             network = MyNetwork(loop.tokenizer.size)
@@ -65,26 +65,25 @@ class PrivateLoop:
                 optimizer.step()
             summary = loop.finish()
 
-    How many steps there are, which have noise, and what they draw are those of ``redactory train`` with the
-    same ``settings``; the model's folder is ``train.name``.  What those say of the network, of optimizers
-    and step sizes is for the loop to follow or not (``step.learning_rate``).  Begun again after an
-    interruption, the loop goes on from its last checkpoint.  With ``public_steps``, a sentence that the
-    card prints, steps without noise may learn from any public text, in any way.
+    The number of steps, their noise and their samples are those of ``redactory train`` with the same ``settings``; the
+    model's folder is ``train.name``. The caller may follow or ignore the settings of network, optimizers and learning
+    rates (``step.learning_rate``). After an interruption a new loop resumes from the last checkpoint. With
+    ``public_steps``, a sentence for the model card, noise-free steps may learn from any public text in any way.
 
-    Formal guarantees: let the weights, and all else that the loop's author holds, be after each step a function of what
-    they were before it, of public text, of coins that look at no data, and, with noise, of the gradient that the step
-    laid on the parameters.  Then they follow from the releases of ``spec.mechanism``, adaptively composed, which is
-    what the ledger holds and the card accounts for. Private points are read inside ``step.backward`` alone, and leave
-    it in the clipped, admitted, noised sum of a sample that the loop draws.
+    Formal guarantees: assume that after each step the weights, and everything else that the caller holds, are a
+    function of their values before it, of public text, of data-independent random draws and, in a noisy step, of the
+    gradient that the step set. Then they follow from the releases of ``spec.mechanism``, adaptively composed, which the
+    ledger records and the card accounts for. Private examples are read only inside ``step.backward``, and leave it only
+    in the clipped, admitted, noised sum of a sample that the loop draws.
 
-    Checked, and refused where it is not so: the network clips exactly, as far as
-    :func:`redactory.training.clipping.check_exact` can tell; the data are those that the run was sealed with,
-    when training begins, goes on and ends; in steps with noise, and in all unless there are ``public_steps``,
-    weights, buffers and gradients are what :class:`redactory.training.optimizer_guard.OptimizerGuard` allows.
+    Checked, with an error otherwise: the network clips exactly, to the extent of
+    :func:`redactory.training.clipping.check_exact`; the data equal the sealed run's when training begins, resumes and
+    ends; in noisy steps, and in all steps without ``public_steps``, weights, buffers and gradients obey
+    :class:`redactory.training.optimizer_guard.OptimizerGuard`.
 
-    The author's word: that the first weights, the network, its loss, step sizes and optimizers come from
-    public knowledge; that network and loss hand nothing of a point to anything but their result, and remember
-    nothing in an attribute; that nothing else read private text; and what ``public_steps`` learnt from.
+    Not checked, the caller vouches for it: initial weights, network, loss, learning rates and optimizers come from
+    public knowledge; network and loss pass data of an example only to their result, and store none in an attribute;
+    nothing else read private text; ``public_steps`` describes truly which text was learned from.
     """
 
     def __init__(
@@ -112,7 +111,7 @@ class PrivateLoop:
 
     @property
     def tokenizer(self) -> TextCodec:
-        """What texts are made ids by: the network must know ``tokenizer.size`` of them."""
+        """The tokenizer of the texts; the network must accept ``tokenizer.size`` ids."""
         return self._vocabulary.tokenizer
 
     def __enter__(self) -> Self:
@@ -122,16 +121,16 @@ class PrivateLoop:
         self.close()
 
     def close(self) -> None:
-        """Let go of the ledger, the network and the optimizers; what is not finished can be begun again."""
+        """Release the ledger, the network and the optimizers; an unfinished training can be resumed."""
         self._resources.close()
 
     def begin(self, network: nn.Module, *optimizers: Optimizer, losses: LossFunction | None = None) -> Self:
-        """The steps that are not done, to be carried out one after the other; ``len`` counts them.
+        """Start or resume the training; return the iterator of the remaining steps, with ``len``.
 
-        ``network`` may be one of Hugging Face, or any module with ``losses``, which gives the loss of each
-        point of a batch, [B] (nats; the sum over its ``real`` targets where it predicts words).
-        ``ConfigurationError`` where it is not clipped exactly (dropout, batch normalisation, places that see
-        other points), or ``optimizers`` together do not move exactly its trainable parameters.
+        ``network`` is a Hugging Face model, or any module with ``losses``, which returns the loss of each example of a
+        batch, [B] (nats; the sum over its ``real`` targets if it predicts words). Raises ``ConfigurationError`` if the
+        network is not clipped exactly (dropout, batch normalisation, positions that read other examples), or if the
+        ``optimizers`` together do not hold exactly its trainable parameters.
         """
         if self._log is not None:
             raise RunStateError("this loop was already started: create a new one")
@@ -150,7 +149,7 @@ class PrivateLoop:
         return self
 
     def _prepare_steps(self, log: RecordLog, network: Network, optimizers: tuple[Optimizer, ...]) -> None:
-        """Everything between the ledger's head and the first step that is left."""
+        """Write or verify the ledger's head, restore the checkpoint and find the first remaining step."""
         run, settings, name = self._run, self._settings, self._settings.model_name
         self._network = network
         require_trainable_network(network, self.tokenizer, settings)
@@ -164,7 +163,7 @@ class PrivateLoop:
         path = run.first_weights(name)
         if not log.records:
             for leftover in (path, run.checkpoint(name)):
-                leftover.unlink(missing_ok=True)  # of a training whose ledger is gone
+                leftover.unlink(missing_ok=True)  # left by a training whose ledger is gone
         originals, stream, binding = open_ledger(run, self.spec, log, head, self._progress)
         _save_or_restore_first_weights(network, path)
         mechanism = self.spec.mechanism
@@ -175,7 +174,7 @@ class PrivateLoop:
         noisy: Any = step_kinds.noisy
         for values in (noisy.examples.ids, noisy.examples.offsets, noisy.examples.labels):
             if values is not None:
-                values.setflags(write=False)  # they stay as they are, in memory too
+                values.setflags(write=False)  # read-only in memory too
         schedule = StepSchedule.from_settings(settings, step_kinds, stream)
         start = len(schedule) - round(settings.weight_averaging_fraction * len(schedule)) + 1
         average = WeightAverage(network, start) if settings.weight_averaging_fraction else None
@@ -189,19 +188,19 @@ class PrivateLoop:
             if self._progress is no_progress or self.spec.failure_reason
             else make_epsilon_remark(self.spec),
         )
-        self._next_step = next(self._remaining_steps, None)  # which reads the checkpoint
+        self._next_step = next(self._remaining_steps, None)  # reads the checkpoint
         self._remaining_count = 0 if self._next_step is None else len(schedule) - self._next_step[0] + 1
         self._guard.record_state()
 
     def __len__(self) -> int:
-        """Steps that are left, the one at work not among them."""
+        """Number of steps after the current one."""
         return self._remaining_count
 
     def __iter__(self) -> Iterator[PrivateLoopStep]:
         return self
 
     def __next__(self) -> PrivateLoopStep:
-        """The next step, after a look at how the last one ended."""
+        """Check how the last step ended and return the next one."""
         self._finish_step()
         if self._next_step is None:
             raise StopIteration
@@ -212,16 +211,16 @@ class PrivateLoop:
         return PrivateLoopStep(number, step, self._guard, self._network)
 
     def _finish_step(self) -> None:
-        """Close the step at work, if any, which writes its checkpoint, and look up the next one."""
+        """Close the current step, if any, write its checkpoint, and fetch the next one."""
         if self._guard.close_step():
             self._next_step = next(self._remaining_steps, None)
-            self._guard.record_state()  # at the end the mean of the last weights may take their place
+            self._guard.record_state()  # after the last step the weight average may have replaced the weights
 
     def finish(self) -> dict[str, Any]:
-        """Save the model, and seal it with its guarantee; the summary that ``redactory train`` prints.
+        """Save the model, seal it with its guarantee, and return the summary that ``redactory train`` prints.
 
-        The folder holds what that command's has: a network of Hugging Face as its library reads it, another
-        one's ``state_dict`` as ``model.safetensors``.  ``RunStateError`` where steps are left.
+        The folder is as that command writes it: a Hugging Face network in its library's format, any other network's
+        ``state_dict`` as ``model.safetensors``. Raises ``RunStateError`` if steps remain.
         """
         run, settings = self._run, self._settings
         if is_finished(self._folder):
@@ -242,14 +241,14 @@ class PrivateLoop:
         return seal_model(run, settings, self._manifest_digest, time.monotonic() - self._started_at, self._progress)
 
     def _save_model(self, log: RecordLog) -> None:
-        """The model's files, and the ledger's ``detach``."""
+        """Write the model's files and the ledger's ``end`` record."""
         settings, folder, network = self._settings, self._folder, self._network
         model: Any = LanguageModel(self.tokenizer, network)  # type: ignore[arg-type]
         if isinstance(network, SequenceClassifier):
             model = TextClassifier(self.tokenizer, network, settings.max_tokens)
         inner: Any = getattr(network, "model", None)
         for adapters in inner.peft_config.values() if has_adapters(inner) else ():
-            # its name, and not where it lies
+            # the name only, not the path
             adapters.base_model_name_or_path = Path(adapters.base_model_name_or_path or "").name
         norms = compute_update_norms(load_file(self._run.first_weights(settings.model_name)), network)
         files = [path.relative_to(folder.root).as_posix() for path in save_model(folder, model)]
@@ -259,7 +258,7 @@ class PrivateLoop:
 
 @dataclass(frozen=True)
 class PrivateLoopStep:
-    """Step ``number`` of all, from 1: ``noisy``, or over public points; to be carried out before the next."""
+    """Step ``number`` of all, from 1, noisy or on public examples; finish it before requesting the next."""
 
     number: int
     _step: ScheduledStep
@@ -268,28 +267,24 @@ class PrivateLoopStep:
 
     @property
     def noisy(self) -> bool:
-        """Whether its gradient is that of private points, clipped and with noise."""
+        """Whether its gradient is from private examples, clipped and with noise."""
         return self._step.is_noisy
 
     @property
     def learning_rate(self) -> float:
-        """The step size that the settings give this step, for whoever follows them."""
+        """The learning rate of this step by the settings; following it is optional."""
         return self._step.kind.scheduled_optimizer.get_learning_rate(self._step.number)
 
     @property
     def batch(self) -> Batch:
-        """The public points of a step without noise; ``CheckFailed`` in a step with it."""
+        """The public examples of a noise-free step; ``CheckFailed`` in a noisy step."""
         kind = self._step.kind
         if not isinstance(kind, NoiseFreeSteps):
             self._guard.refuse("the examples of a step with noise are private, and not available")
         return kind.examples.make_batch(kind.select_rows(self._step.number)).to(self._network.device)
 
     def backward(self) -> None:
-        """Lay the step's gradient on the parameters, in place of ``loss.backward()``.
-
-        With noise it is the noisy sum over the settings' ``expected_batch_size``; without it the gradient of
-        the mean loss of the public points.
-        """
+        """Set the gradient: noisy sum over ``expected_batch_size``, or that of the public examples' mean loss."""
         self._guard.set_gradient(
             self.number, partial(self._step.kind.step, self._step.number), by_autograd=not self.noisy
         )
@@ -297,20 +292,19 @@ class PrivateLoopStep:
 
 @dataclass(frozen=True)
 class _GuardedLedger:
-    """The ``ledger``, which admits no sum whose computation did something else beside it."""
+    """Admits a sum to ``ledger`` only if its computation had no side effects."""
 
     ledger: StepLedger
     guard: OptimizerGuard
 
     def admit(self, step: int, clipped_sum: Tensor) -> None:
-        """See :meth:`redactory.training.mechanisms.ledger.Admission.admit`."""
         self.guard.require_no_side_effects()
         self.ledger.admit(step, clipped_sum)
 
 
 @dataclass
 class _ExternalOptimizer(ScheduledOptimizer):
-    """The gradient stays where it is: the step along it is taken by the loop's own optimizer."""
+    """Leaves the gradient in place: the caller's optimizer takes the step."""
 
     def step(self, number: int) -> None:
         """Nothing."""
@@ -319,12 +313,10 @@ class _ExternalOptimizer(ScheduledOptimizer):
 @dataclass(frozen=True)
 class _PrivateLoopContext(TrainingContext):
     def make_optimizer(self, learning_rate: float) -> ScheduledOptimizer:
-        """No step; the optimizer is never asked for one."""
         return _ExternalOptimizer(make_optimizer(self.network, "sgd"), learning_rate)
 
 
 def _require_supported(settings: TrainSettings) -> None:
-    """``ConfigurationError`` for settings that a loop of one's own cannot follow."""
     trainer = get_trainer(settings)
     if trainer.noised_folder is None or trainer.samples_users:
         raise ConfigurationError(
@@ -344,7 +336,7 @@ def _require_supported(settings: TrainSettings) -> None:
 
 @torch.no_grad()
 def _save_or_restore_first_weights(network: Network, path: Path) -> None:
-    """Write down the first weights, or go back to those that are written down."""
+    """Save the initial weights, or restore them if already saved."""
     moving = {name: p for name, p in network.named_parameters() if p.requires_grad}
     if not path.exists():
         with commit(path) as temporary:

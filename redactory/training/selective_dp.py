@@ -1,9 +1,8 @@
-"""Selective DP-SGD (Shi et al. 2021) for one LSTM layer: a baseline, without any guarantee of ours.
+"""Selective DP-SGD (Shi et al. 2021) for one LSTM layer: a baseline without a guarantee of ours.
 
-A policy marks private tokens.  What the network learns from public tokens is learnt without noise; the
-gradients of private tokens are clipped for each point and noised; and a state that comes out of private
-tokens is clipped and noised before a public token is read with it.  Under an approximate policy a
-private token that was not marked is learnt as it is: ε is infinite (CRT, section 5.1).
+A policy flags private tokens. The network learns public tokens without noise; per-example gradients of private tokens
+are clipped and noised, as are states passed from private to public tokens. An approximate policy may miss a private
+token, which is then learned without noise: ε is infinite (CRT, section 5.1).
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer, apply_g
 from redactory.training.tokenizer import Tokenizer
 
 STATE_CLIP = 1.0
-"""L2 bound of the state that is noised where private text ends."""
+"""L2 bound of the state that is noised at the end of private text."""
 
 
 @dataclass(frozen=True)
 class PrivateTokenMask:
-    """Which targets of ``examples`` are private: bool, aligned with ``points.ids``."""
+    """Flags the private targets of ``examples``: bool, aligned with ``examples.ids``."""
 
     examples: TokenizedExamples
     private: NDArray[np.bool_]
 
     def select_batch(self, rows: IntArray, batch: Batch) -> Tensor:
-        """Which tuples (token read, token foretold) of ``batch`` are private: bool [B, T]."""
+        """Return which tuples (token read, token predicted) of ``batch`` are private: bool [B, T]."""
         offsets = self.examples.offsets
         is_private = torch.zeros_like(batch.real)
         is_private[batch.real] = torch.from_numpy(
@@ -50,7 +49,7 @@ class PrivateTokenMask:
 def read_private_tokens(
     run: RunFolder, tokenizer: Tokenizer, max_tokens: int, examples: TokenizedExamples
 ) -> PrivateTokenMask:
-    """π's spans of the originals in the vault, as marks on the tokens that they touch."""
+    """Flag the vault's tokens that overlap a span of the strict policy."""
     spans: dict[int, list[tuple[int, int]]] = {}
     for point, start, end, policy in read_columns(run.spans, ["example_id", "start", "end", "policy"]):
         if policy == "strict":
@@ -63,17 +62,17 @@ def read_private_tokens(
 
 
 def flag_private_tokens(text: str, spans: Iterable[tuple[int, int]], tokenizer: Tokenizer) -> list[bool]:
-    """For each id of ``text``, whether any of its characters lies in one of ``spans``."""
+    """Return for each id of ``text`` whether any of its characters is in one of ``spans``."""
     merged = merge_intervals(text, list(spans))
     return [any(start < high and low < end for low, high in merged) for start, end in tokenizer.token_offsets(text)]
 
 
 @dataclass
 class SelectiveDpSteps(NoiseFreeSteps):
-    """One Selective DP-SGD step on a batch: first its public tuples, then its private ones with noise.
+    """Selective DP-SGD: each step trains on a batch's public tuples, then on its private ones with noise.
 
-    Formal guarantees: none.  Were the marks perfect, batches Poisson-sampled and the realised state the
-    only thing that private tokens hand on, the noised parts would be Gaussian mechanisms.
+    Formal guarantees: none. With perfect flags, Poisson-sampled batches, and the realised state as the only information
+    passed on from private tokens, the noised parts would be Gaussian mechanisms.
     """
 
     private_tokens: PrivateTokenMask
@@ -82,13 +81,13 @@ class SelectiveDpSteps(NoiseFreeSteps):
     clip_norm: float
 
     def step(self, number: int) -> None:
-        """Both halves of step ``number``, each with its own learning rate."""
+        """Take both halves of step ``number``, each with its own learning rate."""
         rows = self.select_rows(number)
         batch = self.examples.make_batch(rows).to(self.network.device)
         private = self.private_tokens.select_batch(rows, batch)
         weights: list[Tensor] = [*trainable(self.network)]
         assert isinstance(self.network, LstmLanguageModel)
-        # of the states that leave private tuples
+        # of the states passed on from private tuples
         shape = (*private.shape, 2 * self.network.hidden_size)
         draws = self.stream.normal("sdp state noise", number, int(np.prod(shape)))
         deviation = self.noise_multiplier * STATE_CLIP
@@ -104,7 +103,7 @@ class SelectiveDpSteps(NoiseFreeSteps):
         apply_gradient(self.network, self.private_optimizer, noisy / self.batch_size, number)
 
     def _sum_clipped_gradients(self, weights: list[Tensor], batch: Batch, private: Tensor, noise: Tensor) -> Tensor:
-        """Σ of the clipped gradients of the points' private tuples, flat."""
+        """Sum the clipped gradients of the examples' private tuples, flat."""
         private_rows = private.any(1).nonzero().flatten()
         if not len(private_rows):
             return weights[0].new_zeros(sum(w.numel() for w in weights), requires_grad=False)
@@ -123,7 +122,7 @@ class SelectiveDpSteps(NoiseFreeSteps):
 
 
 def make_selective_steps(context: TrainingContext, scheduled_optimizer: ScheduledOptimizer) -> SelectiveDpSteps:
-    """The steps of a training on the vault, its private tokens marked by π's spans."""
+    """Make the steps of a training on the vault, with the strict policy's private tokens."""
     settings, examples = context.settings, context.encode_folders(context.run.vault)
     assert isinstance(context.tokenizer, Tokenizer)
     assert settings.noise_multiplier is not None
@@ -144,10 +143,10 @@ def make_selective_steps(context: TrainingContext, scheduled_optimizer: Schedule
 def compute_selective_losses(
     weights: list[Tensor], batch: Batch, private: Tensor, noise: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The loss (nats) of each point's public tuples and of its private ones, [B] each.
+    """Return the loss (nats) of each example's public tuples and of its private ones, [B] each.
 
-    ``weights`` in the order of an :class:`LstmLanguageModel` of one layer; ``private`` bool [B, T]; ``noise`` [B, T,
-    2H] is added where a private run ends.  No gradient passes between a public and a private run.
+    ``weights`` are in the order of an :class:`LstmLanguageModel` of one layer; ``private`` is bool [B, T]; ``noise``
+    [B, T, 2H] is added at the end of a private run. No gradient passes between public and private runs.
     """
     embedding, weight_ih, weight_hh, bias_ih, bias_hh, output, bias = weights
     size = weight_hh.shape[1]

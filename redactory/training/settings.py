@@ -1,4 +1,4 @@
-"""The section ``train``: every number here is public, none is computed from private data."""
+"""The section ``train``: every number here is public; none is computed from private data."""
 
 from __future__ import annotations
 
@@ -39,18 +39,15 @@ def _require_known_device(value: Any) -> Any:
 Device = Annotated[Literal["cpu", "cuda", "auto"], BeforeValidator(_require_known_device)]
 
 
-# How often the policies missed a secret.
-
-
 Confidence = Annotated[float, Field(ge=0.5, lt=1)]
-"""Below one half an upper bound would lie below what was seen."""
+"""At least 0.5: otherwise an upper bound would be below the observed share."""
 
 
 class StratifiedSample(FileRecord):
-    """The sample of the run's points that the labels come from, with bounds of its own.
+    """A stratified sample of the run's examples that was labelled, with its own upper bounds.
 
-    Where public points are over-sampled, misses over labels bound nothing: the bounds are those that
-    ``redactory label score`` joined over the strata (``docs/how-to/audit.md``).
+    If public examples are over-sampled, the share of misses among the labels is no bound: use those that
+    ``redactory label score`` combined over the strata (``docs/how-to/audit.md``).
     """
 
     name: str = Field(description="The sample's name.")
@@ -63,16 +60,16 @@ class StratifiedSample(FileRecord):
 class RecallMeasurement(FileRecord):
     """How often the policies missed a labelled secret (``docs/guarantees.md``, "Coverage failure").
 
-    The labels must be drawn i.i.d. from the secrets of this corpus, or be those of a stratified sample with bounds of
-    its own, and must not have been used to tune a policy: whoever gives them vouches for that.  A secret counts as
-    missed by the strict policy unless masking it perfectly would have left the same masked point; it counts as missed
-    by both when any part of it went public.
+    The labels must be drawn i.i.d. from the secrets of this corpus, or be those of a stratified sample with its own
+    bounds, and must not have been used to tune a policy. Whoever provides them vouches for that. The strict policy
+    missed a secret unless perfect masking would have produced the same masked example. Both policies missed it if any
+    part of it became public.
     """
 
     @model_validator(mode="before")
     @classmethod
     def _load_file(cls, value: Any) -> Any:
-        """The record of a measurement has more than these numbers."""
+        """Extract these fields from a measurement record, which has more."""
         value = super()._load_file(value)  # type: ignore[operator]
         if not (isinstance(value, dict) and isinstance(value.get("misses"), dict)):
             return value
@@ -106,8 +103,8 @@ class RecallMeasurement(FileRecord):
     )
 
     def require_public(self, labels: Iterable[str]) -> None:
-        """``ConfigurationError`` unless ``labels`` are the public ones that this was measured under."""
-        # a service of local privacy reads these settings, and has no detector
+        """Raise ``ConfigurationError`` unless the misses were measured with ``labels`` as the public labels."""
+        # an LDP service reads these settings without the detector dependencies
         from redactory.detectors.settings import get_kinds
 
         labels = tuple(labels)
@@ -135,11 +132,8 @@ class RecallMeasurement(FileRecord):
         return self
 
 
-# One training: every number here is public, none is computed from private data.
-
-
 TRAINERS: dict[str, Any] = importlib.import_module("redactory.training.trainers").TRAINERS
-"""Every trainer by its name; by this way, for they read settings too."""
+"""Every trainer by name; imported dynamically because the trainers read settings too."""
 if TYPE_CHECKING:
     TrainerName = str
 else:
@@ -151,24 +145,24 @@ ClipNorm = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP)]
 
 
 VOCABULARY_SOURCES = ("public", "public_text", "shipped", "file", "folder", "model.folder")
-"""What a vocabulary may be made of; all but the first are no part of the corpus."""
+"""Possible sources of a vocabulary; only the first is part of the corpus."""
 
 
 class BudgetSettings(Settings):
-    """What all models of one corpus may spend together (``docs/how-to/guarantee.md``)."""
+    """The common privacy budget of all models of one corpus (``docs/how-to/guarantee.md``)."""
 
     path: Path = Field(description="The record of spending; created by the first training that uses it.")
     epsilon: PositiveFloat = Field(description="Maximum epsilon of all trainings together (substitution).")
     delta: Probability = Field(1e-5, description="Delta of that epsilon.")
 
     def to_record(self) -> dict[str, Any]:
-        """For the manifest of a model that is trained under it: the file's path here, the limit, delta."""
-        path = self.path.parent.resolve() / self.path.name  # as the file itself is opened
+        """Return the file's resolved path, the limit and delta, for the manifest of a model under this budget."""
+        path = self.path.parent.resolve() / self.path.name  # resolved the way the file is opened
         return {"path": str(path), "epsilon": self.epsilon, "delta": self.delta}
 
 
 class TrainSettings(Settings):
-    """Settings of one training; the sampling rate, the steps and the normaliser are constants of it."""
+    """Settings of one training; sampling rate, step counts and normaliser are constants."""
 
     trainer: TrainerName = Field(
         "crt", description="; ".join(f"{trainer.name}: {trainer.description}" for trainer in TRAINERS.values()) + "."
@@ -480,10 +474,10 @@ class TrainSettings(Settings):
 
     @property
     def vocabulary_sources(self) -> tuple[str, ...]:
-        """The rule: a pretrained folder's own tokenizer; else what ``tokenizer`` names.
+        """The sources of the vocabulary: a pretrained folder's tokenizer, otherwise the value of ``tokenizer``.
 
-        Left to ``auto``: ``public_text`` where it is given, else ``public/`` where the trainer may see it,
-        either one filled up with the shipped list; else that list alone.
+        ``auto`` means ``public_text`` if set, otherwise ``public/`` if the trainer may read it, each completed by the
+        shipped list; otherwise that list alone.
         """
         tokenizer = self.tokenizer
         if getattr(self.model, "folder", None) is not None:
@@ -498,7 +492,7 @@ class TrainSettings(Settings):
 
     @property
     def example_format(self) -> Literal["texts", "roles", "class", "turn", "conversation"]:
-        """How the examples of a run are read."""
+        """How the run's examples are read."""
         if self.chat is not None:
             return self.chat.example
         if self.prefix == "class":
@@ -507,23 +501,17 @@ class TrainSettings(Settings):
 
     @property
     def has_whole_conversations(self) -> bool:
-        """Whether an example is a conversation as a whole."""
+        """Whether an example is a whole conversation."""
         return self.example_format == "conversation"
 
     @property
     def model_name(self) -> str:
-        """The folder's name: ``name``, or the trainer's."""
+        """The model folder's name: ``name``, or the trainer's."""
         return self.name or self.trainer
 
 
-# The settings as a ledger and a manifest hold them: no folder of this machine, no budget.
-
-
 def settings_to_json(settings: TrainSettings) -> dict[str, Any]:
-    """``settings`` as JSON; files and folders by their names, their content is recorded elsewhere.
-
-    Where something is computed (``workers``) changes no bit of it, and may change after an interruption.
-    """
+    """Convert ``settings`` to JSON with names for paths, without keys that change no bit (``workers``)."""
     result: dict[str, Any] = _replace_paths_with_names(
         settings.model_dump(exclude={"budget", "workers", "tensorboard"})
     )
@@ -531,7 +519,6 @@ def settings_to_json(settings: TrainSettings) -> dict[str, Any]:
 
 
 def _replace_paths_with_names(value: Any) -> Any:
-    """``value`` as JSON, each path in it by its name."""
     if isinstance(value, dict):
         return {key: _replace_paths_with_names(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""A run's shards as a PyTorch data set: each row once, whoever shares them, resumed to the row."""
+"""A run's shards as a PyTorch data set that shares rows between processes and resumes at any row."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ ShardRow = dict[str, Any]
 
 
 def share_range(row_count: int, share_number: int, shares: int) -> tuple[int, int]:
-    """The rows [first, last) of share ``share_number``, from 0, of ``shares``; they differ by one row at most."""
+    """Return the rows [first, last) of share ``share_number``, from 0, of ``shares``; sizes differ by at most one."""
     return row_count * share_number // shares, row_count * (share_number + 1) // shares
 
 
 class ShardDataset(IterableDataset[ShardRow]):
-    """The rows of one side of a finished run or export, in the order of the shards, as dictionaries.
+    """The rows of one split of a finished run or export as dictionaries, in the order of the shards.
 
-    Ranks, and within each rank the workers of a ``DataLoader``, share the rows: each gets a stretch of its
-    own.  ``rank`` and ``world_size`` are those of ``torch.distributed`` where it is initialised, else 0 and
-    1.  ``columns`` chooses among those of the side.  The private side of an encrypted run needs its key in
-    the environment.  ``rows`` is the number of rows of the whole side.
+    Ranks, and within each rank the workers of a ``DataLoader``, each read one contiguous share. ``rank`` and
+    ``world_size`` default to those of ``torch.distributed`` if initialised, otherwise 0 and 1. ``columns`` selects
+    columns of the split. The private split of an encrypted run needs its key in the environment. ``rows`` is the row
+    count of the whole split.
 
-    Raises ``RunStateError`` for a run that is not finished, or that is written anew while it is read;
-    ``CheckFailed`` for one whose shards are not those that it was sealed with; ``ConfigurationError`` for a
-    side, column or rank that there is none of, and where the key is not configured.
+    Raises ``RunStateError`` if the run is not finished or is rewritten while being read; ``CheckFailed`` if its shards
+    differ from the sealed ones; ``ConfigurationError`` for an unknown split, column or rank, or a missing key.
 
-    The data set promises nothing of what is learnt from it: only ``redactory train`` gives a guarantee.
+    The data set gives no guarantee for what is learned from it: only ``redactory train`` does.
     """
 
     def __init__(
@@ -68,12 +67,12 @@ class ShardDataset(IterableDataset[ShardRow]):
         if not self._parts:
             raise RunStateError(f"{self._run.root.name} has no {split}/: an export contains only the public split")
         self.rows = sum(rows for _, rows in self._parts)
-        # (share, of how many, rows of it that were given): of a loaded state, and of the last iterator
+        # (share, number of shares, rows of it already returned): of a loaded state, and of the last iterator
         self._loaded_position: tuple[int, int, int] | None = None
         self._position: tuple[int, int, int] | None = None
 
     def __iter__(self) -> Iterator[ShardRow]:
-        """The rows of this share; after :meth:`load_state_dict`, once, those that were not given yet."""
+        """Iterate over this share; once after :meth:`load_state_dict`, over its remaining rows."""
         worker = get_worker_info()
         worker_index, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         number, shares, rows_done = self._rank * workers + worker_index, self._world_size * workers, 0
@@ -89,10 +88,10 @@ class ShardDataset(IterableDataset[ShardRow]):
         return self._iterate_rest(number, shares, rows_done)
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the iterator that was begun last has come: numbers and a digest, no text.
+        """Return the position of the last iterator started in this process: numbers and a digest, no text.
 
-        It is the state of this process.  With workers ask torchdata's ``StatefulDataLoader``, which asks each
-        of them: ``RunStateError`` where no iterator was begun here, for the rows are then read elsewhere.
+        Raises ``RunStateError`` without one: with workers use torchdata's ``StatefulDataLoader``, which asks each
+        worker.
         """
         position = self._loaded_position or self._position
         if position is None:
@@ -103,10 +102,7 @@ class ShardDataset(IterableDataset[ShardRow]):
         return {"manifest": self._manifest, "split": self.split, "share": [number, shares], "given": rows_done}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iterator gives exactly the rest of what ``state`` was taken of.
-
-        ``RunStateError`` where that was another run, another release of it, or another side.
-        """
+        """Continue exactly after ``state``; ``RunStateError`` if it is of another run, release or split."""
         if (state.get("manifest"), state.get("split")) != (self._manifest, self.split):
             raise RunStateError(
                 f"the state is from another run, release or split than {self._run.root.name}, {self.split}"
@@ -115,14 +111,14 @@ class ShardDataset(IterableDataset[ShardRow]):
         self._loaded_position = (number, shares, int(state["given"]))
 
     def _iterate_rest(self, share_number: int, shares: int, rows_done: int) -> Iterator[ShardRow]:
-        """The rows of a share after the first ``given``."""
+        """Yield the rows of a share after the first ``rows_done``."""
         first, last = share_range(self.rows, share_number, shares)
         first += rows_done
         for path, rows in self._parts:
             if first < min(last, rows):
                 for row in self._iterate_part(path, first, min(last, rows)):
                     rows_done += 1
-                    # before the row is handed out: whoever has it may ask for the state
+                    # before the row is returned: its receiver may ask for the state
                     self._position = (share_number, shares, rows_done)
                     yield row
             first, last = max(0, first - rows), last - rows
@@ -130,7 +126,7 @@ class ShardDataset(IterableDataset[ShardRow]):
     def _iterate_part(self, path: Path, first: int, last: int) -> Iterator[ShardRow]:
         self._require_unchanged_run()
         for table in read_rows(path, first, self._columns):
-            # the part was opened after the check before: it may be another one's already
+            # the part was opened after the previous check and may already belong to another release
             self._require_unchanged_run()
             yield from table.slice(0, last - first).to_pylist()
             first += table.num_rows
@@ -144,7 +140,7 @@ class ShardDataset(IterableDataset[ShardRow]):
 
 
 def _read_finished_digest(run: RunFolder) -> str:
-    """The sha256 of the run's manifest, which must be the one that the run was finished with."""
+    """Return the sha256 of the manifest; ``CheckFailed`` if the run was finished with another one."""
     digest = read_manifest_digest(run)
     if run.success.read_bytes() != f"{digest}\n".encode():
         raise CheckFailed(f"{run.root.name}/manifest.json is not the one that the run was finished with")

@@ -1,4 +1,4 @@
-"""The kinds of step that every trainer is made of: without noise, and with it on a sample of points."""
+"""The kinds of step that every trainer uses: noise-free, and with noise on a sample of examples."""
 
 from __future__ import annotations
 
@@ -27,10 +27,7 @@ _CHECK_INTERVAL = 1000
 
 @dataclass
 class ScheduledOptimizer:
-    """An optimizer, which two kinds of step may share, at the ``learning_rate`` of one of them.
-
-    With ``steps``, the number of steps of this kind, the rate follows :func:`compute_step_size`.
-    """
+    """An optimizer, possibly shared, with one step kind's rate; ``steps`` enables :func:`compute_step_size`."""
 
     optimizer: Optimizer
     learning_rate: float
@@ -39,13 +36,13 @@ class ScheduledOptimizer:
     warm_up: float = 0.0
 
     def get_learning_rate(self, number: int) -> float:
-        """The step size of step ``number``."""
+        """Return the learning rate of step ``number``."""
         if self.steps is None:
             return self.learning_rate
         return self.learning_rate * compute_step_size(number, self.steps, self.schedule, self.warm_up)
 
     def step(self, number: int) -> None:
-        """Move the parameters by the gradients that lie on them, in step ``number`` of this kind."""
+        """Update the parameters by their gradients, in step ``number`` of this kind."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.get_learning_rate(number)
         self.optimizer.step()
@@ -62,12 +59,12 @@ class StepKind(Protocol):
 
 @dataclass
 class NoiseFreeSteps:
-    """SGD over points that may be learnt without noise, in an order from the stream.
+    """SGD over examples that may be learned without noise, in an order from the stream.
 
-    A pass goes through ``rows``, which may name a row more than once; step k is batch k of all passes, one after the
-    other, each in its own order.  ``purpose`` tells the draws of two such phases of one training apart.
+    A pass goes through ``rows``, which may repeat rows, in a new order; step k is batch k of all passes in sequence.
+    ``purpose`` separates the draws of two such step kinds of one training.
 
-    Formal guarantees: none.  It may see public points only, wherever a guarantee is claimed.
+    Formal guarantees: none. Where a guarantee is claimed, it may read public examples only.
     """
 
     network: Network
@@ -82,11 +79,11 @@ class NoiseFreeSteps:
 
     @property
     def steps_per_pass(self) -> int:
-        """Steps that go once through ``rows``."""
+        """Number of steps in one pass through ``rows``."""
         return math.ceil(len(self.rows) / self.batch_size)
 
     def select_rows(self, number: int) -> IntArray:
-        """The rows of step ``number``, at least one."""
+        """Return the rows of step ``number``, at least one."""
         this, place = divmod(number, self.steps_per_pass)
         if self._pass_order[0] != this:
             drawn = self.stream.permutation(f"{self.purpose} order", this, len(self.rows))
@@ -94,7 +91,7 @@ class NoiseFreeSteps:
         return self._pass_order[1][place * self.batch_size : (place + 1) * self.batch_size]
 
     def step(self, number: int) -> None:
-        """One optimizer step on the mean over the step's rows of a point's loss."""
+        """Take one optimizer step on the mean example loss over the step's rows."""
         rows = self.select_rows(number)
         self.network.train()
         self.network.begin_step(self.stream, f"{self.purpose} step", number)
@@ -106,12 +103,12 @@ class NoiseFreeSteps:
 
 
 def sample_rows(mechanism: Mechanism, stream: RandomStream, step: int, example_count: int) -> IntArray:
-    """The rows in ``range(points)`` that take part in ``step``, ascending, as ``mechanism`` is accounted for.
+    """Sample the rows in ``range(example_count)`` for ``step``, ascending, as ``mechanism`` is accounted for.
 
-    Formal guarantees: inclusions are independent over points and steps as long as the root of the stream is secret; the
-    probability of one is ``sampling_rate`` up to 2⁻⁵³.  A batch is never cut, filled up or left out: an empty one is a
-    step of noise alone (``docs/guarantees.md``, "Sampling and constants"). Of a banded sampler each point draws its
-    group once, from the secret stream, and is drawn in the steps of that group alone.
+    Formal guarantees: inclusions are independent over examples and steps if the root of the stream is secret; each has
+    probability ``sampling_rate`` up to 2⁻⁵³. A batch is never truncated, filled up or skipped: an empty one is a step
+    of noise alone (``docs/guarantees.md``, "Sampling and constants"). With a banded mechanism each example draws its
+    group once, from the secret stream, and is sampled only in the steps of that group.
     """
     if isinstance(mechanism, BandedGaussian):
         bands = mechanism.matrix.bands
@@ -125,13 +122,13 @@ def sample_rows(mechanism: Mechanism, stream: RandomStream, step: int, example_c
 class NoisySteps:
     """DP-SGD: Poisson-sampled steps (CRT, Algorithm 1, line 7 and footnote 3).
 
-    ``dropped_mask``, where given, marks points that contribute a zero gradient wherever they are drawn. Where the
-    pieces of ``compute_clipped_sum`` are computed changes no bit of it.  At the first step and every 1,000th after it a
-    batch is held against its halves (:func:`check_batch_independence`).
+    ``dropped_mask``, if given, marks examples with a zero gradient wherever they are sampled. The result of
+    ``clipped_sum`` has the same bits wherever its micro-batches are computed. In the first step and every 1,000th after
+    it, a batch's gradient is compared with those of its halves (:func:`check_batch_independence`).
 
-    Formal guarantees: a step reads ``examples`` only through ``mechanism.noisy_mean`` of the clipped sum of the points
-    that were sampled; the sum is admitted by the ledger before noise is drawn; no step is left out, whatever was drawn.
-    Everything else (optimizer, later steps) is post-processing.
+    Formal guarantees: a step reads ``examples`` only through ``mechanism.compute_noisy_mean`` of the sampled examples'
+    clipped sum; the ledger admits the sum before noise is drawn; no step is skipped, whatever was sampled. Everything
+    else (optimizer, later steps) is post-processing.
     """
 
     network: Network
@@ -146,7 +143,7 @@ class NoisySteps:
     _last_check: int = field(default=-1, init=False)
 
     def sample_step_rows(self, number: int) -> IntArray:
-        """The rows of the points that take part in step ``number``."""
+        """Sample the rows of step ``number``."""
         return sample_rows(self.mechanism, self.stream, number, len(self.examples))
 
     def step(self, number: int) -> None:
@@ -167,27 +164,27 @@ class NoisySteps:
         apply_gradient(self.network, self.scheduled_optimizer, self.compute_noisy_gradient(number, total), number)
 
     def compute_noisy_gradient(self, number: int, total: Tensor) -> Tensor:
-        """What the model moves along: the admitted sum with its noise, over the constant."""
+        """Return the admitted sum with its noise, divided by the constant."""
         self.ledger.admit(number, total)
         return self.mechanism.compute_noisy_mean(total, self.stream, number)
 
 
 @dataclass
 class BandedPhase(NoisySteps):
-    """DP-SGD with correlated noise: the sums of the last b steps are mixed, noised, and unmixed again.
+    """DP-SGD with correlated noise: mixes the sums of the last b steps, adds noise, and inverts the mixing.
 
-    ``sums`` are the last b − 1 clipped sums, by step: private, kept in memory and in the checkpoint alone.
-    ``moved`` are what left them, C⁻¹ of the noisy rows; b copies of the gradient in all, and as many again.
+    ``sums`` are the last b − 1 clipped sums, by step: private, kept only in memory and in the checkpoint. ``moved`` are
+    the last rows of C⁻¹ applied to the noisy rows. Together they hold about 2b copies of the gradient.
 
-    Formal guarantees: a row Σ_j C[t, j]·g_j is computed anew from the sums and admitted before its noise is drawn; what
-    the model moves along follows from noisy rows alone (``docs/guarantees.md``, "Correlated noise").
+    Formal guarantees: each row Σ_j C[t, j]·g_j is recomputed from the sums and admitted before its noise is drawn; the
+    model's updates follow from noisy rows alone (``docs/guarantees.md``, "Correlated noise").
     """
 
     sums: dict[int, Tensor] = field(default_factory=dict)
     moved: dict[int, Tensor] = field(default_factory=dict)
 
     def compute_noisy_gradient(self, number: int, total: Tensor) -> Tensor:
-        """Row ``number`` of C⁻¹(C·g + noise), over the constant; ``CheckFailed`` without the sums before."""
+        """Return row ``number`` of C⁻¹(C·g + noise) over the constant; ``CheckFailed`` if earlier sums are missing."""
         assert isinstance(self.mechanism, BandedGaussian)
         row = self.mechanism.matrix.get_row(number)
         if not row.keys() - {number} <= self.sums.keys():
@@ -208,7 +205,7 @@ class BandedPhase(NoisySteps):
 
     @property
     def memory(self) -> dict[str, dict[int, Tensor]]:
-        """What a resumed training needs beside the parameters.  ``sums`` are private."""
+        """State that a resumed training needs besides the parameters; ``sums`` are private."""
         return {
             name: {k: v.cpu() for k, v in kept.items()} for name, kept in (("sums", self.sums), ("moved", self.moved))
         }
@@ -219,16 +216,13 @@ class BandedPhase(NoisySteps):
         self.sums, self.moved = ({k: v.to(device) for k, v in tensors[n].items()} for n in ("sums", "moved"))
 
 
-# The trainable parameters as one vector.
-
-
 def trainable(network: nn.Module) -> list[nn.Parameter]:
-    """The parameters that training moves, in the order of ``named_parameters``, a shared one once."""
+    """Return the trained parameters in the order of ``named_parameters``, a shared one once."""
     return [parameter for parameter in network.parameters() if parameter.requires_grad]
 
 
 def flatten_parameters(network: nn.Module) -> Tensor:
-    """The trainable parameters, one after the other, as they are."""
+    """Concatenate the trainable parameters' current values."""
     return torch.cat([parameter.detach().flatten() for parameter in trainable(network)])
 
 
@@ -240,14 +234,13 @@ def load_parameters(network: nn.Module, values: Tensor) -> None:
 
 
 def apply_gradient(network: nn.Module, scheduled_optimizer: ScheduledOptimizer, gradient: Tensor, number: int) -> None:
-    """Step ``number`` along ``gradient``, flat in the order of the trainable parameters."""
+    """Take step ``number`` along ``gradient``, flat in the order of the trainable parameters."""
     for parameter, share in _split_by_parameter(network, gradient):
         parameter.grad = share
     scheduled_optimizer.step(number)
 
 
 def _split_by_parameter(network: nn.Module, values: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
-    """Each trainable parameter with its share of ``values``, in its shape."""
     parameters = trainable(network)
     shares = torch.split(values, [parameter.numel() for parameter in parameters])
     for parameter, share in zip(parameters, shares, strict=True):
@@ -255,7 +248,7 @@ def _split_by_parameter(network: nn.Module, values: Tensor) -> Iterator[tuple[nn
 
 
 def make_optimizer(network: nn.Module, rule: str, weight_decay: float = 0.0) -> Optimizer:
-    """A fresh optimizer over every trainable parameter; ``rule`` is "adam" or "sgd"."""
+    """Make an optimizer over all trainable parameters; ``rule`` is "adam" or "sgd"."""
     if rule == "adam":
         return torch.optim.AdamW(trainable(network), weight_decay=weight_decay)
     return torch.optim.SGD(trainable(network), lr=1.0, weight_decay=weight_decay)
@@ -263,7 +256,7 @@ def make_optimizer(network: nn.Module, rule: str, weight_decay: float = 0.0) -> 
 
 @dataclass
 class WeightAverage:
-    """The mean of the weights after each step from step ``first_step`` on, numbered from 1; None is nothing yet.
+    """The mean of the weights after each step from ``first_step`` on (counted from 1); None before that.
 
     Formal guarantees: a function of weights that steps released: post-processing.
     """
@@ -273,7 +266,7 @@ class WeightAverage:
     mean: Tensor | None = None
 
     def add_weights(self, step: int) -> None:
-        """Take in the weights after step ``step``."""
+        """Include the weights after step ``step`` in the mean."""
         if step == self.first_step:
             self.mean = flatten_parameters(self.network)
         elif self.mean is not None:

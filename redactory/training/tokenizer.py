@@ -1,13 +1,11 @@
-"""Tokenizers: our own, of word pieces over a fixed alphabet, and that of a local folder of Hugging Face.
+"""Tokenizers: our own of word pieces over a fixed alphabet, and that of a local Hugging Face folder.
 
-Ours splits words into pieces by byte-pair encoding (Sennrich et al. 2016), learnt from counts of public
-words alone (``redactory.training.vocabulary``).  There is no unknown token: what is no piece is spelled in
-characters, what is no character of the alphabet in the bytes of its UTF-8.  A number always falls into
-single digits, so that a number that was learnt by heart can be measured (canary exposure).
+Ours splits words by byte-pair encoding (Sennrich et al. 2016), trained on counts of public words alone
+(``redactory.training.vocabulary``). There is no unknown token: the rest is spelled in characters of the alphabet or
+UTF-8 bytes. Numbers are split into single digits, so that memorised numbers can be measured (canary exposure).
 
-A word is one entry, with the space before it.  Where a word stands without one by nature (at the beginning,
-in a new line, after an opening bracket, a slash or a hyphen) a space is put in before it is read, and taken
-out again when it is written.
+An entry for a word includes the space before it. Where a word has none (at the beginning, on a new line, after an
+opening bracket, a slash or a hyphen), encoding inserts one and decoding removes it.
 """
 
 from __future__ import annotations
@@ -39,15 +37,15 @@ _WORD_PATTERN = r"\p{L}[\p{L}\p{M}]*"
 _SPLIT_PATTERN = rf"{MASK}| ?{_WORD_PATTERN}|(?m:.)"
 _NO_SPACE_BEFORE = r"(?:\A|(?<=[\n\r\t(\[{/\-]))"
 _MISSING_SPACE, _ADDED_SPACE = rf"{_NO_SPACE_BEFORE}(?= *\p{{L}})", rf"{_NO_SPACE_BEFORE} (?= *\p{{L}})"
-"""Where a space is put in before a word, and the same space: one place is never the other's twice over."""
+"""Where encoding inserts a space, and that space for removal; the two patterns are exact inverses."""
 _MAX_COUNTED_WORDS = 2_000_000
-"""Words that pieces are learnt from: counts are scaled down to it."""
+"""Maximum number of words that pieces are trained on: larger counts are scaled down."""
 
 
 class TextCodec(Protocol):
-    """Text to ids and back; ``<MASK>`` is one id, and every id lies in ``range(size)``.
+    """Text to ids and back; ``<MASK>`` is one id, and every id is in ``range(size)``.
 
-    Padding and the begin token are never scored; the end token stands after every text.
+    Padding and the begin token are never scored; the end token follows every text.
     """
 
     @property
@@ -62,28 +60,28 @@ class TextCodec(Protocol):
     def mask_id(self) -> int: ...
 
     def encode(self, text: str) -> list[int]:
-        """The ids of ``text`` without begin and end."""
+        """Encode ``text`` without begin and end tokens."""
 
     def token_offsets(self, text: str) -> list[tuple[int, int]]:
-        """The part [start, end) of ``text`` (code points) that each id of :meth:`encode` stands for."""
+        """Return the range [start, end) of ``text`` (code points) of each id of :meth:`encode`."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ``ids``; padding, begin and end are left out."""
+        """Decode ``ids``; padding, begin and end are omitted."""
 
     def decode_token(self, number: int) -> str:
-        r"""What one id stands for; an octet that is no text by itself as ``\xe2``, and so each of several."""
+        r"""Decode one id; bytes that are not UTF-8 by themselves become escapes such as ``\xe2``."""
 
     @property
     def digest(self) -> str:
-        """:func:`compute_tokenizer_digest` the file that it is saved to."""
+        """:func:`compute_tokenizer_digest` of the file that it is saved to."""
 
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """Text to ids and back, exactly.
+    """An exactly invertible tokenizer of word pieces.
 
-    Ids: padding, begin, end and ``<MASK>`` first, then the printable ASCII characters with tab and line ends,
-    the 256 bytes, and last ``words``: further letters, and what ``merges`` make, in their order.
+    Ids: padding, begin, end and ``<MASK>``, then the printable ASCII characters with tab and line ends, the 256 bytes,
+    and last ``words``: further letters, and the results of ``merges`` in their order.
     """
 
     words: tuple[str, ...]
@@ -100,15 +98,12 @@ class Tokenizer:
 
     @classmethod
     def from_texts(cls, texts: Iterable[str], size: int, minimum_count: int = 1) -> Self:
-        """The tokenizer of the public ``texts``: at most ``size`` pieces of their words.
-
-        A word needs ``minimum_count`` occurrences.  The pieces are a function of the counts of words alone.
-        """
+        """Train on public ``texts``: at most ``size`` pieces of words with at least ``minimum_count`` occurrences."""
         return cls.from_counts(count_words(texts, minimum_count), size)
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, int], size: int) -> Self:
-        """At most ``size`` pieces, learnt from public words (as :func:`count_words` has them) and counts."""
+        """Train at most ``size`` pieces on counts of public words, as :func:`count_words` returns them."""
         from tokenizers import Regex, models, pre_tokenizers, trainers
         from tokenizers import Tokenizer as Backend
 
@@ -134,7 +129,7 @@ class Tokenizer:
 
     @classmethod
     def from_merges(cls, letters: Iterable[str], merges: Iterable[tuple[str, str]]) -> Self:
-        """The tokenizer of further ``letters`` and of ``merges``, the first of which is applied first."""
+        """Make the tokenizer of further ``letters`` and of ``merges``, in order of application."""
         pairs = tuple(merges)
         return cls(tuple(dict.fromkeys([*letters, *(left + right for left, right in pairs)])), pairs)
 
@@ -144,11 +139,11 @@ class Tokenizer:
         return _FIRST_WORD + len(self.words)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of ``text`` without begin and end; ``ValueError`` (free of text) on a lone surrogate."""
+        """Encode ``text`` without begin and end; ``ValueError`` (without the text) on a lone surrogate."""
         return list(self._encode_with_backend(text).ids)
 
     def token_offsets(self, text: str) -> list[tuple[int, int]]:
-        """The part [start, end) of ``text`` (code points) that each id of :meth:`encode` stands for."""
+        """Return the range [start, end) of ``text`` (code points) of each id of :meth:`encode`."""
         return list(self._encode_with_backend(text).offsets)
 
     def _encode_with_backend(self, text: str) -> Any:
@@ -157,10 +152,7 @@ class Tokenizer:
         return self._backend.encode(text, add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ``ids``: the exact inverse of :meth:`encode`; padding, begin and end are left out.
-
-        Bytes that are no UTF-8 (a model may write such) become U+FFFD.
-        """
+        """Invert :meth:`encode` exactly; omits padding, begin and end; invalid UTF-8 (from a model) becomes U+FFFD."""
         text: str = _make_replacer(_ADDED_SPACE, "").normalize_str(
             self._ids_to_bytes(ids).decode("utf-8", errors="replace")
         )
@@ -178,16 +170,16 @@ class Tokenizer:
         return bytes(octets)
 
     def decode_token(self, number: int) -> str:
-        r"""What one id stands for; an octet that is no text by itself as ``\xe2``."""
+        r"""Decode one id; a byte that is not UTF-8 by itself becomes an escape such as ``\xe2``."""
         return self._ids_to_bytes([number]).decode("utf-8", "backslashreplace")
 
     @property
     def digest(self) -> str:
-        """Hex sha256 of all that it is."""
+        """Hex sha256 of the tokenizer's whole definition."""
         return json_sha256(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """The tokenizer as JSON; :meth:`from_json` reads it back."""
+        """Convert to JSON; :meth:`from_json` reads it back."""
         head = {"format": FORMAT, "specials": list(_SPECIALS), "alphabet": list(_ALPHABET)}
         made = {left + right for left, right in self.merges}
         letters = [word for word in self.words if word not in made]
@@ -195,13 +187,13 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """A tokenizer as :meth:`to_json` wrote it; ``InputError`` for another format."""
+        """Read the JSON of :meth:`to_json`; ``InputError`` for another format."""
         if value.get("format") != FORMAT or value.get("alphabet") != list(_ALPHABET):
             raise InputError("the tokenizer file has a format that this version cannot read")
         return cls.from_merges(value["letters"], [(left, right) for left, right in value["merges"]])
 
     def _build_backend(self) -> Any:
-        """The same in the terms of the library ``tokenizers``."""
+        """Build the equivalent tokenizer of the library ``tokenizers``."""
         from tokenizers import Regex, decoders, models, pre_tokenizers
         from tokenizers import Tokenizer as Backend
 
@@ -218,11 +210,11 @@ class Tokenizer:
     def save_for_library(
         self, folder: Path, context: int | None, add_end_token: bool, template: str | None = None
     ) -> list[Path]:
-        """Write the files from which ``AutoTokenizer`` reads the same ids to ``folder``; their paths.
+        """Write the files from which ``AutoTokenizer`` reads the same ids to ``folder``; return their paths.
 
-        The begin token stands before a text where the network reads it, and with ``add_end_token`` the end token
-        after it.  Text that looks like a special token is text there too: only ``<MASK>`` becomes one.  With
-        a chat ``template``, which writes the end token as text, it becomes that token.
+        The begin token precedes a text, as the network reads it; with ``add_end_token`` the end token follows it. Text
+        that looks like a special token stays text; only ``<MASK>`` becomes a token. A chat ``template`` writes the end
+        token as text, so with one that text becomes the token.
         """
         from tokenizers import processors
         from transformers import PreTrainedTokenizerFast
@@ -251,7 +243,7 @@ class Tokenizer:
 
     @classmethod
     def from_library_json(cls, value: Mapping[str, Any]) -> Self | None:
-        """The tokenizer in a ``tokenizer.json`` that :meth:`save_for_library` wrote; None in any other."""
+        """Read a ``tokenizer.json`` of :meth:`save_for_library`; None for any other."""
         vocabulary, merges = value["model"].get("vocab"), value["model"].get("merges")
         if not isinstance(vocabulary, dict):
             return None
@@ -271,10 +263,7 @@ def _make_replacer(pattern: str, content: str) -> Any:
 
 
 def count_words(texts: Iterable[str], minimum_count: int = 1) -> dict[str, int]:
-    """How often each word stands in ``texts``, with the space before it where there is one or one is put in.
-
-    Words of fewer than ``minimum_count`` occurrences, and single characters of the alphabet, are left out.
-    """
+    """Count words of at least ``minimum_count`` occurrences with the space before them, present or inserted."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(_WORD_REGEX.findall(_MISSING_SPACE_REGEX.sub(" ", text)))
@@ -285,15 +274,12 @@ _WORD_REGEX, _MISSING_SPACE_REGEX = regex.compile(f" ?{_WORD_PATTERN}"), regex.c
 
 
 def parse_redactory_tokenizer(value: Mapping[str, Any]) -> Tokenizer | None:
-    """The tokenizer of ours in a file's JSON, in either of its forms; None where it is another's.
-
-    ``InputError`` where it is of a format that this version does not read.
-    """
+    """Parse our tokenizer from either JSON form; None for another library's, ``InputError`` for another format."""
     return Tokenizer.from_library_json(value) if "model" in value else Tokenizer.from_json(value)
 
 
 def compute_tokenizer_digest(value: Mapping[str, Any]) -> str:
-    """Hex sha256 of what the JSON of a tokenizer's file says: ids of text and text of ids follow from it."""
+    """Hash (hex sha256) the parts of a tokenizer file's JSON that determine encoding and decoding."""
     ours = parse_redactory_tokenizer(value)
     return json_sha256(ours.to_json() if ours else {key: value.get(key) for key in _DIGEST_KEYS})
 
@@ -305,15 +291,12 @@ def _save_pretrained(inner: Any, folder: Path) -> list[Path]:
     return sorted({Path(name) for name in inner.save_pretrained(folder) if Path(name).is_file()})
 
 
-# The tokenizer of a folder of Hugging Face.
-
-
 @dataclass(frozen=True)
 class FolderTokenizer:
     """A fast tokenizer read from a folder, which must be public.
 
-    Ids of text are the folder's own; begin and end are its special tokens, whichever it has.
-    Text in the form of another special token is text here: it never becomes that token, ``<MASK>`` apart.
+    Ids are the folder's; begin and end are its available special tokens. Text that looks like another special token
+    stays text, except ``<MASK>``.
     """
 
     inner: Any
@@ -323,10 +306,10 @@ class FolderTokenizer:
 
     @classmethod
     def from_folder(cls, folder: Path, single_digits: bool = False, key: str = "model.folder") -> Self:
-        """The tokenizer of ``folder`` or of a ``tokenizer.json``; ``ConfigurationError`` where none is fast.
+        """Load the tokenizer of ``folder`` or of a ``tokenizer.json``; ``ConfigurationError`` if it is not fast.
 
-        ``key`` is the setting that names it.  A file alone does not say which token ends a text: it gets one.
-        With ``single_digits`` every digit of a number is cut off before what the tokenizer does itself.
+        ``key`` is the setting that names it. A file alone does not define an end token, so one is added. With
+        ``single_digits`` digits are split before the tokenizer's own splitting.
         """
         require_transformers()
         from tokenizers import pre_tokenizers
@@ -339,14 +322,14 @@ class FolderTokenizer:
                     inner = library(tokenizer_file=str(folder), eos_token=END)
                 else:
                     inner = AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
-        # a file that is no tokenizer's is told by a bare Exception
+        # the library raises a bare Exception if the file is not a tokenizer's
         except Exception as error:
             raise ConfigurationError(
                 f"{key}: no tokenizer can be read from {folder.name} ({type(error).__name__}); does it exist?"
             ) from None
         if not inner.is_fast:
             raise ConfigurationError(f"{key}: {folder.name} needs a fast tokenizer (tokenizer.json)")
-        # of a folder with a model alone the library makes one without a word
+        # for a folder with only a model the library silently makes an empty one
         if set(inner.get_vocab()) <= set(inner.all_special_tokens):
             raise ConfigurationError(
                 f"{key}: {folder.name} has no tokenizer, or an empty one; save the model's tokenizer there "
@@ -368,20 +351,20 @@ class FolderTokenizer:
 
     @property
     def size(self) -> int:
-        """Number of ids, added tokens included."""
+        """Number of ids, including added tokens."""
         return len(self.inner)
 
     @property
     def pad_id(self) -> int:
-        """Fills up a batch; never scored, never read by a real place."""
+        """The end token pads batches; padding is never scored and no real position reads it."""
         return self.end_id
 
     def encode(self, text: str) -> list[int]:
-        """The ids of ``text`` without begin and end."""
+        """Encode ``text`` without begin and end tokens."""
         return [number for number, _ in self._encode_with_offsets(text)]
 
     def token_offsets(self, text: str) -> list[tuple[int, int]]:
-        """The part [start, end) of ``text`` (code points) that each id of :meth:`encode` stands for."""
+        """Return the range [start, end) of ``text`` (code points) of each id of :meth:`encode`."""
         return [place for _, place in self._encode_with_offsets(text)]
 
     def _encode_with_offsets(self, text: str) -> Iterator[tuple[int, tuple[int, int]]]:
@@ -399,12 +382,12 @@ class FolderTokenizer:
             begin += len(piece)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ``ids``, as far as the tokenizer keeps it; begin and end are left out."""
+        """Decode ``ids`` as exactly as the tokenizer allows; begin and end are omitted."""
         text_ids = [number for number in ids if number not in (self.begin_id, self.end_id)]
         return str(self.inner.decode(text_ids, clean_up_tokenization_spaces=False))
 
     def decode_token(self, number: int) -> str:
-        r"""What one id stands for; octets that are no text by themselves as ``\xe2``."""
+        r"""Decode one id; bytes that are not UTF-8 by themselves become escapes such as ``\xe2``."""
         text = self.decode([number])
         if "\ufffd" not in text:
             return text
@@ -412,20 +395,20 @@ class FolderTokenizer:
 
     @property
     def digest(self) -> str:
-        """Hex sha256 of all that decides ids and texts."""
+        """Hex sha256 of everything that determines encoding and decoding."""
         return compute_tokenizer_digest(json.loads(self.inner.backend_tokenizer.to_str()))
 
     def save(self, folder: Path) -> list[Path]:
-        """Write the files that ``AutoTokenizer`` reads to ``folder``; their paths."""
+        """Write the files that ``AutoTokenizer`` reads to ``folder``; return their paths."""
         return _save_pretrained(self.inner, folder)
 
 
 def _piece_to_bytes(piece: str) -> bytes:
-    """The octets of a vocabulary's ``piece`` in either form of octets: GPT-2's letters, or ``<0xE2>``."""
+    """Convert a vocabulary ``piece`` to bytes from either notation: GPT-2's letters, or ``<0xE2>``."""
     if re.fullmatch(r"<0x[0-9A-F]{2}>", piece):
         return bytes([int(piece[3:5], 16)])
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    # these have the letters from U+0100 on, in their order
+    # these are written as the letters from U+0100 on, in order
     remaining = [octet for octet in range(256) if octet not in printable]
     octets = {chr(octet): octet for octet in printable} | {chr(256 + n): octet for n, octet in enumerate(remaining)}
     return b"".join(bytes([octets[c]]) if c in octets else c.encode() for c in piece)
@@ -433,7 +416,7 @@ def _piece_to_bytes(piece: str) -> bytes:
 
 @contextmanager
 def silence_transformers() -> Iterator[None]:
-    """No bar, no log record and no warning from ``transformers`` within."""
+    """Suppress progress bars, log records and warnings of ``transformers``."""
     from redactory.detectors.classifier.engine import hide_progress_bar
 
     with silence(), hide_progress_bar():
@@ -441,7 +424,7 @@ def silence_transformers() -> Iterator[None]:
 
 
 def require_transformers() -> None:
-    """``ConfigurationError`` where ``transformers`` is not installed."""
+    """Raise ``ConfigurationError`` if ``transformers`` is not installed."""
     try:
         import transformers  # noqa: F401
     except ImportError:

@@ -1,4 +1,4 @@
-"""One training, from a finished run to a sealed model with its guarantee."""
+"""Train one model: from a finished run to a sealed model folder with its guarantee."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ AnyModel = LanguageModel | TextClassifier
 
 
 def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = no_progress) -> dict[str, Any]:
-    """Train a language model on the finished ``run`` and seal it in ``models/NAME``; the JSON summary.
+    """Train a language model on the finished ``run``, seal it in ``models/NAME`` and return the summary.
 
-    An interrupted training is resumed from its last checkpoint, with the same bits as if it had not been
-    interrupted; a finished one with the same settings returns its summary.  Raises ``RunStateError``
-    where the run is unfinished or the name is taken by a training with other settings, and
-    ``CheckFailed`` where the run's parts changed or a replayed step has another sum.
+    An interrupted training resumes from its last checkpoint, with the same bits as without the interruption; a finished
+    one with the same settings returns its summary. Raises ``RunStateError`` if the run is unfinished or the name
+    belongs to a training with other settings, and ``CheckFailed`` if the run's parts changed or a replayed step has
+    another sum.
     """
     folder, parent = run.model(settings.model_name), read_manifest_digest(run)
     settings = resolve_device(settings, folder)
@@ -98,7 +98,7 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = no
 
 
 def require_unchanged_sources(run: RunFolder, settings: TrainSettings) -> None:
-    """``CheckFailed`` unless all that is learnt from is as it was sealed; the device must be there too."""
+    """Raise ``CheckFailed`` if a training source changed since sealing; also checks that the device exists."""
     require_device(settings.device)
     classes = {run.vault} if settings.task == "classify" or settings.prefix == CLASS else set()
     for data in {run.public, run.examples, *classes, *get_trainer(settings).list_data_folders(run)}:
@@ -107,7 +107,7 @@ def require_unchanged_sources(run: RunFolder, settings: TrainSettings) -> None:
 
 @contextmanager
 def open_training(run: RunFolder, settings: TrainSettings) -> Iterator[RecordLog]:
-    """The ledger of the training, with numerics fixed; of one that is refused at once nothing stays."""
+    """Open the training's ledger with fixed numerics; remove the folder if the training is refused at once."""
     folder = run.model(settings.model_name)
     make_private_folder(run.models)
     make_private_folder(folder.root)
@@ -118,7 +118,7 @@ def open_training(run: RunFolder, settings: TrainSettings) -> Iterator[RecordLog
             yield log
         except BaseException:
             if not log.records:
-                # refused before its first record: nothing of it stays, unless something else lies there
+                # refused before its first record: remove the folder, unless it contains other files
                 folder.ledger.unlink(missing_ok=True)
                 with suppress(OSError):
                     folder.root.rmdir()
@@ -126,7 +126,7 @@ def open_training(run: RunFolder, settings: TrainSettings) -> Iterator[RecordLog
 
 
 def _run_training(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog, progress: Progress) -> None:
-    """Everything up to the ledger's ``end`` record, which holds the digest of the weights."""
+    """Train up to the ledger's ``end`` record, which holds the digest of the weights."""
     trainer, name = get_trainer(settings), settings.model_name
     public_text = open_public_text(run, settings.public_text, chat=settings.chat is not None)
     spec, head, vocabulary = plan_training(run, settings, parent, public_text, progress)
@@ -135,8 +135,8 @@ def _run_training(run: RunFolder, settings: TrainSettings, parent: str, log: Rec
         require_same_head(log, head)
         return
     if not log.records:
-        run.checkpoint(name).unlink(missing_ok=True)  # of a training whose ledger is gone
-    # before anything is booked or recorded: what cannot be built costs nothing, and may be mended
+        run.checkpoint(name).unlink(missing_ok=True)  # left by a training whose ledger is gone
+    # before anything is booked or recorded: a network that cannot be built costs no budget and can be fixed
     model = _build_model(settings, vocabulary)
     if trainer.uses_micro_batches(settings):
         require_clippable(model, settings.max_tokens)
@@ -185,7 +185,7 @@ def _run_training(run: RunFolder, settings: TrainSettings, parent: str, log: Rec
 def plan_training(
     run: RunFolder, settings: TrainSettings, parent: str, public_text: PublicText | None, progress: Progress
 ) -> tuple[TrainingSpec, dict[str, Any], Vocabulary]:
-    """What the training will be, its ledger's head without what depends on the key, and its vocabulary."""
+    """Compute the training's spec, its ledger head without key-dependent values, and its vocabulary."""
     trainer, base = get_trainer(settings), _describe_base(run, settings)
     with report_loading(progress, "account noise") if trainer.noised_folder else nullcontext():
         public, manifest = is_public_source(settings.vocabulary_sources), read_manifest(run)
@@ -219,7 +219,7 @@ def plan_training(
         fit = measure_fit(vocabulary, get_public_text_reader(run, settings, public_text), settings.max_tokens)
     head["vocabulary"] = {**vocabulary.to_record(), "fit": fit}
     if settings.budget is not None:
-        # the ledger leaves with the model, and the path of the file does not
+        # the ledger is published with the model; the budget file's path must not be
         head["budget"] = json_sha256(settings.budget.to_record())
     return spec, head, vocabulary
 
@@ -227,14 +227,14 @@ def plan_training(
 def open_ledger(
     run: RunFolder, spec: TrainingSpec, log: RecordLog, head: dict[str, Any], progress: Progress
 ) -> tuple[OriginalExamples | None, RandomStream, str]:
-    """The originals, the stream, and what checkpoints are bound to; the ledger has its ``head``.
+    """Reserve budget and write or verify the ledger's ``head``; return originals, stream and checkpoint binding.
 
-    ``BudgetExceeded`` where the budget has no room, before anything is recorded.
+    Raises ``BudgetExceeded`` before anything is recorded if the budget has no room.
     """
     settings, base, name = spec.settings, head["base"], spec.settings.model_name
     budget, named = Budget.from_settings(settings), f"{run.root.name}/{name}"
     if budget and spec.selection:
-        # noise that was drawn was spent, whoever booked it
+        # drawn noise counts as spent, whoever booked it
         budget.reserve_selection(spec.selection, run.root.name)
     if budget and (spec.failure_reason or not log.records):
         with report_loading(progress, "account budget"):
@@ -251,7 +251,7 @@ def open_ledger(
 
 
 def _collect_curve_scalars(mechanism: AnyMechanism | None, step_kinds: StepKinds) -> dict[str, float]:
-    """What is drawn beside a curve: the noise, and the step sizes as they are."""
+    """Return the noise multiplier and current learning rates, which are logged beside the loss curve."""
     scalars = {} if mechanism is None else {"noise multiplier": mechanism.noise_multiplier}
     for kind, steps in zip(StepKinds._fields, step_kinds, strict=True):
         if steps is not None:
@@ -260,7 +260,7 @@ def _collect_curve_scalars(mechanism: AnyMechanism | None, step_kinds: StepKinds
 
 
 def _describe_base(run: RunFolder, settings: TrainSettings) -> dict[str, Any] | None:
-    """What the first weights are: those of a public folder, or of a model of this run, by its ledger."""
+    """Describe the initial weights: a public folder's content, or a model of this run by its ledger."""
     name = find_base_model(run, settings)
     if name is None:
         return describe_base_weights(settings.model)
@@ -269,10 +269,7 @@ def _describe_base(run: RunFolder, settings: TrainSettings) -> dict[str, Any] | 
 
 
 def find_base_model(run: RunFolder, settings: TrainSettings) -> str | None:
-    """The name of the model of this run that the training starts from; None where it starts from none.
-
-    ``ConfigurationError`` where it was trained on another run, whose text is none of this one's.
-    """
+    """Find this run's finished model that training starts from, or None; ``ConfigurationError`` if unusable."""
     folder: Path | None = getattr(settings.model, "folder", None)
     if folder is None or not any(path.exists() for path in (ModelFolder(folder).ledger, ModelFolder(folder).guarantee)):
         return None
@@ -287,7 +284,7 @@ def find_base_model(run: RunFolder, settings: TrainSettings) -> str | None:
 
 
 def load_base_spec(run: RunFolder, settings: TrainSettings) -> TrainingSpec | None:
-    """The spec of the model of this run that the training starts from, checked against its ledger."""
+    """Load the spec of this run's model that the training starts from, checked against its ledger."""
     name = find_base_model(run, settings)
     if name is None:
         return None
@@ -306,7 +303,7 @@ def load_base_spec(run: RunFolder, settings: TrainSettings) -> TrainingSpec | No
 
 
 def require_unchanged_text(public_text: PublicText | None, head: dict[str, Any]) -> None:
-    """``CheckFailed`` where the file is no longer the one that the ledger names."""
+    """Raise ``CheckFailed`` if the public text file differs from the digest in the ledger."""
     if public_text is not None and public_text.sha256 != head["public_text"]:
         raise CheckFailed(
             f"train.public_text: {public_text.path.name} changed during training: restore it, or remove the "
@@ -317,7 +314,7 @@ def require_unchanged_text(public_text: PublicText | None, head: dict[str, Any])
 def seal_model(
     run: RunFolder, settings: TrainSettings, parent: str, seconds: float, progress: Progress
 ) -> dict[str, Any]:
-    """Guarantee, model card, manifest and seal; the summary that the manifest holds."""
+    """Write guarantee, model card, manifest and seal; return the summary in the manifest with the guarantee."""
     name = settings.model_name
     for leftover in (run.root_key(name), run.checkpoint(name), run.first_weights(name)):
         leftover.unlink(missing_ok=True)
@@ -352,10 +349,7 @@ def seal_model(
 def load_summary(
     folder: ModelFolder, settings: TrainSettings, parent: str, is_private_loop: bool = False
 ) -> dict[str, Any]:
-    """The summary of a finished training with these settings, of an ``own_loop`` or not.
-
-    ``RunStateError`` where another training has the name.
-    """
+    """Load the summary of a finished training; ``RunStateError`` if it had other settings, sources or loop."""
     manifest, run = read_manifest(folder), RunFolder(folder.root.parent.parent)
     is_same_run, name = manifest["parent"] == parent, folder.root.name
     if not is_same_run and find_release(run, manifest["parent"]) is not None:
@@ -375,7 +369,7 @@ def load_summary(
             f"training "
             "another name (train.name)"
         )
-    # a public source that is gone is needed no more
+    # a public source that no longer exists is not needed
     head, changed = read_records(folder.ledger)[0].body, None
     if ("own_loop" in head) is not is_private_loop:
         changed = "loop around its steps"
@@ -408,14 +402,8 @@ def _read_package_versions() -> dict[str, str]:
     return versions
 
 
-# A model before its first step: its vocabulary and its weights, from public text, constants and coins.
-
-
 def make_initial_model(settings: TrainSettings, stream: RandomStream, vocabulary: Vocabulary) -> AnyModel:
-    """A network for the ids of ``vocabulary`` as it is before the first step.
-
-    ``ConfigurationError`` where ``max_tokens`` is more than the network reads.
-    """
+    """Build and initialise the network for ``vocabulary``; ``ConfigurationError`` if ``max_tokens`` is too large."""
     model = _build_model(settings, vocabulary)
     model.network.initialise(stream)
     model.network.to(settings.device)
@@ -423,7 +411,7 @@ def make_initial_model(settings: TrainSettings, stream: RandomStream, vocabulary
 
 
 def _build_model(settings: TrainSettings, vocabulary: Vocabulary) -> AnyModel:
-    """The same, before any coin is thrown: what cannot be built is refused here."""
+    """Build the model without any random draw, so that invalid settings are refused early."""
     tokenizer = vocabulary.tokenizer
     if settings.chat is not None:
         tokenizer = ChatCodec.from_template(tokenizer, settings.chat.template, settings.chat.loss_on)
@@ -434,7 +422,7 @@ def _build_model(settings: TrainSettings, vocabulary: Vocabulary) -> AnyModel:
         built_model = TextClassifier(tokenizer, network, settings.max_tokens)
     else:
         built_model = LanguageModel(tokenizer, build_language_network(model, tokenizer))
-    # a classifier reads the begin token beside them
+    # a classifier also reads the begin token
     context, needed = built_model.network.context, settings.max_tokens + classify
     if context is not None and needed > context:
         raise ConfigurationError(
@@ -445,11 +433,11 @@ def _build_model(settings: TrainSettings, vocabulary: Vocabulary) -> AnyModel:
 
 
 def compute_update_norms(initial_weights: Mapping[str, Tensor], network: nn.Module) -> dict[str, float]:
-    """L2 norm of what training changed in each layer that it could change, by the layer's name.
+    """Compute the L2 norm of each trainable layer's change, by layer name.
 
-    ``initial_weights`` are the weights as they were initialised.  ``CheckFailed`` where no layer moved (adapters that
-    stay where they were are a failure, not a result) or a weight is no number.  The norms are functions of
-    the released weights and of the first ones.
+    ``initial_weights`` are the weights after initialisation. Raises ``CheckFailed`` if no layer moved (adapters that
+    did not change are a failure, not a result) or a weight is not finite. The norms are functions of the released and
+    the initial weights.
     """
     squared: defaultdict[str, float] = defaultdict(float)
     for name, parameter in network.named_parameters():

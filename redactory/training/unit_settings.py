@@ -1,4 +1,4 @@
-"""Trainings that hide users or entities: their settings, and which two worlds their figures compare."""
+"""Settings of trainings that protect users or entities, and the relations that their epsilons refer to."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class FederatedSettings(Settings):
     """Algorithm 1 of UeDP (``uedp-alg1``) and DP-FedAvg (``user-level``; McMahan et al. 2018).
 
-    The clip β of a user's update is ``train.clip_norm``; ζ = ``train.noise_multiplier`` is the noise on the
-    sum of updates in units of β.  Where the paper counts (w_u, w_e, w_s, W_u, W_e, W_s), a point weighs 1 and
-    the sum is divided by q_u·|U|: a number that was counted differs between two neighbouring corpora
-    (``docs/explanation/uedp.md``, "What the published accounting gets wrong").
+    The clip β of a user's update is ``train.clip_norm``; ζ = ``train.noise_multiplier`` is the noise on the sum of
+    updates in units of β. The paper's counts (w_u, w_e, w_s, W_u, W_e, W_s) differ between neighbouring corpora, so
+    here an example weighs 1 and the sum is divided by q_u·|U| (``docs/explanation/uedp.md``, "What the published
+    accounting gets wrong").
     """
 
     users: PositiveInt | None = Field(
@@ -47,7 +47,7 @@ class FederatedSettings(Settings):
         "omitting examples; default: |U|.",
     )
     local_epochs: ClassVar[int] = 1
-    """Passes of a sampled user over their own points."""
+    """Passes of a sampled user over their examples."""
     local_batch_size: PositiveInt = Field(8, description="B: number of examples in a user's batch.")
     local_learning_rate: PositiveFloat = Field(
         0.02, description="η: learning rate of a user's local SGD, on the sum of a batch's losses."
@@ -58,9 +58,6 @@ class FederatedSettings(Settings):
         if self.users is not None and (self.max_users_per_entity or 0) > self.users:
             raise ValueError("max_users_per_entity: at most users, the public number of users")
         return self
-
-
-# Who is hidden and which two worlds are compared: every figure of UeDP names both.
 
 
 class PrivacyUnit(Enum):
@@ -78,18 +75,18 @@ class PrivacyUnit(Enum):
 
 
 class Adjacency(Enum):
-    """How a unit is taken away."""
+    """How a privacy unit is removed."""
 
     FIXED_GRAPH = "zero-out on a fixed graph"
-    """Its points are replaced by null points (gradient 0) that keep their place in the hypergraph."""
+    """Null examples (gradient 0) replace its examples in the same places of the hypergraph."""
     USER_REMOVAL = "user removal, entity zero-out"
-    """A user's points vanish, an entity's become null: what R-LOC is stable under."""
+    """A user's examples are removed, an entity's become null: R-LOC is stable under this."""
     REMOVAL = "removal"
-    """Its points vanish."""
+    """Its examples are removed."""
 
 
 class ConstantsSource(Enum):
-    """What sampling rate, steps, weights and normaliser are computed from."""
+    """The source of sampling rate, step count, weights and normaliser."""
 
     PUBLIC = "public constants"
     GRAPH = "functions of the hypergraph"
@@ -97,7 +94,7 @@ class ConstantsSource(Enum):
 
 
 def name_relation(unit: PrivacyUnit, adjacency: Adjacency) -> str:
-    """The name under which a figure is printed, such as "user-entity zero-out on a fixed graph"."""
+    """Name the relation of an epsilon, for example "user-entity zero-out on a fixed graph"."""
     if adjacency is Adjacency.USER_REMOVAL:
         return {
             PrivacyUnit.USERS: "user removal",
@@ -110,7 +107,7 @@ def name_relation(unit: PrivacyUnit, adjacency: Adjacency) -> str:
 
 @dataclass(frozen=True)
 class UnitEpsilon:
-    """Epsilon at ``delta`` under a named relation; None, with the reason, where there is no finite one."""
+    """Epsilon at ``delta`` under a named relation; None, with a ``reason``, if none is finite."""
 
     epsilon: float | None
     delta: float
@@ -122,16 +119,13 @@ class UnitEpsilon:
             raise ValueError("needs either an epsilon or a reason why there is none")
 
 
-# What a training under UeDP is told: its units, and how much one of them may contribute.
-
-
 Task = Literal["next-word", "classify"]
 HubList = Literal["countries", "months", "weekdays"]
 HUB_LISTS = get_args(HubList)
 
 
 class UnitSettings(Settings):
-    """Whom and what is protected (the patent's configuration)."""
+    """The privacy unit and how it is determined (the patent's configuration)."""
 
     privacy_unit: PrivacyUnit = Field(
         PrivacyUnit.BOTH,
@@ -163,13 +157,13 @@ class UnitSettings(Settings):
 
     @property
     def file_keys(self) -> tuple[str, ...]:
-        """The keys whose content lies in files."""
+        """The keys whose values are file contents."""
         keys = [key for key in ("entities", "aliases") if getattr(self, key) is not None]
         return (*keys, "high_degree_entities") if self.hub_files else tuple(keys)
 
     @property
     def hub_files(self) -> tuple[Path, ...]:
-        """The lists of hubs that are files."""
+        """The lists of high-degree entities that are files."""
         return tuple(hub for hub in self.high_degree_entities if isinstance(hub, Path))
 
 
@@ -177,13 +171,13 @@ def _require_proved_example(value: Any) -> Any:
     if value not in ("conversation", "turn"):
         raise ValueError(
             "conversation or turn; a turn with those before it as its context has no proof, for one secret "
-            "would stand in the row of every turn after it"
+            "would be in the row of every later turn"
         )
     return value
 
 
 class ChatSettings(Settings):
-    """Conversations that are trained on with roles and a chat template (``docs/how-to/train.md``)."""
+    """Training on conversations with roles and a chat template (``docs/how-to/train.md``)."""
 
     example: Annotated[Literal["conversation", "turn"], BeforeValidator(_require_proved_example)] = Field(
         "conversation",
@@ -231,7 +225,7 @@ class BoundingSettings(Settings):
         return self
 
     def find_missing_cap(self, unit: PrivacyUnit) -> str | None:
-        """The first cap that is needed to protect ``unit`` and is not given; None where all are."""
+        """Return the first cap that protecting ``unit`` needs and that is not set, or None."""
         if self.rule == "none":
             return None
         if self.k_user is None and unit is not PrivacyUnit.ENTITIES:

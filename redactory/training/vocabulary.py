@@ -1,6 +1,6 @@
-"""Where the vocabulary of a training comes from: by a rule, from what is public, and on record.
+"""Builds a training's vocabulary by a fixed rule from public sources, which the ledger records.
 
-Nothing of the private side decides what is a token (``docs/guarantees.md``, "Side channels", item 1).
+Private text never decides what a token is (``docs/guarantees.md``, "Side channels", item 1).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from redactory.training.trainers import get_trainer
 
 PUBLIC_SIDE, PUBLIC_TEXT, SHIPPED, FILE, FOLDER, MODEL_FOLDER = VOCABULARY_SOURCES
 MIN_WORD_COUNT = 2
-"""A word of a text bears on the pieces from this count on."""
+"""Minimum count of a word in a text source to influence the pieces."""
 MAX_TOKENS_PER_WORD, MAX_CUT_SHARE = 1.6, 0.05
-"""What is worth a warning."""
+"""Values above these cause a warning."""
 _FIT_TEXTS = 2_000
 _COMMON_WORDS_FILE = files("redactory.detectors") / "words" / "common" / "en.txt.gz"
 _WORD_REGEX = regex.compile(r"\p{L}[\p{L}\p{M}]*")
@@ -40,30 +40,27 @@ _WORD_REGEX = regex.compile(r"\p{L}[\p{L}\p{M}]*")
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A tokenizer, and what it was made of: each of :data:`VOCABULARY_SOURCES` with a digest of its content.
+    """A tokenizer and its sources with digests of their content.
 
-    None for ``public/`` and a pretrained folder, whose digests the ledger holds as ``parent`` and ``base``.
+    The digest is None for ``public/`` and a pretrained ``model.folder``: the ledger holds it as ``parent`` or ``base``.
     """
 
     tokenizer: TextCodec
     sources: Mapping[str, str | None]
 
     def to_record(self) -> dict[str, Any]:
-        """As a ledger's head has it."""
+        """Return the vocabulary's entry in a ledger's head."""
         return {"made_of": dict(self.sources), "sha256": self.tokenizer.digest, "entries": self.tokenizer.size}
 
 
 def is_public_source(sources: Iterable[str]) -> bool:
-    """Whether all of it is known, and none of it is of the corpus."""
+    """Whether all ``sources`` are known and outside the corpus."""
     source_set = set(sources)
     return bool(source_set) and source_set <= set(VOCABULARY_SOURCES) - {PUBLIC_SIDE}
 
 
 def build_vocabulary(run: RunFolder | None, settings: TrainSettings, public_text: PublicText | None) -> Vocabulary:
-    """The tokenizer of a training on ``run`` and the public text ``public_text``; no private text is read.
-
-    ``ConfigurationError`` where a tokenizer's file or folder cannot be read, or is of a model of a run.
-    """
+    """Build or load the tokenizer, reading no private text; ``ConfigurationError`` for an unusable file or folder."""
     sources, path = settings.vocabulary_sources, settings.tokenizer
     folder = getattr(settings.model, "folder", None)
     if folder is not None:
@@ -94,11 +91,11 @@ def build_vocabulary(run: RunFolder | None, settings: TrainSettings, public_text
 
 
 def _load_tokenizer(run: RunFolder | None, path: Path) -> tuple[TextCodec, dict[str, str | None]]:
-    """The tokenizer of a file or a folder, which must be public, and its digest."""
+    """Load the tokenizer of a public file or folder, with its digest."""
     key, file = "train.tokenizer", path / "tokenizer.json" if path.is_dir() else path
     if not path.exists():
         raise ConfigurationError(f"{key}: there is no file or folder {path.name}; nothing is downloaded")
-    # a link to a model's file is that file
+    # a link to a model's file counts as that file
     resolved = file.resolve()
     if any((folder / "ledger.jsonl").exists() for folder in (file.parent, resolved.parent)) or (
         run is not None and resolved.is_relative_to(run.root.resolve())
@@ -118,9 +115,9 @@ def _load_tokenizer(run: RunFolder | None, path: Path) -> tuple[TextCodec, dict[
 
 @cache
 def _load_common_word_counts() -> Mapping[str, int]:
-    """The shipped list as counts: small beside those of a text, so that it fills up what is left.
+    """Load the shipped word list with counts that are small beside a text's, so that it fills up the vocabulary.
 
-    The more common half twice, and once with a capital; the other half once.
+    The more common half counts 2, and 1 capitalised; the other half counts 1.
     """
     most, _, more = gzip.decompress(_COMMON_WORDS_FILE.read_bytes()).decode().partition("\n\n")
     counts = Counter({f" {word}": 2 for word in most.split()})
@@ -129,14 +126,14 @@ def _load_common_word_counts() -> Mapping[str, int]:
     return counts
 
 
-# How well a vocabulary fits: told of public text alone, for a figure of private text would be a release.
+# Fit is measured on public text alone: a metric of private text would be a release.
 
 
 def measure_fit(vocabulary: Vocabulary, texts: Callable[[], Iterable[str]] | None, max_tokens: int) -> dict[str, Any]:
-    """How the vocabulary fits the first of public ``texts``; nulls where there are none.
+    """Measure how the vocabulary fits the first of public ``texts``; nulls if there are none.
 
-    Returns {texts, tokens_per_word, spelled_out, cut}: of words, which are runs of letters, how many tokens each takes
-    and the share that takes one a letter or more; and the share of texts longer than ``max_tokens``.
+    Returns {texts, tokens_per_word, spelled_out, cut}: tokens per word (a run of letters), the share of words with at
+    least one token per letter, and the share of texts longer than ``max_tokens``.
     """
     encode = vocabulary.tokenizer.encode
     words: Counter[str] = Counter()
@@ -158,7 +155,7 @@ def measure_fit(vocabulary: Vocabulary, texts: Callable[[], Iterable[str]] | Non
 def get_public_text_reader(
     run: RunFolder | None, settings: TrainSettings, public_text: PublicText | None
 ) -> Callable[[], Iterable[str]] | None:
-    """Text that figures may be told of: ``public_text``, else the public side where the trainer may see it."""
+    """Return a reader of ``public_text``, otherwise of the public split if the trainer may read it, or None."""
     if public_text is not None:
         return public_text.read_texts
     if run is None or get_trainer(settings).hides_units:
@@ -167,7 +164,7 @@ def get_public_text_reader(
 
 
 def describe_fit_problems(fit: Mapping[str, Any], is_from_folder: bool = False) -> list[str]:
-    """What is odd about a fit of :func:`measure_fit`; a sentence each.  ``is_from_folder``: the model brought it."""
+    """Describe problems in a fit of :func:`measure_fit`, one sentence each; ``is_from_folder``: a model's tokenizer."""
     a_word, cut = fit.get("tokens_per_word"), fit.get("cut")
     problems = []
     if a_word is not None and a_word > MAX_TOKENS_PER_WORD:

@@ -1,4 +1,4 @@
-"""The trainers, a module each: every module here is read, and the classes that it defines are registered."""
+"""The trainers, one module each; importing this package imports and registers them all."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ __all__ = ["TRAINERS", "Trainer", "get_trainer"]
 
 
 def get_trainer(settings: TrainSettings) -> Trainer:
-    """The trainer that ``settings`` name."""
+    """Return the trainer that ``settings`` name."""
     return TRAINERS[settings.trainer]

@@ -1,7 +1,6 @@
-"""What a trainer is: what it learns from, with noise or without, and what may be promised of it.
+"""The base class of all trainers: data folders, noise, mechanism and stated guarantee of one way to train.
 
-The modules beside this one are read wherever settings are, so they start without torch and scipy: what needs
-those is imported where a training begins.
+The settings import these modules, so they must load without torch and scipy; both are imported when training begins.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ if TYPE_CHECKING:
     from redactory.training.uedp.units import OriginalExamples
 
 EXAMPLE_NOUN = "example (a sentence or a turn)"
-"""What examples are called in units, where they are not whole documents or conversations."""
+"""The unit's name where examples are not whole documents or conversations."""
 TRAINERS: dict[str, Trainer] = {}
 """Every trainer by its name."""
 
 
 class Trainer:
-    """One way to train.  A subclass with a ``name`` is registered; its instance has no state.
+    """One way to train. A subclass with a ``name`` is registered; its instance has no state.
 
-    ``description`` is what the reference says of it. ``noise_free_folders`` and ``noised_folder`` name the run's
-    folders that are trained on, without noise and with it. Where the policies decide what is noised it is
-    ``uses_policy``. ``relation`` is what a secret and its mask are to the noised points: there in both worlds, or a
-    gradient in one and none in the other. With ``drops_masked`` a point with a mask contributes nothing wherever it is
-    drawn. ``has_units``: points are what users and entities leave of the vault, ``hides_units``: and they are what is
-    protected. With ``can_chat`` they can be conversations. ``samples_users``: a noisy step samples users and clips the
-    whole update of each. ``no_guarantee_reason`` says why a trainer without noise promises nothing,
-    ``comparison_notes`` what two corpora differ in where policies decided the splits.
+    ``noise_free_folders`` and ``noised_folder`` name the run's folders that are trained on without and with noise.
+    ``uses_policy``: the policies decide which examples are noised. ``relation``: how neighbouring noised data differ,
+    by substitution or by adding or removing an example. ``drops_masked``: an example with a mask contributes nothing
+    wherever it is sampled. ``has_units``: examples come from the vault, by users and entities; ``hides_units``: these
+    are also the protected units. ``can_chat``: examples can be conversations. ``samples_users``: a noisy step samples
+    users and clips each one's whole update. ``no_guarantee_reason`` explains why a trainer without noise guarantees
+    nothing, ``comparison_notes`` how neighbouring corpora differ if policies chose the splits. ``description`` goes
+    into the reference.
     """
 
     name: ClassVar[str]
@@ -69,40 +68,40 @@ class Trainer:
             TRAINERS[cls.name] = cls()
 
     def find_problem(self, settings: TrainSettings) -> str | None:
-        """What of ``settings`` does not fit this trainer, with the mend; None where all does."""
+        """Return what in ``settings`` does not suit this trainer, with a fix, or None."""
         return None
 
     @property
     def folder_names(self) -> tuple[str, ...]:
-        """Every folder whose text it learns from."""
+        """Names of all folders that the trainer learns from."""
         return self.noise_free_folders if self.noised_folder is None else (*self.noise_free_folders, self.noised_folder)
 
     def list_data_folders(self, run: RunFolder) -> tuple[Path, ...]:
-        """The same, of ``run``."""
+        """Return the paths of these folders in ``run``."""
         return tuple(getattr(run, name) for name in self.folder_names)
 
-    # the spec: what every step is, how many there are, and what one exchanged point exchanges
+    # the spec: mechanism, number of steps, and rows affected by one exchanged example
 
     def get_sampling_rate(self, settings: TrainSettings) -> float:
-        """The probability of a point, or a user, in a noisy step."""
+        """Return the probability of an example, or a user, in a noisy step."""
         return settings.sampling_rate
 
     def count_noisy_steps(self, settings: TrainSettings) -> int:
-        """Noisy steps of a whole training: ⌈1/q⌉ an epoch, whatever the number of points or users."""
+        """Count the noisy steps of a training: ⌈1/q⌉ per epoch, whatever the number of examples or users."""
         return 0 if self.noised_folder is None else settings.epochs * math.ceil(1.0 / self.get_sampling_rate(settings))
 
     def exchanged_rows(self, settings: TrainSettings, group_size: int | None) -> int:
-        """How many rows of what is noised one exchanged point exchanges, under a rule of ``group_size``."""
+        """Count the noised rows that change with one exchanged example, for a deduplication rule of ``group_size``."""
         return 1
 
     def get_privacy_unit(self, settings: TrainSettings) -> PrivacyUnit:
-        """Whom and what the unit figures are for."""
+        """Return the privacy unit of the stated epsilons."""
         return settings.units.privacy_unit
 
     def make_mechanism(
         self, settings: TrainSettings, group_size: int | None = None, steps: int | None = None
     ) -> AnyMechanism | None:
-        """The mechanism of every one of ``steps``, its noise calibrated where the settings give none."""
+        """Make the mechanism of ``steps`` noisy steps; calibrate its noise unless the settings give it."""
         if self.noised_folder is None:
             return None
         steps = self.count_noisy_steps(settings) if steps is None else steps
@@ -117,9 +116,9 @@ class Trainer:
         return replace(quiet, noise_multiplier=noise)
 
     def make_matrix(self, settings: TrainSettings, rows: int, steps: int) -> BandedMatrix | None:
-        """By which the noise of ``steps`` is correlated; None where it is not.
+        """Make the matrix that correlates the noise of ``steps``, or None for independent noise.
 
-        ``ConfigurationError`` for bands where one exchanged point exchanges several ``rows``.
+        Raises ``ConfigurationError`` for several bands if one exchanged example changes several ``rows``.
         """
         if settings.noise_bands == 1 or (settings.noise_bands == "auto" and rows > 1):
             return None
@@ -135,26 +134,26 @@ class Trainer:
         return None if bands == 1 else optimize_matrix(bands, steps, get_schedule(settings))
 
     def calibrate_bounded_noise(self, settings: TrainSettings, rate: float, draws: int, rows: int) -> float:
-        """The noise multiplier that reaches the target epsilon under the trainer's relation.
+        """Find the noise multiplier that reaches the target epsilon under the trainer's relation.
 
-        A point is drawn at ``rate`` in ``draws`` steps; one exchanged point exchanges ``rows`` rows.
+        An example is sampled at ``rate`` in ``draws`` steps; one exchanged example changes ``rows`` rows.
         """
         from redactory.training.accounting import calibrate_noise
 
         return calibrate_noise(settings.epsilon, settings.delta, rate, draws, group_size=rows, relation=self.relation)
 
     def compute_spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
-        """What a training spends, as it is composed; None without noise, or where no pair is proved."""
+        """Return the training's privacy spending for composition; None without noise or without a proved pair."""
         from redactory.training.accounting import Spending
 
         if isinstance(mechanism, PoissonGaussian | BandedGaussian):
             return Spending(mechanism, steps, rows)
         return None
 
-    # what its steps are made of
+    # construction of the steps
 
     def read_originals(self, run: RunFolder, settings: TrainSettings) -> OriginalExamples | None:
-        """What of the vault a trainer with units learns from; contribution bounding is done here."""
+        """Select the vault examples of a trainer with privacy units, with bounded contributions; otherwise None."""
         if not self.has_units:
             return None
         from redactory.training.uedp.units import OriginalExamples, load_entity_names, read_unit_incidence
@@ -167,17 +166,17 @@ class Trainer:
         return OriginalExamples(run, incidence.example_ids, masked, incidence, whole)
 
     def bound_contributions(self, incidence: Any, settings: TrainSettings) -> Any:
-        """The part of the hypergraph that is trained on: all of it, unless contributions are bounded."""
+        """Return the part of the hypergraph to train on: all of it, unless contributions are bounded."""
         return incidence
 
     def uses_micro_batches(self, settings: TrainSettings) -> bool:
-        """Whether its steps are cut into pieces, which several processes can share out."""
+        """Whether its steps are split into micro-batches, which several processes can share."""
         return self.noised_folder is not None and not self.samples_users
 
     def make_noise_free_steps(
         self, context: TrainingContext, scheduled_optimizer: ScheduledOptimizer
     ) -> NoiseFreeSteps | None:
-        """The steps without noise; None where there are none."""
+        """Make the steps without noise, or None."""
         if not self.noise_free_folders:
             return None
         if self.has_units:
@@ -194,7 +193,7 @@ class Trainer:
         mechanism: AnyMechanism,
         ledger: Admission,
     ) -> StepKind:
-        """The steps with noise."""
+        """Make the steps with noise."""
         assert self.noised_folder is not None
         examples = (
             context.encode_originals()

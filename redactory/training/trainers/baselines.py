@@ -1,4 +1,4 @@
-"""Baselines without any guarantee: without noise on masked texts, on originals, without entities; S-DP."""
+"""Baselines without a guarantee: noise-free on masked texts, on originals, without entities; selective DP."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RedactOnly(Trainer):
-    """SGD on the masked examples of both splits."""
+    """Noise-free SGD on the masked examples of both splits."""
 
     name = "redact-only"
     description = "no noise, on both splits' masked examples; no guarantee"
@@ -28,7 +28,7 @@ class RedactOnly(Trainer):
 
 
 class Sgd(Trainer):
-    """SGD on the originals."""
+    """Noise-free SGD on the original examples."""
 
     name = "sgd"
     description = "no noise, on all original examples; no guarantee"
@@ -38,7 +38,7 @@ class Sgd(Trainer):
 
 
 class Noiseless(Trainer):
-    """The originals, as the trainers that hide users and entities see them."""
+    """Noise-free SGD on the originals as the trainers that protect users and entities read them."""
 
     name = "noiseless"
     description = "no noise, on all original examples, as users and entities hold them; no guarantee"
@@ -49,7 +49,7 @@ class Noiseless(Trainer):
 
 
 class DeIdentification(Noiseless):
-    """The same with their entities masked."""
+    """The same with all found entities masked."""
 
     name = "de-identification"
     description = "the same without their entities; no guarantee"
@@ -61,7 +61,7 @@ class DeIdentification(Noiseless):
 
 
 class Sdp(Trainer):
-    """Selective DP-SGD (Shi et al. 2021): its noise is inside the steps, so no figure of ours."""
+    """Selective DP-SGD (Shi et al. 2021): its noise is inside the steps, so it has no epsilon here."""
 
     name = "sdp"
     description = "noise on what the strict policy finds in original examples (Shi et al.); no guarantee"
@@ -72,7 +72,7 @@ class Sdp(Trainer):
     )
 
     def find_problem(self, settings: TrainSettings) -> str | None:
-        """It is published for one network, and has no epsilon to calibrate to."""
+        """Require the one-layer LSTM of the publication and an explicit noise multiplier."""
         if settings.model.kind != "lstm" or settings.model.layers != 1:
             return "sdp adds noise to the state of one LSTM layer: set model kind to lstm, layers to 1"
         if settings.noise_multiplier is None:
@@ -84,7 +84,7 @@ class Sdp(Trainer):
     def make_noise_free_steps(
         self, context: TrainingContext, scheduled_optimizer: ScheduledOptimizer
     ) -> NoiseFreeSteps:
-        """Each step's public tuples, then its private ones with noise."""
+        """Make steps that train on each batch's public tuples, then on its private tuples with noise."""
         from redactory.training.selective_dp import make_selective_steps
 
         return make_selective_steps(context, scheduled_optimizer)

@@ -1,4 +1,4 @@
-"""CRT: SGD on public points, DP-SGD on masked private ones; its variant that drops masked points; DP-SGD."""
+"""CRT (SGD on public, DP-SGD on masked private examples), its variant without masked examples, and DP-SGD."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Crt(Trainer):
-    """Algorithm 1 of the CRT paper.  Formal guarantees: ``docs/guarantees.md``."""
+    """Algorithm 1 of the CRT paper. Formal guarantees: ``docs/guarantees.md``."""
 
     name = "crt"
     description = "SGD on public and DP-SGD on masked private examples"
@@ -33,13 +33,13 @@ class Crt(Trainer):
     )
 
     def exchanged_rows(self, settings: TrainSettings, group_size: int | None) -> int:
-        """By the rule of deduplication; where no rule says, there will be no figure either."""
+        """Return the deduplication rule's ``group_size``; without a rule no epsilon is stated."""
         return group_size or 1
 
     def make_noise_free_steps(
         self, context: TrainingContext, scheduled_optimizer: ScheduledOptimizer
     ) -> NoiseFreeSteps | None:
-        """A pass over ``public/``: each distinct text once, or as often as it occurred."""
+        """Make passes over ``public/``: each distinct text once, or as often as it occurred."""
         from redactory.training.data import count_public_occurrences
 
         examples = context.read_examples(context.run.public)
@@ -50,7 +50,7 @@ class Crt(Trainer):
 
 
 class CrtDrop(Crt):
-    """A masked point contributes a zero gradient: a secret is compared with its point gone."""
+    """CRT with a zero gradient for masked examples: the other world lacks the secret's example."""
 
     name = "crt-drop"
     description = "the same, but a private example with a mask contributes nothing"
@@ -64,7 +64,7 @@ class CrtDrop(Crt):
 
 
 class DpSgd(Trainer):
-    """Noise on every original point: the baseline with a guarantee (``docs/guarantees.md``)."""
+    """DP-SGD on every original example: the baseline with a guarantee (``docs/guarantees.md``)."""
 
     name = "dpsgd"
     description = "DP-SGD on all original examples"

@@ -1,4 +1,4 @@
-"""``uedp-alg1`` and ``user-level``: users are sampled, and the whole update of each is clipped."""
+"""``uedp-alg1`` and ``user-level``: a step samples users and clips each one's whole update."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class UserLevel(Trainer):
     relation = Relation.ADD_OR_REMOVE
 
     def find_problem(self, settings: TrainSettings) -> str | None:
-        """|U|, copies as points of their own, a cap for entities alone, and a budget for users alone."""
+        """Require |U| and separate duplicates; refuse an entity cap for users alone, and a budget for Algorithm 1."""
         federated = settings.federated
         if federated.users is None:
             return f"train.federated.users: {self.name} needs |U|, a public bound on the number of users"
@@ -44,17 +44,17 @@ class UserLevel(Trainer):
         return None
 
     def get_sampling_rate(self, settings: TrainSettings) -> float:
-        """q_u."""
+        """Return q_u, the sampling probability of a user."""
         return settings.federated.user_rate
 
     def get_privacy_unit(self, settings: TrainSettings) -> PrivacyUnit:
-        """DP-FedAvg hides users and nothing else."""
+        """Return users: DP-FedAvg protects nothing else."""
         return PrivacyUnit.USERS
 
     def make_mechanism(
         self, settings: TrainSettings, group_size: int | None = None, steps: int | None = None
     ) -> PoissonUsersGaussian:
-        """The mechanism of every one of ``steps``, its noise calibrated where the settings give none."""
+        """Make the mechanism of ``steps`` noisy steps; calibrate its noise unless the settings give it."""
         federated = settings.federated
         assert federated.users is not None
         quiet = PoissonUsersGaussian(
@@ -71,11 +71,11 @@ class UserLevel(Trainer):
         return replace(quiet, noise_multiplier=noise)
 
     def make_entity_sampling(self, settings: TrainSettings) -> EntitySampling | None:
-        """How entities are sampled: not at all."""
+        """Return how entities are sampled; None without entity sampling."""
         return None
 
     def calibrate_user_noise(self, unit_noise: PoissonUsersGaussian, settings: TrainSettings, steps: int) -> float:
-        """About the least ζ >= 0.5 whose sound epsilon over all ``steps`` is at most the target."""
+        """Find about the smallest ζ >= 0.5 whose sound epsilon over all ``steps`` is at most the target."""
         from redactory.training.accounting import calibrate_noise
         from redactory.training.accounting.bounds import MAX_EPSILON
         from redactory.training.accounting.epsilons import NoiseSearch, find_noise
@@ -94,7 +94,7 @@ class UserLevel(Trainer):
         return find_noise(target, spent, _ROUGH_COARSENESS, NoiseSearch(1.0, 0.5, _MAX_NOISE, _TOLERANCE))
 
     def compute_spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
-        """Of one user; Algorithm 1 has no pair to compose."""
+        """Return the spending of one user; None for Algorithm 1, which has no pair to compose."""
         from redactory.training.accounting import Spending
 
         if not isinstance(mechanism, PoissonUsersGaussian) or mechanism.entities is not None:
@@ -108,7 +108,7 @@ class UserLevel(Trainer):
         mechanism: AnyMechanism,
         ledger: Admission,
     ) -> StepKind:
-        """Sampled users, each training on their own points; the mean of their updates moves the model."""
+        """Make steps in which sampled users train on their examples and the mean update moves the model."""
         from redactory.training.steps import ScheduledOptimizer, make_optimizer
         from redactory.training.uedp.federated import FederatedSteps, collect_users, make_example_weights
         from redactory.training.uedp.local_update import LocalUpdateRule
@@ -143,18 +143,18 @@ class UserLevel(Trainer):
 
 
 class Algorithm1(UserLevel):
-    """Algorithm 1 of the UeDP paper, soundly accounted."""
+    """Algorithm 1 of the UeDP paper, with sound accounting."""
 
     name = "uedp-alg1"
     can_chat = False
     description = "users and entities hidden at once, by Algorithm 1 of the UeDP paper"
 
     def get_privacy_unit(self, settings: TrainSettings) -> PrivacyUnit:
-        """As the settings say."""
+        """Return the configured privacy unit."""
         return settings.units.privacy_unit
 
     def make_entity_sampling(self, settings: TrainSettings) -> EntitySampling:
-        """The second level: entities, and points without one, throw coins as well."""
+        """Make the second sampling level: entities, and examples without one, are sampled too."""
         federated = settings.federated
         return EntitySampling(
             entity_rate=federated.entity_rate,

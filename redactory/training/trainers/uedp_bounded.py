@@ -1,7 +1,4 @@
-"""``uedp-bounded``: users and entities are hidden at once, by bounding how many points each contributes.
-
-``docs/explanation/uedp.md``, "What is promised instead".
-"""
+"""``uedp-bounded``: bounded examples per user and entity (``docs/explanation/uedp.md``, "What is promised instead")."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class UedpBounded(Trainer):
-    """DP-SGD on the points that a stable rule keeps under its caps."""
+    """DP-SGD on the examples that a stable rule keeps under its caps."""
 
     name = "uedp-bounded"
     description = "users and entities hidden at once, by bounded contributions"
@@ -26,7 +23,7 @@ class UedpBounded(Trainer):
     relation = Relation.ADD_OR_REMOVE
 
     def find_problem(self, settings: TrainSettings) -> str | None:
-        """Caps, and what the rule is proved for."""
+        """Require the caps of the privacy unit and settings that the rule's proof covers."""
         bounding, units = settings.bounding, settings.units
         missing = bounding.find_missing_cap(units.privacy_unit)
         if missing is not None:
@@ -48,7 +45,7 @@ class UedpBounded(Trainer):
         return None
 
     def exchanged_rows(self, settings: TrainSettings, group_size: int | None) -> int:
-        """K; without a cap there is no figure for a unit either."""
+        """Return K; 1 without a cap, where no epsilon is stated for a unit."""
         from redactory.training.uedp.bounded_accounting import BoundedTraining, count_affected
 
         try:
@@ -57,7 +54,7 @@ class UedpBounded(Trainer):
             return 1
 
     def calibrate_bounded_noise(self, settings: TrainSettings, rate: float, draws: int, rows: int) -> float:
-        """The noise multiplier that reaches the target epsilon under C1."""
+        """Find the noise multiplier that reaches the target epsilon under C1."""
         from redactory.training.uedp.bounded_accounting import BoundedTraining, calibrate_bounded_noise
 
         return calibrate_bounded_noise(
@@ -65,7 +62,7 @@ class UedpBounded(Trainer):
         )
 
     def bound_contributions(self, incidence: Any, settings: TrainSettings) -> Any:
-        """The selection, its caps counted again: a function of the hypergraph and of ids (condition (b))."""
+        """Select rows under the caps and verify them: a function of the hypergraph and ids (condition (b))."""
         from redactory.training.uedp.bounding import R_LOC, bound_contributions
 
         bounding = settings.bounding
