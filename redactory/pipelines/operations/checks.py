@@ -1,8 +1,8 @@
-"""The checks of what seals a run: digests, signature, layout, modes, journal, encryption, releases and log.
+"""Check the seal of a run: digests, signature, layout, modes, journal, encryption, releases and log.
 
-A check is a function that returns what it found in words, or None where there is nothing to say.  It raises
-``CheckFailed`` where something does not hold, :class:`CheckSkipped` where it could not be made, or not in full.
-``verify.py`` has the others, and the tables that say which are made, in which order.
+A check returns its result in words, or None if there is nothing to report. It raises ``CheckFailed`` for a
+violation and :class:`CheckSkipped` if it could not be made, or not completely. ``verify.py`` has the other
+checks, and the registries with their order.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ if TYPE_CHECKING:
 
 
 class CheckResult(NamedTuple):
-    """One thing that was checked; ``detail`` says what was found, never a text.
+    """The result of one check; ``detail`` never quotes a text.
 
-    ``made`` is False where the check could not be made, or not in full: ``detail`` then says why.
+    ``made`` is False if the check could not be made, or not completely: ``detail`` says why.
     """
 
     name: str
@@ -84,41 +84,41 @@ class CheckResult(NamedTuple):
 
 
 class CheckSkipped(RedactoryError):
-    """Nothing speaks against what is checked, because the check could not be made, or not in full."""
+    """A check could not be made, or not completely; it found nothing wrong."""
 
 
 @dataclass
 class CheckContext:
-    """A folder that is verified, and what its checks have to share."""
+    """A folder to verify, and the state that its checks share."""
 
     root: Path
     trusted_key: Ed25519PublicKey | None = None
     progress: Progress = no_progress
     is_signed: bool = False
-    """Whether somebody who is known signed it."""
+    """Whether a trusted key signed it."""
     is_private_readable: bool = False
     """Whether the private part can be read."""
     unmasked_values: list[dict[str, Any]] = field(default_factory=list)
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """What it says of itself."""
+        """Its manifest."""
         return read_manifest(SealedFolder(self.root))
 
     @property
     def run(self) -> RunFolder:
-        """It as a run."""
+        """The folder as a run."""
         return RunFolder(self.root)
 
     @property
     def models(self) -> list[str]:
-        """The names of its finished models."""
+        """The names of the finished models."""
         return list(self.manifest["models"]) if is_export_folder(self.root) else self.run.model_names()
 
 
 CheckFunction = Callable[..., str | None]
 PRIVATE_CHECKS = frozenset({"conservation", "example ids", "whole documents", "values masked elsewhere", "report"})
-"""What reads the private part of a run."""
+"""The checks that read the private part of a run."""
 
 
 def run_check_registry(
@@ -127,9 +127,9 @@ def run_check_registry(
     names: Collection[str] = (),
     private: Collection[str] = PRIVATE_CHECKS,
 ) -> list[CheckResult]:
-    """Make every check of a registry, or those of ``names``; ``model`` once a model.
+    """Make every check of a registry, or only those in ``names``; make ``model`` once per model.
 
-    Where the files are not those that were sealed, nothing but the signature is looked at any more.
+    If files differ from those that were sealed, only the signature is checked after that.
     """
     results: list[CheckResult] = []
     for name, check in registry.items():
@@ -150,13 +150,13 @@ def run_check_registry(
 def _run_check(
     context: CheckContext, name: str, check: CheckFunction, arguments: tuple[str, ...]
 ) -> CheckResult | None:
-    """One check; an error that is not our own can quote text, and its kind alone is said."""
+    """Make one check; of a foreign error, which can quote text, only the type is reported."""
     try:
         detail = hide_error_text("it was checked", check, context, *arguments)
     except CheckSkipped as reason:
         return CheckResult(name, True, str(reason), made=False)
     except ConfigurationError as error:
-        # of this machine's settings: it says nothing about the run
+        # a problem of this machine's settings says nothing about the run
         return CheckResult(name, False, str(error), made=False)
     except SealedError as error:
         for path in (path for folder in context.run.data_folders for path in list_parts(folder)):
@@ -167,20 +167,20 @@ def _run_check(
         return CheckResult(name, False, str(error))
     except RedactoryError as error:
         if name == "files" and isinstance(error, RunStateError):
-            raise  # nothing finished lies there, or a version to come wrote it
+            raise  # no finished run, or one of a later version
         return CheckResult(name, False, str(error))
     return None if detail is None else CheckResult(name, True, detail)
 
 
 def list_seal_problems(folder: SealedFolder, known: Ed25519PublicKey | None) -> list[str]:
-    """What of a finished folder is not as it was sealed, or not signed as it must be."""
+    """List what changed in a finished folder since it was sealed, and what is wrong with its signature."""
     outcome = check_signature(folder, known)
     signature = [] if outcome.good or not folder.manifest.is_file() else [outcome.detail]
     return [f"{folder.root.name}: {problem}" for problem in (*broken_files(folder), *signature)]
 
 
 def raise_on_problems(problems: Iterable[str]) -> None:
-    """``CheckFailed`` that names the problems, where there are any."""
+    """Raise ``CheckFailed`` with the problems, if there are any."""
     if text := "; ".join(problems):
         raise CheckFailed(text)
 
@@ -190,15 +190,15 @@ def _get_relative_name(root: Path, path: Path) -> str:
 
 
 def check_files(context: CheckContext) -> str:
-    """Every file is the one that the manifest lists, and the manifest the one that was finished.
+    """Check that every file matches the manifest, and that the manifest matches the success marker.
 
-    A link, a pipe or a device anywhere ends the verification: it leads out of the run, or to no end.
+    A link, a pipe or a device ends the verification: it leads out of the run, or never ends.
     """
     if odd := list_irregular_in(context.run):
         raise CheckFailed(f"{', '.join(odd)}: neither a folder nor a regular file")
     raise_on_problems(broken_files(context.run))
     name = context.root.resolve().name
-    # to be compared with what an export or the maker says: another run of the same signer fits together too
+    # readers compare the id with the expected one: another run of the same signer is consistent too
     id_note = f" of the run {context.manifest['id']}" if "id" in context.manifest else ""
     is_renamed = "redactory-run" in context.manifest["format"] and context.manifest["run"] != name
     name_note = f"; it was created as '{context.manifest['run']}'" if is_renamed else ""
@@ -206,7 +206,7 @@ def check_files(context: CheckContext) -> str:
 
 
 def check_run_signature(context: CheckContext) -> str:
-    """The manifest is signed by the key that is ``known``, or by the one that it names itself."""
+    """Check that the trusted key signed the manifest, or else the key that the manifest names itself."""
     if list_irregular_in(context.run):
         raise CheckSkipped("skipped: see 'files'")
     outcome = check_signature(context.run, context.trusted_key)
@@ -218,14 +218,14 @@ def check_run_signature(context: CheckContext) -> str:
     return outcome.detail
 
 
-# Nothing but what is declared: no file that could pass for the run's word.
+# No undeclared file that readers could take for a part of the run.
 
 
 def check_unlisted_files(context: CheckContext) -> str:
-    """Wherever a reader looks for the run's word, nothing lies but what is declared and sealed.
+    """Check that a run contains only declared and sealed files.
 
-    ``state/`` holds no word of the run, but for what is measured and sealed there: what else lies there and
-    is of no work that goes on is named, and leaves the check open.
+    In ``state/`` only the measurements are sealed. Files there that belong to no unfinished work are named, and
+    the check counts as skipped.
     """
     run = context.run
     unfinished_models = {path.parent.name for path in run.models.glob("*/ledger.jsonl")} - {*run.model_names()}
@@ -243,10 +243,7 @@ def check_unlisted_files(context: CheckContext) -> str:
 def _find_undeclared_files(
     run: RunFolder, manifest: Mapping[str, Any], unfinished_models: set[str]
 ) -> tuple[set[str], set[str]]:
-    """What is no declared file of a run: where a reader looks, and in ``state/`` as far as nobody is at work.
-
-    ``unfinished_models`` are models that are not finished.
-    """
+    """Return the undeclared files where readers look, and those in ``state/`` that belong to no running work."""
     folders = (*run.data_folders, run.spans.parent, run.models, run.state)
     pages = (run.manifest, run.signature, run.success, run.card, run.report)
     state = (run.lock, run.journal, run.data_key, run.release_log, run.exported, *run.tracebacks())
@@ -264,12 +261,12 @@ def _find_undeclared_files(
         if path in due or (home is not None and _get_relative_name(home, path) in sealed[home]):
             continue
         if top == run.models.name and inner and inner[0] in unfinished_models:
-            # until it is finished, nothing that is said of it is sealed
+            # before it is finished, no statement about it is sealed
             model_folder = ModelFolder(run.models / inner[0])
             if path in (model_folder.guarantee, model_folder.card, model_folder.report, model_folder.measured):
                 strays.add(f"{name} (of a model that is not finished)")
         elif top != run.state.name:
-            # what else lies in releases/N is another check's
+            # another check covers the files in releases/N
             if top != run.releases.name or not inner:
                 strays.add(name)
         elif home is None and run.state / inner[0] in results:
@@ -280,11 +277,11 @@ def _find_undeclared_files(
 
 
 def _list_sealed_files(run: RunFolder) -> dict[Path, set[str]]:
-    """Of each finished folder inside of the run what its manifest lists, and what seals it."""
+    """Map each finished folder inside the run to the files that its manifest lists or that seal it."""
     files_by_folder = {}
     for folder in run.sealed_folders():
         files_by_folder[folder.root] = {path.name for path in (folder.manifest, folder.signature, folder.success)}
-        # what cannot be read is named by the check of the model
+        # the check of the model reports what cannot be read
         with suppress(RedactoryError, KeyError):
             files_by_folder[folder.root] |= set(read_manifest(folder)["files"])
         if isinstance(folder, ModelFolder):
@@ -293,7 +290,7 @@ def _list_sealed_files(run: RunFolder) -> dict[Path, set[str]]:
 
 
 def _describe_uncovered(run: RunFolder) -> list[str]:
-    """What ``state/`` holds on purpose and no digest covers, in words; nothing where there is none."""
+    """Describe what ``state/`` contains on purpose without a digest; an empty list if there is nothing."""
     samples = len(list(run.samples.iterdir())) if run.samples.is_dir() else 0
     tracebacks = len(run.tracebacks())
     contents = [f"{pluralize(samples, 'sample')} with original text"] if samples else []
@@ -307,7 +304,7 @@ def _describe_uncovered(run: RunFolder) -> list[str]:
 
 
 def check_journal(context: CheckContext) -> str:
-    """The journal's chain holds, ends as the manifest says, and binds ledger and shards to each other."""
+    """Check that the journal's chain is unbroken, ends as the manifest says, and binds ledgers and shards."""
     run, manifest = context.run, context.manifest
     records = read_records(run.journal)
     if chain_head(run.journal) != manifest["journal"]:
@@ -320,12 +317,12 @@ def check_journal(context: CheckContext) -> str:
 
 
 def _find_last_bound_files(records: list[Record]) -> dict[str, str] | None:
-    """The files that were bound last."""
+    """Return the files that the last record binds."""
     return next((record.body for record in reversed(records) if record.type == FILES), None)
 
 
 def check_encryption(context: CheckContext) -> str:
-    """The private parts are encrypted where the manifest says so, and decrypt to what was written."""
+    """Check that the private parts are encrypted if the manifest says so, and decrypt to what was written."""
     run, encrypted = context.run, context.manifest["encrypted"]
     private = [path for folder in run.data_folders if folder != run.public for path in list_parts(folder)]
     if wrong := [f"{p.parent.name}/{p.name}" for p in private if is_encrypted(p) != encrypted]:
@@ -365,18 +362,18 @@ def _check_decryption(context: CheckContext, private: list[Path]) -> str:
     return f"{pluralize(len(private), 'part')} decrypted to what was written; {by}"
 
 
-# Of a run that was written anew, the record of every release before it still holds; and the log knows each.
+# Earlier releases of a rewritten run, and their records in the log.
 
 
 IMMUTABLE_KEYS = (
     *("format", "run", "id", "created", "configuration_hash", "policies", "key", "encrypted", "inputs"),
     *("stages", "columns"),
 )
-"""Keys of the manifest that no reissue changes."""
+"""Manifest keys that no reissue changes."""
 
 
 def check_earlier_releases(context: CheckContext) -> str | None:
-    """Nothing for a run that is as it was curated; else all that came before."""
+    """Check all earlier releases of a run; None for a run that was never rewritten."""
     run, manifest = context.run, context.manifest
     if "supersedes" not in manifest and not run.releases.exists():
         return None
@@ -393,7 +390,7 @@ def check_earlier_releases(context: CheckContext) -> str | None:
 
 
 def _check_kept_releases(run: RunFolder, known_releases: list[Release]) -> Iterator[str]:
-    """``releases/`` holds each superseded manifest and its signature, and nothing else."""
+    """Check that ``releases/`` holds each superseded manifest with its signature, and nothing else."""
     due = {str(release.number) for release in known_releases[:-1]}
     present = {path.name for path in run.releases.iterdir()} if run.releases.is_dir() else set()
     if present != due:
@@ -402,15 +399,15 @@ def _check_kept_releases(run: RunFolder, known_releases: list[Release]) -> Itera
         old = run.release(int(number))
         if strange := {p.name for p in old.root.iterdir()} - {old.manifest.name, old.signature.name}:
             yield f"releases/{number}/{min(strange)} was not written by a reissue"
-        # by which key it is signed follows from the release that names it
+        # the release that names it determines the key
         if not (outcome := check_signature(old, None)).good:
             yield f"release {number}: {outcome.detail}"
 
 
 def _check_reissues(run: RunFolder, known_releases: list[Release]) -> Iterator[str]:
-    """Each reissue has its record, right after the old journal's end; each release's files are bound."""
+    """Check that each reissue has its record after the old journal's end, and that each release's files are bound."""
     records = read_records(run.journal)
-    # line by line, the hash of all that came before
+    # per line, the hash of everything before it
     heads = [json.loads(line)["prev"] for line in run.journal.read_bytes().splitlines()[: len(records)]]
     marks = [record for record in records if record.type == REISSUE]
     if len(marks) != len(known_releases) - 1:
@@ -426,7 +423,7 @@ def _check_reissues(run: RunFolder, known_releases: list[Release]) -> Iterator[s
 
 
 def _check_release_change(old: Release, new: Release) -> Iterator[str]:
-    """What of a release does not follow from the one before it and the change between them."""
+    """Find what in a release does not follow from the previous one and the change between them."""
     if new.number != old.number + 1 or new.manifest["changes"][:-1] != old.manifest.get("changes", []):
         yield "its history differs from that of the previous release"
         return
@@ -437,7 +434,7 @@ def _check_release_change(old: Release, new: Release) -> Iterator[str]:
     replaced, removed = set(change["files"]["replaced"]), set(change["files"]["removed"])
     if set(new_files) != set(old_files) - removed or not replaced <= set(old_files):
         yield "its files are not those of the previous release plus the change"
-    # the card names the release, and so is always another one
+    # the card names the release, so it always differs
     same = set(old_files) & set(new_files) - replaced - {"README.md"}
     if touched := sorted(name for name in same if old_files[name] != new_files[name]):
         yield f"{touched[0]} changed, but the change does not list it"
@@ -447,7 +444,7 @@ def _check_release_change(old: Release, new: Release) -> Iterator[str]:
 
 
 def check_release_log(context: CheckContext) -> str | None:
-    """The log is whole and knows the run; nothing where no log knows it, or knew it when it was sealed."""
+    """Check that the log is complete and knows the run; None if there is no log, and was none at sealing."""
     run, manifest = context.run, context.manifest
     if older := explain_rollback(run):
         raise CheckFailed(older)
@@ -459,7 +456,7 @@ def check_release_log(context: CheckContext) -> str | None:
     try:
         known = list_releases(run)
     except (RedactoryError, OSError, ValueError, KeyError):
-        # an earlier one is gone, which is another check's to say
+        # another check reports that an earlier one is missing
         known = [current_release(run)]
     judged = [r.body.get("manifest") for r in records if r.type in (Event.RELEASED, Event.HELD)]
     if not problem and judged and known[0].number == 1 and known[0].digest not in judged:
@@ -482,7 +479,7 @@ def check_release_log(context: CheckContext) -> str | None:
 
 
 def check_measurements(context: CheckContext) -> str | None:
-    """What was measured of the shards is as it was sealed, and of this run; nothing where nothing was."""
+    """Check that measurements of the shards are unchanged and belong to this run; None if there are none."""
     folders = [folder for folder in context.run.measured if is_finished(folder)]
     raise_on_problems(
         f"state/{problem}" for folder in folders for problem in list_seal_problems(folder, context.trusted_key)

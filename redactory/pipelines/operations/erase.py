@@ -1,7 +1,7 @@
-"""Erasing: a person out of every run that holds them, and original text once it has served.
+"""Erase a person from every run, and purge original text that is no longer needed.
 
-Both write the run anew by a reissue: staged parts, the manifest's counts less what goes, a record in the log.
-Models are not trained anew: what learnt from a person, or knows them otherwise, is listed.
+Both rewrite the run by a reissue: staged parts, the manifest's counts minus what goes, a record in the log.
+Models are not retrained: those that were trained on the person's text are listed.
 """
 
 from __future__ import annotations
@@ -52,17 +52,15 @@ CONFIGURED_FILES = ("input.path", "evaluate.test", "evaluate.labelled", "train.p
 def erase(
     places: Iterable[str | Path], *, doc_ids: Iterable[str] = (), user_ids: Iterable[str] = (), dry_run: bool = False
 ) -> dict[str, Any]:
-    """Take documents, and all that users wrote, out of runs.
+    """Remove documents, and everything that users wrote, from runs.
 
-    Returns {ok, dry_run, runs, problems, unmatched}, the last one the pseudonyms of ids that none of these
-    runs has, or ever had.
-
-    ``places`` are run folders, or folders of a job, all of whose runs are gone through.  A run from which the person
-    cannot be taken (its key is not the configured one) is a problem, and the others are done all the same; ``ok`` is
-    then False.  A run of a job that was cut off loses all that it has done (``discarded``); one of no job is a problem.
-    With ``dry_run`` nothing is written.  Asked again, what was interrupted is finished, and what is done is read off
-    the release log.  Models are not trained anew: each run lists those that learnt from the person.
-    ``ConfigurationError`` without an id, or for a place that holds no run.
+    Returns {ok, dry_run, runs, problems, unmatched}; ``unmatched`` are the pseudonyms of ids that none of these
+    runs has or ever had. ``places`` are run folders, or job folders with all their runs. A run that cannot be
+    searched (its key is not the configured one) is a problem and makes ``ok`` False; the others are still
+    processed. An interrupted run of a job loses all its work (``discarded``); one outside a job is a problem.
+    ``dry_run`` writes nothing. A repeated call finishes interrupted work and reads finished work from the release
+    log. Models are not retrained: each run lists those trained on the person's text. ``ConfigurationError``
+    without an id, or for a place without a run.
     """
     person = Person(frozenset(doc_ids), frozenset(user_ids))
     if not person.doc_ids | person.user_ids or "" in person.doc_ids | person.user_ids:
@@ -101,7 +99,7 @@ def _erase_from_run(run: RunFolder, person: Person, key: DigestKey, dry_run: boo
 
 
 def _is_interrupted(run: RunFolder) -> bool:
-    """Whether ``run`` is one of a job that never came to its end; ``RunStateError`` for one of no job."""
+    """Whether ``run`` is an unfinished run of a job; ``RunStateError`` if it is unfinished and in no job."""
     if is_finished(run) or is_reissue_pending(run):
         return False
     status = next(iter(run_statuses(read_history(run)).values()), None)
@@ -115,26 +113,26 @@ def _is_interrupted(run: RunFolder) -> bool:
 
 
 def _discard_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
-    """Remove what a run that was cut off has done: half of its work cannot be searched for a person.
+    """Remove the work of an interrupted run: half-finished work cannot be searched for a person.
 
-    Whoever resumes it makes it anew from the input, which has to be without the person anyway.
+    Resuming it reads the input again, which must be without the person anyway.
     """
     if not dry_run:
         with file_lock(run.lock, str(run.root)):
-            # where its index lies, only the job's finished runs say; a draft counts for nothing
+            # only the job's finished runs tell where the index is; drafts do not count
             near = [finished_run for finished_run in find_runs(run.root.parent) if is_finished(finished_run)]
             indexes = filter(None, (find_index(read_manifest(finished_run)) for finished_run in near))
             for index in {finished_run.root: finished_run for finished_run in indexes}.values():
                 discard_drafts(index, run)
             remove(run.root)
-        # as a run that was begun and has done nothing: it can still be resumed, or rejected
+        # like a run that has just started: it can still be resumed, or rejected
         make_private_folder(run.root)
         make_private_folder(run.state)
     return _make_result(run, unmatched=person.pseudonyms(key), files=["input.path"]) | {"discarded": True}
 
 
 def _make_result(run: RunFolder, **extra: Any) -> dict[str, Any]:
-    """What is said of a run that holds nothing of a person, and ``extra``."""
+    """The result for a run without data of the person, plus ``extra``."""
     zeros = dict.fromkeys(("examples", "documents", "rejected", "unsearched", "lone_documents"), 0)
     return {"run": str(run.root), **zeros, "release": None, "already": None, "models": [], **extra}
 
@@ -142,7 +140,7 @@ def _make_result(run: RunFolder, **extra: Any) -> dict[str, Any]:
 def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
     manifest = read_manifest(run)
     config = Config.read_back(manifest["configuration"])
-    # files outside of the run, which may hold the person as well; a share is no file
+    # files outside the run may contain the person too; a share (float) is not a file
     files = [n for n in CONFIGURED_FILES if (file := attrgetter(n)(config)) and not isinstance(file, float)]
     before = [r.body for r in read_history(run) if r.type == Event.REISSUED and r.body.get("why") == ERASURE]
     pseudonyms = person.pseudonyms(key)
@@ -153,7 +151,7 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool)
     require_run_key(manifest, key)
     points, lone = find_person_examples(run, person, key)
     rejected = find_rejected_rows(run, person, config.input)
-    # an id is known that stands in the run, or stood there before an earlier erasure
+    # an id is known if it is in the run, or was before an earlier erasure
     known = [*person.intersect(rejected.ids).pseudonyms(key), *(p for body in before for p in body["persons"])]
     run_pseudonyms = {row[kind] for row in points.values() for kind in ("document", "user")}
     result = _make_result(
@@ -190,7 +188,7 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool)
         manifest_changes=body,
         change_details={**counted, "lost": len(rest.lost_examples)},
         log_details={"persons": pseudonyms, **counted, "models": result["models"]},
-        # what attacks on the shards found was found on shards that are no more, and no training goes on
+        # attack results refer to the old shards, and no training can continue
         forget=(
             *(run.sample(name).root for name in result["samples"]),
             run.redaction.root,
@@ -214,7 +212,10 @@ def _require_not_by_count(run: RunFolder, manifest: dict[str, Any]) -> None:
 def _check_shredded(
     run: RunFolder, manifest: dict[str, Any], when: str, ids: Any, done: dict[str, Any]
 ) -> dict[str, Any]:
-    """The result for a shredded run, which nobody can search; ``RunStateError`` if it may hold the person's text."""
+    """Return the result for a shredded run, which cannot be searched.
+
+    ``RunStateError`` if it may still contain the person's text.
+    """
     check_newest(run)
     rows = manifest["counts"]["public"]
     left = [f"{pluralize(rows, 'row')} of public/"] * bool(rows)
@@ -224,17 +225,17 @@ def _check_shredded(
             f"{run.root.name} {when}, so its rows cannot be matched to a person; {join_words(left)} can still be "
             "read: remove the run, also where it was published, and repeat the erasure"
         )
-    # the index has keyed digests of what was said in the run
+    # the index has keyed digests of the run's text
     index = {} if find_index(manifest) is None else {"index": False}
     models = _find_outside_traces(run, ())["models"]
     return _make_result(run, shredded=True, unmatched=[] if done else ids, models=models, **index) | done
 
 
 def _find_outside_traces(run: RunFolder, points: Collection[int]) -> dict[str, Any]:
-    """What knows the person outside of the parts.
+    """List where the person's data may be outside the parts: models, samples, tracebacks, exports.
 
-    Every trainer learns from the shards or the vault of its run, so every model learnt from their points.
-    What was exported is out of reach.
+    Every trainer reads the shards or the vault of its run, so every model was trained on the person's examples.
+    Exports are out of reach.
     """
     models = []
     for name in run.model_names():
@@ -244,7 +245,7 @@ def _find_outside_traces(run: RunFolder, points: Collection[int]) -> dict[str, A
         models.append({"model": name, "trainer": trainer, "guarantee": f"{headline.title}: {headline.text}"})
     samples = []
     for draw in sorted(path / "draw.json" for path in run.samples.glob("*/")):
-        # of a draw that was cut off nobody knows whom it drew
+        # an interrupted draw may contain anybody
         if not draw.is_file() or any(row["example_id"] in points for row in read_json(draw)["rows"]):
             samples.append(draw.parent.name)
     exports = [
@@ -262,9 +263,9 @@ def _find_outside_traces(run: RunFolder, points: Collection[int]) -> dict[str, A
 
 
 def _unfinished_trainings(run: RunFolder) -> list[str]:
-    """The trainings that were begun and are not finished; they cannot go on once the run was written anew.
+    """List the unfinished trainings; they cannot continue after the run is rewritten.
 
-    ``RunStateError`` where one is at work: it would learn from half of each release.
+    ``RunStateError`` if one is running: it would train on parts of two releases.
     """
     folders = [path.parent for path in sorted(run.models.glob("*/ledger.jsonl"))]
     names = [folder.name for folder in folders if not is_finished(run.model(folder.name))]
@@ -276,7 +277,7 @@ def _unfinished_trainings(run: RunFolder) -> list[str]:
     return names
 
 
-# Purge: the original text of a finished run, taken away once it has served; the shards stay as they are.
+# Purge: remove the original text of a finished run; the shards stay unchanged.
 
 
 OriginalKind = Literal["vault", "quarantine", "state"]
@@ -285,20 +286,20 @@ _DECISION_EVENTS = (Event.RELEASED, Event.APPROVED, Event.REJECTED)
 
 
 def purge(run: str | Path, what: Collection[OriginalKind], *, by: str | None = None) -> dict[str, Any]:
-    """:func:`purge_run` for a person (``by``), alone in the run's job."""
+    """Run :func:`purge_run` for a person (``by``) under the job's lock."""
     folder = RunFolder(Path(run))
     with lock_jobs([folder]):
         return purge_run(folder, what, by=by)
 
 
 def purge_run(run: RunFolder | str | Path, kinds: Collection[OriginalKind], *, by: str | None = None) -> dict[str, Any]:
-    """Take ``what`` away from a finished run, for good: ``{"run", "purged", "release", "bytes", "already"}``.
+    """Delete original text of a finished run for good: ``{"run", "purged", "release", "bytes", "already"}``.
 
-    ``vault`` and ``quarantine`` are all their parts; ``state`` is samples to label, sealed tracebacks and Prefect's
-    home: never the journal, the data key or what was measured.  Root keys and checkpoints of trainings that are not
-    finished go each time.  What is gone already is in ``already``; where nothing is left to do, ``release`` is None.
-    The job's lock is the caller's to hold. ``ConfigurationError`` for an unknown name, ``RunStateError`` for a run that
-    is not finished, and for one on which a model is being trained.
+    ``vault`` and ``quarantine`` lose all parts; ``state`` loses samples to label, sealed tracebacks and Prefect's
+    home, but never the journal, the data key or measurements. Root keys and checkpoints of unfinished trainings
+    always go. Kinds without anything left are in ``already``; if nothing is left to do, ``release`` is None. The
+    caller holds the job's lock. ``ConfigurationError`` for an unknown kind; ``RunStateError`` if the run is not
+    finished, or a model is being trained on it.
     """
     unknown = sorted(set(kinds) - set(ORIGINAL_KINDS))
     if unknown or not kinds:
@@ -306,33 +307,33 @@ def purge_run(run: RunFolder | str | Path, kinds: Collection[OriginalKind], *, b
         raise ConfigurationError(f"choose what to purge: {', '.join(ORIGINAL_KINDS)}{wrong}")
     folder = run if isinstance(run, RunFolder) else RunFolder(Path(run))
     if not is_reissue_pending(folder):
-        # a place that holds no run gets no lock and no folder by being asked for
+        # a place without a run must not get a lock or a folder
         read_manifest(folder)
     return run_sealed(folder.state, _purge, folder, [name for name in ORIGINAL_KINDS if name in kinds], by)
 
 
 def _purge(run: RunFolder, kinds: list[OriginalKind], by: str | None) -> dict[str, Any]:
     with reissue_lock(run):
-        # else a folder that was put back would become the newest release, with whom an erasure took out
+        # otherwise a restored folder would become the newest release, with erased persons in it
         check_newest(run)
         before = read_manifest(run).get("purged", [])
         training_files = run.unfinished_training_files()
-        # what lies there besides parts; of state/ what can hold original text, or quote it
+        # files other than parts; in state/ those that can contain or quote original text
         left = {
             "vault": _list_other_files(run.vault),
             "quarantine": [*_list_other_files(run.quarantine), *(p for p in (run.exported,) if p.exists())],
             "state": [p for p in (run.samples, run.orchestrator, *run.tracebacks(), *training_files) if p.exists()],
         }
-        # state/ fills again: each sample that is drawn is another one
+        # state/ fills again with each new sample
         to_purge = [name for name in kinds if name not in before or left[name]]
         result = {"run": str(run.root), "purged": to_purge, "already": [n for n in kinds if n not in to_purge]}
         if not to_purge:
             return {**result, "release": None, "bytes": 0}
-        # one at work would find another manifest at its end, and be lost
+        # a running training would find another manifest at its end and be lost
         _unfinished_trainings(run)
         prepare_reissue(run)
         removed = [path for name in to_purge if name != "state" for path in list_parts(getattr(run, name))]
-        # no training goes on once the run was written anew
+        # no training can continue after the run is rewritten
         forget = tuple(dict.fromkeys((*(path for name in to_purge for path in left[name]), *training_files)))
         files = (p for path in (*removed, *forget) for p in (path.rglob("*") if path.is_dir() else [path]))
         size = sum(path.stat().st_size for path in files if path.is_file())
@@ -354,12 +355,11 @@ def _list_other_files(folder: Path) -> list[Path]:
 def find_expired(
     job: JobFolder, keep: Mapping[OriginalKind, int], now: datetime.datetime, *, by_clock: bool = False
 ) -> dict[str, tuple[OriginalKind, ...]]:
-    """What of which run is older than the days of ``keep``, by the release log: {run name: what}.
+    """Find what is older than the days in ``keep``, by the release log: {run name: kinds}.
 
-    A run's age counts from the moment at which it was decided on, released, approved or rejected; one that is
-    held waits for that.  Nothing is older than the log can bear out (``foundation/records.py``), unless it is
-    taken ``by_clock`` alone.  What was purged before is not due again, nor is anything of a run that is not
-    finished, or gone; a run on which a model is being trained waits until it is.
+    A run's age starts when it was released, approved or rejected; a held run waits for that. The log must support
+    the age (``foundation/records.py``), unless ``by_clock``. Purged kinds, and unfinished or missing runs, are
+    never due; a run on which a model is being trained waits.
     """
     records, expired = read_log(job), dict[str, tuple[OriginalKind, ...]]()
     times = [datetime.datetime.fromisoformat(record.body["time"]) for record in records]
@@ -383,7 +383,7 @@ def find_expired(
 
 
 def check_clock(job: JobFolder, keep: Mapping[OriginalKind, int], now: datetime.datetime) -> None:
-    """``CheckFailed`` where runs are due by this machine's clock, and not by the log's."""
+    """Raise ``CheckFailed`` if runs are due by this machine's clock but not by the log's times."""
     by_clock, by_log = find_expired(job, keep, now, by_clock=True), find_expired(job, keep, now)
     if doubtful := sorted(name for name, kinds in by_clock.items() if kinds != by_log.get(name)):
         raise CheckFailed(

@@ -1,9 +1,8 @@
-"""Whose a point is, and the parts of a run without them.
+"""Find a person's examples by keyed pseudonyms, and write the parts of a run without them.
 
-Whose a point is follows from keyed pseudonyms alone.  What is left of the run is written by the stages of a
-curation, from redaction on, over what is left of its originals and of what the engines found in them: so it
-is what a curation without the person would have left, in every mode of deduplication.  Where the originals
-were purged, parts are filtered instead.
+The stages of a curation, from redaction on, run again over the remaining originals and the engines' spans: the
+result equals a curation without the person, in every deduplication mode. If the originals were purged, parts
+are filtered instead.
 """
 
 from __future__ import annotations
@@ -59,13 +58,13 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Person:
-    """The ids that were asked for, as they stand in the input; two spellings of a user are one."""
+    """The requested ids, as in the input; two spellings of a user are one."""
 
     doc_ids: frozenset[str]
     user_ids: frozenset[str]
 
     def pseudonyms(self, key: DigestKey) -> list[dict[str, str]]:
-        """What the release log says of them: ``kind`` and ``pseudonym`` each."""
+        """The ``kind`` and ``pseudonym`` of each id, as in the release log."""
         kinds = (("document", self.doc_ids), ("user", {unicode_variants(user)[0] for user in self.user_ids}))
         return [{"kind": k, "pseudonym": key.pseudonym(k, i)} for k, ids in kinds for i in sorted(ids)]
 
@@ -75,7 +74,7 @@ class Person:
 
 
 def require_run_key(manifest: dict[str, Any], key: DigestKey) -> None:
-    """``ConfigurationError`` where ``key`` is not the run's: nobody could be found by it."""
+    """Raise ``ConfigurationError`` if ``key`` is not the run's: nobody could be found with it."""
     run_key = manifest["key"]
     if run_key["fingerprint"] == key.fingerprint:
         return
@@ -131,7 +130,7 @@ class RejectedRows:
 
 
 def find_rejected_rows(run: RunFolder, person: Person, columns: InputSettings) -> RejectedRows:
-    """Search the rejected rows of a run for the ids of ``person``."""
+    """Find the rejected rows of a run that contain an id of ``person``."""
     result = RejectedRows()
     spellings = {i: i for i in person.doc_ids} | {f: user for user in person.user_ids for f in unicode_variants(user)}
     pattern = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(spellings)))})(?![\w-])")
@@ -182,9 +181,9 @@ def _extract_ids(text: str, source: str, columns: InputSettings) -> tuple[set[st
 
 @dataclass(frozen=True)
 class RemainingRun:
-    """What is left: ``counts`` as stages report them, and ``lost`` rows of others that had to go as well.
+    """The rest of a run: ``counts`` as stages report them, and the ``lost`` rows of others that had to go too.
 
-    ``index`` has counts and capacities of the run's new entry in the index across runs, where there is one.
+    ``index`` has the counts of the run's new entry in the index across runs, if there is one.
     """
 
     counts: Counter[str]
@@ -195,7 +194,7 @@ class RemainingRun:
 def recurate_without(
     run: RunFolder, manifest: Mapping[str, Any], key: DigestKey, removed_ids: Set[int], rejected: RejectedRows
 ) -> RemainingRun:
-    """Write every part of ``run`` without the points ``removed_ids`` and the rejected rows."""
+    """Write every part of ``run`` without the examples ``removed_ids`` and the rejected rows."""
     config, new_run = Config.read_back(manifest["configuration"]), RunFolder(run.reissue.files)
     size, partitions = sum(entry["bytes"] for entry in manifest["inputs"]), len(list_parts(run.examples))
     index = _open_run_index(run, manifest)
@@ -303,10 +302,10 @@ def _drop_examples(table: pa.Table, points: pa.Array, column: str = "example_id"
 def filter_without(
     run: RunFolder, manifest: Mapping[str, Any], removed_rows: Mapping[int, Row], rejected: RejectedRows
 ) -> RemainingRun:
-    """As :func:`recurate_without` where ``vault/`` was purged.
+    """Like :func:`recurate_without`, for a purged ``vault/``.
 
-    In modes ``none`` and ``exact`` the first duplicate of a point that goes takes its place; in others
-    nobody knows what a duplicate said, and what only this person's point stood for is lost.
+    In modes ``none`` and ``exact`` the first duplicate of a removed example replaces it. In other modes the text
+    of a duplicate is unknown, so what only this example represented is lost.
     """
     new_run = RunFolder(run.reissue.files)
     heirs, lost = _find_replacements(run, Config.read_back(manifest["configuration"]).dedup, removed_rows)
@@ -371,7 +370,7 @@ def _read_replacement_texts(run: RunFolder, replacements: Mapping[str, int]) -> 
 
 
 def _filter_shards(run: RunFolder, new_run: RunFolder, name: str, rows: Sequence[Row], texts: Mapping[int, str]) -> int:
-    """Write a part of both splits with what is left of it; how many masks went."""
+    """Write a part of both splits without the removed examples; return how many masks went."""
     masks = 0
     for folder, mode in ((run.public, PUBLIC_FILE), (run.private, PRIVATE_FILE)):
         old = read_part(folder / name)
@@ -391,10 +390,10 @@ def _filter_shards(run: RunFolder, new_run: RunFolder, name: str, rows: Sequence
 def build_manifest_changes(
     manifest: Mapping[str, Any], removed_rows: Mapping[int, Row], rejected: RejectedRows, remaining_run: RemainingRun
 ) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
-    """The keys of the manifest that change; and what ``removed`` and ``moved_up`` say of the counts.
+    """Return the manifest keys that change, and the counts ``removed`` and ``moved_up``.
 
-    ``inputs``, ``seconds`` and ``stages`` stay: they say what was read, and what the curation did.
-    ``CheckFailed`` where the points that are left are not those before less these.
+    ``inputs``, ``seconds`` and ``stages`` stay: they describe what was read and done. ``CheckFailed`` if the
+    remaining examples are not those before minus the removed ones.
     """
     counts, old_counts = remaining_run.counts, manifest["counts"]
     removed = Counter(

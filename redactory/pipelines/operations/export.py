@@ -1,4 +1,4 @@
-"""Export: what may leave a run, and nothing else, in a folder or at a URL."""
+"""Export the parts of a run that may be shared, and nothing else, to a folder or a URL."""
 
 from __future__ import annotations
 

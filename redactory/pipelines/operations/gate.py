@@ -1,7 +1,7 @@
-"""How a scheduled run ends: judged, entered in the log, and then all that follows from what was decided.
+"""End a scheduled run: evaluate it, log the decision, and run the actions that follow.
 
-A decision is a record first.  What follows from it (the index, ``latest``, metrics, hooks) is read off the
-log, can be repeated, and is done by whoever comes next where a process was cut off.
+A decision is first a log record. Its actions (index, ``latest``, metrics, hooks) are read from the log and can
+be repeated, so the next process completes what an interrupted one left.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ _INDEX_ACTION = "index"
 
 
 def evaluate_drift(job: JobFolder, run: RunFolder, settings: DriftSettings) -> list[DriftResult]:
-    """What of the finished ``run`` lies outside of the limits that the job's earlier runs give.
+    """Find the metrics of the finished ``run`` outside the limits given by the job's earlier runs.
 
-    All that was compared is sealed in the run (``run.gate``), and its report shows it.  Earlier runs are
-    those before it in the log that are released now.
+    The comparison is sealed in the run (``run.gate``) and shown in its report. Earlier runs are those before it
+    in the log that are released now.
     """
     earlier = find_earlier_runs(job, run)[-settings.runs :]
     manifest, before = read_manifest(run), [read_manifest(earlier_run) for earlier_run in earlier]
@@ -99,7 +99,7 @@ def find_earlier_runs(job: JobFolder, run: RunFolder) -> list[RunFolder]:
 def release_or_hold(
     job: JobFolder, run: RunFolder, settings: NightlySettings, counts: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Release a run whose curation is finished, or hold it; its state, findings, and which hooks failed."""
+    """Release or hold a run whose curation is finished; return its state, findings and failed hooks."""
     findings = [finding.to_json() for finding in evaluate_drift(job, run, settings.drift)]
     if (blocker := find_release_blocker(read_manifest(run))) is not None:
         findings.append({"metric": "blind", "why": blocker})
@@ -116,7 +116,7 @@ def release_or_hold(
 
 
 def explain_skipped_drift(result: Mapping[str, Any]) -> str | None:
-    """Why a run was not compared with earlier ones; None where it was."""
+    """Explain why a run was not compared with earlier ones; None if it was."""
     if result["verdict"] != "too few":
         return None
     earlier, least = pluralize(len(result["runs"]), "released run"), result["settings"]["min_history"]
@@ -139,7 +139,7 @@ def record_failure(job: JobFolder, run: RunFolder, settings: NightlySettings, er
 def record_decision(
     job: JobFolder, run: RunFolder, event: Event, facts: Mapping[str, Any], settings: NightlySettings | None = None
 ) -> list[str]:
-    """Enter what was decided of ``run``, and then do what follows from it; the hooks that failed."""
+    """Log a decision on ``run`` and run its actions; return the hooks that failed."""
     name = run.root.resolve().name
     _append_event(run, event, facts, settings or _load_run_settings(run_statuses(read_log(job))[name]))
     if event in (Event.APPROVED, Event.REJECTED) and is_finished(run.gate):
@@ -155,10 +155,10 @@ def _append_event(run: RunFolder, event: Event, facts: Mapping[str, Any], settin
 
 
 def run_pending_actions(job: JobFolder, settings: NightlySettings | None = None) -> dict[str, list[str]]:
-    """Do what follows from the decisions of a job and is not done: of each run concerned, the failed hooks.
+    """Run the pending actions of a job's decisions; return the failed hooks per run.
 
-    ``settings`` are whose hooks are called; by default those of the file that each run was begun with.  Asked again and
-    again it does what is left, and nothing twice, but for a hook that was called by a process that came no further.
+    Hooks come from ``settings``, by default from the file that each run started with. Repeated calls do only what
+    is left; only a hook whose process was interrupted is called twice.
     """
     records = read_log(job)
     actions, statuses = find_pending_actions(records), run_statuses(records)
@@ -239,11 +239,11 @@ MAX_LINE_LENGTH = 500
 
 
 def approve_release(run: str | Path, by: str, reason: str, *, empty: bool = False) -> dict[str, Any]:
-    """Release a held run all the same; ``latest`` leads to it, and the hook is called.
+    """Release a held run; ``latest`` then leads to it, and its hook is called.
 
-    The hook is that of the file that the run was begun with.  A run without a single point, public or
-    private, is released with ``empty`` only.  ``{"run", "state", "latest", "empty", "public_labels",
-    "hooks_failed"}``; ``RunStateError`` where the run is not held.
+    The hook is that of the file that the run started with. A run without any example, public or private, needs
+    ``empty``. ``{"run", "state", "latest", "empty", "public_labels", "hooks_failed"}``; ``RunStateError`` if the
+    run is not held.
     """
     with _decision_lock(run, by, reason) as (folder, job, status):
         if status.state != "held":
@@ -265,10 +265,10 @@ def approve_release(run: str | Path, by: str, reason: str, *, empty: bool = Fals
 
 
 def reject_release(run: str | Path, by: str, reason: str) -> dict[str, Any]:
-    """Give a run up: it will not be released, and the next scheduled run reads its material as new.
+    """Reject a run for good: the next scheduled run reads its input as new.
 
-    What it counted for in the index across runs is taken out.  ``left_out`` are later runs that went by it:
-    a point of theirs that repeats one of this run was left out, and stays so.  The folder itself stays.
+    Its entries leave the index across runs. ``left_out`` are later runs that used them: their examples that
+    repeat one of this run stay left out. The folder itself stays.
     """
     with _decision_lock(run, by, reason) as (folder, job, status):
         if status.state == "rejected":
@@ -313,10 +313,7 @@ HOOK_SECONDS = 60.0
 def call_hook(
     command: Sequence[str], event: Event, job: JobFolder, run: RunFolder, facts: Mapping[str, Any]
 ) -> list[str]:
-    """Call ``command``, where there is one; its exit code or its problem where it failed.  Never raises.
-
-    ``facts`` are free of text.
-    """
+    """Call ``command``, if there is one; return its exit code or problem if it failed. Never raises."""
     if not command:
         return []
     message = {"event": event.value, "job": str(job.root), "run": str(run.root), **facts}
@@ -351,7 +348,7 @@ def write_metrics(job: JobFolder) -> None:
 
 
 def render_metrics(job: JobFolder, now: datetime.datetime) -> str:
-    """The text of the file as of ``now``: of the last run, and counts over the log; no text, no ids."""
+    """Render the metrics at ``now``: of the last run, and counts over the log; no text, no ids."""
     registry, gauges = CollectorRegistry(), dict[str, Gauge]()
     for name, meaning, value, labels in _collect_samples(job, now):
         all_labels = {"folder": str(job.root.resolve()), **labels}

@@ -1,6 +1,6 @@
-"""What a scheduled run reads: which bytes of which file are new, settled before anything is curated.
+"""Plan what a scheduled run reads: the new bytes of each file, fixed before curation starts.
 
-The watermark, which bytes of which file a job has read, is a fold over its release log.
+The watermark (the bytes of each file that a job has read) is computed from its release log.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class FileSlice:
         return Slice(self.from_byte, self.to_byte, self.from_row, self.header)
 
     def is_unchanged_in(self, source: Source) -> bool:
-        """Whether ``source`` still holds these bytes; ``ConfigurationError`` under another key."""
+        """Whether ``source`` still has these bytes; ``ConfigurationError`` under another key."""
         digest, key = _digest(source, self.slice)
         if self.key != key:
             raise ConfigurationError(
@@ -85,7 +85,7 @@ def read_planned_slices(record: Record) -> list[FileSlice]:
 
 
 def make_sources(pieces: Iterable[FileSlice]) -> list[Source]:
-    """The files of a plan, each with all of its slices; one that is read whole has none."""
+    """Make the files of a plan, each with its slices; a file that is read whole has none."""
     sources: dict[str, Source] = {}
     for piece in pieces:
         before = sources[piece.url].slices if piece.url in sources else ()
@@ -97,7 +97,7 @@ def make_sources(pieces: Iterable[FileSlice]) -> list[Source]:
 
 
 def find_changed_files(slices: Iterable[FileSlice]) -> list[str]:
-    """The names of the planned files whose planned bytes are not there any more."""
+    """Return the names of planned files whose planned bytes changed or are gone."""
     names: dict[str, None] = {}
     for piece in slices:
         source = Source(piece.url, piece.name, piece.format)
@@ -123,7 +123,7 @@ Watermark = dict[str, tuple[ReadSlice, ...]]
 
 
 def read_watermark(records: Iterable[Record]) -> Watermark:
-    """What the records of a job's log come to."""
+    """Compute the watermark from the records of a job's log."""
     files: dict[str, list[ReadSlice]] = {}
     for record in records:
         run = record.body["run"]
@@ -177,11 +177,10 @@ def plan_reading(
     now: datetime.datetime | None = None,
     reread_urls: Collection[str] = (),
 ) -> ReadingPlan:
-    """What of the files at ``input.path`` nobody has read yet (``read_slices``); those of ``reread`` whole.
+    """Plan the unread parts of the files at ``input.path`` (``read_slices`` are read); files of ``reread`` in full.
 
-    The files at the URLs ``reread_urls`` were read again already, for the same asking.
-    ``ConfigurationError`` where a path names nothing, or ``reread`` a file that is not in the input;
-    ``InputError`` where rows that were read before are not there any more.
+    Files at ``reread_urls`` were already read again for the same request. ``ConfigurationError`` if a path names
+    nothing, or ``reread`` a file outside the input; ``InputError`` if rows that were read before are gone.
     """
     now = now or datetime.datetime.now(datetime.UTC)
     sources = sources_by_path(config.input.path, config.input.format)
@@ -292,9 +291,9 @@ MAX_DAYS = 10_000
 def resolve_days(
     config: Config, date: str | None, first: str | None, last: str | None, today: datetime.date
 ) -> list[Day]:
-    """The days of the runs to come, in order; ``ConfigurationError`` for days that cannot be meant.
+    """Return the days of the runs in order; ``ConfigurationError`` for an invalid request.
 
-    Without any, the day is ``today`` where the input has ``{date}`` in its path, and none where it has not.
+    By default ``today`` if the input path has ``{date}``, otherwise None.
     """
     if not is_dated(config):
         if not (date or first or last):

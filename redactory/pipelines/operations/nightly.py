@@ -1,4 +1,4 @@
-"""A scheduled run: what is new in the input becomes a run of its own, which is released or held."""
+"""Run a scheduled curation: new input becomes a run of its own, which is released or held."""
 
 from __future__ import annotations
 
@@ -242,9 +242,9 @@ def _apply_retention(job: JobFolder, settings: NightlySettings) -> dict[str, Any
 
 
 def publish_released(job: JobFolder, url: str | None) -> list[str]:
-    """Mirror below ``url`` the released runs that it has not as they are now; the runs that were.
+    """Mirror to ``url`` the released runs that it does not have in their current form; return their names.
 
-    A mirror from before an erasure, a purge or another data key is not as the run is now.
+    A mirror from before an erasure, a purge or a new data key is outdated.
     """
     if url is None:
         return []

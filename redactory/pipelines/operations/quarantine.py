@@ -1,7 +1,7 @@
-"""The quarantine of a finished run: what lies there, by reason and id, and its export as input rows.
+"""List the quarantine of a finished run by reason and id, and export it as input rows.
 
-A rejected row of JSON lines or of a text file is exported as it stood there.  The quarantined points of a
-document become one row with its id and user, joined by line ends.
+A rejected row of JSON lines or of a text file is exported unchanged. The quarantined examples of a document
+become one row with its id and user, joined by line ends.
 """
 
 from __future__ import annotations

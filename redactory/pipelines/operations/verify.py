@@ -1,4 +1,4 @@
-"""Verify: read a finished run again and check everything that can be checked without trusting it."""
+"""Verify a finished run: read it again and check everything that needs no trust in its maker."""
 
 from __future__ import annotations
 
@@ -75,17 +75,17 @@ def verify(
 ) -> dict[str, Any]:
     """Check a finished run: ``{"run", "ok", "checks": [{name, ok, detail, made}], "open_values": [...]}``.
 
-    ``public_key`` is a PEM file: the run, its models and their evaluations must then be signed by that
-    key.  The keys of the run (``REDACTORY_KEY``, and ``REDACTORY_ENCRYPTION_KEY`` where it is encrypted)
-    are needed for some checks alone; one that could not be made has ``made`` False and says why.
-    ``run`` may be an export too, and the URL of either, which is then fetched into a private folder.
-    ``RunStateError`` where there is no finished run, ``ConfigurationError`` for a file that is no key.
+    ``run`` may also be an export, or the URL of either, which is downloaded into a private folder. With
+    ``public_key`` (a PEM file), that key must have signed the run, its models and their evaluations. Only some
+    checks need the run's keys (``REDACTORY_KEY``, and ``REDACTORY_ENCRYPTION_KEY`` if it is encrypted); a check
+    that could not be made has ``made`` False and says why. ``RunStateError`` if there is no finished run,
+    ``ConfigurationError`` for a file without a key.
     """
     if is_url(run):
         with temporary_download(str(run), progress) as place:
             return {**verify(place, progress, public_key=public_key), "run": without_secrets(str(run))}
     context = CheckContext(Path(run), None if public_key is None else read_public_key(Path(public_key)), progress)
-    # whoever made it may have written anything; nor is anything written into what is verified
+    # its maker may have written anything, so hide error texts; never write into the run
     checks = hide_error_text("a run was verified", _run_all_checks, context)
     return {
         "run": str(context.root),
@@ -100,41 +100,41 @@ def _run_all_checks(context: CheckContext) -> list[CheckResult]:
 
 
 def check_export(context: CheckContext) -> list[CheckResult]:
-    """Every check that whoever receives an export, or text that a model wrote, can make."""
+    """Make every check that the receiver of an export, or of synthetic text, can make."""
     synthetic = context.manifest["format"] == SYNTHETIC
     return run_check_registry(context, SYNTHETIC_CHECKS if synthetic else EXPORT_CHECKS, private=())
 
 
 def is_same_version(manifest: dict[str, Any]) -> bool:
-    """Whether this version of Redactory wrote what ``manifest`` seals."""
+    """Whether this version of Redactory wrote the manifest."""
     return bool(package_version("redactory") == manifest["versions"].get("redactory"))
 
 
 def _has_content(path: Path, content: str) -> bool:
-    """Whether a file holds ``content``; of one of another length nothing is read."""
+    """Whether a file holds ``content``; a file of another length is not read."""
     due = content.encode("utf-8", "backslashreplace")
     return path.is_file() and path.stat().st_size == len(due) and path.read_bytes() == due
 
 
-# No mode that lets others in.
+# File modes.
 
 
 def check_modes(context: CheckContext) -> str:
-    """Nobody but its owner can write to the run, nor read its private part; ``state/`` is closed."""
+    """Check that only the owner can write to the run and read its private part; ``state/`` is closed."""
     run = context.run
     closed = {folder.relative_to(run.root).parts[0] for folder in run.data_folders if folder != run.public}
     return check_closed_modes(run.root, closed | {run.state.name}, (run.orchestrator, run.cluster, run.samples))
 
 
 def check_closed_modes(root: Path, private_names: Collection[str], excluded: Collection[Path] = ()) -> str:
-    """Nobody else can write anywhere, or read what lies below the ``private_names`` names."""
+    """Check that nobody else can write anywhere, or read below ``private_names``."""
     wide, remaining = [], [root]
     while remaining:
         path = remaining.pop()
         mode, (top, *inner) = path.lstat().st_mode, path.relative_to(root).parts or ("",)
         if stat.S_ISDIR(mode) and path not in excluded:
             remaining += sorted(path.iterdir(), reverse=True)
-        # what is inside of state/ is guarded by that folder
+        # the mode of state/ itself protects its content
         private = top in private_names and not (inner and top == "state")
         barred = stat.S_IWGRP | stat.S_IWOTH | (stat.S_IRWXG | stat.S_IRWXO if private else 0)
         barred |= stat.S_ISUID | stat.S_ISGID if stat.S_ISREG(mode) else 0
@@ -145,21 +145,21 @@ def check_closed_modes(root: Path, private_names: Collection[str], excluded: Col
 
 
 def note_purged(context: CheckContext) -> str | None:
-    """What was purged, as a note; nothing where nothing was."""
+    """Note what was purged; None if nothing was."""
     kinds = context.manifest.get("purged")
     return f"{', '.join(kinds)}: deleted on purpose" if kinds else None
 
 
 def note_public_labels(context: CheckContext) -> str | None:
-    """The labels that were made public, as a note; nothing where there are none."""
+    """Note the labels that were made public; None if there are none."""
     return public_label_note(get_public_labels(context.manifest))
 
 
-# The points: what a run holds, and that it lies where it is to lie.
+# The examples: what a run holds, and that each is in the right split.
 
 
 def check_name_coverage(context: CheckContext) -> str:
-    """Names of every kind were looked for, or their being missed was accepted."""
+    """Check that names of every kind were looked for, or that the gaps were accepted."""
     raise_on_problems(filter(None, [find_release_blocker(context.manifest)]))
     allowed_text = describe_gaps(context.manifest["blind"])
     return (
@@ -170,7 +170,7 @@ def check_name_coverage(context: CheckContext) -> str:
 
 
 def check_counts(context: CheckContext) -> str:
-    """The manifest's sums hold, and its counts are those of the parts as they are read now."""
+    """Check that the manifest's counts add up and match the rows of the parts."""
     run, manifest, counts = context.run, context.manifest, context.manifest["counts"]
     check_conservation(counts)
     expected = {
@@ -188,7 +188,7 @@ def check_counts(context: CheckContext) -> str:
 
 
 def check_public_masks(context: CheckContext) -> str | None:
-    """No public point holds a mask, unless counts decided."""
+    """Check that no public example contains a mask, unless counts decided what is public."""
     if context.manifest.get("route", {}).get("strategy") == "count":
         return None
     batches = read_batches(context.run.public, ["text"])
@@ -199,7 +199,7 @@ def check_public_masks(context: CheckContext) -> str | None:
 
 
 def _find_wrong_columns(context: CheckContext, folder: Path) -> list[str]:
-    """What of a side's parts has other columns, or types, than the manifest says."""
+    """Find columns of a split's parts that differ from the manifest in name or type."""
     more, wrong = context.manifest.get("columns", {}), set[str]()
     schema = shard_schema({**context.manifest, "columns": {}}, folder.name)
     for path in list_parts(folder):
@@ -212,7 +212,7 @@ def _find_wrong_columns(context: CheckContext, folder: Path) -> list[str]:
 
 
 def check_example_ids(context: CheckContext) -> str:
-    """Released ids are unique, and a shard holds exactly the points whose decision sends them there."""
+    """Check that released ids are unique and that each shard holds exactly the examples decided for it."""
     problems = []
     for folder in (context.run.public, context.run.private):
         problems += _find_wrong_columns(context, folder)
@@ -228,9 +228,9 @@ def check_example_ids(context: CheckContext) -> str:
 
 
 def check_whole_documents(context: CheckContext) -> str | None:
-    """Where documents decide as a whole: all points of each lie on one side, what was not processed too.
+    """With decisions per document: check that all examples of each, even unprocessed ones, are in one split.
 
-    No value is then known in a public document, since nothing was masked in it: the re-scan needs no more.
+    A public document then contains no known value, since nothing in it was masked: the re-scan is enough.
     """
     if context.manifest["configuration"]["release"].get("unit") != "document":
         return None
@@ -241,11 +241,10 @@ def check_whole_documents(context: CheckContext) -> str | None:
 
 
 def rescan_public(context: CheckContext) -> str | None:
-    """Both policies find nothing in the public shards, with the very engines that the manifest names.
+    """Check that both policies find nothing in the public shards, with the engines that the manifest names.
 
-    Where counts alone decide what is public, the policies mask and say nothing of sides.
-
-    Files outside of the run that the manifest names are opened only where somebody who is known wrote it.
+    None if counts alone decide what is public: the policies then only mask. Files outside the run that the
+    manifest names are only opened if a trusted signature or the run's key confirms it.
     """
     manifest = context.manifest
     if manifest.get("route", {}).get("strategy") == "count":
@@ -258,7 +257,7 @@ def rescan_public(context: CheckContext) -> str | None:
     if named and not context.is_signed:
         key = load_digest_key()
         due = digest_configuration(key, manifest["configuration"])
-        # of earlier versions nobody knows who wrote it
+        # nobody knows who wrote a manifest of an earlier version
         if not hmac.compare_digest(str(manifest["key"].get("configuration")), due):
             raise CheckSkipped(
                 f"skipped: {named[0]} names files outside the run, and this could be forged: set the run's "
@@ -280,7 +279,7 @@ def rescan_public(context: CheckContext) -> str | None:
 
 
 def check_unmasked_values(context: CheckContext) -> str:
-    """No more public points than allowed show a value that was masked in another one."""
+    """Check that at most the allowed number of public examples show a value masked in another one."""
     key, manifest = load_digest_key(), context.manifest
     limit = manifest["configuration"]["release"]["max_open_values"]
     if key.fingerprint != manifest["key"]["fingerprint"]:
@@ -296,11 +295,11 @@ def check_unmasked_values(context: CheckContext) -> str:
     return words
 
 
-# The models of a run, and the pages that people read.
+# Models, and pages for readers.
 
 
 def check_model(context: CheckContext, name: str) -> str:
-    """A model and its evaluations are as sealed, and its guarantee follows from its ledger."""
+    """Check that a model and its evaluations are as sealed, and that its ledger implies its guarantee."""
     run, model_folder = context.run, context.run.model(name)
     results = model_folder.results()
     raise_on_problems(
@@ -331,14 +330,14 @@ def check_model(context: CheckContext, name: str) -> str:
 
 
 def _is_page_current(model: ModelFolder, card: dict[str, Any]) -> bool:
-    """Whether the model's card for people says what ``card`` says; True where another version wrote it."""
+    """Whether the model's card matches ``card``; True if another version wrote it."""
     from redactory.training import render_guarantee_page
 
     return not is_same_version(read_manifest(model)) or _has_content(model.card, render_guarantee_page(card))
 
 
 def check_report(context: CheckContext) -> str:
-    """The report, the dataset card and each model's page say what the manifests say."""
+    """Check that report, dataset card and model pages match the manifests."""
     if not is_same_version(context.manifest):
         raise CheckSkipped("skipped: rendered by another version")
     pages = [
@@ -350,11 +349,11 @@ def check_report(context: CheckContext) -> str:
     return "matches the manifests, and so do the card and the page of each model"
 
 
-# Of an export: what can be checked without the run, its keys, its models and the engines.
+# Exports: the checks that need no run, keys, models or engines.
 
 
 def check_export_files(context: CheckContext) -> str:
-    """Nothing lies in it but what seals it and what the manifest lists, and that is what an export has."""
+    """Check that an export contains only its seal and the files of its manifest, all of the expected kinds."""
     folder, listed = SyntheticFolder(context.root), set(context.manifest["files"])
     synthetic = context.manifest["format"] == SYNTHETIC
     seal_files = {folder.manifest, folder.signature, folder.success, folder.sums}
@@ -371,14 +370,14 @@ def check_export_files(context: CheckContext) -> str:
         return path in pages or home in homes
 
     strays = present - listed | {name for name in listed if not has_a_place(context.root / name)}
-    # of a run without a public point there are no parts
+    # a run without a public example has no parts
     strays.discard(folder.public.name)
     raise_on_problems(strays and [", ".join(sorted(strays))])
     return "it contains nothing else"
 
 
 def check_sums(context: CheckContext) -> str:
-    """``SHA256SUMS`` says of every file what the manifest says, and of the manifest what is so."""
+    """Check that ``SHA256SUMS`` matches the manifest, and the manifest itself."""
     folder = ExportFolder(context.root)
     digests = {name: entry["sha256"] for name, entry in context.manifest["files"].items()}
     seal_files = (path for path in (folder.manifest, folder.signature) if path.exists())
@@ -395,7 +394,7 @@ def _check_page(context: CheckContext, path: Path, expected: str) -> str:
 
 
 def check_exported_ids(context: CheckContext) -> str:
-    """Ids are unique, and there are as many points as counted, with their columns and no other."""
+    """Check that ids are unique, and that the number of examples and their columns match the manifest."""
     folder, due = ExportFolder(context.root).public, context.manifest["counts"]["public"]
     exported, problems = read_column(folder, "example_id"), list[str]()
     problems += _find_wrong_columns(context, folder)
@@ -408,7 +407,7 @@ def check_exported_ids(context: CheckContext) -> str:
 
 
 def check_exported_model(context: CheckContext, name: str) -> str:
-    """Files, ledger and guarantee of a model that left go together."""
+    """Check that files, ledger and guarantee of an exported model match each other."""
     try:
         raise_on_problems(
             _find_model_mismatches(ExportFolder(context.root).model(name), context.manifest["models"][name])
@@ -416,14 +415,14 @@ def check_exported_model(context: CheckContext, name: str) -> str:
     except (OSError, KeyError, IndexError, ValueError) as error:
         if isinstance(error, RedactoryError):
             raise
-        # a ledger or a card that is none
+        # an invalid ledger or card
         kind = type(error).__name__
         raise CheckFailed(f"its ledger or its guarantee cannot be read ({kind})") from None
     raise CheckSkipped("guarantee and weights match its ledger; recomputing its epsilons needs the run")
 
 
 def _find_model_mismatches(model: ModelFolder, digest: str) -> Iterator[str]:
-    """What does not go together of a model: its files, its ledger, its guarantee."""
+    """Find what does not match among a model's files, ledger and guarantee."""
     yield from broken_files(model)
     if file_sha256(model.manifest) != digest:
         yield "its manifest is not the exported one"
@@ -441,7 +440,7 @@ def _find_model_mismatches(model: ModelFolder, digest: str) -> Iterator[str]:
 
 
 def check_synthetic_guarantee(context: CheckContext) -> str:
-    """A guarantee holds of what a model wrote, and the card says it."""
+    """Check that synthetic texts have a guarantee, and that the card states it."""
     folder = SyntheticFolder(context.root)
     card = read_json(folder.guarantee)
     if is_same_version(context.manifest):
@@ -452,7 +451,7 @@ def check_synthetic_guarantee(context: CheckContext) -> str:
 
 
 def _skip_in_export(reason: str) -> CheckFunction:
-    """A check of a run that cannot be made of an export, and why."""
+    """Make a check that is always skipped in an export, with the reason."""
 
     def work(_: CheckContext) -> str:
         raise CheckSkipped(f"skipped: {reason}")
@@ -505,4 +504,4 @@ SYNTHETIC_CHECKS: dict[str, CheckFunction] = {
     name: EXPORT_CHECKS[name]
     for name in ("files", "signature", "no stray files", "modes", "sha256sums", "no mask in public", "example ids")
 } | {"guarantee": check_synthetic_guarantee}
-"""Which checks are made, in the order of the report."""
+"""The checks, in the order of the report."""

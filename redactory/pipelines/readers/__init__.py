@@ -1,7 +1,7 @@
-"""Readers: files in, documents and rejected rows out, one at a time, in bounded memory.
+"""Readers: turn files into documents and rejected rows, one at a time, in bounded memory.
 
-The room promises that every row of the input is either a document or a rejection with a reason code,
-a file and a row number; that reading goes on after a bad row; and that no message quotes a row.
+Every row of the input becomes a document or a rejection with a reason code, a file and a row number. Reading
+continues after a bad row, and no message quotes a row.
 """
 
 # each of these registers its formats

@@ -1,4 +1,4 @@
-"""Parquet and Arrow: tables of record batches; columns without a text are handed on untouched."""
+"""Parquet and Arrow: tables of record batches; columns without text are passed through unchanged."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _strip_metadata(field: Any) -> Any:
 
 
 def _measure_decoded_size(column: Any) -> int:
-    """The bytes that a column's values have as Python's objects; each may point at the same few bytes."""
+    """Measure the bytes of a column's values as Python objects; many may share the same stored bytes."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -213,7 +213,7 @@ def _measure_lengths(column: Any) -> Any:
 
 
 def read_cells(batch: Any, index: int, limit: int) -> tuple[dict[str, Any] | None, str | None]:
-    """The values of a row by their columns, or the reason why it cannot be read."""
+    """Read the values of a row by column, or return the reason why it cannot be read."""
     if batch.nbytes > limit and sum(_measure_decoded_size(column) for column in batch.slice(index, 1).columns) > limit:
         return None, ROW_TOO_LONG
     try:

@@ -1,8 +1,8 @@
-"""Shapes of documents: a file is one row, of which every text is read; and what these shapes share.
+"""Document formats: a file is one row with all of its texts; shared code and PDF.
 
-HTML, mail and Word files are written again, each by its chapter (:mod:`shape_html`, :mod:`shape_mail`,
-:mod:`shape_word`); of PDF the text alone.  Two rules hold for all: what is not surely structure is text and
-is read; what cannot be read (images, attachments, blocks of base64) does not get into the copy.
+HTML, mail and Word files are written again (:mod:`html_format`, :mod:`mail_format`, :mod:`word_format`); of
+PDF, only the text. Two rules hold for all: anything that is not surely structure is read as text; anything
+unreadable (images, attachments, blocks of base64) is left out of the copy.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def limit_count(items: Iterable[_T], limit: int = MAX_ELEMENTS) -> Iterator[_T]:
 
 @dataclass(frozen=True)
 class ExtractedText:
-    """What a piece of a document tells: texts, hits that follow from where they stand, how it is changed.
+    """The texts of a part of a document, the spans that follow from their position, and how it is rendered.
 
-    ``visible_texts`` has the places, among the texts, of those that somebody who opens the document reads.
+    ``visible_texts`` has the indices of the texts that the document's readers see.
     """
 
     texts: list[str]
@@ -58,7 +58,7 @@ class ExtractedText:
 
 
 def make_document_row(number: int, extracted: ExtractedText) -> Row:
-    """The row that a document is; what hides a text is a hit for sure.  ``UnreadableDocument`` of too many texts."""
+    """Make the row of a document, with encoded text as sure spans; ``UnreadableDocument`` for too many texts."""
     texts = limit_count(extracted.texts)
     sure = [[*spans, *find_encoded_runs(text)] for text, spans in zip(texts, extracted.structural_spans, strict=True)]
 

@@ -216,9 +216,9 @@ class Rejection:
 
 
 def read_documents(source: Source, settings: InputSettings) -> Iterator[Document | Rejection]:
-    """Every row of one file, or of the slices of it, in order, as a document or as a rejection.
+    """Yield every row of a file, or of its slices, in order, as a document or a rejection.
 
-    A file whose compression or container breaks in the middle raises ``InputError`` naming it.
+    Raises ``InputError`` naming the file if its compression or container is damaged in the middle.
     """
     file_settings = settings
     if source.reader.is_text:
@@ -254,9 +254,9 @@ _HINT = "'redactory curate --dry-run' shows the first bad rows"
 
 @dataclass
 class RowCounts:
-    """Counts the rows of a whole input, and judges them together.
+    """Counts the rows of a whole input, and checks their totals.
 
-    The verdict depends neither on the order of the files nor on how rows are cut into files.
+    The result depends neither on the order of the files nor on how rows are split into files.
     """
 
     settings: InputSettings

@@ -102,7 +102,6 @@ class Source:
 
     @property
     def _local_path(self) -> str | None:
-        """Its path on this machine."""
         return self.url.removeprefix(_FILE_SCHEME) if self.url.startswith(_FILE_SCHEME) else None
 
     @contextmanager
@@ -180,7 +179,7 @@ class Source:
         return True
 
     def read_blocks(self, part: Slice | None = None) -> Iterator[bytes]:
-        """The bytes as they lie on the disk, or of a ``part`` of them, in pieces."""
+        """Read the stored bytes, or a ``part`` of them, in blocks."""
         with self.open(decompress=False, part=part) as file:
             while block := file.read(CHUNK_BYTES):
                 yield block
@@ -204,7 +203,7 @@ class Source:
         return record
 
     def size(self) -> int | None:
-        """The bytes of the file, or of its slices, without reading them; None where that cannot be told."""
+        """The bytes of the file, or of its slices, without reading them; None if unknown."""
         if self.slices or self.refusal:
             return sum(part.size for part in self.slices)
         if self._local_path is not None:
@@ -225,11 +224,10 @@ class Source:
         return modified if modified.tzinfo else modified.replace(tzinfo=datetime.UTC)
 
     def read_change_stamp(self, cutoff: datetime.datetime) -> str | None:
-        """What stays the same as long as the file is not written, without reading it; None without any.
+        """A value that is stable until the file is written, without reading it; None if there is none.
 
-        Nor has one a file that was written after ``cutoff``: it may be written again at what its clock
-        calls the same time.  On this machine it holds the time at which the system says that anything of the
-        file changed, which nobody can put back as they can the time of its last writing.
+        None too for a file written after ``cutoff``: it could be written again within its clock's resolution. On this
+        machine it includes the status change time, which nobody can set back, unlike the modification time.
         """
         modified = self.read_modified_time()
         if modified is None or modified > cutoff:
@@ -251,7 +249,7 @@ _WRITE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
 class _BoundedStream(io.RawIOBase):
-    """A decompressed stream of at most so many bytes."""
+    """A decompressed stream with a size limit."""
 
     def __init__(self, stream: Any, name: str, max_size: int) -> None:
         self._stream, self._name, self._max_size, self._decoded = stream, name, max_size, 0
@@ -270,7 +268,7 @@ class _BoundedStream(io.RawIOBase):
 
 
 class _RangeReader(io.RawIOBase):
-    """Spans of a file one after the other; it may grow meanwhile.  ``EOFError`` where it ends before."""
+    """Reads ranges of a file in order; the file may grow meanwhile. ``EOFError`` if it ends too early."""
 
     def __init__(self, file: BinaryIO, ranges: list[tuple[int, int]]) -> None:
         self._file = file
@@ -296,7 +294,7 @@ class _RangeReader(io.RawIOBase):
 
 
 def _describe_damage(url: str, error: Exception) -> str | None:
-    """Describe what is wrong with the content of a file; None where a disk or a network failed."""
+    """Describe what is wrong with the content of a file; None if a disk or a network failed."""
     if isinstance(error, EOFError) or "Truncated compressed stream" in str(error):
         return "it is truncated; copy it again"
     # a decompressor's error has no number, unlike that of a disk or a net
@@ -363,11 +361,10 @@ def escape_unprintable(name: str) -> str:
 
 
 def find_sources(paths: tuple[str, ...], format_: str, key: str = "input.path") -> list[Source]:
-    """The files that ``paths`` name, in a fixed order.
+    """Find the files that ``paths`` name, in a fixed order.
 
-    A folder stands for every file below it with a known ending.  ``key`` is the setting that the paths
-    stand in, for messages.  ``ConfigurationError`` where a path names nothing, or a file's format can neither
-    be told from its ending nor is given.
+    A folder means every file below it with a known ending. ``key`` is the setting of the paths, for messages.
+    ``ConfigurationError`` if a path names nothing, or a file's format is neither given nor clear from its ending.
     """
     sources = sources_by_path(paths, format_, key)
     # a file's name goes into ids and messages: short where that is clear, else the whole path
@@ -379,7 +376,7 @@ def find_sources(paths: tuple[str, ...], format_: str, key: str = "input.path") 
 
 
 def sources_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") -> list[Source]:
-    """As :func:`find_sources`, each named by its whole path, whatever other files there are."""
+    """Like :func:`find_sources`, but each file is named by its whole path."""
     urls, refusals = dict[str, str](), dict[str, str | None]()
     for path in paths:
         try:
@@ -506,7 +503,6 @@ def _is_pattern(path: str) -> bool:
 
 
 def _explain_no_match(path: str) -> str:
-    """What may have been meant, of a path that names no file to read."""
     if _is_pattern(path):
         return ": no file matches this pattern"
     if is_url(path):

@@ -1,7 +1,7 @@
-"""Formats: what a file of each kind holds, row by row, and how it is written again with other texts.
+"""File formats: read the rows of a file, and write it again with changed texts.
 
-A format is one class: it is registered under its name, and known by its endings, wherever files are read.
-Tables are in :mod:`tables` and :mod:`batches`, documents in the modules ``shape_*``.
+A format is one class, registered under its name and file endings. Tables are in :mod:`tables` and
+:mod:`columnar`, documents in :mod:`document_formats` and the modules ``*_format``.
 """
 
 from __future__ import annotations
@@ -138,18 +138,18 @@ class Row:
     raw: bytes = b""
     """Its first bytes for the quarantine, where the format has them."""
     structural_spans: Sequence[Sequence[ReplacedSpan]] = ()
-    """Hits that follow from where a text stands, of each text; empty where there are none."""
+    """For each text, the spans that follow from its position in the document; empty if there are none."""
     removed_parts: int = 0
-    """Images and attachments that nobody can look at, and that are not written."""
+    """Images and attachments that cannot be read and are not written."""
     visible_texts: frozenset[int] = frozenset()
-    """Of a document the places, among its texts, of those that somebody reads who opens it."""
+    """Of a document, the indices of the texts that its readers see."""
 
 
 class Format:
-    """A file of one format, taken apart into texts and put together again, all else as it stood.
+    """Read a file of one format as texts, and write it again with everything else unchanged.
 
-    A subclass with a ``name`` is registered by being defined.  It gives the rows of a file in order; each row tells its
-    texts and is written anew with changes to them.  What lies between the rows (blank lines, headers) is handed on.
+    A subclass with a ``name`` registers itself. It yields the rows of a file in order; each row has its texts and
+    is rendered with changes to them. Bytes between rows (blank lines, headers) are passed through.
     """
 
     name: ClassVar[str] = ""
@@ -438,7 +438,7 @@ _STRICT_DECODER = json.JSONDecoder(object_pairs_hook=reject_duplicate_keys)
 
 
 def parse_object(line: bytes) -> tuple[dict[str, Any] | None, str | None]:
-    """The object that stands in a line, or the reason why there is none; no key comes twice at any depth."""
+    """Parse the JSON object in a line, or return the reason code; a repeated key at any depth is an error."""
     try:
         value = _STRICT_DECODER.decode(line.decode())
     except UnicodeDecodeError:

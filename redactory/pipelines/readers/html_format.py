@@ -1,7 +1,7 @@
-"""HTML: what is not surely a tag is text; so are the values of all attributes, comments and scripts.
+"""HTML: anything that is not surely a tag is text, and so are attribute values, comments and scripts.
 
-Escapes are resolved for reading (``&#64;``, ``%40``, in scripts ``\\u0040``), and what is changed is written
-in the place of the escapes; all else stays to the letter.
+Escapes are resolved for reading (``&#64;``, ``%40``, in scripts ``\\u0040``); a change replaces the escapes,
+and everything else stays unchanged.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ URL_ESCAPES = re.compile(f"{_PERCENT}|{_INVISIBLE}")
 
 @dataclass(frozen=True)
 class UnescapedText:
-    """What is read of something written, and its escapes: (place and length in ``text``, start, end)."""
+    """Text with its escapes resolved, and where they were: (position and length in ``text``, start, end)."""
 
     text: str
     escapes: Sequence[tuple[int, int, int, int]]
@@ -181,7 +181,7 @@ class HtmlFormat(WholeFileFormat):
 
 
 def parse_html(text: str, data: bytes, write: Callable[[str], bytes]) -> ExtractedText:
-    """What a page tells; where nothing changes it is ``data``, and what ``write`` makes of it elsewhere."""
+    """Parse a page; an unchanged page is rendered as ``data``, a changed one with ``write``."""
     page = HtmlPage(text)
 
     def render(changes: Edits) -> bytes:

@@ -1,8 +1,8 @@
-"""Mail: a message is taken apart into pieces, each of which is read, or does not get into the copy.
+"""Mail: split a message into parts, each of which is read or left out of the copy.
 
-Headers and their parameters, what stands before, between and behind parts, messages in messages: all of it.
-What is no text is taken out, as are signatures, which would fail, and keys.  A piece in which nothing changes
-is the same to the byte.  Where readers could differ on what a piece is, the message is quarantined.
+All is covered: headers and their parameters, text before, between and after parts, nested messages.
+Non-text parts, keys, and signatures (which would fail) are removed. An unchanged part keeps its bytes. If
+mail readers could disagree about a part, the message is quarantined.
 """
 
 from __future__ import annotations
@@ -177,9 +177,9 @@ _STANDARD_HEADERS = {
 
 
 def parse_message(data: bytes, depth: int = 0, default_type: str = "text/plain") -> ExtractedText:
-    """All that a message or a part tells, which is of the kind ``default_type`` where it does not say.
+    """Parse a message or a part, whose default type is ``default_type``.
 
-    ``UnreadableDocument`` where it is not well formed.
+    ``UnreadableDocument`` if it is not well formed.
     """
     if depth > _MAX_DEPTH:
         raise UnreadableDocument(BROKEN_DOCUMENT)
@@ -500,7 +500,6 @@ def _parse_body(kind: _ContentType, coding: str, data: bytes, depth: int, line_e
 
 
 def _parse_text_body(kind: _ContentType, data: bytes) -> ExtractedText:
-    """What a body of text tells."""
     text = decode_text(data, kind.charset or "utf-8")
     charset = kind.charset or ("ascii" if text.isascii() else "utf-8")
     if kind.sub in _HTML_SUBTYPES:

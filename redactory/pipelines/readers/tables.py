@@ -1,6 +1,6 @@
-"""CSV and TSV: the standard reader in strict mode, row by row in bounded memory.
+"""CSV and TSV: Python's reader in strict mode, row by row in bounded memory.
 
-A row in which nothing changes is written as it stood, another one in the same dialect.
+An unchanged row is written as it was read, a changed one in the same dialect.
 """
 
 from __future__ import annotations

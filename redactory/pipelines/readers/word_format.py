@@ -1,8 +1,8 @@
-"""Word files: a package of XML parts, of which all are read; other parts are taken out.
+"""Word files: read all XML parts of the package, and remove the other parts.
 
-A paragraph's runs are one text, as it is now and, where changes are tracked, as it was before; a field's
-instructions are another.  So is each text that is in no paragraph, and each attribute that may say something:
-all but numbers, codes and the names of fonts and built-in styles.
+A paragraph's runs are one text, as they are now and, with tracked changes, as they were before; a field's
+instructions are another text. So are texts outside paragraphs, and attributes that may carry meaning: all but
+numbers, codes and the names of fonts and built-in styles.
 """
 
 from __future__ import annotations
