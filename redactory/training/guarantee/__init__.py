@@ -1,8 +1,8 @@
-"""What may be promised of a training: one spec, one accountant, one card.
+"""Compute and state the guarantee of a training: one spec, two accountants, one card.
 
-``spec`` says what of a training decides its figures; ``figures`` computes them; ``plan`` reads them before a training,
-``budget`` before it may begin, ``metrics.make_epsilon_remark`` while it runs, ``card`` once it is over (from what its
-ledger proves), and ``compose`` of several.  The words are in ``words.toml``.
+``spec`` holds the inputs of every epsilon and ``metrics`` computes them.  ``plan`` runs before a training and
+``budget`` at its start; ``card`` reads the finished ledger, and ``compose`` covers several models together.
+The sentences are in ``words.toml``.
 """
 
 from __future__ import annotations

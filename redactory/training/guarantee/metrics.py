@@ -1,4 +1,4 @@
-"""The figures of a guarantee, each confirmed by a second accountant, each null with its reason."""
+"""Compute the metrics of a guarantee. A second accountant confirms each epsilon; a missing value has a reason."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ POLICIES_UNUSED_REASON = (
     "private split, but not a vocabulary taken from public/"
 )
 MAX_VERIFIED_EPSILON, MAX_VERIFIED_RATIO = 500.0, 24.0
-"""Largest epsilon, and K/σ, of a unit for which the second accountant is asked: beyond, none protects."""
+"""Limits of epsilon, and of K/σ, above which the second accountant is not run: such a value protects nobody."""
 
 
 @dataclass
 class Metrics:
-    """``values`` by name, ``reasons`` for those that are null, ``bounds`` opinions as bounds.
+    """Hold metrics by name: ``values``, ``reasons`` for null values, ``bounds`` of the second accountant.
 
-    ``unconfirmed`` are the names of figures that no second accountant computed.  Of users and entities there are
-    also the main figure's ``relation``, and the ``facts`` that it was computed from (adjacency, K or M, rule,
-    caps); ``no_bounds_reason`` says why no second accountant was asked, where none was.
+    ``unconfirmed`` lists epsilons without a second accountant; ``no_bounds_reason`` says why it was not run.
+    For users and entities, ``relation`` belongs to the main epsilon and ``facts`` are its inputs (adjacency, K or M,
+    rule, caps).
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -78,13 +78,13 @@ class Metrics:
     no_bounds_reason: str | None = None
 
     def set_confirmed(self, name: str, confirmed: ConfirmedEpsilon) -> None:
-        """Take what may be stated for ``name``."""
+        """Set ``name`` to the confirmed epsilon with its bounds and reason."""
         self.set_value(name, confirmed.value, confirmed.bounds, confirmed.reason or NO_FINITE_EPSILON)
 
     def set_value(
         self, name: str, value: Any, bounds: EpsilonBounds | None = None, reason: str = NO_FINITE_EPSILON
     ) -> None:
-        """Take ``value`` for ``name``, which ``bounds`` holds."""
+        """Set ``name`` to ``value``, with the second accountant's ``bounds``, or a ``reason`` if it is None."""
         self.values[name] = value
         if value is None:
             self.reasons[name] = reason
@@ -92,14 +92,14 @@ class Metrics:
             self.bounds[name] = round_bounds_outwards(bounds)
 
     def copy_value(self, name: str, target: str) -> None:
-        """Say of ``target`` what is said of ``name``."""
+        """Copy value, reason and bounds of ``name`` to ``target``."""
         for mapping in (self.values, self.reasons, self.bounds):
             if name in mapping:
                 mapping[target] = mapping[name]
 
 
 def make_refused_metrics(names: tuple[str, ...], reason: str, group_sizes: tuple[int, ...] = ()) -> Metrics:
-    """None of the figures ``names``, for one reason."""
+    """Make metrics in which all of ``names`` are null for the same reason."""
     values: dict[str, Any] = dict.fromkeys(names)
     if "epsilon_group" in names:
         values["epsilon_group"] = {str(size): None for size in group_sizes}
@@ -107,30 +107,30 @@ def make_refused_metrics(names: tuple[str, ...], reason: str, group_sizes: tuple
 
 
 def round_bounds_outwards(bounds: EpsilonBounds) -> dict[str, float | None]:
-    """Bounds that are the same on every machine: four decimals, outwards."""
+    """Round bounds outwards to four decimals, so that they are the same on every machine."""
     upper = round_up(bounds.upper, places=4) if math.isfinite(bounds.upper) else None
     lower = round_down(bounds.lower, places=4) if math.isfinite(bounds.lower) else None
     return {"lower": lower, "upper": upper}
 
 
 def require_reasons(values: dict[str, Any], reasons: dict[str, str]) -> None:
-    """``GuaranteeError`` where a figure is null without a reason."""
+    """Raise ``GuaranteeError`` if a metric is null without a reason."""
     unexplained = [name for name, value in values.items() if value is None and name not in reasons]
     if unexplained:
         raise GuaranteeError(f"there is no reason for {', '.join(unexplained)}")
 
 
-# Secrets and points.
+# Sensitive spans and examples.
 
 
 @dataclass(frozen=True)
 class EpsilonInputs:
-    """What the figures of secrets and points are computed from: one training's spec, or several together.
+    """Inputs of the epsilons of sensitive spans and examples: one training, or several composed.
 
-    ``relation`` is what a secret and its mask are to the noised points; ``gamma`` and ``delta_2`` are the
-    upper bounds of :class:`MissRates`; ``uses_policy`` says whether the policies decide what is noised.
-    ``is_cross_run`` says that a point of one training moves rows of another one: then a row that goes from the one
-    comes to the other.  ``counted`` says that counts decided what is public: what they cost is in ``spent``.
+    ``relation`` is that of a sensitive span to its mask in the noised examples.  ``gamma`` and ``delta_2`` are the
+    upper bounds of :class:`MissRates`; ``uses_policy`` is true if the policies decide what is noised.
+    ``is_cross_run``: an example of one training moves rows of another one, so a row that leaves one enters the other.
+    ``is_counted``: counts decided what is public; ``spendings`` includes their cost.
     """
 
     spendings: Spendings
@@ -145,7 +145,7 @@ class EpsilonInputs:
 
     @classmethod
     def from_spec(cls, spec: TrainingSpec) -> EpsilonInputs:
-        """The claim of one training."""
+        """Make the inputs of one training."""
         return cls(
             (*spec.total_spendings, *spec.selection_spendings) if spec.spending else (),
             spec.delta,
@@ -159,17 +159,17 @@ class EpsilonInputs:
 
     @property
     def is_single_row(self) -> bool:
-        """Whether one exchanged point exchanges one row in every training, and nothing else."""
+        """Whether exchanging one example exchanges exactly one row in every training, and nothing else."""
         return not self.is_counted and all(spending.rows == 1 for spending in self.spendings)
 
     @property
     def missed_relation(self) -> Relation:
-        """What a missed secret and its mask are: as ``relation`` says, but under a rule of several rows."""
+        """The relation of a missed sensitive span to its mask: ``relation``, or substitution if several rows change."""
         return self.relation if self.is_single_row else Relation.SUBSTITUTION
 
     @property
     def published_crt(self) -> dict[str, Any] | None:
-        """What the paper's formulas would say, for CRT's own mechanism only."""
+        """The epsilons of the paper's formulas; None for any mechanism except CRT's own."""
         is_poisson = self.is_single_row and all(
             isinstance(spending.mechanism, PoissonGaussian) for spending in self.spendings
         )
@@ -179,9 +179,9 @@ class EpsilonInputs:
 
 
 def compute_epsilons(inputs: EpsilonInputs) -> Metrics:
-    """Every figure of ``inputs``; ``GuaranteeError`` where the two accountants disagree about one."""
+    """Compute every metric of ``inputs``; ``GuaranteeError`` if the two accountants disagree."""
     metrics = Metrics()
-    # under rule S2 a point that goes leaves its place to another: one row is exchanged, none just gone
+    # under rule S2 another example replaces a removed one: a row is exchanged, never only removed
     add_remove_relation = Relation.ADD_OR_REMOVE if inputs.is_single_row else Relation.SUBSTITUTION
     one_row = tuple(spending if inputs.is_cross_run else replace(spending, rows=1) for spending in inputs.spendings)
     for name, spendings, between in (
@@ -189,7 +189,7 @@ def compute_epsilons(inputs: EpsilonInputs) -> Metrics:
         ("epsilon_add_remove", one_row, add_remove_relation),
     ):
         if inputs.is_counted and metrics.values:
-            # a point that goes makes room for another text of its user: it is an exchange as well
+            # a removed example makes room for another text of its user: this is an exchange, too
             metrics.copy_value("epsilon_substitution", name)
         else:
             metrics.set_confirmed(name, confirm_single_epsilon(spendings, inputs.delta, between, name))
@@ -201,7 +201,7 @@ def compute_epsilons(inputs: EpsilonInputs) -> Metrics:
 
 
 def confirm_removal(spendings: Spendings, delta: float, name: str, group_size: int = 1) -> ConfirmedEpsilon:
-    """Epsilon of ``group_size`` units whose points are null in the other world, computed twice if known."""
+    """Compute epsilon of ``group_size`` units whose examples are null in the other world, with both accountants."""
     return confirm_epsilon(
         lambda at: compute_removal_epsilon(spendings, at, group_size),
         lambda at: bound_removal_epsilon(spendings, at, group_size),
@@ -243,10 +243,10 @@ def _add_group_epsilons(inputs: EpsilonInputs, metrics: Metrics) -> None:
 
 
 def _add_policy_epsilons(inputs: EpsilonInputs, metrics: Metrics) -> None:
-    """``epsilon_confidentiality`` (every secret) and ``epsilon_bayesian`` (secrets that a policy catches)."""
+    """Add ``epsilon_confidentiality`` (every secret) and ``epsilon_bayesian`` (secrets that a policy catches)."""
     refusal = None
     if inputs.is_counted:
-        # no detector is trusted: of every secret what holds of any exchange
+        # no detector is trusted: every sensitive span has the epsilon of an exchange
         metrics.copy_value("epsilon_substitution", "epsilon_confidentiality")
         if inputs.uses_policy and inputs.gamma == 1.0:
             metrics.copy_value("epsilon_substitution", "epsilon_bayesian")
@@ -289,14 +289,14 @@ def _add_amplified_epsilon(inputs: EpsilonInputs, metrics: Metrics, name: str, d
     metrics.set_confirmed(name, ConfirmedEpsilon(amplify(confirmed.value), bounds, confirmed.reason))
 
 
-# Users and entities: the same for a plan and for a card.
+# Users and entities, for plans and cards.
 
 
 UNIT_METRIC_NAMES = ("epsilon", "epsilon_sound", "epsilon_user_removal", "epsilon_as_published", "curve")
 
 
 def compute_unit_metrics(spec: TrainingSpec) -> Metrics:
-    """What a training that hides users or entities guarantees; ``GuaranteeError`` where they disagree."""
+    """Compute the metrics of a training that protects units; ``GuaranteeError`` if the accountants disagree."""
     mechanism, metrics = spec.mechanism, Metrics()
     if isinstance(mechanism, PoissonUsersGaussian):
         _add_federated_metrics(spec, mechanism, metrics)
@@ -312,10 +312,10 @@ WITH_PUBLIC_NAME = "epsilon_with_public"
 
 
 def add_epsilon_with_public(metrics: Metrics, specs: Sequence[TrainingSpec], delta: float) -> None:
-    """Put into ``metrics`` what one user has of all models and the texts that are public by count together.
+    """Add one user's epsilon for all models and the texts that are public by count together.
 
-    ``docs/guarantees.md``, "Public by count", "Users": a null user gives no text.  Every selection is spent
-    once, however many models its run has.
+    A null user contributes no text (``docs/guarantees.md``, "Public by count", "Users").  Each selection is spent once,
+    however many models its run has.
     """
     selections = {
         spec.selection.id: spec.selection.compute_user_spending() for spec in specs if spec.selection is not None
@@ -335,20 +335,20 @@ def add_epsilon_with_public(metrics: Metrics, specs: Sequence[TrainingSpec], del
 
 
 def make_bounded_training(spec: TrainingSpec) -> BoundedTraining:
-    """The constants of ``uedp-bounded`` as its accountant takes them."""
+    """Make the accountant's constants of a ``uedp-bounded`` training."""
     assert spec.mechanism is not None
     training = BoundedTraining.from_settings(spec.settings, spec.mechanism.noise_multiplier, spec.steps)
     return replace(training, sampling_rate=spec.mechanism.sampling_rate)
 
 
 def _add_bounded_metrics(spec: TrainingSpec, metrics: Metrics) -> None:
-    """C1, C2 where it is stable, and the curve C0 (``docs/explanation/uedp.md``)."""
+    """Add C1, C2 if it is stable, and the curve C0 (``docs/explanation/uedp.md``)."""
     bounding, texts, training = spec.settings.bounding, WORDS["units"], make_bounded_training(spec)
     size = None if bounding.rule == NONE else count_affected(training).removed
     main = compute_zero_out_epsilon(training, spec.delta)
     rate, sigma, points = training.sampling_rate, training.noise_multiplier, size or 0
     if main.epsilon is None or main.epsilon >= MAX_VERIFIED_EPSILON or points / sigma > MAX_VERIFIED_RATIO:
-        # the figure is then a bound of the exact pair's, and protects nobody
+        # the epsilon is then an upper bound of the exact pair's, and protects nobody
         metrics.set_value("epsilon_sound", main.epsilon, None, main.reason or "")
         metrics.unconfirmed += ["epsilon_sound"] if main.epsilon is not None else []
     else:
@@ -384,7 +384,7 @@ def _add_bounded_metrics(spec: TrainingSpec, metrics: Metrics) -> None:
 
 
 def _add_federated_metrics(spec: TrainingSpec, mechanism: PoissonUsersGaussian, metrics: Metrics) -> None:
-    """The least of the proved bounds, what the papers print, and the curve over users or their spread."""
+    """Add the smallest proved bound, the published epsilon, and the curve over users or their spread."""
     arguments, texts = (mechanism, spec.steps, spec.delta, spec.protect), WORDS["units"]
     epsilon, bounds = confirm_federated_epsilon(*arguments)
     metrics.set_value("epsilon_sound", epsilon.epsilon, bounds, epsilon.reason or "")
@@ -416,21 +416,21 @@ def _add_federated_metrics(spec: TrainingSpec, mechanism: PoissonUsersGaussian, 
     facts["curve_meaning"] = texts["group_curve" if of_users else "spread_curve"]
 
 
-# Epsilon while a training runs: looked up on a curve that is composed before its steps are.
+# Epsilon while a training runs, from a curve that is composed in advance.
 
 
 RemarkFunction = Callable[[int], str]
-"""From the number of noisy steps that were made to what the progress line says of them."""
+"""Takes the number of finished noisy steps and returns the remark for the progress line."""
 _UNIT_CURVE_POINTS = 8
 
 
 def make_empty_remark(steps: int) -> str:
-    """For a training without noise."""
+    """Return no remark: for a training without noise."""
     return ""
 
 
 def make_epsilon_remark(spec: TrainingSpec) -> RemarkFunction:
-    """An upper bound of what was spent so far, for one secret or unit; the card's figure is the exact one."""
+    """Make the remark with an upper bound of epsilon so far, for one secret or unit; the card has the exact one."""
     spending, delta = spec.spending, spec.delta
     is_counted = spec.selection is not None
     is_unbounded = spec.trainer.hides_units and spec.settings.bounding.rule == NONE
@@ -443,7 +443,7 @@ def make_epsilon_remark(spec: TrainingSpec) -> RemarkFunction:
 
 
 def _make_unit_epsilon_remark(spec: TrainingSpec) -> RemarkFunction:
-    """Of K points: each figure takes a second, so few are composed, and each bounds the steps below it."""
+    """Make the remark for K examples, from a few composed epsilons: each takes a second and bounds earlier steps."""
     training, epsilons, stride = (
         make_bounded_training(spec),
         dict[int, float](),

@@ -1,4 +1,4 @@
-"""What of a training decides its figures, as it is planned and as a finished ledger proves it."""
+"""Collect the inputs of a guarantee, from the settings of a planned training or from a finished ledger."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from redactory.training.unit_settings import PrivacyUnit
 from redactory.training.vocabulary import is_public_source
 
 KNOWN_IN_DOCUMENT, KNOWN_IN_EXAMPLE = "document", "example"
-"""Within what a run masks known values (``known_in`` in its manifest)."""
+"""Scope in which a run masks known values (``known_in`` in its manifest)."""
 STABLE_RULES = {(rule.name, rule.group_size) for rule in RULES.values() if rule.group_size is not None}
-"""The rules that have a stability proof, and how many texts one exchanged point exchanges under each."""
+"""Rules with a stability proof, each with the number of texts that one exchanged example exchanges."""
 
 
 @dataclass(frozen=True)
 class MissRates:
-    """Upper bounds: ``gamma`` of the strict policy's misses, ``delta_2`` of both policies' misses.
+    """Upper bounds on misses: ``gamma`` for the strict policy, ``delta_2`` for both policies.
 
-    ``delta_2`` is ``None`` where nothing was measured; ``gamma`` is then 1.
+    Without a measurement ``delta_2`` is None and ``gamma`` is 1.
     """
 
     gamma: float = 1.0
@@ -55,10 +55,10 @@ class MissRates:
 
     @classmethod
     def from_measurement(cls, recall: RecallMeasurement | None, is_all_private: bool = False) -> MissRates:
-        """The bounds of a measurement, each at its confidence c (both at once at 2c − 1).
+        """Compute the bounds of a measurement, each at its confidence c (both at once at 2c − 1).
 
-        Counts bound nothing where labels were sampled by stratum: then the sample's own bounds are taken.
-        With ``is_all_private`` no secret can stand in a public point: δ₂ is 0.
+        If labels were sampled by stratum, counts bound nothing, so the sample's own bounds are used.
+        With ``is_all_private`` no public example can contain a secret: δ₂ is 0.
         """
         if recall is None:
             rates = NOT_MEASURED
@@ -71,17 +71,17 @@ class MissRates:
         return cls(rates.gamma, 0.0) if is_all_private else rates
 
     def take_larger(self, other: MissRates) -> MissRates:
-        """Of two models of one run, where a secret stands in one point for both: the larger of each bound."""
+        """Take the larger of each bound, for two models of one run: a secret is in the same example for both."""
         known = [rates.delta_2 for rates in (self, other) if rates.delta_2 is not None]
         return MissRates(max(self.gamma, other.gamma), max(known) if len(known) == 2 else None)
 
     @classmethod
     def for_run(cls, recall: RecallMeasurement | None, manifest: Mapping[str, Any]) -> MissRates:
-        """The same of a finished run; nothing is known of one that is blind to some kind of names.
+        """Compute the bounds for a finished run; not measured if the run does not cover some kind of names.
 
-        Nor of one whose decisions follow from more than a text: misses are measured on texts by themselves.
-        ``ConfigurationError`` for a measurement under other public labels than the run's.
-        Where counts decide what is public no secret is without a guarantee, whatever is missed.
+        Also not measured if decisions depend on more than one text, because misses are measured on single texts.
+        ``ConfigurationError`` if the measurement used other public labels than the run.
+        If counts decide what is public, every secret has a guarantee, whatever is missed.
         """
         if recall is not None:
             recall.require_public(get_public_labels(manifest))
@@ -98,20 +98,19 @@ NOT_MEASURED = MissRates()
 
 
 def is_routed_by_text(manifest: Mapping[str, Any]) -> bool:
-    """Whether the text of a point decides its decision, and no other point or column of its document."""
+    """Whether an example's text alone decides its routing, not other examples or columns of its document."""
     declared = manifest.get("configuration", {}).get("input", {}).get("known_value_columns")
     return manifest.get("known_in") != KNOWN_IN_DOCUMENT and not declared
 
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """``mechanism`` (None: nothing is noised) in ``steps`` noisy steps of the training that ``settings`` say.
+    """Describe one training: ``mechanism`` (None without noise) for ``steps`` noisy steps, and its ``settings``.
 
-    ``dedup`` is the ``rule`` of the private side and its ``group_size``, ``rates`` what the policies miss at most;
-    ``public`` says whether the vocabulary is on record and nothing of the corpus made it, which a trainer that hides
-    units needs, ``seeded`` whether the noise can be drawn again.  ``known_in`` says within what the run masks known
-    values, None where it does not; ``selection`` how counts decided what is public, where they did.  ``start`` is the
-    model of the same run whose weights were the first ones: what it spent is spent here too.
+    ``dedup`` holds ``rule`` and ``group_size`` of the private split, ``rates`` miss bounds.  ``public``: the vocabulary
+    is recorded and does not come from the corpus, as trainers that protect units need.  ``seeded``: the noise can be
+    repeated.  ``known_in`` is the scope of masking known values, or None; ``selection`` the selection by counts,
+    if any.  ``start`` is the model of the same run that gave the initial weights: its spending is added.
     """
 
     settings: TrainSettings
@@ -129,7 +128,7 @@ class TrainingSpec:
     def from_settings(
         cls, settings: TrainSettings, dedup: Mapping[str, Any] | None, steps: int | None = None, **known: Any
     ) -> TrainingSpec:
-        """The spec of a training that is planned or begins; its noise is calibrated where none is given."""
+        """Make the spec of a training that is planned or starting; calibrates the noise if none is given."""
         trainer = get_trainer(settings)
         steps = trainer.count_noisy_steps(settings) if steps is None else steps
         known.setdefault("seeded", settings.seed is not None)
@@ -137,7 +136,7 @@ class TrainingSpec:
         spec.require_count_support()
         noisy = settings
         if spec.selection_spendings and trainer.noised_folder and settings.noise_multiplier is None:
-            # with which the steps and the selection together reach the target
+            # so that the steps and the selection together reach the target
             noise = calibrate_noise(
                 settings.epsilon,
                 settings.delta,
@@ -150,9 +149,9 @@ class TrainingSpec:
         return replace(spec, mechanism=mechanism, steps=steps if mechanism else 0)
 
     def require_count_support(self) -> None:
-        """``ConfigurationError`` where counts decided what is public, and more than they counted is asked.
+        """Raise ``ConfigurationError`` if counts decided what is public and the training uses more than they covered.
 
-        Texts and their noisy numbers were: not the class or the role that stood beside a text.
+        They covered texts and their noisy numbers, not the class or role of a text.
         """
         settings = self.settings
         if not self.selection_spendings:
@@ -172,54 +171,54 @@ class TrainingSpec:
 
     @property
     def selection_spendings(self) -> Spendings:
-        """What the selection costs one point; nothing where the training has no part of ``public/``."""
+        """The cost of the selection for one example; empty if the training uses no part of ``public/``."""
         if self.selection is None or self.trainer.has_units:
             return ()
         return (self.selection.compute_example_spending(),)
 
     @property
     def trainer(self) -> Trainer:
-        """The class that says the rest."""
+        """The trainer class of the settings."""
         return get_trainer(self.settings)
 
     @property
     def delta(self) -> float:
-        """At which every epsilon is stated."""
+        """The delta of every epsilon."""
         return self.settings.delta
 
     @property
     def relation(self) -> Relation:
-        """What a secret and its mask, or a unit's point in either world, are to the noised points."""
+        """The relation of the two worlds in the noised examples: a secret and its mask, or a unit's example."""
         return self.trainer.relation
 
     @property
     def protect(self) -> PrivacyUnit:
-        """Whom the figures of a trainer that hides units are for."""
+        """The privacy unit that a trainer with units protects."""
         return self.trainer.get_privacy_unit(self.settings)
 
     @property
     def rows(self) -> int:
-        """How many rows of what is noised one exchanged point exchanges; points of a unit, K."""
+        """The number of noised rows that one exchanged example exchanges; for a unit, its examples K."""
         return self.trainer.exchanged_rows(self.settings, (self.dedup or {}).get("group_size"))
 
     @property
     def spending(self) -> Spending | None:
-        """What these steps spend, as it is composed; None without noise, or where no pair is proved."""
+        """The spending of these steps; None without noise, or without a proved pair."""
         return self.trainer.compute_spending(self.mechanism, self.steps, self.rows)
 
     @property
     def total_spendings(self) -> Spendings:
-        """What its weights cost, from the first stage on."""
+        """The spendings of all stages that led to these weights."""
         return (*(self.start.total_spendings if self.start else ()), *((self.spending,) if self.spending else ()))
 
     def with_noise(self, noise_multiplier: float) -> TrainingSpec:
-        """The same at another noise."""
+        """Return the spec with another noise multiplier."""
         assert self.mechanism is not None
         return replace(self, mechanism=replace(self.mechanism, noise_multiplier=noise_multiplier))
 
     @property
     def privacy_unit(self) -> str:
-        """What is protected, in words; two cards with different units say different things."""
+        """The protected unit in words; cards with different units make different claims."""
         if not self.trainer.has_units:
             point = KNOWN_IN_DOCUMENT if self.known_in == KNOWN_IN_EXAMPLE else EXAMPLE_NOUN
             if self.settings.has_whole_conversations:
@@ -229,7 +228,7 @@ class TrainingSpec:
 
     @property
     def units_description(self) -> str:
-        """The protected users or entities, and by what lists they go."""
+        """The protected users or entities, and the lists that define them."""
         if not self.trainer.hides_units:
             return "nothing"
         units = self.settings.units
@@ -250,7 +249,7 @@ class TrainingSpec:
 
     @property
     def refusal(self) -> str | None:
-        """Why no epsilon at all can be stated, or None."""
+        """The reason why no epsilon can be stated, or None."""
         if self.mechanism is None:
             return self.trainer.no_guarantee_reason
         if self.start is not None and (problem := self._find_start_problem(self.start)):
@@ -272,7 +271,7 @@ class TrainingSpec:
         return None
 
     def _find_start_problem(self, start: TrainingSpec) -> str | None:
-        """Why what ``start`` spent cannot be composed with this, or None."""
+        """Return why the spending of ``start`` cannot be composed with this training, or None."""
         if start.failure_reason:
             return f"which has no guarantee ({start.failure_reason})"
         if self.trainer.hides_units or (self.privacy_unit, self.relation) != (start.privacy_unit, start.relation):
@@ -281,21 +280,21 @@ class TrainingSpec:
 
     @property
     def failure_reason(self) -> str | None:
-        """Why nothing holds, or None: :attr:`refusal`, or draws that anybody can repeat."""
+        """The reason why nothing is guaranteed, or None: :attr:`refusal`, or draws that anybody can repeat."""
         return self.refusal or (WORDS["seeded"] if self.seeded else None)
 
 
 def compute_bayesian_epsilon(
     epsilon_at: Callable[[float], float | None], delta: float, gamma: float, delta_2: float
 ) -> float | None:
-    """CRT's Theorem 8.3 as corrected in ``docs/guarantees.md``, "Amplification by redaction".
+    """Compute CRT's Theorem 8.3 as corrected in ``docs/guarantees.md``, "Amplification by redaction".
 
-    With the substitution curve ``epsilon_at`` (delta to epsilon), a secret that the strict policy
-    misses with probability at most ``gamma`` and both policies with probability at most ``delta_2``,
+    ``epsilon_at`` is the substitution curve (delta to epsilon).  The strict policy misses a secret with probability
+    at most ``gamma``, both policies with at most ``delta_2``:
 
         ε(δ) = log(1 + γ(exp(ε_sub((δ − δ₂)/γ)) − 1)),
 
-    0 where (δ − δ₂)/γ >= 1, and ``None``, no finite epsilon, where δ <= δ₂.
+    0 if (δ − δ₂)/γ >= 1, and None (no finite epsilon) if δ <= δ₂.
     """
     if delta <= delta_2:
         return None
@@ -309,17 +308,16 @@ def compute_bayesian_epsilon(
     return math.log1p(gamma * math.expm1(missed))
 
 
-# What a finished ledger proves: read again, checked line by line, refused where anything is amiss.
+# Facts of a finished ledger, checked line by line.
 
 
 @dataclass(frozen=True)
 class LedgerFacts:
-    """``mechanism`` is ``None`` and ``steps`` 0 for a training without noise; ``chain_head`` is hex.
+    """Hold the checked facts of a ledger; without noise ``mechanism`` is None and ``steps`` is 0.
 
-    ``public_text`` is the sha256 of that text, ``base`` that of a pretrained folder, or the name and the
-    chain head of a model of this run; None where there is none. ``vocabulary`` is what the head says of it
-    (``redactory.training.vocabulary``). ``own_loop`` describes the loop that somebody wrote around the
-    steps; None where there was none.
+    ``chain_head`` is hex, ``public_text`` a sha256.  ``base`` holds the sha256 of a pretrained folder, or name and
+    chain head of a model of this run.  ``vocabulary`` is its record (``redactory.training.vocabulary``), and
+    ``private_loop`` describes a user's own loop around the steps.  Absent facts are None.
     """
 
     settings: TrainSettings
@@ -347,7 +345,7 @@ class LedgerFacts:
         start: TrainingSpec | None = None,
         selection: CountSelection | None = None,
     ) -> TrainingSpec:
-        """What decides the figures, with what the run's manifest says of deduplication, misses and decisions."""
+        """Make the spec, with deduplication, miss rates and routing from the run's manifest."""
         public = is_public_source(self.vocabulary["made_of"]) and START_KEY not in (self.base or ())
         rates = rates if start is None else rates.take_larger(start.rates)
         run = (dedup, rates, public, self.seeded, known_in, start, selection)
@@ -355,10 +353,10 @@ class LedgerFacts:
 
 
 def read_ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
-    """The facts of the ledger in ``folder``, checked against the weights and the curated ``run``.
+    """Read the ledger in ``folder`` and check it against the weights and the curated ``run``.
 
-    ``GuaranteeError`` where the ledger is missing, broken, of another run or other weights, lacks a
-    step that was promised, holds one that was not, or names a sampler or mechanism that is not known.
+    ``GuaranteeError`` if the ledger is missing, broken, belongs to another run or other weights, lacks a planned step,
+    has an extra one, or names an unknown sampler or mechanism.
     """
     if not folder.ledger.exists():
         raise GuaranteeError(f"models/{folder.root.name} has no ledger")
@@ -415,14 +413,14 @@ def read_ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
 
 
 START_KEY = "start"
-"""The key of a ledger's ``base`` that names the model of the run whose weights were the first ones."""
+"""Key in a ledger's ``base`` that names the model of the run with the initial weights."""
 
 
 def read_training_spec(run: RunFolder, facts: LedgerFacts, recall: RecallMeasurement | None) -> TrainingSpec:
-    """The spec of a training of ``run`` on secrets or points, with all stages before it.
+    """Read the spec of a training of ``run`` on secrets or examples, with all stages before it.
 
-    ``recall`` replaces the measurement of every stage; ``GuaranteeError`` where a model that one started from
-    is gone, changed, or does not hold what its ledger says.
+    ``recall`` replaces the measurement of every stage.  ``GuaranteeError`` if the start model of a stage is missing
+    or changed, or does not match its ledger.
     """
     manifest, start = read_parent_manifest(run, facts), None
     if facts.base is not None and START_KEY in facts.base:
@@ -438,7 +436,7 @@ def read_training_spec(run: RunFolder, facts: LedgerFacts, recall: RecallMeasure
 
 
 def read_parent_manifest(run: RunFolder, facts: LedgerFacts) -> dict[str, Any]:
-    """The manifest that a model was trained under: the run's, or one that was superseded since."""
+    """Read the manifest that a model was trained under: the run's current one, or a superseded one."""
     release = find_release(run, facts.parent)
     if release is None:
         raise GuaranteeError("no guarantee: the ledger belongs to another curated run")
