@@ -15,7 +15,7 @@ from redactory.detectors import Detection, Span
 from redactory.flows.cli import app
 from redactory.pipelines.curation.release_log import read_history, run_statuses
 from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
-from redactory.redaction import RunFolder, list_parts
+from redactory.redaction import RunFolder, list_parts, read_batches
 
 NO_ENGINES: dict[str, Any] = {"tagger": None, "patterns": None, "conservative": {"rules": []}}
 """No engine is asked: a detector stands in for them."""
@@ -44,9 +44,26 @@ class DigitDetector:
             yield Detection(strict, rest)
 
 
+class BlindDetector:
+    """It finds nothing."""
+
+    def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
+        return (Detection() for _ in texts)
+
+
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def read_rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of all parts in a folder of a run."""
+    return [row for batch in read_batches(folder) for row in batch.to_pylist()]
+
+
+def read_files(folder: Path) -> dict[Path, bytes]:
+    """Every file below a folder with its content, links left out."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()}
 
 
 def read_release_state(run: RunFolder) -> str | None:

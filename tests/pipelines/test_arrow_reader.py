@@ -38,11 +38,8 @@ def _texts(path: Path, **changes: object) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("arrow")
-
-
-# -- rows ------------------------------------------------------------------------------------------------
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("arrow") / "rows.arrow"
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress], ids=["", ".gz", ".zst"])
@@ -62,19 +59,18 @@ def test_a_stream_and_a_file_hold_the_same_rows(tmp_path: Path, form: str, pack:
     assert [e.row for e in entries] == list(range(1, 41))
 
 
-@pytest.mark.parametrize(
-    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
-)
-def test_text_may_be_stored_in_any_way(folder: Path, kind: pa.DataType) -> None:
-    path = folder / "kinds.arrow"
+KINDS = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_may_be_stored_in_any_way(path: Path, kind: pa.DataType) -> None:
     column = pa.array([row["text"] for row in ROWS]).cast(kind)
     for options in ({}, {"options": pa.ipc.IpcWriteOptions(compression="zstd")}):
         path.write_bytes(_packed(pa.table({"text": column}), **options))
         assert _texts(path) == [row["text"] for row in ROWS]
 
 
-def test_a_bad_row_is_rejected_with_its_number_and_reading_goes_on(folder: Path) -> None:
-    path = folder / "bad.arrow"
+def test_a_bad_row_is_rejected_with_its_number_and_reading_goes_on(path: Path) -> None:
     broken = pa.array([b"fine", b"\xff\xfe", None, b"x" * 90, b"a\0b", b" ", b"last"]).view(pa.string())
     path.write_bytes(_packed(pa.table({"text": broken, "n": range(7)}), batch=3))
     entries = _read(path, max_chars=50)
@@ -88,27 +84,24 @@ def test_a_bad_row_is_rejected_with_its_number_and_reading_goes_on(folder: Path)
     assert [getattr(entry, "reason", None) for entry in _read(path)] == ["text_not_string"] * 2
 
 
-def test_only_the_mapped_columns_are_read(folder: Path) -> None:
-    path = folder / "columns.arrow"
+def test_only_the_mapped_columns_are_read(path: Path) -> None:
     other = pa.array([b"\xff", b"\xfe"]).view(pa.string())
     path.write_bytes(_packed(pa.table({"other": other, "body": ["a", "b"]})))
     assert _texts(path, text="body") == ["a", "b"]
-    with pytest.raises(InputError, match=r"columns\.arrow has no column 'text'"):
+    with pytest.raises(InputError, match=r"rows\.arrow has no column 'text'"):
         _read(path)
     two = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
     path.write_bytes(_packed(two))
-    with pytest.raises(InputError, match=r"columns\.arrow has two columns 'text'"):
+    with pytest.raises(InputError, match=r"rows\.arrow has two columns 'text'"):
         _read(path)
     path.write_bytes(_packed(pa.table({"body": pa.array([], pa.string())})))
     with pytest.raises(InputError, match="no column 'text'"):
         _read(path)
 
 
-# -- files that are broken -------------------------------------------------------------------------------
-
 WHOLE = {form: _packed(pa.Table.from_pylist(ROWS), form) for form in WRITERS}
 REFUSAL = re.compile(
-    r"broken\.arrow( is not a complete Arrow file: it cannot be read after row \d+; copy it again, .*"
+    r"rows\.arrow( is not a complete Arrow file: it cannot be read after row \d+; copy it again, .*"
     r"| has no column 'text'; .*| has two columns '.*'.*)",
     re.DOTALL,
 )
@@ -130,14 +123,12 @@ def _refusal(path: Path) -> str:
 @pytest.mark.parametrize("form", WRITERS)
 @settings(max_examples=25, deadline=None)
 @given(share=st.floats(0.0, 0.9999))
-def test_a_file_that_is_cut_off_is_refused(folder: Path, form: str, share: float) -> None:
-    path = folder / "broken.arrow"
+def test_a_file_that_is_cut_off_is_refused(path: Path, form: str, share: float) -> None:
     path.write_bytes(WHOLE[form][: int(share * len(WHOLE[form]))])
     assert "not a complete Arrow file" in _refusal(path)
 
 
-def test_a_stream_that_stops_between_two_batches_is_refused_with_the_last_row(folder: Path) -> None:
-    path = folder / "broken.arrow"
+def test_a_stream_that_stops_between_two_batches_is_refused_with_the_last_row(path: Path) -> None:
     path.write_bytes(WHOLE["stream"][:-8])
     assert "after row 40" in _refusal(path)
     table, out = pa.Table.from_pylist(ROWS), io.BytesIO()
@@ -150,39 +141,31 @@ def test_a_stream_that_stops_between_two_batches_is_refused_with_the_last_row(fo
         assert "after row 40" in _refusal(path)
 
 
-def test_a_file_whose_footer_names_fewer_batches_is_refused(folder: Path) -> None:
+def test_a_file_whose_footer_names_fewer_batches_is_refused(path: Path) -> None:
+    def split_footer(content: bytes) -> tuple[bytes, bytes]:
+        place = len(content) - 10 - int.from_bytes(content[-10:-6], "little")
+        return content[:place], content[place:]
+
     none = _packed(pa.Table.from_pylist(ROWS).slice(0, 0), "file")
-    bodies, footers = zip(*(_at_the_footer(content) for content in (WHOLE["file"], none)), strict=True)
-    path = folder / "broken.arrow"
-    path.write_bytes(bodies[0] + footers[1])
+    path.write_bytes(split_footer(WHOLE["file"])[0] + split_footer(none)[1])
     assert "after row 40" in _refusal(path)
-
-
-def _at_the_footer(content: bytes) -> tuple[bytes, bytes]:
-    place = len(content) - 10 - int.from_bytes(content[-10:-6], "little")
-    return content[:place], content[place:]
 
 
 @pytest.mark.parametrize("form", WRITERS)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_any_byte_may_be_wrong(folder: Path, form: str, data: st.DataObject) -> None:
+def test_any_byte_may_be_wrong(path: Path, form: str, data: st.DataObject) -> None:
     content = bytearray(WHOLE[form])
     for place in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=4)):
         content[place] ^= data.draw(st.integers(1, 255))
-    path = folder / "broken.arrow"
     path.write_bytes(content)
     _refusal(path)
 
 
-def test_a_length_that_lies_takes_no_memory(folder: Path) -> None:
-    path = folder / "broken.arrow"
+def test_a_length_that_lies_takes_no_memory(path: Path) -> None:
     # the metadata of the next message is said to be two gigabytes long
     path.write_bytes(WHOLE["stream"][:-8] + b"\xff\xff\xff\xff\xf8\xff\xff\x7f" + b"x" * 100)
     assert "after row 40" in _refusal(path)
-
-
-# -- folders that save_to_disk wrote -----------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

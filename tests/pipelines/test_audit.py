@@ -6,7 +6,7 @@ import datetime
 import json
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,9 @@ from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.measure.label import label_random
 from redactory.pipelines.measure.label import label_score as score
 from redactory.pipelines.modeling.train import find_recall
-from redactory.redaction import RunFolder, broken_files, read_batches, route
+from redactory.redaction import RunFolder, broken_files, read_column, route
 from redactory.training import RecallMeasurement, make_guarantee_card, train_model
-from tests.pipelines.support import DigitDetector, write_rows
+from tests.pipelines.support import DigitDetector, read_files, read_rows, write_rows
 from tests.training.conftest import make_small_settings, write_run
 
 DAY = datetime.date(2026, 3, 4)
@@ -66,20 +66,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
 
 
 def settings_of(folder: Path) -> dict[str, Any]:
-    return {
-        "input": str(folder / "corpus.jsonl"),
-        "segment": {"mode": "document"},
-        "partition": {"documents": 150},
-        "detect": {"tagger": None, "patterns": None},
-    }
+    config: dict[str, Any] = {"input": str(folder / "corpus.jsonl"), "segment": {"mode": "document"}}
+    return {**config, "partition": {"documents": 150}, "detect": {"tagger": None, "patterns": None}}
 
 
 def truth_of(run: Path, rows: list[dict[str, Any]]) -> Truth:
     """The labelled spans of each point in the vault; a point is a document here."""
     spans = {row["id"]: row["spans"] for row in rows}
-    batches = read_batches(RunFolder(run).vault, ["doc_id", "example_id"])
-    pairs = (pair for batch in batches for pair in zip(*(c.to_pylist() for c in batch.columns), strict=True))
-    return {example_id: spans[doc_id] for doc_id, example_id in pairs}
+    return {row["example_id"]: spans[row["doc_id"]] for row in read_rows(RunFolder(run).vault)}
 
 
 @pytest.fixture
@@ -103,16 +97,17 @@ def label(sample: dict[str, Any], truth: Truth, out: Path) -> Path:
 
 
 def test_a_sample_is_private_sealed_and_leaves_the_curation_as_it_was(run: Path) -> None:
-    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    before = read_files(run)
     result = label_random(run, 60, seed=5, date=DAY)
     folder = RunFolder(run).sample("sample")
     assert Path(result["folder"]) == folder.root
     assert folder.root.is_relative_to(run / "state")
-    made = {p for p in run.rglob("*") if p.is_file()} - before.keys()
+    after = read_files(run)
+    made = after.keys() - before.keys()
     assert {p.parent for p in made} == {folder.root}
+    assert {path: after[path] for path in before} == before
     assert all(p.stat().st_mode & 0o777 == 0o600 for p in made)
     assert folder.root.stat().st_mode & 0o777 == 0o700
-    assert all(path.read_bytes() == content for path, content in before.items())
     assert not broken_files(folder)
     manifest = read_json(folder.manifest)
     assert manifest["parent"] == (run / "_SUCCESS").read_text(encoding="utf-8").strip()
@@ -125,17 +120,13 @@ def test_a_sample_is_private_sealed_and_leaves_the_curation_as_it_was(run: Path)
 
 def test_strata_are_those_of_the_run_and_the_draw_is_the_seeds(run: Path, truth: Truth) -> None:
     result = label_random(run, 60, seed=5)
-    quarantined, strata = 0, Counter[str]()
-    detector, texts = DigitDetector(), texts_in(run)
-    for batch in read_batches(RunFolder(run).examples, ["decision"]):
-        quarantined += batch["decision"].to_pylist().count("quarantined")
-    stratum_of = {}
-    for example_id, found in zip(texts, detector.detect(texts.values()), strict=True):
-        stratum_of[example_id] = MASKED if found.strict else "suspected" if found.conservative else PUBLIC
-    strata.update(stratum_of.values())
-    assert quarantined > 0
-    assert result["quarantined"] == quarantined
-    assert {name: s["examples"] for name, s in result["strata"].items()} == strata
+    texts = texts_in(run)
+    stratum_of = {
+        example_id: MASKED if found.strict else "suspected" if found.conservative else PUBLIC
+        for example_id, found in zip(texts, DigitDetector().detect(texts.values()), strict=True)
+    }
+    assert result["quarantined"] == read_column(RunFolder(run).examples, "decision").count("quarantined") > 0
+    assert {name: s["examples"] for name, s in result["strata"].items()} == Counter(stratum_of.values())
     rows = rows_in(result["files"]["rows"])
     assert len({row["text"] for row in rows}) == len(rows) == result["texts"] <= 60
     for row in rows:
@@ -157,9 +148,7 @@ def test_strata_are_those_of_the_run_and_the_draw_is_the_seeds(run: Path, truth:
 
 def test_points_of_a_stratum_are_drawn_alike(run: Path) -> None:
     """Each text as often as its copies say, over many small samples."""
-    copies, times = Counter[str](), Counter[str]()
-    for batch in read_batches(RunFolder(run).vault, ["text"]):
-        copies.update(batch["text"].to_pylist())
+    copies, times = Counter(texts_in(run).values()), Counter[str]()
     draws = points = 0
     for seed in range(12):
         result = label_random(run, 12, seed=seed, name=f"s{seed}")
@@ -190,10 +179,7 @@ def test_a_name_is_drawn_once(run: Path) -> None:
 
 
 def texts_in(run: Path) -> dict[int, str]:
-    texts: dict[int, str] = {}
-    for batch in read_batches(RunFolder(run).vault, ["example_id", "text"]):
-        texts.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-    return texts
+    return {row["example_id"]: row["text"] for row in read_rows(RunFolder(run).vault)}
 
 
 def missed(text: str, span: dict[str, Any]) -> tuple[bool, bool]:
@@ -259,7 +245,6 @@ def test_a_run_that_is_labelled_whole_has_its_very_rates(run: Path, truth: Truth
 
 
 def test_the_bounds_hold_for_the_run(run: Path, truth: Truth, tmp_path: Path) -> None:
-    """Every point is known here, so the rates over the run can be counted and compared."""
     gamma, delta_2 = rates_of(run, truth)
     failed = {"gamma": 0, "delta_2": 0}
     for seed in range(6):
@@ -271,56 +256,46 @@ def test_the_bounds_hold_for_the_run(run: Path, truth: Truth, tmp_path: Path) ->
     assert max(failed.values()) <= 2
 
 
-def test_labels_that_nobody_touched_are_not_scored(run: Path, tmp_path: Path) -> None:
+def test_labels_may_be_given_in_place_but_the_record_may_not_change(run: Path, truth: Truth) -> None:
     sample = label_random(run, 60, seed=2)
+    rows = Path(sample["files"]["rows"])
     with pytest.raises(InputError, match="--unchanged"):
-        score(run, sample["files"]["rows"], route_texts=route_texts)
-    assert score(run, sample["files"]["rows"], route_texts=route_texts, unchanged=True)["changed"] == 0
-
-
-def test_rows_may_be_labelled_in_place_but_the_record_may_not_change(run: Path, truth: Truth, tmp_path: Path) -> None:
-    sample = label_random(run, 60, seed=2)
-    in_place = label(sample, truth, Path(sample["files"]["rows"]))
-    assert score(run, in_place, route_texts=route_texts)["changed"] > 0
+        score(run, rows, route_texts=route_texts)
+    assert score(run, rows, route_texts=route_texts, unchanged=True)["changed"] == 0
+    assert score(run, label(sample, truth, rows), route_texts=route_texts)["changed"] > 0
     draw = RunFolder(run).sample("sample").draw
     draw.write_text(draw.read_text(encoding="utf-8").replace('"seed": 2', '"seed": 3'), encoding="utf-8")
     with pytest.raises(CheckFailed, match=r"draw\.json"):
-        score(run, in_place, route_texts=route_texts)
+        score(run, rows, route_texts=route_texts)
     with pytest.raises(RunStateError, match="has no sample"):
-        score(run, in_place, name="none", route_texts=route_texts)
+        score(run, rows, name="none", route_texts=route_texts)
+
+
+def leaky(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """A pipeline that makes masked texts public."""
+    return [("public" if "<MASK>" in t else s, m) for t, (s, m) in zip(texts, route_texts(texts), strict=True)]
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("other", "message"),
     [
-        lambda texts: [("public", text) for text in texts],
-        lambda texts: [(side, text.replace("l", "<MASK>")) for side, text in route_texts(texts)],
-        lambda texts: [("quarantined", "") for _ in texts],
+        (lambda texts: [("public", text) for text in texts], "nothing is measured"),
+        (
+            lambda texts: [(side, text.replace("l", "<MASK>")) for side, text in route_texts(texts)],
+            "nothing is measured",
+        ),
+        (lambda texts: [("quarantined", "") for _ in texts], "nothing is measured"),
+        (leaky, "would be public with a secret masked"),
     ],
 )
-def test_another_pipeline_than_the_runs_measures_nothing(
-    other: Callable[[Sequence[str]], list[tuple[str, str]]], run: Path, truth: Truth, tmp_path: Path
-) -> None:
+def test_another_pipeline_measures_nothing(other: Any, message: str, run: Path, truth: Truth, tmp_path: Path) -> None:
     sample = label_random(run, 60, seed=2)
-    with pytest.raises(CheckFailed, match="nothing is measured"):
+    with pytest.raises(CheckFailed, match=message):
         score(run, label(sample, truth, tmp_path / "l.jsonl"), route_texts=other)
     assert not RunFolder(run).recall.root.exists()
 
 
-def test_a_masked_text_that_would_go_public_breaks_what_the_bounds_rest_on(
-    run: Path, truth: Truth, tmp_path: Path
-) -> None:
-    def leaky(texts: Sequence[str]) -> list[tuple[str, str]]:
-        return [("public" if "<MASK>" in t else s, m) for t, (s, m) in zip(texts, route_texts(texts), strict=True)]
-
-    sample = label_random(run, 60, seed=2)
-    with pytest.raises(CheckFailed, match="would be public with a secret masked"):
-        score(run, label(sample, truth, tmp_path / "l.jsonl"), route_texts=leaky)
-
-
-def test_rows_that_a_policy_was_fitted_on_are_neither_drawn_nor_measured(
-    finished: tuple[Path, Truth], run: Path, truth: Truth, tmp_path: Path
-) -> None:
+def test_fitted_rows_are_neither_drawn_nor_measured(finished: Any, run: Path, truth: Truth, tmp_path: Path) -> None:
     texts = Counter(texts_in(run).values())
     on = {text for text in texts if "55" in text or text == "it is ann"}
     rows_file, fitted_run = tmp_path / "fitted-rows.json", tmp_path / "fitted"
@@ -346,10 +321,12 @@ def test_rows_that_a_policy_was_fitted_on_are_neither_drawn_nor_measured(
     assert result["misses"]["gamma"]["upper"] > known["misses"]["gamma"]["upper"]
     _read_row_digests.cache_clear()
     rows_file.unlink()
-    with pytest.raises(ConfigurationError, match="it is unknown"):
-        label_random(fitted_run, 60, name="lost")
-    with pytest.raises(ConfigurationError, match="it is unknown"):
-        score(fitted_run, labelled, route_texts=route_texts)
+    for use in (
+        lambda: label_random(fitted_run, 60, name="lost"),
+        lambda: score(fitted_run, labelled, route_texts=route_texts),
+    ):
+        with pytest.raises(ConfigurationError, match="it is unknown"):
+            use()
 
 
 def test_the_result_is_where_training_and_report_look_for_it(run: Path, truth: Truth, tmp_path: Path) -> None:
@@ -384,9 +361,7 @@ SAMPLE = {"name": "spring", "date": "2026-03-04", "texts": 400, "gamma_upper": 0
 
 def test_bounds_of_a_sample_that_nobody_scored_here_are_refused(run: Path) -> None:
     recall = {**MEASURED, "sample": SAMPLE}
-    with pytest.raises(
-        ConfigurationError, match=r"train\.detector_recall_file\.sample: the bounds must come from a sample"
-    ):
+    with pytest.raises(ConfigurationError, match=r"train\.detector_recall_file\.sample: the bounds must come from"):
         redactory.train({"input": "rows.jsonl"}, output=run, detector_recall_file=recall)
     assert not RunFolder(run).model_names()
     with pytest.raises(ConfigurationError, match=r"train\.detector_recall_file\.confidence: must be at least 0\.5"):
@@ -394,31 +369,27 @@ def test_bounds_of_a_sample_that_nobody_scored_here_are_refused(run: Path) -> No
 
 
 def test_the_guarantee_takes_the_samples_bounds_and_names_it(tmp_path: Path) -> None:
+    def card(**changes: Any) -> tuple[dict[str, Any], str]:
+        card = make_guarantee_card(folder, "crt", RecallMeasurement.model_validate({**MEASURED, **changes}))
+        return card, " ".join(card["assumptions"])
+
     folder = write_run(tmp_path / "RUN")
-    recall = RecallMeasurement.model_validate({**MEASURED, "sample": SAMPLE})
-    plain = train_model(folder, make_small_settings(seed=None))["guarantee"]
-    card = make_guarantee_card(folder, "crt", recall)
-    assert (card["coverage_failure"], card["miss_rates"]["gamma_upper"]) == (1e-6, 0.2)
-    assert card["epsilon_bayesian"] < card["epsilon_confidentiality"] < card["epsilon_substitution"]
-    said = " ".join(card["assumptions"])
+    plain = " ".join(train_model(folder, make_small_settings(seed=None))["guarantee"]["assumptions"])
+    assert "Recall was not measured" in plain
+    assert "no epsilon holds for all secrets" in plain
+    sampled, said = card(sample=SAMPLE)
+    assert (sampled["coverage_failure"], sampled["miss_rates"]["gamma_upper"]) == (1e-6, 0.2)
+    assert sampled["epsilon_bayesian"] < sampled["epsilon_confidentiality"] < sampled["epsilon_substitution"]
     for fact in ("'spring'", "400 texts", "180 secrets", "2026-03-04"):
         assert fact in said
-    assert card["miss_rates"]["measured"]["sample"] == SAMPLE
-    assert "Recall was not measured" in " ".join(plain["assumptions"])
-    assert "no epsilon holds for all secrets" in " ".join(plain["assumptions"])
-    whole = RecallMeasurement.model_validate(
-        {**MEASURED, "missed_by_both": 0, "sample": {**SAMPLE, "delta_2_upper": 0.0}}
-    )
-    known = make_guarantee_card(folder, "crt", whole)
-    assert known["epsilon_confidentiality"] == known["epsilon_bayesian"] > 0
-    assert "every public text" in list_promises(known)[-2]
-    counted = make_guarantee_card(folder, "crt", RecallMeasurement.model_validate(MEASURED))
-    told = " ".join(counted["assumptions"])
-    assert "on 180 labelled secrets, on a day that was not recorded. Whoever gave the labels states" in told
-    dated = RecallMeasurement.model_validate({**MEASURED, "date": "2026-03-05"})
-    told = " ".join(make_guarantee_card(folder, "crt", dated)["assumptions"])
-    assert "on 180 labelled secrets, on 2026-03-05. Whoever" in told
+    assert sampled["miss_rates"]["measured"]["sample"] == SAMPLE
+    whole, _ = card(missed_by_both=0, sample={**SAMPLE, "delta_2_upper": 0.0})
+    assert whole["epsilon_confidentiality"] == whole["epsilon_bayesian"] > 0
+    assert "every public text" in list_promises(whole)[-2]
+    counted, said = card()
     assert counted["coverage_failure"] > 0.01
+    assert "on 180 labelled secrets, on a day that was not recorded. Whoever gave the labels states" in said
+    assert "on 180 labelled secrets, on 2026-03-05. Whoever" in card(date="2026-03-05")[1]
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import redactory
 from redactory.detectors import DetectSettings, detect_languages, find_coverage_gaps, find_uncovered_kinds
 from redactory.detectors.settings import DEFAULT_RECOGNIZERS
-from redactory.flows.cli import app
 from redactory.foundation.errors import CheckFailed, ConfigurationError
 from redactory.pipelines.curation.share import find_release_blocker
-from redactory.redaction import RunFolder, read_batches, read_manifest
-from tests.pipelines.support import write_rows
+from redactory.redaction import RunFolder, read_column, read_manifest
+from tests.pipelines.support import invoke_command, run_checks, write_rows
 
 KINDS = ["PERSON", "LOCATION", "ORGANIZATION"]
 PATTERNS = {"language": "es", "tagger": None, "conservative": {"rules": ["digit", "symbol"]}}
@@ -24,12 +22,13 @@ NAMES = ("Ignacio", "Rosalía", "Anselmo")
 REPORT = """Nombre:  {name}. Apellidos:  Rico Pedroza. El paciente acude a urgencias por un cuadro de
 dolor abdominal sin fiebre ni vómitos, y queda ingresado en el servicio de cirugía para su estudio. No refiere
 alergias conocidas. Vive con su familia en Palencia y trabaja en una fábrica desde hace muchos años."""
+REPORTS = [REPORT.format(name=name) for name in NAMES]
 LETTER = """The parcel came late again and nobody at the desk could say why, so we waited in the rain until
 it was dark and then went home without it. Please tell us what you are going to do about it, and when we can
 have what we paid for, because we are going away at the end of the week and will not be back for a while."""
 
 
-def _rows(folder: Path, texts: list[str]) -> str:
+def _rows(folder: Path, texts: list[str] = REPORTS) -> str:
     return str(write_rows(folder / "rows.jsonl", ({"id": str(n), "text": t} for n, t in enumerate(texts))))
 
 
@@ -37,8 +36,7 @@ def _rows(folder: Path, texts: list[str]) -> str:
 def blind(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of Spanish reports with patterns alone."""
     folder = tmp_path_factory.mktemp("blind")
-    rows = _rows(folder, [REPORT.format(name=name) for name in NAMES])
-    (folder / "es.yaml").write_text(json.dumps({"input": rows, "detect": PATTERNS}), encoding="utf-8")
+    (folder / "es.yaml").write_text(json.dumps({"input": _rows(folder), "detect": PATTERNS}), encoding="utf-8")
     redactory.curate(folder / "es.yaml", output=folder / "run")
     return folder / "run"
 
@@ -67,7 +65,7 @@ def test_a_policy_knows_which_names_it_looks_for(tmp_path: Path) -> None:
 
 
 def test_the_language_of_a_text_is_told_where_there_is_enough_of_it() -> None:
-    assert set(detect_languages([REPORT.format(name="Ignacio")] * 3)) == {"es"}
+    assert set(detect_languages(REPORTS)) == {"es"}
     assert set(detect_languages([LETTER] * 3)) == {"en"}
     assert set(detect_languages(LETTER.split("\n"))) == {"en"}, "rows that are short are read together"
     assert list(detect_languages(["hola", ""])) == []
@@ -82,8 +80,7 @@ def test_only_a_language_with_a_share_in_the_corpus_counts() -> None:
 
 def test_it_is_said_first_everywhere(blind: Path) -> None:
     """Before, nothing of it was said: names public, and "every check holds"."""
-    open_ = " ".join(text for batch in read_batches(RunFolder(blind).public) for text in batch["text"].to_pylist())
-    assert "Ignacio" in open_
+    assert "Ignacio" in " ".join(read_column(RunFolder(blind).public, "text"))
     described = redactory.describe(blind.parent / "es.yaml")
     assert next(iter(described)) == "blind"
     words = described["blind"]
@@ -95,19 +92,18 @@ def test_it_is_said_first_everywhere(blind: Path) -> None:
     assert first_of_card.startswith(f"> **{words}**")
     page = (blind / "report.html").read_text(encoding="utf-8")
     assert page.index("Blind: no engine") < page.index('class="badges"')
-    said = CliRunner().invoke(app, ["curate", str(blind.parent / "es.yaml"), "--dry-run"])
-    assert said.stdout.startswith("Blind: no engine")
-    again = ["curate", str(blind.parent / "es.yaml"), "--out", str(blind), "--resume"]
-    done = CliRunner().invoke(app, again)
+    config = blind.parent / "es.yaml"
+    assert invoke_command("curate", config, "--dry-run").stdout.startswith("Blind: no engine")
+    done = invoke_command("curate", config, "--out", blind, "--resume")
     assert done.exit_code == 0
     assert done.stderr.startswith("Blind: no engine")
     assert done.stdout.startswith("Blind: no engine")
 
 
 def test_it_does_not_leave(blind: Path, tmp_path: Path) -> None:
-    checks = {check["name"]: check for check in redactory.verify(blind)["checks"]}
-    assert not checks["names looked for"]["ok"]
-    assert "release.allow_uncovered_kinds: [PERSON, LOCATION, ORGANIZATION]" in checks["names looked for"]["detail"]
+    check = run_checks(blind)["names looked for"]
+    assert not check["ok"]
+    assert "release.allow_uncovered_kinds: [PERSON, LOCATION, ORGANIZATION]" in check["detail"]
     for leave in (redactory.export, redactory.publish):
         with pytest.raises(CheckFailed, match=r"cannot export .* Blind: no engine"):
             leave(blind, str(tmp_path / "out"))
@@ -115,8 +111,7 @@ def test_it_does_not_leave(blind: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_accepted_by_name_leaves_and_says_so(tmp_path: Path) -> None:
-    rows = _rows(tmp_path, [REPORT.format(name=name) for name in NAMES])
-    config: dict[str, Any] = {"input": rows, "detect": PATTERNS}
+    config: dict[str, Any] = {"input": _rows(tmp_path), "detect": PATTERNS}
     part = {**config, "release": {"allow_uncovered_kinds": ["PERSON", "LOCATION"]}}
     redactory.curate(part, output=tmp_path / "part")
     forbids = find_release_blocker(read_manifest(RunFolder(tmp_path / "part")))
@@ -130,7 +125,7 @@ def test_what_is_accepted_by_name_leaves_and_says_so(tmp_path: Path) -> None:
 
 
 def test_the_english_tagger_on_other_text_is_told_and_forbidden(tmp_path: Path) -> None:
-    config = {"input": _rows(tmp_path, [REPORT.format(name=name) for name in NAMES])}
+    config = {"input": _rows(tmp_path)}
     described = redactory.describe(config)
     assert described["languages"] == {"es": 3}
     assert "'es' (100% of a sample)" in described["blind"]
@@ -140,7 +135,7 @@ def test_the_english_tagger_on_other_text_is_told_and_forbidden(tmp_path: Path) 
 
 
 def test_a_night_is_held_and_not_approved(tmp_path: Path) -> None:
-    _rows(tmp_path, [REPORT.format(name=name) for name in NAMES])
+    _rows(tmp_path)
     config = tmp_path / "night.yaml"
     config.write_text(json.dumps({"input": "rows.jsonl", "output": "job", "detect": PATTERNS}))
     [night] = redactory.nightly(config)["nights"]
@@ -148,19 +143,17 @@ def test_a_night_is_held_and_not_approved(tmp_path: Path) -> None:
     assert [finding["metric"] for finding in night["findings"]] == ["blind"]
     with pytest.raises(CheckFailed, match="Blind: no engine"):
         redactory.approve_release(night["run"], "Ann", "looks fine")
-    listed = CliRunner().invoke(app, ["release", "list", str(tmp_path / "job")])
-    assert "blind: Blind: no engine" in listed.stdout
+    assert "blind: Blind: no engine" in invoke_command("release", "list", tmp_path / "job").stdout
 
 
 def test_with_auto_what_is_in_a_language_that_nothing_reads_is_private(tmp_path: Path) -> None:
     plain = "it was dark and they went home without it, because nobody could say why it was so late again"
-    rows = _rows(tmp_path, [REPORT.format(name=name).replace("\n", " ") for name in NAMES] + [plain])
+    rows = _rows(tmp_path, [*(report.replace("\n", " ") for report in REPORTS), plain])
     settings = {"input": rows, "detect": {"language": "auto"}, "segment": {"mode": "document"}}
     (tmp_path / "auto.yaml").write_text(json.dumps(settings), encoding="utf-8")
     redactory.curate(tmp_path / "auto.yaml", output=tmp_path / "run")
     run = RunFolder(tmp_path / "run")
-    public = [text for batch in read_batches(run.public) for text in batch["text"].to_pylist()]
-    assert public == [plain]
+    assert read_column(run.public, "text") == [plain]
     assert read_manifest(run)["blind"]["kinds"] == {}
 
 
@@ -171,32 +164,25 @@ def test_a_policy_that_masks_nothing_is_said_and_does_not_leave(tmp_path: Path) 
     config.write_text(json.dumps({"input": rows, "detect": {"strict": {"labels": {"MONEY": 0.5}}}}))
     assert "masks nothing" in redactory.describe(config)["blind"]
     assert "masks nothing" in redactory.curate(config, output=tmp_path / "run")["blind"]
-    checks = {check["name"]: check for check in redactory.verify(tmp_path / "run")["checks"]}
-    assert "release.allow_uncovered_kinds: [EVERYTHING]" in checks["names looked for"]["detail"]
+    detail = run_checks(tmp_path / "run")["names looked for"]["detail"]
+    assert "release.allow_uncovered_kinds: [EVERYTHING]" in detail
     with pytest.raises(CheckFailed, match=r"cannot export .* masks nothing"):
         redactory.export(tmp_path / "run", tmp_path / "out")
     accepted = {**json.loads(config.read_text()), "release": {"allow_uncovered_kinds": ["EVERYTHING"]}}
     redactory.curate(accepted, output=tmp_path / "accepted")
     assert redactory.verify(tmp_path / "accepted")["ok"]
-    arguments = ["redact", rows, "--config", str(config), "--column", "id=keep", "--out"]
-    copied = CliRunner().invoke(app, [*arguments, str(tmp_path / "copy.jsonl")])
-    assert "masks nothing" in copied.stdout
+    copy = ["redact", rows, "--config", config, "--column", "id=keep", "--out", tmp_path / "copy.jsonl"]
+    assert "masks nothing" in invoke_command(*copy).stdout
     with pytest.raises(ConfigurationError, match=r"column id .*did you mean 'PERSON'"):
         redactory.redact(rows, tmp_path / "typo.jsonl", {"columns": {"id": "PERSN"}})
 
 
-# ---- what was asked for is masked
-
-
 def test_what_a_recognizer_that_is_asked_for_finds_is_masked() -> None:
     """With its own bound: the default's would keep it from the recognizer that was written for it."""
+    own = {"name": "case", "label": "IDENTIFIER", "patterns": {"case [a-f]+": 0.1}}
     for patterns, text, found in (
         ({"recognizers": [*DEFAULT_RECOGNIZERS, "UkNinoRecognizer"]}, "my number is {}", "AB 12 34 56 C"),
-        (
-            {"custom": [{"name": "case", "label": "IDENTIFIER", "patterns": {"case [a-f]+": 0.1}}]},
-            "it was {} then",
-            "case fade",
-        ),
+        ({"custom": [own]}, "it was {} then", "case fade"),
     ):
         policy = redactory.Policy.load({"detect": {"tagger": None, "patterns": patterns}})
         assert policy.redact(text.format(found)) == text.format("<MASK>")

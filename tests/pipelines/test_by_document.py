@@ -20,18 +20,18 @@ from redactory.pipelines.curation.stages import examples
 from redactory.pipelines.modeling.train import collect_remarks
 from redactory.pipelines.operations.checks import CheckContext
 from redactory.pipelines.operations.verify import RUN_CHECKS
-from redactory.redaction import (
-    PRIVATE,
-    RoutingDecision,
-    RunFolder,
-    list_parts,
-    merge_document_decisions,
-    read_batches,
-    read_manifest,
-)
+from redactory.redaction import PRIVATE, RoutingDecision, RunFolder, list_parts, merge_document_decisions, read_manifest
 from redactory.redaction.known_values import KNOWN_VALUE, find_known_spans
 from redactory.redaction.shards import read_values
-from tests.pipelines.support import LINE_CONFIG, DigitDetector, list_failed_checks, run_checks, write_rows
+from tests.pipelines.support import (
+    LINE_CONFIG,
+    BlindDetector,
+    DigitDetector,
+    list_failed_checks,
+    read_rows,
+    run_checks,
+    write_rows,
+)
 
 BY_DOCUMENT: dict[str, Any] = {**LINE_CONFIG["release"], "unit": "document", "known_values": True}
 CONFIG: dict[str, Any] = {**LINE_CONFIG, "release": BY_DOCUMENT, "dedup": {"mode": "none"}}
@@ -42,7 +42,7 @@ DOCUMENTS = {
     "d": ["thank you", "good night"],
     "e": ["thank you", "broken"],
 }
-Fates = dict[str, list[tuple[str, str | None]]]
+Decisions = dict[str, list[tuple[str, str | None]]]
 pytestmark = pytest.mark.usefixtures("unsynced", "unreported", "few_hash_ranges")
 
 
@@ -58,13 +58,6 @@ class NameDetector(DigitDetector):
             yield Detection(found.strict + hits, (), found.failure)
 
 
-class Nothing:
-    """It finds nothing."""
-
-    def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
-        return (Detection() for _ in texts)
-
-
 def curated(folder: Path, documents: dict[str, list[str]], **more: Any) -> Path:
     folder.mkdir(parents=True)
     rows = [{"id": name, "user_id": name, "text": "\n".join(own)} for name, own in documents.items()]
@@ -73,18 +66,12 @@ def curated(folder: Path, documents: dict[str, list[str]], **more: Any) -> Path:
     return folder / "run"
 
 
-def fates_of(run: Path) -> Fates:
-    """Of each document its points' sides and masked texts, None where one is in quarantine."""
+def decisions(run: Path) -> Decisions:
+    """Of each document its examples' splits and masked texts, None where one is in quarantine."""
     folder, found = RunFolder(run), defaultdict(list)
-    texts = {
-        row["example_id"]: row["text"]
-        for side in (folder.public, folder.private)
-        for batch in read_batches(side)
-        for row in batch.to_pylist()
-    }
-    for batch in read_batches(folder.examples):
-        for row in batch.to_pylist():
-            found[row["document"]].append((row["decision"], texts.get(row["released_id"])))
+    texts = {row["example_id"]: row["text"] for split in (folder.public, folder.private) for row in read_rows(split)}
+    for row in read_rows(folder.examples):
+        found[row["document"]].append((row["decision"], texts.get(row["released_id"])))
     return dict(found)
 
 
@@ -94,21 +81,21 @@ def run(unsynced: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_is_found_once_is_masked_wherever_it_stands_in_its_document(run: Path) -> None:
-    a, b, c, d, e = fates_of(run).values()
+    a, b, c, d, e = decisions(run).values()
     assert [side for side, _ in a] == ["private"] * 4
     assert [text for _, text in a] == ["I am <MASK>.", "the will of <MASK>", "please ask <MASK>", "nothing here"]
     assert b == [("public", "please ask Ozols"), ("public", "thank you")]
     assert c == [("private", "call <MASK> now"), ("private", "thank you"), ("quarantined", None)]
     assert d == [("public", "thank you"), ("public", "good night")]
     assert e == [("private", "thank you"), ("quarantined", None)]
-    spans = [row for batch in read_batches(RunFolder(run).spans) for row in batch.to_pylist()]
-    assert [(s["label"], s["policy"]) for s in spans if s["detector"] == KNOWN_VALUE] == [("PERSON", "strict")] * 2
+    spans = [s for s in read_rows(RunFolder(run).spans) if s["detector"] == KNOWN_VALUE]
+    assert [(s["label"], s["policy"]) for s in spans] == [("PERSON", "strict")] * 2
     assert read_manifest(RunFolder(run))["reasons"]["document:PRIVATE"] == 3
 
 
 def test_a_policy_and_a_run_say_the_same(run: Path) -> None:
     policy = Policy.load({**CONFIG, "input": "x"}, detector=NameDetector())
-    for lines, decisions in zip(DOCUMENTS.values(), fates_of(run).values(), strict=True):
+    for lines, decisions in zip(DOCUMENTS.values(), decisions(run).values(), strict=True):
         own = [(p.split, p.redacted if p.failure is None else None) for p in policy.route("\n".join(lines))]
         assert own == decisions
     alone = Policy.load({**CONFIG, "release": {}, "input": "x"}, detector=NameDetector())
@@ -126,9 +113,6 @@ def test_verify_finds_a_divided_document(run: Path) -> None:
             RUN_CHECKS["whole documents"](CheckContext(run))
 
 
-# A document's decision is a function of that document.
-
-
 LINE = st.sampled_from([*DOCUMENTS["a"], "I am Quirin Ozols", "call 5 now", "broken", "Ozols", "thank you"])
 DOCUMENT = st.lists(LINE, min_size=1, max_size=3)
 
@@ -138,17 +122,15 @@ def check_others_stay(folder: Path, before: list[str], after: list[str], others:
     found = []
     for name, first in (("before", before), ("after", after)):
         documents = {str(n): own for n, own in enumerate([first, *others])}
-        of_all = fates_of(curated(folder / name, documents, partition={"documents": 2}))
+        of_all = decisions(curated(folder / name, documents, partition={"documents": 2}))
         found.append([*of_all.values()][1:])
     assert found[0] == found[1]
 
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(before=DOCUMENT, after=DOCUMENT, others=st.lists(DOCUMENT, min_size=1, max_size=3))
-def test_one_document_changes_nothing_of_another(
-    tmp_path_factory: pytest.TempPathFactory, before: list[str], after: list[str], others: list[list[str]]
-) -> None:
-    check_others_stay(tmp_path_factory.mktemp("worlds"), before, after, others)
+@given(documents=st.tuples(DOCUMENT, DOCUMENT, st.lists(DOCUMENT, min_size=1, max_size=3)))
+def test_one_document_changes_nothing_of_another(tmp_path_factory: pytest.TempPathFactory, documents: Any) -> None:
+    check_others_stay(tmp_path_factory.mktemp("worlds"), *documents)
 
 
 @pytest.mark.parametrize("stage", ["known", "splits"])
@@ -174,20 +156,16 @@ def test_dependence_on_another_document_is_seen(tmp_path: Path, monkeypatch: pyt
         check_others_stay(tmp_path / "unsound", *both)
 
 
-# The rest of a run's life.
-
-
 @pytest.mark.parametrize("purged", [False, True])
 def test_a_document_that_is_taken_down_leaves_the_others_as_they_were(tmp_path: Path, purged: bool) -> None:
     run = curated(tmp_path / "job", DOCUMENTS)
-    before = fates_of(run)
+    before = decisions(run)
     if purged:
         # what was not processed still decides about the rest of its document
         redactory.purge(run, ["quarantine"])
     redactory.erase([run], user_ids=["b"])
-    assert fates_of(run) == {name: own for place, (name, own) in enumerate(before.items()) if place != 1}
-    spans = [row for batch in read_batches(RunFolder(run).spans) for row in batch.to_pylist()]
-    assert sum(span["detector"] == KNOWN_VALUE for span in spans) == 2
+    assert decisions(run) == {name: own for place, (name, own) in enumerate(before.items()) if place != 1}
+    assert sum(span["detector"] == KNOWN_VALUE for span in read_rows(RunFolder(run).spans)) == 2
 
 
 def test_no_point_is_tried_again_without_its_document(run: Path) -> None:
@@ -212,8 +190,8 @@ def test_declared_values_are_known_in_their_own_row_alone(tmp_path: Path) -> Non
     columns = {"name": "PERSON", "tel": "PHONE_NUMBER"}
     given: dict[str, Any] = {**CONFIG, "detect": {**LINE_CONFIG["detect"]}}
     given["input"] = {"path": str(write_rows(tmp_path / "rows.jsonl", rows)), "known_value_columns": columns}
-    redactory.curate(given, output=tmp_path / "run", detector=Nothing())
-    a, b = fates_of(tmp_path / "run").values()
+    redactory.curate(given, output=tmp_path / "run", detector=BlindDetector())
+    a, b = decisions(tmp_path / "run").values()
     assert a == [("private", "ask <MASK>"), ("private", "or <MASK>"), ("private", "or zeta")]
     assert b == [("public", "ask Ozols")]
     assert read_manifest(RunFolder(tmp_path / "run"))["rejected"] == {"duplicate_id": 1, "known_not_string": 1}
@@ -261,9 +239,7 @@ def test_where_an_example_is_a_document_misses_are_measured_with_what_is_known(t
     assert manifest["known_in"] == "example"
     assert len(list_parts(RunFolder(run).examples)) == 1
     detect = {"lists": {"deny": [{"label": "PERSON", "words": ["Quirin Ozols"]}]}}
-    own = redactory.curate(
-        {**CONFIG, "detect": {**LINE_CONFIG["detect"], **detect}, "segment": {"mode": "document"},
-         "input": str(tmp_path / "job" / "rows.jsonl")}, output=tmp_path / "own",
-    )  # fmt: skip
-    [(side, text)] = make_run_router(read_manifest(RunFolder(Path(own["run"]))))(["Quirin Ozols, hi Ozols"])
-    assert (side, text) == ("private", "<MASK>, hi <MASK>")
+    config = {**CONFIG, "detect": {**LINE_CONFIG["detect"], **detect}, "segment": {"mode": "document"}}
+    redactory.curate({**config, "input": str(tmp_path / "job/rows.jsonl")}, output=tmp_path / "own")
+    router = make_run_router(read_manifest(RunFolder(tmp_path / "own")))
+    assert router(["Quirin Ozols, hi Ozols"]) == [("private", "<MASK>, hi <MASK>")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter
@@ -13,91 +14,83 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import redactory
-from redactory.flows.cli import app
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.curation.segment import make_segmenter, segment_each_text
 from redactory.pipelines.curation_hints import list_curation_hints
-from redactory.pipelines.json_paths import ROLE_SEPARATOR, TURN_SEPARATOR, join_texts, strip_roles
-from redactory.redaction import RunFolder
-from tests.pipelines.support import LINE_CONFIG, DigitDetector, write_rows
+from redactory.pipelines.json_paths import ROLE_SEPARATOR, TURN_SEPARATOR, join_texts
+from redactory.redaction import RunFolder, read_column
+from tests.pipelines.support import (
+    LINE_CONFIG,
+    DigitDetector,
+    invoke_command,
+    list_failed_checks,
+    read_rows,
+    write_rows,
+)
 
 PATTERNS = {"tagger": None, "conservative": {"rules": ["digit"]}}
 MODES = ("sentence", "line", "document", "turn")
 words = st.text(alphabet="ab .\n:A", max_size=20)
 
 
-@given(
-    st.lists(st.tuples(st.none() | st.sampled_from(["user", "assistant"]), words), max_size=5), st.sampled_from(MODES)
-)
-def test_points_of_parts_give_the_document_back_and_lie_in_one_part(
-    said: list[tuple[str | None, str]], mode: Any
-) -> None:
+parts = st.tuples(st.none() | st.sampled_from(["user", "assistant"]), words)
+
+
+@given(st.lists(parts, max_size=5), st.sampled_from(MODES))
+def test_examples_of_parts_give_the_document_back(said: list[tuple[str | None, str]], mode: Any) -> None:
+    """And each lies in one part."""
     document = join_texts(said)
-    points = segment_each_text(make_segmenter(SegmentSettings(mode=mode)))(document)
-    assert "".join(point.prefix + point.text + point.suffix for point in points) == document
+    examples = segment_each_text(make_segmenter(SegmentSettings(mode=mode)))(document)
+    assert "".join(example.prefix + example.text + example.suffix for example in examples) == document
     if any(text.strip() for _, text in said):
-        assert not any(sign in point.text for point in points for sign in (TURN_SEPARATOR, ROLE_SEPARATOR))
+        assert not any(sign in example.text for example in examples for sign in (TURN_SEPARATOR, ROLE_SEPARATOR))
     place = 0
-    for point in points:
-        place += len(point.prefix)
+    for example in examples:
+        place += len(example.prefix)
         role = document[:place].rpartition(TURN_SEPARATOR)[2].partition(ROLE_SEPARATOR)
-        assert point.speaker == role[0] if role[1] else mode == "turn" or point.speaker is None
-        place += len(point.text) + len(point.suffix)
+        assert example.speaker == role[0] if role[1] else mode == "turn" or example.speaker is None
+        place += len(example.text) + len(example.suffix)
 
 
-CHAT = [
-    {
-        "id": "a",
-        "messages": [
-            {"role": "user", "content": "Hello there.", "country": "Nobody said this"},
-            {"role": "assistant", "content": "Hello!", "country": None},
-        ],
-    },
-    {"id": "b", "messages": [{"role": "user", "content": [{"type": "text", "text": "Write to ann@example.org"}]}]},
-    {"id": "c", "messages": [{"role": "user", "content": 3}]},
-    {"id": "d", "messages": []},
-    {"id": "e", "messages": [{"role": "user", "content": f"one{TURN_SEPARATOR}two"}]},
-    {"id": "f", "messages": [{"role": "user", "content": "data:image/png;base64,QUJD"}]},
-]
+def chat(name: str, *contents: Any, **more: Any) -> dict[str, Any]:
+    """A row of a conversation that the user begins."""
+    roles = itertools.cycle(["user", "assistant"])
+    return {"id": name, "messages": [{"role": next(roles), "content": content, **more} for content in contents]}
 
 
 @pytest.fixture(scope="module", params=["jsonl", "parquet"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("chat")
-    rows = CHAT if request.param == "jsonl" else [{**row, "messages": _plain(row["messages"])} for row in CHAT]
-    path = folder / f"chat.{request.param}"
-    if request.param == "jsonl":
-        path.write_text("\n".join(map(json.dumps, rows)))
-    else:
+    path, is_table, mail = folder / f"chat.{request.param}", request.param == "parquet", "Write to ann@example.org"
+    rows = [
+        chat("a", "Hello there.", "Hello!", country="Nobody said this"),
+        # in a table every content is a string
+        chat("b", mail if is_table else [{"type": "text", "text": mail}]),
+        chat("c", None if is_table else 3),
+        chat("d"),
+        chat("e", f"one{TURN_SEPARATOR}two"),
+        chat("f", "data:image/png;base64,QUJD"),
+    ]
+    if is_table:
         pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        write_rows(path, rows)
     job = {"input": {"path": str(path), "text": "messages", "id": "id"}, "output": str(folder / "run")}
     redactory.curate(job | {"detect": {"tagger": None}})
     return folder / "run"
 
 
-def _plain(messages: Any) -> Any:
-    """As a table can hold them: every content a string."""
-    said = [m["content"][0]["text"] if isinstance(m["content"], list) else m["content"] for m in messages]
-    return [m | {"content": None if text == 3 else text} for m, text in zip(messages, said, strict=True)]
-
-
 def test_each_turn_is_an_example_with_its_role(run: Path) -> None:
-    vault = pq.read_table(run / "vault").to_pylist()
-    assert [(one["doc_id"], one["speaker"], one["text"]) for one in vault] == [
-        ("a", "user", "Hello there."),
-        ("a", "assistant", "Hello!"),
-        ("b", "user", "Write to ann@example.org"),
-    ]
-    assert [one["text"] for one in pq.read_table(run / "private").to_pylist()] == ["Write to <MASK>"]
+    turns = [(row["doc_id"], row["speaker"], row["text"]) for row in read_rows(run / "vault")]
+    assert turns[:2] == [("a", "user", "Hello there."), ("a", "assistant", "Hello!")]
+    assert turns[2:] == [("b", "user", "Write to ann@example.org")]
+    assert read_column(run / "private", "text") == ["Write to <MASK>"]
     counts = json.loads((run / "manifest.json").read_text())["counts"]
     assert (counts["rows"], counts["documents"]) == (6, 2)
-    checks = {check["name"]: check["ok"] for check in redactory.verify(run)["checks"]}
-    assert checks["conservation"]
-    assert checks["no mask in public"]
+    assert not {"conservation", "no mask in public"} & list_failed_checks(run)
 
 
 def test_several_fields_are_one_document(tmp_path: Path) -> None:
@@ -105,19 +98,12 @@ def test_several_fields_are_one_document(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps(row))
     columns = {"path": str(tmp_path / "rows.jsonl"), "text": ["title", "ticket.body", "note"]}
     redactory.curate({"input": columns, "output": str(tmp_path / "run"), "detect": {"tagger": None}})
-    vault = pq.read_table(tmp_path / "run" / "vault").to_pylist()
-    assert [(one["doc_id"], one["text"]) for one in vault] == [
-        ("rows.jsonl:1", "Hello there"),
-        ("rows.jsonl:1", "How are you"),
-    ]
+    vault = tmp_path / "run" / "vault"
+    assert read_column(vault, "doc_id") == ["rows.jsonl:1"] * 2
+    assert read_column(vault, "text") == ["Hello there", "How are you"]
 
 
-def test_a_path_that_is_none_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(ConfigurationError, match=r"'a\.\.b' is not a path"):
-        redactory.describe({"input": {"path": "nothing.jsonl", "text": ["a..b"]}, "output": "run"})
-
-
-WITHOUT_IDS = [{"messages": [{"role": "user", "content": f"hello {n}"}]} for n in range(3)]
+WITHOUT_IDS = [{"messages": chat("", f"hello {n}")["messages"]} for n in range(3)]
 SHARE_GPT = [{"conversations": [{"from": "human", "value": f"hello {n}"}]} for n in range(3)]
 
 
@@ -149,7 +135,7 @@ def test_a_chat_is_read_where_no_row_has_a_text(
         with pytest.raises(CheckFailed):
             redactory.curate(config)
         (tmp_path / "job.yaml").write_text(json.dumps(config))
-        assert CliRunner().invoke(app, ["curate", str(tmp_path / "job.yaml"), "--dry-run"]).exit_code == 1
+        assert invoke_command("curate", tmp_path / "job.yaml", "--dry-run").exit_code == 1
         return
     for resume in (False, True):
         done = redactory.curate(config, resume=resume)
@@ -158,10 +144,6 @@ def test_a_chat_is_read_where_no_row_has_a_text(
         assert any(sentence in hint for hint in list_curation_hints(done)) == (chosen is not None)
     manifest = json.loads(RunFolder(tmp_path / "run").manifest.read_text())
     assert manifest["configuration"]["input"]["text"] == (chosen or asked.get("text", "text"))
-
-
-def test_a_document_of_parts_reads_as_lines() -> None:
-    assert strip_roles(join_texts([("user", "a"), (None, "b")])) == "a\nb"
 
 
 TURNS: list[list[tuple[str, str]]] = [
@@ -205,10 +187,8 @@ def test_a_run_gives_every_turn_back_with_its_role_and_fate(told: Path) -> None:
 def test_an_export_gives_public_turns_alone(told: Path, tmp_path: Path) -> None:
     redactory.export(told, tmp_path / "out")
     found = redactory.conversations(tmp_path / "out")
-    assert [[(turn["turn"], turn["role"]) for turn in one["turns"]] for one in found] == [
-        [(1, "assistant"), (2, "user")],
-        [(3, None)],
-    ]
+    turns = [[(turn["turn"], turn["role"]) for turn in one["turns"]] for one in found]
+    assert turns == [[(1, "assistant"), (2, "user")], [(3, None)]]
     with pytest.raises(RunStateError, match="which contains only the public split"):
         redactory.conversations(tmp_path / "out", "private")
 
@@ -231,39 +211,21 @@ def test_equal_texts_of_two_roles_are_two_examples(tmp_path: Path, accepted: boo
     row = {"messages": [{"role": role, "content": text} for role, text in said]}
     section: dict[str, Any] = {"path": str(write_rows(tmp_path / "rows.jsonl", [row])), "text": "messages"}
     section |= {"allow_personal_columns": ["role"]} if accepted else {}
-    redactory.curate(
-        {**LINE_CONFIG, "input": section, "dedup": {"mode": mode}}, output=tmp_path / "run", detector=DigitDetector()
-    )
-    roles = pq.read_table(tmp_path / "run" / "public")["role"].to_pylist()
+    config = {**LINE_CONFIG, "input": section, "dedup": {"mode": mode}}
+    redactory.curate(config, output=tmp_path / "run", detector=DigitDetector())
+    roles = read_column(tmp_path / "run" / "public", "role")
     named = ["Ann", "Bob"] if accepted else [None]
     assert Counter(roles) == Counter(["user", "assistant", *named])
 
 
 def test_conversations_are_curated_trained_on_with_their_roles_and_given_back(tmp_path: Path) -> None:
     words = ("the parcel", "my order", "this invoice", "the offer")
-    rows = [
-        {
-            "messages": [
-                {"role": "user", "content": f"where is {words[i % 4]}, and how are you? call 555-01{i:02d}"},
-                {"role": "assistant", "content": f"{words[i // 4 % 4]} is on its way to {words[i % 4]}"},
-            ]
-        }
-        for i in range(30)
-    ]
+    asked = [f"where is {words[i % 4]}, and how are you? call 555-01{i:02d}" for i in range(30)]
+    rows = [chat(f"c{i}", asked[i], f"{words[i // 4 % 4]} is on its way to {words[i % 4]}") for i in range(30)]
     network = {"kind": "lstm", "embedding_size": 8, "hidden_size": 8}
-    train = {
-        "prefix": "role",
-        "model": network,
-        "epochs": 1,
-        "sampling_rate": 0.5,
-        "min_public_steps": 2,
-        "expected_batch_size": 8,
-        "threads": 1,
-        "seed": 3,
-        "tokenizer": "public",
-        "vocabulary_size": 500,
-        "noise_multiplier": 1.0,
-    }
+    train: dict[str, Any] = {"prefix": "role", "model": network, "epochs": 1, "sampling_rate": 0.5, "threads": 1}
+    train |= {"min_public_steps": 2, "expected_batch_size": 8, "seed": 3, "noise_multiplier": 1.0}
+    train |= {"tokenizer": "public", "vocabulary_size": 500}
     section = {"path": str(write_rows(tmp_path / "rows.jsonl", rows)), "text": "messages", "emit_document_order": True}
     config = {**LINE_CONFIG, "input": section, "train": train, "output": str(tmp_path / "run")}
     redactory.curate(config, detector=DigitDetector())
@@ -290,9 +252,7 @@ def test_conversations_are_curated_trained_on_with_their_roles_and_given_back(tm
 
 
 def test_a_dry_run_tries_the_examples_that_a_run_makes(tmp_path: Path) -> None:
-    """Before, the texts of a conversation were cut as one, so that other examples were counted."""
-    turns = [("user", "ok thanks"), ("assistant", "We have done that"), ("user", "call 55 and")]
-    rows = [{"messages": [{"role": role, "content": said} for role, said in turns]}] * 3
+    rows = [{"messages": chat("", "ok thanks", "We have done that", "call 55 and")["messages"]}] * 3
     corpus = write_rows(tmp_path / "chat.jsonl", rows)
     config = {"input": {"path": str(corpus), "text": "messages"}, "dedup": {"mode": "none"}, "detect": PATTERNS}
     trial = redactory.describe(config)["trial"]
@@ -302,12 +262,11 @@ def test_a_dry_run_tries_the_examples_that_a_run_makes(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_says_where_the_text_may_be(tmp_path: Path) -> None:
-    corpus = write_rows(tmp_path / "chat.jsonl", [{"id": "a", "messages": [{"role": "user", "content": "hi"}]}])
-    told = CliRunner().invoke(app, ["curate", str(corpus), "--dry-run"])
-    assert "columns messages (text)" in told.stdout
+    corpus = write_rows(tmp_path / "chat.jsonl", [chat("a", "hi")])
+    assert "columns messages (text)" in invoke_command("curate", corpus, "--dry-run").stdout
     config = tmp_path / "job.yaml"
     config.write_text(f"input: {{path: {corpus}, text: body}}")
-    told = CliRunner().invoke(app, ["curate", str(config), "--dry-run"])
+    told = invoke_command("curate", config, "--dry-run")
     assert "no checked row has the column 'body' (input.text): no row can be used" in told.stdout
     assert "the policies were not tried" in told.stdout
 
@@ -316,7 +275,7 @@ def test_a_dry_run_prints_no_column_that_is_named_after_somebody(tmp_path: Path)
     row = {"text": "hello", "mary.smith@example.com": 1, "Your age?": 2, "tier": 3}
     corpus = write_rows(tmp_path / "rows.jsonl", [row])
     for asked in (("--dry-run",), ("--dry-run", "--json")):
-        told = CliRunner().invoke(app, ["curate", str(corpus), *asked]).output
+        told = invoke_command("curate", corpus, *asked).output
         assert "mary" not in told
         assert "(its name looks like EMAIL_ADDRESS)" in told
         assert "Your age?" in told

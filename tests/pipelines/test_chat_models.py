@@ -9,10 +9,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 import redactory
-from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
 from redactory.redaction import MASK, ModelFolder, RunFolder
 from redactory.training import load_model
@@ -21,23 +19,16 @@ from redactory.training.data import TokenizedExamples, read_conversations, read_
 from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import FolderTokenizer
 from redactory.training.uedp.units import OriginalExamples, read_unit_incidence
-from tests.pipelines.support import LINE_CONFIG, DigitDetector, write_rows
+from tests.pipelines.support import LINE_CONFIG, DigitDetector, invoke_command, write_rows
 from tests.training.test_chat import CHATML
 from tests.training.tiny_folders import build_byte_tokenizer, causal_folder
 
 OPEN, THANKS = "when do you open", "we open every day at nine"
-SMALL: dict[str, Any] = {
-    "chat": {},
-    "epochs": 1,
-    "sampling_rate": 0.5,
-    "min_public_steps": 2,
-    "noise_multiplier": 1.0,
-    "group_sizes": [],
-    "max_tokens": 48,
-    "model": {"kind": "gpt2", "layers": 1, "width": 8, "heads": 2, "context": 64},
-    "threads": 1,
-    "seed": 1,
-}
+SMALL: dict[str, Any] = {"chat": {}, "epochs": 1, "sampling_rate": 0.5, "min_public_steps": 2, "noise_multiplier": 1.0}
+SMALL |= {"model": {"kind": "gpt2", "layers": 1, "width": 8, "heads": 2, "context": 64}, "max_tokens": 48}
+SMALL |= {"group_sizes": [], "threads": 1, "seed": 1}
+FEDERATED = {"trainer": "user-level", "federated": {"users": 4, "user_rate": 0.5}, "noise_multiplier": 2.0}
+LSTM = {"kind": "lstm", "embedding_size": 4, "hidden_size": 4}
 
 
 def chat(number: int) -> list[dict[str, str]]:
@@ -95,22 +86,16 @@ def test_a_chat_model_from_raw_text_on_the_command_line(made: Any, tmp_path: Pat
     config, run = made
     train = {**SMALL, "name": "cli", "held_out": 0.5}
     (tmp_path / "job.yaml").write_text(json.dumps({**config, "train": train}))
-    cli = CliRunner()
-    result = cli.invoke(app, ["train", str(tmp_path / "job.yaml"), "--json"])
+    result = invoke_command("train", tmp_path / "job.yaml", "--json")
     assert result.exit_code == 0, result.output
     card = json.loads(result.stdout)["guarantee"]
     assert card["unit"] == "one secret in one turn of one conversation, replaced by <MASK>"
-    assert card["chat"] == {
-        "example": "conversation",
-        "loss_on": "assistant",
-        "template": "auto",
-        "rule": "none",
-        "group_size": 1,
-    }
+    chat_facts = {"example": "conversation", "loss_on": "assistant", "template": "auto"}
+    assert card["chat"] == {**chat_facts, "rule": "none", "group_size": 1}
     assert any("private if one of its turns is private" in said for said in card["assumptions"])
     write_rows(tmp_path / "asked.jsonl", [{"messages": chat(1)[:3]}])
-    asked = ["predict", str(run.model("cli").root), str(tmp_path / "asked.jsonl"), "--generate", "2"]
-    result = cli.invoke(app, [*asked, "--tokens", "8", "--seed", "1"])
+    asked = ["predict", run.model("cli").root, tmp_path / "asked.jsonl", "--generate", 2]
+    result = invoke_command(*asked, "--tokens", 8, "--seed", 1)
     assert result.exit_code == 0, result.output
     assert f"user: {OPEN}\nassistant: {THANKS}\nuser: thanks\nassistant: " in result.stdout
 
@@ -173,16 +158,12 @@ def test_a_pretrained_folder_speaks_its_own_template(made: Any, tmp_path: Path) 
         ({"trainer": "dpsgd"}, "one original conversation"),
         ({"trainer": "crt-drop"}, "one secret in one turn of one conversation, replaced by <MASK>"),
         ({"chat": {"example": "turn"}}, "one secret in one example (a sentence or a turn), replaced by <MASK>"),
-        (
-            {"trainer": "user-level", "federated": {"users": 4, "user_rate": 0.5}, "noise_multiplier": 2.0},
-            "one user with all of their examples",
-        ),
+        (FEDERATED, "one user with all of their examples"),
     ],
 )
 def test_the_card_names_the_unit(made: Any, own: dict[str, Any], unit: str) -> None:
-    network = {"kind": "lstm", "embedding_size": 4, "hidden_size": 4}
     name = f"unit-{own.get('trainer', 'turn')}"
-    train = {**SMALL, "model": network, "seed": None, **own, "name": name}
+    train = {**SMALL, "model": LSTM, "seed": None, **own, "name": name}
     card = redactory.train({**made[0], "train": train})["guarantee"]
     assert (card["unit"], card["holds"]) == (unit, True)
     assert card["epsilon"] is not None
@@ -194,10 +175,8 @@ def test_a_user_holds_whole_conversations(made: Any) -> None:
     graph = read_unit_incidence(run, settings.units, whole_documents=True)
     assert len(graph.example_ids) == 20
     assert {len(graph.users.get_columns(i)) for i in range(20)} == {1}
-    assert (
-        list(OriginalExamples(run, graph.example_ids[:2], whole_documents=True).read_texts())
-        == list(read_texts(run, run.vault, settings.example_format))[:2]
-    )
+    originals = OriginalExamples(run, graph.example_ids[:2], whole_documents=True)
+    assert [*originals.read_texts()] == [*read_texts(run, run.vault, settings.example_format)][:2]
 
 
 @pytest.mark.parametrize("mode", ["exact", "folded", "minhash"])
@@ -212,10 +191,9 @@ def test_values_known_in_a_conversation_leave_its_figure_and_take_a_turns(tmp_pa
     """What is masked in all turns follows from the conversation, so one row is exchanged all the same."""
     release = {**LINE_CONFIG["release"], "unit": "document", "known_values": True}
     config, _ = curated(tmp_path, [chat(i) for i in range(8)], release=release)
-    network = {"kind": "lstm", "embedding_size": 4, "hidden_size": 4}
     held = {}
     for example in ("conversation", "turn"):
-        train = {**SMALL, "model": network, "seed": None, "chat": {"example": example}, "name": example}
+        train = {**SMALL, "model": LSTM, "seed": None, "chat": {"example": example}, "name": example}
         held[example] = redactory.train({**config, "train": train})["guarantee"]
     assert held["conversation"]["epsilon_substitution"] is not None
     assert "known_values" in held["turn"]["reasons"]["epsilon_substitution"]

@@ -13,12 +13,12 @@ import redactory
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.loading import validate_config
-from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
-from redactory.redaction import RunFolder, list_parts, read_batches, read_manifest
+from redactory.pipelines.readers import Document, InputSettings
+from redactory.redaction import RunFolder, list_parts, read_column, read_manifest
 from redactory.redaction.shards import CLASS, LABELLED_VAULT, VAULT
 from redactory.training import TrainSettings, train_model
 from redactory.training.data import read_classes
-from tests.pipelines.support import DigitDetector, write_rows
+from tests.pipelines.support import DigitDetector, read_entries, read_files, read_rows, write_rows
 
 CONFIG: dict[str, Any] = {
     "segment": {"mode": "line"},
@@ -42,7 +42,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
 
 def test_every_point_has_the_class_of_its_row(runs: dict[str, RunFolder]) -> None:
     known = {str(row["id"]): None if row["kind"] in (None, "") else str(row["kind"]) for row in ROWS}
-    found = [row for batch in read_batches(runs["with"].vault) for row in batch.to_pylist()]
+    found = read_rows(runs["with"].vault)
     assert len(found) == 22  # the points with "broken" are quarantined
     assert all(row[CLASS] == known[row["doc_id"]] for row in found)
     assert {row[CLASS] for row in found} == {"rent", None, "xyzzy-class", "7"}
@@ -55,8 +55,7 @@ def test_a_class_is_in_the_vault_alone(runs: dict[str, RunFolder]) -> None:
         assert [p.name for p in ours] == [p.name for p in theirs]
         if folder != run.vault:
             assert [p.read_bytes() for p in ours] == [p.read_bytes() for p in theirs]
-    told = [p for p in run.root.rglob("*") if p.is_file() and p.parent != run.vault]
-    assert not [p for p in told if b"xyzzy-class" in p.read_bytes()]
+    assert {p.parent for p, data in read_files(run.root).items() if b"xyzzy-class" in data} <= {run.vault}
 
 
 def test_without_a_column_nothing_changes(runs: dict[str, RunFolder]) -> None:
@@ -77,47 +76,22 @@ def test_a_run_is_not_resumed_with_another_column(runs: dict[str, RunFolder]) ->
     assert read_manifest(runs["with"])["configuration"]["input"]["label"] == "kind"
 
 
-def test_a_side_has_the_classes_of_its_originals_where_no_rule_merges_texts(
-    runs: dict[str, RunFolder], tmp_path: Path
-) -> None:
+def test_a_split_has_the_classes_of_its_originals(runs: dict[str, RunFolder], tmp_path: Path) -> None:
     rows = write_rows(tmp_path / "rows.jsonl", [{**row, "text": f"hello\ncall {n % 3}"} for n, row in enumerate(ROWS)])
     given = {**CONFIG, "input": {"path": str(rows), "label": "kind"}, "dedup": {"mode": "none"}}
     redactory.curate(given, output=tmp_path / "run", detector=DigitDetector())
     run = RunFolder(tmp_path / "run")
-    original = {
-        point["released_id"]: row[CLASS]
-        for point, row in zip(
-            *([row for batch in read_batches(own) for row in batch.to_pylist()] for own in (run.examples, run.vault)),
-            strict=True,
-        )
-    }
-    for side in (run.public, run.private):
-        ids = [one for batch in read_batches(side, ["example_id"]) for one in batch["example_id"].to_pylist()]
-        assert list(read_classes(run, side)) == [original[one] for one in ids]
+    original = dict(zip(read_column(run.examples, "released_id"), read_column(run.vault, CLASS), strict=True))
+    for split in (run.public, run.private):
+        ids = read_column(split, "example_id")
+        assert list(read_classes(run, split)) == [original[one] for one in ids]
         assert len(ids) == len(ROWS)
-    summary = train_model(
-        run,
-        TrainSettings(
-            trainer="crt",
-            task="classify",
-            classes=("rent", "xyzzy-class"),
-            model={"kind": "bag", "embedding_size": 4},
-            epochs=1,
-            sampling_rate=0.5,
-            min_public_steps=2,
-            noise_multiplier=1.0,
-            group_sizes=(),
-            threads=1,
-        ),
-    )
-    assert summary["guarantee"]["epsilon_substitution"] > 0
+    training: dict[str, Any] = {"model": {"kind": "bag", "embedding_size": 4}, "epochs": 1, "sampling_rate": 0.5}
+    training |= {"min_public_steps": 2, "noise_multiplier": 1.0, "group_sizes": (), "threads": 1}
+    settings = TrainSettings(trainer="crt", task="classify", classes=("rent", "xyzzy-class"), **training)
+    assert train_model(run, settings)["guarantee"]["epsilon_substitution"] > 0
     with pytest.raises(ConfigurationError, match=r"dedup\.mode none"):
         list(read_classes(runs["with"], runs["with"].private))
-
-
-def _read(path: Path, **changes: object) -> list[Document | Rejection]:
-    settings = InputSettings.model_validate({"path": str(path), **changes})
-    return [e for s in find_sources(settings.path, settings.format) for e in read_documents(s, settings)]
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
@@ -132,8 +106,8 @@ def test_formats_agree_on_classes(kind: str, tmp_path: Path) -> None:
         import pyarrow as pa
 
         pq.write_table(pa.Table.from_pylist(rows), path)
-    assert [e.label for e in _read(path, label="kind") if isinstance(e, Document)] == ["a", None]
-    assert [e.label for e in _read(path) if isinstance(e, Document)] == [None, None]
+    assert [e.label for e in read_entries(path, label="kind") if isinstance(e, Document)] == ["a", None]
+    assert [e.label for e in read_entries(path) if isinstance(e, Document)] == [None, None]
 
 
 def test_a_class_that_is_no_name_is_rejected_and_a_missing_column_refused(tmp_path: Path) -> None:
@@ -146,13 +120,13 @@ def test_a_class_that_is_no_name_is_rejected_and_a_missing_column_refused(tmp_pa
         ("fine", None),
     ]
     path = write_rows(tmp_path / "rows.jsonl", [{"text": "a", "kind": value} for value, _ in bad])
-    entries = _read(path, label="kind")
+    entries = read_entries(path, label="kind")
     assert [getattr(e, "reason", None) for e in entries] == [reason for _, reason in bad]
     (tmp_path / "rows.csv").write_text("text,sort\none,a\n")
     with pytest.raises(InputError, match="no column 'kind'"):
-        _read(tmp_path / "rows.csv", label="kind")
+        read_entries(tmp_path / "rows.csv", label="kind")
     (tmp_path / "note.txt").write_text("a text file has no columns")
-    assert [e.label for e in _read(tmp_path / "note.txt", label="kind") if isinstance(e, Document)] == [None]
+    assert [e.label for e in read_entries(tmp_path / "note.txt", label="kind") if isinstance(e, Document)] == [None]
 
 
 def test_a_classifier_without_classes_is_refused_before_anything_is_read() -> None:

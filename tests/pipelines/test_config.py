@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,64 +22,42 @@ from redactory.pipelines.modeling.describe import write_example_config
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ("{}", "input: this key is required"),
         ("input: {path: x, txt: body}", r"input\.txt: unknown key; did you mean 'text'"),
         ("detect: {conservative: {rule: []}}", r"detect\.conservative\.rule.*'rules'"),
-        (
-            "detect: {conservative: {labels: {}}}",
-            r"detect\.conservative\.labels: unknown key; did you mean detect\.strict\.labels\?",
-        ),
+        ("detect: {conservative: {labels: {}}}", r"detect\.conservative\.labels: .* mean detect\.strict\.labels\?"),
         ("text: body", r"text: unknown key; did you mean input\.text\?"),
         ("mask: {}", r"mask: unknown key; valid keys: dedup, detect, "),
-        ("workers: 0", "workers: must be at least 1"),
-        ("segment: {mode: sentense}", r"segment\.mode: .*'sentence'"),
         ("input: []", r"input\.path: at least one path is needed"),
-        ("segment: line", "segment: expected a section of keys, got a string; its keys are mode, speaker"),
-        ("segment: null", "segment: expected a section of keys, got nothing; remove the line"),
         ("input: {path: x, text: 3}", r"input\.text: expected a string, got an integer.*quotation marks"),
-        (
-            "train: {model: {kind: gpt2, context: 64}}",
-            "train: max_tokens: the model reads 64 tokens, but max_tokens is 128",
-        ),
-        ("train: {trainer: dp-sgd}", r"train\.trainer: must be one of .*; did you mean 'dpsgd'\?"),
         ("train: {model: {kind: gtp2}}", r"train\.model: kind must be one of lstm, .*gpt2"),
         ("train: {model: {kind: gpt2, layer: 1}}", r"train\.model\.layer: unknown key"),
-        ("train: {epsilon: -1.5}", r"train\.epsilon: must be more than 0, got -1\.5"),
         ("train: {units: {privacy_unit: all}}", r"train\.units\.privacy_unit: must be one of 'users', 'entities'"),
         ("detect: []", r"detect: "),
         ("detect: {tagger: names}", r"detect\.tagger: "),
         ("detect: {tagger: {models: 5}}", r"detect\.tagger\.models: "),
-        (
-            "nightly: {keep: {vault_days: 3}}",
-            r"nightly\.keep\.vault_days: must be one of 'vault', .*; did you mean 'vault'\?",
-        ),
+        ("nightly: {keep: {vault_days: 3}}", r"nightly\.keep\.vault_days: must be one of .*; did you mean 'vault'\?"),
         ("detect: {tagger: {model: names}}", r"detect\.tagger\.model: unknown key; did you mean 'models'"),
         ("detect: {stanza: {folder: [a, b]}}", r"detect\.stanza\.folder: "),
         ("detect: {lists: {deny: clients.txt}}", r"detect\.lists\.deny: "),
         ("detect: {lists: {deny: [clients.txt]}}", r"detect\.lists\.deny\.0: "),
         ("detect: {lists: {deny: [{file: 5}]}}", r"detect\.lists\.deny\.0\.file: "),
         ("detect: {lists: {deny: [{words: [a], lable: B}]}}", r"detect\.lists\.deny\.0\.lable: .*'label'"),
-        ("segment: {mode: [}\n", "line 2"),
-        ("- a list\n", "mapping"),
         ("? [a, b]\n: c\n", "line 2, column 3: expected a key, got a list or a mapping"),
-        ("segment:\n\tmode: line\n", "line 3, column 1: invalid YAML: tab character"),
-        ("workers: 1\nworkers: 2\n", "line 3, column 1: the key 'workers' is given twice"),
         ("output: 2026-13-45\n", r"run\.yaml: cannot be read as YAML"),
         ("output: " + 500 * "[", r"run\.yaml: cannot be read as YAML"),
     ],
 )
 def test_a_mistake_is_named_with_its_place(tmp_path: Path, value: str, says: str) -> None:
-    whole = value.startswith(("input", "{}", "- a"))
+    whole = value.startswith("input")
     (tmp_path / "run.yaml").write_text(value if whole else f"input: x\n{value}", encoding="utf-8")
     with pytest.raises(ConfigurationError, match=says):
         load_config(tmp_path / "run.yaml")
 
 
 def test_the_valid_keys_of_a_section_are_listed_once_behind_all_that_are_unknown() -> None:
+    train = {"abc": 1, "xyz": 2, "epsilom": 3, "epsilon": -1}
     with pytest.raises(ConfigurationError) as caught:
-        validate_config(
-            {"input": "-", "train": {"abc": 1, "xyz": 2, "epsilom": 3, "epsilon": -1}, "mask": {}, "qqq": 0}
-        )
+        validate_config({"input": "-", "train": train, "mask": {}, "qqq": 0})
     told = str(caught.value)
     assert told.count("valid keys: ") == 2
     assert "train.epsilon: must be more than 0, got -1; train.abc: unknown key; train.xyz: " in told
@@ -180,47 +158,23 @@ def test_a_manifest_of_another_version_is_refused(unknown: dict[str, Any]) -> No
         Config.read_back({"input": {"path": "rows.jsonl"}, **unknown})
 
 
-FORMS: dict[str, Callable[[Path, dict[str, Any]], Any]] = {
-    "a file": lambda folder, config: write_config(folder, config),
-    "a mapping": lambda folder, config: config,
-    "a configuration": lambda folder, config: load_config(config),
-}
-
-
-def write_config(folder: Path, config: dict[str, Any]) -> Path:
-    path = folder / "job.yaml"
-    path.write_text(yaml.safe_dump(config), encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
-    ("section", "changes", "said"),
-    [
-        (None, {}, False),
-        (None, {"name": "second"}, False),
-        ({}, {}, True),
-        ({"epsilon": 3.0}, {"name": "second"}, True),
-        (None, {"trainer": "crt"}, True),
-        (None, {"trainer": "sgd", "name": "second"}, True),
-    ],
-)
-def test_no_training_begins_before_anybody_said_how(
-    section: dict[str, Any] | None, changes: dict[str, str], said: bool, form: str, tmp_path: Path
-) -> None:
-    rows = tmp_path / "rows.jsonl"
+@pytest.mark.parametrize("form", ["a file", "a mapping", "a configuration"])
+def test_no_training_begins_before_anybody_said_how(form: str, tmp_path: Path) -> None:
+    rows, changes = tmp_path / "rows.jsonl", {"name": "second"}
     rows.write_text('{"text": "a"}\n', encoding="utf-8")
-    own = {} if section is None else {"train": section}
-    given_ = FORMS[form](tmp_path, {"input": str(rows), "output": str(tmp_path / "run"), **own})
-    if said:
+    config: Any = {"input": str(rows), "output": str(tmp_path / "run")}
+    for said in ({"train": {}}, {"train": {"epsilon": 3.0}}):
         with pytest.raises(RunStateError, match="curate first"):
-            redactory.train(given_, **changes)
-        return
+            redactory.train({**config, **said}, **changes)
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    config = {"a file": tmp_path / "job.yaml", "a mapping": config, "a configuration": load_config(config)}[form]
+    with pytest.raises(RunStateError, match="curate first"):
+        redactory.train(config, trainer="sgd")
     missing = pytest.raises(ConfigurationError, match="train: the configuration has no such section")
     with missing:
-        redactory.train(given_, **changes)
+        redactory.train(config, **changes)
     with missing:
-        redactory.run(given_)
+        redactory.run(config)
     with missing:
         redactory.train(rows, output=tmp_path / "run", **changes)
     # nor was anything curated

@@ -11,6 +11,7 @@ import sys
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.documents.redact import redact
 from redactory.pipelines.documents.redact_io import PIPE, find_copy_sources, require_matching_name
+from tests.pipelines.support import invoke_command
 
 SECRET = "ann.kovacs@example.org"
 PATTERNS = {"detect": {"tagger": None}}
@@ -30,9 +32,7 @@ MASKED = json.dumps({"text": "<MASK>"})
 
 
 @pytest.mark.parametrize("given", ["{}/a/../in", "../in", "link/../in", "../in/b\\c"])
-def test_a_path_with_two_dots_is_the_folder_or_the_file_that_it_leads_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
-) -> None:
+def test_a_path_with_two_dots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     for name in ("a", "in/b\\c", "elsewhere/a", "elsewhere/in/b\\c"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "in/b\\c/one.jsonl").write_text(LINE)
@@ -57,6 +57,7 @@ def test_standard_input_of_any_format_is_read_whole(tmp_path: Path, monkeypatch:
         parts.writestr("word/document.xml", f"<document><p><t>{SECRET}</t></p></document>")
     pq.write_table(pa.table({"text": [SECRET]}), table)
     far = {"text": SECRET, "size": "x " * (1 << 20)}
+    source, out, whole = tmp_path / "in", tmp_path / "out", tmp_path / "whole"
     for format_, data in (
         ("jsonl", json.dumps(far).encode()),
         ("docx", packed.getvalue()),
@@ -64,27 +65,24 @@ def test_standard_input_of_any_format_is_read_whole(tmp_path: Path, monkeypatch:
         ("jsonl", json.dumps([far, far]).encode()),
         ("text", f"first line\n{SECRET} and no line end".encode()),
     ):
-        source, out = tmp_path / f"in.{format_}", tmp_path / f"out.{format_}"
         source.write_bytes(data)
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
-        summary = redact("-", out, format_=format_, config=PATTERNS)
-        assert summary["quarantined"] == {}, format_
-        redact(source, tmp_path / "whole", format_=format_, config=PATTERNS)
-        assert out.read_bytes() == (tmp_path / "whole").read_bytes(), format_
+        assert redact("-", out, format_=format_, config=PATTERNS)["quarantined"] == {}, format_
+        redact(source, whole, format_=format_, config=PATTERNS)
+        assert out.read_bytes() == whole.read_bytes(), format_
         assert SECRET.encode() not in out.read_bytes()
         out.unlink()
-        (tmp_path / "whole").unlink()
+        whole.unlink()
 
 
 def test_a_folder_is_not_written_into_one_stream(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in/a.jsonl").write_text(LINE)
+    (tmp_path / "a.jsonl").write_text(LINE)
     with pytest.raises(ConfigurationError, match="--out: a folder needs a folder"):
-        redact(tmp_path / "in", "-", config=PATTERNS)
+        redact(tmp_path, "-", config=PATTERNS)
 
 
 @pytest.mark.parametrize(
-    ("given", "out", "mend"),
+    ("given", "out", "fix"),
     [
         ("in.csv", "x.parquet", "x.csv"),
         ("in.csv", "x.jsonl", "x.csv"),
@@ -102,14 +100,14 @@ def test_a_folder_is_not_written_into_one_stream(tmp_path: Path) -> None:
         (".", "../x.gz", "the copy of a folder is a folder"),
     ],
 )
-def test_an_output_whose_name_says_another_format_is_refused(tmp_path: Path, given: str, out: str, mend: str) -> None:
+def test_an_output_whose_name_says_another_format_is_refused(tmp_path: Path, given: str, out: str, fix: str) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
     data = '{"text": "x"}' if "jsonl" in given else "text\nx\n"
     (folder / ("in.csv" if given == "." else given)).write_text(data)
-    with pytest.raises(ConfigurationError, match=f"--out: .*{re.escape(mend)}$"):
+    with pytest.raises(ConfigurationError, match=f"--out: .*{re.escape(fix)}$"):
         redact(folder / given, folder / out, config=PATTERNS)
-    with pytest.raises(ConfigurationError, match=f"--out: .*{re.escape(mend)}$"):
+    with pytest.raises(ConfigurationError, match=f"--out: .*{re.escape(fix)}$"):
         require_matching_name(out, *find_copy_sources(str(folder / given), "auto"))
     assert not list(tmp_path.rglob("x*"))
 
@@ -126,23 +124,14 @@ def test_a_reader_that_goes_away_is_not_the_documents_fault(tmp_path: Path) -> N
     (tmp_path / "job.yaml").write_text("detect: {tagger: null}")
     read, write = os.pipe()
     os.close(read)
-    given = ["redact", "a.jsonl", "--out", "-", "--config", "job.yaml"]
-    done = subprocess.run(
-        [sys.executable, "-m", "redactory", *given],
-        cwd=tmp_path,
-        stdout=write,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "redactory", "redact", "a.jsonl", "--out", "-", "--config", "job.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert "redactory: standard output was closed by its reader" in done.stderr
     assert ("Exception ignored" in done.stderr, done.returncode) == (False, 2)
 
 
-def test_what_a_vault_does_not_know_is_counted_and_a_folder_comes_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_pseudonyms_are_counted_when_unmasking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDACTORY_KEY", "k" * 32)
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "e" * 32)
     monkeypatch.chdir(tmp_path)
@@ -151,23 +140,20 @@ def test_what_a_vault_does_not_know_is_counted_and_a_folder_comes_back(
         Path(name).write_text(json.dumps({"text": text}))
     Path("other.jsonl").write_text(LINE.replace("ann", "zita"))
     for source, vault in (("in", "v.vault"), ("other.jsonl", "other.vault")):
-        asked = {"replace": "pseudonym", "vault": vault}
-        redact(source, f"out-{source}", asked, config=PATTERNS)
+        redact(source, f"out-{source}", {"replace": "pseudonym", "vault": vault}, config=PATTERNS)
     Path("plain.jsonl").write_text(LINE)
     for given, vault, code, told in (
         ("out-in", "v.vault", 0, "EMAIL_ADDRESS  3"),
         ("out-in", "other.vault", 1, "0 pseudonyms restored; 3 are not in this vault"),
         ("plain.jsonl", "v.vault", 1, "No pseudonym was found"),
     ):
-        done = CliRunner().invoke(app, ["unmask", given, "--vault", vault, "--out", f"{vault}-{given}"])
+        done = invoke_command("unmask", given, "--vault", vault, "--out", f"{vault}-{given}")
         assert (done.exit_code, told in done.stdout) == (code, True), done.stdout
     for name in ("below/a.jsonl", "b.jsonl"):
         assert Path("v.vault-out-in", name).read_text() == Path("in", name).read_text()
 
 
-def test_a_file_in_a_folder_that_is_not_copied_is_counted_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_not_copied_is_counted_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in/.git").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     for name in ("in/a.jsonl", "in/b.xlsx", "in/.git/c.jsonl", "outside.jsonl"):
@@ -175,14 +161,11 @@ def test_a_file_in_a_folder_that_is_not_copied_is_counted_and_named(
     Path("in/inside.jsonl").symlink_to("a.jsonl")
     Path("in/link.jsonl").symlink_to("../outside.jsonl")
     Path("job.yaml").write_text("detect: {tagger: null}")
-    done = CliRunner().invoke(app, ["redact", "in", "--out", "out", "--config", "job.yaml"])
+    done = invoke_command("redact", "in", "--out", "out", "--config", "job.yaml")
     assert (done.exit_code, sorted(os.listdir("out"))) == (1, ["a.jsonl", "inside.jsonl"])
     notes = map(json.loads, Path("out.quarantine.jsonl").read_text().splitlines())
-    assert {note["file"]: note["reason"] for note in notes} == {
-        ".git/c.jsonl": "unknown_format",
-        "b.xlsx": "unknown_format",
-        "link.jsonl": "link_outside",
-    }
+    reasons = {".git/c.jsonl": "unknown_format", "b.xlsx": "unknown_format", "link.jsonl": "link_outside"}
+    assert {note["file"]: note["reason"] for note in notes} == reasons
     page = " ".join(done.stdout.split())
     assert "files left out: unknown_format 2 files left out: link_outside 1" in page
 
@@ -201,9 +184,8 @@ def test_a_message_says_what_was_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, out: str, data: str, told: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("a.docx").write_text(data)
-    Path("a.pdf").write_text(data)
-    Path("job.yaml").write_text("detect: {tagger: null}")
+    for name, content in {"a.docx": data, "a.pdf": data, "job.yaml": "detect: {tagger: null}"}.items():
+        Path(name).write_text(content)
     done = CliRunner().invoke(app, ["redact", given, "--out", out, "--config", "job.yaml"], input=data)
     assert told in done.stdout + str(done.exception)
     assert "written as text" not in done.stdout
@@ -215,38 +197,53 @@ def test_a_line_that_declares_the_separator_stays_the_first(tmp_path: Path) -> N
         data = f"{mark}sep=;\r\nid;text\r\n1;a, b and {SECRET}\r\n"
         (tmp_path / "a.csv").write_bytes(data.encode())
         redact(tmp_path / "a.csv", tmp_path / f"out{mark}.csv", config=PATTERNS)
-        out = (tmp_path / f"out{mark}.csv").read_bytes()
-        assert out == data.replace(SECRET, "<MASK>").encode()
+        assert (tmp_path / f"out{mark}.csv").read_bytes() == data.replace(SECRET, "<MASK>").encode()
 
 
-def test_a_path_that_passes_by_a_list_is_told_the_way(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text(json.dumps({"tickets": [{"body": "x", "n": [{"t": "x"}]}]}))
-    for path, meant in (("tickets.body", r"tickets\[\]\.body"), ("tickets.n.t", r"tickets\[\]\.n\[\]\.t")):
-        with pytest.raises(ConfigurationError, match=rf"no field '{path}'; did you mean '{meant}'\?"):
-            redact(tmp_path / "a.jsonl", tmp_path / "b.jsonl", text=[path], config=PATTERNS)
+LISTED = {"tickets": [{"body": "x", "n": [{"t": "x"}]}]}
+FIELDS = {"text": "x", "fields": [{"value": SECRET}, {"value": True}], SECRET: SECRET}
 
 
-def test_a_column_below_another_is_told_to_be_a_text(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text(json.dumps({"requester": {"name": "x"}, "text": "x"}))
-    with pytest.raises(ConfigurationError, match=r"'requester\.name' among the columns; --column handles whole"):
-        redact(tmp_path / "a.jsonl", tmp_path / "b", {"columns": {"requester.name": "PERSON"}}, config=PATTERNS)
+@pytest.mark.parametrize(
+    ("row", "redaction", "told"),
+    [
+        (LISTED, {"text": ["tickets.body"]}, "no field 'tickets.body'; did you mean 'tickets[].body'?"),
+        (LISTED, {"text": ["tickets.n.t"]}, "no field 'tickets.n.t'; did you mean 'tickets[].n[].t'?"),
+        (
+            {"requester": {"name": "x"}, "text": "x"},
+            {"redaction": {"columns": {"requester.name": "PERSON"}}},
+            "'requester.name' among the columns; --column handles whole",
+        ),
+        (
+            FIELDS,
+            {},
+            "field 3 (its name looks like EMAIL_ADDRESS). Choose per column with --column fields=WHAT "
+            "--column NAME=WHAT (WHAT is keep, a label like PERSON, or drop",
+        ),
+    ],
+)
+def test_a_message_tells_the_way(tmp_path: Path, row: Any, redaction: dict[str, Any], told: str) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    with pytest.raises(ConfigurationError, match=re.escape(told)):
+        redact(tmp_path / "a.jsonl", tmp_path / "b.jsonl", config=PATTERNS, **redaction)
 
 
-def test_a_table_all_of_whose_columns_are_declared_needs_no_text(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(f"id,name,mail\n1,Quirin Ozols,{SECRET}\n")
-    redact(tmp_path / "a.csv", tmp_path / "b.csv", {"columns": {"name": "PERSON", "mail": "URL"}}, config=PATTERNS)
-    assert (tmp_path / "b.csv").read_text() == "id,name,mail\n1,<MASK>,<MASK>\n"
-
-
-def test_what_is_proposed_for_a_field_loses_no_row(tmp_path: Path) -> None:
-    fields = [{"value": SECRET}, {"value": True}]
-    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "x", "fields": fields, SECRET: SECRET}))
-    with pytest.raises(ConfigurationError) as refused:
-        redact(tmp_path / "a.jsonl", tmp_path / "b.jsonl", config=PATTERNS)
-    proposed = "--column fields=WHAT --column NAME=WHAT (WHAT is keep, a label like PERSON, or drop"
-    assert f"field 3 (its name looks like EMAIL_ADDRESS). Choose per column with {proposed})" in str(refused.value)
-    redact(tmp_path / "a.jsonl", tmp_path / "b.jsonl", {"columns": {"fields": "drop", SECRET: "drop"}})
-    assert json.loads((tmp_path / "b.jsonl").read_text()) == {"text": "x"}
+@pytest.mark.parametrize(
+    ("name", "data", "columns", "copy"),
+    [
+        ("a.jsonl", json.dumps(FIELDS), {"fields": "drop", SECRET: "drop"}, '{"text": "x"}'),
+        (
+            "a.csv",
+            f"id,name,mail\n1,Quirin Ozols,{SECRET}\n",
+            {"name": "PERSON", "mail": "URL"},
+            "id,name,mail\n1,<MASK>,<MASK>\n",
+        ),
+    ],
+)
+def test_declared_columns_are_handled_whole(tmp_path: Path, name: str, data: str, columns: Any, copy: str) -> None:
+    (tmp_path / name).write_text(data)
+    redact(tmp_path / name, tmp_path / f"copy-{name}", {"columns": columns}, config=PATTERNS)
+    assert (tmp_path / f"copy-{name}").read_text() == copy
 
 
 @pytest.mark.parametrize("name", ["txt", "md", "TEXT", ".text", "json", "ndjson", "eml", "htm", "foo", "", "xlsx"])
@@ -254,9 +251,9 @@ def test_what_is_proposed_for_a_field_loses_no_row(tmp_path: Path) -> None:
 def test_a_format_is_known_by_its_endings_and_another_is_refused_with_the_list(name: str, piped: bool) -> None:
     known = {"txt": "text", "md": "text", "TEXT": "text", ".text": "text", "json": "jsonl", "ndjson": "jsonl"}
     known |= {"eml": "mail", "htm": "html"}
-    given_path = PIPE if piped else __file__
+    path = PIPE if piped else __file__
     if name in known:
-        assert find_copy_sources(given_path, name)[0][0].format == known[name]
+        assert find_copy_sources(path, name)[0][0].format == known[name]
         return
     with pytest.raises(ConfigurationError, match=r"--format: unknown format .*; expected auto, jsonl, text, parquet"):
-        find_copy_sources(given_path, name)
+        find_copy_sources(path, name)

@@ -17,7 +17,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.documents.redact import redact
 from redactory.pipelines.documents.unmask import unmask
 from tests.pipelines.kills import Moments, die, killed
-from tests.pipelines.support import write_rows
+from tests.pipelines.support import read_files, write_rows
 
 PATTERNS = {"detect": {"tagger": None}}
 """Recognizers alone: no model to load."""
@@ -42,15 +42,14 @@ def _copies(folder: Path) -> dict[str, Callable[[], Any]]:
 
 
 def _copied(out: Path) -> dict[str, str]:
-    files = [out] if out.is_file() else sorted(path for path in out.rglob("*") if path.is_file())
-    return {path.relative_to(out.parent).as_posix(): path.read_text() for path in files}
+    files = read_files(out) or {out: out.read_bytes()}
+    return {path.relative_to(out.parent).as_posix(): files[path].decode() for path in sorted(files)}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["redact a file", "redact a folder", "unmask a file", "unmask a folder"])
-def test_a_copy_that_is_killed_at_any_moment_is_none_or_whole_and_leaves_nothing_behind_the_next(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_copy_is_none_or_whole(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the next one leaves nothing of it behind."""
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "a key of these tests, long enough")
     monkeypatch.setattr(os, "fsync", lambda _: None)
     work, out = _copies(tmp_path)[what], tmp_path / "out"
@@ -80,11 +79,9 @@ def test_a_copy_that_is_killed_at_any_moment_is_none_or_whole_and_leaves_nothing
     assert moment > 8
 
 
-def test_a_finished_copy_of_something_else_is_not_taken_for_this_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_copy_of_something_else_is_not_taken_for_this_one(tmp_path: Path) -> None:
     source, out = write_rows(tmp_path / "a.jsonl", [{"text": "Mail a@b.org"}]), tmp_path / "out.jsonl"
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         # as if it was killed there
         patch.setattr("redactory.pipelines.documents.redact_io.remove", lambda _: None)
         told = redact(source, out, config=PATTERNS)

@@ -186,12 +186,9 @@ def test_an_address_in_a_corner_is_not_in_the_copy(name: str, copied: tuple[Path
 
 
 def test_every_document_with_a_corner_is_written(copied: tuple[Path, dict[str, Any]]) -> None:
-    assert copied[1]["quarantined"] == {}
     # the attachment, the embedded image, the macros, the font and the picture
-    assert copied[1]["taken_out"] == 5
+    assert (copied[1]["quarantined"], copied[1]["taken_out"]) == ({}, 5)
 
-
-# What nobody can read for sure.
 
 TYPE = "Content-Type: text/plain"
 
@@ -252,8 +249,6 @@ def test_a_document_without_a_hit_is_the_same_to_the_byte(tmp_path: Path, name: 
     assert (tmp_path / "out").read_bytes() == data
 
 
-# A name in a sentence, wherever the sentence stands.
-
 SENTENCE = "Please call Quirin Ozols today."
 BY_RUNS = "".join(f"<w:r><w:t xml:space='preserve'>{part}</w:t></w:r>" for part in re.split("(?=i)", SENTENCE))
 NAMED = {
@@ -275,9 +270,6 @@ def test_a_name_in_a_sentence_is_found_wherever_it_stands(tmp_path: Path, name: 
     assert "Please call <MASK>" in said
 
 
-# PDF.
-
-
 def test_of_a_pdf_file_nothing_but_the_text_is_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     writer = pypdf.PdfWriter()
     font = DictionaryObject({NameObject("/Type"): NameObject("/Font"), NameObject("/Subtype"): NameObject("/Type1")})
@@ -287,9 +279,8 @@ def test_of_a_pdf_file_nothing_but_the_text_is_written(tmp_path: Path, caplog: p
         stream = DecodedStreamObject()
         stream.set_data(said)
         page[NameObject("/Contents")] = stream
-        page[NameObject("/Resources")] = DictionaryObject(
-            {NameObject("/Font"): DictionaryObject({NameObject("/F1"): font})}
-        )
+        fonts = DictionaryObject({NameObject("/F1"): font})
+        page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
     writer.add_metadata({"/Author": "Ann Kovacs"})
     writer.add_attachment("kovacs.txt", SECRET.encode())
     writer.add_annotation(0, FreeText(text=SECRET, rect=(0, 0, 50, 50)))

@@ -26,7 +26,7 @@ from redactory.redaction import (
     is_encrypted,
     key_for,
     list_parts,
-    read_batches,
+    read_column,
     read_manifest,
     read_part,
     read_secret,
@@ -34,7 +34,14 @@ from redactory.redaction import (
 )
 from redactory.redaction.shards import keyed_digest, table_digest
 from redactory.training.mechanisms.ledger import begin_or_resume_stream
-from tests.pipelines.support import DigitDetector, invoke_command, list_failed_checks, run_checks, write_rows
+from tests.pipelines.support import (
+    DigitDetector,
+    invoke_command,
+    list_failed_checks,
+    read_files,
+    run_checks,
+    write_rows,
+)
 
 ENCRYPTION, SIGNING = "REDACTORY_ENCRYPTION_KEY_FILE", "REDACTORY_SIGNING_KEY_FILE"
 NAMES = ("ann", "bob")
@@ -55,9 +62,6 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def _configured(keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ENCRYPTION, str(keys["ann.key"]))
     monkeypatch.setenv(SIGNING, str(keys["ann.sign"]))
-
-
-# --------------------------------------------------------------------- one run with everything, real engines
 
 
 @pytest.fixture(scope="module")
@@ -105,17 +109,15 @@ def test_every_command_reads_an_encrypted_run(whole: Path, keys: dict[str, Path]
     assert read_manifest(RunFolder(whole))["encrypted"] is True
     sample = RunFolder(whole).sample("sample")
     texts = {json.loads(line)["text"] for line in sample.rows.read_text().splitlines()}
-    assert texts <= {t for b in read_batches(RunFolder(whole).vault, ["text"]) for t in b["text"].to_pylist()}
+    assert texts <= {*read_column(RunFolder(whole).vault, "text")}
 
 
 @pytest.mark.parametrize("variable", [ENCRYPTION, SIGNING, "REDACTORY_KEY_FILE", "REDACTORY_KEY_SERVICE"])
 def test_a_key_that_is_none_is_told_before_anything_is_written(
     curated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    rows, trained = (
-        write_rows(tmp_path / "rows.jsonl", [{"id": "a", "text": "A text."}]),
-        shutil.copytree(curated, tmp_path / "curated"),
-    )
+    rows = write_rows(tmp_path / "rows.jsonl", [{"id": "a", "text": "A text."}])
+    trained = Path(shutil.copytree(curated, tmp_path / "curated"))
     for other in ("REDACTORY_KEY", ENCRYPTION):
         monkeypatch.delenv(other, raising=False)
     monkeypatch.setenv(variable, str(tmp_path / "nope.key"))
@@ -128,7 +130,7 @@ def test_a_key_that_is_none_is_told_before_anything_is_written(
         with pytest.raises(ConfigurationError, match=variable):
             one()
         assert not (tmp_path / "run").exists()
-        assert not RunFolder(Path(trained)).models.exists()
+        assert not RunFolder(trained).models.exists()
 
 
 def test_an_encrypted_run_holds_what_an_open_one_holds(whole: Path, curated: Path) -> None:
@@ -148,51 +150,41 @@ def test_an_encrypted_run_holds_what_an_open_one_holds(whole: Path, curated: Pat
 def test_no_private_text_lies_open(whole: Path, curated: Path) -> None:
     """Samples are drawn for people to read; nothing else may show a masked text or an original one."""
     run = RunFolder(whole)
-    public = {t for b in read_batches(run.public, ["text"]) for t in b["text"].to_pylist()}
-    texts = {
-        text.encode()
-        for folder in (run.vault, run.private)
-        for batch in read_batches(folder, ["text"])
-        for text in batch["text"].to_pylist()
-        if text not in public and len(text) >= 20
-    }
+    private = {*read_column(run.vault, "text"), *read_column(run.private, "text")} - {*read_column(run.public, "text")}
+    texts = {text.encode() for text in private if len(text) >= 20}
     assert len(texts) > 100
     key = key_for(run.vault / "part")
     assert key is not None
     secrets = {key.secret, key.secret.hex().encode(), base64.b64encode(key.secret)}
-    for path in (p for p in whole.rglob("*") if p.is_file()):
-        data = path.read_bytes()
+    for path, data in read_files(whole).items():
         assert not any(secret in data for secret in secrets), path
         if run.sample("sample").root not in path.parents:
             assert not any(text in data for text in texts), path
         assert path.stat().st_mode & 0o077 == 0 or run.public in path.parents, path
 
 
+@pytest.mark.parametrize("command", ["train", "label", "evaluate"])
 def test_whatever_needs_the_private_part_is_refused_without_the_key(
-    copy: Path, config: dict[str, Any], keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    copy: Path, config: dict[str, Any], keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    def refused(error: type[RedactoryError], match: str) -> None:
-        work: list[Callable[[], object]] = [
-            lambda: redactory.train(config, output=copy, name="another"),
-            lambda: redactory.label_random(copy, 20, name="another"),
-            lambda: redactory.evaluate_canary(copy),
-        ]
-        for one in work:
-            with pytest.raises(error, match=match):
-                one()
-
+    work: dict[str, Callable[[], object]] = {
+        "train": lambda: redactory.train(config, output=copy, name="another"),
+        "label": lambda: redactory.label_random(copy, 20, name="another"),
+        "evaluate": lambda: redactory.evaluate_canary(copy),
+    }
     monkeypatch.delenv(ENCRYPTION)
-    refused(ConfigurationError, "set REDACTORY_ENCRYPTION_KEY_FILE")
+    with pytest.raises(ConfigurationError, match="set REDACTORY_ENCRYPTION_KEY_FILE"):
+        work[command]()
     monkeypatch.setenv(ENCRYPTION, str(keys["bob.key"]))
-    refused(CheckFailed, "is not the run's")
+    with pytest.raises(CheckFailed, match="is not the run's"):
+        work[command]()
     RunFolder(copy).data_key.unlink()
-    refused(RunStateError, "data key was shredded or lost")
+    with pytest.raises(RunStateError, match="data key was shredded or lost"):
+        work[command]()
 
 
 @pytest.mark.usefixtures("no_rescan")
-def test_verify_says_what_it_could_not_check(
-    copy: Path, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verify_says_what_it_left_out(copy: Path, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     needing = {"encryption", "conservation", "example ids", "whole documents", "values masked elsewhere", "report"}
     monkeypatch.delenv(ENCRYPTION)
     found = run_checks(copy)
@@ -212,73 +204,46 @@ def test_verify_says_what_it_could_not_check(
     assert list_failed_checks(copy) == {"encryption"}
 
 
-# ------------------------------------------------------------------------------------------------- forgeries
-
-
-def reseal(run: RunFolder) -> None:
+def reseal(run: RunFolder, **changes: Any) -> None:
     """What a forger would do after changing a file: make the digests right again."""
-    manifest = json.loads(run.manifest.read_text())
+    manifest = {**read_manifest(run), **changes}
     for key in ("files", "signed_by"):
         manifest.pop(key, None)
     seal(run, manifest, [*(p for f in run.data_folders for p in list_parts(f)), run.card])
 
 
-def _exchanged(run: RunFolder, folder: Path) -> None:
-    one, other = list_parts(folder)[:2]
+def exchange_parts(run: RunFolder, name: str) -> None:
+    one, other = list_parts(run.root / name)[:2]
     first, second = one.read_bytes(), other.read_bytes()
     one.write_bytes(second)
     other.write_bytes(first)
+    reseal(run)
 
 
-def _another_shard(run: RunFolder) -> None:
+def cut_shard(run: RunFolder) -> None:
     path = list_parts(run.public)[0]
     pq.write_table(read_part(path).slice(1), path)
-
-
-def _said_to_be_open(run: RunFolder) -> None:
-    manifest = json.loads(run.manifest.read_text())
-    run.manifest.write_text(json.dumps({**manifest, "encrypted": False}))
+    reseal(run)
 
 
 @pytest.mark.parametrize(
     ("forge", "expected"),
     [
         *(
-            (lambda run, place=place: _exchanged(run, run.root / place), {"journal", "encryption"})
-            for place in ("private", "vault", "audit/spans", "quarantine")
+            (lambda run, name=name: exchange_parts(run, name), {"journal", "encryption"})
+            for name in ("private", "vault", "audit/spans", "quarantine")
         ),
         # the journal binds each ledger to its shards: neither can be exchanged alone
-        (_another_shard, {"journal"}),
-        (_said_to_be_open, {"encryption"}),
+        (cut_shard, {"journal"}),
+        (lambda run: reseal(run, encrypted=False), {"encryption"}),
     ],
 )
 @pytest.mark.usefixtures("no_rescan")
-def test_what_was_changed_fails_under_right_digests(
-    copy: Path, forge: Callable[[RunFolder], None], expected: set[str]
-) -> None:
-    run = RunFolder(copy)
-    forge(run)
-    reseal(run)
-    found = list_failed_checks(copy)
-    assert "files" not in found
-    assert expected <= found
-
-
-# -------------------------------------------------------------------------- killed, resumed, begun otherwise
-
-
-def rows(count: int = 30) -> list[dict[str, Any]]:
-    return [
-        {"id": f"d{i}", "user_id": f"u{i % 4}", "text": f"Hello there {i}. Rosalind Marlowe says {i % 7}. broken"}
-        for i in range(count)
-    ]
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> dict[str, Any]:
-    """A configuration of a small corpus in three partitions."""
-    source = write_rows(tmp_path / "rows.jsonl", [*rows(), {"text": 3}])
-    return {"input": str(source), "partition": {"documents": 10}}
+def test_forgeries_with_right_digests_fail(copy: Path, forge: Callable[[RunFolder], None], expected: set[str]) -> None:
+    forge(RunFolder(copy))
+    failed = list_failed_checks(copy)
+    assert "files" not in failed
+    assert expected <= failed
 
 
 class Dying(DigitDetector):
@@ -291,6 +256,17 @@ class Dying(DigitDetector):
             yield found
 
 
+@pytest.fixture
+def small(tmp_path: Path) -> dict[str, Any]:
+    """A configuration of a small corpus in three partitions."""
+    rows = [
+        {"id": f"d{i}", "user_id": f"u{i % 4}", "text": f"Hello there {i}. Rosalind Marlowe says {i % 7}. broken"}
+        for i in range(30)
+    ]
+    source = write_rows(tmp_path / "rows.jsonl", [*rows, {"text": 3}])
+    return {"input": str(source), "partition": {"documents": 10}}
+
+
 def contents(run: Path) -> dict[str, Any]:
     """Of every part the digest that does not depend on a key drawn for the run."""
     files = read_manifest(RunFolder(run))["files"]
@@ -298,9 +274,7 @@ def contents(run: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_killed_run_leaves_nothing_open_and_is_resumed_to_the_same_content(
-    small: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_killed_run_leaves_nothing_open_and_can_be_resumed(small: dict[str, Any], tmp_path: Path) -> None:
     run, undisturbed = tmp_path / "run", tmp_path / "undisturbed"
     with pytest.raises(SealedError, match="traceback-"):
         redactory.curate(small, output=run, detector=Dying())
@@ -310,9 +284,7 @@ def test_a_killed_run_leaves_nothing_open_and_is_resumed_to_the_same_content(
     assert all(is_encrypted(path) for path in work if path.suffix == ".parquet")
     (traceback,) = state.glob("traceback-*.txt")
     assert b"Rosalind" in read_secret(traceback)
-    for path in (p for p in run.rglob("*") if p.is_file()):
-        assert b"Rosalind" not in path.read_bytes(), path
-
+    assert not [path for path, data in read_files(run).items() if b"Rosalind" in data]
     redactory.curate(small, output=run, detector=DigitDetector(), resume=True, workers=2)
     redactory.curate(small, output=undisturbed, detector=DigitDetector())
     assert contents(run) == contents(undisturbed)
@@ -382,9 +354,6 @@ def test_the_root_key_of_a_training_is_encrypted_too(keyed: RunFolder) -> None:
         stream = begin_or_resume_stream(log, {"parent": "x"}, file, None)
         assert stream.root not in file.read_bytes()
         assert begin_or_resume_stream(log, {"parent": "x"}, file, None) == stream
-
-
-# ------------------------------------------------------------------------------------------- the command line
 
 
 def test_the_data_key_opens_the_parts_in_other_programs(whole: Path, curated: Path, tmp_path: Path) -> None:

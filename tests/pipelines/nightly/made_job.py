@@ -21,7 +21,7 @@ from redactory.pipelines.curation.release_log import Event, append_event, read_l
 from redactory.redaction import RunFolder, read_column
 from redactory.redaction.folder import JobFolder
 from tests.evaluation.report_run import manifest, write_run
-from tests.pipelines.support import ALLOW_UNCOVERED, NO_ENGINES, DigitDetector
+from tests.pipelines.support import LINE_CONFIG, DigitDetector
 
 POINTS = 10_000
 
@@ -33,14 +33,7 @@ class Job:
         self.folder, self.input = folder, folder / "in"
         self.input.mkdir(parents=True, exist_ok=True)
         self.job = JobFolder(folder / "job")
-        self.config: dict[str, Any] = {
-            "input": str(self.input),
-            "output": str(self.job.root),
-            "segment": {"mode": "line"},
-            "detect": NO_ENGINES,
-            "release": ALLOW_UNCOVERED,
-            **settings,
-        }
+        self.config = {**LINE_CONFIG, "input": str(self.input), "output": str(self.job.root), **settings}
 
     def write(self, name: str, *texts: str) -> Path:
         """Add rows to a file."""

@@ -41,7 +41,7 @@ def steady(tmp_path_factory: pytest.TempPathFactory) -> MadeJob:
     return made
 
 
-def _page(run: RunFolder) -> str:
+def read_report(run: RunFolder) -> str:
     return run.report.read_text(encoding="utf-8")
 
 
@@ -54,22 +54,18 @@ def test_a_run_like_the_others_is_within_the_limits(steady: MadeJob) -> None:
     kept = read_json(run.gate.root / "result.json")
     assert (kept["verdict"], len(kept["runs"])) == ("within", 10)
     assert broken_files(run.gate) == []
-    assert "Every metric is within its limits" in _page(run)
-    assert "unlike earlier runs" not in _page(run)
-    assert "10 of these runs were made with other policies" in _page(run)
+    assert "Every metric is within its limits" in read_report(run)
+    assert "unlike earlier runs" not in read_report(run)
+    assert "10 of these runs were made with other policies" in read_report(run)
 
 
 def test_a_poisoned_run_is_found_and_its_report_shows_why(steady: MadeJob) -> None:
     run = steady.add("poisoned", None, public=8_000, numbers=0, rejected=3_000)
     outside = evaluate_drift(steady.job, run, SETTINGS)
     found = {(f.metric, f.label) for f in outside}
-    assert found == {
-        ("public", ""),
-        ("rejected", ""),
-        ("spans/strict/label", "NUMBER"),
-        ("spans/strict/detector", "digits"),
-    }
-    page = _page(run)
+    hits = {("spans/strict/label", "NUMBER"), ("spans/strict/detector", "digits")}
+    assert found == {("public", ""), ("rejected", ""), *hits}
+    page = read_report(run)
     assert "Held: unlike earlier runs" in page
     assert page.count('<div class="control"') == 4
     assert page == render_report(run)
@@ -79,7 +75,7 @@ def test_a_poisoned_run_is_found_and_its_report_shows_why(steady: MadeJob) -> No
     # asked again, after it was held, it says the same
     append_event(run, Event.HELD, manifest="0" * 64, counts={}, findings=[])
     assert {(f.metric, f.label) for f in evaluate_drift(steady.job, run, SETTINGS)} == found
-    assert _page(run) == page
+    assert read_report(run) == page
 
 
 def test_the_first_runs_are_not_judged(tmp_path: Path) -> None:
@@ -89,8 +85,8 @@ def test_the_first_runs_are_not_judged(tmp_path: Path) -> None:
     assert 'id="drift"' not in render_report(run)
     assert evaluate_drift(made.job, run, SETTINGS) == []
     assert read_json(run.gate.root / "result.json")["verdict"] == "too few"
-    assert "4 earlier runs so far, and limits are drawn from 5 on" in _page(run)
-    assert "Not compared with earlier runs" in _page(run)
+    assert "4 earlier runs so far, and limits are drawn from 5 on" in read_report(run)
+    assert "Not compared with earlier runs" in read_report(run)
     # whoever reads the command's output or the log is told so, too, while there are too few
     for count, told in ((0, True), (4, True), (5, False), (6, False)):
         few = MadeJob(tmp_path / str(count))
@@ -114,16 +110,15 @@ def print_night(ended: dict[str, Any], run: RunFolder) -> str:
 def test_the_report_of_a_held_run_says_what_was_decided(steady: MadeJob, decision: Any) -> None:
     run = steady.add("odd", None, public=1)
     assert release_or_hold(steady.job, run, NightlySettings(), {"public": 1})["state"] == "held"
-    assert "is held back until" in _page(run)
+    assert "is held back until" in read_report(run)
     decision(run.root, "Ann <b>", "looked & fine")
-    page = _page(run)
+    page = read_report(run)
     assert "held back" not in page
     assert "Held:" not in page
     assert "Unlike earlier runs" in page
-    assert f"{'Approved' if decision is approve_release else 'Rejected'} by Ann &lt;b&gt;: looked &amp; fine" in (
-        re.sub("</?b>", "", page)
-    )
-    assert run.report.read_text("utf-8") == render_report(run)
+    decided = "Approved" if decision is approve_release else "Rejected"
+    assert f"{decided} by Ann &lt;b&gt;: looked &amp; fine" in re.sub("</?b>", "", page)
+    assert page == render_report(run)
 
 
 def test_held_rejected_and_later_runs_are_not_compared_with(tmp_path: Path) -> None:

@@ -16,10 +16,8 @@ from redactory.pipelines.operations import gate
 from redactory.redaction import RunFolder
 from redactory.redaction.folder import JobFolder
 
-WRITE = (
-    "import json, os, sys; json.dump({'environment': dict(os.environ), 'input': json.load(sys.stdin)}, "
-    "open(sys.argv[1], 'w'))"
-)
+WRITE = """import json, os, sys
+json.dump({"environment": dict(os.environ), "input": json.load(sys.stdin)}, open(sys.argv[1], "w"))"""
 SECRETS = ("REDACTORY_KEY", "REDACTORY_ENCRYPTION_KEY", "REDACTORY_SIGNING_KEY_FILE", "REDACTORY_KEY_SERVICE")
 
 
@@ -32,9 +30,7 @@ def _python(code: str, *arguments: str) -> list[str]:
     return [sys.executable, "-c", code, *arguments]
 
 
-def test_a_hook_learns_by_its_environment_and_its_input_and_gets_no_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hook_gets_the_facts_and_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in SECRETS:
         monkeypatch.setenv(name, "a secret that no hook may see")
     monkeypatch.setenv("MAILTO", "operator")
@@ -53,9 +49,7 @@ def test_a_hook_learns_by_its_environment_and_its_input_and_gets_no_key(
     assert not there.exists()
 
 
-def test_a_failing_hook_is_named_with_its_code_and_not_its_words(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failing_hook_is_not_quoted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     loud = _python("import sys; print('words'); print('more words', file=sys.stderr); sys.exit(7)")
     assert _called(tmp_path, Event.HELD, loud) == ["exit code 7"]
     assert capfd.readouterr() == ("", "")

@@ -11,15 +11,10 @@ import yaml
 from redactory.foundation.records import Record
 from redactory.pipelines.curation.release_log import describe_record
 from redactory.redaction import RunFolder, read_column
-from tests.pipelines.support import ALLOW_UNCOVERED, invoke_command, write_rows
+from tests.pipelines.support import LINE_CONFIG, invoke_command, write_rows
 
-SETTINGS = {
-    "input": "rows.jsonl",
-    "output": "job",
-    "segment": {"mode": "line"},
-    "detect": {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}},
-    "release": ALLOW_UNCOVERED,
-}
+ENGINES = {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}}
+SETTINGS = {**LINE_CONFIG, "input": "rows.jsonl", "output": "job", "detect": ENGINES}
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +31,7 @@ def said(folder: Path, *words: str, code: int = 0) -> str:
     """What a command prints on standard output."""
     done = invoke_command(*(folder / word if (folder / word).exists() else word for word in words))
     assert done.exit_code == code, done.output
-    printed: str = done.stdout
-    return printed
+    return str(done.stdout)
 
 
 def test_runs_and_log_are_listed_without_text_and_one_is_given_up(folder: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from redactory.pipelines.operations.checks import CheckContext, run_check_regist
 from redactory.pipelines.operations.verify import RUN_CHECKS
 from redactory.redaction import RunFolder, read_column, read_manifest
 from tests.pipelines.nightly.made_job import Job
-from tests.pipelines.support import DigitDetector, read_release_state, write_rows
+from tests.pipelines.support import DigitDetector, read_files, read_release_state, write_rows
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,9 +52,6 @@ def ending(error: BaseException, *, curated: bool) -> Callable[..., Any]:
 
 def texts(run: RunFolder) -> list[str]:
     return sorted(read_column(run.vault, "text"))
-
-
-# What is new.
 
 
 def test_every_run_reads_what_is_new_and_latest_leads_to_the_last(job: Job) -> None:
@@ -126,36 +123,30 @@ def test_a_backfill_has_one_run_a_day_and_passes_over_what_is_done(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("dated", "asked", "message"),
+    ("dates", "message"),
     [
-        (False, {"date": "2026-11-01"}, "need {date} in input.path"),
-        (False, {"first": "2026-11-01"}, "need {date} in input.path"),
-        (True, {"date": "3.11.2026"}, "expected a day like 2026-11-03"),
-        (True, {"date": "2026-11-01", "last": "2026-11-02"}, "not both"),
-        (True, {"last": "2026-11-02"}, "give both ends of the range"),
-        (True, {"first": "2026-11-02", "last": "2026-11-01"}, "the earlier first"),
+        ({"date": "3.11.2026"}, "expected a day like 2026-11-03"),
+        ({"date": "2026-11-01", "last": "2026-11-02"}, "not both"),
+        ({"last": "2026-11-02"}, "give both ends of the range"),
+        ({"first": "2026-11-02", "last": "2026-11-01"}, "the earlier first"),
     ],
 )
-def test_days_that_cannot_be_meant_are_refused(job: Job, dated: bool, asked: dict[str, Any], message: str) -> None:
-    job.config["input"] = str(job.input / "{date}") if dated else str(job.input)
+def test_dates_that_cannot_be_meant_are_refused(job: Job, dates: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"need \{date\} in input\.path"):
+        job.night(first="2026-11-01")
+    job.config["input"] = str(job.input / "{date}")
     with pytest.raises(ConfigurationError, match=message):
-        job.night(**asked)
+        job.night(**dates)
     assert not job.job.root.exists()
 
 
-def test_what_no_scheduled_run_can_go_by_is_refused(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_job_or_a_run_as_output_is_refused(job: Job) -> None:
     job.write("a.jsonl", "one")
     run = job.run()
     with file_lock(job.job.lock, "the job"), pytest.raises(RunStateError, match="is being written by"):
         job.night()
     with pytest.raises(RunStateError, match="is a run"):
         job.night(output=run.root)
-    monkeypatch.delenv("REDACTORY_KEY")
-    with pytest.raises(ConfigurationError, match="REDACTORY_KEY"):
-        job.night()
-
-
-# Runs that did not end.
 
 
 @pytest.mark.parametrize("curated", [False, True])
@@ -205,9 +196,7 @@ def test_a_run_that_failed_goes_on_or_is_given_up(job: Job, monkeypatch: pytest.
         ("shard", KeyboardInterrupt()),
     ],
 )
-def test_a_person_is_erased_from_a_job_with_runs_that_did_not_end(
-    tmp_path: Path, stage: str, end: BaseException
-) -> None:
+def test_a_person_is_erased_from_unfinished_runs(tmp_path: Path, stage: str, end: BaseException) -> None:
     job = Job(tmp_path, dedup={"index": {"path": str(tmp_path / "index")}})
 
     def stop(name: str, *_: Any) -> None:
@@ -226,15 +215,15 @@ def test_a_person_is_erased_from_a_job_with_runs_that_did_not_end(
     rejected = cut_off("a")
     redactory.reject_release(rejected.root, "ann", "too late")
     left = cut_off("b")
-    before = _content(job.folder)
+    before = read_files(job.folder)
     dry = redactory.erase([job.job.root], user_ids=["u"], dry_run=True)
     assert dry["ok"]
-    assert _content(job.folder) == before
+    assert read_files(job.folder) == before
     result = redactory.erase([job.job.root], user_ids=["u"])
     assert (result["ok"], result["problems"]) == (True, [])
     for said in (dry, result):
         assert [run["run"] for run in said["runs"] if "discarded" in run] == [str(r.root) for r in (rejected, left)]
-    assert _content(released.root) == {p: data for p, data in before.items() if p.is_relative_to(released.root)}
+    assert read_files(released.root) == {p: data for p, data in before.items() if p.is_relative_to(released.root)}
     assert not [path for run in (rejected, left) for path in run.root.rglob("*") if path.is_file()]
     assert not list((tmp_path / "index" / "pending").iterdir())
     assert not [run for run in redactory.erase([job.job.root], user_ids=["u"])["runs"] if "discarded" in run]
@@ -276,17 +265,13 @@ def test_only_work_that_was_never_a_run_is_discarded(job: Job) -> None:
     lone = RunFolder(job.job.root / "lone")
     shutil.copytree(run.root, lone.root)
     lone.manifest.unlink()
-    before = _content(job.folder)
+    before = read_files(job.folder)
     result = redactory.erase([job.job.root], user_ids=["u"])
     assert [problem["problem"] for problem in result["problems"]] == [
         f"{run.root} was finished, but _SUCCESS is missing: restore it from a backup",
         f"{lone.root} is unfinished: resume it (redactory curate --resume) and try again, or remove the folder",
     ]
-    assert _content(job.folder) == before
-
-
-def _content(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()}
+    assert read_files(job.folder) == before
 
 
 def test_an_unexpected_error_is_reported_without_its_words(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,9 +310,6 @@ def test_what_fails_besides_a_run_takes_no_release_back(tmp_path: Path, monkeypa
         job.night()
     assert (job.events()[-2:], (tmp_path / "called").is_file()) == (["failed", "done"], True)
     assert read_release_state(run) == "released"
-
-
-# Held, approved, rejected.
 
 
 def test_a_held_run_is_not_latest_and_an_approved_one_is(tmp_path: Path) -> None:
@@ -429,9 +411,6 @@ def test_a_run_of_no_job_cannot_be_decided_about(job: Job) -> None:
     with pytest.raises(RunStateError, match="does not belong to a job"):
         redactory.approve_release(run, "Ann", "why")
     assert read_release_state(RunFolder(run)) is None
-
-
-# The log.
 
 
 def _log_check(run: RunFolder) -> dict[str, Any]:

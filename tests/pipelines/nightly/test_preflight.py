@@ -15,7 +15,7 @@ from redactory.foundation.errors import RunStateError
 from redactory.pipelines.curation import output_folder
 from redactory.pipelines.curation.loading import load_config
 from redactory.pipelines.curation.output_folder import DISK_FACTOR, check_disk_space
-from tests.pipelines.support import NO_ENGINES, DigitDetector, write_rows
+from tests.pipelines.support import NO_ENGINES, DigitDetector, read_files, write_rows
 
 GB = 10**9
 Usage = namedtuple("Usage", "total used free")
@@ -76,11 +76,9 @@ def test_a_place_that_may_not_be_written_is_refused(tmp_path: Path, monkeypatch:
     assert list(closed.iterdir()) == []
 
 
-def test_curate_refuses_before_it_writes(
-    tmp_path: Path, small_disk: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = write_rows(tmp_path / "rows.jsonl", [{"text": "call 555-0100 now"}])
-    config = {"input": str(rows), "detect": NO_ENGINES}
+@pytest.mark.usefixtures("small_disk")
+def test_curate_refuses_before_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"input": str(write_rows(tmp_path / "rows.jsonl", [{"text": "x"}])), "detect": NO_ENGINES}
     monkeypatch.setattr(output_folder, "RESERVED_BYTES", 3 * GB)
     with pytest.raises(RunStateError, match="make room"):
         redactory.curate(config, output=tmp_path / "run", detector=DigitDetector())
@@ -97,8 +95,7 @@ def test_a_run_needs_less_than_the_default_says(tmp_path: Path) -> None:
 
     def weigh(*_: object) -> None:
         nonlocal peak
-        below = (file for file in (tmp_path / "run").rglob("*") if file.is_file())
-        peak = max(peak, sum(file.stat().st_size for file in below))
+        peak = max(peak, sum(len(data) for data in read_files(tmp_path / "run").values()))
 
     redactory.curate(config, detector=DigitDetector(), progress=weigh)
     needed = path.stat().st_size * DISK_FACTOR
