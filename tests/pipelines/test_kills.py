@@ -19,7 +19,6 @@ from tests.pipelines.kills import is_alive, random_moments
 SEED = 20260401
 
 
-@pytest.mark.slow
 @dataclass
 class OnceOnly(FewRanges):
     """Before its first text, what ``what`` says happens to the process; ``marker`` remembers that it has."""

@@ -15,6 +15,8 @@ _SIZES: dict[str, Any] = {
 _ALL = {**_SIZES, "num_key_value_heads": 2}
 _GROUPED = {**_SIZES, "num_key_value_heads": 1, "head_dim": 8}
 _GPT = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
+_GPT_NEO = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "max_position_embeddings": 32}
+_TWO_LAYERS = {"hidden_size": 16, "num_hidden_layers": 2}
 _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
 _OPT = {**_SIZES, "ffn_dim": 24, "word_embed_proj_dim": 16}
 
@@ -23,14 +25,7 @@ CAUSAL: dict[str, dict[str, Any]] = {
     "gptj": {**_GPT, "rotary_dim": 4},
     "codegen": {**_GPT, "rotary_dim": 4},
     "gpt_bigcode": _GPT,
-    "gpt_neo": {
-        "hidden_size": 16,
-        "num_layers": 2,
-        "num_heads": 2,
-        "max_position_embeddings": 32,
-        "attention_types": [[["global", "local"], 1]],
-        "window_size": 4,
-    },
+    "gpt_neo": {**_GPT_NEO, "attention_types": [[["global", "local"], 1]], "window_size": 4},
     **dict.fromkeys(("llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gemma2"), _GROUPED),
     **dict.fromkeys(("gemma3_text", "starcoder2", "cohere", "granite", "smollm3", "helium"), _GROUPED),
     **dict.fromkeys(("glm", "exaone4"), _GROUPED),
@@ -38,26 +33,12 @@ CAUSAL: dict[str, dict[str, Any]] = {
     "biogpt": _ALL,
     "bloom": {"hidden_size": 16, "n_layer": 2, "n_head": 2},
     "mpt": {"d_model": 16, "n_heads": 2, "n_layers": 2, "max_seq_len": 32, "expansion_ratio": 2},
-    "falcon": {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2},
+    "falcon": {**_TWO_LAYERS, "num_attention_heads": 2},
     "opt": _OPT,
     "xglm": {"d_model": 16, "ffn_dim": 24, "num_layers": 2, "attention_heads": 2, "max_position_embeddings": 32},
-    "mamba": {"hidden_size": 16, "num_hidden_layers": 2, "state_size": 4, "time_step_rank": 2},
-    "mamba2": {
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "state_size": 4,
-        "head_dim": 8,
-        "num_heads": 4,
-        "n_groups": 1,
-        "chunk_size": 8,
-    },
-    "rwkv": {
-        "hidden_size": 16,
-        "attention_hidden_size": 16,
-        "num_hidden_layers": 2,
-        "intermediate_size": 24,
-        "context_length": 32,
-    },
+    "mamba": {**_TWO_LAYERS, "state_size": 4, "time_step_rank": 2},
+    "mamba2": {**_TWO_LAYERS, "state_size": 4, "head_dim": 8, "num_heads": 4, "n_groups": 1, "chunk_size": 8},
+    "rwkv": {**_TWO_LAYERS, "attention_hidden_size": 16, "intermediate_size": 24, "context_length": 32},
     "recurrent_gemma": {**_GROUPED, "attention_window_size": 8},
     "lfm2": {**_GROUPED, "layer_types": ["conv", "full_attention"]},
     "mixtral": {**_GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2},
@@ -70,37 +51,28 @@ CAUSAL: dict[str, dict[str, Any]] = {
         **_GROUPED,
         **_EXPERTS,
         "shared_expert_intermediate_size": 12,
-        "linear_num_key_heads": 2,
-        "linear_num_value_heads": 2,
-        "linear_key_head_dim": 8,
-        "linear_value_head_dim": 8,
+        **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), 2),
+        **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 8),
         "layer_types": ["linear_attention", "full_attention"],
     },
     "deepseek_v3": {
         **_ALL,
-        "q_lora_rank": 8,
-        "kv_lora_rank": 8,
-        "qk_rope_head_dim": 4,
-        "qk_nope_head_dim": 4,
-        "v_head_dim": 8,
+        "moe_intermediate_size": 12,
         "n_routed_experts": 4,
         "num_experts_per_tok": 2,
-        "n_group": 1,
-        "topk_group": 1,
-        "moe_intermediate_size": 12,
-        "first_k_dense_replace": 1,
+        **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "v_head_dim"), 8),
+        **dict.fromkeys(("qk_rope_head_dim", "qk_nope_head_dim"), 4),
+        **dict.fromkeys(("n_group", "topk_group", "first_k_dense_replace"), 1),
     },
 }
 _BART = {
     "d_model": 16,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
     "max_position_embeddings": 32,
+    **dict.fromkeys(("encoder_layers", "decoder_layers"), 1),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2),
+    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 24),
 }
+_SQUEEZED = ("q", "k", "v", "post_attention", "intermediate", "output")
 CLASSIFIERS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "ernie", "mpnet", "deberta"), _SIZES),
     "deberta-v2": {
@@ -115,16 +87,7 @@ CLASSIFIERS: dict[str, dict[str, Any]] = {
     "albert": {**_SIZES, "embedding_size": 8},
     "modernbert": {**_SIZES, "global_attn_every_n_layers": 2, "local_attention": 8},
     "mobilebert": {**_SIZES, "embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16},
-    "squeezebert": {
-        **_SIZES,
-        "embedding_size": 16,
-        "q_groups": 1,
-        "k_groups": 1,
-        "v_groups": 1,
-        "post_attention_groups": 1,
-        "intermediate_groups": 1,
-        "output_groups": 1,
-    },
+    "squeezebert": {**_SIZES, "embedding_size": 16, **{f"{part}_groups": 1 for part in _SQUEEZED}},
     "t5": {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0},
     "bart": _BART,
     **{kind: CAUSAL[kind] for kind in ("gpt2", "llama", "qwen3", "gemma3_text", "gpt_neox", "opt", "mixtral")},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -102,12 +103,5 @@ def trained(curated: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolde
 @pytest.fixture
 def fresh_run(curated: Path, tmp_path: Path) -> Callable[[], RunFolder]:
     """Makes as many own copies of the finished run as tokens, but needs."""
-    made: list[RunFolder] = []
-
-    def make() -> RunFolder:
-        run = RunFolder(tmp_path / f"RUN-{len(made)}")
-        shutil.copytree(curated, run.root)
-        made.append(run)
-        return run
-
-    return make
+    numbers = itertools.count()
+    return lambda: RunFolder(Path(shutil.copytree(curated, tmp_path / f"RUN-{next(numbers)}")))

@@ -82,7 +82,6 @@ def kill_after(run: RunFolder, settings: dict[str, Any], records: int, seconds: 
     at_work = process.poll() is None
     process.kill()
     process.wait()
-    assert process.stdout is not None
     process.stdout.close()
     return at_work
 
@@ -95,7 +94,6 @@ def train_to_end(run: RunFolder, settings: dict[str, Any]) -> None:
     """Train to the end."""
     process = start_training(run, settings)
     assert process.wait() == 0
-    assert process.stdout is not None
     process.stdout.close()
 
 

@@ -54,9 +54,6 @@ class TrainingInterrupted(Exception):
     """Stands for an interrupt."""
 
 
-# ----------------------------------------------------------------------------------------- what happened
-
-
 class AttemptEvent(NamedTuple):
     """An attempt begins with this step of all."""
 
@@ -233,9 +230,6 @@ def _flatten(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([part.detach().flatten() for part in parts]).cpu().clone()
 
 
-# ------------------------------------------------------------------------------- what it has to have been
-
-
 def derive_keystream(root: bytes, purpose: str, step: int, count: int, index: int = 0) -> bytes:
     """ChaCha20 under a key of its own for every name, as ``docs/guarantees.md`` has it."""
     name = f"{purpose}\x00{step}\x00{index}".encode()
@@ -365,9 +359,7 @@ class Oracle:
 
     def sample_users(self, number: int) -> list[tuple[int, NDArray[np.int64], NDArray[np.float64]]]:
         """Who is drawn, by whole keyed ids: each one's number, rows, and the rows' weights."""
-        assert self.original_examples is not None
         graph, sampled = self.original_examples.incidence, []
-        assert graph is not None
         for user in range(graph.users.columns):
             key, rows = _to_integer(graph.user_ids[user]), np.flatnonzero(graph.users.indices == user)
             if draw_uniforms(ENTROPY, "user coins", number, 1, key)[0] < self.rate:
@@ -382,9 +374,7 @@ class Oracle:
         if self.settings.trainer == "user-level":
             return 1.0
         assert (federated.rule, federated.related_entity_rate > 0) == ("any", True)
-        assert self.original_examples is not None
-        graph = self.original_examples.incidence
-        assert graph is not None
+        graph: Any = self.original_examples.incidence
         entities = graph.entities.get_columns(row)
         if not len(entities):
             key = (int(graph.priorities[row]) << 64) + int(graph.example_ids[row])
@@ -465,9 +455,6 @@ def _to_integer(octets: NDArray[np.uint8]) -> int:
     return int.from_bytes(octets.tobytes(), "big")
 
 
-# --------------------------------------------------------------------------------------- one beside the other
-
-
 class RecordedStep(NamedTuple):
     """What happened in one step, beside what it has to be: its number of its kind, whether noisy."""
 
@@ -516,8 +503,7 @@ class CheckedTraining:
                 if oracle.federated:
                     released = -released  # a mean of updates is added, a gradient taken away
                 noises.append((released - find_admitted_sum(step).double()).numpy())
-        sigma = oracle.settings.noise_multiplier
-        assert sigma is not None
+        sigma: Any = oracle.settings.noise_multiplier
         return np.array(noises) / (sigma * oracle.clip)
 
     @property
@@ -624,7 +610,6 @@ def check_moves(trained: CheckedTraining) -> None:
             assert torch.allclose(parameter.data, move.after, rtol=0, atol=1e-6)
             at = move.after
         moves[name] = move
-    assert trained.recording.weights is not None
     assert torch.equal(trained.recording.weights, at)
 
 

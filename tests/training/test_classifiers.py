@@ -165,9 +165,7 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("lora", [None, LoraSettings(rank=2)])
-def test_a_pretrained_bert_draws_what_its_folder_lacks(
-    lora: LoraSettings | None, pretrained: Path, tmp_path: Path
-) -> None:
+def test_a_pretrained_bert_draws_missing_weights(lora: LoraSettings | None, pretrained: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForSequenceClassification
 
     section = FolderSettings(folder=pretrained, lora=lora)

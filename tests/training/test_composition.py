@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -174,9 +174,7 @@ def test_what_cannot_be_composed_is_refused(nights: list[RunFolder]) -> None:
     assert make_composed_card([(monday, "crt"), (tuesday, "loose")], 1e-4)["delta"] == 1e-4
 
 
-def test_a_model_without_a_guarantee_leaves_none_to_all(
-    nights: list[RunFolder], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_model_without_a_guarantee_voids_all(nights: list[RunFolder], capsys: pytest.CaptureFixture[str]) -> None:
     monday, tuesday = nights
     card = make_composed_card([(monday, "crt"), (tuesday, "sgd")])
     assert (card["epsilon"], card["holds"]) == (None, False)
@@ -202,9 +200,7 @@ def test_a_broken_ledger_stops_the_composition(nights: list[RunFolder]) -> None:
         path.write_bytes(whole)
 
 
-def test_the_public_function_takes_every_model_or_the_named_one(
-    nights: list[RunFolder], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_guarantee_takes_every_model_or_named_ones(nights: list[RunFolder], capsys: pytest.CaptureFixture[str]) -> None:
     monday, tuesday = nights
     card = redactory.guarantee(monday.root, "crt", also=[tuesday.root])
     assert [one["run"] for one in card["models"]] == [str(monday.root), str(tuesday.root)]
@@ -276,41 +272,33 @@ def test_a_training_that_would_exceed_the_budget_is_refused_before_it_begins(tmp
     assert len(read_records(path)) == 4
 
 
+class Stopped(Exception):
+    """Stands for an interrupt."""
+
+
+def stop_at_noise(work: str, done: int, total: int | None, unit: str = "") -> None:
+    if "with noise" in work:
+        assert "ε ≤ " in unit
+        raise Stopped
+
+
 def test_an_interrupted_training_is_booked_once(tmp_path: Path) -> None:
     run, path = write_run(tmp_path / "run"), tmp_path / "spent.jsonl"
     plan = unseeded(budget={"path": path, "epsilon": 50.0})
-
-    class Stop(Exception):
-        pass
-
-    def stop(work: str, done: int, total: int | None, unit: str = "") -> None:
-        if "with noise" in work:
-            assert "ε ≤ " in unit
-            raise Stop
-
     for _ in range(2):
-        with pytest.raises(Stop):
-            train_model(run, plan, stop)
+        with pytest.raises(Stopped):
+            train_model(run, plan, stop_at_noise)
     card = train_model(run, plan)["guarantee"]
-    reserved = read_records(path)[1:]
-    assert len(reserved) == 1
-    assert reserved[0].body["epsilon_after"] == pytest.approx(card["epsilon"], abs=1e-3)
+    (reserved,) = read_records(path)[1:]
+    assert reserved.body["epsilon_after"] == pytest.approx(card["epsilon"], abs=1e-3)
 
 
 @pytest.mark.parametrize("other", [None, {"path": "other.jsonl"}, {"epsilon": 60.0}])
 def test_an_interrupted_training_goes_on_under_its_own_budget(tmp_path: Path, other: dict[str, Any] | None) -> None:
     run = write_run(tmp_path / "run")
     begun = {"path": tmp_path / "spent.jsonl", "epsilon": 50.0}
-
-    class Stop(Exception):
-        pass
-
-    def stop(work: str, done: int, total: int | None, unit: str = "") -> None:
-        if "with noise" in work:
-            raise Stop
-
-    with pytest.raises(Stop):
-        train_model(run, unseeded(budget=begun), stop)
+    with pytest.raises(Stopped):
+        train_model(run, unseeded(budget=begun), stop_at_noise)
     with pytest.raises(RunStateError, match="training here has other budget"):
         train_model(run, unseeded(budget=None if other is None else {**begun, **other}))
     train_model(run, unseeded(budget=begun))
@@ -326,10 +314,7 @@ def test_a_ledger_that_is_a_chain_but_not_the_sealed_one_gives_no_figure(tmp_pat
     path.unlink()
     with RecordLog(path) as log:
         for record in records:
-            body = json.loads(
-                json.dumps(record.body).replace(f'"noise_multiplier": {NOISE}', '"noise_multiplier": 25.0')
-            )
-            log.append(record.type, body)
+            log.append(record.type, json.loads(json.dumps(record.body).replace(f": {NOISE}", ": 25.0")))
     for ask in (lambda: redactory.guarantee(run.root, "crt"), lambda: redactory.guarantee(run.root, ["crt"])):
         with pytest.raises(CheckFailed, match="changed after sealing"):
             ask()
@@ -356,17 +341,15 @@ MINHASH = {"mode": "minhash", "scope": "corpus", "rule": "near-greedy", "group_s
 
 
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    ("manifest", "plan", "why"),
     [
-        ({"dedup": MINHASH}, "no finite epsilon: "),
-        ({"seed": 3}, "test mode: seed known"),
-        ({"trainer": "sgd"}, "no noise"),
+        ({"dedup": MINHASH}, {}, "no finite epsilon: "),
+        ({}, {"seed": 3}, "test mode: seed known"),
+        ({}, {"trainer": "sgd"}, "no noise"),
     ],
 )
-def test_what_the_card_refuses_is_neither_booked_nor_shown(changes: dict[str, Any], why: str, tmp_path: Path) -> None:
-    given = {key: value for key, value in changes.items() if key == "dedup"}
-    plan = {key: value for key, value in changes.items() if key != "dedup"}
-    run, path = write_run(tmp_path / "run", **given), tmp_path / "spent.jsonl"
+def test_what_the_card_refuses_is_neither_booked_nor_shown(manifest: Any, plan: Any, why: str, tmp_path: Path) -> None:
+    run, path = write_run(tmp_path / "run", **manifest), tmp_path / "spent.jsonl"
     limited = unseeded(**plan, budget={"path": path, "epsilon": 100.0})
     with pytest.raises(BudgetExceeded, match=f"cannot be trained under a budget: {why}"):
         train_model(run, limited)
@@ -383,21 +366,16 @@ def test_what_the_card_refuses_is_neither_booked_nor_shown(changes: dict[str, An
 def test_two_trainings_at_once_do_not_spend_the_same_room(tmp_path: Path) -> None:
     path = tmp_path / "spent.jsonl"
     one = total_epsilon((own(),), 1e-5, Relation.SUBSTITUTION) or 0.0
-    outcomes: list[str] = []
 
-    def book(number: int) -> None:
+    def book(number: int) -> str:
         try:
             Budget(settings(path, 1.2 * one), UNIT).reserve(f"id {number}", f"model {number}", own())
-            outcomes.append("booked")
         except BudgetExceeded:
-            outcomes.append("refused")
+            return "refused"
+        return "booked"
 
-    threads = [threading.Thread(target=book, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(outcomes) == ["booked", "refused", "refused", "refused"]
+    with ThreadPoolExecutor(4) as threads:
+        assert sorted(threads.map(book, range(4))) == ["booked", "refused", "refused", "refused"]
     assert len(Budget(settings(path, 1.0), UNIT).read_spendings()) == 1
 
 
@@ -423,14 +401,12 @@ def test_the_command_says_what_is_spent_and_by_whom(tmp_path: Path) -> None:
     both = total_epsilon((own(), own()), 1e-5, Relation.SUBSTITUTION)
     assert told["spent"] == told["trainings"][-1]["epsilon_after"] == pytest.approx(both, abs=1e-4)
     assert [one["training"] for one in told["trainings"]] == ["run/model-1", "run/model-2"]
-    (tmp_path / "job.yaml").write_text(json.dumps(config))
-    printed = CliRunner().invoke(app, ["budget", str(tmp_path / "job.yaml")]).stdout
-    assert f"{told['spent']:.4f} of 50 spent" in printed
-    assert "run/model-2" in printed
-    assert "over the budget" not in printed
-    named["epsilon"] = 0.5
-    (tmp_path / "job.yaml").write_text(json.dumps(config))
-    printed = CliRunner().invoke(app, ["budget", str(tmp_path / "job.yaml")]).stdout
-    assert f"{told['spent']:.4f} of 0.5 spent: over the budget" in printed
+    job = tmp_path / "job.yaml"
+    for limit in (50, 0.5):
+        named["epsilon"] = limit
+        job.write_text(json.dumps(config))
+        printed = CliRunner().invoke(app, ["budget", str(job)]).stdout
+        assert f"{told['spent']:.4f} of {limit} spent{': over the budget' if limit < 1 else ','}" in printed
+        assert "run/model-2" in printed
     with pytest.raises(ConfigurationError, match=r"train\.budget: the configuration has none"):
         redactory.budget({"input": {"path": "rows.jsonl"}})

@@ -47,16 +47,11 @@ def own(rate: float = 0.2, noise: float = 0.5, bands: int = BANDS, steps: int = 
     return BandedGaussian(rate, noise, CLIP, 8.0, matrix=optimize_matrix(bands, steps, ("constant", 0.0)))
 
 
-# ------------------------------------------------------------------------------------------ figures
-
-
 @pytest.mark.parametrize(
     ("rate", "noise", "steps", "bands", "expected"),
     [(0.01, 1.0, 1000, 2, 4.2137), (0.02, 0.8, 150, 4, 7.2795), (0.01, 0.6, 400, 8, 14.5032)],
 )
-def test_both_accountants_state_the_figures_of_the_theory(
-    rate: float, noise: float, steps: int, bands: int, expected: float
-) -> None:
+def test_both_accountants_match_the_theory(rate: float, noise: float, steps: int, bands: int, expected: float) -> None:
     """Computed outside of this project by dp_accounting: ⌈T/b⌉ steps at rate b·q, one point exchanged."""
     spent = (Spending(own(rate, noise, bands, steps), steps),)
     assert total_epsilon(spent, 1e-5, SUBSTITUTION) == pytest.approx(expected, abs=2e-4)
@@ -92,8 +87,6 @@ def test_what_is_not_proved_has_no_figure() -> None:
     with pytest.raises(GuaranteeError, match="rate"):
         own(rate=0.4)
 
-
-# ------------------------------------------------------------------------- the grey box, and sabotage
 
 Saboteur = Callable[[pytest.MonkeyPatch], None]
 Sampled = Callable[..., NDArray[np.int64]]
@@ -233,9 +226,6 @@ def test_the_model_moves_along_the_inverse_of_the_noise(noise: Any) -> None:
     assert np.allclose(np.linalg.solve(dense, z.numpy()) / mechanism.normaliser, found.numpy())
 
 
-# ------------------------------------------------------------------------------------------ how many bands
-
-
 def test_the_error_is_that_of_the_dense_matrices() -> None:
     rates, matrix = compute_step_sizes(("linear", 0.0), 24), optimize_matrix(4, 24, ("linear", 0.0))
     dense = np.array([[matrix.get_row(t).get(j, 0.0) for j in range(24)] for t in range(24)])
@@ -288,12 +278,7 @@ def test_a_rule_that_exchanges_two_rows_is_refused(tmp_path: Path) -> None:
         train_model(write_run(tmp_path / "RUN", dedup=folded), make_small_settings(noise_bands=2))
 
 
-# ------------------------------------------------------------------------------------------ whole trainings
-
-
-def test_a_training_is_resumed_with_the_same_bits_and_its_card_says_what_was_run(
-    fresh_run: Callable[[], RunFolder], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_training_has_its_bits(fresh_run: Callable[[], RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
     settings = make_small_settings(noise_bands=2, checkpoint_steps=3, public_share=0.5, group_sizes=(2,))
     whole, killed = fresh_run(), fresh_run()
     with killing(-1) as moments:

@@ -59,13 +59,7 @@ def counted_run(root: Path, name: str) -> RunFolder:
         "users": [70 + n for n in range(len(TEXTS))],
     }
     write_part(run.public / "part-00000.parquet", pa.table(columns, schema=COUNTED))
-    body = {
-        "format": "redactory-run/1",
-        "blind": {"kinds": {}, "languages": {}},
-        "policies": {"strict": {"hash": "a"}, "conservative": {"hash": "b"}},
-        "dedup": {"mode": "exact", "scope": "corpus", "rule": "S1", "group_size": 1},
-        "route": route,
-    }
+    body = {name: value for name, value in read_manifest(run).items() if name != "files"}
     seal(run, body, [path for folder in (run.public, run.private, run.vault) for path in list_parts(folder)])
     return run
 
@@ -85,18 +79,16 @@ def unseeded(**changes: Any) -> Any:
 def test_selection_and_training_are_one_composition() -> None:
     """Against dp_accounting: the Gaussians of both together, at what the threshold leaves of delta."""
     training = Spending(PoissonGaussian(0.01, 1.0, 1.0, 256.0), 200)
-    found = confirm_single_epsilon(
+    found: Any = confirm_single_epsilon(
         (training, OWN.compute_example_spending()), 1e-5, Relation.SUBSTITUTION, "test"
     ).value
-    assert found is not None
     accountant = PLDAccountant(NeighboringRelation.REPLACE_ONE)
     accountant.compose(dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(1.0)), 200)
     accountant.compose(dp_event.GaussianDpEvent(math.sqrt(2.0) * OWN.deviation))
     d = threshold_failure_delta(OWN.deviation, OWN.threshold, 1)
     assert found == pytest.approx(accountant.get_epsilon(1e-5 - d) - math.log1p(-d), rel=0.01)
     # less than the sum of both, more than either
-    alone = confirm_single_epsilon((training,), 1e-5, Relation.SUBSTITUTION, "test").value
-    assert alone is not None
+    alone: Any = confirm_single_epsilon((training,), 1e-5, Relation.SUBSTITUTION, "test").value
     assert alone < found < alone + OWN.compute_user_epsilon(1e-6)
 
 
@@ -223,8 +215,7 @@ def test_each_selection_is_composed_once_and_booked_once(run: RunFolder, tmp_pat
     budget = BudgetSettings(path=tmp_path / "budget", epsilon=50.0)
     train_model(run, unseeded(name="again", budget=budget))
     train_model(run, unseeded(name="third", budget=budget))
-    known = Budget.from_settings(unseeded(budget=budget))
-    assert known is not None
+    known: Any = Budget.from_settings(unseeded(budget=budget))
     assert [one["training"] for one in known.summarize()["trainings"]] == [
         "monday/public by count",
         "monday/again",
@@ -276,8 +267,7 @@ def test_delta_at_the_epsilon_of_several_selections_is_no_more_than_asked_for(un
 
     found: Any = confirm_single_epsilon if unit == "examples" else confirm_removal
     arguments: tuple[Any, ...] = (relation, "test") if unit == "examples" else ("test",)
-    value = found((one,) * times, delta, *arguments).value
-    assert value is not None
+    value: Any = found((one,) * times, delta, *arguments).value
     assert 0.995 * delta <= delta_at(value, d, shift) <= delta * (1 + 1e-9)
     # the same of a user exchanged in each, by the selection's own word
     every = 1.0 - special.ndtr((threshold - 1.5) / deviation) ** texts

@@ -31,7 +31,6 @@ from redactory.training import load_model, numerics, train_model
 from redactory.training.data import TokenizedExamples
 from redactory.training.model import LanguageModel, build_language_network, describe_base_weights
 from redactory.training.models.hugging_face import CausalNetwork, disable_dropout, get_library_class, read_model
-from redactory.training.models.network import LanguageNetwork
 from redactory.training.models.settings import AwdLstmSettings, FolderSettings
 from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import FolderTokenizer, Tokenizer
@@ -48,18 +47,20 @@ FRESH: dict[str, dict[str, Any]] = {
     "gpt2": {"kind": "gpt2", **SIZES},
     "llama": {"kind": "llama", **SIZES},
 }
+WORDS = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
+Folders, MakeRun = dict[str, Path], Callable[[], RunFolder]
 CANARIES = {"template": "My ID is: {digits}", "inserted": ["041"], "control": ["306"], "copies": 1}
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     """A pretrained folder of each kind."""
     root = tmp_path_factory.mktemp("pretrained")
     return {kind: causal_folder(root / kind, kind) for kind in ("gpt2", "llama")}
 
 
 @pytest.fixture(params=[*FRESH, "gpt2 of a folder", "llama of a folder", "gpt2 with adapters"])
-def model(request: pytest.FixtureRequest, folders: dict[str, Path]) -> LanguageModel:
+def model(request: pytest.FixtureRequest, folders: Folders) -> LanguageModel:
     """A language model of every kind as it is before the first step, in float64."""
     section = FRESH.get(request.param)
     if section is None:
@@ -68,7 +69,7 @@ def model(request: pytest.FixtureRequest, folders: dict[str, Path]) -> LanguageM
         section = {"folder": folders[kind], **lora}
     settings = TrainSettings(model=section, max_tokens=64).model
     pretrained = section.get("folder")
-    tokenizer = FolderTokenizer.from_folder(pretrained, True) if pretrained else _words()
+    tokenizer = FolderTokenizer.from_folder(pretrained, True) if pretrained else WORDS
     network = build_language_network(settings, tokenizer)
     network.initialise(RandomStream.from_seed(3))
     return LanguageModel(tokenizer, network.double())
@@ -101,15 +102,15 @@ def many_words(kind: str) -> LanguageModel:
         "gemma2": lambda: transformers.Gemma2Config(**shared, **gemma),
         "gemma3": lambda: transformers.Gemma3TextConfig(**shared, **gemma),
     }
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        if kind == "lstm":
-            settings = TrainSettings(model={"embedding_size": 4, "hidden_size": 4}).model
-            network = build_language_network(settings, Codec())  # type: ignore[arg-type]
-            network.initialise(RandomStream.from_seed(3))
-        else:
+    if kind == "lstm":
+        settings = TrainSettings(model={"embedding_size": 4, "hidden_size": 4}).model
+        network: Any = build_language_network(settings, Codec())
+        network.initialise(RandomStream.from_seed(3))
+    else:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
             made: Any = transformers.AutoModelForCausalLM.from_config(configs[kind]())
-            network = CausalNetwork(disable_dropout(made), pretrained=True)
+        network = CausalNetwork(disable_dropout(made), pretrained=True)
     # a network can give more logits than its tokenizer has ids
     return LanguageModel(Codec(500 if kind == "llama" else MANY), network)  # type: ignore[arg-type]
 
@@ -144,9 +145,7 @@ USES: dict[str, Callable[[LanguageModel], Any]] = {
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("kind", ["lstm", "llama", "gemma2", "gemma3"])
-def test_memory_does_not_grow_with_the_texts_times_the_vocabulary(
-    kind: str, use: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_does_not_grow_with_the_vocabulary(kind: str, use: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is computed few rows at a time is the same, and no result holds more than those rows."""
     model = many_words(kind)
     right = USES[use](model)
@@ -154,10 +153,7 @@ def test_memory_does_not_grow_with_the_texts_times_the_vocabulary(
     monkeypatch.setattr(continuations, "_SMALLEST_BATCH", 8)
     with Largest() as seen:
         found = USES[use](model)
-    if use in ("texts", "membership"):
-        assert found == right
-    else:
-        np.testing.assert_allclose(found, right, rtol=1e-6)
+    assert found == right if use in ("texts", "membership") else np.allclose(found, right, rtol=1e-6, atol=0)
     assert MANY <= seen.numbers <= 8 * MANY
 
 
@@ -177,15 +173,12 @@ QUANTIZED: list[Any] = [
 
 
 @pytest.mark.parametrize("section", QUANTIZED, ids=str)
-def test_quantized_weights_are_refused_by_the_key_that_says_so(
-    section: Any, folders: dict[str, Path], curated: Path, tmp_path: Path
-) -> None:
+def test_quantized_weights_are_refused(section: Any, folders: Folders, fresh_run: MakeRun, tmp_path: Path) -> None:
     own = shutil.copytree(folders["llama"], tmp_path / "small")
     config = json.loads((own / "config.json").read_text())
     ours = FolderSettings(folder=own)
     read = partial(read_model, own, get_library_class("next-word"))
-    run = RunFolder(shutil.copytree(curated, tmp_path / "RUN"))
-    train = partial(train_model, run, make_small_settings(model={"folder": own}, max_tokens=40))
+    train = partial(train_model, fresh_run(), make_small_settings(model={"folder": own}, max_tokens=40))
     for inner in ({"quantization_config": section}, {"text_config": {"quantization_config": section}}):
         (own / "config.json").write_text(json.dumps({**config, **inner}))
         for use in (partial(describe_base_weights, ours), read, train):
@@ -196,18 +189,12 @@ def test_quantized_weights_are_refused_by_the_key_that_says_so(
 
 
 @pytest.mark.parametrize("broken", [{"hidden_size": "x"}, {"num_attention_heads": 0}, {"vocab_size": None}, []])
-def test_a_configuration_that_the_library_cannot_read_is_named(
-    broken: Any, folders: dict[str, Path], tmp_path: Path
-) -> None:
+def test_an_unreadable_configuration_is_named(broken: Any, folders: Folders, tmp_path: Path) -> None:
     own = shutil.copytree(folders["llama"], tmp_path / "small")
     config = json.loads((own / "config.json").read_text())
     (own / "config.json").write_text(json.dumps({**config, **broken} if broken else broken))
     with pytest.raises(ConfigurationError, match="small"):
         read_model(own, get_library_class("next-word"))
-
-
-def _words() -> Tokenizer:
-    return Tokenizer.from_texts(PUBLIC_TEXTS, 30)
 
 
 def test_a_point_has_its_own_loss_whatever_stands_beside_it(model: LanguageModel) -> None:
@@ -249,11 +236,8 @@ def test_the_first_weights_are_a_function_of_the_stream(model: LanguageModel) ->
 
 
 @pytest.mark.parametrize("kind", ["awd-lstm", "gpt2 of a folder", "llama with adapters"])
-def test_every_kind_trains_and_is_read_again(
-    kind: str, curated: Path, folders: dict[str, Path], tmp_path: Path
-) -> None:
-    run = RunFolder(tmp_path / "RUN")
-    shutil.copytree(curated, run.root)
+def test_every_kind_trains_and_reloads(kind: str, fresh_run: MakeRun, folders: Folders, tmp_path: Path) -> None:
+    run = fresh_run()
     section = FRESH.get(kind) or {"folder": folders[kind.split()[0]]}
     if "adapters" in kind:
         section = {**section, "lora": {"rank": 2}}
@@ -267,7 +251,7 @@ def test_every_kind_trains_and_is_read_again(
     assert len(words) == 3
 
 
-def test_an_octet_that_is_no_text_is_spelled_as_what_it_is(folders: dict[str, Path]) -> None:
+def test_an_octet_that_is_no_text_is_spelled_as_what_it_is(folders: Folders) -> None:
     """Ids spelled one after the other give the text, each octet of signs that are no ASCII by its value."""
     theirs = FolderTokenizer.from_folder(folders["gpt2"])
     for codec in (theirs, Tokenizer.from_texts(["hello"], 10)):
@@ -279,9 +263,8 @@ def test_an_octet_that_is_no_text_is_spelled_as_what_it_is(folders: dict[str, Pa
         assert all("\ufffd" not in codec.decode_token(number) for number in range(codec.size))
 
 
-def test_adapters_move_and_all_else_stays(curated: Path, folders: dict[str, Path], tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "RUN")
-    shutil.copytree(curated, run.root)
+def test_adapters_move_and_all_else_stays(fresh_run: MakeRun, folders: Folders, tmp_path: Path) -> None:
+    run = fresh_run()
     section = {"folder": folders["gpt2"], "lora": {"rank": 2}}
     summary = train_model(run, make_small_settings(model=section, max_tokens=40, epochs=1))
     assert all("lora" in layer for layer in summary["update_norms"])
@@ -291,10 +274,9 @@ def test_adapters_move_and_all_else_stays(curated: Path, folders: dict[str, Path
     assert moved == {f"transformer.h.{layer}.attn.c_attn.weight" for layer in range(2)}
 
 
-def test_the_folder_is_named_and_not_where_it_lies(curated: Path, folders: dict[str, Path], tmp_path: Path) -> None:
+def test_the_folder_is_named_and_not_where_it_lies(fresh_run: MakeRun, folders: Folders, tmp_path: Path) -> None:
     """A model leaves with its ledger and its manifest."""
-    run = RunFolder(tmp_path / "RUN")
-    shutil.copytree(curated, run.root)
+    run = fresh_run()
     own = shutil.copytree(folders["gpt2"], tmp_path / "a place of mine" / "gpt2")
     settings = make_small_settings(model={"folder": own}, max_tokens=40, epochs=1)
     told = train_model(run, settings)
@@ -312,20 +294,18 @@ def test_the_folder_is_named_and_not_where_it_lies(curated: Path, folders: dict[
 
 
 def test_what_did_not_move_is_a_failure() -> None:
-    network = build_language_network(TrainSettings(model=FRESH["lstm"]).model, _words())
+    network: Any = build_language_network(TrainSettings(model=FRESH["lstm"]).model, WORDS)
     network.initialise(RandomStream.from_seed(0))
+    before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
     with pytest.raises(CheckFailed, match="no parameter changed"):
-        compute_update_norms(dict(network.named_parameters()), network)
-    broken = build_language_network(TrainSettings(model=FRESH["lstm"]).model, _words())
+        compute_update_norms(before, network)
     with torch.no_grad():
-        broken.lstm.weight_hh_l0[0, 0] = torch.nan
+        network.lstm.weight_hh_l0[0, 0] = torch.nan
     with pytest.raises(CheckFailed, match="finite"):
-        compute_update_norms(dict(network.named_parameters()), broken)
+        compute_update_norms(before, network)
 
 
-def test_a_folder_is_named_by_its_content_and_one_fitted_to_labels_is_refused(
-    folders: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_folder_is_named_by_its_content(folders: Folders, tmp_path: Path) -> None:
     own = shutil.copytree(folders["gpt2"], tmp_path / "own")
     settings = TrainSettings(model={"folder": own}).model
     before = describe_base_weights(settings)
@@ -337,7 +317,7 @@ def test_a_folder_is_named_by_its_content_and_one_fitted_to_labels_is_refused(
         build_language_network(settings, tokenizer)
 
 
-def test_a_folders_tokenizer_keeps_text_and_makes_no_special_token_of_it(folders: dict[str, Path]) -> None:
+def test_a_folders_tokenizer_keeps_text_and_makes_no_special_token_of_it(folders: Folders) -> None:
     tokenizer = FolderTokenizer.from_folder(folders["gpt2"], single_digits=True)
     text = f"Hello 1023, <|endoftext|> and {MASK}."
     ids = tokenizer.encode(text)
@@ -348,24 +328,26 @@ def test_a_folders_tokenizer_keeps_text_and_makes_no_special_token_of_it(folders
     assert len(FolderTokenizer.from_folder(folders["gpt2"]).encode("1023")) == 2
 
 
-def test_long_texts_are_scored_in_windows(folders: dict[str, Path]) -> None:
+def test_long_texts_are_scored_in_windows(folders: Folders) -> None:
     settings = TrainSettings(
         model={"kind": "gpt2", "layers": 1, "width": 8, "heads": 1, "context": 10}, max_tokens=10
     ).model
-    network = build_language_network(settings, _words())
+    network = build_language_network(settings, WORDS)
     network.initialise(RandomStream.from_seed(1))
-    model = LanguageModel(_words(), network.double())
+    model = LanguageModel(WORDS, network.double())
     long = "12345678" * 4
     scores = model.token_log_probs([long, "123"])
     assert [len(own) for own in scores] == [33, 4]
     assert scores[0][:10] == pytest.approx(model.token_log_probs([long[:12]])[0][:10])
 
 
+SMALL_AWD: dict[str, Any] = {"kind": "awd-lstm", "embedding_size": 6, "hidden_size": 9}
+
+
 def test_dropout_is_a_function_of_step_and_point_alone() -> None:
-    sizes = {"kind": "awd-lstm", "embedding_size": 6, "hidden_size": 9}
-    network = build_language_network(TrainSettings(model=sizes, max_tokens=16).model, _words()).double()
+    network = build_language_network(AwdLstmSettings(**SMALL_AWD), WORDS).double()
     network.initialise(RandomStream.from_seed(1))
-    points = TokenizedExamples.from_texts(TEXTS, _words(), 40)
+    points = TokenizedExamples.from_texts(TEXTS, WORDS, 40)
 
     def losses(step: int, rows: list[int], purpose: str = "noisy step") -> dict[int, float]:
         network.begin_step(RandomStream.from_seed(5), purpose, step)
@@ -383,10 +365,9 @@ def test_dropout_is_a_function_of_step_and_point_alone() -> None:
 def test_no_dropout_is_the_plain_network(monkeypatch: pytest.MonkeyPatch) -> None:
     for where in ("word", "input", "layer", "output", "weight"):
         monkeypatch.setattr(AwdLstmSettings, f"{where}_dropout", 0.0)
-    settings = AwdLstmSettings(kind="awd-lstm", embedding_size=6, hidden_size=9)
-    network: LanguageNetwork = build_language_network(settings, _words()).double()
+    network = build_language_network(AwdLstmSettings(**SMALL_AWD), WORDS).double()
     network.initialise(RandomStream.from_seed(1))
-    batch = TokenizedExamples.from_texts(TEXTS, _words(), 40).make_batch([0, 1])
+    batch = TokenizedExamples.from_texts(TEXTS, WORDS, 40).make_batch([0, 1])
     network.begin_step(RandomStream.from_seed(5), "noisy step", 0)
     trained = network.train().example_losses(batch)
     torch.testing.assert_close(trained, network.eval().example_losses(batch))

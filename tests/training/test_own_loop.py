@@ -75,6 +75,7 @@ class Bench:
         settings = make_small_settings(**{**SHORT, **changes})
         self.loop = PrivateLoop(run, settings, public_steps=said)
         self.network: Any = (network or Words(self.loop.tokenizer.size)).to(settings.device)
+        self.step: Any = None
         self.optimizer: Optimizer = SGD([p for p in self.network.parameters() if p.requires_grad], lr=0.5)
 
     def begin(self, *optimizers: Optimizer) -> PrivateLoop:
@@ -95,9 +96,6 @@ class Bench:
 @pytest.fixture
 def bench(fresh_run: MakeRun) -> Bench:
     return Bench(fresh_run())
-
-
-# The same mechanism.
 
 
 def followed(run: RunFolder, settings: TrainSettings) -> dict[str, Any]:
@@ -133,9 +131,7 @@ def followed(run: RunFolder, settings: TrainSettings) -> dict[str, Any]:
     ],
     ids=lambda changes: changes["trainer"],
 )
-def test_a_loop_that_follows_the_settings_gives_the_same_bits_and_the_same_card(
-    changes: dict[str, Any], fresh_run: MakeRun
-) -> None:
+def test_a_loop_by_the_settings_gives_the_same_bits(changes: dict[str, Any], fresh_run: MakeRun) -> None:
     trained, own, settings = fresh_run(), fresh_run(), make_small_settings(**changes)
     told, card = train_model(trained, settings)["guarantee"], followed(own, settings)["guarantee"]
     name = settings.model_name
@@ -225,228 +221,129 @@ def test_a_loop_that_was_interrupted_goes_on_with_the_same_bits(steps: int, fres
     assert run.model("dpsgd").weights.read_bytes() == whole.loop._folder.weights.read_bytes()
 
 
-# What is done wrong, in a step with noise unless it says otherwise, and what is said of it.
+# Misuse: what an author does, one thing after the other, and what the loop says of it.
 
 
-def on_own_points(b: Bench) -> None:
-    """A backward pass over points that nobody drew."""
+def take(b: Bench) -> None:
+    b.step = next(b.loop)
+
+
+def compute(b: Bench) -> None:
+    b.step.backward()
+
+
+def move(b: Bench) -> None:
+    b.optimizer.step()
+
+
+def skip(b: Bench) -> None:
+    next(b.loop, None)
+
+
+def one_step(b: Bench) -> None:
+    b.carry_out(1)
+
+
+def finish(b: Bench) -> None:
+    b.loop.finish()
+
+
+def stray_backward(b: Bench) -> None:
+    """A backward pass over examples that nobody drew."""
     ids = torch.arange(6).reshape(2, 3)
     batch = Batch(ids, ids, torch.ones_like(ids, dtype=torch.bool))
     losses(b.network, batch.to(next(b.network.parameters()).device)).sum().backward()
 
 
-def before_noise(b: Bench) -> None:
-    next(b.loop)
-    b.optimizer.step()
-
-
-def own_backward(b: Bench) -> None:
-    next(b.loop)
-    on_own_points(b)
-
-
-def own_backward_after_noise(b: Bench) -> None:
-    next(b.loop).backward()
-    on_own_points(b)
-
-
-def own_backward_between(b: Bench) -> None:
-    on_own_points(b)
-
-
-def own_gradient(b: Bench) -> None:
-    step = next(b.loop)
-    b.network.next.bias.grad = torch.ones_like(b.network.next.bias)
-    step.backward()
-
-
-def clipped_again(b: Bench) -> None:
-    next(b.loop).backward()
-    nn.utils.clip_grad_norm_(b.network.parameters(), 1e-3)
-    b.optimizer.step()
-
-
 @torch.no_grad()
-def moved_before_the_step(b: Bench) -> None:
-    next(b.loop).backward()
+def nudge(b: Bench) -> None:
+    b.network.words.weight[0, 0] += 1e-6
+
+
+def nudge_data(b: Bench) -> None:
     b.network.next.bias.data[0] += 1e-6
-    b.optimizer.step()
 
 
-@torch.no_grad()
-def moved_after_the_step(b: Bench) -> None:
-    b.carry_out(1)
-    b.network.words.weight[0, 0] += 1e-6
-    next(b.loop)
+def set_gradient(b: Bench) -> None:
+    b.network.next.bias.grad = torch.ones_like(b.network.next.bias)
 
 
-@torch.no_grad()
-def moved_before_the_first(b: Bench) -> None:
-    b.network.words.weight[0, 0] += 1e-6
-    next(b.loop)
+def clip_again(b: Bench) -> None:
+    nn.utils.clip_grad_norm_(b.network.parameters(), 1e-3)
 
 
-@torch.no_grad()
-def moved_before_its_gradient(b: Bench) -> None:
-    step = next(b.loop)
-    b.network.words.weight[0, 0] += 1e-6
-    step.backward()
-
-
-@torch.no_grad()
-def moved_after_the_end(b: Bench) -> None:
-    b.carry_out()
-    next(b.loop, None)
-    b.network.words.weight[0, 0] += 1e-6
-    b.loop.finish()
-
-
-@torch.no_grad()
-def moved_at_the_end(b: Bench) -> None:
-    b.carry_out()
-    b.network.words.weight[0, 0] += 1e-6
-    b.loop.finish()
-
-
-@torch.no_grad()
-def what_is_frozen_moved(b: Bench) -> None:
-    b.network.fixed += 1.0
-    b.carry_out()
-    b.loop.finish()
-
-
-@torch.no_grad()
-def a_buffer_moved(b: Bench) -> None:
-    next(b.loop).backward()
-    b.network.seen += 1.0
-    b.optimizer.step()
-
-
-def stepped_twice(b: Bench) -> None:
-    b.carry_out(1)
-    b.optimizer.step()
-
-
-def another_optimizer(b: Bench) -> None:
-    next(b.loop).backward()
-    SGD(b.network.parameters(), lr=0.5).step()
-    b.optimizer.step()
-
-
-def by_a_closure(b: Bench) -> None:
-    next(b.loop).backward()
-    b.optimizer.step(lambda: 0.0)  # type: ignore[arg-type]
-
-
-def between_steps(b: Bench) -> None:
-    b.optimizer.step()
-
-
-def after_the_last(b: Bench) -> None:
-    b.carry_out()
-    next(b.loop, None)
-    b.optimizer.step()
-
-
-def passed_over(b: Bench) -> None:
-    next(b.loop)
-    next(b.loop)
-
-
-def not_taken(b: Bench) -> None:
-    next(b.loop).backward()
-    next(b.loop)
-
-
-def laid_twice(b: Bench) -> None:
-    step = next(b.loop)
-    step.backward()
-    step.backward()
-
-
-def an_old_step(b: Bench) -> None:
-    step = next(b.loop)
-    step.backward()
-    b.optimizer.step()
-    b.optimizer.zero_grad()
-    next(b.loop)
-    step.backward()
-
-
-def private_examples(b: Bench) -> None:
-    print(next(b.loop).batch)
-
-
-def one_more_parameter(b: Bench) -> None:
+def add_parameter(b: Bench) -> None:
     b.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))]})
-    next(b.loop).backward()
 
 
-def frozen_on_the_way(b: Bench) -> None:
-    b.network.words.weight.requires_grad_(False)
-    next(b.loop).backward()
-
-
-def dropout_on_the_way(b: Bench) -> None:
-    b.carry_out(1)
-    b.network.spoilt = lambda states: F.dropout(states, 0.5)
-    next(b.loop).backward()
-
-
-def counted_on_the_way(b: Bench) -> None:
+def count_states(b: Bench) -> None:
     def spoilt(states: Tensor) -> Tensor:
         b.network.seen += len(states)
         return states
 
     b.network.spoilt = spoilt
-    next(b.loop).backward()
 
 
-def centred_over_the_batch(b: Bench) -> None:
+def centre_states(b: Bench) -> None:
     b.network.spoilt = lambda states: states - states.mean(0, keepdim=True).detach()
-    next(b.loop).backward()
 
 
-MISUSE = {
-    before_noise: "stepped before the step's noisy gradient was computed",
-    own_backward: "in step 1: another backward pass",
-    own_backward_after_noise: "another backward pass reached the parameters",
-    own_backward_between: "outside every step: another backward pass",
-    own_gradient: "gradients are already present",
-    clipped_again: "max_grad_norm 0",
-    moved_before_the_step: "changed between its gradient and its optimizer's step",
-    moved_after_the_step: "changed after its optimizer's step",
-    moved_before_the_first: "changed between two steps",
-    moved_before_its_gradient: "changed before its gradient was computed",
-    moved_after_the_end: "changed between two steps",
-    moved_at_the_end: "changed after its optimizer's step",
-    what_is_frozen_moved: "frozen weights changed",
-    a_buffer_moved: "weights or buffers changed",
-    stepped_twice: "stepped twice",
-    another_optimizer: "changed between its gradient",
-    by_a_closure: "closure",
-    between_steps: "the ledger has no such step",
-    after_the_last: "the ledger has no such step",
-    passed_over: "was skipped",
-    not_taken: "no optimizer used its gradient",
-    laid_twice: "already computed",
-    an_old_step: "step 1, which is already over",
-    private_examples: "are private, and not available",
-    one_more_parameter: "has parameters that are not trained here",
-    frozen_on_the_way: "trains other parameters",
-    dropout_on_the_way: "draws random numbers",
-    counted_on_the_way: "changed while its gradient was computed",
-    centred_over_the_batch: "with the other examples",
+def drop_states(b: Bench) -> None:
+    b.network.spoilt = lambda states: F.dropout(states, 0.5)
+
+
+def perform(b: Bench, actions: list[Callable[[Bench], Any]]) -> None:
+    for action in actions:
+        action(b)
+
+
+MISUSE: dict[str, tuple[list[Callable[[Bench], Any]], str]] = {
+    "before noise": ([take, move], "stepped before the step's noisy gradient was computed"),
+    "stray backward": ([take, stray_backward], "in step 1: another backward pass"),
+    "stray backward after noise": ([take, compute, stray_backward], "another backward pass reached the parameters"),
+    "stray backward between": ([stray_backward], "outside every step: another backward pass"),
+    "gradient set": ([take, set_gradient, compute], "gradients are already present"),
+    "clipped again": ([take, compute, clip_again, move], "max_grad_norm 0"),
+    "moved before the step": (
+        [take, compute, nudge_data, move],
+        "changed between its gradient and its optimizer's step",
+    ),
+    "moved after the step": ([one_step, nudge, take], "changed after its optimizer's step"),
+    "moved before the first": ([nudge, take], "changed between two steps"),
+    "moved before its gradient": ([take, nudge, compute], "changed before its gradient was computed"),
+    "moved after the end": ([Bench.carry_out, skip, nudge, finish], "changed between two steps"),
+    "moved at the end": ([Bench.carry_out, nudge, finish], "changed after its optimizer's step"),
+    "frozen moved": ([lambda b: b.network.fixed.add_(1.0), Bench.carry_out, finish], "frozen weights changed"),
+    "buffer moved": ([take, compute, lambda b: b.network.seen.add_(1.0), move], "weights or buffers changed"),
+    "stepped twice": ([one_step, move], "stepped twice"),
+    "another optimizer": (
+        [take, compute, lambda b: SGD(b.network.parameters(), lr=0.5).step(), move],
+        "changed between its gradient",
+    ),
+    "closure": ([take, compute, lambda b: b.optimizer.step(lambda: 0.0)], "closure"),  # type: ignore[arg-type]
+    "between steps": ([move], "the ledger has no such step"),
+    "after the last": ([Bench.carry_out, skip, move], "the ledger has no such step"),
+    "skipped": ([take, take], "was skipped"),
+    "not taken": ([take, compute, take], "no optimizer used its gradient"),
+    "computed twice": ([take, compute, compute], "already computed"),
+    "old step": ([take, compute, move, lambda b: b.optimizer.zero_grad(), skip, compute], "step 1, which is already"),
+    "private examples": ([take, lambda b: print(b.step.batch)], "are private, and not available"),
+    "one more parameter": ([add_parameter, take], "has parameters that are not trained here"),
+    "frozen": ([lambda b: b.network.words.requires_grad_(False), take], "trains other parameters"),
+    "dropout": ([one_step, drop_states, take, compute], "draws random numbers"),
+    "counting": ([count_states, take, compute], "changed while its gradient was computed"),
+    "centring": ([centre_states, take, compute], "with the other examples"),
 }
 
 
-@pytest.mark.parametrize("wrong", MISUSE, ids=lambda wrong: wrong.__name__)
-def test_misuse_is_refused_from_then_on(wrong: Callable[[Bench], None], bench: Bench) -> None:
+@pytest.mark.parametrize(("actions", "message"), MISUSE.values(), ids=MISUSE)
+def test_misuse_is_refused_from_then_on(actions: list[Callable[[Bench], Any]], message: str, bench: Bench) -> None:
     bench.begin()
-    with pytest.raises((CheckFailed, ConfigurationError), match=MISUSE[wrong]):
-        wrong(bench)
+    perform(bench, actions[:-1])
+    with pytest.raises((CheckFailed, ConfigurationError), match=message):
+        actions[-1](bench)
     step, watch = bench.optimizer.step, bench.loop._guard
-    later = (lambda: next(bench.loop), bench.loop.finish, step, lambda: on_own_points(bench))
+    later = (lambda: next(bench.loop), bench.loop.finish, step, lambda: stray_backward(bench))
     for anything in (*later, lambda: watch.set_gradient(watch._step_number or 1, step, by_autograd=False)):
         with pytest.raises(CheckFailed, match="already refused"):
             anything()
@@ -454,38 +351,29 @@ def test_misuse_is_refused_from_then_on(wrong: Callable[[Bench], None], bench: B
         make_guarantee_card(bench.loop._run, "dpsgd")
 
 
-@pytest.mark.parametrize("wrong", [moved_after_the_step, own_gradient, dropout_on_the_way])
-def test_what_was_refused_can_be_mended(wrong: Callable[[Bench], None], bench: Bench) -> None:
+@pytest.mark.parametrize("wrong", ["moved after the step", "gradient set", "dropout"])
+def test_a_refused_loop_can_be_fixed(wrong: str, bench: Bench) -> None:
     bench.begin()
     with pytest.raises(CheckFailed):
-        wrong(bench)
+        perform(bench, MISUSE[wrong][0])
     bench.loop.close()
     Bench(bench.loop._run).whole()
     assert sum(r.type == "noisy_step" for r in read_records(bench.loop._folder.ledger)) == 4
 
 
-def batch_norm(network: Any) -> None:
-    network.between = nn.BatchNorm1d(8)
-
-
-def dropout(network: Any) -> None:
-    drop = nn.Dropout(0.5)
-    network.spoilt = drop.forward
-
-
-def centred(network: Any) -> None:
-    network.spoilt = lambda states: states - states.mean((0, 1), keepdim=True)
-
-
 @pytest.mark.parametrize(
-    ("spoil", "said"), [(batch_norm, "batch normalisation"), (dropout, "dropout"), (centred, "beside a longer one")]
+    ("change", "message"),
+    [
+        ({"between": nn.BatchNorm1d(8)}, "batch normalisation"),
+        ({"spoilt": nn.Dropout(0.5).forward}, "dropout"),
+        ({"spoilt": lambda states: states - states.mean((0, 1), keepdim=True)}, "beside a longer one"),
+    ],
 )
-def test_a_network_that_is_not_clipped_exactly_costs_nothing(
-    spoil: Callable[[Any], None], said: str, bench: Bench
-) -> None:
-    spoil(bench.network)
+def test_a_network_that_is_not_clipped_exactly_is_refused(change: dict[str, Any], message: str, bench: Bench) -> None:
+    for name, value in change.items():
+        setattr(bench.network, name, value)
     bench.optimizer = SGD(bench.network.parameters(), lr=0.5)
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=message):
         bench.begin()
     assert not bench.loop._folder.root.exists()
 
@@ -527,7 +415,7 @@ def test_data_that_changed_are_refused_on_the_way_and_at_the_end(fresh_run: Make
         Bench(on_the_way.loop._run).begin()
 
 
-def test_points_cannot_be_changed_in_memory(bench: Bench) -> None:
+def test_examples_cannot_be_changed_in_memory(bench: Bench) -> None:
     bench.begin()
     with pytest.raises(ValueError, match="read-only"):
         next(bench.loop)._step.kind.examples.ids[0] = 1  # type: ignore[attr-defined]
@@ -591,7 +479,7 @@ def test_what_steps_without_noise_learn_from_is_the_loops_or_said_on_the_card(fr
     assert not step.noisy
     assert len(step.batch.inputs)
     with pytest.raises(CheckFailed, match="another backward pass reached the parameters"):
-        on_own_points(strict)
+        stray_backward(strict)
     said = "a dictionary"
     free = Bench(fresh_run(), trainer="crt", public_steps=said)
     free.begin()
@@ -599,7 +487,7 @@ def test_what_steps_without_noise_learn_from_is_the_loops_or_said_on_the_card(fr
         if step.noisy:
             step.backward()
         else:
-            on_own_points(free)
+            stray_backward(free)
             free.optimizer.step()
         free.optimizer.step()
         free.optimizer.zero_grad()
@@ -609,20 +497,10 @@ def test_what_steps_without_noise_learn_from_is_the_loops_or_said_on_the_card(fr
     careless = Bench(fresh_run(), trainer="crt", public_steps=said)
     assert next(step for step in careless.begin() if step.noisy).number > 1
     with pytest.raises(CheckFailed, match="another backward pass reached the parameters"):
-        on_own_points(careless)
+        stray_backward(careless)
 
 
 # The example that makes a Trainer take the loop's steps; README.md beside it runs all of them.
-
-
-def steps_of_a_trainer() -> Any:
-    place = Path(__file__).parents[2] / "examples" / "own_loop" / "private_steps.py"
-    spec = importlib.util.spec_from_file_location("private_steps", place)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.PrivateSteps
 
 
 @pytest.mark.parametrize(
@@ -633,10 +511,13 @@ def steps_of_a_trainer() -> Any:
         ({"train_dataset": [0]}, "the loop draws the points of every step by itself"),
     ],
 )
-def test_a_trainer_that_does_more_than_it_should_is_refused(
-    given: dict[str, Any], said: str, bench: Bench, tmp_path: Path
-) -> None:
-    class PrivateTrainer(steps_of_a_trainer(), Trainer):  # type: ignore[misc]
+def test_a_trainer_that_does_more_is_refused(given: dict[str, Any], said: str, bench: Bench, tmp_path: Path) -> None:
+    place = Path(__file__).parents[2] / "examples" / "own_loop" / "private_steps.py"
+    spec: Any = importlib.util.spec_from_file_location("private_steps", place)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    class PrivateTrainer(module.PrivateSteps, Trainer):  # type: ignore[misc]
         pass
 
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}

@@ -69,9 +69,6 @@ def by_one(copy: Callable[[], RunFolder]) -> Made:
     return made(copy(), CRT)
 
 
-# Trainings.
-
-
 @pytest.mark.slow
 def test_two_processes_train_the_lstm_of_one(copy: Callable[[], RunFolder], by_one: Made) -> None:
     children = list[int]()
@@ -112,20 +109,11 @@ def test_a_killed_process_is_named_and_others_go_on(after: str, copy: Callable[[
 
 
 def test_processes_are_started_where_there_is_something_to_share_out() -> None:
-    assert [get_trainer(own).uses_micro_batches(own) for own in map(_of, ("crt", "dpsgd", "sgd"))] == [
-        True,
-        True,
-        False,
-    ]
+    for trainer, shared in (("crt", True), ("dpsgd", True), ("sgd", False)):
+        own = make_small_settings(trainer=trainer, workers=3)
+        assert get_trainer(own).uses_micro_batches(own) is shared
     with pytest.raises(ValidationError, match="device cpu"):
         make_small_settings(workers=2, device="cuda")
-
-
-def _of(trainer: str) -> Any:
-    return make_small_settings(trainer=trainer, workers=3)
-
-
-# Sabotage.
 
 
 @contextmanager
@@ -154,7 +142,7 @@ def test_another_order_of_the_sum_is_seen(
     assert found["model.safetensors"] != by_one["model.safetensors"]
 
 
-def test_noise_of_each_process_is_seen(
+def test_noise_drawn_twice_is_seen(
     copy: Callable[[], RunFolder], by_one: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = PoissonGaussian.compute_noisy_mean
@@ -164,9 +152,6 @@ def test_noise_of_each_process_is_seen(
 
     monkeypatch.setattr(PoissonGaussian, "compute_noisy_mean", twice)
     assert made(copy(), CRT)["model.safetensors"] != by_one["model.safetensors"]
-
-
-# Single sums.
 
 
 def network_of(seed: int) -> AwdLstm:
@@ -204,9 +189,7 @@ def test_a_sum_has_the_bits_of_one_process(three: MicroBatchMap, rows: set[int],
     )
 
 
-def test_dropout_of_other_seeds_is_seen_and_what_is_dealt_holds_no_key(
-    three: MicroBatchMap, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_dropout_is_seen_and_no_key_is_sent(three: MicroBatchMap, monkeypatch: pytest.MonkeyPatch) -> None:
     network, sent = network_of(1), list[bytes]()
     network.begin_step(STREAM, "noisy step", 1)
 
@@ -237,9 +220,7 @@ def test_a_process_that_fails_says_what_kind_of_error_and_no_more(capfd: pytest.
 
 
 @pytest.mark.slow
-def test_a_process_that_answers_for_another_piece_or_not_at_all_ends_the_training(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_with_a_wrong_or_no_answer_ends_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     network, before = network_of(1), set(multiprocessing.active_children())
     with parallel.open_micro_batch_map(2, network, 1) as every:
         half = every(network, fail_with_quote, POINTS, [np.asarray([0])] * 4)

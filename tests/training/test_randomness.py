@@ -174,9 +174,7 @@ def test_the_noise_of_every_mechanism_is_that_of_its_record(
 @pytest.mark.parametrize("noise", get_args(NoiseKind))
 @pytest.mark.parametrize("steps", [4, 10])
 @pytest.mark.parametrize("kind", [PoissonGaussian, BandedGaussian])
-def test_what_a_step_of_points_adds_is_that_of_the_record(
-    kind: type[SampledGaussian], steps: int, noise: NoiseKind
-) -> None:
+def test_a_step_adds_the_recorded_noise(kind: type[SampledGaussian], steps: int, noise: NoiseKind) -> None:
     """Of correlated noise: what is added to each row of C·g, to which the moves are multiplied back."""
     given = {"matrix": optimize_matrix(4, steps, ("linear", 0.1))} if kind is BandedGaussian else MADE[kind]
     own = kind(0.2, 0.8, 0.5, 8.0, noise, **given)

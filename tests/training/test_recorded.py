@@ -195,8 +195,6 @@ def oracle_of(case_of: Callable[[str], TrainingCase]) -> Callable[[str], Oracle]
     return cache(lambda name: Oracle(case_of(name)))
 
 
-# The noise.
-
 Draw = Callable[[int], Vector]
 
 
@@ -264,8 +262,6 @@ swap(
     "compute_noisy_mean",
     lambda real: lambda own, total, *rest: real(own, total, *rest) + total / 99,
 )
-
-# Who is drawn, and what is read.
 
 
 def sampled(name: str, change: Callable[[Callable[[int], Rows], int, int], Any], case: str = "short") -> None:
@@ -348,8 +344,6 @@ swap(
     "uedp-bounded",
 )
 
-# What a noisy step does.
-
 
 def step(check: Check, case: str = "short") -> Callable[[Any], Any]:
     """A noisy step in the place of the real one, which it is given."""
@@ -421,8 +415,6 @@ def divided_by_the_realised_batch(real: Any, own: NoisySteps, number: int) -> No
     own.mechanism = replace(own.mechanism, normaliser=float(max(1, len(own.sample_step_rows(number)))))
     real(own, number)
 
-
-# The clipped sum.
 
 Sum = Callable[[Rows, float], Tensor]
 
@@ -535,8 +527,6 @@ swap(
     lambda real: lambda own, total, weights, is_empty: real(own, total, torch.ones_like(weights), is_empty),
 )
 
-# Ledger and card.
-
 
 def of_one_step(real: Any) -> Any:
     nothing = SimpleNamespace(type="none", body={})
@@ -584,8 +574,6 @@ swap(
 )
 swap(check_card, "a relation that costs less", Crt, "relation", lambda real: Relation.ADD_OR_REMOVE)
 
-# The root.
-
 
 def stretched(octets: bytes) -> bytes:
     return hashlib.blake2b(octets, digest_size=32).digest()
@@ -626,8 +614,6 @@ swap(
     "write",
     lambda real: lambda own, done: real(replace(own, binding=f"{own.binding} {ENTROPY.hex()}"), done),
 )
-
-# Resuming.
 
 
 def forgetful(patch: Patch) -> None:
@@ -690,8 +676,6 @@ swap(
     lambda real: lambda own, *rest: real(own, *rest[:3], []),
     "stopped",
 )
-
-# Users and entities.
 
 
 def coin_keys(name: str, case: str, purpose: str, change: Callable[[int], int]) -> None:

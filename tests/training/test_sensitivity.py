@@ -33,9 +33,6 @@ FEW = ["9" * 18, SECRET]
 APART = ["9" * 18, *["a" * 18, "Thank you", "b" * 18, SECRET] * 3]
 
 
-# ------------------------------------------------------------------- what every check of a trainer is
-
-
 def check_exchange(trial: GreyBoxTrial) -> None:
     """A point exchanged moves the sum by at most 2C, and not at all where its coin left it out."""
     for place, (first, second) in enumerate([(SECRET, MASKED), ("9" * 18, "a")]):
@@ -81,9 +78,6 @@ def test_the_bound_is_met_by_points_that_pull_apart(kind: str) -> None:
     found = list(GreyBoxTrial(kind).measure_distances([*DATA, "9" * 18], [*DATA, "a" * 18]))
     assert max(found) > 1.1 * MECHANISM.clip_norm
     assert 0.0 in found  # steps whose coin left the point out do not differ at all
-
-
-# ---------------------------------------------------------------------------------------- dropped points
 
 
 def test_a_dropped_point_is_one_that_is_not_there() -> None:
@@ -157,9 +151,6 @@ def clip_once(trial: GreyBoxTrial, texts: list[str]) -> Tensor:
     return compute_clipped_sum(trial.build_network(), points, np.arange(len(texts)), MECHANISM.clip_norm, 4096)
 
 
-# ------------------------------------------------------------------------------------------ noise steps
-
-
 def test_an_empty_batch_is_a_step_of_noise() -> None:
     recorder = Recorder()
     phase = GreyBoxTrial().make_step([], recorder)
@@ -170,9 +161,6 @@ def test_an_empty_batch_is_a_step_of_noise() -> None:
     assert not any(bool(total.any()) for total in recorder.sums)
     pairs = zip(before, phase.network.parameters(), strict=True)
     assert all(bool((old != new).all()) for old, new in pairs)
-
-
-# ------------------------------------------------------------------------------ the rounding of the sum
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gpt2"])

@@ -40,6 +40,12 @@ from tests.training.test_recorded import SABOTAGES
 
 SECRET, MASKED = "my name is Grace Hopper and i wait", f"my name is {MASK} and i wait"
 STREAM = RandomStream.from_seed(7)
+DETECT: dict[str, Any] = {
+    "tagger": None,
+    "patterns": None,
+    "spacy": {"model": "blank:en"},
+    "lists": {"deny": [{"label": "PERSON", "words": ["Ada", "Ada Smith"]}]},
+}
 OTHERS = ["thank you", "have a nice day", "a b c d e f g"]
 
 
@@ -47,9 +53,6 @@ def fails(check: Callable[..., None], *arguments: Any) -> None:
     """The check must not hold for the saboteur's part."""
     with pytest.raises((AssertionError, CheckFailed, ConfigurationError, GuaranteeError)):
         check(*arguments)
-
-
-# ---------------------------------------------------------------------------- two neighbouring corpora
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,7 @@ class World:
 @pytest.fixture(scope="module")
 def detector() -> Detector:
     """A real one, quickly loaded: a deny list, a blank pipeline, the conservative rules."""
-    engines: dict[str, Any] = {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}}
-    lists = {"deny": [{"label": "PERSON", "words": ["Ada", "Ada Smith"]}]}
-    return Detector(DetectSettings.model_validate({**engines, "lists": lists}))
+    return Detector(DetectSettings.model_validate(DETECT))
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +86,7 @@ def _curated(folder: Path, name: str, point: str, detector: Detector) -> World:
     ]
     rows = folder / f"{name}.jsonl"
     rows.write_text("".join(json.dumps({"id": str(n), "text": t}) + "\n" for n, t in enumerate(texts)))
-    detect = {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}}
-    detect["lists"] = {"deny": [{"label": "PERSON", "words": ["Ada", "Ada Smith"]}]}
-    config = {"input": str(rows), "output": str(folder / name), "segment": {"mode": "line"}, "detect": detect}
+    config = {"input": str(rows), "output": str(folder / name), "segment": {"mode": "line"}, "detect": DETECT}
     redactory.curate(config, detector=detector)
     run = RunFolder(folder / name)
     return World(list(read_column(run.public, "text")), list(read_column(run.private, "text")))
@@ -181,8 +180,7 @@ def test_08_rates_steps_and_normaliser_are_constants(tmp_path: Path) -> None:
         heads = []
         for run in runs:
             own = settings_of(run)
-            mechanism = get_trainer(own).make_mechanism(own)
-            assert mechanism is not None
+            mechanism: Any = get_trainer(own).make_mechanism(own)
             heads.append((mechanism.to_json(), get_trainer(own).count_noisy_steps(own)))
         assert heads[0] == heads[1]
 

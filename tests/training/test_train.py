@@ -140,8 +140,11 @@ def test_changed_settings_are_refused_when_resuming_and_when_finished(fresh_run:
     run = fresh_run()
     with pytest.raises(Interrupted):
         train_model(run, make_small_settings(), interrupt_after(5))
-    with pytest.raises(RunStateError, match="settings"):
-        train_model(run, make_small_settings(learning_rate=0.01))
+    before = run.model("crt").ledger.read_bytes()
+    for change in ({"learning_rate": 0.01}, {"checkpoint_steps": 4}, {"max_physical_batch_tokens": 64}):
+        with pytest.raises(RunStateError, match="settings"):
+            train_model(run, make_small_settings(**change))
+    assert run.model("crt").ledger.read_bytes() == before
     with pytest.raises(RunStateError, match="other settings"):
         train_model(trained, make_small_settings(clip_norm=0.5))
 

@@ -37,10 +37,8 @@ def test_dropping_is_accounted_as_a_point_there_or_not(curated: Path, tmp_path: 
     assert TRAINERS["crt-drop"].relation is Relation.ADD_OR_REMOVE
     assert TRAINERS["crt"].relation is Relation.SUBSTITUTION
     asked = make_small_settings(noise_multiplier=None, epsilon=2.0)
-    dropping = TRAINERS["crt-drop"].make_mechanism(asked, 1)
-    keeping = TRAINERS["crt"].make_mechanism(asked, 1)
-    assert dropping is not None
-    assert keeping is not None
+    dropping: Any = TRAINERS["crt-drop"].make_mechanism(asked, 1)
+    keeping: Any = TRAINERS["crt"].make_mechanism(asked, 1)
     assert 0.4 < dropping.noise_multiplier / keeping.noise_multiplier < 0.8
     summary = train_model(run, make_small_settings(trainer="crt-drop"))
     assert summary["guarantee"]["relation"] == "add_or_remove"
@@ -61,7 +59,6 @@ def test_what_is_learnt_without_noise_has_no_guarantee(trainer: str, tmp_path: P
     ingredients = TrainingContext(run, settings, build_lstm(tokenizer.size, 4, 4), tokenizer, stream)
     _, plain, noisy = ingredients.make_step_kinds(None, None)
     assert noisy is None
-    assert plain is not None
     assert len(plain.rows) == len(PUBLIC_TEXTS) + len(PRIVATE_TEXTS)
     seen = {tokenizer.decode(plain.examples.make_batch([row]).targets[0].tolist()) for row in range(96)}
     assert any(MASK in text for text in seen) == (trainer == "redact-only")
@@ -84,20 +81,16 @@ def test_an_epoch_in_the_papers_order_and_a_mixed_one() -> None:
     assert len(set(kinds)) == 4
 
 
-def phases_of(run: RunFolder, **changes: Any) -> StepKinds:
-    """The kinds of step of crt, nothing trained yet."""
-    own = make_small_settings(**changes)
-    tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
+def schedule_of(run: RunFolder, **changes: Any) -> StepSchedule:
+    """The steps of crt, nothing trained yet."""
+    own, tokenizer = make_small_settings(**changes), Tokenizer.from_texts(PUBLIC_TEXTS, 30)
     made = TrainingContext(run, own, build_lstm(tokenizer.size, 4, 4), tokenizer, RandomStream.from_seed(1))
-    phases = made.make_step_kinds(TRAINERS["crt"].make_mechanism(own), Recorder())
-    StepSchedule.from_settings(own, phases, made.stream)
-    return phases
+    kinds = made.make_step_kinds(TRAINERS["crt"].make_mechanism(own), Recorder())
+    return StepSchedule.from_settings(own, kinds, made.stream)
 
 
 def test_each_kind_of_step_has_a_state_and_a_rate_of_its_own(curated: Path) -> None:
-    _, plain, noisy = phases_of(RunFolder(curated), learning_rate=0.1, dp_learning_rate=0.2)
-    assert plain is not None
-    assert noisy is not None
+    _, plain, noisy = schedule_of(RunFolder(curated), learning_rate=0.1, dp_learning_rate=0.2).step_kinds
     assert plain.scheduled_optimizer.optimizer is not noisy.scheduled_optimizer.optimizer
     assert (plain.scheduled_optimizer.learning_rate, noisy.scheduled_optimizer.learning_rate) == (0.1, 0.2)
 
@@ -113,15 +106,9 @@ def test_a_falling_step_size_is_a_function_of_the_steps_number(curated: Path) ->
         walked.append(float(parameter.detach()) - before)
     assert walked == pytest.approx([0.5, 0.375, 0.125])
     for rule, expected in (("linear", 2 * 8), ("constant", None)):
-        _, plain, noisy = phases_of(
-            RunFolder(curated), learning_rate_schedule=rule, min_public_steps=8, public_batch_size=6
-        )
-        assert plain is not None
-        assert noisy is not None
+        changes = {"learning_rate_schedule": rule, "min_public_steps": 8, "public_batch_size": 6}
+        _, plain, noisy = schedule_of(RunFolder(curated), **changes).step_kinds
         assert (plain.scheduled_optimizer.steps, noisy.scheduled_optimizer.steps) == (expected, expected and 8)
-
-
-# ------------------------------------------------------------------------------------ selective DP-SGD
 
 
 def _selective() -> tuple[LstmLanguageModel, list[torch.Tensor], TokenizedExamples, Tokenizer]:
@@ -200,9 +187,6 @@ def test_sdp_reads_the_strict_policys_spans_and_promises_nothing(tmp_path: Path)
         TrainSettings(trainer="sdp", noise_multiplier=1.0, model={"layers": 2})
 
 
-# ------------------------------------------------------------------------------------ the recipe
-
-
 @pytest.mark.parametrize(
     ("schedule", "expected"),
     [
@@ -219,18 +203,15 @@ def test_a_step_size_rises_and_falls_by_the_steps_number_alone(schedule: str, ex
 
 
 def test_passes_over_the_public_side_come_first_and_are_counted_on(curated: Path) -> None:
-    run, own = RunFolder(curated), make_small_settings(public_pretraining_epochs=2, learning_rate_schedule="linear")
-    tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
-    made = TrainingContext(run, own, build_lstm(tokenizer.size, 4, 4), tokenizer, RandomStream.from_seed(1))
-    phases = made.make_step_kinds(TRAINERS["crt"].make_mechanism(own), Recorder())
-    schedule = StepSchedule.from_settings(own, phases, made.stream)
-    assert phases.noise_free is not None
+    changes: dict[str, Any] = {"public_pretraining_epochs": 2, "learning_rate_schedule": "linear"}
+    schedule = schedule_of(RunFolder(curated), **changes)
+    phases: Any = schedule.step_kinds
     steps, first = list(schedule), 2 * phases.noise_free.steps_per_pass
     assert not any(step.is_noisy for step in steps[:first])
     numbers = [step.number for step in steps if not step.is_noisy]
     assert numbers == list(range(len(numbers)))
     assert (len(steps), phases.noise_free.scheduled_optimizer.steps) == (len(schedule), len(numbers))
-    assert sum(step.is_noisy for step in steps) == TRAINERS["crt"].count_noisy_steps(own)
+    assert sum(step.is_noisy for step in steps) == TRAINERS["crt"].count_noisy_steps(make_small_settings(**changes))
 
 
 def test_weight_decay_is_decoupled_and_none_is_adam() -> None:
@@ -247,9 +228,7 @@ def test_weight_decay_is_decoupled_and_none_is_adam() -> None:
     assert walked("sgd", 0.5) == pytest.approx(0.95)
 
 
-def test_the_saved_weights_are_the_mean_of_those_after_the_last_steps(
-    fresh_run: Callable[[], RunFolder], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_saved_weights_average_the_last(fresh_run: Callable[[], RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[torch.Tensor] = []
     taking = WeightAverage.add_weights
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+_BERT_SIZES: dict[str, Any] = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24}
+
 
 def causal_folder(folder: Path, kind: str, **config: Any) -> Path:
     """A ``gpt2`` or ``llama`` folder with a tokenizer; 64 tokens of context, a few thousand weights."""
@@ -40,12 +42,7 @@ def write_bert_folder(folder: Path, positions: int) -> Path:
 
     tokenizer = build_byte_tokenizer()
     config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=positions,
+        vocab_size=len(tokenizer), num_hidden_layers=1, max_position_embeddings=positions, **_BERT_SIZES
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -75,15 +72,8 @@ def build_bert_classifier(labels: int, vocabulary: int) -> Any:
 
     from redactory.training.models.hugging_face import disable_dropout
 
-    config = BertConfig(
-        vocab_size=vocabulary,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=64,
-        num_labels=labels,
-    )
+    sizes = {"vocab_size": vocabulary, "num_hidden_layers": 2, "max_position_embeddings": 64, **_BERT_SIZES}
+    config = BertConfig(num_labels=labels, **sizes)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return disable_dropout(BertForSequenceClassification(config))

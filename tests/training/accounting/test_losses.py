@@ -263,7 +263,6 @@ def test_a_card_s_group_and_a_unit_cost_the_same(points: int, rate: float, sigma
     """One pair under two names; the card's grid is the coarser one."""
     spent = (Spending(PoissonGaussian(rate, sigma, 1.0, 1.0), steps),)
     one_side, exact = compute_removal_epsilon(spent, 1e-5, points), make_group_curve(points, rate, sigma, steps)
-    assert one_side is not None
     assert exact(1e-5) * (1 - 1e-9) <= one_side <= exact(1e-5) * 1.005
     assert compute_group_epsilon(spent, 1e-5, points) == pytest.approx(chain_epsilon(exact, exact, 1e-5), rel=5e-3)
 

@@ -106,7 +106,6 @@ def test_bounds_lie_as_far_apart_as_the_theorem_says(monkeypatch: pytest.MonkeyP
 def test_a_figure_that_is_off_is_refused(factor: float) -> None:
     own = spent(0.02, 1.5, 200)
     figure, bounds = total_epsilon(own, 1e-5, SUBSTITUTION), bound_epsilon(own, 1e-5, SUBSTITUTION)
-    assert figure is not None
     assert confirmed(figure, bounds) == figure
     # also the figure of a point there or not in the place of an exchange
     for wrong in (factor * figure, total_epsilon(own, 1e-5, ADD_OR_REMOVE)):
@@ -205,8 +204,7 @@ def test_rows_of_one_point_are_a_group() -> None:
 def test_models_compose_to_less_than_the_sum_and_more_than_each() -> None:
     first, other = spent(0.01, 1.0, 500)[0], spent(0.02, 2.0, 300)[0]
     alone = [total_epsilon((one,), 1e-5, SUBSTITUTION, GRID) or 0.0 for one in (first, other)]
-    both = total_epsilon((first, other), 1e-5, SUBSTITUTION, GRID)
-    assert both is not None
+    both: Any = total_epsilon((first, other), 1e-5, SUBSTITUTION, GRID)
     assert max(alone) < both < sum(alone)
     assert confirmed(both, bound_epsilon((first, other), 1e-5, SUBSTITUTION)) == both
     halves = total_epsilon(spent(0.01, 1.0, 250) * 2, 1e-5, SUBSTITUTION)

@@ -73,9 +73,7 @@ def test_no_rows_give_exactly_zero() -> None:
     tokens=st.integers(1, 200),
     chosen=st.sets(st.integers(0, 59)),
 )
-def test_physical_batches_hold_every_row_once_within_the_bound(
-    lengths: list[int], tokens: int, chosen: set[int]
-) -> None:
+def test_physical_batches_hold_every_row_once(lengths: list[int], tokens: int, chosen: set[int]) -> None:
     own = np.asarray(lengths, np.int64)
     rows = np.asarray(sorted(row for row in chosen if row < len(lengths)), np.int64)
     pieces = split_micro_batches(rows, own, tokens)

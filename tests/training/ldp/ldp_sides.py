@@ -20,6 +20,7 @@ from redactory.training.ldp.settings import EncoderSettings, LdpSettings
 from redactory.training.ldp.user import LdpClient
 
 TOKENS, DIMENSION = 3, 4
+YES, NO = "granted", "refused entirely"
 ROWS = [
     (f"a {word} {thing}", label)
     for label, words in (("+", "good fine lovely great"), ("-", "bad poor awful dreadful"))
@@ -96,6 +97,11 @@ def small(**changes: Any) -> EncoderSettings:
         "threads": 1,
     }
     return EncoderSettings(**{**own, **changes})
+
+
+def labelled_rows(count: int) -> tuple[list[str], list[int]]:
+    """Texts of the two classes in turn, and their labels."""
+    return [YES if row % 2 else NO for row in range(count)], [row % 2 for row in range(count)]
 
 
 def write_rows(path: Path) -> Path:

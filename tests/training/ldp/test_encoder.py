@@ -45,9 +45,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_bert_folder(tmp_path_factory.mktemp("folders") / "bert", positions=40)
 
 
-def test_a_public_encoder_says_so_and_its_classes_lie_apart_in_the_latent_vectors(
-    made: Path, public: PublicText
-) -> None:
+def test_a_public_encoder_separates_its_classes(made: Path, public: PublicText) -> None:
     encoder = SentenceEncoder.load(made)
     found = encoder.represent(TEXTS).numpy()
     assert found.shape == (len(TEXTS), *encoder.get_shape("latent")) == (40, 4)

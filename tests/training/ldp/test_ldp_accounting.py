@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,8 +112,7 @@ def test_the_paper_s_queries(
 def test_hidden_coins_are_the_exact_pair(vectors: int) -> None:
     """One step by numerical integration: (1-p)N(0) + pN(±√v·C), at noise zC."""
     rate, noise, reach = 0.3, 1.3, math.sqrt(vectors)
-    epsilon = sound_epsilon(noise, vectors, hidden(rate, 1), 1e-3)
-    assert epsilon is not None
+    epsilon: Any = sound_epsilon(noise, vectors, hidden(rate, 1), 1e-3)
 
     def over(x: float) -> float:
         def density(mean: float) -> float:
@@ -140,9 +140,7 @@ def _cells(rate: float, noise: float, classes: int, mean: float, own: int, cells
 @pytest.mark.parametrize(
     ("rate", "noise", "classes", "steps", "delta"), [(0.5, 1.5, 12, 4, 1e-5), (0.3, 1.2, 2, 6, 1e-4)]
 )
-def test_hidden_classes_by_another_accountant(
-    rate: float, noise: float, classes: int, steps: int, delta: float
-) -> None:
+def test_hidden_classes_by_dp_accounting(rate: float, noise: float, classes: int, steps: int, delta: float) -> None:
     """dp_accounting, on the cells of a message's law themselves."""
     ours = sound_epsilon(noise, 1, hidden(rate, steps, classes), delta)
     here, there = (_cells(rate, noise, classes, 1.0, own).ravel() for own in (0, 1))
@@ -190,8 +188,7 @@ def test_no_two_sentences_of_any_classes_are_further_apart_than_the_pair(
 def test_a_hidden_class_is_randomised_response_where_vectors_say_nothing() -> None:
     found = sound_epsilon(5000.0, 1, hidden(0.5, 1, 12), 1e-9)
     assert found == pytest.approx(math.log(1 + 0.5 * 12 / 0.5), rel=2e-3)
-    whole = make_message_spendings(4.0, 2, hidden(0.5, 3, 12))
-    assert whole is not None
+    whole: Any = make_message_spendings(4.0, 2, hidden(0.5, 3, 12))
     (spent,) = whole
     assert mechanism_from_json(spent.mechanism.to_json()) == spent.mechanism
     assert make_booked_spendings(4.0, 2, hidden(0.5, 3, 12)) == whole
@@ -224,11 +221,9 @@ def test_several_sends_are_worth_one_of_less_noise(noise: float, sends: int, vec
 @settings(max_examples=8, deadline=None)
 @given(st.floats(0.05, 0.95), st.integers(1, 30), st.floats(3.0, 8.0))
 def test_hidden_is_less_than_seen_is_less_than_always(rate: float, steps: int, noise: float) -> None:
-    unseen = sound_epsilon(noise, 1, hidden(rate, steps), 1e-5)
-    seen = sound_epsilon(noise, 1, visible(rate, steps), 1e-5)
+    unseen: Any = sound_epsilon(noise, 1, hidden(rate, steps), 1e-5)
+    seen: Any = sound_epsilon(noise, 1, visible(rate, steps), 1e-5)
     always = gaussian_epsilon(2.0 * math.sqrt(steps) / noise, 1e-5)
-    assert unseen is not None
-    assert seen is not None
     assert unseen <= seen * 1.005 <= always * 1.01
 
 
@@ -247,8 +242,7 @@ def test_an_attack_reaches_the_sound_epsilon_and_breaks_half_the_sensitivity() -
         error = 4.0 * math.sqrt((p * (1 - p) + math.exp(2 * epsilon) * q * (1 - q)) / draws)
         return float(p - math.exp(epsilon) * q - error)
 
-    sound = sound_epsilon(noise, 1, FixedSends(sends=sends), delta)
-    assert sound is not None
+    sound: Any = sound_epsilon(noise, 1, FixedSends(sends=sends), delta)
     assert lower_bound(sound) <= delta
     assert lower_bound(0.9 * sound) > delta
     assert lower_bound(gaussian_epsilon(math.sqrt(sends) / noise, delta)) > 5 * delta
@@ -257,14 +251,10 @@ def test_an_attack_reaches_the_sound_epsilon_and_breaks_half_the_sensitivity() -
 @pytest.mark.parametrize(
     ("told", "encoder"), [(FixedSends(sends=3), ()), (hidden(0.1, 20), ()), (visible(0.1, 20), ENCODER)]
 )
-def test_calibrated_noise_meets_the_target_and_wastes_little(
-    told: Participation, encoder: tuple[Spending, ...]
-) -> None:
+def test_calibrated_noise_meets_the_target_closely(told: Participation, encoder: tuple[Spending, ...]) -> None:
     noise = calibrate_message_noise(4.0, 1, told, 1e-5, encoder)
-    found = sound_epsilon(noise, 1, told, 1e-5, encoder)
-    less = sound_epsilon(0.99 * noise, 1, told, 1e-5, encoder)
-    assert found is not None
-    assert less is not None
+    found: Any = sound_epsilon(noise, 1, told, 1e-5, encoder)
+    less: Any = sound_epsilon(0.99 * noise, 1, told, 1e-5, encoder)
     assert 3.97 < found <= 4.0 < less
 
 
@@ -284,8 +274,6 @@ def test_an_encoder_s_steps_compose_and_both_accountants_agree(told: Participati
     found = second.confirm_message_epsilon(3.0, 1, told, 1e-5, ENCODER)
     both, bounds = found.value, found.bounds
     encoder, messages = total_epsilon(ENCODER, 1e-5, Relation.SUBSTITUTION), sound_epsilon(3.0, 1, told, 1e-5)
-    assert both is not None
-    assert bounds is not None
     assert bounds.upper - bounds.lower < 0.05
     assert bounds.lower <= both <= bounds.upper + 1e-3
     assert max(encoder or 0.0, messages or 0.0) < both < (encoder or 0.0) + (messages or 0.0)
@@ -320,11 +308,9 @@ def test_a_question_costs_what_a_sentence_does_however_it_is_sent() -> None:
     way = {"kind": "secret_bernoulli", "rate": 0.5, "steps": 4}
     told = LdpSettings.model_validate({"epsilon": 4.0, "query": {"sampling": way}})
     own, asked = told.resolve_all_noise(), told.make_query_settings()
-    assert own.query is not None
     assert own.make_query_settings() == own.resolve_all_noise().make_query_settings() == asked
     assert (asked.resolve_noise(), asked.sampling) == (own.query.noise_multiplier, hidden(0.5, 4))
-    found = sound_epsilon(asked.resolve_noise(), 1, asked.sampling, 1e-5)
-    assert found is not None
+    found: Any = sound_epsilon(asked.resolve_noise(), 1, asked.sampling, 1e-5)
     assert 3.97 < found <= 4.0
     # a question of a service that hides classes has none to hide
     classes = LdpSettings(noise_multiplier=2.0, sampling=hidden(0.5, 4, 12)).make_query_settings()

@@ -69,9 +69,7 @@ def test_equation_5_is_solved(epsilon: float, delta: float) -> None:
         (0.05, 1000, 1.0, 1.01),
     ],
 )
-def test_the_limit_theorem_is_below_even_its_own_mechanism(
-    rate: float, steps: int, claimed: float, exact: float
-) -> None:
+def test_the_limit_theorem_is_below_the_truth(rate: float, steps: int, claimed: float, exact: float) -> None:
     """Equation 8 against the exact figure of the same mechanism in its own relation."""
     noise = compute_published_ldp_noise(claimed, rate, steps, 1 / SST)
     spent = (Spending(message_mechanism(noise, 1, rate), steps),)

@@ -14,7 +14,7 @@ import pytest
 
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError
 from redactory.training.ldp.server import LdpServer, ReceivedMessages
-from tests.training.ldp.ldp_sides import a_message, settings_with, sides
+from tests.training.ldp.ldp_sides import NO, YES, a_message, labelled_rows, settings_with, sides
 
 FORBIDDEN = (
     "redactory.training.tokenizer",
@@ -27,11 +27,6 @@ FORBIDDEN = (
     "transformers",
     "tokenizers",
 )
-YES, NO = "granted", "refused entirely"
-
-
-def _rows(count: int) -> tuple[list[str], list[int]]:
-    return [YES if row % 2 else NO for row in range(count)], [row % 2 for row in range(count)]
 
 
 def _accuracy(user: Any, server: LdpServer, texts: Any, labels: list[int]) -> float:
@@ -54,7 +49,7 @@ def _accuracy(user: Any, server: LdpServer, texts: Any, labels: list[int]) -> fl
 )
 def test_classes_are_learnt_from_noisy_messages_and_asked_about_with_noise(changes: dict[str, Any]) -> None:
     user, server = sides(**{"head": {"epochs": 8}, **changes})
-    texts, labels = _rows(400)
+    texts, labels = labelled_rows(400)
     if server.settings.pairs:
         texts = [((YES, NO)[n % 2], (YES, NO)[(n + (n // 2) % 2) % 2]) for n in range(400)]  # type: ignore[misc]
         labels = [int(a == b) for a, b in texts]  # type: ignore[misc]
@@ -68,7 +63,7 @@ def test_classes_are_learnt_from_noisy_messages_and_asked_about_with_noise(chang
 
 def test_with_labels_at_random_nothing_is_learnt_and_shares_sum_to_one() -> None:
     user, server = sides(head={"epochs": 8})
-    texts, labels = _rows(400)
+    texts, labels = labelled_rows(400)
     shuffled = list(np.random.default_rng(0).permutation(labels))
     server.receive(*user.make_training_messages(texts, shuffled))
     assert server.train()["loss"] > 0.6
@@ -107,7 +102,7 @@ def test_of_hidden_classes_the_one_that_most_messages_carry_counts() -> None:
 def test_a_hidden_question_is_answered_by_message_and_its_user_knows_which_count() -> None:
     way = {"sampling": {"kind": "secret_bernoulli", "rate": 0.5, "steps": 4}, "noise_multiplier": 0.2}
     user, server = sides(head={"epochs": 8}, query=way)
-    server.receive(*user.make_training_messages(*_rows(400)))
+    server.receive(*user.make_training_messages(*labelled_rows(400)))
     server.train()
     sent = list(user.make_query_messages([YES, NO] * 20))
     answers = server.answer(sent)

@@ -59,7 +59,6 @@ class Running:
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, preexec_fn=limit, start_new_session=True
         )
-        assert self.process.stdout is not None
         self.folder = folder
         self.url = self.process.stdout.readline().partition(" ")[0].strip()
         self.port = int(self.url.rpartition(":")[2] or 0)
@@ -172,9 +171,7 @@ def test_what_is_refused_is_refused_in_words_that_quote_nothing(shared: Running)
 
 
 @pytest.mark.slow
-def test_slow_large_and_many_connections_are_bounded_and_do_not_stop_it(
-    tmp_path: Path, client_of: Callable[[str], Any]
-) -> None:
+def test_slow_large_and_many_connections_are_bounded(tmp_path: Path, client_of: Callable[[str], Any]) -> None:
     """Eighty that send nearly all of a large body or half a head, then two hundred, at few descriptors."""
     service_sides()[1].create(tmp_path / "service")
     with running(tmp_path / "service", descriptors=64) as service:
@@ -253,9 +250,7 @@ def _carry(source: socket.socket, to: socket.socket, record: list[bytes], lost: 
 
 
 @pytest.mark.slow
-def test_no_word_of_a_text_crosses_the_wire_and_an_answer_that_was_lost_costs_nothing_more(
-    tmp_path: Path, client_of: Callable[[str], Any]
-) -> None:
+def test_no_word_of_a_text_crosses_the_wire(tmp_path: Path, client_of: Callable[[str], Any]) -> None:
     user, server = service_sides(head={"epochs": 1}, represent="token", sampling=HIDDEN)
     server.create(tmp_path / "service")
     with running(tmp_path / "service") as service, closing(Wire(service.port)) as wire:

@@ -14,13 +14,7 @@ from ldp_wire import format_message
 
 from redactory.foundation.errors import InputError, RunStateError
 from redactory.training.ldp.server import LdpServer
-from tests.training.ldp.ldp_sides import a_message, service_sides
-
-YES, NO = "granted", "refused entirely"
-
-
-def _rows(count: int) -> tuple[list[str], list[int]]:
-    return [YES if row % 2 else NO for row in range(count)], [row % 2 for row in range(count)]
+from tests.training.ldp.ldp_sides import NO, YES, a_message, labelled_rows, service_sides
 
 
 @pytest.mark.parametrize(
@@ -60,7 +54,7 @@ def test_a_slot_keeps_its_label_and_the_room_for_slots_is_bounded(monkeypatch: p
 def test_a_service_in_a_folder_needs_no_saving(tmp_path: Path) -> None:
     nine = {"kind": "fixed", "sends": 9}
     user, server = service_sides(sampling=nine, budget={"path": tmp_path / "mine.budget", "epsilon": 1.0})
-    sent = list(user.make_training_messages(*_rows(12)))
+    sent = list(user.make_training_messages(*labelled_rows(12)))
     questions = list(user.make_query_messages([YES, NO]))
     server.create(tmp_path / "service")
     with Service.opened(tmp_path / "service") as service:

@@ -69,9 +69,7 @@ def test_a_classifier_by_dp_sgd_serves_and_its_mechanism_is_composed(run: RunFol
         ("seeded", "seed"),
     ],
 )
-def test_what_learnt_private_text_without_noise_of_its_sentences_is_refused(
-    run: RunFolder, name: str, reason: str
-) -> None:
+def test_models_of_private_text_without_noise_are_refused(run: RunFolder, name: str, reason: str) -> None:
     with pytest.raises(GuaranteeError, match=rf"{name}: .*{reason}"):
         SentenceEncoder.load(_folder(run, name), declared_public=True)
 

@@ -117,7 +117,6 @@ def lower_bound(run: Any, spread: int, co_entities: int = 10, steps: int = 50) -
 def test_an_attack_lies_just_below_the_figure_and_far_above_the_published_one(spread: int, least: float) -> None:
     run = run_of(CONLL, spread)
     figure, attack = sound(run).epsilon, lower_bound(run, spread)
-    assert figure is not None
     assert least < attack <= figure <= 1.08 * attack
     published = compute_moments_epsilon(50 / 946 * 0.5 * 11_176 / 14_040, 2.0, 50, DELTA)
     assert spread == 20 or attack > 5 * published
@@ -163,8 +162,7 @@ def test_one_step_of_a_small_world_is_never_above_its_figure(
 ) -> None:
     own = EntitySampling(q_e, q_e, "f_E", rule, holders)  # type: ignore[arg-type]
     run = PoissonUsersGaussian(q_u, zeta, 1.0, 1.0, users=10, entities=own)
-    epsilon = sound(run, 1, protect, 1e-2).epsilon
-    assert epsilon is not None
+    epsilon: Any = sound(run, 1, protect, 1e-2).epsilon
     gone, there = worlds_of(rule, holders, q_u, q_e, co, protect)
     assert hockey_stick(there, gone, zeta, epsilon) <= 1e-2 + 1e-5
     assert hockey_stick(gone, there, zeta, epsilon) <= 1e-2 + 1e-5

@@ -56,9 +56,7 @@ def used(world: World, kept: set[int]) -> tuple[int, int]:
 
 @settings(max_examples=80, deadline=None)
 @given(WORLDS, st.sampled_from([GREEDY, ALL_KEEP, R_LOC]), CAPS, CAPS)
-def test_no_unit_keeps_more_than_its_cap_in_whatever_order_the_points_come(
-    world: World, rule: str, k_u: int, k_e: int
-) -> None:
+def test_no_unit_exceeds_its_cap_in_any_order(world: World, rule: str, k_u: int, k_e: int) -> None:
     """So on a fixed graph at most k_u + k_e kept points become null: the selection stays as it is."""
     kept = keep(world, rule, k_u, k_e)
     user, entity = used(world, kept)
@@ -148,9 +146,7 @@ def test_what_is_stable_under_what() -> None:
     assert [rule for rule in RULES if stable(rule, Adjacency.REMOVAL)] == [NONE]
 
 
-def test_caps_and_rules_that_make_no_sense_are_refused_and_a_broken_cap_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_senseless_caps_are_refused_and_a_broken_cap_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     incidence = hypergraph({0: (0, frozenset()), 1: (0, frozenset())})
     for arguments, error, words in (
         ((1, 1, "text-hash"), GuaranteeError, "'text-hash'; valid rules: none, greedy"),

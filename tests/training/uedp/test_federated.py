@@ -114,9 +114,6 @@ def test_under_an_enforced_cap_an_entity_moves_m_users_at_most() -> None:
         assert distance <= BETA * (drawn(step, {GONE_USER}) + 2 * 2)
 
 
-# Local updates, bits, order.
-
-
 def test_an_update_that_is_not_finite_is_none() -> None:
     assert not clip_update(torch.tensor([1.0, float("nan")]), 1.0).any()
     assert not clip_update(torch.tensor([1.0, float("inf")]), 1.0).any()
@@ -187,13 +184,9 @@ def test_labelled_points_leave_with_their_classes() -> None:
     points = TokenizedExamples.from_texts(["a", "Hello", "", "9"], TOKENIZER, 20)
     rows = np.array([3, 1], np.int64)
     found = replace(points, labels=np.array([0, 1, 0, 2])).take(rows)
-    assert found.labels is not None
     assert found.labels.tolist() == [2, 1]
     for place, row in enumerate(rows):
         assert found.get_targets(place).tolist() == points.get_targets(row).tolist()
-
-
-# The sampling.
 
 
 def weights(sampling: Any, step: int = 0) -> NDArray[np.float64]:
@@ -221,9 +214,7 @@ def test_weights_are_those_of_the_paper(step: int) -> None:
 
 @pytest.mark.parametrize(("entity_rate", "related_entity_rate"), [(0.9, 0.1), (0.15, 0.8), (0.3, 1.0), (1.0, 0.2)])
 @pytest.mark.parametrize("user_rate", [0.1, 0.85])
-def test_users_entities_and_points_of_their_own_are_drawn_at_their_own_rates(
-    entity_rate: float, related_entity_rate: float, user_rate: float
-) -> None:
+def test_everything_is_drawn_at_its_own_rate(entity_rate: float, related_entity_rate: float, user_rate: float) -> None:
     """Each by coins of its own, which agree no oftener than independent ones do."""
     sampling = EntitySampling(entity_rate, related_entity_rate, "f_E+", "any", None)
     graph, stream, steps = hypergraph(WORLD), RandomStream.from_seed(2), 300
@@ -253,9 +244,6 @@ def test_points_of_several_users_and_more_users_than_declared_are_refused() -> N
     with pytest.raises(ConfigurationError, match=r"train\.federated\.users"):
         collect_users(world, mechanism(ANY, users=11))
     assert len(collect_users(world, mechanism(None, users=11))) == 12
-
-
-# The mechanism.
 
 
 @pytest.mark.parametrize("entities", [None, ANY, replace(ALL, max_users_per_entity=3)])

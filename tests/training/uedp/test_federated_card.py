@@ -22,17 +22,13 @@ from redactory.training.uedp.federated_accounting import (
     confirm_federated_epsilon,
     federated_epsilons,
 )
-from redactory.training.unit_settings import FederatedSettings, PrivacyUnit
+from redactory.training.unit_settings import PrivacyUnit
 
 DELTA, STEPS = 1e-5, 50
 SAMPLING = EntitySampling(0.5, 1.0, "f_E+", "any", 20)
 CONLL = PoissonUsersGaussian(50 / 946, 102.0, 0.1, 50.0, users=946, entities=SAMPLING)
 """CONLL-2003 as the paper trains it: z = 2, 50 of 946 users a step, so ζ = z(q_u|U| + 1) = 102."""
 FEDAVG = replace(CONLL, entities=None)
-
-
-def told(**changes: Any) -> FederatedSettings:
-    return FederatedSettings(**{"users": 946, "user_rate": 50 / 946, **changes})
 
 
 def training(trainer: str = "uedp-alg1", protect: str = "both", **changes: Any) -> TrainSettings:
@@ -47,41 +43,32 @@ def mechanism_of(trainer: str = "uedp-alg1", **changes: Any) -> PoissonUsersGaus
     return found
 
 
+def epsilon_of(mechanism: PoissonUsersGaussian, protect: PrivacyUnit = PrivacyUnit.BOTH) -> float | None:
+    return compute_federated_epsilon(mechanism, STEPS, DELTA, protect).epsilon
+
+
 def card_of(settings: TrainSettings, mechanism: PoissonUsersGaussian) -> dict[str, Any]:
     vocabulary = {"made_of": {"public_text": "a digest"}, "sha256": "another"}
     return make_units_card("x", LedgerFacts(settings, mechanism, STEPS, False, "", {}, "", vocabulary))
 
 
-# --------------------------------------------------------------------------------------------- the figures
-
-
 def test_by_rule_all_the_extended_set_is_an_entity_too() -> None:
     """q_e hides an entity with 20 holders; a point of S has one holder, and q_s = 1 hides nothing of it."""
     own = replace(CONLL, entities=replace(SAMPLING, rule="all"))
-    assert compute_federated_epsilon(own, STEPS, DELTA, PrivacyUnit.BOTH).epsilon == pytest.approx(0.381, abs=2e-3)
+    assert epsilon_of(own) == pytest.approx(0.381, abs=2e-3)
     rare = replace(SAMPLING, rule="all", entity_rate=0.01, max_users_per_entity=1)
-    found = compute_federated_epsilon(replace(CONLL, entities=rare), STEPS, DELTA, PrivacyUnit.BOTH).epsilon
-    alone = compute_federated_epsilon(
-        replace(CONLL, entities=replace(rare, estimator="f_E")), STEPS, DELTA, PrivacyUnit.BOTH
-    ).epsilon
-    one = compute_federated_epsilon(
-        replace(CONLL, entities=replace(SAMPLING, max_users_per_entity=1)), STEPS, DELTA, PrivacyUnit.BOTH
-    ).epsilon
-    assert found is not None
-    assert alone is not None
-    assert one is not None
+    found: Any = epsilon_of(replace(CONLL, entities=rare))
+    alone: Any = epsilon_of(replace(CONLL, entities=replace(rare, estimator="f_E")))
+    one = epsilon_of(replace(CONLL, entities=replace(SAMPLING, max_users_per_entity=1)))
     assert alone < 0.5 * found
     assert found == pytest.approx(one, rel=0.05)
 
 
 @pytest.mark.parametrize("own", [FEDAVG, CONLL])
-def test_a_user_alone_is_a_sampled_gaussian_that_two_accountants_agree_on(
-    own: PoissonUsersGaussian, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_accountants_agree_on_a_user(own: PoissonUsersGaussian, monkeypatch: pytest.MonkeyPatch) -> None:
     figure = compute_federated_epsilon(own, STEPS, DELTA, PrivacyUnit.USERS)
     assert figure.epsilon == pytest.approx(0.009, abs=6e-4)
     stated, bounds = confirm_federated_epsilon(own, STEPS, DELTA, PrivacyUnit.USERS)
-    assert bounds is not None
     assert stated == figure
     assert bounds.lower <= (figure.epsilon or 0.0) <= bounds.upper
     monkeypatch.setattr(federated_figures, "total_epsilon", lambda *told: 0.5)
@@ -100,14 +87,9 @@ def test_the_curve_rises_to_the_figure() -> None:
     assert list(curve) == [1, 4, 16, 20]
     values = [value or 0.0 for value in curve.values()]
     assert values == sorted(values)
-    assert values[-1] == compute_federated_epsilon(CONLL, STEPS, DELTA, PrivacyUnit.BOTH).epsilon
+    assert values[-1] == epsilon_of(CONLL)
     users = compute_spread_curve(FEDAVG, STEPS, DELTA, PrivacyUnit.USERS)
-    assert users[1] == pytest.approx(
-        compute_federated_epsilon(FEDAVG, STEPS, DELTA, PrivacyUnit.USERS).epsilon, abs=2e-3
-    )
-
-
-# ------------------------------------------------------------------------------------------------ the noise
+    assert users[1] == pytest.approx(epsilon_of(FEDAVG, PrivacyUnit.USERS), abs=2e-3)
 
 
 def test_noise_is_z_times_users_or_clips() -> None:
@@ -136,8 +118,7 @@ def test_calibrated_noise_reaches_the_target(target: float, protect: str) -> Non
     own = {"max_users_per_entity": 20}
     found = mechanism_of(epsilon=target, protect=protect, federated=own)
     steps = TRAINERS["uedp-alg1"].count_noisy_steps(training(federated=own))
-    reached = compute_federated_epsilon(found, steps, DELTA, PrivacyUnit(protect)).epsilon
-    assert reached is not None
+    reached: Any = compute_federated_epsilon(found, steps, DELTA, PrivacyUnit(protect)).epsilon
     assert 0.975 * target < reached <= target
 
 
@@ -151,16 +132,9 @@ def test_the_normaliser_is_a_public_constant() -> None:
     assert normaliser("user-level") == pytest.approx(50.0)
 
 
-# ------------------------------------------------------------------------------------------------- the card
-
-
 def test_the_card_of_algorithm_1_names_relation_m_and_gaps() -> None:
     card = card_of(training(), CONLL)
-    assert (
-        card["epsilon"]
-        == card["epsilon_sound"]
-        == compute_federated_epsilon(CONLL, STEPS, DELTA, PrivacyUnit.BOTH).epsilon
-    )
+    assert card["epsilon"] == card["epsilon_sound"] == epsilon_of(CONLL)
     assert card["relation"] == "user-entity zero-out on a fixed graph"
     assert (card["M"], card["M_source"]) == (20, "a cap enforced on the fixed graph")
     assert card["curve"]["20"] == card["epsilon"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 from contextlib import suppress
@@ -69,14 +70,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 @pytest.fixture
 def fresh(run: RunFolder, tmp_path: Path) -> Any:
     """Makes own copies of the run."""
-    made: list[RunFolder] = []
+    numbers = itertools.count()
 
     def make() -> RunFolder:
-        root = tmp_path / str(len(made)) / "RUN"
-        shutil.copytree(run.root, root)
+        root = Path(shutil.copytree(run.root, tmp_path / str(next(numbers)) / "RUN"))
         shutil.copy(run.root.parent / "public.txt", root.parent)
-        made.append(RunFolder(root))
-        return made[-1]
+        return RunFolder(root)
 
     return make
 
