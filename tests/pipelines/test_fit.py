@@ -136,9 +136,7 @@ ROWS = st.lists(st.integers(0, 10_000), min_size=MIN_ROWS, max_size=60, unique=T
 
 
 @given(ROWS, st.randoms(use_true_random=False), st.integers(0, 3), st.sampled_from([0.05, 0.1, 0.5]))
-def test_what_is_held_out_is_not_trained_on(
-    numbers: list[int], shuffled: random.Random, seed: int, share: float
-) -> None:
+def test_held_out_rows_are_not_trained_on(numbers: list[int], shuffled: random.Random, seed: int, share: float) -> None:
     rows = [LabelledText(f"text {number}", ((0, 4, "A"),)) for number in numbers]
     settings = FitSettings(seed=seed, held_out=share)
     training, calibrated_on, tested_on = _split_rows(rows, settings)
@@ -202,16 +200,10 @@ def test_settings_are_checked_before_anything_is_read(tmp_path: Path) -> None:
 def test_scores_are_those_of_counting_by_hand(fitted: tuple[Path, dict[str, Any], list[Path]]) -> None:
     folder, _, _ = fitted
     text = "My name is Carla Nowak, thank you for your help."
-    found = (11, 22, "PERSON")
-    half, whole, missed = (11, 16, "PERSON"), found, (24, 29, "POLITE")
+    half, whole, missed = (11, 16, "PERSON"), (11, 22, "PERSON"), (24, 29, "POLITE")
     engine = TaggerEngine(TaggerSettings(models=(str(folder),)), "en")
-    assert _score_engine(engine, [LabelledText(text, (whole,))]) == {
-        "rows": 1,
-        "spans": 1,
-        "cover_recall": 1.0,
-        "char_precision": 1.0,
-        "by_label": {"PERSON": 1.0},
-    }
+    perfect = {"rows": 1, "spans": 1, "cover_recall": 1.0, "char_precision": 1.0, "by_label": {"PERSON": 1.0}}
+    assert _score_engine(engine, [LabelledText(text, (whole,))]) == perfect
     scores = _score_engine(engine, [LabelledText(text, (half, missed)), LabelledText(text, ())])
     assert (scores["spans"], scores["cover_recall"], scores["by_label"]) == (2, 0.5, {"PERSON": 1.0, "POLITE": 0.0})
     # of twice the ten letters of the name, the five of its first half are labelled

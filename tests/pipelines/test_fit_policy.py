@@ -183,9 +183,7 @@ def test_the_side_file_is_private_and_free_of_text(fitted: PolicyFit, out: Path,
     assert KEY.fingerprint not in written
 
 
-def test_too_few_secrets_are_refused_with_the_number_that_is_needed(
-    rows: list[dict[str, Any]], config: Path, tmp_path: Path
-) -> None:
+def test_too_few_secrets_are_refused(rows: list[dict[str, Any]], config: Path, tmp_path: Path) -> None:
     small = write_rows(tmp_path / "small.jsonl", rows[:60])
     users = {row["user_id"] for row in rows[:60] if row["spans"]}
     told = rf"small\.jsonl: needs 2,995 labelled secrets, the file has {len(users)} \(one per user"
@@ -194,9 +192,7 @@ def test_too_few_secrets_are_refused_with_the_number_that_is_needed(
     assert [path.name for path in tmp_path.iterdir()] == ["small.jsonl"]
 
 
-def test_the_path_does_not_depend_on_the_labels(
-    result: dict[str, Any], rows: list[dict[str, Any]], config: Path, tmp_path: Path
-) -> None:
+def test_path_ignores_labels(result: dict[str, Any], rows: list[dict[str, Any]], config: Path, tmp_path: Path) -> None:
     """Other labels on the same texts: the same policies in the same order, another choice."""
     draw = random.Random(4)
     wrong = [{**row, "user_id": None, "spans": [_anywhere(row["text"], draw)]} for row in rows]
@@ -255,9 +251,7 @@ def test_an_existing_file_and_impossible_shares_are_refused(labelled: Path, tmp_
             fit_policy(labelled, out=tmp_path / "new.yaml", **wrong)
 
 
-def test_the_command_prints_the_curve_and_fails_where_nothing_holds(
-    labelled: Path, config: Path, tmp_path: Path, rows: list[dict[str, Any]]
-) -> None:
+def test_the_command_prints_the_curve(labelled: Path, config: Path, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     options = ["fit", "policy", "--config", str(config), "--miss-rate", str(BOUND)]
     done = CliRunner().invoke(app, [*options, str(labelled), "--out", str(tmp_path / "policy.yaml")])
     assert done.exit_code == 0, done.output

@@ -136,26 +136,12 @@ def test_a_frame_without_a_text_stays_as_it_is(empty: pandas.DataFrame, policy: 
         (pandas.DataFrame({1: [2]}), 1, "column 1, row 0: expected text"),
         (pandas.DataFrame({1: [["secret 1"]]}), 1, "column 1, row 0: expected text"),
         (pandas.DataFrame({1: pandas.Categorical([2])}), 1, "column 1, row 0: expected text"),
+        (pandas.DataFrame([["a", "b"]], columns=["text", "text"]), ["text"], "'text' must occur exactly once"),
+        (pandas.DataFrame({"text": ["secret 1", 3]}), ["text"], "column 'text', row 1: expected text"),
+        (pandas.DataFrame({"text": ["secret 1", "broken"]}), ["text"], "engine_error"),
     ],
 )
 def test_what_is_wrong_with_a_frame_is_named(frame: Any, columns: Any, says: str, policy: Policy) -> None:
     with pytest.raises((redactory.ConfigurationError, redactory.InputError), match=says) as refused:
         redactory.redact_frame(frame, columns, policy)
-    assert "secret" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("frame", "error"),
-    [
-        (pandas.DataFrame({"body": ["a"]}), redactory.ConfigurationError),
-        (pandas.DataFrame([["a", "b"]], columns=["text", "text"]), redactory.ConfigurationError),
-        (pandas.DataFrame({"text": ["secret 1", 3]}), redactory.InputError),
-        (pandas.DataFrame({"text": ["secret 1", "broken"]}), redactory.InputError),
-    ],
-)
-def test_what_cannot_be_masked_is_refused_without_a_word_of_it(
-    frame: pandas.DataFrame, error: type[Exception], policy: Policy
-) -> None:
-    with pytest.raises(error) as refused:
-        redactory.redact_frame(frame, ["text"], policy)
     assert "secret" not in str(refused.value)

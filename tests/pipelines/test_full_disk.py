@@ -143,9 +143,7 @@ def _refused(work: Callable[[Path], Any], out: Path, at: int, number: int) -> Re
     return refused
 
 
-def test_a_folder_that_cannot_be_written_is_named_before_anything_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_is_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_rows(tmp_path / "a.jsonl", [{"text": "Mail a@b.org"}])
     (tmp_path / "closed").mkdir()
     real = os.access

@@ -9,19 +9,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import redactory
 from redactory.dedup.index import IndexFolder
 from redactory.dedup.signatures import WordTokenizer
 from redactory.evaluation.report import write_report
-from redactory.flows.cli import app
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, SealedError
 from redactory.pipelines.curation import index as indexing
 from redactory.pipelines.curation import release
 from redactory.redaction import MASK, RunFolder, broken_files, read_batches, read_column
 from tests.dedup.worlds import substitutions
-from tests.pipelines.support import ALLOW_UNCOVERED, DIGITS, NO_ENGINES, DigitDetector, read_data_bytes, write_rows
+from tests.pipelines.support import (
+    DIGITS,
+    LINE_CONFIG,
+    NO_ENGINES,
+    DigitDetector,
+    invoke_command,
+    read_data_bytes,
+    write_rows,
+)
 
 WORLD = ["hello", "Hello!", "so it is", "call {n}", "CALL {n}", "tel {n} now", "meet Anna", "broken {n}"]
 """Public ones and private ones, with variants under one local key, and one that cannot be processed."""
@@ -32,15 +38,8 @@ pytestmark = pytest.mark.usefixtures("unsynced", "unreported", "few_hash_ranges"
 
 
 def plain(rows: Path, index: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A configuration, as short as can be."""
-    return {
-        "input": str(rows),
-        "segment": {"mode": "line"},
-        "partition": {"documents": 3},
-        "detect": NO_ENGINES,
-        "release": ALLOW_UNCOVERED,
-        "dedup": {} if index is None else {"index": index},
-    }
+    dedup = {} if index is None else {"index": index}
+    return {**LINE_CONFIG, "input": str(rows), "partition": {"documents": 3}, "dedup": dedup}
 
 
 def curate(folder: Path, name: str, texts: Night, dedup: dict[str, Any] | None = None, **more: Any) -> Path:
@@ -54,11 +53,11 @@ def curate(folder: Path, name: str, texts: Night, dedup: dict[str, Any] | None =
 
 
 def texts_of(run: Path) -> dict[str, list[str]]:
-    folder = RunFolder(run)
-    return {
-        "public": sorted(read_column(folder.public, "text")),
-        "private": sorted(read_column(folder.private, "text")),
-    }
+    return {split: sorted(read_column(run / split, "text")) for split in ("public", "private")}
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    return [row for batch in read_batches(folder) for row in batch.to_pylist()]
 
 
 def said(run: Path) -> dict[str, Any]:
@@ -73,9 +72,6 @@ def counted(folder: Path) -> list[str]:
 def nights(seed: int, count: int, size: int) -> list[Night]:
     chance = np.random.default_rng(seed)
     return [[chance.choice(WORLD).format(n=chance.integers(99)) for _ in range(size)] for _ in range(count)]
-
-
-# ------------------------------------------------------------------------------------- what is kept
 
 
 def sides(texts: Night) -> dict[str, set[str]]:
@@ -107,17 +103,15 @@ def test_a_run_keeps_what_no_run_of_the_index_saw(tmp_path: Path, mode: str, kee
             earlier = set().union(*(keys(theirs[side], mode) for _, theirs in asked))
             assert keys(set(kept[side]), mode) == keys(own, mode) - earlier
             assert len(kept[side]) == len(keys(set(kept[side]), mode)), "each once"
-        _every_point_is_accounted_for(run, texts, mode, asked)
+        _check_every_row(run, texts, mode, asked)
         seen.append((f"{number + 1:06d}-n{number}", sides(texts)))
 
 
-def _every_point_is_accounted_for(
-    run: Path, texts: Night, mode: str, asked: list[tuple[str, dict[str, set[str]]]]
-) -> None:
+def _check_every_row(run: Path, texts: Night, mode: str, asked: list[tuple[str, dict[str, set[str]]]]) -> None:
     folder = RunFolder(run)
     assert not broken_files(folder)
-    rows = [row for batch in read_batches(folder.examples) for row in batch.to_pylist()]
-    vault = {row["example_id"]: row["text"] for batch in read_batches(folder.vault) for row in batch.to_pylist()}
+    rows = rows_of(folder.examples)
+    vault = {row["example_id"]: row["text"] for row in rows_of(folder.vault)}
     assert len(rows) == len(texts)
     kept = {row["example_id"] for row in rows if row["decision"] == row["split"]}
     for row in rows:
@@ -143,9 +137,7 @@ def test_within_a_user_only_that_users_texts_are_left_out(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("mode", "size"), [("exact", 1), ("folded", 2)])
-def test_one_point_of_an_earlier_run_moves_each_run_by_its_group_size_at_most(
-    tmp_path: Path, mode: str, size: int
-) -> None:
+def test_one_earlier_example_moves_each_run_by_its_group_size_at_most(tmp_path: Path, mode: str, size: int) -> None:
     others = [["call 1", "meet Anna", "so"], ["CALL 2", "tel 3 now", "meet Anna"]]
     variants = ["call 1", "CALL 1", "tel 1 now"]
     worlds = []
@@ -166,9 +158,6 @@ def test_one_point_of_an_earlier_run_moves_each_run_by_its_group_size_at_most(
     assert moved == 1, "the later runs do move"
 
 
-# ------------------------------------------------------------------------------------- near, filters
-
-
 PARCEL = "the parcel that was sent to our house last week is not here yet"
 
 
@@ -179,12 +168,16 @@ def test_near_duplicates_of_an_earlier_run_are_left_out_on_their_side(tmp_path: 
     night = [f"{PARCEL} and", "fresh words", f"{PARCEL} told 6", f"{PARCEL} and", "new 7"]
     second = curate(tmp_path, "b", night, dedup)
     assert texts_of(second) == {"public": ["fresh words"], "private": [f"new {MASK}"]}
-    rows = [row for batch in read_batches(RunFolder(second).examples) for row in batch.to_pylist()]
-    assert [r["earlier_run"] for r in rows] == ["000001-a", None, "000001-a", "000001-a", None]
+    assert [row["earlier_run"] for row in rows_of(RunFolder(second).examples)] == [
+        "000001-a",
+        None,
+        "000001-a",
+        "000001-a",
+        None,
+    ]
     third = curate(tmp_path, "c", [f"{PARCEL} say", "fresh words!", "new 8"], dedup)
     assert texts_of(third) == {"public": [], "private": []}
-    rows = [row for batch in read_batches(RunFolder(third).examples) for row in batch.to_pylist()]
-    assert [r["earlier_run"] for r in rows] == ["000001-a", "000002-b", "000002-b"]
+    assert [row["earlier_run"] for row in rows_of(RunFolder(third).examples)] == ["000001-a", "000002-b", "000002-b"]
 
 
 def test_a_text_near_one_of_the_other_side_of_an_earlier_run_stays(tmp_path: Path) -> None:
@@ -202,9 +195,6 @@ def test_each_side_by_its_own_mode(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     curate(tmp_path / "other", "a", ["hello", "call 1"], none)
     assert texts_of(curate(tmp_path / "other", "b", ["hello", "call 2"], none))["private"] == [f"call {MASK}"]
-
-
-# ------------------------------------------------------------------------------------- commit, resume
 
 
 class Stop:
@@ -229,9 +219,7 @@ def neither_or_both(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["seal_entry", "write_success", "promote_entry"])
-def test_stopped_around_success_neither_is_there_or_both(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+def test_stopped_around_success_both_or_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     curate(tmp_path, "a", ["hello"])
     place: Any = release if where == "write_success" else indexing
     with monkeypatch.context() as patch:
@@ -264,9 +252,7 @@ def test_an_entry_that_counts_without_success_is_noticed(tmp_path: Path, monkeyp
         neither_or_both(tmp_path, "a")
 
 
-def test_resuming_a_finished_run_counts_it_wherever_it_lies_now(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resuming_a_finished_run_counts_it_wherever_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(indexing, "promote_entry", Stop(1))
         with pytest.raises(SealedError):
@@ -323,15 +309,10 @@ def test_an_entry_that_vanishes_while_a_run_is_at_work_stops_it(tmp_path: Path) 
 
     def vanish(name: str, *_: object) -> None:
         if name == "redact":
-            shutil.rmtree(tmp_path / "index" / "runs" / "000001-a")
+            shutil.rmtree(tmp_path / "index" / "runs" / "000001-a", ignore_errors=True)
 
     with pytest.raises(RunStateError, match="was removed meanwhile"):
-        curate(
-            tmp_path,
-            "b",
-            ["hello"],
-            progress=lambda name, *_: vanish(name) if (tmp_path / "index" / "runs" / "000001-a").exists() else None,
-        )
+        curate(tmp_path, "b", ["hello"], progress=vanish)
 
 
 def test_an_entry_that_was_changed_is_noticed_at_the_begin(tmp_path: Path) -> None:
@@ -340,9 +321,6 @@ def test_an_entry_that_was_changed_is_noticed_at_the_begin(tmp_path: Path) -> No
     path.write_bytes(path.read_bytes()[:-1] + b"\x00")
     with pytest.raises(CheckFailed, match=r"public\.digests\.npy differs from what was written"):
         curate(tmp_path, "b", ["hello"])
-
-
-# ------------------------------------------------------------------------------------- refusals
 
 
 CHANGES: list[tuple[dict[str, Any], str]] = [
@@ -354,9 +332,7 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_a_run_with_other_parameters_is_refused_before_it_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_with_other_parameters_is_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     curate(tmp_path, "a", ["hello"])
     for change, what in CHANGES:
         with pytest.raises(RunStateError, match=f"created with {what}.*cannot mix"):
@@ -409,11 +385,8 @@ def test_resuming_with_another_index_or_none_is_refused(tmp_path: Path) -> None:
         redactory.curate(plain(rows), output=tmp_path / "a", detector=DigitDetector(), resume=True)
 
 
-# ------------------------------------------------------------------------------------- what is said
-
-
 def redactory_index(folder: Path, *more: str) -> dict[str, Any]:
-    done = CliRunner().invoke(app, ["index", str(folder / "index"), *more, "--json"])
+    done = invoke_command("index", folder / "index", *more, "--json")
     assert done.exit_code == 0, done.output
     result: dict[str, Any] = json.loads(done.stdout)
     return result
@@ -430,7 +403,7 @@ def test_the_commands_show_and_prune(tmp_path: Path) -> None:
         ("000002-b", {"public": 1, "private": 1}),
     ]
     assert [(Path(p["path"]).name, p["state"]) for p in shown["pending"]] == [("c", "unfinished")]
-    page = CliRunner().invoke(app, ["index", str(tmp_path / "index")]).stdout
+    page = invoke_command("index", tmp_path / "index").stdout
     assert "000002-b" in page
     assert "unfinished run" in " ".join(page.split())
     shutil.rmtree(tmp_path / "c")
@@ -438,7 +411,7 @@ def test_the_commands_show_and_prune(tmp_path: Path) -> None:
     assert pruned["kept"] == ["000002-b"]
     assert pruned["removed"][0] == "000001-a"
     assert len(pruned["removed"]) == 2, "and the draft of a run that is gone"
-    gone = CliRunner().invoke(app, ["index", str(tmp_path / "nothing")])
+    gone = invoke_command("index", tmp_path / "nothing")
     assert isinstance(gone.exception, RedactoryError)
 
 
@@ -448,10 +421,8 @@ def test_a_run_with_an_index_verifies_and_its_report_says_so(tmp_path: Path, mon
     run = curate(tmp_path, "b", ["hello", "another one"])
     found = redactory.verify(run)
     assert found["ok"], found
-    assert (
-        "1 public and 0 private examples repeat what the index saw in 1 earlier run"
-        in RunFolder(run).report.read_text()
-    )
+    repeated = "1 public and 0 private examples repeat what the index saw in 1 earlier run"
+    assert repeated in RunFolder(run).report.read_text()
     told = redactory.describe(plain(tmp_path / "a.jsonl", {"path": "x"}))
     assert "an earlier run of the index" in str(told["stages"])
     modes = {p.stat().st_mode & 0o777 for p in (tmp_path / "index").rglob("*") if p.is_file()}

@@ -131,9 +131,8 @@ def test_what_looks_personal_is_refused_until_it_is_accepted(
     monkeypatch.setattr(curating, "INSPECTED_ROWS", 1)
     with pytest.raises(ConfigurationError, match=told):
         _run(tmp_path, rows, metadata_columns=[column])
-    accepted = _run(
-        tmp_path / "accepted", tmp_path / "rows.jsonl", metadata_columns=[column], allow_personal_columns=[column]
-    )
+    columns = {"metadata_columns": [column], "allow_personal_columns": [column]}
+    accepted = _run(tmp_path / "accepted", tmp_path / "rows.jsonl", **columns)
     assert [row[column] for row in _rows(accepted / "public")] == [None, *values]
 
 

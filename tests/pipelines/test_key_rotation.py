@@ -32,6 +32,7 @@ from tests.pipelines.support import DigitDetector, invoke_command, read_data_byt
 
 VARIABLE = "REDACTORY_ENCRYPTION_KEY_FILE"
 BLANK = {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}}
+CONFIG: dict[str, Any] = {"segment": {"mode": "line"}, "detect": BLANK, "partition": {"documents": 6}}
 KEYS = ("old", "new", "third")
 ROWS = [
     {"id": f"d{i}", "user_id": f"u{i % 3}", "text": f"Hello there.\nMy number is 55-{i:04d}, says Rosalind."}
@@ -58,8 +59,7 @@ def made(keys: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pat
     root = tmp_path_factory.mktemp("made")
     job = JobFolder(root / "job")
     job.state.mkdir(parents=True)
-    source = write_rows(root / "rows.jsonl", ROWS)
-    config = {"input": str(source), "segment": {"mode": "line"}, "detect": BLANK, "partition": {"documents": 6}}
+    config = {**CONFIG, "input": str(write_rows(root / "rows.jsonl", ROWS))}
     with pytest.MonkeyPatch.context() as patch:
         for name in ("a", "b", "c", "open"):
             patch.setenv(VARIABLE, str(keys["old"])) if name != "open" else patch.delenv(VARIABLE)
@@ -101,12 +101,7 @@ def checked(run: RunFolder) -> checks.CheckResult:
     return found
 
 
-# ------------------------------------------------------------------------------------------------ rotation
-
-
-def test_after_a_rotation_the_old_key_opens_nothing_and_the_new_one_everything(
-    job: JobFolder, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rotation_replaces_the_old_key(job: JobFolder, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [job.run(name) for name in "abc"]
     before = {run: (read_data_bytes(run.root), run.manifest.read_bytes()) for run in runs}
     redactory.rotate_key(runs[1].root, to_key_file=keys["new"])
@@ -166,8 +161,6 @@ def _kill_at(patch: pytest.MonkeyPatch, step: str) -> None:
 
 
 class Liar:
-    """Unwraps something else than it wrapped."""
-
     name = "liar:1"
 
     def wrap(self, data_key: bytes, context: bytes) -> bytes:
@@ -178,7 +171,7 @@ class Liar:
 
 
 def liar() -> Liar:
-    """A key service that loses keys."""
+    """A key service that unwraps something else than it wrapped."""
     return Liar()
 
 
@@ -220,16 +213,9 @@ class Dying(DigitDetector):
             yield found
 
 
-def test_an_interrupted_run_is_resumed_under_the_new_key(
-    keys: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_resumes_under_a_new_key(keys: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(keys["old"]))
-    config = {
-        "input": str(write_rows(tmp_path / "rows.jsonl", ROWS)),
-        "segment": {"mode": "line"},
-        "detect": BLANK,
-        "partition": {"documents": 6},
-    }
+    config = {**CONFIG, "input": str(write_rows(tmp_path / "rows.jsonl", ROWS))}
     run = RunFolder(tmp_path / "run")
     with pytest.raises(SealedError):
         redactory.curate(config, output=run.root, detector=Dying())
@@ -241,11 +227,10 @@ def test_an_interrupted_run_is_resumed_under_the_new_key(
     assert redactory.verify(run.root)["ok"]
 
 
-@given(
-    steps=st.lists(
-        st.tuples(st.sampled_from(KEYS), st.sampled_from([None, "log", "write", "replace"])), min_size=1, max_size=8
-    )
-)
+STEPS = st.tuples(st.sampled_from(KEYS), st.sampled_from([None, "log", "write", "replace"]))
+
+
+@given(steps=st.lists(STEPS, min_size=1, max_size=8))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_rotations_with_any_crashes_leave_a_log_that_tells_them(
     steps: list[tuple[str, str | None]], keys: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
@@ -279,9 +264,6 @@ def test_any_rotations_with_any_crashes_leave_a_log_that_tells_them(
             patch.setenv(VARIABLE, str(keys[other]))
             with pytest.raises(CheckFailed):
                 key_for(run.vault / "part")
-
-
-# ----------------------------------------------------------------------------------------------- shredding
 
 
 def test_a_night_takes_the_old_key_out_of_the_mirror(
@@ -335,9 +317,7 @@ def test_a_shredded_run_verifies_and_says_when_and_by_whom(job: JobFolder, keys:
 
 @pytest.mark.parametrize("linked", [os.symlink, os.link])
 @pytest.mark.parametrize("name", ["data-key.json", ".tmp-77-data-key.json", "train-crt.key"])
-def test_no_file_of_somebody_else_is_shredded(
-    job: JobFolder, name: str, linked: Callable[[Path, Path], None], tmp_path: Path
-) -> None:
+def test_no_link_is_shredded(job: JobFolder, name: str, linked: Callable[[Path, Path], None], tmp_path: Path) -> None:
     run, mine = job.run("a"), tmp_path / "letter.txt"
     mine.write_text("mine")
     place = run.state / name
@@ -363,16 +343,18 @@ def test_a_key_that_is_only_missing_stays_a_failure(job: JobFolder) -> None:
     assert not checked(other).ok
 
 
-@pytest.mark.parametrize("at", ["before", "within"])
-def test_a_shredding_that_was_cut_off_is_a_failure_until_it_is_finished(
-    job: JobFolder, monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
+@pytest.mark.parametrize(("place", "name"), [(key_rotation, "destroy"), (Path, "unlink")])
+def test_an_interrupted_shredding_fails(job: JobFolder, monkeypatch: pytest.MonkeyPatch, place: Any, name: str) -> None:
     run = job.run("a")
+    real = getattr(place, name)
+
+    def dying(path: Path, *arguments: Any, **options: Any) -> None:
+        if place is not Path or path.name == "data-key.json":
+            raise Killed
+        real(path, *arguments, **options)
+
     with monkeypatch.context() as patch:
-        if at == "before":
-            patch.setattr(redactory.pipelines.curation.keys, "destroy", _killed)
-        else:
-            patch.setattr(Path, "unlink", _killed_at_the_key)
+        patch.setattr(place, name, dying)
         with pytest.raises(Killed):
             redactory.shred_key(run.root, by="Ann")
     found = checked(run)
@@ -380,16 +362,6 @@ def test_a_shredding_that_was_cut_off_is_a_failure_until_it_is_finished(
     assert "exists, although it was shredded" in found.detail
     redactory.shred_key(run.root, by="Ann")
     assert checked(run).ok
-
-
-def _killed(*_: object) -> None:
-    raise Killed
-
-
-def _killed_at_the_key(path: Path, missing_ok: bool = False) -> None:
-    if path.name == "data-key.json":
-        raise Killed
-    os.unlink(path)
 
 
 def test_a_backup_that_comes_back_is_shredded_again_and_a_run_may_be_renamed(job: JobFolder, tmp_path: Path) -> None:

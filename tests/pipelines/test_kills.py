@@ -43,9 +43,7 @@ class OnceOnly(FewRanges):
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_killed_at_a_random_moment_and_resumed(
-    rows: Path, undisturbed: dict[str, Any], tmp_path: Path, number: int
-) -> None:
+def test_killed_at_random_and_resumed(rows: Path, undisturbed: dict[str, Any], tmp_path: Path, number: int) -> None:
     run = tmp_path / "run"
     begun = time.monotonic()
     assert curated(rows, tmp_path / "timed" / "run") == 0
@@ -60,9 +58,7 @@ def test_killed_at_a_random_moment_and_resumed(
 
 
 @pytest.mark.slow
-def test_a_lost_worker_ends_the_run_with_words_and_loses_nothing(
-    rows: Path, undisturbed: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_lost_worker_ends_the_run_and_loses_nothing(rows: Path, undisturbed: dict[str, Any], tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert curated(rows, run, workers=2, detector=OnceOnly(tmp_path / "died", "die")) == REFUSED
     assert "a worker process was lost" in said(run)

@@ -19,22 +19,11 @@ import redactory
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import file_lock
 from redactory.foundation.records import read_records
+from redactory.pipelines.curation import curate as curating
 from redactory.pipelines.curation import stage_context
 from redactory.pipelines.curation.journal import find_difference
-from tests.pipelines.faults import (
-    CONFIG,
-    FEW,
-    KILLED,
-    REFUSED,
-    Fault,
-    asked_of,
-    curated,
-    outcome,
-    rows_file,
-    said,
-    start,
-    state_of,
-)
+from tests.pipelines import faults
+from tests.pipelines.faults import CONFIG, KILLED, REFUSED, Fault, asked_of, curated, rows_file, said, state_of
 from tests.pipelines.support import DigitDetector, write_rows
 from tests.pipelines.test_kills import OnceOnly
 
@@ -46,45 +35,42 @@ def _wait_for(happened: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def _files(run: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
 def _holds_nobody(path: Path) -> bool:
     with file_lock(path, "the folder"):
         return True
 
 
-def test_a_second_run_is_refused_by_the_name_of_the_first(
-    rows: Path, undisturbed: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_second_run_is_refused_naming_the_first(rows: Path, undisturbed: dict[str, Any], tmp_path: Path) -> None:
     run, marker = tmp_path / "run", tmp_path / "at-work"
-    first = start(rows, run, detector=OnceOnly(marker, "wait"))
+    first = faults.start(rows, run, detector=OnceOnly(marker, "wait"))
     _wait_for(lambda: marker.exists() and marker.read_text(encoding="utf-8") != "")
-    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    before = _files(run)
     assert curated(rows, run) == REFUSED
     assert f"is being written by process {first.pid} on {socket.gethostname()} since 20" in said(run)
     assert "wait for it, or stop it" in said(run)
     assert curated(rows, run, resume=False) == REFUSED
-    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+    assert _files(run) == before
     first.kill()
-    assert outcome(first) == KILLED
+    assert faults.outcome(first) == KILLED
     # the lock's file is still there, with the name of the dead in it
     assert json.loads((run / "state" / "lock").read_bytes())["process"]
     assert curated(rows, run) == 0
     assert state_of(run) == undisturbed
 
 
-def test_without_resume_nobody_takes_over_what_another_has_just_finished(
-    rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_resume_no_finished_run_is_reused(rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have looked at the empty folder; the first comes to its end before the second has the lock."""
-    from redactory.pipelines.curation import curate as module
-
-    run = tmp_path / "run"
-    real = module.find_sources
+    run, real = tmp_path / "run", curating.find_sources
 
     def slow(*arguments: Any) -> Any:
         assert curated(rows, run) == 0
         return real(*arguments)
 
-    monkeypatch.setattr(module, "find_sources", slow)
+    monkeypatch.setattr(curating, "find_sources", slow)
     with pytest.raises(RunStateError, match="finished run"):
         redactory.curate(asked_of(rows), output=run, detector=DigitDetector())
     manifest = (run / "manifest.json").read_bytes()
@@ -119,9 +105,7 @@ def test_a_holder_that_has_not_said_its_name_is_another_process(tmp_path: Path) 
     assert _holds_nobody(path)
 
 
-def test_a_lock_that_was_given_back_while_it_was_waited_for_is_no_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_was_released_meanwhile_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between opening the file and locking it, its holder removes it: a lock on it would lock nobody out."""
     path, real, calls = tmp_path / "lock", fcntl.flock, 0
     path.touch()
@@ -170,9 +154,7 @@ def begun(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
     ],
 )
-def test_another_configuration_is_refused_by_the_names_of_its_keys(
-    rows: Path, begun: Path, tmp_path: Path, change: dict[str, Any], named: str
-) -> None:
+def test_changed_keys_are_named(rows: Path, begun: Path, tmp_path: Path, change: dict[str, Any], named: str) -> None:
     run = tmp_path / "run"
     shutil.copytree(begun, run)
     assert curated(rows, run, config=change) == REFUSED
@@ -180,25 +162,24 @@ def test_another_configuration_is_refused_by_the_names_of_its_keys(
 
 
 def test_another_input_is_refused_by_the_names_of_its_files(rows: Path, tmp_path: Path) -> None:
-    folder, run = tmp_path / "in", tmp_path / "run"
-    folder.mkdir()
-    for name in ("a.jsonl", "b.jsonl", "c.jsonl"):
-        shutil.copy(rows, folder / name)
-    config = {"input": {"path": [str(folder / f"{n}.jsonl") for n in "abc"]}}
-    assert curated(rows, run, Fault("after", "journal part detect"), config=config) == KILLED
-    in_other_order = {"input": {**config["input"], "path": [str(folder / f"{n}.jsonl") for n in "bac"]}}
-    assert curated(rows, run, config=in_other_order) == REFUSED
+    run, paths = tmp_path / "run", {name: str(tmp_path / f"{name}.jsonl") for name in "abcd"}
+
+    def curated_from(names: str, fault: Fault | None = None) -> int:
+        return curated(rows, run, fault, config={"input": {"path": [paths[name] for name in names]}})
+
+    for path in paths.values():
+        shutil.copy(rows, path)
+    assert curated_from("abc", Fault("after", "journal part detect")) == KILLED
+    assert curated_from("bac") == REFUSED
     assert "another input (the order of the files changed)" in said(run)
-    with (folder / "b.jsonl").open("ab") as file:
+    with open(paths["b"], "ab") as file:
         file.write(b"\n")
-    assert curated(rows, run, config=config) == REFUSED
+    assert curated_from("abc") == REFUSED
     assert "another input (b.jsonl has changed); resume" in said(run)
-    shutil.copy(rows, folder / "b.jsonl")
-    shutil.copy(rows, folder / "d.jsonl")
-    others = {"input": {**config["input"], "path": [str(folder / f"{n}.jsonl") for n in "abd"]}}
-    assert curated(rows, run, config=others) == REFUSED
+    shutil.copy(rows, paths["b"])
+    assert curated_from("abd") == REFUSED
     assert "another input (c.jsonl is missing, d.jsonl is new); resume" in said(run)
-    assert curated(rows, run, config=config) == 0
+    assert curated_from("abc") == 0
 
 
 @pytest.mark.slow
@@ -239,7 +220,7 @@ def test_what_was_read_of_a_file_that_grew_is_never_counted(
 
     config = asked_of(copy)
     # as many hash ranges as the processes have that go on with it
-    monkeypatch.setattr(stage_context, "MIN_RANGES", FEW)
+    monkeypatch.setattr(stage_context, "MIN_RANGES", faults.FEW)
     with pytest.raises(RunStateError, match="has changed"):
         redactory.curate(config, output=run, detector=DigitDetector(), progress=grow)
     more = json.loads((run / "state" / "journal.jsonl").read_bytes().splitlines()[-1])["body"]["number"]
@@ -275,7 +256,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_a_finished_run_of_something_else_is_no_answer(made: tuple[Path, Path]) -> None:
     folder, run = made
-    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    before = _files(run)
     assert curated(folder, run, config={"segment": {"mode": "document"}}) == REFUSED
     assert "a finished run with another configuration (segment.mode): give another output folder" in said(run)
     late = write_rows(folder / "c.jsonl", [{"text": "tonight's rows"}])
@@ -287,7 +268,7 @@ def test_a_finished_run_of_something_else_is_no_answer(made: tuple[Path, Path]) 
     assert curated(folder, run) == REFUSED
     assert "a finished run with another input (b.jsonl has changed)" in said(run)
     (folder / "b.jsonl").write_bytes(content)
-    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+    assert _files(run) == before
 
 
 def test_a_finished_run_needs_neither_its_input_nor_the_same_speed(made: tuple[Path, Path]) -> None:

@@ -48,9 +48,7 @@ _NUMBERS = count()
 
 @settings(max_examples=3, deadline=None)
 @given(documents=DOCUMENTS, mode=st.sampled_from(["sentence", "turn", "line", "document"]))
-def test_a_policy_says_what_a_curation_does(
-    documents: list[str], mode: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_policy_matches_a_curation(documents: list[str], mode: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp() / f"curation-{next(_NUMBERS)}"
     folder.mkdir()
     config = {"segment": {"mode": mode}, "dedup": {"mode": "none"}, "detect": OFF}
@@ -248,9 +246,6 @@ def test_a_data_set_is_masked_in_batches() -> None:
     assert masked.to_list() == [{"id": 1, "text": "call <MASK>"}, {"id": 2, "text": "hello"}]
 
 
-# Threads, processes and copies.
-
-
 SPOKEN = [
     f"{name} lives at {number} High Street and asked about order {number + 1000}. It is late."
     for number, name in enumerate(["Quirin Ozols", "Anna Kern", "Zebedee Quark", "Priya Raman", "Søren Holm"])
@@ -359,8 +354,5 @@ def test_the_decisions_of_a_run_quarantine_a_text_that_cannot_be_processed() -> 
     detect = DetectSettings.model_validate(LISTED["detect"])
     manifest = {"configuration": {"detect": detect.model_dump(mode="json")}, "policies": build_policy_records(detect)}
     decide = make_run_router(manifest)
-    assert [side for side, _ in decide(["all is well", "call 5", "Zaphod " * 10])] == [
-        "public",
-        "private",
-        "quarantined",
-    ]
+    sides = [side for side, _ in decide(["all is well", "call 5", "Zaphod " * 10])]
+    assert sides == ["public", "private", "quarantined"]

@@ -53,12 +53,9 @@ def test_what_differs_is_named_by_its_key(changes: dict[str, Any], strict: set[s
 
 
 def test_values_are_given_and_null_where_there_is_none() -> None:
-    differences = policy_diff(
-        config(), config(conservative={"confident_threshold": 0.5}, strict={"extra_labels": {"LAW": 0.2}})
-    )
-    assert {"key": "confident_threshold", "old": ConservativeSettings().confident_threshold, "new": 0.5} in differences[
-        "conservative"
-    ]
+    changed = config(conservative={"confident_threshold": 0.5}, strict={"extra_labels": {"LAW": 0.2}})
+    differences, before = policy_diff(config(), changed), ConservativeSettings().confident_threshold
+    assert {"key": "confident_threshold", "old": before, "new": 0.5} in differences["conservative"]
     assert {"key": "extra_labels.LAW", "old": None, "new": 0.2} in differences["strict"]
 
 
@@ -79,7 +76,5 @@ def test_a_finished_run_is_compared_with_a_configuration(tmp_path: Path) -> None
     curate(given, output=tmp_path / "run", detector=DigitDetector())
     assert policy_diff(tmp_path / "run", given) == {"strict": [], "conservative": []}
     assert policy_diff(str(tmp_path / "run"), tmp_path / "run") == {"strict": [], "conservative": []}
-    assert keys(policy_diff(tmp_path / "run", config(conservative={"confident_threshold": 0.9}))) == (
-        set(),
-        {"confident_threshold"},
-    )
+    other = config(conservative={"confident_threshold": 0.9})
+    assert keys(policy_diff(tmp_path / "run", other)) == (set(), {"confident_threshold"})

@@ -42,12 +42,8 @@ def _detect(*rules: RuleName) -> DetectSettings:
 def test_bounds_only_fall_and_rules_only_go(rules: tuple[RuleName, ...]) -> None:
     path = build_policy_path(_detect(*rules))
     assert set(RULE_ORDER) == set(typing.get_args(RuleName))
-    assert (path[0].min_non_entity_probability, path[0].confident_threshold, set(path[0].rules)) == (
-        1.0,
-        1.0,
-        set(RULE_ORDER),
-    )
-    assert path[-1].rules == ()
+    assert (path[0].min_non_entity_probability, path[0].confident_threshold) == (1.0, 1.0)
+    assert (set(path[0].rules), path[-1].rules) == (set(RULE_ORDER), ())
     # what confidence forgives is given up only after it; what the configuration leaves out before it
     hard = set(RULE_ORDER) - SOFT_RULES
     assert {rule for rule in hard if rule in path[len(hard - set(rules))].rules} == hard & set(rules)
@@ -91,9 +87,7 @@ def _readings(draw: st.DrawFn) -> tuple[str, EngineOutput]:
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(read=_readings(), rules=st.sets(st.sampled_from(RULE_ORDER)))
-def test_the_public_side_only_grows_and_bisection_finds_where(
-    read: tuple[str, EngineOutput], rules: set[RuleName]
-) -> None:
+def test_the_public_split_grows_and_bisection_finds_where(read: tuple[str, EngineOutput], rules: set[RuleName]) -> None:
     text, reading = read
     detect = _detect(*sorted(rules))
     policies = build_path_policies(detect, build_policy_path(detect))

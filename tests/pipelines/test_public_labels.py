@@ -8,19 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import redactory
 from redactory.detectors import DetectSettings
 from redactory.detectors.settings import public_label_note
-from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.measure.fit_policy import _find_public_steps, build_policy_path, read_labels
 from redactory.pipelines.measure.label import label_random, label_score
 from redactory.redaction import RunFolder, read_batches, read_manifest
 from redactory.training.settings import RecallMeasurement
-from tests.pipelines.support import write_rows
+from tests.pipelines.support import invoke_command, run_checks, write_rows
 
 PUBLIC = ("ORGANIZATION", "DATE")
 DETECT = {"public_labels": list(PUBLIC)}
@@ -43,9 +41,7 @@ def _labelled(text: str, found: dict[str, str]) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("open")
-    rows = [
-        {"id": str(n), "text": text, "spans": _labelled(text, found)} for n, (text, found) in enumerate(TEXTS.items())
-    ]
+    rows = [{"id": str(n), "text": t, "spans": _labelled(t, found)} for n, (t, found) in enumerate(TEXTS.items())]
     corpus = str(write_rows(folder / "rows.jsonl", rows))
     given = {"input": corpus, "output": "run", "detect": DETECT, "evaluate": {"labelled": corpus}}
     (folder / "open.yaml").write_text(json.dumps(given))
@@ -72,32 +68,28 @@ def test_what_is_public_is_counted_and_neither_masked_nor_a_reason(run: Path) ->
         for policy, digest in zip(*(column.to_pylist() for column in batch.columns), strict=True)
     ]
     assert {empty for policy, empty in digests if policy == "public"} == {True}
-    (texts,) = ([point.public for point in points] for points in _split("Mary Smith of Acme Corporation called."))
-    assert [(hit.start, hit.end, hit.policy) for hits in texts for hit in hits] == [(14, 30, "public")]
-
-
-def _split(text: str) -> list[Any]:
-    return [redactory.Policy.load({"detect": DETECT}).route(text)]
+    points = redactory.Policy.load({"detect": DETECT}).route("Mary Smith of Acme Corporation called.")
+    assert [(hit.start, hit.end, hit.policy) for point in points for hit in point.public] == [(14, 30, "public")]
 
 
 def test_it_is_said_wherever_the_shards_go(config: Path, run: Path, tmp_path: Path) -> None:
     assert WORDS is not None
     assert (run / "README.md").read_text(encoding="utf-8").partition("# run\n\n")[2].startswith(f"> {WORDS}")
     assert WORDS in (run / "report.html").read_text(encoding="utf-8")
-    checks = {check["name"]: check for check in redactory.verify(run)["checks"]}
+    checks = run_checks(run)
     assert all(check["ok"] for check in checks.values())
     assert checks["public labels"]["detail"] == WORDS
     exported = tmp_path / "out"
-    done = CliRunner().invoke(app, ["export", str(run), "--to", str(exported)])
+    done = invoke_command("export", run, "--to", exported)
     assert done.exit_code == 0
     assert WORDS in done.stdout
     assert json.loads((exported / "manifest.json").read_text())["public_labels"] == list(PUBLIC)
     assert WORDS in (exported / "README.md").read_text(encoding="utf-8")
     assert WORDS in (exported / "croissant.json").read_text(encoding="utf-8")
-    there = {check["name"]: check for check in redactory.verify(exported)["checks"]}
+    there = run_checks(exported)
     assert all(check["ok"] for check in there.values())
     assert there["public labels"]["detail"] == WORDS
-    again = CliRunner().invoke(app, ["curate", str(config), "--resume"])
+    again = invoke_command("curate", config, "--resume")
     assert again.stdout.startswith(WORDS)
 
 
@@ -141,15 +133,12 @@ def test_a_measurement_under_other_public_labels_is_refused(config: Path) -> Non
 
 
 def test_a_page_shows_what_is_public(config: Path) -> None:
-    explained = CliRunner().invoke(
-        app, ["scan", "--explain", "--config", str(config), "Mary Smith of Acme Corporation called."]
-    )
+    explained = invoke_command("scan", "--explain", "--config", config, "Mary Smith of Acme Corporation called.")
     rows = [line for line in explained.stdout.splitlines() if line.rstrip().endswith(("masked", "public"))]
     assert [line.split()[-1] for line in rows] == ["masked", "public"]
-    described = CliRunner().invoke(app, ["curate", str(config), "--dry-run"])
+    described = invoke_command("curate", config, "--dry-run")
     assert "What stays public because of its label" in described.stdout
-    labelled = str(config.parent / "rows.jsonl")
-    measured = CliRunner().invoke(app, ["evaluate", "detection", str(config), "--labelled", labelled])
+    measured = invoke_command("evaluate", "detection", config, "--labelled", config.parent / "rows.jsonl")
     assert "Public labels: not counted as secrets or misses" in measured.stdout
 
 
@@ -159,6 +148,6 @@ def test_a_night_that_is_approved_says_it(tmp_path: Path) -> None:
     config.write_text(json.dumps({"input": "rows.jsonl", "output": "job", "detect": DETECT}))
     [night] = redactory.nightly(config)["nights"]
     assert night["state"] == "held"
-    done = CliRunner().invoke(app, ["release", "approve", night["run"], "--by", "Ann", "--reason", "fine", "--empty"])
+    done = invoke_command("release", "approve", night["run"], "--by", "Ann", "--reason", "fine", "--empty")
     assert done.exit_code == 0, done.output
     assert WORDS in done.stdout

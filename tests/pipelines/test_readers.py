@@ -199,8 +199,6 @@ def test_nothing_there_and_unknown_format(tmp_path: Path) -> None:
         _read(tmp_path / "a.xyz")
 
 
-# -- one quotation mark too many in a table ----------------------------------------------------------------
-
 TABLE = {"id": "id", "user": "user", "text": "body"}
 OPEN = '1,a,"ok one"\n2,b,"never closed Agatha\n3,c,fine\n4,d,"fine"\n'
 
@@ -263,9 +261,7 @@ PLAIN = st.text(st.sampled_from('ab,"\n\r;é '), max_size=8).filter(str.strip)
 
 @settings(deadline=None)
 @given(st.lists(PLAIN, max_size=8), st.sampled_from(["csv", "tsv"]), st.sampled_from(["\n", "\r\n"]))
-def test_what_the_csv_module_wrote_reads_back(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[str], kind: str, end: str
-) -> None:
+def test_csv_module_round_trip(tmp_path_factory: pytest.TempPathFactory, texts: list[str], kind: str, end: str) -> None:
     path = tmp_path_factory.mktemp("written") / f"rows.{kind}"
     rows = [[f"i{n}", f"u{n}", text] for n, text in enumerate(texts)]
     with path.open("w", encoding="utf-8", newline="") as file:

@@ -27,6 +27,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import feather
 
+import redactory.pipelines.documents.redact as redacting
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError, SealedError
 from redactory.pipelines.curation.config import Redaction
 from redactory.pipelines.documents.redact import _find_strict_spans, redact
@@ -49,19 +50,67 @@ values = st.recursive(
 )
 
 
+class Copier:
+    """Writes a file, makes a masked copy of it and returns the copy's content."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, name: str, data: bytes, redaction: Redaction = PLAIN, **options: Any) -> bytes:
+        (self.folder / name).write_bytes(data)
+        self.out = self.folder / f"out-{name}"
+        self.summary = redact(self.folder / name, self.out, redaction, config=PATTERNS, **options)
+        return self.out.read_bytes()
+
+
 @pytest.fixture
-def copy(tmp_path: Path) -> Callable[..., bytes]:
-    def copied(name: str, data: bytes, redaction: Redaction = PLAIN, **options: Any) -> bytes:
-        (tmp_path / name).write_bytes(data)
-        out = tmp_path / f"out-{name}"
-        copied.summary = redact(tmp_path / name, out, redaction, config=PATTERNS, **options)  # type: ignore[attr-defined]
-        copied.out = out  # type: ignore[attr-defined]
-        return out.read_bytes()
-
-    return copied
+def copy(tmp_path: Path) -> Copier:
+    return Copier(tmp_path)
 
 
-# The shape.
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDACTORY_KEY", "k" * 32)
+    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "e" * 32)
+
+
+def parquet(columns: Any, **options: Any) -> bytes:
+    packed = io.BytesIO()
+    pq.write_table(columns if isinstance(columns, pa.Table) else pa.table(columns), packed, **options)
+    return packed.getvalue()
+
+
+def arrow(table: pa.Table, begin: Callable[..., Any] = pa.ipc.new_stream, **options: Any) -> bytes:
+    packed = io.BytesIO()
+    with begin(packed, table.schema) as writer:
+        writer.write_table(table, **options)
+    return packed.getvalue()
+
+
+def read_table(data: bytes) -> pa.Table:
+    if data.startswith(b"PAR1"):
+        return pq.read_table(io.BytesIO(data))
+    return (pa.ipc.open_file if data.startswith(b"ARROW1") else pa.ipc.open_stream)(data).read_all()
+
+
+def write_file(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """Rows in the format that the file's name says."""
+    if path.suffix == ".parquet":
+        path.write_bytes(parquet(pa.Table.from_pylist(rows)))
+    elif path.suffix == ".arrow":
+        path.write_bytes(arrow(pa.Table.from_pylist(rows)))
+    elif path.suffix == ".csv":
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        write_rows(path, rows)
+    return path
+
+
+def turn(content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content, **more}
 
 
 @given(st.dictionaries(st.text(max_size=5), values, max_size=4), st.text(max_size=10), st.sampled_from([None, 1, "\t"]))
@@ -73,38 +122,28 @@ def test_json_in_which_nothing_changes_is_the_same_to_the_byte(row: dict[str, An
     assert changed == json.loads(line) | {"text": text + "!"}
 
 
-def test_only_the_literal_that_changes_is_written_anew(copy: Callable[..., bytes]) -> None:
+def test_only_the_literal_that_changes_is_written_anew(copy: Copier) -> None:
     line = f'{{"n": 1.0e5 ,"text":"\\u00e9 to {SECRET}",  "s": 1, "t": 2}}\r\n\r\n{{"text": null}}'
     assert copy("a.jsonl", line.encode()).decode() == line.replace(SECRET, "<MASK>")
 
 
+CONTENT = [{"type": "text", "text": SECRET}, {"type": "image_url", "image_url": {"url": "x"}}]
+CALL = {"name": "find", "arguments": json.dumps({"email": SECRET, "n": 1.50})}
 CHAT = {
     "messages": [
-        {"role": "user", "content": SECRET},
-        {
-            "role": "user",
-            "content": [{"type": "text", "text": SECRET}, {"type": "image_url", "image_url": {"url": "x"}}],
-            "name": SECRET,
-            "metadata": {"seen": [{"by": SECRET, "id": "7", "value": 3}], "n": 1},
-        },
-        {"role": "tool", "tool_call_id": "1", "name": "f", "content": {"text": SECRET}},
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [
-                {"id": "1", "function": {"name": "f", "arguments": json.dumps({"email": SECRET, "n": 1.50})}}
-            ],
-        },
+        turn(SECRET),
+        turn(CONTENT, name=SECRET, metadata={"seen": [{"by": SECRET, "id": "7", "value": 3}], "n": 1}),
+        turn({"text": SECRET}, role="tool", tool_call_id="1", name="f"),
+        turn(None, role="assistant", tool_calls=[{"id": "1", "function": CALL}]),
     ]
 }
 SHARE = {"conversations": [{"from": "human", "value": SECRET}, {"from": "gpt", "value": "ok", "note": SECRET}]}
 
 
 @pytest.mark.parametrize("row", [CHAT, SHARE])
-def test_a_conversation_keeps_all_but_what_was_said(copy: Callable[..., bytes], row: dict[str, Any]) -> None:
+def test_a_conversation_keeps_all_but_what_was_said(copy: Copier, row: dict[str, Any]) -> None:
     line = json.dumps(row)
-    result = copy("chat.jsonl", line.encode()).decode()
-    assert result == line.replace(SECRET, "<MASK>")
+    assert copy("chat.jsonl", line.encode()).decode() == line.replace(SECRET, "<MASK>")
 
 
 FAR = "\u00e9va.kov\u00e1cs@example.org"
@@ -120,79 +159,68 @@ INSIDE = [
 
 
 @pytest.mark.parametrize(("said", "left"), INSIDE)
-def test_json_in_a_text_stays_json_and_is_read_as_what_it_says(
-    copy: Callable[..., bytes], said: str, left: str
-) -> None:
+def test_json_in_a_text_stays_json_and_is_read_as_what_it_says(copy: Copier, said: str, left: str) -> None:
     row = {"text": said, "messages": [{"role": "tool", "content": said}]}
     want = {"text": left, "messages": [{"role": "tool", "content": left}]}
     assert json.loads(copy("a.jsonl", json.dumps(row).encode())) == want
 
 
-def test_a_text_that_becomes_json_later_is_no_new_field(copy: Callable[..., bytes]) -> None:
+def test_a_text_that_becomes_json_later_is_no_new_field(copy: Copier) -> None:
     rows = [{"text": "b"}] * 1_000 + [{"text": '{"a": "b"}'}]
     lines = "\n".join(map(json.dumps, rows)).encode()
     assert copy("a.jsonl", lines) == lines
 
 
-SOUND = "QUJD" * 200
 REFUSED = {
     "embedded_data": [
-        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}]},
-        {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": SOUND}}]},
-        {"role": "user", "content": "DATA:text/html,x"},
-        {"role": "user", "content": "x", "tool_calls": [{"function": {"arguments": '{"a": "data:,x"}'}}]},
+        turn([{"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}]),
+        turn([{"type": "input_audio", "input_audio": {"data": "QUJD" * 200}}]),
+        turn("DATA:text/html,x"),
+        turn("x", tool_calls=[{"function": {"arguments": '{"a": "data:,x"}'}}]),
     ],
     "text_not_string": [
-        {"role": "user", "content": 5551234567},
+        *(turn(5551234567), turn([{"type": "text", "text": 1.5}]), turn(["x", 3])),
         {"from": "human", "value": True},
-        {"role": "user", "content": [{"type": "text", "text": 1.5}]},
-        {"role": "user", "content": ["x", 3]},
     ],
     "repeated_key": [
-        {"role": "user", "content": "x", "function_call": {"arguments": f'{{"a": "{SECRET}", "a": ""}}'}},
-        {"role": "tool", "content": f'{{"a": "{SECRET}", "a": ""}}'},
+        turn("x", function_call={"arguments": f'{{"a": "{SECRET}", "a": ""}}'}),
+        turn(f'{{"a": "{SECRET}", "a": ""}}', role="tool"),
     ],
-    "broken_json": [{"role": "user", "content": "x", "function_call": {"arguments": "[" * 9_999}}],
+    "broken_json": [turn("x", function_call={"arguments": "[" * 9_999})],
 }
 
 
 @pytest.mark.parametrize("reason", REFUSED)
-def test_a_turn_that_cannot_be_read_whole_is_left_out(copy: Callable[..., bytes], reason: str) -> None:
+def test_a_turn_that_cannot_be_read_whole_is_left_out(copy: Copier, reason: str) -> None:
     lines = [json.dumps({"messages": [turn]}) for turn in REFUSED[reason]]
     assert copy("chat.jsonl", "\n".join([*lines, '{"messages": []}']).encode()) == b'{"messages": []}'
-    assert copy.summary["quarantined"] == {reason: len(lines)}  # type: ignore[attr-defined]
+    assert copy.summary["quarantined"] == {reason: len(lines)}
 
 
-def test_no_value_hides_behind_another(copy: Callable[..., bytes]) -> None:
+def test_no_value_hides_behind_another(copy: Copier) -> None:
     twice = f'{{"text": "{SECRET}", "text": "b"}}'
     below = f'{{"text": "b", "n": [{{"a": "{SECRET}", "a": 1}}]}}'
     assert copy("a.jsonl", f'{twice}\n{below}\n{{"text": "b"}}'.encode()) == b'{"text": "b"}'
     assert json.loads(copy("a.json", f'[{twice}, {below}, {{"text": "b"}}]'.encode())) == [{"text": "b"}]
-    assert copy.summary["quarantined"] == {"repeated_key": 2}  # type: ignore[attr-defined]
+    assert copy.summary["quarantined"] == {"repeated_key": 2}
+
+
+TWICE = pa.Table.from_arrays([pa.array([SECRET]), pa.array(["b"])], ["text", "text"])
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "said"),
+    ("name", "data", "message"),
     [
         ("a.json", b'[{"text": "b"}]\n' + b" " * (1 << 20) + SECRET.encode(), "after the array's"),
         ("a.json", b"[" * 99_999, "entry 1 of the array is nested too deep"),
         ("a.csv", f"text,n,text\n{SECRET},1,b\n".encode(), "columns 1 and 3 have the same name"),
-        ("a.parquet", "parquet", "columns 1 and 2 have the same name"),
-        ("a.arrow", "arrow", "columns 1 and 2 have the same name"),
+        ("a.parquet", parquet(TWICE), "columns 1 and 2 have the same name"),
+        ("a.arrow", arrow(TWICE), "columns 1 and 2 have the same name"),
     ],
 )
-def test_what_would_stand_there_unread_is_refused(
-    copy: Callable[..., bytes], name: str, data: bytes | str, said: str
-) -> None:
-    table = pa.Table.from_arrays([pa.array([SECRET]), pa.array(["b"])], ["text", "text"])
-    packed = io.BytesIO()
-    if data == "parquet":
-        pq.write_table(table, packed)
-    else:
-        with pa.ipc.new_stream(packed, table.schema) as writer:
-            writer.write_table(table)
-    with pytest.raises(InputError, match=said):
-        copy(name, data if isinstance(data, bytes) else packed.getvalue(), Redaction(keep_other_columns=True))
+def test_data_that_would_stay_unread_is_refused(copy: Copier, name: str, data: bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        copy(name, data, Redaction(keep_other_columns=True))
 
 
 @pytest.mark.parametrize(
@@ -204,9 +232,7 @@ def test_what_would_stand_there_unread_is_refused(
         (("list[*]",), {"list": [SECRET, "x"]}),
     ],
 )
-def test_a_path_names_its_texts_and_no_other(
-    copy: Callable[..., bytes], paths: tuple[str, ...], row: dict[str, Any]
-) -> None:
+def test_a_path_names_its_texts_and_no_other(copy: Copier, paths: tuple[str, ...], row: dict[str, Any]) -> None:
     result = json.loads(copy("a.jsonl", json.dumps(row).encode(), Redaction(keep_other_columns=True), text=paths))
     fields = Fields(paths)
     assert set(fields.read_texts(result)) <= {"<MASK>", "x"}
@@ -221,11 +247,11 @@ def test_a_path_that_cannot_be_read_is_refused(path: str) -> None:
         parse_path(path)
 
 
-def test_an_array_of_json_stays_one(copy: Callable[..., bytes]) -> None:
+def test_an_array_of_json_stays_one(copy: Copier) -> None:
     data = f' [ {{"text": "{SECRET}"}} ,\n {{"text": 1}}, {{"text":"b", "x":1.0}}\n]\n'
     expected = ' [ {"text": "<MASK>"}, {"text":"b", "x":1.0}\n]\n'
     assert copy("a.json", data.encode()).decode() == expected
-    assert copy.summary["quarantined"] == {"text_not_string": 1}  # type: ignore[attr-defined]
+    assert copy.summary["quarantined"] == {"text_not_string": 1}
     first_goes = copy("b.json", f'[{{"text": 1}}, {{"text": "{SECRET}"}}]'.encode())
     assert json.loads(first_goes) == [{"text": "<MASK>"}]
 
@@ -238,54 +264,44 @@ def test_an_array_of_json_stays_one(copy: Callable[..., bytes]) -> None:
         ("a.tsv", "id\ttext\n1\t{}\n2\tb, c\n"),
     ],
 )
-def test_a_table_keeps_its_dialect(copy: Callable[..., bytes], name: str, table: str) -> None:
+def test_a_table_keeps_its_dialect(copy: Copier, name: str, table: str) -> None:
     data = table.replace("{}", SECRET)
     assert copy(name, data.encode()).decode() == data.replace(SECRET, "<MASK>")
 
 
-def test_columns_of_binary_tables_stay_as_they_were(copy: Callable[..., bytes]) -> None:
+def test_columns_of_binary_tables_stay_as_they_were(copy: Copier) -> None:
     table = pa.table(
         {
             "at": pa.array([1, 2, 3], pa.timestamp("ns")),
             "text": [SECRET, None, "b"],
-            "messages": [[{"role": "user", "content": SECRET}], None, []],
+            "messages": [[turn(SECRET)], None, []],
             "kind": pa.array(["x", "y", "x"]).dictionary_encode(),
         }
     ).replace_schema_metadata({"made": "by hand", "pandas": "{}"})
     inside = pa.field("x", pa.int64(), metadata={"made": "by Ann"})
     noted = pa.field("meta", pa.struct([inside]), metadata={"made": "by Ann", "PARQUET:field_id": "7"})
     table = table.append_column(noted, pa.array([{"x": 1}, None, {"x": 2}], noted.type))
-    expected = table.set_column(1, "text", [["<MASK>", None, "b"]]).set_column(
-        2, table.schema.field(2), [[[{"role": "user", "content": "<MASK>"}], None, []]]
-    )
-    expected = expected.set_column(3, "kind", [["x", "y", "x"]])
-    packed = io.BytesIO()
-    pq.write_table(table, packed, row_group_size=2, compression="zstd")
-    made = pq.ParquetFile(io.BytesIO(copy("a.parquet", packed.getvalue())))
+    expected = table.set_column(1, "text", [["<MASK>", None, "b"]]).set_column(3, "kind", [["x", "y", "x"]])
+    expected = expected.set_column(2, table.schema.field(2), [[[turn("<MASK>")], None, []]])
+    made = pq.ParquetFile(io.BytesIO(copy("a.parquet", parquet(table, row_group_size=2, compression="zstd"))))
     assert made.read().equals(expected)
     # notes are text that nobody looks at, but those that say how a column is to be read
     assert made.schema_arrow.metadata == {b"pandas": b"{}"}
-    assert made.schema_arrow.field("meta").metadata == {b"PARQUET:field_id": b"7"}
-    assert made.schema_arrow.field("meta").type.field("x").metadata is None or b"made" not in (
-        made.schema_arrow.field("meta").type.field("x").metadata
-    )
+    meta = made.schema_arrow.field("meta")
+    assert meta.metadata == {b"PARQUET:field_id": b"7"}
+    assert b"made" not in (meta.type.field("x").metadata or {})
     assert made.metadata.num_row_groups == 2
     assert made.metadata.row_group(0).column(0).compression == "ZSTD"
-    for begin, read in ((pa.ipc.new_file, pa.ipc.open_file), (pa.ipc.new_stream, pa.ipc.open_stream)):
-        stream = io.BytesIO()
-        with begin(stream, table.schema) as writer:
-            writer.write_table(table)
-        name = f"{begin.__name__}.arrow"
-        result = copy(name, stream.getvalue())
-        assert read(result).read_all().equals(expected)
+    for begin in (pa.ipc.new_file, pa.ipc.new_stream):
+        result = copy(f"{begin.__name__}.arrow", arrow(table, begin))
+        assert result.startswith(b"ARROW1") == (begin is pa.ipc.new_file)
+        assert read_table(result).equals(expected)
         assert b"by hand" not in result
         assert b"by Ann" not in result
 
 
-@pytest.mark.parametrize("form", ["stream", "file", "feather", "parquet"])
-def test_a_dictionary_is_copied_as_the_values_of_the_rows_that_are_written(
-    copy: Callable[..., bytes], form: str
-) -> None:
+@pytest.mark.parametrize("name", ["stream.arrow", "file.arrow", "feather.arrow", "a.parquet"])
+def test_a_dictionary_is_copied_as_the_values_of_the_rows_that_are_written(copy: Copier, name: str) -> None:
     """One dictionary is all that an Arrow file can have; and nobody looked at the values of no row."""
     texts = [SECRET, "b", None, f"{SECRET} again", "b"]
     column = pa.array([*texts, "nobody said this"]).dictionary_encode()[:5]
@@ -298,16 +314,15 @@ def test_a_dictionary_is_copied_as_the_values_of_the_rows_that_are_written(
         "kind": pa.DictionaryArray.from_arrays([0, 1, 0, 0, 1], ["x", "y", "nobody said this"]),
     }
     table, packed = pa.table(columns), io.BytesIO()
-    if form == "parquet":
-        pq.write_table(table, packed, row_group_size=2, compression="none")
-    elif form == "feather":
-        feather.write_feather(table, packed, chunksize=2)
-    else:
-        with (pa.ipc.new_stream if form == "stream" else pa.ipc.new_file)(packed, table.schema) as writer:
-            writer.write_table(table, max_chunksize=2)
-    read = ["text", "other", "listed[]", "inside.a"]
-    result = copy(f"{form}.{'parquet' if form == 'parquet' else 'arrow'}", packed.getvalue(), text=read)
-    made = pq.read_table(io.BytesIO(result)) if form == "parquet" else _ipc(result)
+    feather.write_feather(table, packed, chunksize=2)
+    data = {
+        "a.parquet": lambda: parquet(table, row_group_size=2, compression="none"),
+        "feather.arrow": packed.getvalue,
+        "stream.arrow": lambda: arrow(table, max_chunksize=2),
+        "file.arrow": lambda: arrow(table, pa.ipc.new_file, max_chunksize=2),
+    }[name]()
+    result = copy(name, data, text=["text", "other", "listed[]", "inside.a"])
+    made = read_table(result)
     masked = ["<MASK>", "b", None, "<MASK> again", "b"]
     assert made.to_pydict() == {
         "text": masked,
@@ -318,11 +333,6 @@ def test_a_dictionary_is_copied_as_the_values_of_the_rows_that_are_written(
     }
     assert made.schema.field("text").type == made.schema.field("kind").type == pa.string()
     assert b"nobody said this" not in result
-
-
-def _ipc(data: bytes) -> pa.Table:
-    open_ = pa.ipc.open_file if data.startswith(b"ARROW1") else pa.ipc.open_stream
-    return open_(data).read_all()
 
 
 @pytest.mark.parametrize("format_", ["jsonl", "csv"])
@@ -369,8 +379,7 @@ def test_a_data_set_on_disk_is_one_again(tmp_path: Path) -> None:
     made.save_to_disk(tmp_path / "in" / "set")
     # a file of rows by the name of a note
     (tmp_path / "in" / "state.json").write_text(json.dumps({"text": SECRET, "name": 1, "iban": 2}))
-    columns = {"name": "PERSON", "iban": "drop"}
-    redact(tmp_path / "in", tmp_path / "out", Redaction(columns=columns), config=PATTERNS)
+    redact(tmp_path / "in", tmp_path / "out", {"columns": COLUMNS}, config=PATTERNS)
     assert datasets.load_from_disk(str(tmp_path / "out" / "set")).to_dict() == {
         "text": ["<MASK>", "b"],
         "n": [1, 2],
@@ -380,31 +389,24 @@ def test_a_data_set_on_disk_is_one_again(tmp_path: Path) -> None:
     assert SECRET.encode() not in written
 
 
-# Columns.
+COLUMNS = {"name": "PERSON", "iban": "drop"}
 
 
-def test_columns_are_replaced_or_taken_out_and_their_values_are_known(copy: Callable[..., bytes]) -> None:
-    rows = [{"id": 1, "name": "Quirin Ozols", "iban": "x", "text": "Ozols, Quirin Ozols and bob"}]
-    columns = {"name": "PERSON", "iban": "drop"}
-    lines = "\n".join(map(json.dumps, rows)).encode()
-    made = copy("a.jsonl", lines, Redaction(columns=columns, replace="label"))
-    assert json.loads(made) == {"id": 1, "name": "<PERSON>", "text": "<PERSON>, <PERSON> and bob"}
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
-    made = copy("a.csv", text.getvalue().encode(), Redaction(columns=columns))
-    assert list(csv.DictReader(io.StringIO(made.decode()))) == [
-        {"id": "1", "name": "<MASK>", "text": "<MASK>, <MASK> and bob"}
-    ]
-    packed = io.BytesIO()
+def test_columns_are_replaced_or_taken_out_and_their_values_are_known(copy: Copier) -> None:
+    row = {"id": "1", "name": "Quirin Ozols", "iban": "x", "text": "Ozols and Quirin Ozols and bob"}
+    masked = {"id": "1", "name": "<MASK>", "text": "<MASK> and <MASK> and bob"}
+    made = json.loads(copy("a.jsonl", json.dumps(row).encode(), Redaction(columns=COLUMNS, replace="label")))
+    assert made == {key: value.replace("MASK", "PERSON") for key, value in masked.items()}
+    made = copy("a.csv", f"{','.join(row)}\n{','.join(row.values())}\n".encode(), Redaction(columns=COLUMNS))
+    assert list(csv.DictReader(io.StringIO(made.decode()))) == [masked]
     noted = {"huggingface": '{"info": 1}', "pandas": '{"columns": []}', "made": "by hand"}
-    pq.write_table(pa.Table.from_pylist(rows).replace_schema_metadata(noted), packed)
-    made = copy("a.parquet", packed.getvalue(), Redaction(columns=columns))
-    assert not pq.read_schema(io.BytesIO(made)).metadata, "types that are no more"
-    assert pq.read_table(io.BytesIO(made)).to_pylist() == [
-        {"id": 1, "name": "<MASK>", "text": "<MASK>, <MASK> and bob"}
-    ]
+    table = read_table(
+        copy(
+            "a.parquet", parquet(pa.Table.from_pylist([row]).replace_schema_metadata(noted)), Redaction(columns=COLUMNS)
+        )
+    )
+    assert not table.schema.metadata, "types that are no more"
+    assert table.to_pylist() == [masked]
 
 
 @pytest.mark.parametrize(
@@ -425,7 +427,7 @@ def test_columns_are_replaced_or_taken_out_and_their_values_are_known(copy: Call
     ],
 )
 def test_what_is_not_said_is_refused_before_anything_is_written(
-    copy: Callable[..., bytes], tmp_path: Path, row: dict[str, Any], asked: dict[str, Any], said: str
+    copy: Copier, tmp_path: Path, row: dict[str, Any], asked: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=said):
         copy("a.jsonl", json.dumps(row).encode(), **asked)
@@ -516,9 +518,7 @@ PERSONAL_KEYS = [
 
 
 @pytest.mark.parametrize("row", PERSONAL_KEYS)
-def test_a_key_that_looks_personal_is_not_copied_unasked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]
-) -> None:
+def test_a_personal_key_needs_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]) -> None:
     """With the shipped tagger, which finds names."""
     source, key = tmp_path / "in.jsonl", next(iter(row))
     kept = write_rows(source, [row | {"text": "ok"}]).read_text()
@@ -556,9 +556,8 @@ def test_ordinary_headers_are_no_personal_keys(tmp_path: Path) -> None:
 
 def test_a_header_is_judged_even_if_no_row_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("# exported by Mary Smith on 2024-01-01\nid,text\n1,I am Quirin Ozols\n")
-    pq.write_table(
-        pa.table({"text": pa.array([], pa.string()), SECRET: pa.array([], pa.int8())}), tmp_path / "b.parquet"
-    )
+    empty = {"text": pa.array([], pa.string()), SECRET: pa.array([], pa.int8())}
+    (tmp_path / "b.parquet").write_bytes(parquet(empty))
     for name in ("a.csv", "b.parquet"):
         with pytest.raises(ConfigurationError, match=r"field [12] \(its name looks like"):
             redact(tmp_path / name, tmp_path / f"out-{name}")
@@ -587,7 +586,7 @@ def test_a_column_that_looks_personal_says_why(tmp_path: Path, values: tuple[str
         redact(source, tmp_path / "out.jsonl")
 
 
-def test_a_key_that_few_rows_have_is_not_named(copy: Callable[..., bytes]) -> None:
+def test_a_key_that_few_rows_have_is_not_named(copy: Copier) -> None:
     """It may be somebody's name."""
     rows = [{"text": "t", "n": {"id": "7"}} for _ in range(30)]
     lines = [*rows, {"text": "t", "Ann Kovacs": 1, "n": {"Ann Kovacs": {"phone": "7"}}}]
@@ -599,7 +598,7 @@ def test_a_key_that_few_rows_have_is_not_named(copy: Callable[..., bytes]) -> No
         assert "Ann" not in str(refused.value)
 
 
-def test_names_of_fields_that_may_be_data_are_not_printed(copy: Callable[..., bytes]) -> None:
+def test_names_of_fields_that_may_be_data_are_not_printed(copy: Copier) -> None:
     row = {"Quirin Ozols": 1, "mail to " + SECRET: SECRET, "z": "t"}
     text = "Quirin Ozols,ann@example.org,hello\nx,y,z\n"
     for name, data, asked in (
@@ -614,10 +613,8 @@ def test_names_of_fields_that_may_be_data_are_not_printed(copy: Callable[..., by
         with pytest.raises(ConfigurationError, match=told) as refused:
             copy(name, data.encode(), **asked)
         assert not any(said in str(refused.value) for said in ("Ozols", "ann", "hello"))
-    packed = io.BytesIO()
-    pq.write_table(pa.table({SECRET: ["x"], "tier": ["t"]}), packed)
     with pytest.raises(ConfigurationError, match=r"fields are tier and 1 other that may be data$"):
-        copy("a.parquet", packed.getvalue())
+        copy("a.parquet", parquet({SECRET: ["x"], "tier": ["t"]}))
 
 
 @pytest.mark.parametrize(
@@ -631,44 +628,31 @@ def test_names_of_fields_that_may_be_data_are_not_printed(copy: Callable[..., by
         ("photo", pa.binary(), b"\xff\xd8\x00", "bytes cannot be checked: photo.*--column photo=WHAT"),
     ],
 )
-def test_columns_of_every_type_are_judged(
-    copy: Callable[..., bytes], name: str, type_: Any, value: Any, said: str
-) -> None:
-    packed = io.BytesIO()
-    pq.write_table(pa.table({"text": ["t"], name: pa.array([value], type_)}), packed)
+def test_columns_of_every_type_are_judged(copy: Copier, name: str, type_: Any, value: Any, said: str) -> None:
+    data = parquet({"text": ["t"], name: pa.array([value], type_)})
     with pytest.raises(ConfigurationError, match=said):
-        copy("a.parquet", packed.getvalue())
-    made = copy("b.parquet", packed.getvalue(), Redaction(columns={name: "drop"}))
-    assert pq.read_table(io.BytesIO(made)).column_names == ["text"]
+        copy("a.parquet", data)
+    assert read_table(copy("b.parquet", data, Redaction(columns={name: "drop"}))).column_names == ["text"]
 
 
-def test_the_field_of_a_map_that_is_named_in_the_refusal_can_be_read(copy: Callable[..., bytes]) -> None:
-    packed = io.BytesIO()
+def test_the_field_of_a_map_that_is_named_in_the_refusal_can_be_read(copy: Copier) -> None:
     maps = pa.array([[("remark", SECRET), ("colour", "blue")], None, []], pa.map_(pa.string(), pa.string()))
-    pq.write_table(pa.table({"text": ["t", "u", "v"], "facts": maps}), packed)
+    data = parquet({"text": ["t", "u", "v"], "facts": maps})
     with pytest.raises(ConfigurationError, match=r"--text 'facts\.remark'"):
-        copy("a.parquet", packed.getvalue())
-    made = pq.read_table(io.BytesIO(copy("b.parquet", packed.getvalue(), text=("text", "facts.remark"))))
+        copy("a.parquet", data)
+    made = read_table(copy("b.parquet", data, text=("text", "facts.remark")))
     assert made["facts"].to_pylist() == [[("remark", "<MASK>"), ("colour", "blue")], None, []]
     assert made["facts"].type == maps.type
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
-def test_a_column_that_turns_personal_stops_the_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_column_turning_personal_stops_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr("redactory.pipelines.documents.redact._INSPECTED_ROWS", 4)
     monkeypatch.setattr("redactory.pipelines.documents.redact._CHUNK_ROWS", 5)
     rows = [{"text": f"t {i}", "note": f"ann{i}.kovacs@example.org" if i > 9 else "the end"} for i in range(20)]
-    source, out = tmp_path / name, tmp_path / f"out-{name}"
-    if name.endswith("parquet"):
-        pq.write_table(pa.Table.from_pylist(rows), source)
-    else:
-        write_rows(source, rows)
-    with pytest.raises(
-        ConfigurationError,
-        match=r"rows 11 to 15: .*: note \([35] of 5 values look like \w+.*\)\. Choose .*--column note=WHAT",
-    ):
+    source, out = write_file(tmp_path / name, rows), tmp_path / f"out-{name}"
+    message = r"rows 11 to 15: .*: note \([35] of 5 values look like \w+.*\)\. Choose .*--column note=WHAT"
+    with pytest.raises(ConfigurationError, match=message):
         redact(source, out, config=PATTERNS)
     assert not out.exists()
     assert (tmp_path / f"out-{name}.unfinished").exists(), "what is done is kept"
@@ -677,25 +661,16 @@ def test_a_column_that_turns_personal_stops_the_copy(
     assert kept["written"] == 20
 
 
+TOOL_CALL = {"id": "call_18409e8ac2", "type": "function", "function": CALL}
 MADE = [
     {"conversations": [{"from": "human", "value": SECRET}, {"from": "gpt", "value": "Hello!"}]},
     {
         "id": "c0",
         "model": "gpt-4o",
         "messages": [
-            {"role": "user", "content": SECRET},
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [
-                    {
-                        "id": "call_18409e8ac2",
-                        "type": "function",
-                        "function": {"name": "find", "arguments": json.dumps({"email": SECRET})},
-                    }
-                ],
-            },
-            {"role": "tool", "tool_call_id": "call_18409e8ac2", "content": "ok"},
+            turn(SECRET),
+            turn(None, role="assistant", tool_calls=[TOOL_CALL]),
+            turn("ok", role="tool", tool_call_id="call_18409e8ac2"),
         ],
     },
     {"conversations": [{"from": "function_call", "value": SECRET}, {"from": "observation", "value": "ok"}]},
@@ -708,46 +683,34 @@ def test_roles_and_what_machines_call_things_are_not_personal(tmp_path: Path, ro
     source = write_rows(tmp_path / "chat.jsonl", [row])
     redact(source, tmp_path / "out.jsonl")
     assert (tmp_path / "out.jsonl").read_text().strip() == source.read_text().strip().replace(SECRET, "<MASK>")
-    row[next(key for key in row if key in ("messages", "conversations"))][0]["from"] = "Quirin Ozols"
+    turns = row.get("messages") or row["conversations"]
+    turns[0]["from"] = "Quirin Ozols"
     write_rows(source, [row])
     with pytest.raises(ConfigurationError, match=r"personal.*\[\]\.from"):
         redact(source, tmp_path / "other.jsonl")
 
 
-def test_values_of_a_column_that_is_taken_out_are_known(copy: Callable[..., bytes]) -> None:
+def test_values_of_a_column_that_is_taken_out_are_known(copy: Copier) -> None:
     table = b"name;note\nTimm Ozols;Spoke to Timm today, asked ozols.\n"
     asked = Redaction(columns={"name": "drop"}, replace="label")
     made = copy("a.csv", table, asked, text=["note"])
     assert made == b"note\nSpoke to <PERSON> today, asked <PERSON>.\n"
-    assert copy.summary["replaced"] == {"PERSON": 2}  # type: ignore[attr-defined]
-
-
-# Rows that cannot be processed; interruptions; workers.
+    assert copy.summary["replaced"] == {"PERSON": 2}
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv", "rows.parquet"])
-def test_a_field_that_nobody_judged_leaves_its_row_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_field_that_was_not_judged_omits_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr("redactory.pipelines.documents.redact._INSPECTED_ROWS", 3)
     rows = [{"text": "t", "note": None, "lang": "en"} for _ in range(6)]
     rows[4] |= {"note": "Quirin Ozols"}
-    table = pa.Table.from_pylist(rows)
-    source = tmp_path / name
-    if name.endswith("parquet"):
-        pq.write_table(table, source)
-    elif name.endswith("csv"):
-        source.write_text("text,note,lang\n" + "".join(f"t,{row['note'] or ''},en\n" for row in rows))
-    else:
-        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    out = tmp_path / f"out-{name}"
+    source, out = write_file(tmp_path / name, rows), tmp_path / f"out-{name}"
     assert redact(source, out, config=PATTERNS)["quarantined"] == {"new_field": 1}
     assert b"Ozols" not in out.read_bytes()
     whole = redact(source, tmp_path / f"whole-{name}", {"keep_other_columns": True}, config=PATTERNS)
     assert whole["written"] == 6, "columns that are kept are not judged"
 
 
-def test_rows_in_are_rows_out_and_quarantined(copy: Callable[..., bytes], tmp_path: Path) -> None:
+def test_rows_in_are_rows_out_and_quarantined(tmp_path: Path) -> None:
     lines = [json.dumps({"text": f"row {n} {SECRET}"}) for n in range(50)]
     lines[7], lines[9], lines[11] = '{"text": 3}', "{broken", json.dumps({"text": "x" * 300})
     config = PATTERNS | {"input": {"max_chars": 200}}
@@ -764,12 +727,10 @@ def test_rows_in_are_rows_out_and_quarantined(copy: Callable[..., bytes], tmp_pa
 
 @pytest.mark.slow
 def test_a_killed_copy_goes_on_and_workers_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import redactory.pipelines.documents.redact as module
-
     source = tmp_path / "a.jsonl"
     source.write_text("\n".join(json.dumps({"text": f"{n} {SECRET}"}) for n in range(1_200)))
     redact(source, tmp_path / "whole.jsonl", config=PATTERNS)
-    found, asked = module._find_strict_spans, list[int]()
+    found, asked = redacting._find_strict_spans, list[int]()
 
     def dies(policy: Any, texts: Any) -> Any:
         asked.append(len(texts))
@@ -777,16 +738,14 @@ def test_a_killed_copy_goes_on_and_workers_change_nothing(tmp_path: Path, monkey
             raise KeyboardInterrupt
         return found(policy, texts)
 
-    monkeypatch.setattr(module, "_find_strict_spans", dies)
+    monkeypatch.setattr(redacting, "_find_strict_spans", dies)
     with pytest.raises(KeyboardInterrupt):
         redact(source, tmp_path / "out.jsonl", config=PATTERNS)
     assert not (tmp_path / "out.jsonl").exists()
     assert SECRET not in "".join(
         path.read_text() for path in (tmp_path / "out.jsonl.unfinished/found").rglob("*") if path.is_file()
     )
-    asked.clear()
-    asked.append(0)
-    asked.append(0)
+    asked[:] = [0, 0]
     redact(source, tmp_path / "out.jsonl", config=PATTERNS)
     assert sum(asked) == 700, "the first chunk is not looked at again"
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
@@ -796,11 +755,7 @@ def test_a_killed_copy_goes_on_and_workers_change_nothing(tmp_path: Path, monkey
     assert (tmp_path / "two.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
-def test_what_was_found_in_one_text_is_never_applied_to_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import redactory.pipelines.documents.redact as module
-
+def test_spans_of_one_text_are_never_applied_to_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, out = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
     lines = [json.dumps({"text": f"{n:4} {SECRET}, {n:4}"}) for n in range(600)]
     source.write_text("\n".join(lines))
@@ -814,9 +769,9 @@ def test_what_was_found_in_one_text_is_never_applied_to_another(
     source.write_text("\n".join(lines))
     os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert source.stat().st_size == before.st_size
-    asked, found = list[int](), module._find_strict_spans
+    asked, found = list[int](), redacting._find_strict_spans
     monkeypatch.setattr(
-        module, "_find_strict_spans", lambda policy, texts: asked.append(len(texts)) or found(policy, texts)
+        redacting, "_find_strict_spans", lambda policy, texts: asked.append(len(texts)) or found(policy, texts)
     )
     redact(source, out, config=PATTERNS)
     assert sum(asked) == 500, "of the two chunks the one that changed"
@@ -872,14 +827,7 @@ def test_the_list_of_rows_that_are_left_out_is_of_this_call(tmp_path: Path, plac
         store.rm(inner)
 
 
-# What stands in place.
-
-
-def test_a_pseudonym_comes_back_by_vault_and_key_alone(
-    copy: Callable[..., bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REDACTORY_KEY", "k" * 32)
-    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "e" * 32)
+def test_unmask_needs_vault_and_key(keys: None, copy: Copier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vault = tmp_path / "v.vault"
     redaction = Redaction(columns={"name": "PERSON"}, replace="pseudonym", vault=str(vault))
     data = json.dumps({"name": "Quirin Ozols", "text": f"Ozols: {SECRET}, {SECRET.upper()}"}).encode()
@@ -887,11 +835,11 @@ def test_a_pseudonym_comes_back_by_vault_and_key_alone(
     assert b"Ozols" not in made
     assert SECRET.encode() not in made
     assert SECRET.encode() not in vault.read_bytes()
-    first = copy.out  # type: ignore[attr-defined]
+    first = copy.out
     copy("b.jsonl", json.dumps({"name": "Zita", "text": "x", "n": 1}).encode(), redaction)
     summary = unmask(first, tmp_path / "back.jsonl", vault)
     assert (tmp_path / "back.jsonl").read_bytes() == data, "what a vault knew it knows"
-    unmask(copy.out, tmp_path / "b.jsonl.xz", vault)  # type: ignore[attr-defined]
+    unmask(copy.out, tmp_path / "b.jsonl.xz", vault)
     assert lzma.decompress((tmp_path / "b.jsonl.xz").read_bytes()) == (tmp_path / "b.jsonl").read_bytes()
     assert summary["rows"] == 1
     assert (tmp_path / "back.jsonl").stat().st_mode & 0o077 == 0, "values are private again"
@@ -922,11 +870,7 @@ SPELLED = [
 
 
 @pytest.mark.parametrize("format_", ["jsonl", "csv"])
-def test_a_value_in_several_spellings_is_one_and_each_comes_back(
-    copy: Callable[..., bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str
-) -> None:
-    monkeypatch.setenv("REDACTORY_KEY", "k" * 32)
-    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "e" * 32)
+def test_each_spelling_of_a_value_comes_back(keys: None, copy: Copier, tmp_path: Path, format_: str) -> None:
     redaction = Redaction(columns={"name": "PERSON"}, replace="pseudonym", vault=str(tmp_path / "v"))
     data = "".join(json.dumps(row) + "\n" for row in SPELLED)
     if format_ == "csv":
@@ -934,13 +878,13 @@ def test_a_value_in_several_spellings_is_one_and_each_comes_back(
     # another file in the same vault, whose first spellings are others
     other = "".join(json.dumps(row) + "\n" for row in SPELLED[::-1])
     copy("b.jsonl", other.encode(), redaction)
-    second = copy.out  # type: ignore[attr-defined]
+    second = copy.out
     made = copy(f"a.{format_}", data.encode(), redaction).decode()
     rows = made.splitlines()[format_ == "csv" :]
     tokens = [set(re.findall(r"<(?!PERSON)[A-Z_]+_[a-z2-7]{16}>", row)) for row in rows]
     assert [len(found) for found in tokens] == [0, 0, 1, 1, 1, 1, 0, 0]
     assert len(set(re.findall(r"<PERSON_\w+>", rows[0]))) == 1
-    unmask(copy.out, tmp_path / f"back.{format_}", tmp_path / "v")  # type: ignore[attr-defined]
+    unmask(copy.out, tmp_path / f"back.{format_}", tmp_path / "v")
     assert (tmp_path / f"back.{format_}").read_text() == data
     unmask(second, tmp_path / "second.jsonl", tmp_path / "v")
     assert (tmp_path / "second.jsonl").read_text() == other
@@ -952,19 +896,15 @@ def test_a_value_in_several_spellings_is_one_and_each_comes_back(
     assert "4111 1111 1111 1111 is 4111111111111111" in (tmp_path / f"again.{format_}").read_text()
 
 
-def test_the_spellings_of_one_copy_do_not_oust_those_of_another(
-    copy: Callable[..., bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_spellings_of_one_copy_do_not_oust_those_of_another(keys: None, copy: Copier, tmp_path: Path) -> None:
     """Texts that are masked to the same, each in a row of its own of another file of one vault."""
-    monkeypatch.setenv("REDACTORY_KEY", "k" * 32)
-    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "e" * 32)
     redaction = Redaction(replace="pseudonym", vault=str(tmp_path / "v"))
     made, ways = {}, ("(415) 555-2671", "415-555-2671", "415 555 2671")
     for row, way in enumerate(ways):
         lines = ["nothing"] * row + [f"Call +1 415 555 2671, or {way}."]
         data = "".join(json.dumps({"text": line}) + "\n" for line in lines)
         written = copy(f"{row}.jsonl", data.encode(), redaction)
-        made[copy.out] = (data, written.splitlines()[-1])  # type: ignore[attr-defined]
+        made[copy.out] = (data, written.splitlines()[-1])
     assert len({last for _, last in made.values()}) == 1
     for number, (out, (data, _)) in enumerate(made.items()):
         unmask(out, tmp_path / f"back-{number}.jsonl", tmp_path / "v")
@@ -980,12 +920,10 @@ def test_the_spellings_of_one_copy_do_not_oust_those_of_another(
     ],
 )
 def test_a_vault_that_cannot_be_written_is_told_before_anything_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vault: str, key: str | None, told: str
+    keys: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vault: str, key: str | None, told: str
 ) -> None:
-    monkeypatch.setenv("REDACTORY_KEY", "k" * 32)
-    monkeypatch.delenv("REDACTORY_ENCRYPTION_KEY", raising=False)
-    if key is not None:
-        monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", key)
+    if key is None:
+        monkeypatch.delenv("REDACTORY_ENCRYPTION_KEY")
     (tmp_path / "mine.txt").write_text("mine")
     (tmp_path / "a.csv").write_text("no,text\nin,it\n")
     redaction = Redaction(replace="pseudonym", vault=str(tmp_path / vault))
@@ -995,33 +933,23 @@ def test_a_vault_that_cannot_be_written_is_told_before_anything_is_read(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "mine.txt"]
 
 
-# A thousand secrets.
-
-
 def test_no_planted_secret_is_left_in_any_format(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     draw = random.Random(1)
     secrets = [f"user{draw.getrandbits(40):x}@example.org" for _ in range(1_000)]
     rows = [{"id": n, "text": f"Write to {secret} soon."} for n, secret in enumerate(secrets)]
     folder = tmp_path / "in"
     folder.mkdir()
-    parts = {name: rows[n::6] for n, name in enumerate(("jsonl", "json", "csv", "parquet", "arrow", "txt"))}
-    (folder / "a.jsonl").write_text("\n".join(map(json.dumps, parts["jsonl"])))
-    (folder / "b.json").write_text(json.dumps(parts["json"]))
-    with (folder / "c.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, ["id", "text"])
-        writer.writeheader()
-        writer.writerows(parts["csv"])
-    pq.write_table(pa.Table.from_pylist(parts["parquet"]), folder / "d.parquet")
-    with pa.ipc.new_stream(folder / "e.arrow", pa.schema([("id", pa.int64()), ("text", pa.string())])) as stream:
-        stream.write_table(pa.Table.from_pylist(parts["arrow"]))
-    (folder / "f.txt").write_text("\n".join(row["text"] for row in parts["txt"]))
+    for n, kind in enumerate(("jsonl", "csv", "parquet", "arrow")):
+        write_file(folder / f"a.{kind}", rows[n::6])
+    (folder / "b.json").write_text(json.dumps(rows[4::6]))
+    (folder / "f.txt").write_text("\n".join(row["text"] for row in rows[5::6]))
     summary = redact(folder, tmp_path / "out", config=PATTERNS)
     out = b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
-    out += str(pq.read_table(tmp_path / "out/d.parquet").to_pylist()).encode()
+    out += str(pq.read_table(tmp_path / "out/a.parquet").to_pylist()).encode()
     left = [secret for secret in secrets if secret.partition("@")[0].encode() in out]
     assert left == []
     assert not any(secret in caplog.text for secret in secrets)
-    assert summary["rows"] == summary["written"] == 1_000 - len(parts["txt"]) + 1
+    assert summary["rows"] == summary["written"] == 1_000 - len(rows[5::6]) + 1
 
 
 def test_a_text_of_which_a_part_was_not_processed_has_a_reason_and_no_hits() -> None:

@@ -112,9 +112,7 @@ def _runs(made: Path, folder: Path, moments: list[int]) -> Iterator[tuple[int, P
 
 
 @pytest.mark.slow
-def test_dead_at_each_moment_and_asked_again(
-    asked: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dead_at_a_moment_and_retried(asked: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # what the report says takes the most time and is nothing here; that it is written is
     monkeypatch.setattr(reissue_steps, "write_report", lambda run: write_text(run.report, "what was done"))
     undisturbed, moments = _undisturbed(asked, made, tmp_path)

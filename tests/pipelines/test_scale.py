@@ -31,18 +31,11 @@ PARTS = 6
 def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Six partitions; most texts stand in many of them, and some of those hold numbers or are broken."""
     texts = [f"call {n} now" for n in range(7)] + [f"plain {n}" for n in range(5)] + ["broken", "Is Bo in"]
-    rows = [
-        {"id": f"d{i}", "text": "\n".join(texts[(i * step) % len(texts)] for step in (1, 3, 5, 8))}
-        for i in range(PARTS * 4)
-    ]
+    lines = [[texts[(i * step) % len(texts)] for step in (1, 3, 5, 8)] for i in range(PARTS * 4)]
+    rows = [{"id": f"d{i}", "text": "\n".join(own)} for i, own in enumerate(lines)]
     path = write_rows(tmp_path_factory.mktemp("scale") / "rows.jsonl", rows)
-    return {
-        "input": str(path),
-        "segment": {"mode": "line"},
-        "detect": BLANK,
-        "partition": {"documents": 4},
-        "dedup": {"report_cross_split": False},
-    }
+    config = {"input": str(path), "segment": {"mode": "line"}, "detect": BLANK}
+    return {**config, "partition": {"documents": 4}, "dedup": {"report_cross_split": False}}
 
 
 @pytest.fixture(scope="module", autouse=True)

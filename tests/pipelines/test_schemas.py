@@ -67,10 +67,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Written:
         for kind in ("signing", "encryption"):
             new_key(kind, folder / kind)  # type: ignore[arg-type]
             patch.setenv(f"REDACTORY_{kind.upper()}_KEY_FILE", str(folder / kind))
-        index = {
-            "dedup": {"report_cross_split": True, "private_mode": "bloom", "index": {"path": str(folder / "index")}}
-        }
-        indexed = RunFolder(small_run(folder / "indexed", **index))
+        dedup = {"report_cross_split": True, "private_mode": "bloom", "index": {"path": str(folder / "index")}}
+        indexed = RunFolder(small_run(folder / "indexed", dedup=dedup))
         config = configuration(source, output=str(job.root))
         made = nightly(config, curate_run=functools.partial(curate, detector=Numbers()))
         run = job.run(Path(made["nights"][0]["run"]).name)

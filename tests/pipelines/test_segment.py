@@ -33,21 +33,11 @@ def test_an_abbreviation_does_not_cut_a_secret(secret: str) -> None:
     assert len(segments) >= 2
 
 
-def test_a_turn_leaves_its_speaker_behind() -> None:
-    segments = make_segmenter(SegmentSettings(mode="turn"))(
-        "SYS: Hello there.\nUSR: Hi!  \n\nBye: now\nno speaker here"
-    )
-    assert [(s.speaker, s.text) for s in segments] == [
-        ("SYS", "Hello there."),
-        ("USR", "Hi!"),
-        ("Bye", "now"),
-        (None, "no speaker here"),
-    ]
-
-
-def test_a_time_or_a_link_is_no_speaker() -> None:
-    segments = make_segmenter(SegmentSettings(mode="turn"))("12:30 is fine\nhttp://example.org\n")
-    assert [s.speaker for s in segments] == [None, None]
+def test_a_turn_leaves_its_speaker_behind_and_a_time_or_a_link_is_none() -> None:
+    text = "SYS: Hello there.\nUSR: Hi!  \n\nBye: now\nno speaker here\n12:30 is fine\nhttp://example.org\n"
+    turns = [("SYS", "Hello there."), ("USR", "Hi!"), ("Bye", "now"), (None, "no speaker here")]
+    turns += [(None, "12:30 is fine"), (None, "http://example.org")]
+    assert [(s.speaker, s.text) for s in make_segmenter(SegmentSettings(mode="turn"))(text)] == turns
 
 
 def test_a_role_is_one_however_it_is_written_and_a_name_is_none() -> None:

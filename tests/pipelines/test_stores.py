@@ -27,7 +27,6 @@ from redactory.redaction import RunFolder, SealedFolder, list_parts, read_manife
 from tests.pipelines.leaving import BUCKET, Numbers, configuration, rows, s3_server, small_run
 from tests.pipelines.support import read_data_bytes, write_rows
 
-KEY = "an encryption key of these tests, long enough"
 S3 = f"s3://{BUCKET}"
 KILLED = """
 import os, shutil, signal, sys
@@ -59,15 +58,9 @@ share.publish(sys.argv[1], sys.argv[2])
 
 @pytest.fixture(scope="module", autouse=True)
 def server() -> Iterator[str]:
-    with s3_server() as address:
+    with s3_server() as address, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REDACTORY_ENCRYPTION_KEY", "an encryption key of these tests, long enough")
         yield address
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _key() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("REDACTORY_ENCRYPTION_KEY", KEY)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +71,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Another one."""
     return small_run(tmp_path_factory.mktemp("other"), segment={"mode": "document"})
 
 
@@ -224,33 +216,29 @@ def test_what_was_cut_off_in_writing_is_mended(own: Path, tmp_path: Path, name: 
 
 def test_a_changed_object_is_found(run: Path, url: str, tmp_path: Path) -> None:
     redactory.publish(run, url)
-    store = Store.from_url(url)
+    store, back = Store.from_url(url), tmp_path / "back"
     for number, name in enumerate(("vault/part-00001.parquet", "state/journal.jsonl", "manifest.json")):
-        kept, back = store.read(name), tmp_path / str(number)
-        assert kept is not None
+        kept, place = store.read(name) or b"", tmp_path / str(number)
         put(store, name, kept[:-1] + bytes([kept[-1] ^ 1]), tmp_path)
         with pytest.raises(CheckFailed, match=name):
-            redactory.fetch(url, back)
+            redactory.fetch(url, place)
         with pytest.raises(CheckFailed, match=name):
             redactory.verify(url)
-        assert not back.exists()
+        assert not place.exists()
         put(store, name, kept, tmp_path)
-    sums = store.read("SHA256SUMS")
-    assert sums is not None
+    sums = store.read("SHA256SUMS") or b""
     # a list that leads elsewhere
     for name in ("../outside", "/etc/passwd", "a/../../b", "./x"):
         put(store, "SHA256SUMS", sums + f"{'0' * 64}  {name}\n".encode(), tmp_path)
         with pytest.raises(CheckFailed, match="SHA256SUMS"):
-            redactory.fetch(url, tmp_path / "back")
+            redactory.fetch(url, back)
     put(store, "SHA256SUMS", sums, tmp_path)
     store.remove("private/part-00000.parquet")
     with pytest.raises(CheckFailed, match=r"private/part-00000.parquet is missing"):
-        redactory.fetch(url, tmp_path / "back")
+        redactory.fetch(url, back)
 
 
-def test_a_store_that_writes_something_else_is_found(
-    run: Path, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_store_that_cuts_data_is_found(run: Path, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real = Store.put
 
     def cut(self: Store, path: Path, name: str) -> None:
@@ -275,9 +263,6 @@ def test_nothing_that_lies_there_is_written_over(run: Path, other: Path, url: st
     with pytest.raises(RunStateError, match="something else is already there"):
         redactory.publish(run, f"{url}-2")
     assert Store.from_url(f"{url}-2").read("notes.txt") == b"mine"
-
-
-# What leaves beside an erasure.
 
 
 WAYS: dict[str, Callable[[Path, Path], Any]] = {
@@ -328,9 +313,7 @@ def test_an_erasure_waits_for_what_is_leaving_or_nothing_leaves(
     assert (tmp_path / "later" / "_SUCCESS").exists()
 
 
-def test_nothing_leaves_between_an_erasure_s_plan_and_its_end(
-    keyed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_leaves_during_an_erasure(keyed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def cut_off(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -341,9 +324,6 @@ def test_nothing_leaves_between_an_erasure_s_plan_and_its_end(
     for way, leave in WAYS.items():
         with pytest.raises(RunStateError, match="erasure or purge"):
             leave(keyed, tmp_path / way)
-
-
-# Outputs and inputs at a URL.
 
 
 def test_an_output_at_a_url_is_worked_on_here(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,9 +364,7 @@ def test_an_output_at_a_url_is_refused_before_any_work(tmp_path: Path, monkeypat
         load_config({**wanted, "store": "folder"})
 
 
-def test_an_input_at_a_url_gives_the_same_shards(
-    run: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_url_input_gives_equal_shards(run: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Store.from_url(url).put(run.parent / "letters.jsonl", "in/letters.jsonl")
     monkeypatch.delenv("REDACTORY_ENCRYPTION_KEY")
     here = small_run(tmp_path / "here")
@@ -399,24 +377,16 @@ def test_an_input_at_a_url_gives_the_same_shards(
             redactory.describe(configuration(missing))
 
 
-# The errors of stores.
-
-
 @contextmanager
 def users_are_checked(server: str) -> Iterator[None]:
     """Meanwhile the server lets in only users that it knows, and it knows none."""
-    for requests in ("0", "inf"):
-        asked = urllib.request.Request(
-            f"{server}/moto-api/reset-auth", requests.encode(), {"Content-Type": "text/plain"}, method="POST"
-        )
-        urllib.request.urlopen(asked).close()
-        if requests == "0":
-            yield
+    place, headers = f"{server}/moto-api/reset-auth", {"Content-Type": "text/plain"}
+    urllib.request.urlopen(urllib.request.Request(place, b"0", headers)).close()
+    yield
+    urllib.request.urlopen(urllib.request.Request(place, b"inf", headers)).close()
 
 
-def test_errors_are_reported_by_their_kind(
-    run: Path, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_are_reported_by_kind(run: Path, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def kind(ask: Callable[[], Any]) -> StoreProblem:
         with pytest.raises(StoreError) as found:
             ask()

@@ -18,10 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from typer.testing import CliRunner
 
 import redactory
-from redactory.flows.cli import app
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
@@ -43,7 +41,7 @@ from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.settings import TRAINERS
 from tests.pipelines.kills import killed
 from tests.pipelines.leaving import Numbers, configuration
-from tests.pipelines.support import list_failed_checks, write_rows
+from tests.pipelines.support import invoke_command, list_failed_checks, write_rows
 
 CLASSES = ("rent", "health")
 DEVIATION = 30.0
@@ -103,8 +101,7 @@ def test_a_corpus_says_what_is_promised_and_anybody_can_check_it(made: Any) -> N
     run, _, told = made
     corpus = corpus_of(run)
     card, own = read_json(corpus.guarantee), read_json(RunFolder(run).model("dpsgd").guarantee)
-    assert told["holds"]
-    assert card["holds"]
+    assert told["holds"] == card["holds"] is True
     assert told["epsilon"] == card["epsilon"] > own["epsilon"]  # the histogram costs something too
     assert f"epsilon = {format_upper(card['epsilon'])}" in corpus.card.read_text(encoding="utf-8")
     assert [set(row) for row in rows_of(corpus)] == [{"example_id", "text", "class"}] * 40
@@ -191,9 +188,7 @@ def with_budget(config: dict[str, Any], budget: dict[str, Any] | None) -> dict[s
 
 
 @pytest.mark.parametrize("curated", ["none", "another file", "a lower limit"])
-def test_a_histogram_is_booked_in_the_budget_that_its_model_was_trained_under(
-    made: Any, tmp_path: Path, curated: str
-) -> None:
+def test_a_histogram_is_booked_in_the_budget_of_its_model(made: Any, tmp_path: Path, curated: str) -> None:
     """Whatever the configuration named when the run was curated."""
     _, config, _ = made
     named = {"path": str(tmp_path / "spent.jsonl"), "epsilon": 50.0}
@@ -269,9 +264,7 @@ def test_the_figure_is_that_of_two_gaussians_by_both_accountants(made: Any) -> N
         *("curation.share.write_manifest", "curation.share.write_success", "curation.share.make_world_readable"),
     ],
 )
-def test_what_a_killed_attempt_left_is_in_no_corpus(
-    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_off_in: str
-) -> None:
+def test_no_killed_attempt_remains(made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_off_in: str) -> None:
     run, _, _ = made
     asked: dict[str, Any] = {"out": tmp_path / "out", "labels": CLASSES, "tokens": 2, "seed": 1}
 
@@ -350,9 +343,7 @@ def killed_at_the_histogram_and_asked_again(source: Path, folder: Path, moments:
     return kills
 
 
-def test_killed_and_asked_again_it_is_the_same_corpus_and_nothing_is_left(
-    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_and_retried_the_corpus_is_the_same(made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At each moment in ``make soak``."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
     run = Path(shutil.copytree(made[0], tmp_path / "run"))
@@ -387,9 +378,6 @@ def test_lengths_are_met_as_far_as_there_are_texts(bins: list[int], words: list[
     assert len(kept) == min(sum(bins), len(given_))
     assert met == sum(min(due, there[place]) for place, due in enumerate(bins))
     assert not Counter(kept) - Counter(given_)
-
-
-# What is refused.
 
 
 def test_a_model_without_a_guarantee_writes_nothing_that_leaves(made: Any, tmp_path: Path) -> None:
@@ -489,7 +477,7 @@ def test_classes_stand_before_texts_where_a_training_asks_for_them(made: Any) ->
         TrainSettings(trainer="user-level", prefix="class")
 
 
-def test_what_policies_find_and_masks_become_invented_values(made: Any) -> None:
+def test_spans_and_masks_become_invented_values_and_suspected_texts_can_go(made: Any) -> None:
     run, _, _ = made
     given_ = [f"my name is {MASK}, said {MASK}", f"my name is {MASK}", "plain words", f"write an email to {MASK}"]
     every, changed = replace_values(RunFolder(run), [*given_, "ask for Zelda Quibble"], 5)
@@ -501,15 +489,10 @@ def test_what_policies_find_and_masks_become_invented_values(made: Any) -> None:
     assert found[2] == given_[2]
     assert "@example." in found[3]
     assert found[1] not in found[0]  # another row is about another person
-
-
-def test_what_is_only_suspected_is_left_out_where_that_is_asked(made: Any, tmp_path: Path) -> None:
-    run, _, _ = made
     # a capital is suspected, and marked by nothing; Zelda Quibble is marked
     given_ = ["we saw Bergamo there", "ask for Zelda Quibble", "plain words"]
-    found, changed = replace_values(RunFolder(run), given_, 5, drop_suspected=True)
-    assert [text is None for text in found] == [True, False, False]
-    assert changed == 1
+    every, changed = replace_values(RunFolder(run), given_, 5, drop_suspected=True)
+    assert ([text is None for text in every], changed) == ([True, False, False], 1)
 
 
 def test_a_model_of_conversations_writes_no_rows(made: Any, tmp_path: Path) -> None:
@@ -527,8 +510,8 @@ def test_a_model_of_conversations_writes_no_rows(made: Any, tmp_path: Path) -> N
 def test_the_command_writes_and_says_what_is_promised(made: Any, tmp_path: Path) -> None:
     run, _, _ = made
     labels = [part for name in CLASSES for part in ("--label", name)]
-    given_ = ["synthesize", str(run), "--model", "dpsgd", "--rows", "4", "--out", str(tmp_path / "out")]
-    shown = CliRunner().invoke(app, [*given_, *labels, "--tokens", "5", "--top-p", "0.5", "--stop", "."])
+    given_ = ["synthesize", run, "--model", "dpsgd", "--rows", "4", "--out", tmp_path / "out", *labels]
+    shown = invoke_command(*given_, "--tokens", "5", "--top-p", "0.5", "--stop", ".")
     assert shown.exit_code == 0, shown.output
     assert re.search(r"^epsilon [\d.]+ at delta ", shown.output, re.MULTILINE)
     assert "evaluate synthetic" in shown.output

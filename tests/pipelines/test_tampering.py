@@ -6,6 +6,7 @@ table at the end is the list; ``pytest -v`` prints it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -31,9 +32,6 @@ from tests.pipelines.test_export import TRAINING
 
 PAGE = (ROOT / "docs" / "how-to" / "audit.md").read_text(encoding="utf-8")
 Tampering = Callable[[Path], Any]
-
-
-# ------------------------------------------------------------------------------- what is tampered with
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -94,18 +92,13 @@ def _failed(folder: Path, keys: Path) -> list[str]:
     return [check["name"] for check in told["checks"] if not check["ok"]]
 
 
-# -------------------------------------------------------------------------------------- single changes
-
-
 def flip(path: Path) -> None:
-    """One bit in the middle."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(bytes(data))
 
 
 def cut(path: Path) -> None:
-    """The second half is gone."""
     os.truncate(path, path.stat().st_size // 2)
 
 
@@ -115,7 +108,6 @@ def grow(path: Path) -> None:
 
 
 def gone(path: Path) -> None:
-    """The file, or the folder, is taken away."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -123,7 +115,6 @@ def gone(path: Path) -> None:
 
 
 def link(path: Path) -> None:
-    """The same content behind a link."""
     elsewhere = path.parents[1] / f"{path.name}.elsewhere"
     while elsewhere.is_relative_to(WITHIN[0]):
         elsewhere = WITHIN[0].parent / elsewhere.name
@@ -144,32 +135,25 @@ def zero(path: Path) -> None:
 
 
 def add(path: Path) -> None:
-    """A file that nobody declared."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("{}")
 
 
 def empty(path: Path) -> None:
-    """A folder that nobody declared."""
     path.mkdir(parents=True)
 
 
 def wide(path: Path) -> None:
-    """Everybody may do everything."""
     path.chmod(0o777)
 
 
 def more(path: Path) -> None:
-    """One more line."""
     with path.open("a") as file:
         file.write(f"{'0' * 64}  notes.txt\n")
 
 
 WITHIN: list[Path] = []
 """The folder that is tampered with."""
-
-
-# ------------------------------------------------------------------------------------- cunning changes
 
 
 def _keyless(folder: RunFolder, **body: Any) -> None:
@@ -217,8 +201,6 @@ def _instead(root: Path, other: str) -> None:
 
 def _rewritten_log(root: Path, change: Callable[[list[Any]], list[Any]]) -> None:
     """A release log whose records are others, chained anew."""
-    import hashlib
-
     path, prev = root / "state" / "releases.jsonl", "0" * 64
     lines = []
     for number, record in enumerate(change([json.loads(line) for line in path.read_bytes().splitlines()])):
@@ -249,16 +231,12 @@ def _resealed_sums(root: Path) -> None:
 
 
 def _seal_alone(root: Path, figures: dict[str, Any]) -> None:
-    """Measured misses that a forger without the key sealed."""
     folder = RunFolder(root).recall
     parent = read_json(folder.manifest)["parent"]
     (folder.root / "result.json").write_text(json.dumps(figures))
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("REDACTORY_SIGNING_KEY_FILE")
         seal(folder, {"parent": parent}, [folder.root / "result.json"])
-
-
-# -------------------------------------------------------------------------------------------- the list
 
 
 DOCUMENTED = {
@@ -416,7 +394,6 @@ def _cases() -> Iterator[Case]:
 
 
 def _older(root: Path, *, log: bool) -> None:
-    """What a backup from before the erasure holds."""
     kept = (root / "state" / "releases.jsonl").read_bytes()
     shutil.rmtree(root)
     shutil.copytree(root.parent / "before", root)
@@ -437,9 +414,6 @@ def _model_of_another(root: Path) -> None:
     body = {k: v for k, v in read_json(model.manifest).items() if k not in ("files", "signed_by")}
     listed = [model.root / name for name in read_json(model.manifest)["files"]]
     seal(model, {**body, "parent": file_sha256(root.parent / "other/run/manifest.json")}, listed)
-
-
-# ------------------------------------------------------------------------------------------- the tests
 
 
 @pytest.mark.parametrize("place", ["run", "other/run", "before", "out", "night"])

@@ -11,7 +11,7 @@ import pytest
 from redactory.dedup import RULES
 from redactory.dedup.settings import Mode
 from redactory.foundation.errors import CheckFailed
-from redactory.redaction.shards import POINTS, write_part
+from redactory.redaction.shards import EXAMPLES, write_part
 from redactory.training import make_guarantee_card, train_model
 from redactory.training.accounting import Spending, calibrate_noise, compute_epsilon, compute_group_epsilon, epsilons
 from redactory.training.data import count_public_occurrences
@@ -80,24 +80,6 @@ def test_noise_is_calibrated_to_what_one_point_exchanges(monkeypatch: pytest.Mon
     assert 3.99 < found <= 4.0
 
 
-<<<<<<< HEAD
-def test_occurrences_need_to_be_known(tmp_path: Path) -> None:
-    import pyarrow as pa
-
-    from redactory.redaction.shards import EXAMPLES, write_part
-
-    run: RunFolder = write_run(tmp_path / "RUN", public=["so"])
-    row = {"example_id": 0, "released_id": "p0", "document": "d", "user": "u", "split": "public"}
-    kept = {**row, "decision": "public", "dup_of": None, "reasons": []}
-    for original in (0, None):
-        copy = {**kept, "example_id": 1, "released_id": "p1", "decision": "duplicate", "dup_of": original}
-        write_part(run.examples / "part-00000.parquet", pa.Table.from_pylist([kept, copy], EXAMPLES))
-        if original is None:
-            with pytest.raises(CheckFailed, match="public_weighting: unique"):
-                count_public_occurrences(run)
-        else:
-            assert count_public_occurrences(run).tolist() == [2]
-=======
 @pytest.mark.parametrize(
     ("origin", "expected"), [({"dup_of": 0}, [2]), ({"earlier_run": "000001-a"}, [1]), ({"dup_of": None}, None)]
 )
@@ -108,13 +90,12 @@ def test_occurrences_of_public_texts_need_to_be_known(
     run = write_run(tmp_path / "RUN", public=["so"])
     row = {"example_id": 0, "released_id": "p0", "document": "d", "user": "u", "split": "public", "decision": "public"}
     copy = {**row, "example_id": 1, "released_id": "p1", "decision": "duplicate", **origin}
-    write_part(run.points / "part-00000.parquet", pa.Table.from_pylist([row, copy], POINTS))
+    write_part(run.examples / "part-00000.parquet", pa.Table.from_pylist([row, copy], EXAMPLES))
     if expected is None:
         with pytest.raises(CheckFailed, match="public_weighting: unique"):
             count_public_occurrences(run)
     else:
         assert count_public_occurrences(run).tolist() == expected
->>>>>>> 5aa477bd2f9c99da770ab30643b3fa856088fbd3
 
 
 INDEX: dict[str, Any] = {
@@ -142,18 +123,3 @@ def test_an_index_says_nothing_where_it_did_not_choose_the_private_texts(tmp_pat
         assert INDEX["id"] not in str(card)
     one = card_of(tmp_path / "one", "exact", index={**INDEX, "runs": ["000001-a"]})
     assert "1 earlier run of the index" in str(one["assumptions"])
-<<<<<<< HEAD
-
-
-def test_a_point_of_an_earlier_run_has_no_row_to_count(tmp_path: Path) -> None:
-    import pyarrow as pa
-
-    from redactory.redaction.shards import EXAMPLES, write_part
-
-    run: RunFolder = write_run(tmp_path / "RUN", public=["so"])
-    row = {"example_id": 0, "released_id": "p0", "document": "d", "user": "u", "split": "public", "decision": "public"}
-    copy = {**row, "example_id": 1, "released_id": "p1", "decision": "duplicate", "earlier_run": "000001-a"}
-    write_part(run.examples / "part-00000.parquet", pa.Table.from_pylist([row, copy], EXAMPLES))
-    assert count_public_occurrences(run).tolist() == [1]
-=======
->>>>>>> 5aa477bd2f9c99da770ab30643b3fa856088fbd3
