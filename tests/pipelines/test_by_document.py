@@ -95,9 +95,9 @@ def test_what_is_found_once_is_masked_wherever_it_stands_in_its_document(run: Pa
 
 def test_a_policy_and_a_run_say_the_same(run: Path) -> None:
     policy = Policy.load({**CONFIG, "input": "x"}, detector=NameDetector())
-    for lines, decisions in zip(DOCUMENTS.values(), decisions(run).values(), strict=True):
+    for lines, expected in zip(DOCUMENTS.values(), decisions(run).values(), strict=True):
         own = [(p.split, p.redacted if p.failure is None else None) for p in policy.route("\n".join(lines))]
-        assert own == decisions
+        assert own == expected
     alone = Policy.load({**CONFIG, "release": {}, "input": "x"}, detector=NameDetector())
     assert alone.hash != policy.hash
 

@@ -183,7 +183,7 @@ def label_score(
     """Measure the miss rates γ and δ₂ of a run from its labelled sample ``name``, for the guarantees of its models.
 
     ``labelled`` is the sample's JSON lines or Label Studio's JSON export with all rows; a file without any change by
-    the labeller is refused, unless ``unchanged``. A span with a public label of the run is not a secret. ``route_texts``
+    the labeller is refused, unless ``unchanged``. A span with a public label of the run is no secret. ``route_texts``
     replaces the run's engines. Returns ``misses`` like ``evaluate_recall``, with the bounds of ``sample_bounds.py`` as
     ``upper`` and a weighted ``rate``; ``strata``, ``needed``, ``left``; no text. ``InputError`` if the labels do not
     match the draw, ``ConfigurationError`` if the engines here are not the run's.
