@@ -76,7 +76,7 @@ def main() -> None:
     result = {
         "benchmark": "calibration",
         "limit": arguments.limit,
-        "tagger": TaggerEngine.describe_identity(TaggerSettings(), "en")["sha256"],
+        "tagger": TaggerEngine.collect_fingerprint(TaggerSettings(), "en")["sha256"],
         "versions": {name: version(name) for name in ("redactory", "spacy", spacy.model)},
         "files": files,
         "heads": heads(simulated, arguments.heads) if arguments.heads else None,

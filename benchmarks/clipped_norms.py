@@ -33,7 +33,7 @@ def formed(use: ParameterUse, shape: torch.Size) -> Tensor:
             return use.left.double().mT @ use.right.double()
         pairs = (torch.split(x.double(), use.counts) for x in (use.left, use.right))
         return torch.stack([left.t() @ right for left, right in zip(*pairs, strict=True)])
-    found = torch.zeros(use.examples, *shape, dtype=torch.float64)
+    found = torch.zeros(use.example_count, *shape, dtype=torch.float64)
     places = use.left[..., None].expand(use.right.shape)
     return found.scatter_add_(1, places, use.right.double())
 

@@ -1,7 +1,7 @@
 """Which networks of ``transformers`` the engine clips exactly: a table of fresh tiny configurations.
 
 Run: ``PYTHONPATH=. python benchmarks/clipping_architectures.py`` (a minute).  Exact: the clipped sum was held
-against autograd (:func:`check_exact`); "as one" are the blocks that are run again on each example alone.
+against autograd (:func:`check_exact_clipping`); "as one" are the blocks that are run again on each example alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.clipping import check_exact
+from redactory.training.clipping import check_exact_clipping
 from redactory.training.clipping.engine import RECORD_AS_ONE
 from redactory.training.data import Batch
 from redactory.training.models.hugging_face import (
@@ -39,7 +39,7 @@ def tried(kind: str, task: str) -> str:
     batch = Batch(inputs.masked_fill(~real, PAD), targets, real)
     alone = [partial(network.example_losses, batch.select_example(row)) for row in range(3)]
     try:
-        check_exact(network.train(), partial(network.example_losses, batch), alone)
+        check_exact_clipping(network.train(), partial(network.example_losses, batch), alone)
     except ConfigurationError as error:
         return f"refused: {error}"
     blocks = ", ".join(sorted({type(m).__name__ for m in network.modules() if getattr(m, RECORD_AS_ONE, False)}))

@@ -39,7 +39,7 @@ from crt_trends import PUBLISHED, compared
 from line_plot import Axes, Line, line_plot
 from scipy import optimize
 
-from redactory.evaluation.canary import chance_highest_quantile, measure_canary_exposure
+from redactory.evaluation.canary import compute_chance_quantile, measure_canary_exposure
 from redactory.evaluation.membership import run_membership_attack
 from redactory.evaluation.statistics import resample_sums
 from redactory.foundation.canonical import file_sha256
@@ -418,7 +418,7 @@ def _figures(figure: int, rows: Sequence[Row]) -> Row:
             "mean": _over([row["mean_exposure"] for row in rows]),
             "control_highest": _over([row["control_highest_exposure"] for row in rows]),
             "difference": _difference(inserted.mean(axis=0), control.mean(axis=0)),
-            "chance": chance_highest_quantile(inserted.shape[1]),
+            "chance": compute_chance_quantile(inserted.shape[1]),
         }
     key = "accuracy" if figure == 4 else "group_accuracy"
     told: Row = {

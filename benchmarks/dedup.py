@@ -28,7 +28,7 @@ from dedup_rivals import Contestant, Task, rivals, timed
 from varied_text import write_varied
 
 from redactory.dedup import NearSettings
-from redactory.dedup.near import NEAR_RANGES, choose_kept, compare_buckets, join_groups
+from redactory.dedup.near import NEAR_RANGES, choose_dropped, compare_buckets, join_groups
 from redactory.dedup.plan import write_entries
 from redactory.dedup.signatures import (
     ROW,
@@ -38,8 +38,8 @@ from redactory.dedup.signatures import (
     choose_banding,
     compute_buckets,
     compute_signatures,
-    describe_parameters,
-    write_signed,
+    describe_near_parameters,
+    write_signed_texts,
 )
 from redactory.foundation.keys import DigestKey
 from redactory.redaction import MASK
@@ -107,7 +107,7 @@ def accuracy(texts: list[str], kinds: list[str]) -> dict[str, Any]:
 def _accuracy_at(threshold: float, texts: list[str], kinds: list[str]) -> dict[str, Any]:
     settings = NearSettings(threshold=threshold)
     distinct = sorted(set(texts))
-    sets = Shingler(KEY, settings.shingle, WordTokenizer(MASK)).sets(distinct)
+    sets = Shingler(KEY, settings.shingle, WordTokenizer(MASK)).make_sets(distinct)
     values = [frozenset(v.tolist()) for v in np.split(sets.values, sets.offsets[1:-1])]
     banding = choose_banding(threshold, settings.permutations)
     columns = np.stack(compute_buckets(compute_signatures(sets, banding.permutations), banding))
@@ -121,7 +121,7 @@ def _accuracy_at(threshold: float, texts: list[str], kinds: list[str]) -> dict[s
     true = sum(_jaccard(values[one], values[own]) >= threshold for one, own in dropped.items())
     gone = {distinct[number] for number in dropped}
     return {
-        **describe_parameters(settings),
+        **describe_near_parameters(settings),
         "from_threshold_and_a_tenth": _recall(counts, "above"),
         "from_threshold": _recall(counts, "between"),
         "dropped": len(dropped),
@@ -164,16 +164,18 @@ def near_duplicates(texts: list[str], settings: NearSettings) -> dict[int, int]:
     banding = choose_banding(settings.threshold, settings.permutations)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        files, rank = [SignedFiles(folder, 0)], KEY.derive("dedup/rank")
+        files, rank = [SignedFiles(folder, 0)], KEY.derive_subkey("dedup/rank")
         rows = np.zeros(len(texts), ROW)
         rows["id"] = np.arange(len(texts))
         rows["rank"] = [int.from_bytes(KEY.text_digest(rank, text.encode())[:8], "little") for text in texts]
-        write_signed(files[0], rows, Shingler(KEY, settings.shingle, WordTokenizer(MASK)).sets(texts), banding)
+        write_signed_texts(
+            files[0], rows, Shingler(KEY, settings.shingle, WordTokenizer(MASK)).make_sets(texts), banding
+        )
         forests, groups = ([folder / f"{name}-{i}" for i in range(NEAR_RANGES)] for name in ("pairs", "groups"))
         for number, out in enumerate(forests):
             write_entries(out, compare_buckets(files, number, settings.threshold, {0}, False)[0])
         join_groups(forests, groups)
-        chosen = (choose_kept(files, np.load(path), settings.threshold).tolist() for path in groups)
+        chosen = (choose_dropped(files, np.load(path), settings.threshold).tolist() for path in groups)
         return {point: first for pairs in chosen for point, first in pairs}
 
 

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from varied_text import write_varied
 
-from redactory.dedup import RANGES, plan_range, write_digests
+from redactory.dedup import RANGES, find_range_repeats, write_digests
 from redactory.dedup.plan import BloomPass
 from redactory.detectors import Detection, TextDetector
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.curation.stage_context import StageMap, Task, run_timed
+from redactory.pipelines.curation.stage_context import StageMap, Task, run_timed_task
 
 DEDUP_STAGES = ("dedup", "dedup in one pass", "sign", "compare", "group", "choose")
 MODES: dict[str, dict[str, Any]] = {
@@ -65,11 +65,11 @@ def passes(count: int) -> dict[str, Any]:
         seconds: dict[str, float] = {}
         start = time.perf_counter()
         for number in range(RANGES):
-            plan_range([path], number, out)
+            find_range_repeats([path], number, out)
         seconds["plan"] = time.perf_counter() - start
     one_pass = BloomPass(count, 1e-4)
     start = time.perf_counter()
-    one_pass.drop_repeats(int.from_bytes(digest, "big", signed=True) for digest in digests)
+    one_pass.mark_repeats(int.from_bytes(digest, "big", signed=True) for digest in digests)
     seconds["one_pass"] = time.perf_counter() - start
     return {
         "digests": count,
@@ -138,7 +138,7 @@ def _timed(seconds: list[float]) -> StageMap:
     def spread(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
         start = time.process_time()
         for number in numbers:
-            yield number, run_timed(task, number)
+            yield number, run_timed_task(task, number)
         seconds.append(time.process_time() - start)
 
     return spread

@@ -231,7 +231,7 @@ def command(own: Setting, trainer: str, config: Path) -> tuple[float, float]:
     redactory("train", used)
     cost = spent(begun, own.steps)
     model = load_classifier(RunFolder(config.parent / own.corpus.name).model(name))
-    said = model.log_probs(texts).argmax(1)
+    said = model.compute_class_log_probs(texts).argmax(1)
     return float(np.mean([model.classes[k] == label for k, label in zip(said, labels, strict=True)])), cost
 
 

@@ -65,7 +65,7 @@ def _measured(model: LanguageModel, arguments: argparse.Namespace) -> dict[str, 
     asked = np.sort(draw.permutation("brute force", 0, space)[: arguments.brute])
     begun = time.process_time()
     texts = [f"{BEFORE}{n:0{arguments.digits}d}" for n in asked]
-    slow = np.array([found[:-1].sum() for found in model.token_log_probs(texts)])
+    slow = np.array([found[:-1].sum() for found in model.compute_token_log_probs(texts)])
     brute = time.process_time() - begun
     fast = scores[asked]
     differences = (fast - fast.mean()) - (slow - slow.mean())

@@ -40,14 +40,14 @@ def measured(count: int, rounds: int) -> list[dict[str, Any]]:
         RandomStream.from_entropy(),
         (1.0 + lattice.NOISE_MARGIN) / lattice.choose_lattice_spacing(1.0, count),
     )
-    exactly, asked = lattice._round_exactly, 0
+    exactly, asked = lattice._round_draw_exactly, 0
 
     def counted(*arguments: Any) -> int:
         nonlocal asked
         asked += 1
         return exactly(*arguments)
 
-    lattice._round_exactly = counted
+    lattice._round_draw_exactly = counted
     kinds: dict[str, Callable[[int], Any]] = {
         "float": lambda step: stream.normal("noise", step, count),
         "lattice": lambda step: lattice.draw_rounded_normal(stream, "noise", step, count, scale),
@@ -58,7 +58,7 @@ def measured(count: int, rounds: int) -> list[dict[str, Any]]:
             start = time.perf_counter()
             draw(step)
             best[name] = min(best[name], time.perf_counter() - start)
-    lattice._round_exactly = exactly
+    lattice._round_draw_exactly = exactly
     return [
         {
             "coordinates": count,

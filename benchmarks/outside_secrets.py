@@ -49,7 +49,7 @@ class HeldOut:
         if places is None:
             raise ConfigurationError("model.folder: its tokenizer does not say where a token stands")
         hidden = [mask(text, own) for text, own in zip(self.texts, self.spans, strict=True)]
-        plain_scores, hidden_scores = (model.token_log_probs(texts) for texts in (self.texts, hidden))
+        plain_scores, hidden_scores = (model.compute_token_log_probs(texts) for texts in (self.texts, hidden))
         outside, count = 0.0, 0
         for row, text in enumerate(self.texts):
             inside = [*_inside(places(text), self.spans[row]), False]

@@ -26,7 +26,7 @@ from redactory.training.clipping import compute_clipped_sum
 from redactory.training.data import MicroBatchMap, TokenizedExamples, map_micro_batches
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.models.settings import LstmSettings
-from redactory.training.numerics import deterministic_numerics
+from redactory.training.numerics import use_deterministic_numerics
 from redactory.training.parallel import open_micro_batch_map
 
 _VOCABULARY, _CLIP_NORM, _LONGEST = 4_000, 0.5, 40
@@ -89,7 +89,7 @@ def once(
     network: LstmLanguageModel, table: TokenizedExamples, tokens: int, threads: int, every: MicroBatchMap
 ) -> tuple[float, Tensor]:
     """Seconds for the clipped sum of all points, and the sum."""
-    with deterministic_numerics(threads):
+    with use_deterministic_numerics(threads):
         begun = time.perf_counter()
         total = compute_clipped_sum(network, table, np.arange(len(table)), _CLIP_NORM, tokens, every)
         return time.perf_counter() - begun, total

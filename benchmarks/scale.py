@@ -222,11 +222,11 @@ def _curate(config: str, output: str) -> dict[str, Any]:
 
 
 def _serial(cpu_of: dict[str, float], task: Any, numbers: Sequence[int]) -> Iterator[tuple[int, Any]]:
-    from redactory.pipelines.curation.stage_context import get_task_name, run_timed
+    from redactory.pipelines.curation.stage_context import get_task_name, run_timed_task
 
     for number in numbers:
         begun = time.process_time()
-        report = run_timed(task, number)
+        report = run_timed_task(task, number)
         cpu_of[get_task_name(task)] += time.process_time() - begun
         yield number, report
 

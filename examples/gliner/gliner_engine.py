@@ -9,7 +9,7 @@ from typing import Any
 
 from gliner import GLiNER
 
-from redactory.detectors.torch_inference import isolate_inference, silence
+from redactory.detectors.torch_inference import isolate_inference, silence_model_libraries
 
 Word = tuple[str, int, int]
 KINDS = {
@@ -32,7 +32,7 @@ class Gliner:
         return list(labels)
 
     def __init__(self, language: str, folder: str, labels: Mapping[str, str] = KINDS, threshold: float = 0.3) -> None:
-        with silence():
+        with silence_model_libraries():
             self._model = GLiNER.from_pretrained(folder, local_files_only=True).eval()
         self._labels = {words: label for label, words in labels.items()}
         self._threshold = threshold

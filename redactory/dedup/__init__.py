@@ -8,12 +8,12 @@ memory. :data:`RULES` states what each mode proves.
 """
 
 from redactory.dedup.plan import RANGES as RANGES
+from redactory.dedup.plan import find_range_repeats as find_range_repeats
 from redactory.dedup.plan import hash_ranges as hash_ranges
-from redactory.dedup.plan import lookup_first as lookup_first
-from redactory.dedup.plan import plan_range as plan_range
+from redactory.dedup.plan import lookup_replacements as lookup_replacements
 from redactory.dedup.plan import read_range as read_range
 from redactory.dedup.plan import write_digests as write_digests
 from redactory.dedup.settings import RULES as RULES
+from redactory.dedup.settings import DedupRule as DedupRule
 from redactory.dedup.settings import DedupSettings as DedupSettings
 from redactory.dedup.settings import NearSettings as NearSettings
-from redactory.dedup.settings import Rule as Rule

@@ -17,7 +17,7 @@ CONTRIBUTION = np.dtype([*DIGEST.descr, ("rank", "<u8"), ("text_high", "<u8"), (
 """A user (``high``, ``low``), one of their texts, and its rank among them."""
 COUNTED = np.dtype([*DIGEST.descr, ("users", "<i8")])
 """A text and its noisy number of users."""
-Noise = Callable[[int, int], Ids]
+NoiseFunction = Callable[[int, int], Ids]
 """Maps a piece number and a count of texts to independent integer draws, one per text."""
 
 
@@ -33,7 +33,7 @@ def write_contributions(path: Path, users: Sequence[bytes], ranks: Sequence[byte
     write_entries(path, contributions[np.lexsort((contributions["low"], contributions["high"]))])
 
 
-def bound_range(files: Sequence[Path], number: int, ranges: int, most: int, out: Path) -> None:
+def bound_contributions(files: Sequence[Path], number: int, ranges: int, limit: int, out: Path) -> None:
     """Keep the ``most`` distinct texts with the smallest ranks of each user of one hash range.
 
     Formal guarantees: what is kept of a user is a function of that user's texts and of the key. So exchanging a user
@@ -46,28 +46,30 @@ def bound_range(files: Sequence[Path], number: int, ranges: int, most: int, out:
         entries = entries[np.lexsort([entries[name] for name in ("text_low", "text_high", "rank", "low", "high")])]
         keys = [entries[name] for name in ("high", "low", "rank", "text_high", "text_low")]
         entries = entries[mask_run_starts(*keys)]
-        begin = np.flatnonzero(mask_run_starts(entries["high"], entries["low"]))
-        place = np.arange(len(entries)) - np.repeat(begin, np.diff([*begin, len(entries)]))
-        texts = np.empty(int((place < most).sum()), DIGEST)
-        texts["high"], texts["low"] = entries["text_high"][place < most], entries["text_low"][place < most]
+        starts = np.flatnonzero(mask_run_starts(entries["high"], entries["low"]))
+        position = np.arange(len(entries)) - np.repeat(starts, np.diff([*starts, len(entries)]))
+        texts = np.empty(int((position < limit).sum()), DIGEST)
+        texts["high"], texts["low"] = entries["text_high"][position < limit], entries["text_low"][position < limit]
         kept.append(texts)
     bounded = np.concatenate(kept)
     write_entries(out, bounded[np.lexsort((bounded["low"], bounded["high"]))])
 
 
-def count_range(files: Sequence[Path], number: int, ranges: int, threshold: int, noise: Noise, out: Path) -> None:
+def count_users(
+    files: Sequence[Path], number: int, ranges: int, threshold: int, noise: NoiseFunction, out: Path
+) -> None:
     """Write the texts of one hash range whose noisy count reaches ``threshold``, by digest, with that count.
 
-    ``files`` come from :func:`bound_range`. Every text that anybody contributed has its own draw, whatever its count.
-    ``threshold`` is a constant, and the number of texts is not written anywhere.
+    ``files`` come from :func:`bound_contributions`. Every text that anybody contributed has its own draw, whatever its
+    count. ``threshold`` is a constant, and the number of texts is not written anywhere.
     """
     kept = [np.empty(0, COUNTED)]
     for piece, pieces in plan_pieces(files, number, ranges):
         entries = np.concatenate([read_range(path, piece, pieces) for path in files])
         entries = entries[np.lexsort((entries["low"], entries["high"]))]
-        begin = np.flatnonzero(mask_run_starts(entries["high"], entries["low"]))
-        counted = np.empty(len(begin), COUNTED)
-        counted["high"], counted["low"] = entries["high"][begin], entries["low"][begin]
-        counted["users"] = np.diff([*begin, len(entries)]) + noise(piece, len(begin))
+        starts = np.flatnonzero(mask_run_starts(entries["high"], entries["low"]))
+        counted = np.empty(len(starts), COUNTED)
+        counted["high"], counted["low"] = entries["high"][starts], entries["low"][starts]
+        counted["users"] = np.diff([*starts, len(entries)]) + noise(piece, len(starts))
         kept.append(counted[counted["users"] >= threshold])
     write_entries(out, np.concatenate(kept))

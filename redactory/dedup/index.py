@@ -30,15 +30,15 @@ from redactory.foundation.files import (
     file_lock,
     make_private_folder,
     read_json,
-    remove,
     remove_leftovers,
+    remove_path,
     sync_to_disk,
     write_json,
 )
 from redactory.foundation.records import record_ages
 
 FORMAT = "redactory-index/2"
-PATIENCE = 60.0
+LOCK_TIMEOUT = 60.0
 """Seconds to wait for another committing run; our own text is on disk by then."""
 _DRAFT_OWNER = "begun.json"
 _NAME = re.compile(r"(\d{6,})-.+")
@@ -59,15 +59,15 @@ class Entry:
     @property
     def number(self) -> int:
         """Its number; 0 while pending."""
-        named = _NAME.fullmatch(self.folder.name)
-        return int(named[1]) if named else 0
+        match = _NAME.fullmatch(self.folder.name)
+        return int(match[1]) if match else 0
 
     @property
     def created(self) -> datetime.datetime:
         """When the entry was written."""
         return datetime.datetime.fromisoformat(self.body["created"])
 
-    def check(self) -> None:
+    def verify_files(self) -> None:
         """Compare the entry's files with their digests; ``CheckFailed`` names one that differs."""
         for name, digest in self.body["files"].items():
             path = self.folder / name
@@ -80,7 +80,7 @@ class IndexFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.head, self.runs, self.waiting = root / "index.json", root / "runs", root / "pending"
+        self.head, self.runs, self.pending = root / "index.json", root / "runs", root / "pending"
         self.lock, self._removed = root / "lock", root / "removed"
 
     def exists(self) -> bool:
@@ -90,28 +90,28 @@ class IndexFolder:
     def hold_lock(self) -> AbstractContextManager[None]:
         """Lock the index for changes; ``RunStateError`` if another process keeps it locked."""
         make_private_folder(self.root)
-        return file_lock(self.lock.parent.resolve() / self.lock.name, str(self.root), PATIENCE)
+        return file_lock(self.lock.parent.resolve() / self.lock.name, str(self.root), LOCK_TIMEOUT)
 
-    def open(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def open_or_create(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Read ``index.json``; create the index if there is none.
 
         ``RunStateError`` for ``parameters`` that differ from the index's, and for a folder with other files.
         """
         if not self.exists():
-            strange = [p.name for p in self.root.iterdir() if p.name != "lock" and not p.name.startswith(".tmp-")]
-            if strange:
+            unexpected = [p.name for p in self.root.iterdir() if p.name != "lock" and not p.name.startswith(".tmp-")]
+            if unexpected:
                 raise RunStateError(
-                    f"{self.root} contains {min(strange)}, but no index: use an empty folder (dedup.index.path)"
+                    f"{self.root} contains {min(unexpected)}, but no index: use an empty folder (dedup.index.path)"
                 )
             body = {"format": FORMAT, "id": secrets.token_hex(8), "last": 0, "parameters": parameters}
             write_json(self.head, body)
-        for folder in (self.runs, self.waiting, self._removed):
+        for folder in (self.runs, self.pending, self._removed):
             make_private_folder(folder)
         remove_leftovers(self.root)
         self._delete_removed()
-        return self.read_matching(parameters)
+        return self.read_matching_head(parameters)
 
-    def read(self) -> dict[str, Any]:
+    def read_head(self) -> dict[str, Any]:
         """Read ``index.json``; ``RunStateError`` if it is missing or of another format."""
         if not self.exists():
             raise RunStateError(f"{self.root} is not an index: {self.head.name} is missing")
@@ -123,14 +123,14 @@ class IndexFolder:
             )
         return body
 
-    def read_matching(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Call :meth:`read`, and raise ``RunStateError`` if the index has other ``parameters``."""
-        body = self.read()
-        made_with, expected = flatten_keys(body["parameters"]), flatten_keys(parameters)
-        for key in {**expected, **made_with}:
-            if made_with.get(key) != expected.get(key):
+    def read_matching_head(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Call :meth:`read_head`, and raise ``RunStateError`` if the index has other ``parameters``."""
+        body = self.read_head()
+        recorded, expected = flatten_keys(body["parameters"]), flatten_keys(parameters)
+        for key in {**expected, **recorded}:
+            if recorded.get(key) != expected.get(key):
                 raise RunStateError(
-                    f"{self.root} was created with {key} {made_with.get(key)}, but this run has {key} "
+                    f"{self.root} was created with {key} {recorded.get(key)}, but this run has {key} "
                     f"{expected.get(key)}; an index cannot mix parameters: use the original value, or start a "
                     "new index in another folder (dedup.index.path)"
                 )
@@ -143,48 +143,48 @@ class IndexFolder:
 
     def pending_entries(self) -> list[Entry]:
         """Entries that are sealed but do not count yet."""
-        folders = sorted(self.waiting.glob("*/entry.json")) if self.waiting.is_dir() else []
+        folders = sorted(self.pending.glob("*/entry.json")) if self.pending.is_dir() else []
         return [_read_entry(path.parent) for path in folders]
 
     def draft_folder(self, token: str) -> Path:
         """The folder in which a run drafts its entry."""
-        return self.waiting / token
+        return self.pending / token
 
     def begin_draft(self, token: str, run: Path) -> None:
         """Create the draft folder, and record the run that owns it."""
         write_json(make_private_folder(self.draft_folder(token)) / _DRAFT_OWNER, {"path": str(run)})
 
-    def draft_runs(self) -> dict[Path, Path]:
+    def map_drafts_to_runs(self) -> dict[Path, Path]:
         """Return the run folder of each folder in ``pending/``, sealed or not."""
-        drafts = sorted(self.waiting.glob(f"*/{_DRAFT_OWNER}")) if self.waiting.is_dir() else []
+        drafts = sorted(self.pending.glob(f"*/{_DRAFT_OWNER}")) if self.pending.is_dir() else []
         return {path.parent: Path(read_json(path)["path"]) for path in drafts}
 
     def promote(self, entry: Entry) -> Entry:
         """Make a pending entry count, as the last one. Its run must be finished."""
-        body = self.read()
+        body = self.read_head()
         number = max([body["last"], *(other.number for other in self.entries())]) + 1
         target = self.runs / f"{number:06d}-{entry.body['run']}"
         entry.folder.replace(target)
         sync_to_disk(self.runs)
-        sync_to_disk(self.waiting)
+        sync_to_disk(self.pending)
         write_json(self.head, {**body, "last": number})
         return _read_entry(target)
 
-    def retain(self, keep_runs: int | None, keep_days: int | None, now: datetime.datetime) -> list[str]:
+    def prune_entries(self, keep_runs: int | None, keep_days: int | None, now: datetime.datetime) -> list[str]:
         """Remove entries before the last ``keep_runs`` or older than ``keep_days``; return their names.
 
         The selection depends only on numbers and dates, never on an entry's content.
         """
         entries = self.entries()
-        gone = entries[: max(0, len(entries) - keep_runs)] if keep_runs is not None else []
+        expired = entries[: max(0, len(entries) - keep_runs)] if keep_runs is not None else []
         if keep_days is not None:
             # compare entries with each other: a clock years ahead would empty the index
-            old = record_ages([*(entry.created for entry in entries), now])
+            ages = record_ages([*(entry.created for entry in entries), now])
             limit = datetime.timedelta(days=keep_days)
-            gone += [e for e, age in zip(entries, old, strict=False) if age > limit and e not in gone]
-        for entry in gone:
+            expired += [e for e, age in zip(entries, ages, strict=False) if age > limit and e not in expired]
+        for entry in expired:
             self.remove(entry.folder)
-        return sorted(entry.name for entry in gone)
+        return sorted(entry.name for entry in expired)
 
     def remove(self, folder: Path) -> None:
         """Remove an entry, counted or pending, atomically."""
@@ -195,7 +195,7 @@ class IndexFolder:
 
     def _delete_removed(self) -> None:
         for folder in self._removed.iterdir():
-            remove(folder)
+            remove_path(folder)
 
 
 def _read_entry(folder: Path) -> Entry:

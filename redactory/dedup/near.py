@@ -1,10 +1,10 @@
 """Near-duplicates: find texts that share a bucket, verify their similarity, group them and choose which to keep.
 
 Buckets are compared range by range (:func:`compare_buckets`), pairs are joined to groups through chains of any length
-(:func:`join_groups`), and some texts of each group are kept (:func:`choose_kept`), always within one split and group of
-texts; pairs across splits are only listed. Texts are also compared with what earlier runs kept
-(:func:`find_near_earlier`). So every dropped text has a near-duplicate in a shard of this run or an earlier one. No
-bound on the effect of one text is proved.
+(:func:`join_groups`), and some texts of each group are kept (:func:`choose_dropped`), always within one split and group
+of texts; pairs across splits are only listed. Texts are also compared with what earlier runs kept
+(:func:`find_earlier_near_duplicates`). So every dropped text has a near-duplicate in a shard of this run or an earlier
+one. No bound on the effect of one text is proved.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from redactory.dedup.plan import PAIR, Entries, Ids, count_entries, mask_run_starts, read_range, write_entries
 from redactory.dedup.signatures import BUCKET, SignedFiles, SignedTexts, jaccard
 
-PUBLIC_SIDE, PRIVATE_SIDE = 0, 1
-NEAR_RANGES, PIECES, WHOLE = 8, 32, 1 << 24
+PUBLIC_SPLIT, PRIVATE_SPLIT = 0, 1
+NEAR_RANGES, PIECES, MAX_UNDIVIDED_BUCKETS = 8, 32, 1 << 24
 """Number of hash ranges of the buckets; pieces per range, from this total number of buckets on."""
-FEW = 32
+MAX_PAIRWISE_TEXTS = 32
 """Maximum texts of a bucket for comparing all pairs; in a larger one, maximum comparisons per text."""
-SMALL = 64
+MAX_SMALL_GROUP = 64
 """Maximum group size for comparing without first counting which shingles are rare."""
-ACROSS = np.dtype([("public", "<i8"), ("private", "<i8"), ("similarity", "<f4")])
+CROSS_SPLIT_PAIR = np.dtype([("public", "<i8"), ("private", "<i8"), ("similarity", "<f4")])
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _SLOTS = 1 << 16
 Shingles = frozenset[int]
@@ -41,14 +41,14 @@ class UnionFind:
     def __init__(self) -> None:
         self._parents: dict[int, int] = {}
 
-    def find_root(self, point: int) -> int:
+    def find_root(self, node: int) -> int:
         """The smallest member of the group that ``point`` belongs to."""
         parents = self._parents
-        root = point
+        root = node
         while (above := parents.get(root, root)) != root:
             root = above
-        while point != root:
-            parents[point], point = root, parents.get(point, point)
+        while node != root:
+            parents[node], node = root, parents.get(node, node)
         return root
 
     def join(self, one: int, other: int) -> None:
@@ -65,18 +65,19 @@ def compare_buckets(
     files: Sequence[SignedFiles],
     number: int,
     threshold: float,
-    within: Collection[int],
-    across: bool,
+    splits: Collection[int],
+    compare_across: bool,
     ranges: int = NEAR_RANGES,
 ) -> tuple[Entries, Entries, Counter[str]]:
     """Compare the texts that share a bucket of one of ``ranges`` hash ranges, in all partitions.
 
     Compares texts of the splits ``within`` and, if ``across``, those of one split with the other's. Returns a forest of
     the near pairs within splits (``PAIR``), a private text for each public one that it nearly duplicates (``ACROSS``),
-    and counts; ``crowded`` counts texts that were not compared with all of a bucket of more than :data:`FEW`. Needs
-    memory for a piece of the range, the shingles of some texts, and about 150 bytes per text with a near-duplicate.
+    and counts; ``crowded`` counts texts that were not compared with all of a bucket of more than
+    :data:`MAX_PAIRWISE_TEXTS`. Needs memory for a piece of the range, the shingles of some texts, and about 150 bytes
+    per text with a near-duplicate.
     """
-    counts, joined, cross_pairs = Counter[str](), np.empty(0, PAIR), np.empty(0, ACROSS)
+    counts, joined, cross_pairs = Counter[str](), np.empty(0, PAIR), np.empty(0, CROSS_SPLIT_PAIR)
     for piece, pieces in _plan_pieces(number, files, ranges):
         entries = _read_buckets(files, piece, pieces)
         bucket = entries["high"]
@@ -84,41 +85,41 @@ def compare_buckets(
         shared[1:] = bucket[1:] == bucket[:-1]
         shared[:-1] |= shared[1:]
         # from here on a text is its index in the piece, sorted by id
-        ids, places = np.unique(entries["id"][shared], return_inverse=True)
+        ids, indices = np.unique(entries["id"][shared], return_inverse=True)
         texts, bucket, forest = SignedTexts(files, ids), bucket[shared], UnionFind()
-        for members in _group_by_bucket(bucket, places, texts.rows, within):
-            _join_bucket(texts, members, threshold, forest, counts)
-        joined = merge_pairs(np.concatenate([joined, forest.pairs(ids)]))
-        if across:
-            near = _cross_split_pairs(texts, bucket, places, threshold, counts)
+        for members in _group_by_bucket(bucket, indices, texts.rows, splits):
+            _join_near_pairs(texts, members, threshold, forest, counts)
+        joined = merge_to_forest(np.concatenate([joined, forest.pairs(ids)]))
+        if compare_across:
+            near = _cross_split_pairs(texts, bucket, indices, threshold, counts)
             pairs = [(ids[one], ids[other], similarity) for one, other, similarity in near]
-            cross_pairs = nearest_pairs(np.concatenate([cross_pairs, np.array(pairs, ACROSS)]))
+            cross_pairs = nearest_pairs(np.concatenate([cross_pairs, np.array(pairs, CROSS_SPLIT_PAIR)]))
     return joined, cross_pairs, counts
 
 
 def _plan_pieces(number: int, files: Sequence[SignedFiles], ranges: int) -> Iterator[tuple[int, int]]:
     """Return the pieces of one of ``ranges`` and their total, which does not depend on ``ranges``."""
-    held = count_entries(one.path("buckets") for one in files)
-    pieces = (NEAR_RANGES * PIECES if held > WHOLE else NEAR_RANGES) // ranges
+    bucket_count = count_entries(file.path("buckets") for file in files)
+    pieces = (NEAR_RANGES * PIECES if bucket_count > MAX_UNDIVIDED_BUCKETS else NEAR_RANGES) // ranges
     return ((piece, ranges * pieces) for piece in range(number * pieces, (number + 1) * pieces))
 
 
 def _read_buckets(files: Sequence[SignedFiles], piece: int, pieces: int) -> Entries:
-    tables = [read_range(one.path("buckets"), piece, pieces) for one in files]
+    tables = [read_range(file.path("buckets"), piece, pieces) for file in files]
     entries = np.concatenate([np.empty(0, BUCKET), *tables])
     return entries[np.lexsort((entries["id"], entries["high"]))]
 
 
 def _group_by_bucket(
-    bucket: NDArray[np.uint64], places: Ids, rows: Entries, within: Collection[int]
+    bucket: NDArray[np.uint64], indices: Ids, rows: Entries, splits: Collection[int]
 ) -> Iterator[list[int]]:
     """Return the indices of each bucket's texts of one split and group, by rank, if there are two or more."""
-    mine = np.isin(rows["split"], list(within))[places]
-    bucket, places = bucket[mine], places[mine]
-    side, group, rank = (rows[name][places] for name in ("split", "group", "rank"))
-    order = np.lexsort((places, rank, group, side, bucket))
-    ordered = places[order]
-    for first, last in _equal_runs(bucket[order], side[order], group[order]):
+    is_in_splits = np.isin(rows["split"], list(splits))[indices]
+    bucket, indices = bucket[is_in_splits], indices[is_in_splits]
+    split, group, rank = (rows[name][indices] for name in ("split", "group", "rank"))
+    order = np.lexsort((indices, rank, group, split, bucket))
+    ordered = indices[order]
+    for first, last in _equal_runs(bucket[order], split[order], group[order]):
         if last - first > 1:
             yield ordered[first:last].tolist()
 
@@ -128,61 +129,61 @@ def _equal_runs(*keys: NDArray[Any]) -> Iterator[tuple[int, int]]:
         yield from pairwise([*np.flatnonzero(mask_run_starts(*keys)).tolist(), len(keys[0])])
 
 
-def _join_bucket(
+def _join_near_pairs(
     texts: SignedTexts, members: list[int], threshold: float, forest: UnionFind, counts: Counter[str]
 ) -> None:
     """Join the near pairs among one bucket's texts of one split and group, which are sorted by rank.
 
-    Up to :data:`FEW` texts are compared pairwise, except those already joined. In a larger bucket, each is compared
-    with at most :data:`FEW` earlier texts that had no near-duplicate. Either way the groups are a function of the texts
-    alone, not of the order of buckets or pieces, nor of other joins.
+    Up to :data:`MAX_PAIRWISE_TEXTS` texts are compared pairwise, except those already joined. In a larger bucket, each
+    is compared with at most :data:`MAX_PAIRWISE_TEXTS` earlier texts that had no near-duplicate. Either way the groups
+    are a function of the texts alone, not of the order of buckets or pieces, nor of other joins.
     """
-    few = len(members) <= FEW
-    rows: list[int] = []
+    compare_all = len(members) <= MAX_PAIRWISE_TEXTS
+    earlier: list[int] = []
     for member in members:
-        near = False
-        for other in rows:
-            if few and forest.find_root(member) == forest.find_root(other):
+        has_duplicate = False
+        for other in earlier:
+            if compare_all and forest.find_root(member) == forest.find_root(other):
                 continue
             counts["compared"] += 1
-            if jaccard(texts.shingles_of(member), texts.shingles_of(other)) >= threshold:
+            if jaccard(texts.get_shingles(member), texts.get_shingles(other)) >= threshold:
                 forest.join(member, other)
-                near = True
-                if not few:
+                has_duplicate = True
+                if not compare_all:
                     break
-        if few or (not near and len(rows) < FEW):
-            rows.append(member)
-        elif not near:
+        if compare_all or (not has_duplicate and len(earlier) < MAX_PAIRWISE_TEXTS):
+            earlier.append(member)
+        elif not has_duplicate:
             counts["crowded"] += 1
 
 
 def _cross_split_pairs(
-    texts: SignedTexts, bucket: NDArray[np.uint64], places: Ids, threshold: float, counts: Counter[str]
+    texts: SignedTexts, bucket: NDArray[np.uint64], indices: Ids, threshold: float, counts: Counter[str]
 ) -> Iterator[tuple[int, int, float]]:
     """Return (public, private, similarity): one near pair for each public text of the buckets that has any."""
-    side = texts.rows["split"][places]
-    order = np.lexsort((places, side, bucket))
-    ordered, side = places[order], side[order]
+    split = texts.rows["split"][indices]
+    order = np.lexsort((indices, split, bucket))
+    ordered, split = indices[order], split[order]
     seen: set[int] = set()
     for first, last in _equal_runs(bucket[order]):
-        middle = first + int(np.searchsorted(side[first:last], PRIVATE_SIDE))
+        middle = first + int(np.searchsorted(split[first:last], PRIVATE_SPLIT))
         private = ordered[middle:last].tolist()
-        for one in ordered[first:middle].tolist() if private else ():
-            if one in seen:
+        for public in ordered[first:middle].tolist() if private else ():
+            if public in seen:
                 continue
-            if pair := _nearest_candidate(texts.shingles_of(one), texts, private, threshold, counts):
-                seen.add(one)
-                yield one, *pair
+            if pair := _find_near_candidate(texts.get_shingles(public), texts, private, threshold, counts):
+                seen.add(public)
+                yield public, *pair
 
 
-def _nearest_candidate(
+def _find_near_candidate(
     shingles: Shingles, others: SignedTexts, candidates: Sequence[int], threshold: float, counts: Counter[str]
 ) -> tuple[int, float] | None:
-    for candidate in candidates[:FEW]:
+    for candidate in candidates[:MAX_PAIRWISE_TEXTS]:
         counts["compared"] += 1
-        if (similarity := jaccard(shingles, others.shingles_of(candidate))) >= threshold:
+        if (similarity := jaccard(shingles, others.get_shingles(candidate))) >= threshold:
             return candidate, similarity
-    counts["crowded"] += len(candidates) > FEW
+    counts["crowded"] += len(candidates) > MAX_PAIRWISE_TEXTS
     return None
 
 
@@ -200,34 +201,34 @@ def join_groups(forests: Sequence[Path], outs: Sequence[Path]) -> tuple[int, int
     """
     joined = np.empty(0, PAIR)
     for path in forests:
-        joined = merge_pairs(np.concatenate([joined, np.load(path)]))
-    place = ((joined["first"].astype(np.uint64) * _ODD) >> np.uint64(32)) % np.uint64(len(outs))
+        joined = merge_to_forest(np.concatenate([joined, np.load(path)]))
+    file_number = ((joined["first"].astype(np.uint64) * _ODD) >> np.uint64(32)) % np.uint64(len(outs))
     for number, out in enumerate(outs):
-        mine = joined[place == number]
-        write_entries(out, mine[np.lexsort((mine["id"], mine["first"]))])
+        pairs = joined[file_number == number]
+        write_entries(out, pairs[np.lexsort((pairs["id"], pairs["first"]))])
     sizes = np.unique(joined["first"], return_counts=True)[1]
     return len(joined), int(sizes.max(initial=0))
 
 
-def merge_pairs(pairs: Entries) -> Entries:
+def merge_to_forest(pairs: Entries) -> Entries:
     """Return the forest of all ``pairs``: each id once, with the lowest id it is joined to."""
-    ids, places = np.unique(np.concatenate([pairs["id"], pairs["first"]]), return_inverse=True)
-    one, other = places[: len(pairs)], places[len(pairs) :]
+    ids, indices = np.unique(np.concatenate([pairs["id"], pairs["first"]]), return_inverse=True)
+    first_end, second_end = indices[: len(pairs)], indices[len(pairs) :]
     lowest, changed = np.arange(len(ids)), True
     while changed:
         before = lowest.copy()
-        least = np.minimum(before[before[one]], before[before[other]])
+        least = np.minimum(before[before[first_end]], before[before[second_end]])
         # attach both ends and their parents to the lower one, then halve every chain
-        for end in (one, other, before[one], before[other]):
+        for end in (first_end, second_end, before[first_end], before[second_end]):
             np.minimum.at(lowest, end, least)
         lowest = lowest[lowest]
         changed = not np.array_equal(lowest, before)
-    out = np.empty(len(ids), PAIR)
-    out["id"], out["first"] = ids, ids[lowest]
-    return out
+    forest = np.empty(len(ids), PAIR)
+    forest["id"], forest["first"] = ids, ids[lowest]
+    return forest
 
 
-def choose_kept(files: Sequence[SignedFiles], pairs: Entries, threshold: float) -> Entries:
+def choose_dropped(files: Sequence[SignedFiles], pairs: Entries, threshold: float) -> Entries:
     """Choose which texts of each group of ``pairs`` (from :func:`join_groups`) are kept.
 
     Returns (id, first) of the dropped ones. Needs about 100 bytes per text, and half a kilobyte per kept text of one
@@ -237,15 +238,15 @@ def choose_kept(files: Sequence[SignedFiles], pairs: Entries, threshold: float) 
     order = np.lexsort((texts.ids, texts.rows["rank"], pairs["first"]))
     near_pairs = [np.empty(0, PAIR)]
     for first, last in _equal_runs(pairs["first"]):
-        dropped = list(select_greedily(order[first:last].tolist(), texts.shingles_of, threshold))
+        dropped = list(drop_greedily(order[first:last].tolist(), texts.get_shingles, threshold))
         near_pairs.append(np.array(dropped, PAIR))
     chosen = np.concatenate(near_pairs)
     chosen["id"], chosen["first"] = texts.ids[chosen["id"]], texts.ids[chosen["first"]]
     return chosen
 
 
-def select_greedily(
-    group: Sequence[int], shingles_of: Callable[[int], Shingles], threshold: float
+def drop_greedily(
+    group: Sequence[int], get_shingles: Callable[[int], Shingles], threshold: float
 ) -> Iterator[tuple[int, int]]:
     """Yield (text, kept text) for the dropped texts of ``group``, which are sorted by rank.
 
@@ -253,14 +254,14 @@ def select_greedily(
     least ⌈t|A|⌉ common shingles, so in any order of shingles one is among the first |A| − ⌈t|A|⌉ + 1 of both. Ordering
     by frequency avoids lookups of phrases that all texts share.
     """
-    rarity = _rarity_order(group, shingles_of) if len(group) > SMALL else None
+    rarity = _rarity_order(group, get_shingles) if len(group) > MAX_SMALL_GROUP else None
     index: dict[int, list[int]] = {}
     for number, text in enumerate(group):
-        shingles = shingles_of(text)
+        shingles = get_shingles(text)
         ordered = sorted(shingles, key=rarity)
         rarest = ordered[: len(shingles) - math.ceil(threshold * len(shingles) - 1e-9) + 1]
         others = sorted({other for value in rarest for other in index.get(value, ())})
-        near = (n for n in others if jaccard(shingles, shingles_of(group[n])) >= threshold)
+        near = (n for n in others if jaccard(shingles, get_shingles(group[n])) >= threshold)
         nearest = next(near, None)
         if nearest is not None:
             yield text, group[nearest]
@@ -269,34 +270,34 @@ def select_greedily(
             index.setdefault(value, []).append(number)
 
 
-def _rarity_order(group: Sequence[int], shingles_of: Callable[[int], Shingles]) -> Callable[[int], tuple[int, int]]:
+def _rarity_order(group: Sequence[int], get_shingles: Callable[[int], Shingles]) -> Callable[[int], tuple[int, int]]:
     """Order shingles by their approximate frequency in the group, counted in fixed memory."""
-    seen = [0] * _SLOTS
+    counts = [0] * _SLOTS
     for text in group:
-        for value in shingles_of(text):
-            seen[value % _SLOTS] += 1
-    return lambda value: (seen[value % _SLOTS], value)
+        for value in get_shingles(text):
+            counts[value % _SLOTS] += 1
+    return lambda value: (counts[value % _SLOTS], value)
 
 
-def copy_signed(files: SignedFiles, kept: Ids, split: int, out: SignedFiles) -> int:
+def copy_signed_texts(files: SignedFiles, kept: Ids, split: int, out: SignedFiles) -> int:
     """Commit the signed texts of one partition that are of ``side`` and in ``kept``; return their number."""
     rows = np.load(files.path("rows"))
     rows = rows[(rows["split"] == split) & np.isin(rows["id"], kept)]
     counts = rows["count"].astype(np.int64)
-    begin = np.cumsum(counts) - counts
-    places = np.repeat(rows["start"] - begin, counts) + np.arange(counts.sum())
-    shingles, held = np.load(files.path("shingles"), mmap_mode="r")[places], np.load(files.path("buckets"))
-    rows["start"] = begin
-    write_entries(out.path("buckets"), held[np.isin(held["id"], rows["id"])])
+    starts = np.cumsum(counts) - counts
+    shingle_indices = np.repeat(rows["start"] - starts, counts) + np.arange(counts.sum())
+    shingles, buckets = np.load(files.path("shingles"), mmap_mode="r")[shingle_indices], np.load(files.path("buckets"))
+    rows["start"] = starts
+    write_entries(out.path("buckets"), buckets[np.isin(buckets["id"], rows["id"])])
     write_entries(out.path("shingles"), shingles)
     write_entries(out.path("rows"), rows)
     return len(rows)
 
 
-def find_near_earlier(
+def find_earlier_near_duplicates(
     files: Sequence[SignedFiles],
     earlier: Sequence[SignedFiles],
-    side: int,
+    split: int,
     number: int,
     threshold: float,
     ranges: int = NEAR_RANGES,
@@ -309,17 +310,17 @@ def find_near_earlier(
     for piece, pieces in _plan_pieces(number, [*files, *earlier], ranges):
         new, old = _read_buckets(files, piece, pieces), _read_buckets(earlier, piece, pieces)
         new, old = new[np.isin(new["high"], old["high"])], old[np.isin(old["high"], new["high"])]
-        own_ids, places = np.unique(new["id"], return_inverse=True)
-        their_ids, their_places = np.unique(old["id"], return_inverse=True)
-        new_texts, theirs = SignedTexts(files, own_ids), SignedTexts(earlier, their_ids)
+        new_ids, indices = np.unique(new["id"], return_inverse=True)
+        old_ids, old_indices = np.unique(old["id"], return_inverse=True)
+        new_texts, old_texts = SignedTexts(files, new_ids), SignedTexts(earlier, old_ids)
         first, last = (np.searchsorted(old["high"], new["high"], end).tolist() for end in ("left", "right"))
-        for place, begin, end in zip(places.tolist(), first, last, strict=True):
-            point, mine = int(own_ids[place]), new_texts.rows[place]
-            if mine["split"] != side or point in repeats:
+        for index, begin, end in zip(indices.tolist(), first, last, strict=True):
+            example, row = int(new_ids[index]), new_texts.rows[index]
+            if row["split"] != split or example in repeats:
                 continue
-            candidates = their_places[begin:end]
-            rows = theirs.rows[candidates]
-            same = candidates[(rows["split"] == side) & (rows["group"] == mine["group"])].tolist()
-            if _nearest_candidate(new_texts.shingles_of(place), theirs, same, threshold, counts):
-                repeats.add(point)
+            candidates = old_indices[begin:end]
+            rows = old_texts.rows[candidates]
+            comparable = candidates[(rows["split"] == split) & (rows["group"] == row["group"])].tolist()
+            if _find_near_candidate(new_texts.get_shingles(index), old_texts, comparable, threshold, counts):
+                repeats.add(example)
     return repeats, counts

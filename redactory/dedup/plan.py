@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rbloom import Bloom
 
-from redactory.foundation.files import commit
+from redactory.foundation.files import commit_file
 from redactory.foundation.keys import DIGEST_BYTES
 
 DIGEST = np.dtype([("high", "<u8"), ("low", "<u8")])
@@ -21,9 +21,9 @@ PAIR = np.dtype([("id", "<i8"), ("first", "<i8")])
 """An example, and what replaces it: another example, or the place of an earlier run."""
 RANGES = 16
 """Default number of hash ranges of a plan, one file each."""
-PIECES, WHOLE = 16, 1 << 24
+PIECES, MAX_UNDIVIDED_DIGESTS = 16, 1 << 24
 """Pieces per range, from this total number of digests on."""
-TRACKED = 100_000
+TRACKED_DIGESTS = 100_000
 """Approximate number of digests per split that mode ``bloom`` remembers exactly, to measure false positives."""
 Entries = NDArray[Any]
 Ids = NDArray[np.int64]
@@ -35,14 +35,14 @@ def write_digests(path: Path, digests: Sequence[bytes], ids: Ids, ranks: Sequenc
     ``digests`` and ``ranks`` are 16 bytes each, as many as ``ids``; ``ValueError`` otherwise.
     """
     entries = np.empty(len(ids), ENTRY if ranks is None else RANKED)
-    entries["high"], entries["low"] = _digest_words(digests, len(ids))
+    entries["high"], entries["low"] = _split_digest_words(digests, len(ids))
     if ranks is not None:
-        entries["rank_high"], entries["rank_low"] = _digest_words(ranks, len(ids))
+        entries["rank_high"], entries["rank_low"] = _split_digest_words(ranks, len(ids))
     entries["id"] = ids
     write_entries(path, _sort_entries(entries))
 
 
-def _digest_words(digests: Sequence[bytes], count: int) -> Entries:
+def _split_digest_words(digests: Sequence[bytes], count: int) -> Entries:
     if len(digests) != count or any(len(digest) != DIGEST_BYTES for digest in digests):
         raise ValueError(f"{len(digests)} digests of {DIGEST_BYTES} bytes do not match {count} ids")
     return np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).T
@@ -50,7 +50,7 @@ def _digest_words(digests: Sequence[bytes], count: int) -> Entries:
 
 def write_entries(path: Path, entries: Entries) -> None:
     """Commit a structured array of any type of this package."""
-    with commit(path) as temporary, temporary.open("wb") as file:
+    with commit_file(path) as temporary, temporary.open("wb") as file:
         np.save(file, entries)
 
 
@@ -81,18 +81,18 @@ def _sort_entries(entries: Entries) -> Entries:
 
 def mask_run_starts(*keys: NDArray[Any]) -> NDArray[np.bool_]:
     """Mark rows that differ in one of ``keys`` from the previous row; the first is marked too."""
-    new = np.ones(len(keys[0]), bool)
-    new[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
-    return new
+    is_start = np.ones(len(keys[0]), bool)
+    is_start[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
+    return is_start
 
 
 def plan_pieces(files: Sequence[Path], number: int, ranges: int) -> list[tuple[int, int]]:
     """Return the pieces of a hash range and their total number; memory use is that of one piece."""
-    pieces = PIECES if count_entries(files) > WHOLE else 1
+    pieces = PIECES if count_entries(files) > MAX_UNDIVIDED_DIGESTS else 1
     return [(piece, ranges * pieces) for piece in range(number * pieces, (number + 1) * pieces)]
 
 
-def plan_range(digest_files: Sequence[Path], number: int, out: Path, ranges: int = RANGES) -> int:
+def find_range_repeats(digest_files: Sequence[Path], number: int, out: Path, ranges: int = RANGES) -> int:
     """Find the repeated digests of one of ``ranges`` hash ranges in all partitions; return their number.
 
     Writes the (id, first) pairs, sorted by id, to ``out``. ``first`` is the example with the same digest and the lowest
@@ -102,11 +102,11 @@ def plan_range(digest_files: Sequence[Path], number: int, out: Path, ranges: int
     all_pairs = [np.empty(0, PAIR)]
     for piece, pieces in plan_pieces(digest_files, number, ranges):
         entries = _sort_entries(np.concatenate([read_range(p, piece, pieces) for p in digest_files]))
-        new = mask_run_starts(entries["high"], entries["low"])
-        leaders = np.flatnonzero(new)
+        is_first = mask_run_starts(entries["high"], entries["low"])
+        leaders = np.flatnonzero(is_first)
         pairs = np.empty(len(entries) - len(leaders), PAIR)
-        pairs["id"] = entries["id"][~new]
-        pairs["first"] = entries["id"][leaders[np.cumsum(new) - 1]][~new]
+        pairs["id"] = entries["id"][~is_first]
+        pairs["first"] = entries["id"][leaders[np.cumsum(is_first) - 1]][~is_first]
         all_pairs.append(pairs)
     return write_pairs(out, np.concatenate(all_pairs))
 
@@ -118,19 +118,19 @@ def write_pairs(path: Path, pairs: Entries | Iterable[tuple[int, int]]) -> int:
     return len(table)
 
 
-def lookup_first(files: Sequence[Path], ids: Ids, default: int | None = None) -> Ids:
+def lookup_replacements(files: Sequence[Path], ids: Ids, default: int | None = None) -> Ids:
     """Return the lowest ``first`` for each of ``ids``, in any order; if missing, ``default`` or the id itself."""
-    distinct_ids, places = np.unique(ids, return_inverse=True)
-    nothing = np.iinfo(np.int64).max
-    first_ids = np.full(len(distinct_ids), nothing)
+    distinct_ids, indices = np.unique(ids, return_inverse=True)
+    missing = np.iinfo(np.int64).max
+    first_ids = np.full(len(distinct_ids), missing)
     for path in files if len(ids) else ():
         pairs = np.load(path, mmap_mode="r")
         low, high = np.searchsorted(pairs["id"], [distinct_ids[0], distinct_ids[-1] + 1])
-        mine = np.array(pairs[low:high])
-        at = np.searchsorted(distinct_ids, mine["id"])
-        is_present = distinct_ids[at] == mine["id"]
-        np.minimum.at(first_ids, at[is_present], mine["first"][is_present])
-    first: Ids = np.where(first_ids == nothing, distinct_ids if default is None else default, first_ids)[places]
+        candidates = np.array(pairs[low:high])
+        slots = np.searchsorted(distinct_ids, candidates["id"])
+        is_present = distinct_ids[slots] == candidates["id"]
+        np.minimum.at(first_ids, slots[is_present], candidates["first"][is_present])
+    first: Ids = np.where(first_ids == missing, distinct_ids if default is None else default, first_ids)[indices]
     return first
 
 
@@ -144,27 +144,27 @@ def distinct_digests(tables: Sequence[Entries]) -> Entries:
 def merge_digests(files: Sequence[Path], ranges: int, out: Path) -> int:
     """Commit the :func:`distinct_digests` of all ``files``, one range at a time; return their number."""
     count = sum(len(distinct_digests([read_range(path, n, ranges) for path in files])) for n in range(ranges))
-    with commit(out) as temporary:
+    with commit_file(out) as temporary:
         table = np.lib.format.open_memmap(temporary, "w+", DIGEST, (count,))
-        place = 0
+        position = 0
         for number in range(ranges):
             digests = distinct_digests([read_range(path, number, ranges) for path in files])
-            table[place : place + len(digests)] = digests
-            place += len(digests)
+            table[position : position + len(digests)] = digests
+            position += len(digests)
         table.flush()
     return count
 
 
-def is_member(path: Path, entries: Entries) -> NDArray[np.bool_]:
+def mark_members(path: Path, entries: Entries) -> NDArray[np.bool_]:
     """Return which of ``entries`` are in a file of :func:`distinct_digests`."""
     members = np.zeros(len(entries), bool)
     table = np.load(path, mmap_mode="r")
     high, low = table["high"], table["low"]
-    place, end = (np.searchsorted(high, entries["high"], side) for side in ("left", "right"))
+    position, end = (np.searchsorted(high, entries["high"], end_side) for end_side in ("left", "right"))
     # two digests with the same high word are rare but possible
-    while (live := np.flatnonzero(place < end)).size:
-        members[live] |= low[place[live]] == entries["low"][live]
-        place[live] += 1
+    while (active := np.flatnonzero(position < end)).size:
+        members[active] |= low[position[active]] == entries["low"][active]
+        position[active] += 1
     return members
 
 
@@ -192,27 +192,27 @@ def read_bloom(path: Path) -> Bloom:
 class BloomPass:
     """Mode ``bloom`` on one split: drop an example whose digest is in the filter, else add it.
 
-    A false positive loses a new text. The rate is measured on about :data:`TRACKED` digests, which are remembered
-    exactly: those whose highest 32 bits are below a limit. These bits choose no position in the filter, so these
-    digests behave like all others.
+    A false positive loses a new text. The rate is measured on about :data:`TRACKED_DIGESTS` digests, which are
+    remembered exactly: those whose highest 32 bits are below a limit. These bits choose no position in the filter, so
+    these digests behave like all others.
     """
 
     def __init__(self, capacity: int, error_rate: float) -> None:
         self.filter, self.capacity = make_bloom_filter(capacity, error_rate), capacity
         self.added = self.tracked_new = self.tracked_lost = 0
-        self._limit = min(1 << 32, (TRACKED << 32) // max(1, capacity))
-        self._known: set[int] = set()
+        self._tracked_below = min(1 << 32, (TRACKED_DIGESTS << 32) // max(1, capacity))
+        self._tracked_digests: set[int] = set()
 
-    def drop_repeats(self, digests: Iterable[int]) -> list[bool]:
+    def mark_repeats(self, digests: Iterable[int]) -> list[bool]:
         """Return which examples, given by their digests in order, are dropped."""
-        dropped = []
+        is_dropped = []
         for digest in digests:
-            if not (seen := digest in self.filter):
+            if not (is_repeat := digest in self.filter):
                 self.filter.add(digest)
                 self.added += 1
-            dropped.append(seen)
-            if (digest >> 96) & 0xFFFFFFFF < self._limit and digest not in self._known:
-                self._known.add(digest)
+            is_dropped.append(is_repeat)
+            if (digest >> 96) & 0xFFFFFFFF < self._tracked_below and digest not in self._tracked_digests:
+                self._tracked_digests.add(digest)
                 self.tracked_new += 1
-                self.tracked_lost += seen
-        return dropped
+                self.tracked_lost += is_repeat
+        return is_dropped

@@ -21,7 +21,7 @@ Mode = Literal["exact", "folded", "bloom", "minhash", "none"]
 
 
 @dataclass(frozen=True)
-class Rule:
+class DedupRule:
     """What a mode does and proves (``docs/guarantees.md``, "Deduplication").
 
     ``group_size``: substitutions in the multiset of kept texts when one example is exchanged; None without a bound,
@@ -46,12 +46,12 @@ class Rule:
         return self.one_pass or (self.planned and not self.near)
 
 
-RULES: dict[Mode, Rule] = {
-    "exact": Rule("S1", 1, planned=True),
-    "folded": Rule("S2", 2, planned=True, folded=True),
-    "none": Rule("none", 1),
-    "minhash": Rule("near-greedy", None, planned=True, near=True),
-    "bloom": Rule("bloom", None, one_pass=True),
+RULES: dict[Mode, DedupRule] = {
+    "exact": DedupRule("S1", 1, planned=True),
+    "folded": DedupRule("S2", 2, planned=True, folded=True),
+    "none": DedupRule("none", 1),
+    "minhash": DedupRule("near-greedy", None, planned=True, near=True),
+    "bloom": DedupRule("bloom", None, one_pass=True),
 }
 
 
@@ -98,7 +98,7 @@ class IndexSettings(Settings):
 
     @field_validator("path")
     @classmethod
-    def _require_absolute_path(cls, value: str) -> str:
+    def _make_path_absolute(cls, value: str) -> str:
         # absolute: the manifest records it, and workers start in other folders
         return str(Path(value).absolute())
 
@@ -133,7 +133,7 @@ class DedupSettings(Settings):
     )
 
     @model_validator(mode="after")
-    def _require_a_mode_for_the_index(self) -> Self:
+    def _check_index_mode(self) -> Self:
         if self.index is not None and not any(r.planned or r.one_pass for r in self.rules().values()):
             raise ValueError("index has no effect with mode none, which keeps every example: remove it")
         return self
@@ -142,13 +142,13 @@ class DedupSettings(Settings):
         """The mode of the split ``public`` or ``private``."""
         return self.private_mode if split == "private" and self.private_mode else self.mode
 
-    def rules(self) -> dict[str, Rule]:
+    def rules(self) -> dict[str, DedupRule]:
         """The deduplication rule of each split."""
-        return {side: RULES[self.mode_for(side)] for side in ("public", "private")}
+        return {split: RULES[self.mode_for(split)] for split in ("public", "private")}
 
 
 @functools.cache
-def _template() -> Template:
+def _load_template() -> Template:
     # imported on first use: Jinja takes a tenth of a second
     from jinja2 import Template
 
@@ -157,7 +157,7 @@ def _template() -> Template:
     return template
 
 
-def summarize(facts: dict[str, Any]) -> list[str]:
+def summarize_dedup(facts: dict[str, Any]) -> list[str]:
     """Describe in sentences what a run's deduplication did and proves, from its manifest section ``dedup``."""
-    written = _template().render(facts=facts, rules=RULES, some=pluralize, up=format_upper, many="{:,}".format)
-    return written.strip().splitlines()
+    text = _load_template().render(facts=facts, rules=RULES, some=pluralize, up=format_upper, many="{:,}".format)
+    return text.strip().splitlines()

@@ -19,7 +19,7 @@ from redactory.dedup.settings import NearSettings
 from redactory.foundation.keys import DigestKey
 
 # Thai to Lao, kana, Han: written without spaces, so each character is a word
-_PUNCTUATION_TOKEN = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_UNSPACED_SCRIPTS = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _DIGITS = re.compile(r"\d+")
 
 
@@ -28,7 +28,7 @@ class WordTokenizer:
 
     def __init__(self, token: str) -> None:
         self._token = token.casefold()
-        self._pattern = re.compile(rf"{re.escape(self._token)}|[{_PUNCTUATION_TOKEN}]|[^\W{_PUNCTUATION_TOKEN}]+")
+        self._pattern = re.compile(rf"{re.escape(self._token)}|[{_UNSPACED_SCRIPTS}]|[^\W{_UNSPACED_SCRIPTS}]+")
 
     def words(self, text: str) -> list[str]:
         """Return the case-folded words of ``text`` in order; none for punctuation only."""
@@ -43,7 +43,7 @@ class WordTokenizer:
         words = self.words(text)
         return words if 2 * words.count(self._token) < len(words) else [f"\x00{text}"]
 
-    def fold(self, text: str) -> str:
+    def fold_text(self, text: str) -> str:
         """Return the local key of rule S2: fold case, compatible characters, punctuation, white space and digits.
 
         A function of ``text`` alone; each run of digits becomes ``#``. A text of punctuation alone is its own key.
@@ -74,20 +74,20 @@ class Shingler:
     """
 
     def __init__(self, key: DigestKey, length: int, words: WordTokenizer) -> None:
-        self._key, self._purpose = key, key.derive("dedup/shingle")
+        self._key, self._purpose = key, key.derive_subkey("dedup/shingle")
         self._length, self._words = length, words
 
-    def sets(self, texts: Sequence[str]) -> ShingleSets:
+    def make_sets(self, texts: Sequence[str]) -> ShingleSets:
         """Return the set of each text; two different shingles collide with probability 2⁻⁶⁴."""
-        known: dict[str, int] = {}
+        word_hashes: dict[str, int] = {}
         flat: list[int] = []
         lengths = np.empty(len(texts), np.int64)
         for number, text in enumerate(texts):
             words = self._words.comparable_words(text)
             for word in words:
-                if (value := known.get(word)) is None:
+                if (value := word_hashes.get(word)) is None:
                     digest = self._key.text_digest(self._purpose, word.encode("utf-8", "surrogatepass"))
-                    value = known[word] = int.from_bytes(digest[:8], "little")
+                    value = word_hashes[word] = int.from_bytes(digest[:8], "little")
                 flat.append(value)
             missing = max(0, self._length - len(words))
             flat += [_PAD] * missing
@@ -102,30 +102,30 @@ def mix_bits(values: Hashes) -> Hashes:
     return values ^ (values >> np.uint64(33))
 
 
-def join_hashes(columns: Sequence[Hashes], seed: int) -> Hashes:
+def combine_hashes(columns: Sequence[Hashes], seed: int) -> Hashes:
     """Hash the values at the same row of all columns, in their order."""
-    out = np.full(len(columns[0]), seed, np.uint64)
+    hashes = np.full(len(columns[0]), seed, np.uint64)
     for column in columns:
-        out = mix_bits(out * _ODD + column)
-    return out
+        hashes = mix_bits(hashes * _ODD + column)
+    return hashes
 
 
 def _distinct_shingles(words: Hashes, lengths: NDArray[np.int64], length: int) -> ShingleSets:
     """Return every run of ``length`` words within a text, once per text, sorted by text and value."""
     counts = lengths - length + 1
     text = np.repeat(np.arange(len(lengths)), counts)
-    begin = np.cumsum(lengths) - lengths
-    place = np.arange(len(text)) - np.repeat(np.cumsum(counts) - counts - begin, counts)
-    values = join_hashes([words[place + step] for step in range(length)], length)
+    starts = np.cumsum(lengths) - lengths
+    positions = np.arange(len(text)) - np.repeat(np.cumsum(counts) - counts - starts, counts)
+    values = combine_hashes([words[positions + step] for step in range(length)], length)
     order = np.lexsort((values, text))
     values, text = values[order], text[order]
-    new = mask_run_starts(values, text)
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(text[new], minlength=len(lengths)))])
-    return ShingleSets(values[new], offsets.astype(np.int64))
+    is_first = mask_run_starts(values, text)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(text[is_first], minlength=len(lengths)))])
+    return ShingleSets(values[is_first], offsets.astype(np.int64))
 
 
 MARGIN = 0.1
-MISSED = 0.01
+MAX_MISSED_SHARE = 0.01
 """Maximum share of pairs at the threshold + :data:`MARGIN` that share no band."""
 SEED = 1
 _GRID = 200
@@ -166,34 +166,36 @@ def choose_banding(threshold: float, permutations: int) -> Banding:
     for rows in range(1, permutations + 1):
         for bands in range(1, permutations // rows + 1):
             banding = Banding(bands, rows)
-            missed = max(0.0, 1.0 - banding.comparison_probability(goal) - MISSED)
-            vain = float(np.mean(1.0 - (1.0 - grid**rows) ** bands))
-            if best is None or (missed, vain) < best[:2]:
-                best = (missed, vain, banding)
+            missed = max(0.0, 1.0 - banding.comparison_probability(goal) - MAX_MISSED_SHARE)
+            wasted = float(np.mean(1.0 - (1.0 - grid**rows) ** bands))
+            if best is None or (missed, wasted) < best[:2]:
+                best = (missed, wasted, banding)
             if not missed:
                 break  # more bands of as many rows only add useless comparisons
     assert best is not None
     return best[2]
 
 
-def describe_parameters(settings: NearSettings) -> dict[str, Any]:
+def describe_near_parameters(settings: NearSettings) -> dict[str, Any]:
     """Describe the settings, the banding, and the share of pairs found at some similarities."""
     banding = choose_banding(settings.threshold, settings.permutations)
-    at = sorted({round(min(1.0, settings.threshold + step), 4) for step in (-0.2, -0.1, 0.0, 0.1, 0.2)})
+    similarities = sorted({round(min(1.0, settings.threshold + step), 4) for step in (-0.2, -0.1, 0.0, 0.1, 0.2)})
     return {
         "threshold": settings.threshold,
         "shingle": settings.shingle,
         **asdict(banding),
-        "found_at": {f"{similarity:g}": round(banding.comparison_probability(similarity), 4) for similarity in at},
+        "found_at": {
+            f"{similarity:g}": round(banding.comparison_probability(similarity), 4) for similarity in similarities
+        },
     }
 
 
 @functools.cache
 def _hash_constants(permutations: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     # drawn as datasketch does; importing it takes half a second
-    draw, two, one = np.random.RandomState(SEED), np.uint32(2), np.uint32(1)
-    multipliers: NDArray[np.uint32] = draw.randint(0, 1 << 31, permutations, dtype=np.uint32) * two + one
-    return multipliers, draw.randint(0, 1 << 32, permutations, dtype=np.uint32)
+    generator, two, one = np.random.RandomState(SEED), np.uint32(2), np.uint32(1)
+    multipliers: NDArray[np.uint32] = generator.randint(0, 1 << 31, permutations, dtype=np.uint32) * two + one
+    return multipliers, generator.randint(0, 1 << 32, permutations, dtype=np.uint32)
 
 
 def compute_signatures(sets: ShingleSets, permutations: int) -> NDArray[np.uint32]:
@@ -203,7 +205,7 @@ def compute_signatures(sets: ShingleSets, permutations: int) -> NDArray[np.uint3
     shingles at a time.
     """
     count, (multipliers, summands) = len(sets.offsets) - 1, _hash_constants(permutations)
-    out = np.empty((count, permutations), np.uint32)
+    signatures = np.empty((count, permutations), np.uint32)
     first = 0
     while first < count:
         last = int(np.searchsorted(sets.offsets, sets.offsets[first] + _CHUNK, side="right")) - 1
@@ -215,16 +217,16 @@ def compute_signatures(sets: ShingleSets, permutations: int) -> NDArray[np.uint3
         values = (values ^ (values >> np.uint32(13))) * np.uint32(0xC2B2AE35)
         values = values ^ (values >> np.uint32(16))
         permuted = values[:, None] * multipliers + summands
-        np.minimum.reduceat(permuted, sets.offsets[first:last] - begin, axis=0, out=out[first:last])
+        np.minimum.reduceat(permuted, sets.offsets[first:last] - begin, axis=0, out=signatures[first:last])
         first = last
-    return out
+    return signatures
 
 
 def compute_buckets(signed: NDArray[np.uint32], banding: Banding) -> list[Hashes]:
     """Return one column per band: the 64-bit hash of its values, such that no two bands share a bucket."""
     wide = signed.astype(np.uint64)
     return [
-        join_hashes([wide[:, band * banding.rows + row] for row in range(banding.rows)], band + 1)
+        combine_hashes([wide[:, band * banding.rows + row] for row in range(banding.rows)], band + 1)
         for band in range(banding.bands)
     ]
 
@@ -240,7 +242,7 @@ Of two near-duplicates, the one of lower rank is kept.
 """
 PARTITION_BITS = 32
 """An example's id is its partition and, in this many low bits, its row in it."""
-SETS_HELD, FILES_MAPPED = 1 << 16, 256
+MAX_CACHED_SETS, MAX_MAPPED_FILES = 1 << 16, 256
 """Maximum shingle sets in memory, and maximum mapped files, each of which uses a descriptor."""
 
 
@@ -256,13 +258,13 @@ class SignedFiles:
         return self.folder / f"part-{self.partition:05d}-{kind}.npy"
 
 
-def write_signed(files: SignedFiles, rows: Entries, sets: ShingleSets, banding: Banding) -> None:
+def write_signed_texts(files: SignedFiles, rows: Entries, sets: ShingleSets, banding: Banding) -> None:
     """Commit the signed texts of one partition; ``rows`` (by id) lack only the offsets of the shingles."""
     columns = compute_buckets(compute_signatures(sets, banding.permutations), banding)
-    held = np.empty(len(rows) * banding.bands, BUCKET)
-    held["high"], held["id"] = np.concatenate(columns), np.tile(rows["id"], banding.bands)
+    buckets = np.empty(len(rows) * banding.bands, BUCKET)
+    buckets["high"], buckets["id"] = np.concatenate(columns), np.tile(rows["id"], banding.bands)
     rows["start"], rows["count"] = sets.offsets[:-1], np.diff(sets.offsets)
-    write_entries(files.path("buckets"), held[np.lexsort((held["id"], held["high"]))])
+    write_entries(files.path("buckets"), buckets[np.lexsort((buckets["id"], buckets["high"]))])
     write_entries(files.path("shingles"), sets.values)
     write_entries(files.path("rows"), rows)
 
@@ -274,22 +276,22 @@ class SignedTexts:
         self.ids, self.rows = ids, np.empty(len(ids), ROW)
         order = np.argsort(ids, kind="stable")
         cuts = np.flatnonzero(np.diff(ids[order] >> PARTITION_BITS)) + 1
-        for mine in np.split(order, cuts) if len(ids) else ():
-            table = np.load(files[ids[mine[0]] >> PARTITION_BITS].path("rows"), mmap_mode="r")
-            self.rows[mine] = table[np.searchsorted(table["id"], ids[mine])]
-        places = [self.rows["start"].tolist(), self.rows["count"].tolist()]
+        for indices in np.split(order, cuts) if len(ids) else ():
+            table = np.load(files[ids[indices[0]] >> PARTITION_BITS].path("rows"), mmap_mode="r")
+            self.rows[indices] = table[np.searchsorted(table["id"], ids[indices])]
+        slices = [self.rows["start"].tolist(), self.rows["count"].tolist()]
         partitions = (ids >> PARTITION_BITS).tolist()
 
-        @lru_cache(FILES_MAPPED)
-        def shingles(partition: int) -> NDArray[np.uint64]:
+        @lru_cache(MAX_MAPPED_FILES)
+        def load_shingles(partition: int) -> NDArray[np.uint64]:
             return np.asarray(np.load(files[partition].path("shingles"), mmap_mode="r"))
 
-        @lru_cache(SETS_HELD)
-        def shingles_of(place: int) -> frozenset[int]:
-            start, count = places[0][place], places[1][place]
-            return frozenset(shingles(partitions[place])[start : start + count].tolist())
+        @lru_cache(MAX_CACHED_SETS)
+        def get_shingles(index: int) -> frozenset[int]:
+            start, count = slices[0][index], slices[1][index]
+            return frozenset(load_shingles(partitions[index])[start : start + count].tolist())
 
-        self.shingles_of = shingles_of
+        self.get_shingles = get_shingles
 
 
 def jaccard(one: frozenset[int], other: frozenset[int]) -> float:

@@ -10,7 +10,7 @@ from redactory.detectors.coverage import describe_gaps as describe_gaps
 from redactory.detectors.coverage import detect_languages as detect_languages
 from redactory.detectors.coverage import find_coverage_gaps as find_coverage_gaps
 from redactory.detectors.coverage import find_uncovered_kinds as find_uncovered_kinds
-from redactory.detectors.coverage import publishable_gaps as publishable_gaps
+from redactory.detectors.coverage import get_publishable_gaps as get_publishable_gaps
 from redactory.detectors.detector import Detection as Detection
 from redactory.detectors.detector import Detector as Detector
 from redactory.detectors.detector import TextDetector as TextDetector

@@ -58,7 +58,7 @@ def find_uncovered_kinds(settings: DetectSettings, language: str) -> list[NameKi
 
 def _find_uncovered_kinds(settings: DetectSettings, language: str, rules_language: str) -> list[NameKind]:
     """Do the same, with the word and capital rules of ``rules_language``."""
-    read = {_language_code(language), "xx", None}
+    read = {_normalize_language(language), "xx", None}
     models = [
         capability
         for _, capability in iter_capabilities(settings, MODEL_ENGINES)
@@ -68,14 +68,16 @@ def _find_uncovered_kinds(settings: DetectSettings, language: str, rules_languag
         re.sub(r"\W", "_", label).upper()
         for capability in models
         for label in capability.labels
-        if (capability.language and _language_code(capability.language)) in read
+        if (capability.language and _normalize_language(capability.language)) in read
     }
     # a model that is sure of a non-entity token overrides the rules
     rules_apply = (
         not any(capability.scope == "tokens" for capability in models) or settings.conservative.confident_threshold >= 1
     )
-    configured_rules = settings.conservative.rules if rules_apply and _language_code(rules_language) in read else ()
-    rules = frozenset(select_active_rules(configured_rules, _language_code(rules_language)))
+    configured_rules = (
+        settings.conservative.rules if rules_apply and _normalize_language(rules_language) in read else ()
+    )
+    rules = frozenset(select_active_rules(configured_rules, _normalize_language(rules_language)))
     return [
         kind
         for kind, pattern in _LABEL_PATTERNS.items()
@@ -122,7 +124,7 @@ def describe_gaps(gaps: Mapping[str, Any]) -> str | None:
     )
 
 
-def publishable_gaps(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+def get_publishable_gaps(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the gaps of a manifest that may be published.
 
     For a corpus that is public by count, these are the gaps of the settings' language: the languages of a sample depend
@@ -149,7 +151,7 @@ def detect_languages(texts: Iterable[str]) -> Iterator[str]:
     for chunk in chunks[:: max(1, -(-len(chunks) // MAX_CHUNKS))]:
         language, probability = _load_language_identifier().classify(chunk)
         if probability >= LANGUAGE_THRESHOLD:
-            yield _language_code(language)
+            yield _normalize_language(language)
 
 
 @functools.lru_cache(maxsize=64)
@@ -162,14 +164,14 @@ def detect_language(text: str) -> str | None:
     starts = range(0, max(0, len(text) - CHUNK_CHARS) + 1, CHUNK_CHARS)
     parts = [text[start : start + CHUNK_CHARS] for start in starts[:-1]] + [text[starts[-1] :]]
     predictions = map(_load_language_identifier().classify, parts)
-    sure = [_language_code(language) for language, probability in predictions if probability >= LANGUAGE_THRESHOLD]
+    sure = [_normalize_language(language) for language, probability in predictions if probability >= LANGUAGE_THRESHOLD]
     return sure[0] if len(set(sure)) == 1 and 2 * len(sure) >= len(parts) else None
 
 
 def list_covered_languages(settings: DetectSettings) -> frozenset[str]:
     """List the languages in which ``settings`` find names of every kind; ``xx`` means any language."""
     declared = {
-        _language_code(capability.language or "xx") for _, capability in iter_capabilities(settings, MODEL_ENGINES)
+        _normalize_language(capability.language or "xx") for _, capability in iter_capabilities(settings, MODEL_ENGINES)
     }
     rules_languages = {language: language if load_optional_words(language) else "" for language in declared | {"en"}}
     return frozenset(
@@ -177,7 +179,7 @@ def list_covered_languages(settings: DetectSettings) -> frozenset[str]:
     )
 
 
-def _language_code(language: str) -> str:
+def _normalize_language(language: str) -> str:
     """Drop the region, and unify languages with several codes."""
     primary = re.split("[-_]", language.lower())[0]
     return _LANGUAGE_ALIASES.get(primary, primary)

@@ -102,7 +102,7 @@ class Engine(Protocol):
     """Protocol of an engine: the output for a text is a function of that text alone, never of its batch.
 
     ``read`` returns one output per text. If it raises, it gets each text again by itself; a text that raises then has
-    failed. Threads share engines, so state during a read is guarded by ``ONE_THREAD``. ``describe_identity`` returns
+    failed. Threads share engines, so state during a read is guarded by ``ONE_THREAD``. ``collect_fingerprint`` returns
     digests and versions for the policy hash, ``list_capabilities`` what the engine can find; neither loads anything.
     The optional ``treat_as_public`` makes tokens of public kinds count as non-entity tokens.
     """
@@ -112,7 +112,7 @@ class Engine(Protocol):
     def read(self, texts: Sequence[str]) -> list[EngineOutput]: ...
 
     @classmethod
-    def describe_identity(cls, settings: Any, language: str) -> dict[str, Any]: ...
+    def collect_fingerprint(cls, settings: Any, language: str) -> dict[str, Any]: ...
 
     @classmethod
     def list_capabilities(cls, settings: Any, language: str) -> list[Capability]: ...
@@ -242,7 +242,7 @@ def identify_engines(settings: DetectSettings) -> dict[str, Any]:
     identities = {}
     for name, make, section in _iter_enabled_engines(settings):
         with _explain_missing_package(name):
-            identities[name] = make.describe_identity(section, settings.language)
+            identities[name] = make.collect_fingerprint(section, settings.language)
     return identities
 
 

@@ -31,7 +31,7 @@ from redactory.detectors.engine import ENGINE_ERROR, Capability, EngineOutput, N
 from redactory.detectors.settings import KNOWN_LABELS, get_kind
 from redactory.foundation.canonical import file_sha256, folder_sha256, package_version
 from redactory.foundation.errors import ConfigurationError, RedactoryError, shorten
-from redactory.foundation.processes import ONE_THREAD
+from redactory.foundation.processes import ENGINE_LOCK
 
 ENTRY_POINT_GROUP = "redactory.engines"
 PROBE_TEXTS = (
@@ -73,7 +73,7 @@ class ExternalEngine:
         self._check_contract()
 
     @classmethod
-    def describe_identity(cls, settings: EngineRequest, language: str) -> dict[str, Any]:
+    def collect_fingerprint(cls, settings: EngineRequest, language: str) -> dict[str, Any]:
         """Return package, version, code digest and requirements; the options, and digests of the files they name."""
         kind, _ = _load_class(settings)
         files = {name: settings.options[name] for name in getattr(kind, "files", ()) if name in settings.options}
@@ -149,9 +149,9 @@ class ExternalEngine:
             second = [self._read_batch([text])[0] for text in reversed(PROBE_TEXTS)][::-1]
             batched = self._read_batch(PROBE_TEXTS) if self._is_batched else first
         if first != second:
-            raise _engine_error(self._name, "it returns a different result for the same text the second time")
+            raise _make_engine_error(self._name, "it returns a different result for the same text the second time")
         if first != batched:
-            raise _engine_error(
+            raise _make_engine_error(
                 self._name, "it declares batch_independent, but its results differ in a batch and alone"
             )
 
@@ -207,9 +207,9 @@ def _load_class(settings: EngineRequest) -> tuple[type[Any], frozenset[str | Non
         labels = kind.labels(**settings.options) if callable(kind.labels) else kind.labels
         label_set = frozenset(labels)
     if isinstance(labels, str) or not all(label is None or _LABEL.fullmatch(label) for label in label_set):
-        raise _engine_error(name, "its labels are not a list of names in capitals, digits and _")
+        raise _make_engine_error(name, "its labels are not a list of names in capitals, digits and _")
     if not label_set - {None}:
-        raise _engine_error(name, "its class declares no labels, so it finds nothing")
+        raise _make_engine_error(name, "its class declares no labels, so it finds nothing")
     return kind, label_set
 
 
@@ -225,7 +225,7 @@ def _hash_path(path: Path) -> str:
     return folder_sha256(path) if path.is_dir() else file_sha256(path)
 
 
-def _engine_error(name: str, reason: str, error: Exception | None = None) -> ConfigurationError:
+def _make_engine_error(name: str, reason: str, error: Exception | None = None) -> ConfigurationError:
     if isinstance(error, RedactoryError | EngineContractError):
         reason += f": {error}"
     elif error is not None:
@@ -240,13 +240,13 @@ def _wrap_engine_errors(name: str, reason: str) -> Iterator[None]:
         with suppress_output():
             yield
     except Exception as error:
-        raise _engine_error(name, reason, error) from None
+        raise _make_engine_error(name, reason, error) from None
 
 
 @contextlib.contextmanager
 def suppress_output() -> Iterator[None]:
     """Suppress logs, warnings and prints, which may quote text; process-wide, so one thread at a time."""
-    with ONE_THREAD, open(os.devnull, "w") as devnull, warnings.catch_warnings():
+    with ENGINE_LOCK, open(os.devnull, "w") as devnull, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         level = logging.root.manager.disable
         logging.disable(sys.maxsize)

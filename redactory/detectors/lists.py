@@ -85,10 +85,10 @@ class _FoldTable(dict[str, str]):
         if letter not in _REPLACEMENTS:
             # a compatibility form may decompose to a capital, and its case folding may have accents
             parts = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", letter).casefold())
-        return self.setdefault(letter, "".join(map(_fold_part, parts)))
+        return self.setdefault(letter, "".join(map(_fold_character, parts)))
 
 
-def _fold_part(part: str) -> str:
+def _fold_character(part: str) -> str:
     if part in _REPLACEMENTS:
         return _REPLACEMENTS[part]
     if part.isspace():
@@ -226,7 +226,7 @@ class ListEngine:
             self._automaton.make_automaton()
 
     @classmethod
-    def describe_identity(cls, settings: ListSettings, language: str) -> dict[str, Any]:
+    def collect_fingerprint(cls, settings: ListSettings, language: str) -> dict[str, Any]:
         """Return the sha256 of the folded terms and labels, and the versions that folding depends on."""
         terms = sorted((folded, entry.labels, entry.allowed) for folded, entry in _load_entries(settings).items())
         return {

@@ -160,22 +160,22 @@ def _make_phone_runner(recognizer: Any) -> Callable[[TextTraits], list[PatternMa
     label, score = recognizer.supported_entities[0], recognizer.SCORE
     regions = tuple(recognizer.supported_regions)
 
-    def hits(traits: TextTraits) -> list[PatternMatch]:
+    def find_matches(traits: TextTraits) -> list[PatternMatch]:
         places = find_phone_numbers(traits.text, regions, recognizer.leniency)
         return drop_contained_matches([PatternMatch(label, start, end, score) for start, end in places])
 
-    return hits
+    return find_matches
 
 
 def _make_analyze_runner(recognizer: Any) -> Callable[[TextTraits], list[PatternMatch]]:
-    def hits(traits: TextTraits) -> list[PatternMatch]:
+    def find_matches(traits: TextTraits) -> list[PatternMatch]:
         timeouts.seen = False
         results = recognizer.analyze(text=traits.text, entities=recognizer.supported_entities) or ()
         if timeouts.seen:
             raise PatternTimeout
         return [PatternMatch(r.entity_type, r.start, r.end, r.score) for r in results]
 
-    return hits
+    return find_matches
 
 
 _WORD_ALTERNATION = regex.compile(r"\(\?:(?:\(\?:[a-z0-9-]+\)\|){30,}\(\?:[a-z0-9-]+\)\)")
@@ -212,7 +212,7 @@ def compile_finder(expression: str, flags: int) -> Callable[..., Iterator[regex.
     # a match begins at the latest at a host character before it, so every search succeeds
     anchor = regex.compile(rf"(?<=[a-z0-9.\-]){domain[1]}", flags | regex.I)
 
-    def find(text: str, timeout: float | None = None) -> Iterator[regex.Match[str]]:
+    def find_matches(text: str, timeout: float | None = None) -> Iterator[regex.Match[str]]:
         position = 0
         for stop in anchor.finditer(text, timeout=timeout):
             if stop.start() > position:
@@ -221,7 +221,7 @@ def compile_finder(expression: str, flags: int) -> Callable[..., Iterator[regex.
                     yield match
                     position = match.end()
 
-    return find
+    return find_matches
 
 
 def _build_prefix_pattern(words: Iterable[str]) -> str:
@@ -363,9 +363,9 @@ class PatternEngine:
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         """Return one output per text; a text on which an expression timed out has failed."""
-        return [self._read(text) for text in texts]
+        return [self._read_text(text) for text in texts]
 
-    def _read(self, text: str) -> EngineOutput:
+    def _read_text(self, text: str) -> EngineOutput:
         try:
             matches = self._find_matches(text)
         except PatternTimeout:
@@ -401,7 +401,7 @@ class PatternEngine:
         return [Capability(name, entities, None, entities & custom_labels) for name, entities in labels]
 
     @classmethod
-    def describe_identity(cls, settings: PatternSettings, language: str) -> dict[str, Any]:
+    def collect_fingerprint(cls, settings: PatternSettings, language: str) -> dict[str, Any]:
         """Package versions and file contents that can change a match."""
         return {
             "versions": {name: package_version(name) for name in VERSIONED_PACKAGES},

@@ -54,7 +54,7 @@ def find_phone_numbers(text: str, regions: tuple[str, ...], leniency: int) -> se
     places: set[tuple[int, int]] = set()
     for region in regions:
         plan = _load_plan(region) if leniency >= Leniency.VALID else _ANY_PLAN
-        places.update((match.start, match.end) for match in _matcher_class()(text, region, leniency, plan))
+        places.update((match.start, match.end) for match in _build_matcher_class()(text, region, leniency, plan))
     return places
 
 
@@ -66,7 +66,7 @@ def _extract_digits(candidate: str) -> str | None:
 
 
 @functools.cache
-def _matcher_class() -> Any:
+def _build_matcher_class() -> Any:
     from phonenumbers import PhoneNumberMatcher
 
     class Search(PhoneNumberMatcher):

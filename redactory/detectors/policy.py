@@ -29,13 +29,13 @@ from redactory.detectors.recognizers import list_custom_labels
 from redactory.detectors.rules import (
     RULES,
     SOFT_RULES,
-    get_forgiveness_threshold,
+    get_drop_threshold,
     hash_common_words,
     is_common_word,
+    iter_unlisted_words,
     load_common_words,
     load_optional_words,
     select_active_rules,
-    unlisted_words,
 )
 from redactory.detectors.settings import (
     AUTO,
@@ -194,7 +194,7 @@ class ConservativePolicy:
         for rule in rules:
             usual = confident_from if rule in SOFT_RULES else math.inf
             for start, end in RULES[rule](text, self.language):
-                threshold = get_forgiveness_threshold(text, start, end, usual, confident_from, common_words)
+                threshold = get_drop_threshold(text, start, end, usual, confident_from, common_words)
                 if not all(probabilities.get(place, -1.0) >= threshold for place in range(start, end)):
                     yield Span(start, end, rule.upper(), 1.0, "rule")
 
@@ -218,7 +218,7 @@ def _extend_name(text: str, span: Span, language: str) -> Span:
         if not family_name:
             break
         words = load_optional_words((detect_language(text) or "") if language == AUTO else language)
-        if not words or not any(unlisted_words(family_name[1], words)):
+        if not words or not any(iter_unlisted_words(family_name[1], words)):
             break
         end = family_name.end()
     return span._replace(end=end)
@@ -265,7 +265,7 @@ def describe_label_coverage(settings: DetectSettings) -> list[dict[str, Any]]:
     min_scores, open_ = strict.min_scores, get_kinds(settings.public_labels)
     rows: dict[str, dict[str, Any]] = {}
 
-    def get_row(label: str) -> dict[str, Any]:
+    def describe_label(label: str) -> dict[str, Any]:
         public = get_kind(label) in open_
         return rows.setdefault(label, {"label": label, "masks": {}, "suspects": [], "public": public})
 
@@ -275,13 +275,13 @@ def describe_label_coverage(settings: DetectSettings) -> list[dict[str, Any]]:
             detector = "presidio" if engine == "patterns" else engine
             min_score = max(min_scores.get(label, math.inf), strict.settings.engines.get(detector, 0.0))
             if engine == _LISTS_SECTION or min_score <= 1:
-                get_row(label)["masks"][part.component] = 0.0 if engine == _LISTS_SECTION else min_score
+                describe_label(label)["masks"][part.component] = 0.0 if engine == _LISTS_SECTION else min_score
             else:
-                get_row(label)["suspects"].append(part.component)
+                describe_label(label)["suspects"].append(part.component)
     for rule in settings.conservative.rules:
-        get_row(rule.upper())["suspects"].append(f"rule {rule}")
+        describe_label(rule.upper())["suspects"].append(f"rule {rule}")
     if settings.language == AUTO:
-        get_row(OTHER_LANGUAGE)["suspects"].append("detect.language")
+        describe_label(OTHER_LANGUAGE)["suspects"].append("detect.language")
     return [rows[label] for label in sorted(rows)]
 
 

@@ -56,7 +56,7 @@ class PresidioEngine:
         self._public_kinds: frozenset[str] = frozenset()
 
     @classmethod
-    def describe_identity(cls, settings: PresidioSettings, language: str) -> dict[str, Any]:
+    def collect_fingerprint(cls, settings: PresidioSettings, language: str) -> dict[str, Any]:
         """Digests of the file and of the pipelines it names, and versions of the packages that read them."""
         models = _load_configuration(settings)["nlp_configuration"]["models"]
         return {
@@ -80,9 +80,9 @@ class PresidioEngine:
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         """Return one output per text, each a function of that text alone."""
         with suppress_output(), enter_memory_zone(*filter(None, self._analyzer.nlp_engine.nlp.values())):
-            return [self._read(text) for text in texts]
+            return [self._read_text(text) for text in texts]
 
-    def _read(self, text: str) -> EngineOutput:
+    def _read_text(self, text: str) -> EngineOutput:
         if not text.strip():
             return EngineOutput()
         timeouts.seen = False

@@ -74,7 +74,7 @@ def find_names(text: str, language: str = "en") -> Iterator[Interval]:
 def find_uncommon_words(text: str, language: str = "en") -> Iterator[Interval]:
     """Find every word that is not on the public list of common words of ``language``."""
 
-    return unlisted_words(text, load_common_words(language))
+    return iter_unlisted_words(text, load_common_words(language))
 
 
 RULES: dict[RuleName, Callable[[str, str], Iterator[Interval]]] = {
@@ -89,9 +89,7 @@ SOFT_RULES: frozenset[RuleName] = frozenset({"capital", "name", "word"})
 """Rules whose spans are dropped if the engines are sure of non-entity tokens."""
 
 
-def get_forgiveness_threshold(
-    text: str, start: int, end: int, default: float, confident: float, words: Set[str]
-) -> float:
+def get_drop_threshold(text: str, start: int, end: int, default: float, confident: float, words: Set[str]) -> float:
     """Return the P(non-entity) at which a span is dropped: ``default``, or lower for everyday forms.
 
     Everyday forms are a word in lower case, one of ``words`` in capitals ("GREAT"), and a single number. A number
@@ -190,7 +188,7 @@ def load_common_words(language: str) -> frozenset[str]:
     return frozenset(gzip.decompress((_FOLDER / f"{language}{_SUFFIX}").read_bytes()).decode("utf-8").split())
 
 
-def unlisted_words(text: str, words: Set[str]) -> Iterator[tuple[int, int]]:
+def iter_unlisted_words(text: str, words: Set[str]) -> Iterator[tuple[int, int]]:
     """Yield the ranges [start, end) of words of ``text`` that are not in ``words``, in order.
 
     A word is a run of letters and digits with at least one letter; inner apostrophes belong to it. Matching is

@@ -21,7 +21,7 @@ from pydantic import Field, JsonValue, PositiveInt, field_validator, model_valid
 from redactory.foundation.errors import ConfigurationError, join_words, shorten
 from redactory.foundation.files import write_json
 from redactory.foundation.keys import DigestKey
-from redactory.foundation.settings import FileRecord, Settings
+from redactory.foundation.settings import FileSettings, Settings
 
 _FORMAT = "redactory-fitted-rows/1"
 _PURPOSE = "fitted-rows"
@@ -30,7 +30,7 @@ _Share = Annotated[float, Field(gt=0, lt=1)]
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class PolicyFit(FileRecord):
+class PolicyFit(FileSettings):
     """How ``redactory fit policy`` chose the thresholds; a configuration gives the path of its file."""
 
     rows: PositiveInt = Field(description="Labelled rows.")
@@ -65,7 +65,7 @@ class PolicyFit(FileRecord):
 
 def write_fit_record(path: Path, record: Mapping[str, Any], texts: Iterable[str], key: DigestKey) -> PolicyFit:
     """Write the ``record`` of a fit and the keyed digests of its ``texts`` to ``path``, mode 0600."""
-    digests = sorted({_digest_text(text, key, key.derive(_PURPOSE)) for text in texts})
+    digests = sorted({_digest_text(text, key, key.derive_subkey(_PURPOSE)) for text in texts})
     write_json(path, {"format": _FORMAT, "key": key.fingerprint, "fit": record, "digests": digests})
     return PolicyFit.model_validate(path)
 
@@ -76,10 +76,10 @@ def flag_fitted_texts(texts: Iterable[str], fit: PolicyFit, key: DigestKey) -> l
     ``ConfigurationError`` if that cannot be known: the file is missing, changed, or of another key.
     """
     digests = _read_row_digests(Path(fit.rows_file), fit.rows_sha256, key.fingerprint)
-    return [_digest_text(text, key, key.derive(_PURPOSE)) in digests for text in texts]
+    return [_digest_text(text, key, key.derive_subkey(_PURPOSE)) in digests for text in texts]
 
 
-def reject_fitted_rows(texts: Iterable[str], fit: PolicyFit | None, key: DigestKey) -> None:
+def require_unfitted_rows(texts: Iterable[str], fit: PolicyFit | None, key: DigestKey) -> None:
     """Raise ``ConfigurationError`` if any of ``texts`` was fitted on, or if that cannot be known.
 
     Call it before measuring γ or δ₂ on labelled ``texts``; ``fit`` is None for a policy without a fit.
@@ -191,7 +191,7 @@ def get_public_labels(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(section.get("public_labels", ()))
 
 
-def public_label_note(labels: Iterable[str]) -> str | None:
+def format_public_label_note(labels: Iterable[str]) -> str | None:
     """Return the note on public labels for recipients (``docs/guarantees.md``, "Not covered"); None without."""
     labels = tuple(labels)
     if not labels:

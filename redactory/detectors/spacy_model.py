@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from redactory.foundation.canonical import folder_sha256, json_sha256, package_version
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import read_json
-from redactory.foundation.processes import ONE_THREAD
+from redactory.foundation.processes import ENGINE_LOCK
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -33,7 +33,7 @@ def hide_packages() -> Iterator[None]:
     Already imported modules stay, and hidden ones can be imported afterwards. Nothing is hidden if spaCy's transformer
     packages are installed. Other threads should not import PyTorch at the same time.
     """
-    with ONE_THREAD:
+    with ENGINE_LOCK:
         absent = [name for name in _UNUSED_PACKAGES if name not in sys.modules]
         hidden = [] if any(map(importlib.util.find_spec, _TORCH_PACKAGES)) else absent
         # None in sys.modules makes an import fail
@@ -88,7 +88,7 @@ def enter_memory_zone(*pipelines: Language) -> Iterator[None]:
 
     This bounds memory. A thread that reads inside another's zone would lose the words of its own texts.
     """
-    with ONE_THREAD, ExitStack() as zones:
+    with ENGINE_LOCK, ExitStack() as zones:
         for nlp in pipelines:
             vocab: Any = nlp.vocab
             if vocab.in_memory_zone:

@@ -71,7 +71,7 @@ class SpacyEngine:
         return int(names.index(move) + self._ner.moves.n_moves - len(names))
 
     @classmethod
-    def describe_identity(cls, settings: SpacySettings, language: str) -> dict[str, Any]:
+    def collect_fingerprint(cls, settings: SpacySettings, language: str) -> dict[str, Any]:
         """Return the pipeline's name, version and sha256 of its files; also the requested parts of speech."""
         parts = {"parts_of_speech": sorted(settings.parts_of_speech)} if settings.parts_of_speech else {}
         return {

@@ -23,7 +23,7 @@ from redactory.detectors.engine import (
 )
 from redactory.detectors.settings import KNOWN_LABELS, StanzaSettings, get_kind
 from redactory.detectors.spacy_model import enter_memory_zone, import_lean_spacy, speed_up_suffixes
-from redactory.detectors.torch_inference import identify_folder, isolate_inference, silence
+from redactory.detectors.torch_inference import identify_folder, isolate_inference, silence_model_libraries
 from redactory.foundation.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class StanzaTagger:
         tags = trainer.vocab["tag"].items(self._column)
         if "O" not in tags:
             raise ConfigurationError("detect.stanza: the model has no tag O for tokens outside entities")
-        self._outside_column, self._kinds = tags.index("O"), [_entity_kind(tag) for tag in tags]
+        self._outside_column, self._kinds = tags.index("O"), [_parse_entity_kind(tag) for tag in tags]
         self._public_columns: dict[str, list[int]] = {}
         import torch
 
@@ -118,7 +118,7 @@ class StanzaTagger:
             raise ValueError("expected one tag per word")
         non_entity, public = probability[:, self._outside_column], [(0.0, "")] * len(words)
         if self._public_columns:
-            tags = ["O" if _entity_kind(tag) in self._public_columns else tag for tag in tags]
+            tags = ["O" if _parse_entity_kind(tag) in self._public_columns else tag for tag in tags]
             public_probabilities = np.stack(
                 [probability[:, columns].sum(axis=1) for columns in self._public_columns.values()]
             )
@@ -173,7 +173,7 @@ def _load_trainer(settings: StanzaSettings, language: str) -> Any:
     except ImportError:
         raise ConfigurationError("detect.stanza: Stanza is not installed; pip install 'redactory[stanza]'") from None
     try:
-        with silence():
+        with silence_model_libraries():
             pipeline = stanza.Pipeline(
                 language,
                 dir=settings.folder,
@@ -253,7 +253,7 @@ class StanzaEngine:
         self._tagger.treat_as_public(kinds)
 
     @classmethod
-    def describe_identity(cls, settings: StanzaSettings, language: str) -> dict[str, Any]:
+    def collect_fingerprint(cls, settings: StanzaSettings, language: str) -> dict[str, Any]:
         """The folder's digests and the versions of the packages that read it."""
         readers = ("stanza", "torch", "spacy", "numpy")
         return identify_folder("detect.stanza.folder", settings.folder, "resources.json", *readers)
@@ -261,17 +261,17 @@ class StanzaEngine:
     @classmethod
     def list_capabilities(cls, settings: StanzaSettings, language: str) -> list[Capability]:
         """Return the entity types among the model's tags; its package is for ``language``."""
-        cls.describe_identity(settings, language)  # rejects a missing folder
+        cls.collect_fingerprint(settings, language)  # rejects a missing folder
         tags = load_tags(settings.folder, settings.package, language)
-        kinds = frozenset(kind for tag in tags if (kind := _entity_kind(tag)) is not None)
+        kinds = frozenset(kind for tag in tags if (kind := _parse_entity_kind(tag)) is not None)
         return [Capability(f"Stanza {settings.folder}", kinds, language, kinds - KNOWN_LABELS)]
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         """Return one output per text, each a function of that text alone."""
         with isolate_inference(), enter_memory_zone(self._tokenizer):
-            return [self._read(text) for text in texts]
+            return [self._read_text(text) for text in texts]
 
-    def _read(self, text: str) -> EngineOutput:
+    def _read_text(self, text: str) -> EngineOutput:
         try:
             lines = list(self._iter_lines(text))
             if not is_aligned(text, [word for line in lines for word in line]):
@@ -313,7 +313,7 @@ def is_aligned(text: str, words: Sequence[StanzaToken]) -> bool:
     return not text[position:].strip()
 
 
-def _entity_kind(tag: str) -> str | None:
+def _parse_entity_kind(tag: str) -> str | None:
     return next((kind for *_, kind in decode_entities([tag])), None)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from redactory.foundation.canonical import folder_sha256, package_version
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.processes import ONE_THREAD
+from redactory.foundation.processes import ENGINE_LOCK
 
 _LOGGERS = ("stanza", "transformers", "tokenizers", "torch")
 _SILENT_LEVEL = logging.CRITICAL + 1
@@ -26,7 +26,7 @@ def isolate_inference() -> Iterator[None]:
     """
     import torch
 
-    with silence():
+    with silence_model_libraries():
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
@@ -37,9 +37,9 @@ def isolate_inference() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def silence() -> Iterator[None]:
+def silence_model_libraries() -> Iterator[None]:
     """Suppress logs and warnings of the model libraries; one thread at a time."""
-    with ONE_THREAD, warnings.catch_warnings():
+    with ENGINE_LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         loggers = [logging.getLogger(name) for name in _LOGGERS]
         levels = [logger.level for logger in loggers]

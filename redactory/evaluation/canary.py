@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redactory.evaluation.continuations import SampledNumbers, Scores, sample_numbers, score_all_numbers, score_strings
-from redactory.evaluation.statistics import make_estimate, percentile_interval
+from redactory.evaluation.statistics import compute_percentile_interval, make_estimate
 from redactory.foundation.errors import InputError
-from redactory.foundation.intervals import lower_bound, upper_bound
+from redactory.foundation.intervals import clopper_pearson_lower, clopper_pearson_upper
 from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.shards import read_values
@@ -89,7 +89,9 @@ def measure_canary_exposure(
             more = {"copies_left": next(left)} if row["inserted"] and copies_left else {}
             rows.append(({"set": set_number} if len(sets) > 1 else {}) | row | more)
 
-    def over(statistic: Callable[[list[float]], float], inserted: bool, missed: bool | None = None) -> float | None:
+    def compute_statistic(
+        statistic: Callable[[list[float]], float], inserted: bool, missed: bool | None = None
+    ) -> float | None:
         ours = (r for r in rows if r["inserted"] == inserted)
         exposures = [r["exposure"] for r in ours if missed is None or bool(r.get("missed")) == missed]
         return statistic(exposures) if exposures and None not in exposures else None
@@ -97,18 +99,18 @@ def measure_canary_exposure(
     known = [] if any(row["exposure"] is None for row in rows) else rows
     ours, controls = ([r["exposure"] for r in known if r["inserted"] == is_inserted] for is_inserted in (True, False))
     return {
-        "highest_exposure": over(max, True),
-        "mean_exposure": over(_compute_mean, True),
-        "control_highest_exposure": over(max, False),
-        "control_mean_exposure": over(_compute_mean, False),
-        "candidates": _common_value((canary_set.candidate_count for canary_set in sets), None),
+        "highest_exposure": compute_statistic(max, True),
+        "mean_exposure": compute_statistic(_compute_mean, True),
+        "control_highest_exposure": compute_statistic(max, False),
+        "control_mean_exposure": compute_statistic(_compute_mean, False),
+        "candidates": _get_common_value((canary_set.candidate_count for canary_set in sets), None),
         "largest_possible": max(math.log2(canary_set.candidate_count) for canary_set in sets),
-        "method": _common_value((row.get("method", EXACT) for row in rows), "mixed"),
-        "copies": _common_value((canary_set.copies for canary_set in sets), None),
+        "method": _get_common_value((row.get("method", EXACT) for row in rows), "mixed"),
+        "copies": _get_common_value((canary_set.copies for canary_set in sets), None),
         "copies_left": sum(copies_left) if copies_left is not None else None,
         "missed": sum(len(canary_set.missed_indices) for canary_set in sets),
-        "highest_exposure_missed": over(max, True, missed=True),
-        "highest_exposure_caught": over(max, True, missed=False),
+        "highest_exposure_missed": compute_statistic(max, True, missed=True),
+        "highest_exposure_caught": compute_statistic(max, True, missed=False),
         **compare_exposure_with_chance(ours, controls),
         "reasons": sorted({row["reason"] for row in rows if row.get("reason")}),
         "canaries": rows,
@@ -127,7 +129,7 @@ def _compute_mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _common_value(values: Iterable[Any], default: Any) -> Any:
+def _get_common_value(values: Iterable[Any], default: Any) -> Any:
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else default
 
@@ -216,11 +218,13 @@ def compare_exposure_with_chance(
     is rough for a highest exposure: use ``chance``. Without canaries a metric is null.
     """
     planted, never = np.asarray(inserted, np.float64), np.asarray(control, np.float64)
-    observed = _exposure_statistics(planted[None], never[None])
-    resampled = _exposure_statistics(_resample_exposures(planted, "inserted"), _resample_exposures(never, "control"))
+    observed = _resample_statistics(planted[None], never[None])
+    resampled = _resample_statistics(_resample_exposures(planted, "inserted"), _resample_exposures(never, "control"))
     names = ("mean_exposure", "control_mean_exposure", "mean_difference", "highest_difference")
     intervals = {
-        name: make_estimate(float(observed[name][0]), *percentile_interval(resampled[name], confidence).tolist())
+        name: make_estimate(
+            float(observed[name][0]), *compute_percentile_interval(resampled[name], confidence).tolist()
+        )
         if name in observed
         else make_estimate(None)
         for name in names
@@ -228,7 +232,7 @@ def compare_exposure_with_chance(
     return {"confidence": confidence, "chance": _compute_chance_exposure(planted), "intervals": intervals}
 
 
-def chance_highest_quantile(canaries: int, confidence: float = 0.95) -> float:
+def compute_chance_quantile(canaries: int, confidence: float = 0.95) -> float:
     """Return the bits that the highest of ``canaries`` unseen ones stays below with probability ``confidence``."""
     return -math.log2(-math.expm1(math.log(confidence) / canaries))
 
@@ -245,14 +249,14 @@ def _compute_chance_exposure(bits: Scores) -> dict[str, float | None]:
     highest, total = float(bits.max()), float(bits.sum()) * nats
     return {
         "highest_expected": sum(1.0 / k for k in range(1, count + 1)) / nats,
-        "highest_95": chance_highest_quantile(count),
+        "highest_95": compute_chance_quantile(count),
         "mean_expected": 1.0 / nats,
         "highest_p_value": -math.expm1(count * math.log1p(-(2.0**-highest))) if highest > 0.0 else 1.0,
         "mean_p_value": float(gammaincc(count, max(total, 0.0))),
     }
 
 
-def _exposure_statistics(inserted: Scores, control: Scores) -> dict[str, Scores]:
+def _resample_statistics(inserted: Scores, control: Scores) -> dict[str, Scores]:
     """Compute each metric of m resamples of the two arms, [m, K] and [m, L]; none for an empty arm."""
     statistics = {}
     if inserted.shape[1]:
@@ -290,7 +294,7 @@ def estimate_sampled_exposure(
     """
     n, max_bits, ordered = len(sample), math.log2(candidates), np.sort(sample)
 
-    def bits(share: float) -> float:
+    def to_bits(share: float) -> float:
         """Return -log2 of a share of the candidates; no rank is below the first."""
         return max_bits if share <= 2.0**-max_bits else max(0.0, -math.log2(share))
 
@@ -298,22 +302,25 @@ def estimate_sampled_exposure(
         above = n - int(np.searchsorted(ordered, score, "right"))
         reached = n - int(np.searchsorted(ordered, score, "left"))
         # at most 1/p candidates can have a probability of p
-        shares = [upper_bound(reached, n, confidence), math.exp(min(-score, 700.0)) / candidates]
+        shares = [clopper_pearson_upper(reached, n, confidence), math.exp(min(-score, 700.0)) / candidates]
         before = None if model_samples is None else count_likelier(model_samples, score, confidence)
         if before is not None:
             shares.append((1.0 + before.upper_bound) / candidates)
-        at_least = bits(min(shares))
+        at_least = to_bits(min(shares))
         row: dict[str, Any] = dict.fromkeys(("exposure", "low", "high", "method", "rank", "reason"))
         row["at_least"] = at_least
         if above >= MIN_SAMPLES_ABOVE or reached == n:
             sides = 1.0 - (1.0 - confidence) / 2.0
-            low, high = bits(upper_bound(reached, n, sides)), bits(lower_bound(above, n, sides))
-            value = bits((above + reached) / 2.0 / n)
+            low, high = (
+                to_bits(clopper_pearson_upper(reached, n, sides)),
+                to_bits(clopper_pearson_lower(above, n, sides)),
+            )
+            value = to_bits((above + reached) / 2.0 / n)
             row |= {"exposure": value, "low": low, "high": high, "method": SAMPLED}
         elif before is not None:
             # rarely drawn candidates have large weights: a low end from the draws' spread would be too high
-            value = max(bits((1.0 + before.count) / candidates), at_least)
-            high = max_bits if before.lower_bound is None else bits((1.0 + before.lower_bound) / candidates)
+            value = max(to_bits((1.0 + before.count) / candidates), at_least)
+            high = max_bits if before.lower_bound is None else to_bits((1.0 + before.lower_bound) / candidates)
             row |= {"exposure": value, "low": at_least, "high": high, "method": WEIGHTED}
         else:
             row["reason"] = _JOINED_DIGITS_REASON
@@ -322,7 +329,7 @@ def estimate_sampled_exposure(
 
 @dataclass(frozen=True)
 class LikelierCount:
-    """How many candidates are likelier than a canary: ``count``, at most ``upper_bound`` (one-sided).
+    """How many candidates are likelier than a canary: ``count``, at most ``clopper_pearson_upper`` (one-sided).
 
     ``low`` is a two-sided bound; None if the weights are worth fewer than 30 equal draws.
     """
@@ -341,7 +348,7 @@ def count_likelier(model_samples: SampledNumbers, score: float, confidence: floa
     n, is_above = len(model_samples.model_log_probs), model_samples.model_log_probs > score
     weights = np.where(is_above, np.exp(-model_samples.sampling_log_probs), 0.0)
     count = float(weights.mean())
-    upper = upper_bound(int(is_above.sum()), n, confidence) * math.exp(min(-score, 700.0))
+    upper = clopper_pearson_upper(int(is_above.sum()), n, confidence) * math.exp(min(-score, 700.0))
     # a few heavy draws among many light ones are worth no more than a few
     if weights.sum() ** 2 < MIN_SAMPLES_ABOVE * (weights**2).sum() or is_above.sum() < MIN_SAMPLES_ABOVE:
         return LikelierCount(count, upper, None)

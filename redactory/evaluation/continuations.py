@@ -111,7 +111,7 @@ def sample_numbers(
     """
     import torch
 
-    from redactory.training.numerics import limit_rows_at_once
+    from redactory.training.numerics import compute_max_rows
 
     single = tokenize_digits(model.tokenizer.encode, prefix, digits)
     if single is None:
@@ -121,7 +121,7 @@ def sample_numbers(
     log_p, log_q = np.zeros(count), np.zeros(count)
     with torch.inference_mode():
         first, state, device = _read_prefix(model, head)
-        at_once = limit_rows_at_once(first.shape[-1], _DRAWS_AT_ONCE)
+        at_once = compute_max_rows(first.shape[-1], _DRAWS_AT_ONCE)
         for start in range(0, count, at_once):
             rows = np.arange(start, min(start + at_once, count))
             batch_state = tuple(part.expand(len(rows), *part.shape[1:]).contiguous() for part in state)
@@ -145,7 +145,7 @@ def _read_prefix(model: LanguageModel, prefix_tokens: Sequence[int]) -> tuple[An
 
     network = model.network.eval()
     device = next(network.parameters()).device
-    state = network.initial_state(1)
+    state = network.make_initial_state(1)
     for token in (model.tokenizer.begin_id, *prefix_tokens):
         log_probs, state = network.step(torch.tensor([token], device=device), state)
     return log_probs, state, device
@@ -163,7 +163,9 @@ def _score_token_rows(
 
     scores, done = np.zeros(len(tokens)), 0
 
-    def descend(depth: int, rows: NDArray[np.int64], prefix: NDArray[np.int64], log_probs: Any, state: Any) -> None:
+    def score_subtree(
+        depth: int, rows: NDArray[np.int64], prefix: NDArray[np.int64], log_probs: Any, state: Any
+    ) -> None:
         """Add the token at ``depth`` of the strings ``rows``, and all later ones.
 
         ``prefix`` [rows] is the row of ``log_probs`` [B, V] and of ``state`` for the tokens before. Rows of one prefix
@@ -187,7 +189,7 @@ def _score_token_rows(
             below = slice(chunk_starts[0], ends[start + len(chunk_starts)])
             parents = at(prefix[chunk_starts])
             after = model.network.step(at(column[chunk_starts]), tuple(part[parents] for part in state))
-            descend(depth + 1, rows[below], child[below] - start, *after)
+            score_subtree(depth + 1, rows[below], child[below] - start, *after)
 
     def at(values: NDArray[Any]) -> Any:
         return torch.from_numpy(np.ascontiguousarray(values, np.int64)).to(device)
@@ -197,16 +199,16 @@ def _score_token_rows(
         raise CheckFailed(f"canaries: template and number exceed the model's context of {context} tokens")
     with torch.inference_mode():
         log_probs, state, device = _read_prefix(model, prefix_tokens)
-        batch = _prefix_batch_size(log_probs.shape[-1], state, read, tokens.shape[1])
+        batch = _compute_batch_size(log_probs.shape[-1], state, read, tokens.shape[1])
         rows = np.arange(len(tokens))
-        descend(0, rows, np.zeros_like(rows), log_probs, state)
+        score_subtree(0, rows, np.zeros_like(rows), log_probs, state)
     return scores
 
 
-def _prefix_batch_size(vocabulary: int, state: Sequence[Any], prefix_length: int, extra_tokens: int) -> int:
-    from redactory.training.numerics import limit_rows_at_once
+def _compute_batch_size(vocabulary: int, state: Sequence[Any], prefix_length: int, extra_tokens: int) -> int:
+    from redactory.training.numerics import compute_max_rows
 
     row: int = sum(math.prod(part.shape[1:]) * part.element_size() for part in state)
     # a cache has grown by `extra_tokens` positions at the deepest prefixes
     row = max(row * (prefix_length + extra_tokens) // prefix_length, 1)
-    return max(_SMALLEST_BATCH, min(limit_rows_at_once(vocabulary, _LARGEST_BATCH), _STATE_BYTES_AT_ONCE // row))
+    return max(_SMALLEST_BATCH, min(compute_max_rows(vocabulary, _LARGEST_BATCH), _STATE_BYTES_AT_ONCE // row))

@@ -256,7 +256,7 @@ def measure_public_share(examples: Iterable[LabelledExample], is_public: Callabl
     """
     known = [(example.row, bool(example.spans), is_public(example.text)) for example in examples]
 
-    def of(selected_rows: list[tuple[int, bool, bool]]) -> dict[str, Any]:
+    def summarize_rows(selected_rows: list[tuple[int, bool, bool]]) -> dict[str, Any]:
         rows: dict[int, list[bool]] = {row: [] for row, *_ in known}
         for row, _, public in selected_rows:
             rows[row].append(public)
@@ -266,7 +266,7 @@ def measure_public_share(examples: Iterable[LabelledExample], is_public: Callabl
             **counts,
         }
 
-    return {**of(known), "of_clean": of([row for row in known if not row[1]])}
+    return {**summarize_rows(known), "of_clean": summarize_rows([row for row in known if not row[1]])}
 
 
 # Matches of predicted and labelled spans: counts of one text, and the metrics of their sums.
@@ -329,11 +329,11 @@ def compute_detection_metrics(rows: Sequence[MatchCounts], confidence: float = 0
     def get_column(sums: SumTable, key: tuple[str, str]) -> SumTable:
         return sums[:, places[key]] if key in places else np.zeros(len(sums))
 
-    def ratio(numerator: str, denominator: str, label: str = ALL_LABELS) -> Callable[[SumTable], SumTable]:
+    def make_ratio(numerator: str, denominator: str, label: str = ALL_LABELS) -> Callable[[SumTable], SumTable]:
         return lambda sums: divide_or_nan(get_column(sums, (label, numerator)), get_column(sums, (label, denominator)))
 
-    def scores(name: str, kinds: tuple[str, str]) -> dict[str, Any]:
-        precision, recall = (ratio(name.format(kind), kind) for kind in kinds)
+    def estimate_scores(name: str, kinds: tuple[str, str]) -> dict[str, Any]:
+        precision, recall = (make_ratio(name.format(kind), kind) for kind in kinds)
         return {
             "precision": bootstrap.estimate(precision),
             "recall": bootstrap.estimate(recall),
@@ -341,13 +341,13 @@ def compute_detection_metrics(rows: Sequence[MatchCounts], confidence: float = 0
             "f2": bootstrap.estimate(lambda sums: _compute_f_score(precision(sums), recall(sums), 2)),
         }
 
-    def cover(label: str) -> dict[str, Any]:
+    def estimate_cover_recall(label: str) -> dict[str, Any]:
         return estimate_proportion(total[label, "cover_labelled"], total[label, "labelled"], confidence)
 
-    chars = scores("chars_both", ("chars_marked", "chars_labelled"))
+    chars = estimate_scores("chars_both", ("chars_marked", "chars_labelled"))
     return {
-        "cover_recall": cover(ALL_LABELS),
-        **{name: scores(f"{name}_{{}}", ("marked", "labelled")) for name in MATCH_KINDS},
+        "cover_recall": estimate_cover_recall(ALL_LABELS),
+        **{name: estimate_scores(f"{name}_{{}}", ("marked", "labelled")) for name in MATCH_KINDS},
         "char_precision": chars["precision"],
         "char_recall": chars["recall"],
         "f1": chars["f1"],
@@ -357,8 +357,8 @@ def compute_detection_metrics(rows: Sequence[MatchCounts], confidence: float = 0
         "by_label": {
             label: {
                 "n": total[label, "labelled"],
-                "cover_recall": cover(label),
-                "char_recall": bootstrap.estimate(ratio("chars_both", "chars_labelled", label)),
+                "cover_recall": estimate_cover_recall(label),
+                "char_recall": bootstrap.estimate(make_ratio("chars_both", "chars_labelled", label)),
             }
             for label in sorted({label for label, _ in total} - {ALL_LABELS})
         },

@@ -126,10 +126,10 @@ def _complete_prefixes(
     max_tokens = min(max_tokens, (getattr(model.network, "context", None) or max_tokens + 1) - 1)
     prompts = [secrets[index].prefix.rstrip() for index in chosen]
 
-    def completing(work: str, done: int, total: int | None, unit: str = "") -> None:
+    def report_progress(work: str, done: int, total: int | None, unit: str = "") -> None:
         progress("completion", done, total, unit)
 
-    generated = generate_texts(model, len(chosen), max_tokens, 0.0, None, 0, prompts, completing)
+    generated = generate_texts(model, len(chosen), max_tokens, 0.0, None, 0, prompts, report_progress)
     trials = []
     for index, text in zip(chosen, generated, strict=True):
         secret, control = secrets[index], controls[index]
@@ -158,7 +158,7 @@ def summarize_trials(trials: Sequence[ExtractionTrial]) -> dict[str, Any]:
     labels = sorted({trial.label for trial in trials})
     missing = "no control value could be generated" if trials else "no secret was tried"
 
-    def share(kind: str) -> dict[str, Any]:
+    def estimate_share(kind: str) -> dict[str, Any]:
         return estimate_proportion(whole[f"{kind}_found"], whole[kind]) if whole[kind] else make_estimate(None)
 
     def select_by_times_seen(low: int, high: int | None) -> list[ExtractionTrial]:
@@ -166,8 +166,8 @@ def summarize_trials(trials: Sequence[ExtractionTrial]) -> dict[str, Any]:
 
     return {
         **whole,
-        "found": share("secrets"),
-        "controls_share": share("controls"),
+        "found": estimate_share("secrets"),
+        "controls_share": estimate_share("controls"),
         "p_value": _fisher_p_value([trial for trial in trials if trial.has_control]),
         "by_label": {label: _count_trials([trial for trial in trials if trial.label == label]) for label in labels},
         "by_times_seen": [

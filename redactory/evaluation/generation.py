@@ -38,7 +38,7 @@ def generate_texts(
     memory, and report only counts.
     """
     from redactory.training.model import get_logits_width
-    from redactory.training.numerics import limit_rows_at_once
+    from redactory.training.numerics import compute_max_rows
 
     _check_ranges(count, max_tokens, temperature, top_k, top_p)
     context = getattr(model.network, "context", None)
@@ -52,7 +52,7 @@ def generate_texts(
         encoded = [new_ids[max(0, len(new_ids) - (context - max_tokens)) :] for new_ids in encoded]
     heads = [[tokenizer.begin_id, *new_ids] for new_ids in encoded]
 
-    def draw(log_probs: NDArray[np.float64], rows: NDArray[Any], position: int) -> NDArray[np.int64]:
+    def draw_tokens(log_probs: NDArray[np.float64], rows: NDArray[Any], position: int) -> NDArray[np.int64]:
         """Draw one token for each of ``rows`` [B] from [B, V], independent of the other rows."""
         scores = log_probs[:, : tokenizer.size]
         if temperature == 0.0:
@@ -62,19 +62,21 @@ def generate_texts(
             kth_score = np.partition(scores, -top_k, axis=1)[:, [-top_k]]
             scores = np.where(scores >= kth_score, scores, -np.inf)
         if top_p < 1.0:
-            scores = np.where(_in_nucleus(scores, top_p), scores, -np.inf)
+            scores = np.where(_find_nucleus(scores, top_p), scores, -np.inf)
         batch, first = divmod(len(texts), _BATCH_TEXTS)
         uniform = stream.uniform("generation", position, _BATCH_TEXTS, batch)[first + rows]
         heights = np.exp(scores - scores.max(1, keepdims=True)).cumsum(1)
         return np.asarray((heights < (uniform * heights[:, -1])[:, None]).sum(1), np.int64)
 
-    at_once = limit_rows_at_once(get_logits_width(model), _BATCH_TEXTS)
+    at_once = compute_max_rows(get_logits_width(model), _BATCH_TEXTS)
     while len(texts) < count:
         # stay within the texts whose draws share a name
         ends = min(len(texts) + at_once, (len(texts) // _BATCH_TEXTS + 1) * _BATCH_TEXTS, count)
         batch_heads = [heads[i % len(heads)] for i in range(len(texts), ends)]
         # decode with the prompt, because a word's form can depend on the text before it
-        for head, new_ids in zip(batch_heads, _generate_batch(model, batch_heads, max_tokens, draw), strict=True):
+        for head, new_ids in zip(
+            batch_heads, _generate_batch(model, batch_heads, max_tokens, draw_tokens), strict=True
+        ):
             texts.append(tokenizer.decode([*head, *new_ids])[len(tokenizer.decode(head)) :])
         progress("generation", len(texts), count, "texts")
     return texts
@@ -87,7 +89,7 @@ def _check_ranges(count: int, max_tokens: int, temperature: float, top_k: int | 
         raise ConfigurationError(f"top_p: must be above 0 and at most 1, got {top_p:g}")
 
 
-def _in_nucleus(scores: NDArray[np.float64], top_p: float) -> NDArray[np.bool_]:
+def _find_nucleus(scores: NDArray[np.float64], top_p: float) -> NDArray[np.bool_]:
     """Return which tokens are in the smallest likeliest set with total ``top_p``; bool [B, V]."""
     shares = np.exp(scores - scores.max(1, keepdims=True))
     shares /= shares.sum(1, keepdims=True)
@@ -112,7 +114,7 @@ def _generate_batch(
     reading = np.asarray([prompt[0] for prompt in prompts])
     position = 0
     with torch.inference_mode():
-        state = network.initial_state(len(prompts))
+        state = network.make_initial_state(len(prompts))
         while len(rows):
             log_probs, state = network.step(torch.from_numpy(reading).to(device), state)
             position += 1

@@ -82,7 +82,7 @@ def run_linkage_attack(
         row[:3] = row[0] + 1, row[1] + right, row[2] + chance_rates[claim.public]
     bootstrap = Bootstrap(np.array(list(rows.values()), dtype=np.float64).reshape(-1, 4), confidence)
 
-    def ratio(numerator: int, denominator: int, trials: int | None = None) -> dict[str, Any]:
+    def estimate_ratio(numerator: int, denominator: int, trials: int | None = None) -> dict[str, Any]:
         estimate = bootstrap.estimate(lambda sums: divide_or_nan(sums[:, numerator], sums[:, denominator]))
         if trials is None or estimate["value"] is None:
             return estimate
@@ -92,7 +92,7 @@ def run_linkage_attack(
             estimate["value"], min(estimate["low"], exact["low"]), max(estimate["high"], exact["high"])
         )
 
-    share, chance = ratio(1, 0, len(made)), ratio(2, 0)
+    share, chance = estimate_ratio(1, 0, len(made)), estimate_ratio(2, 0)
     return {
         "private": len(private),
         "public": len(public),
@@ -103,7 +103,7 @@ def run_linkage_attack(
         "share": share,
         "chance": chance,
         "excess": {k: None if v is None else v - chance["value"] for k, v in share.items()},
-        "share_of_private": ratio(1, 3, len(private)),
+        "share_of_private": estimate_ratio(1, 3, len(private)),
         "confidence": confidence,
     }
 

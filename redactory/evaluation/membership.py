@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.evaluation.statistics import RESAMPLES, estimate_proportion, make_estimate, percentile_interval
+from redactory.evaluation.statistics import RESAMPLES, compute_percentile_interval, estimate_proportion, make_estimate
 from redactory.foundation.errors import InputError
 from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.stream import RandomStream
@@ -81,7 +81,7 @@ def run_membership_attack(
 def _compute_token_log_probs(model: LanguageModel, texts: Sequence[str], progress: Progress) -> list[Scores]:
     log_probs: list[Scores] = []
     for start in range(0, len(texts), _CHUNK_TEXTS):
-        log_probs += model.token_log_probs(texts[start : start + _CHUNK_TEXTS])
+        log_probs += model.compute_token_log_probs(texts[start : start + _CHUNK_TEXTS])
         progress("membership", len(log_probs), len(texts), "sentences")
     return log_probs
 
@@ -192,19 +192,19 @@ def _run_group_attack(
     """
     stream, draws = RandomStream.from_seed(seed), counter()
 
-    def sums(pool: Scores) -> Scores:
+    def sum_groups(pool: Scores) -> Scores:
         drawn = _resample(pool, stream, "groups", next(draws), groups * size)
         return np.asarray(drawn.reshape(groups, size).sum(1))
 
-    threshold = find_best_threshold(*map(sums, split.split_scores(scores, split.threshold_indices)))
+    threshold = find_best_threshold(*map(sum_groups, split.split_scores(scores, split.threshold_indices)))
     pools = split.split_scores(scores, split.scoring_indices)
 
-    def measured(members: Scores, non_members: Scores) -> list[float]:
-        ours, theirs = sums(members), sums(non_members)
+    def compute_metrics(members: Scores, non_members: Scores) -> list[float]:
+        ours, theirs = sum_groups(members), sum_groups(non_members)
         right = (ours > threshold).mean() + (theirs <= threshold).mean()
         return [float(right / 2.0), compute_auc(ours, theirs)]
 
-    accuracy, auc = _bootstrap_statistics(measured, pools, stream, confidence, _GROUP_RESAMPLES)
+    accuracy, auc = _bootstrap_statistics(compute_metrics, pools, stream, confidence, _GROUP_RESAMPLES)
     return {
         "accuracy": accuracy,
         "auc": auc,
@@ -257,14 +257,14 @@ def measure_separation(
     m negatives, false positive rates between 0 and 1/m cannot be distinguished from 0.
     """
 
-    def measured(positive_scores: Scores, negative_scores: Scores) -> list[float]:
+    def compute_metrics(positive_scores: Scores, negative_scores: Scores) -> list[float]:
         return [
             compute_auc(positive_scores, negative_scores),
             *(compute_true_positive_rate(positive_scores, negative_scores, rate) for rate in FALSE_POSITIVE_RATES),
         ]
 
     stream = RandomStream.from_seed(seed)
-    auc, *rates = _bootstrap_statistics(measured, (positives, negatives), stream, confidence, resamples)
+    auc, *rates = _bootstrap_statistics(compute_metrics, (positives, negatives), stream, confidence, resamples)
     tpr = {f"{rate:g}": rate_estimate for rate, rate_estimate in zip(FALSE_POSITIVE_RATES, rates, strict=True)}
     return {"auc": auc, "tpr": tpr, "roc": compute_roc(positives, negatives)}
 
@@ -281,7 +281,7 @@ def _bootstrap_statistics(
         statistic(*(_resample(group, stream, f"group {kind}", number) for kind, group in enumerate(groups)))
         for number in range(resamples)
     ]
-    ends = percentile_interval(resampled, confidence)
+    ends = compute_percentile_interval(resampled, confidence)
     return [make_estimate(value, float(low), float(high)) for value, low, high in zip(observed, *ends, strict=True)]
 
 

@@ -29,7 +29,7 @@ from pydantic import TypeAdapter
 
 from redactory.evaluation.canary import DIGITS_PLACEHOLDER
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.files import commit, read_json, write_json
+from redactory.foundation.files import commit_file, read_json, write_json
 from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
@@ -56,7 +56,7 @@ def audit_scores(
     For each of ``shares``, guesses the canaries with the scores farthest from 0. Each share uses a part of 1 -
     ``confidence``, so that the best bound is valid. Returns {canaries, guesses, correct, accuracy, epsilon_lower,
     epsilon_lower_gaussian, delta, confidence, by_share}; the counts are those of the share with the largest
-    ``epsilon_lower``, the larger share on ties.
+    ``compute_epsilon_lower_bound``, the larger share on ties.
     """
     if len(scores) != len(coins) or not len(scores) or not np.isfinite(scores).all():
         raise ValueError("needs one finite score for each of at least one coin")
@@ -68,7 +68,7 @@ def audit_scores(
         guesses = max(1, round(share * len(scores)))
         correct = int(right[:guesses].sum())
         row: dict[str, Any] = {"guesses": guesses, "correct": correct}
-        for bound in (epsilon_lower, epsilon_lower_gaussian):
+        for bound in (compute_epsilon_lower_bound, compute_gaussian_lower_bound):
             row[bound.__name__] = bound(len(scores), guesses, correct, delta, share_confidence)
         by_share.append(row)
     best = max(by_share, key=lambda row: row["epsilon_lower"])
@@ -85,7 +85,9 @@ def audit_scores(
     }
 
 
-def epsilon_lower(canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95) -> float:
+def compute_epsilon_lower_bound(
+    canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95
+) -> float:
     """Return the smallest ε compatible with ``correct`` of ``guesses`` at ``delta`` (Steinke et al. 2023).
 
     A training that is (ε, ``delta``)-DP with a smaller ε gives as many correct guesses with probability at most 1 -
@@ -147,7 +149,9 @@ def compute_curve_p_value(canaries: int, guesses: int, correct: int, level: Leve
     return math.exp(-_bisect_largest(is_refuted, 40.0))
 
 
-def epsilon_lower_gaussian(canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95) -> float:
+def compute_gaussian_lower_bound(
+    canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95
+) -> float:
     """Return the smallest ε at ``delta`` compatible with the guesses if the training is Gaussian.
 
     Of the trade-off curves G_μ (a unit Gaussian against one shifted by μ) uses the largest refuted μ, as ε(``delta``).
@@ -293,7 +297,7 @@ def plant_canaries(
     named = {"text": "text", "id": "id", "user_id": "user_id", **(columns or {})}
     stream = RandomStream.from_entropy() if seed is None else RandomStream.from_seed(seed)
     planted, start = list(coins.planted_sentences()), len(template) - len(DIGITS_PLACEHOLDER)
-    with commit(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+    with commit_file(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         rows, labelled = _copy_corpus(corpus, file, progress)
         # shuffle the planted canaries, because a position must not reveal a coin
         for number in stream.permutation("order", 0, len(planted)):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from redactory.evaluation.labelled import TEMPLATE_KEY
 from redactory.foundation.errors import CheckFailed
-from redactory.foundation.intervals import upper_bound
+from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.progress import Progress, no_progress
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import PRIVATE, mask, merge_intervals
@@ -83,7 +83,7 @@ def measure_misses(
             rate: {
                 "misses": count[rate],
                 "rate": count[rate] / count["n"] if count["n"] else None,
-                "upper": upper_bound(count[rate], count["n"], confidence),
+                "upper": clopper_pearson_upper(count[rate], count["n"], confidence),
             }
             for rate in ("gamma", "delta_2")
         }

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.compute as pc
 
-from redactory.dedup.settings import summarize as dedup_summary
+from redactory.dedup.settings import summarize_dedup as dedup_summary
 from redactory.detectors import describe_gaps
-from redactory.detectors.settings import get_public_labels, public_label_note
-from redactory.evaluation.canary import chance_highest_quantile
+from redactory.detectors.settings import format_public_label_note, get_public_labels
+from redactory.evaluation.canary import compute_chance_quantile
 from redactory.evaluation.drift import METRICS
 from redactory.evaluation.sample import explain_zero_bounds
 from redactory.evaluation.simulator import CANARY_DIGITS
-from redactory.foundation.bounds import FILTERS, format_upper
+from redactory.foundation.bounds import TEMPLATE_FILTERS, format_upper
 from redactory.foundation.errors import pluralize
 from redactory.foundation.files import read_json, write_text
 from redactory.redaction.folder import ModelFolder, RunFolder
@@ -63,25 +63,25 @@ def render_report(run: RunFolder) -> str:
     It quotes some public examples and no private one, and loads nothing.
     """
 
-    def result(folder: Any) -> Any:
+    def read_result_of(folder: Any) -> Any:
         return read_json(folder.root / "result.json") if is_finished(folder) else None
 
-    manifest, misses, shards = read_json(run.manifest), result(run.recall), result(run.redaction)
+    manifest, misses, shards = read_json(run.manifest), read_result_of(run.recall), read_result_of(run.redaction)
     hits = sorted(manifest["spans"], key=lambda hit: (-hit["count"], hit["label"]))
     hit_tables = [(name, [h for h in hits if h["policy"] == name]) for name in ("strict", "conservative", "public")]
     return load_template("report.html.j2").render(
         manifest=manifest,
         counts=manifest["counts"],
         blind=describe_gaps(manifest["blind"]),
-        open=public_label_note(get_public_labels(manifest)),
+        open=format_public_label_note(get_public_labels(manifest)),
         flow=build_flow(manifest["counts"]),
-        laws=conservation(manifest),
+        laws=list_conservation_laws(manifest),
         found=[table for table in hit_tables if table[1]],
         dedup=dedup_summary(manifest["dedup"]),
         missed=misses,
         resting=explain_zero_bounds(misses) if misses and "sample" in misses else [],
         shards=render_findings("shards", shards) if shards else [],
-        drift=result(run.gate),
+        drift=read_result_of(run.gate),
         metrics={name: words.split(", by ")[0] for name, words in METRICS.items()},
         models=[build_model_report(run.model(name)) for name in run.model_names()],
         public=_pick_public_examples(run.public),
@@ -106,25 +106,25 @@ class ConservationLaw(NamedTuple):
         return self.whole[1] == sum(count for _, count in self.parts)
 
 
-def conservation(manifest: Mapping[str, Any]) -> list[ConservationLaw]:
+def list_conservation_laws(manifest: Mapping[str, Any]) -> list[ConservationLaw]:
     """Return the conservation laws of a run."""
     counts = manifest["counts"]
 
-    def law(total_name: str, *parts: str) -> ConservationLaw:
+    def make_law(total_name: str, *parts: str) -> ConservationLaw:
         return ConservationLaw((total_name, counts[total_name]), [(part, counts[part]) for part in parts])
 
     parts = [
-        law("duplicate", "public_duplicate", "private_duplicate"),
+        make_law("duplicate", "public_duplicate", "private_duplicate"),
         *(
             ConservationLaw((name, counts[name]), sorted(manifest[name].items()))
             for name in ("rejected", "quarantined")
         ),
     ]
     return [
-        law("rows", "documents", "rejected"),
-        law("examples", "public", "private", "duplicate", "quarantined"),
+        make_law("rows", "documents", "rejected"),
+        make_law("examples", "public", "private", "duplicate", "quarantined"),
         # skip "0 = 0", unless something should have been there
-        *(law for law in parts if law.whole[1] or any(count for _, count in law.parts)),
+        *(make_law for make_law in parts if make_law.whole[1] or any(count for _, count in make_law.parts)),
     ]
 
 
@@ -142,24 +142,24 @@ class FlowBar:
 def build_flow(counts: Mapping[str, int]) -> FlowBar:
     """Build the flow of rows to documents, examples, splits and shards; missing counts have no bar."""
 
-    def bar(name: str, kind: str, count: int, *parts: FlowBar, whole: int = 0) -> FlowBar:
+    def make_bar(name: str, kind: str, count: int, *parts: FlowBar, whole: int = 0) -> FlowBar:
         return FlowBar(name, count, kind, whole, tuple(part for part in parts if part.count))
 
     points, sides = counts["examples"], []
     for split in ("public", "private"):
         kept_count, left_out = counts[split], counts[f"{split}_duplicate"]
         parts = [
-            bar(f"{split.capitalize()} split", split, kept_count, whole=points),
-            bar("Duplicates", "duplicate", left_out, whole=points),
+            make_bar(f"{split.capitalize()} split", split, kept_count, whole=points),
+            make_bar("Duplicates", "duplicate", left_out, whole=points),
         ]
         parts = parts if split == "public" else parts[::-1]
-        sides.append(bar(split.capitalize(), split, kept_count + left_out, *parts, whole=points))
-    quarantined = bar("Quarantined", "quarantined", counts["quarantined"], whole=points)
-    documents = bar(
-        "Documents", "neutral", counts["documents"], bar("Examples", "neutral", points, *sides, quarantined)
+        sides.append(make_bar(split.capitalize(), split, kept_count + left_out, *parts, whole=points))
+    quarantined = make_bar("Quarantined", "quarantined", counts["quarantined"], whole=points)
+    documents = make_bar(
+        "Documents", "neutral", counts["documents"], make_bar("Examples", "neutral", points, *sides, quarantined)
     )
-    rejected = bar("Rejected", "rejected", counts["rejected"], whole=counts["rows"])
-    return bar("Rows", "neutral", counts["rows"], documents, rejected)
+    rejected = make_bar("Rejected", "rejected", counts["rejected"], whole=counts["rows"])
+    return make_bar("Rows", "neutral", counts["rows"], documents, rejected)
 
 
 def _pick_public_examples(folder: Path, count: int = 8) -> list[str]:
@@ -335,7 +335,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        **FILTERS,
+        **TEMPLATE_FILTERS,
         "amount": format_amount,
         "percent": lambda value: "–" if value is None else f"{100 * value:.1f}%",
         "share": format_share,
@@ -343,7 +343,7 @@ def _environment() -> Environment:
         "log2": math.log2,
         "duration": _format_duration,
         "engine": _format_engine,
-        "highest_quantile": chance_highest_quantile,
+        "highest_quantile": compute_chance_quantile,
         "reason_words": describe_reason,
     }
     return environment

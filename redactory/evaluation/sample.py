@@ -104,7 +104,7 @@ class SampledText:
 
 
 def _digest_text(text: str, key: DigestKey) -> str:
-    return key.text_digest(key.derive("audit sample"), text.encode()).hex()
+    return key.text_digest(key.derive_subkey("audit sample"), text.encode()).hex()
 
 
 @dataclass(frozen=True)

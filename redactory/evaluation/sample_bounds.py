@@ -43,7 +43,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from redactory.evaluation.statistics import count_secrets_needed
-from redactory.foundation.intervals import lower_bound, upper_bound
+from redactory.foundation.intervals import clopper_pearson_lower, clopper_pearson_upper
 
 PUBLIC, MASKED, SUSPECTED = "public", "masked", "suspected"
 STRATA = (PUBLIC, MASKED, SUSPECTED)
@@ -78,19 +78,19 @@ class Stratum:
         """Return N_h φ⁺_h, which is too small with probability at most ``error``."""
         if self.draws is None:
             return self.secrets
-        return self.examples * upper_bound(int(self.secrets), self.draws, 1 - error)
+        return self.examples * clopper_pearson_upper(int(self.secrets), self.draws, 1 - error)
 
     def lower_secret_count(self, error: float) -> float:
         """Return N_h φ⁻_h, which is too large with probability at most ``error``."""
         if self.draws is None:
             return self.secrets
-        return self.examples * lower_bound(int(self.secrets), self.draws, 1 - error)
+        return self.examples * clopper_pearson_lower(int(self.secrets), self.draws, 1 - error)
 
     def upper_missed_count(self, secret_count: float, error: float) -> float:
         """Return ``secret_count`` · ρ⁺_h, too small with probability at most ``error``."""
         if self.draws is None:
             return self.missed
-        return secret_count * upper_bound(int(self.missed), int(self.secrets), 1 - error)
+        return secret_count * clopper_pearson_upper(int(self.missed), int(self.secrets), 1 - error)
 
 
 EMPTY_STRATUM = Stratum(0, None, 0.0, 0.0)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from redactory.evaluation.canary import DIGITS_PLACEHOLDER
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.files import commit, write_json
+from redactory.foundation.files import commit_file, write_json
 from redactory.foundation.progress import Progress, no_progress
 
 CANARY_TEMPLATE, CANARY_DIGITS, CANARY_LABEL = f"My ID is: {DIGITS_PLACEHOLDER}", 6, "CANARY"
@@ -142,7 +142,7 @@ def simulate(
     """
     simulation = simulate_customersim(rows, seed, canaries, copies, undetectable_canary_rate, templates)
     secrets, users, out = Counter[str](), set[str](), Path(out)
-    with commit(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+    with commit_file(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         for number, row in enumerate(simulation.rows, start=1):
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
             secrets.update(span["label"] for span in row["spans"])
@@ -256,21 +256,24 @@ def _simulate_rows(
 def _simulate_dialogue(customers: CustomerGenerator, customer: dict[str, str]) -> list[DialogueTurn]:
     phrases, draw, values = _load_dialogues(), customers.random_source, customers.draw_template_values(customer)
 
-    def turn(speaker: str, *choices: Sequence[str]) -> DialogueTurn:
+    def draw_turn(speaker: str, *choices: Sequence[str]) -> DialogueTurn:
         return _fill_template(speaker + " ".join(filter(None, map(draw.choice, choices))), values)
 
-    turns = [turn(_SYSTEM, phrases["greetings"])]
+    turns = [draw_turn(_SYSTEM, phrases["greetings"])]
     hello = [phrases["hellos"]]
     rounds = 2 if draw.random() < _SECOND_QUESTION_SHARE else 1
     for issue in draw.choices(phrases["issues"], [issue["weight"] for issue in phrases["issues"]], k=rounds):
-        turns.append(turn(_USER, *hello, issue["openings"]))
+        turns.append(draw_turn(_USER, *hello, issue["openings"]))
         for detail_name in draw.choice(issue["asked"]):
-            turns += [turn(_SYSTEM, phrases["asks"][detail_name]), turn(_USER, phrases["answers"][detail_name])]
-        turns.append(turn(_SYSTEM, issue["resolutions"], phrases["more"]))
+            turns += [
+                draw_turn(_SYSTEM, phrases["asks"][detail_name]),
+                draw_turn(_USER, phrases["answers"][detail_name]),
+            ]
+        turns.append(draw_turn(_SYSTEM, issue["resolutions"], phrases["more"]))
         hello = []
-    turns.append(turn(_USER, phrases["thanks"]))
+    turns.append(draw_turn(_USER, phrases["thanks"]))
     if draw.random() < _GOODBYE_SHARE:
-        turns.append(turn(_SYSTEM, phrases["goodbyes"]))
+        turns.append(draw_turn(_SYSTEM, phrases["goodbyes"]))
     return turns
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from redactory.foundation.intervals import lower_bound, upper_bound
+from redactory.foundation.intervals import clopper_pearson_lower, clopper_pearson_upper
 from redactory.foundation.stream import RandomStream
 
 SumTable = NDArray[np.float64]
@@ -25,7 +25,9 @@ _BLOCK_DRAWS = 1 << 20
 def estimate_proportion(hits: int, n: int, confidence: float = CONFIDENCE) -> dict[str, Any]:
     """Return {value, low, high} of hits in n independent trials: two-sided Clopper-Pearson, 0 to 1 if n is 0."""
     side = 1 - (1 - confidence) / 2
-    return make_estimate(hits / n if n else None, lower_bound(hits, n, side), upper_bound(hits, n, side))
+    return make_estimate(
+        hits / n if n else None, clopper_pearson_lower(hits, n, side), clopper_pearson_upper(hits, n, side)
+    )
 
 
 def make_estimate(value: float | None, low: float | None = None, high: float | None = None) -> dict[str, Any]:
@@ -33,7 +35,7 @@ def make_estimate(value: float | None, low: float | None = None, high: float | N
     return {"value": value, "low": low, "high": high}
 
 
-def percentile_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> NDArray[np.float64]:
+def compute_percentile_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> NDArray[np.float64]:
     """Return both ends of the percentile interval of resampled ``values`` (axis 0), ignoring NaN."""
     tail = 50.0 * (1.0 - confidence)
     return np.asarray(np.nanpercentile(np.asarray(values), [tail, 100.0 - tail], axis=0))
@@ -91,7 +93,7 @@ class Bootstrap:
         value = float(statistic(self._total)[0])
         if np.isnan(value):
             return make_estimate(None)
-        low, high = percentile_interval(statistic(self._resamples), self._confidence)
+        low, high = compute_percentile_interval(statistic(self._resamples), self._confidence)
         return make_estimate(value, float(low), float(high))
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from redactory.evaluation.canary import parse_canary_sets
 from redactory.evaluation.linkage import ValueSearch
 from redactory.evaluation.membership import measure_separation
-from redactory.evaluation.statistics import make_estimate, percentile_interval
+from redactory.evaluation.statistics import compute_percentile_interval, make_estimate
 from redactory.foundation.errors import InputError
 from redactory.foundation.stream import RandomStream
 
@@ -150,7 +150,7 @@ def measure_text_quality(
     test = [text for text, _ in held_out]
     theirs = None if features is None else features(test)
 
-    def of(rows: Sequence[ClassedText]) -> dict[str, float | None]:
+    def score_rows(rows: Sequence[ClassedText]) -> dict[str, float | None]:
         texts = [text for text, _ in rows]
         words, lengths = NgramModel(texts), ([len(text.split()) for text in text_list] for text_list in (texts, test))
         right = np.array([words.count_correct(text) for text in test]).sum(0)
@@ -162,10 +162,10 @@ def measure_text_quality(
             "bigram_distance": _compute_ngram_divergence(texts, test, 2),
             "length_distance": float(wasserstein_distance(*lengths)),
             "distinct_2": len(pairs) / pairs.total() if pairs else None,
-            "mauve": None if features is None or theirs is None else mauve(features(texts), theirs, seed),
+            "mauve": None if features is None or theirs is None else compute_mauve(features(texts), theirs, seed),
         }
 
-    metrics = {source: of(rows) for source, rows in sides.items()}
+    metrics = {source: score_rows(rows) for source, rows in sides.items()}
     names = metrics["real"]
     covered = {label for _, label in generated} & set(labels)
     return {
@@ -194,7 +194,7 @@ def _compute_ngram_divergence(texts: Iterable[str], other_texts: Iterable[str], 
     return float(jensenshannon(p, q, base=2) ** 2)
 
 
-def mauve(features: FeatureMatrix, other_features: FeatureMatrix, seed: int = 0, scale: float = 5.0) -> float:
+def compute_mauve(features: FeatureMatrix, other_features: FeatureMatrix, seed: int = 0, scale: float = 5.0) -> float:
     """Return the area under the divergence curve of two sets of features, in (0, 1], 1 if equal.
 
     Both are clustered together, with a tenth as many clusters as points (Pillutla et al. 2021, section 2).
@@ -304,7 +304,7 @@ def compare_nearest_neighbours(
     value = float(weights[: len(members)].sum())
     orders = (stream.permutation("chance", draw, len(weights)) for draw in range(draws))
     chance = np.array([weights[order[: len(members)]].sum() for order in orders])
-    low, high = percentile_interval(chance, confidence)
+    low, high = compute_percentile_interval(chance, confidence)
     halves = np.split(near, [len(members)], axis=1)
     to_members, to_others = (float(1.0 - half.max(1).mean()) for half in halves)
     p_value = float((1 + (chance >= value - 1e-12).sum()) / (1 + draws))
@@ -317,7 +317,7 @@ def _compute_ngram_cosines(texts: Sequence[str], other_texts: Sequence[str], siz
 
     places: dict[str, int] = {}
 
-    def table(texts: Sequence[str]) -> Any:
+    def build_table(texts: Sequence[str]) -> Any:
         rows, columns = list[int](), list[int]()
         for row, text in enumerate(texts):
             folded = f"{' '.join(text.casefold().split()):<{size}}"
@@ -326,7 +326,7 @@ def _compute_ngram_cosines(texts: Sequence[str], other_texts: Sequence[str], siz
             rows += [row] * len(grams)
         return csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(len(texts), len(places)))
 
-    second, counts = table(other_texts), table(texts)
+    second, counts = build_table(other_texts), build_table(texts)
     other_norms, norms = (
         np.sqrt(np.maximum(np.asarray(gram_counts.sum(1)).ravel(), 1.0)) for gram_counts in (second, counts)
     )

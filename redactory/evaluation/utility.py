@@ -39,7 +39,7 @@ def measure_perplexity(
     characters = sum(len(part) + 1 for part in scored_parts)
     for start in range(0, len(texts), _CHUNK_TEXTS):
         chunk = texts[start : start + _CHUNK_TEXTS]
-        every = model.token_log_probs(chunk)
+        every = model.compute_token_log_probs(chunk)
         for text, scores in zip(chunk, every, strict=True):
             if chat is not None:
                 # a conversation has one more end, which is not trained on
@@ -48,13 +48,13 @@ def measure_perplexity(
             tokens += len(scores)
         progress("perplexity", start + len(chunk), len(texts), "texts")
 
-    def exponential(count: int) -> float | None:
+    def compute_perplexity(count: int) -> float | None:
         fits = count and -log_prob / count < _MAX_EXPONENT
         return math.exp(-log_prob / count) if fits else None
 
     result: dict[str, Any] = {
-        "perplexity_per_word": exponential(words),
-        "perplexity": exponential(tokens),
+        "perplexity_per_word": compute_perplexity(words),
+        "perplexity": compute_perplexity(tokens),
         "bits_per_character": -log_prob / characters / math.log(2) if characters and math.isfinite(log_prob) else None,
         "log_prob": log_prob if math.isfinite(log_prob) else None,
         "words": words,
@@ -85,7 +85,7 @@ def measure_accuracy(
     score_batches = []
     for start in range(0, len(counted), _CHUNK_TEXTS):
         chunk = [texts[row] for row in counted[start : start + _CHUNK_TEXTS]]
-        score_batches.append(model.log_probs(chunk))
+        score_batches.append(model.compute_class_log_probs(chunk))
         progress("accuracy", start + len(chunk), len(counted), "texts")
     scores = np.concatenate(score_batches)
     confusion = np.zeros((len(numbers), len(numbers)), np.int64)

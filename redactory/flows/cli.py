@@ -56,7 +56,7 @@ def main() -> None:
             _exit_with_error(_format_usage_error(error), 2, _LOGGED_USAGE_ERROR)
         _exit_with_error(_format_unexpected_error(error), 1)
     if code == _INTERRUPT_CODE:
-        _exit_with_error(f"interrupted: {_resume_hint()}", code)
+        _exit_with_error(f"interrupted: {_format_resume_hint()}", code)
     log.log_exit(code)
     raise SystemExit(code)
 
@@ -64,7 +64,7 @@ def main() -> None:
 def _exit_with_error(message: str, code: int, log_message: str | None = None) -> None:
     if _stop_requested.is_set():
         # an error after a stop comes from a worker that was stopped, too
-        message, code, log_message = f"stopped by SIGTERM: {_resume_hint()}", _SIGTERM_CODE, None
+        message, code, log_message = f"stopped by SIGTERM: {_format_resume_hint()}", _SIGTERM_CODE, None
     if "--json" in sys.argv:
         show.print_json({"ok": False, "error": message, "exit_code": code})
     show.print_warning(f"redactory: {message}")
@@ -73,7 +73,7 @@ def _exit_with_error(message: str, code: int, log_message: str | None = None) ->
     raise SystemExit(code)
 
 
-def _resume_hint() -> str:
+def _format_resume_hint() -> str:
     return "run the same command again to continue" + " (with --resume)" * (log.get_command() in _RESUME_COMMANDS)
 
 

@@ -25,18 +25,18 @@ from redactory.dedup.index import IndexFolder
 from redactory.detectors import compute_policy_hashes
 from redactory.detectors.settings import DetectSettings
 from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError, SealedError
-from redactory.foundation.files import make_private_folder, remove, stage_commits, write_text
-from redactory.foundation.keys import SECURE, require_secure_address
+from redactory.foundation.files import make_private_folder, remove_path, stage_commits, write_text
+from redactory.foundation.keys import TLS_SCHEME, require_secure_address
 from redactory.foundation.processes import forbid_core_dumps
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.curation.config import Config
-from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.error_sealing import run_sealing_errors
 from redactory.pipelines.curation.loading import ConfigLike, load_config
-from redactory.pipelines.curation.output_folder import check_keys, check_output
+from redactory.pipelines.curation.output_folder import check_keys, check_output_folder
 from redactory.pipelines.curation.release import collect_versions
-from redactory.pipelines.curation.stage_context import CurationJob, StageMap, Task, get_task_name, run_timed
+from redactory.pipelines.curation.stage_context import CurationJob, StageMap, Task, get_task_name, run_timed_task
 from redactory.redaction import RunFolder, is_finished
-from redactory.redaction.encryption import configured_service
+from redactory.redaction.encryption import load_configured_service
 
 LOCAL_CLUSTER = "local"
 CONNECT_TIMEOUT = 20.0
@@ -57,7 +57,7 @@ _DASK_SETTINGS = {
 def wrap_with_dask(run_locally: Callable[..., Mapping[str, Any]], dask: str) -> Callable[..., Mapping[str, Any]]:
     """Wrap ``redactory.curate`` or ``redactory.run`` with its map over Dask."""
 
-    def spread(
+    def run_on_dask(
         config: ConfigLike,
         *,
         output: Path | None = None,
@@ -69,11 +69,11 @@ def wrap_with_dask(run_locally: Callable[..., Mapping[str, Any]], dask: str) -> 
         run = RunFolder(Path(loaded.output))
         check_dask_address(dask)
         check_keys()
-        check_output(run, resume)
+        check_output_folder(run, resume)
         with nullcontext() if is_finished(run) else start_dask_workers(dask, loaded, run) as stage_map:
             return run_locally(loaded, resume=resume, stage_map=stage_map, **settings)
 
-    return spread
+    return run_on_dask
 
 
 def check_dask_address(dask: str) -> None:
@@ -100,8 +100,8 @@ class WorkerRequirements:
     facts: tuple[EnvironmentFact, ...]
 
 
-def _collect_facts(detect: str) -> tuple[EnvironmentFact, ...]:
-    numbers, service, policies = collect_versions(), configured_service(), dict[str, str]()
+def _collect_environment_facts(detect: str) -> tuple[EnvironmentFact, ...]:
+    numbers, service, policies = collect_versions(), load_configured_service(), dict[str, str]()
     packages = {**numbers.pop("packages"), **numbers}
     # missing models are refused before the input is read; on a worker they count as different
     with suppress(Exception):
@@ -134,7 +134,7 @@ class DaskWorkers:
     def __call__(self, task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
         from distributed import as_completed
 
-        with self.sending(task) as submit:
+        with self.open_submitter(task) as submit:
             sent = {submit(number): number for number in numbers}
             completed: Any = as_completed
             try:
@@ -146,24 +146,24 @@ class DaskWorkers:
                     self.client.cancel([future for future in sent if not future.done()], force=True)
 
     @contextmanager
-    def sending(self, task: Task) -> Iterator[Callable[[int], Any]]:
+    def open_submitter(self, task: Task) -> Iterator[Callable[[int], Any]]:
         """Yield a function that submits a part of ``task`` and returns Dask's future.
 
         After the context ends, no worker can commit anything of it.
         """
-        job, anywhere = _make_portable(task)
+        job, portable_task = _make_task_portable(task)
         make_private_folder(job.run.staging)
         staging = make_private_folder(job.run.staging / secrets.token_hex(8))
-        parcel = RemoteTask(job.run, staging, self.requirements, pickle.dumps(anywhere))
+        remote_task = RemoteTask(job.run, staging, self.requirements, pickle.dumps(portable_task))
 
         def submit(number: int) -> Any:
             key = f"{get_task_name(task)}-{secrets.token_hex(4)}-{number}"
-            return self.client.submit(run_remote_part, number, parcel, key=key, pure=False)
+            return self.client.submit(run_remote_part, number, remote_task, key=key, pure=False)
 
         try:
             yield submit
         finally:
-            remove(staging)
+            remove_path(staging)
 
 
 @contextmanager
@@ -182,10 +182,12 @@ def start_dask_workers(dask: str, config: Config, run: RunFolder) -> Iterator[Da
         with ExitStack() as stack:
             client = _connect_client(dask, config.workers, scratch_folder, stack)
             detect = config.detect.model_dump_json()
-            terms = WorkerRequirements(scratch_folder / "probe", secrets.token_hex(32), detect, _collect_facts(detect))
-            write_text(terms.probe, terms.token)
+            requirements = WorkerRequirements(
+                scratch_folder / "probe", secrets.token_hex(32), detect, _collect_environment_facts(detect)
+            )
+            write_text(requirements.probe, requirements.token)
             # name the first failing worker by address, so always the same
-            for address, problem in sorted(client.run(check_worker, terms, on_error="return").items()):
+            for address, problem in sorted(client.run(find_worker_problem, requirements, on_error="return").items()):
                 if isinstance(problem, BaseException):
                     problem = (
                         f"--dask: the worker at {address} cannot run Redactory ({type(problem).__name__}): "
@@ -193,9 +195,9 @@ def start_dask_workers(dask: str, config: Config, run: RunFolder) -> Iterator[Da
                     )
                 if problem is not None:
                     raise ConfigurationError(problem)
-            yield DaskWorkers(client, terms)
+            yield DaskWorkers(client, requirements)
     finally:
-        remove(scratch_folder)
+        remove_path(scratch_folder)
         with suppress(OSError):
             run.cluster.rmdir()
 
@@ -232,7 +234,7 @@ def _connect_client(dask: str, workers: int, folder: Path, stack: ExitStack) -> 
                 silence_logs=logging.CRITICAL,
             )
         )
-    elif dask.startswith(f"{SECURE}://"):
+    elif dask.startswith(f"{TLS_SCHEME}://"):
         security = distributed.Security(require_encryption=True)
         if not (security.tls_ca_file and security.tls_client_cert and security.tls_client_key):
             raise ConfigurationError(
@@ -258,17 +260,17 @@ def dask_task_map(dask: str, config: Config, run: RunFolder) -> Iterator[StageMa
 
     with start_dask_workers(dask, config, run) as workers:
 
-        def spread(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
-            with workers.sending(task) as submit:
-                at_once = len(workers.client.nthreads())
+        def run_partitions(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
+            with workers.open_submitter(task) as submit:
+                max_parallel = len(workers.client.nthreads())
                 yield from run_as_tasks(
-                    at_once, get_task_name(task), lambda number: wait_for_report(submit(number)), numbers
+                    max_parallel, get_task_name(task), lambda number: wait_for_report(submit(number)), numbers
                 )
 
-        yield spread
+        yield run_partitions
 
 
-def _make_portable(task: Task) -> tuple[CurationJob, Task]:
+def _make_task_portable(task: Task) -> tuple[CurationJob, Task]:
     """Return the job of a task, and the task in a form for any process: workers have another directory."""
     if not isinstance(task, functools.partial) or not isinstance(task.args[0], CurationJob):
         raise TypeError("a Dask task must be a function of a stage, called with its job")
@@ -316,7 +318,7 @@ def run_remote_part(number: int, remote_task: RemoteTask) -> Outcome:
     """Run part ``number`` of the stage on a worker, commit it, and return its outcome."""
     forbid_core_dumps()
     try:
-        return run_sealed(remote_task.run.state, _run_part, remote_task, number)
+        return run_sealing_errors(remote_task.run.state, _run_part, remote_task, number)
     except RedactoryError as error:
         # without frames, and of a picklable class that every package knows
         nearest: Any = next(k for k in type(error).__mro__ if k.__module__ == RedactoryError.__module__)
@@ -326,12 +328,12 @@ def run_remote_part(number: int, remote_task: RemoteTask) -> Outcome:
 
 def _run_part(remote_task: RemoteTask, number: int) -> StageReport:
     # check a worker that joined later when it gets its first part
-    if (problem := _check_this_worker(remote_task.requirements)) is not None:
+    if (problem := _find_this_worker_problem(remote_task.requirements)) is not None:
         raise ConfigurationError(problem)
     task: Task = pickle.loads(remote_task.pickled_task)
     try:
         with stage_commits(remote_task.run.root, remote_task.staging):
-            return run_timed(task, number)
+            return run_timed_task(task, number)
     except OSError:
         if remote_task.staging.is_dir():
             raise
@@ -340,13 +342,13 @@ def _run_part(remote_task: RemoteTask, number: int) -> StageReport:
 
 
 @functools.lru_cache(maxsize=4)
-def _check_this_worker(requirements: WorkerRequirements) -> str | None:
+def _find_this_worker_problem(requirements: WorkerRequirements) -> str | None:
     from distributed import get_worker
 
-    return check_worker(requirements, get_worker())
+    return find_worker_problem(requirements, get_worker())
 
 
-def check_worker(requirements: WorkerRequirements, dask_worker: Any = None) -> str | None:
+def find_worker_problem(requirements: WorkerRequirements, dask_worker: Any = None) -> str | None:
     """Return why this worker, which Dask passes in, cannot take part; None if it can."""
     forbid_core_dumps()
     here = f"--dask: the worker on {socket.gethostname()} (process {os.getpid()})"
@@ -357,7 +359,7 @@ def check_worker(requirements: WorkerRequirements, dask_worker: Any = None) -> s
             return f"{here} uses {threads} threads: start workers with --nthreads 1, and start more of them"
         if requirements.probe.read_text(encoding="utf-8") != requirements.token:
             return f"{here} sees a different {folder} than this process: {_SHARED_HINT}"
-        facts = _collect_facts(requirements.detect)
+        facts = _collect_environment_facts(requirements.detect)
     except RedactoryError as error:
         return str(error)
     except OSError as error:

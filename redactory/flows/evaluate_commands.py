@@ -66,7 +66,7 @@ def scan(
 ) -> CommandResult | None:
     """Find personal data in files or a text, and show where it is and what found it, without the text."""
     if explain:
-        print_explanation(redactory.explain(_require_one_text(what, text), own_config, progress=progress), every)
+        print_explanation(redactory.explain(_get_single_text(what, text), own_config, progress=progress), every)
         return None
     paths, texts = _separate_paths_and_texts(what or [])
     texts += text or []
@@ -77,7 +77,7 @@ def scan(
     if reveal:
         # a bar would interleave with the printed lines
         err.print("Loading the engines; this takes a few seconds.")
-        options |= {"look": _print_hit_context, "progress": no_progress}
+        options |= {"look": _print_span_context, "progress": no_progress}
     options = {"progress": progress, "config": own_config, **options}
     result = redactory.scan(paths, texts=texts, **options)
     unread = [file["file"] for file in result["files"] if _is_unread(file)]
@@ -85,7 +85,7 @@ def scan(
     return CommandResult("scan_counts" if reveal else "scanned", result, code, {"unread": unread})
 
 
-def _require_one_text(arguments: list[str] | None, text: list[str] | None) -> str:
+def _get_single_text(arguments: list[str] | None, text: list[str] | None) -> str:
     all_texts = [*(arguments or ()), *(text or ())]
     if len(all_texts) != 1:
         raise ConfigurationError("--explain needs one text: give it, or - for standard input")
@@ -124,26 +124,26 @@ def _separate_paths_and_texts(arguments: list[str]) -> tuple[list[str], list[str
     return paths, texts
 
 
-def format_hit(hit: Any) -> str:
+def format_span(span: Any) -> str:
     """Format ``file:line:column`` (in a table ``file:row:line:column``), and what found the span."""
-    row = [] if hit["row"] is None else [hit["row"]]
-    place = ":".join(str(part) for part in (hit["file"], *row, hit["line"], hit["column"]))
-    what = "masks" if hit["policy"] == "strict" else "makes private"
-    return f"{place}: {hit['label']} {hit['score']:.2f} {hit['detector']} ({hit['policy']}: {what})"
+    row = [] if span["row"] is None else [span["row"]]
+    location = ":".join(str(part) for part in (span["file"], *row, span["line"], span["column"]))
+    what = "masks" if span["policy"] == "strict" else "makes private"
+    return f"{location}: {span['label']} {span['score']:.2f} {span['detector']} ({span['policy']}: {what})"
 
 
-def _print_hit_context(hit: Any, line: str) -> None:
+def _print_span_context(span: Any, line: str) -> None:
     from redactory.pipelines.operations.quarantine import escape_for_terminal
 
-    start = hit["column"] - 1
-    end = min(len(line), start + hit["end"] - hit["start"])
+    start = span["column"] - 1
+    end = min(len(line), start + span["end"] - span["start"])
     line_parts = (line[max(0, start - _CONTEXT_CHARS) : start], line[start:end], line[end : end + _CONTEXT_CHARS])
-    before, hit_text, after = (
+    before, span_text, after = (
         escape_for_terminal(line_part.encode("utf-8", "surrogatepass")) for line_part in line_parts
     )
-    style = MASKED_STYLE if hit["policy"] == "strict" else FLAGGED_STYLE
-    out.print(format_hit(hit), soft_wrap=True, markup=False)
-    out.print(Text.assemble("  ", before, (hit_text, style), after), soft_wrap=True)
+    style = MASKED_STYLE if span["policy"] == "strict" else FLAGGED_STYLE
+    out.print(format_span(span), soft_wrap=True, markup=False)
+    out.print(Text.assemble("  ", before, (span_text, style), after), soft_wrap=True)
 
 
 def _is_unread(file: Any) -> bool:

@@ -20,7 +20,7 @@ from redactory.flows.options import (
 )
 from redactory.flows.show import CommandResult, show_result
 from redactory.foundation.errors import ConfigurationError, RunStateError
-from redactory.foundation.keys import Kind, new_key
+from redactory.foundation.keys import KeyKind, new_key
 from redactory.foundation.progress import Progress
 
 # Scheduled jobs.
@@ -41,7 +41,7 @@ def nightly(config: str, progress: Progress, dask: str | None, **options: Any) -
 
         options["curating"] = wrap_with_dask(redactory.curate, dask)
     result = redactory.nightly(config, progress=progress, **options)
-    has_failed = any(night["state"] == "held" or night.get("hooks_failed") for night in result["nights"])
+    has_failed = any(run_record["state"] == "held" or run_record.get("hooks_failed") for run_record in result["nights"])
     return CommandResult("nights", result, 1 if has_failed else 0)
 
 
@@ -93,21 +93,21 @@ def release_list(job: Path, log: bool) -> CommandResult:
 )
 def release_approve(run: Path, by: str, reason: str, empty: bool) -> CommandResult:
     """Release a held run; name and reason go into the release log."""
-    return _show_decision(redactory.approve_release(run, by, reason, empty=empty))
+    return _make_decision_result(redactory.approve_release(run, by, reason, empty=empty))
 
 
 @command("release reject: run reason", by=REQUIRED_BY_OPTION)
 def release_reject(run: Path, by: str, reason: str) -> CommandResult:
     """Reject a run; the next scheduled run reads its input as new."""
-    return _show_decision(redactory.reject_release(run, by, reason))
+    return _make_decision_result(redactory.reject_release(run, by, reason))
 
 
-def _show_decision(result: dict[str, Any]) -> CommandResult:
+def _make_decision_result(result: dict[str, Any]) -> CommandResult:
     """Show the decision; a failed hook does not revert it, but sets the exit code."""
     return CommandResult("decided", result, 1 if result["hooks_failed"] else 0)
 
 
-def format_finding(finding: dict[str, Any]) -> str:
+def format_drift_finding(finding: dict[str, Any]) -> str:
     """Describe a metric outside its limits, or the reason for holding a run."""
     name = " ".join(part for part in (finding["metric"], finding.get("label")) if part)
     if "low" not in finding:
@@ -233,10 +233,10 @@ def fetch(url: str, to: Path, progress: Progress) -> CommandResult:
 )
 def index(folder: Path, keep_runs: int | None, keep_days: int | None) -> CommandResult:
     """List the runs in an index across runs, or prune it; text of pruned runs counts as new again."""
-    from redactory.pipelines.curation.index import prune_index, show_index
+    from redactory.pipelines.curation.index import describe_index, prune_index
 
     if keep_runs is None and keep_days is None:
-        return CommandResult("indexed", show_index(folder))
+        return CommandResult("indexed", describe_index(folder))
     return CommandResult("pruned", prune_index(folder, keep_runs, keep_days))
 
 
@@ -249,10 +249,10 @@ _KEY_FILE_VARIABLES = {
 
 @command(
     "keys new",
-    kind=argument("KIND", "digest, encryption or signing.", Kind),
+    kind=argument("KIND", "digest, encryption or signing.", KeyKind),
     file=argument("FILE", "File to write; never overwritten.", Path),
 )
-def keys_new(kind: Kind, file: Path) -> CommandResult:
+def keys_new(kind: KeyKind, file: Path) -> CommandResult:
     """Write a new key to a new file, mode 0600; for signing also the public key, to FILE.pub."""
     files = [str(path) for path in new_key(kind, file)]
     return CommandResult("key_written", {"kind": kind, "files": files, "variable": _KEY_FILE_VARIABLES[kind]})
@@ -266,14 +266,14 @@ def keys_new(kind: Kind, file: Path) -> CommandResult:
 def keys_unwrap(place: Path, data_key: Path | None) -> CommandResult | None:
     """Print a sealed file of an encrypted run, which can quote the corpus; or unwrap the run's data key."""
     from redactory.foundation.files import write_bytes
-    from redactory.redaction import RunFolder, key_for, read_secret
+    from redactory.redaction import RunFolder, find_key_for, read_secret
 
     if data_key is None:
         if not place.is_file():
             raise ConfigurationError(f"{place} is not a file; to write the data key of a run use --data-key")
         sys.stdout.write(read_secret(place).decode(errors="replace"))
         return None
-    key = key_for(RunFolder(place).vault / "part")
+    key = find_key_for(RunFolder(place).vault / "part")
     if key is None:
         raise RunStateError(f"{place} is not encrypted: it has no data key")
     if data_key.exists() or data_key.is_symlink():

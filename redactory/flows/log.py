@@ -89,8 +89,8 @@ def log_result(value: Mapping[str, Any], name: str = "result") -> None:
     fields = {k: value[k] for k in _LOGGED_FIELDS if isinstance(value.get(k), str | int | float)}
     fields["counts"] = {k: v for k, v in counts.items() if isinstance(v, int)} or None
     log_event(name, **fields, hooks_failed=value.get("hooks_failed") or None)
-    for night in value.get("nights", ()):
-        log_result(night, "night")
+    for scheduled_run in value.get("nights", ()):
+        log_result(scheduled_run, "night")
 
 
 def log_progress(work: str, done_count: int, total: int | None, unit: str, seconds: float) -> None:

@@ -27,7 +27,7 @@ from redactory.foundation.processes import forbid_core_dumps
 from redactory.foundation.progress import Progress, no_progress
 from redactory.pipelines.curation import curate as curation
 from redactory.pipelines.curation.config import Config
-from redactory.pipelines.curation.error_sealing import hide_error_text, run_sealed
+from redactory.pipelines.curation.error_sealing import run_hiding_error_text, run_sealing_errors
 from redactory.pipelines.curation.loading import load_config
 from redactory.pipelines.curation.models import require_training_packages
 from redactory.pipelines.curation.release import summarize_run
@@ -39,9 +39,9 @@ from redactory.pipelines.operations import verify as verification
 from redactory.pipelines.operations.incremental import is_dated
 from redactory.pipelines.operations.nightly import nightly as plain_nightly
 from redactory.pipelines.readers import find_sources
-from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest
-from redactory.redaction.encryption import configured_service
-from redactory.redaction.sealing import SIGNED_BY, configured_signer
+from redactory.redaction import RunFolder, is_finished, list_broken_files, read_manifest
+from redactory.redaction.encryption import load_configured_service
+from redactory.redaction.sealing import SIGNED_BY, describe_configured_signer
 
 DECISIONS = ("public", "private", "duplicate", "quarantined")
 progress_listener: ContextVar[Progress] = ContextVar("listener", default=no_progress)
@@ -84,7 +84,7 @@ def _load_job(config: str, output: str | None, workers: int | None, timezone: st
         return FlowJob(config, template, load_config(settings, output=Path(place)), dask)
 
     # no run folder exists yet to seal an error in, and a configuration may hold names
-    return hide_error_text(
+    return run_hiding_error_text(
         f"the configuration could be read; check with: redactory curate {config} --dry-run", read_job
     )
 
@@ -96,13 +96,13 @@ def log_flow_outcome(flow: Any, run: Any, state: Any) -> None:
     """
     if run.deployment_id is None:
         return
-    due, parameters, result = run.expected_start_time, run.parameters, state.result(raise_on_failure=False)
+    scheduled_time, parameters, result = run.expected_start_time, run.parameters, state.result(raise_on_failure=False)
     if state.is_completed():
-        outcome = _format_outcome(result, expand_template(parameters["output"], due, parameters["timezone"]))
+        outcome = _format_outcome(result, expand_template(parameters["output"], scheduled_time, parameters["timezone"]))
     else:
         # only our own messages are known to hold no text
         outcome = f"{state.name.lower()}{f': {result}' if isinstance(result, RedactoryError) else ''}"
-    line = f"{due:%Y-%m-%dT%H:%M:%SZ} {flow.name} {Path(parameters['config']).stem}: {outcome}"
+    line = f"{scheduled_time:%Y-%m-%dT%H:%M:%SZ} {flow.name} {Path(parameters['config']).stem}: {outcome}"
     print(line, file=sys.stderr, flush=True)
 
 
@@ -141,13 +141,13 @@ def curate(
     """
     job = _load_job(config, output, workers, timezone, dask)
 
-    def body() -> dict[str, Any]:
+    def curate_and_publish() -> dict[str, Any]:
         result = _curate_or_reuse(job, resume)
         if verify:
             require_verified(RunFolder(Path(result["run"])))
         return result
 
-    return run_sealed(job.run_folder.state, body)
+    return run_sealing_errors(job.run_folder.state, curate_and_publish)
 
 
 @make_flow("train")
@@ -163,7 +163,7 @@ def train(
     overrides: dict[str, Any] = {"trainer": trainer, "name": name, "workers": workers}
     changes = {key: value for key, value in overrides.items() if value}
 
-    def body() -> dict[str, Any]:
+    def train_and_publish() -> dict[str, Any]:
         progress = progress_listener.get()
         result: dict[str, Any] = run_as_task(
             job.run_folder.state, "train", lambda: dict(training.train(job.settings, progress=progress, **changes))
@@ -171,7 +171,7 @@ def train(
         publish_guarantee(job.artifact_name, result)
         return result
 
-    return run_sealed(job.run_folder.state, body)
+    return run_sealing_errors(job.run_folder.state, train_and_publish)
 
 
 @make_flow("run")
@@ -187,7 +187,7 @@ def run(
     """Run ``redactory.run`` with the parameters of ``curate``; its partitions and later steps are tasks."""
     job = _load_job(config, output, workers, timezone, dask)
 
-    def body() -> dict[str, Any]:
+    def run_steps() -> dict[str, Any]:
         require_training_packages()
         check_device(job.settings)
         run_folder = RunFolder(Path(_curate_or_reuse(job, resume)["run"]))
@@ -204,7 +204,7 @@ def run(
             require_verified(run_folder)
         return result
 
-    return run_sealed(job.run_folder.state, body)
+    return run_sealing_errors(job.run_folder.state, run_steps)
 
 
 @make_flow("nightly")
@@ -223,43 +223,43 @@ def nightly(
     """
     forbid_core_dumps()
 
-    def curating(settings: Config, **options: Any) -> dict[str, Any]:
+    def curate_with_tasks(settings: Config, **options: Any) -> dict[str, Any]:
         job = FlowJob(config, output, settings, dask)
         with job.open_stage_map() as stage_map:
             result = dict[str, Any](
-                run_sealed(job.run_folder.state, curation.curate, settings, stage_map=stage_map, **options)
+                run_sealing_errors(job.run_folder.state, curation.curate, settings, stage_map=stage_map, **options)
             )
         publish_run(job.artifact_name, result, False)
         if verify:
             require_verified(job.run_folder)
         return result
 
-    def body() -> dict[str, Any]:
-        due = flow_run.scheduled_start_time.astimezone(load_time_zone(timezone))
+    def run_and_publish() -> dict[str, Any]:
+        scheduled_time = flow_run.scheduled_start_time.astimezone(load_time_zone(timezone))
         result = plain_nightly(
             config,
             output=output,
-            date=due.date().isoformat() if is_dated(load_config(config)) else None,
+            date=scheduled_time.date().isoformat() if is_dated(load_config(config)) else None,
             workers=workers,
-            curate_run=curating,
+            curate_run=curate_with_tasks,
             progress=progress_listener.get(),
         )
-        held = [Path(night["run"]).name for night in result["nights"] if night["state"] == "held"]
+        held = [Path(run_record["run"]).name for run_record in result["nights"] if run_record["state"] == "held"]
         if held:
             raise CheckFailed(f"{', '.join(held)} is held; see: redactory release list {output}")
         return result
 
-    return hide_error_text("the scheduled run is still at work", body)
+    return run_hiding_error_text("the scheduled run is still at work", run_and_publish)
 
 
 def require_verified(run: RunFolder) -> None:
     """Verify a finished run in a separate task; ``CheckFailed`` if a check fails."""
 
-    def checks() -> list[str]:
+    def list_failed_checks() -> list[str]:
         verification_result = verification.verify(run.root)
         return [check["name"] for check in verification_result["checks"] if not check["ok"]]
 
-    if failed := run_as_task(run.state, "verify", checks):
+    if failed := run_as_task(run.state, "verify", list_failed_checks):
         raise CheckFailed(f"{run.root} failed: {', '.join(failed)}; see redactory verify {run.root}")
 
 
@@ -287,7 +287,7 @@ def find_reusable_run(settings: Config, template: str) -> RunFolder | None:
     """
     if settings.dedup.index or not has_placeholder(template):
         return None
-    service = configured_service()
+    service = load_configured_service()
     content = {
         "version": redactory.__version__,
         "configuration": settings.curation_hash(),
@@ -295,11 +295,11 @@ def find_reusable_run(settings: Config, template: str) -> RunFolder | None:
         "inputs": [s.fingerprint() for s in find_sources(settings.input.path, settings.input.format)],
         "key": load_digest_key().fingerprint,
         "encrypted_by": None if service is None else service.name,
-        "signed_by": configured_signer(),
+        "signed_by": describe_configured_signer(),
     }
     for run in map(RunFolder, list_runs(template)):
         with suppress(RedactoryError, OSError):
-            if is_finished(run) and _extract_run_inputs(read_manifest(run)) == content and not broken_files(run):
+            if is_finished(run) and _extract_run_inputs(read_manifest(run)) == content and not list_broken_files(run):
                 return run
     return None
 
@@ -335,11 +335,11 @@ def publish_run(name: str, result: dict[str, Any], reused: bool) -> None:
 def publish_guarantee(name: str, model: dict[str, Any]) -> None:
     """Publish the epsilons of the model's guarantee, each null with its reason."""
     card = model["guarantee"]
-    figures = ["epsilon_confidentiality", "epsilon_bayesian", "epsilon_substitution", "coverage_failure"]
+    epsilons = ["epsilon_confidentiality", "epsilon_bayesian", "epsilon_substitution", "coverage_failure"]
     if "epsilon_sound" in card:
-        figures = ["epsilon_sound", "epsilon_user_removal"]
+        epsilons = ["epsilon_sound", "epsilon_user_removal"]
     lines = ["| metric | value |", "|---|---|"]
-    for key in figures:
+    for key in epsilons:
         value, reason = card.get(key), card.get("reasons", {}).get(key, "not stated")
         lines.append(f"| `{key}` | {f'none: {reason}' if value is None else format_upper(value)} |")
     create_markdown_artifact("\n".join(lines), key=_artifact_key("guarantee", name))

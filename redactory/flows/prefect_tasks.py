@@ -19,8 +19,8 @@ from redactory.flows.server import TASK_TAG
 from redactory.foundation.errors import SealedError
 from redactory.foundation.processes import process_pool
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.curation.error_sealing import run_sealed
-from redactory.pipelines.curation.stage_context import StageMap, Task, get_task_name, run_timed
+from redactory.pipelines.curation.error_sealing import run_sealing_errors
+from redactory.pipelines.curation.stage_context import StageMap, Task, get_task_name, run_timed_task
 from redactory.pipelines.curation.stages import counting, dedup, examples
 
 RETRY_SECONDS = [2.0, 8.0]
@@ -64,7 +64,7 @@ def make_task(name: str, run_name: str | None = None) -> Callable[[Callable[...,
 
 def run_as_task(state: Path, name: str, work: Callable[[], Any]) -> Any:
     """Run ``work`` as one task that seals its errors in ``state``."""
-    return make_task(name)(lambda: run_sealed(state, work))()
+    return make_task(name)(lambda: run_sealing_errors(state, work))()
 
 
 def run_as_tasks(
@@ -79,12 +79,12 @@ def run_as_tasks(
     batches = [list(numbers[start::count]) for start in range(min(count, len(numbers)))]
 
     @make_task(name, f"{name}-{{first}}")
-    def part(first: int, batch: list[int]) -> list[tuple[int, StageReport]]:
+    def run_batch(first: int, batch: list[int]) -> list[tuple[int, StageReport]]:
         return [(number, call(number)) for number in batch]
 
     with ThreadPoolTaskRunner[Any](max_parallel) as runner:
         mapped = {"first": [batch[0] for batch in batches], "batch": batches}
-        futures: list[Any] = list(runner.map(part, mapped))
+        futures: list[Any] = list(runner.map(run_batch, mapped))
         for future in as_completed(futures):
             yield from future.result()
 
@@ -102,17 +102,17 @@ def open_worker_processes(count: int) -> Iterator[TaskCall]:
     with ExitStack() as stack:
         pools = [stack.enter_context(process_pool(count))]
 
-        def call(task: Task, number: int) -> StageReport:
+        def run_in_process(task: Task, number: int) -> StageReport:
             pool = pools[-1]
             try:
-                return pool.submit(run_timed, task, number).result()
+                return pool.submit(run_timed_task, task, number).result()
             except BrokenProcessPool:
                 with lock:
                     if pool is pools[-1]:
                         pools.append(stack.enter_context(process_pool(count)))
                 raise
 
-        yield call
+        yield run_in_process
 
 
 @contextmanager
@@ -120,5 +120,5 @@ def process_task_map(count: int, state: Path) -> Iterator[StageMap]:
     """A map that runs each partition as a task in one of ``count`` processes."""
     with open_worker_processes(count) as call:
         yield lambda task, numbers: run_as_tasks(
-            count, get_task_name(task), lambda number: run_sealed(state, call, task, number), numbers
+            count, get_task_name(task), lambda number: run_sealing_errors(state, call, task, number), numbers
         )

@@ -50,7 +50,7 @@ def curate(
             result["differs"] = redactory.policy_diff(against, config)
         return CommandResult("described", result, 1 if result["refused"] else 0)
     _warn_uncovered(config, output)
-    result = _run_work("curate", config, output=output, progress=progress, **options)
+    result = _run_job("curate", config, output=output, progress=progress, **options)
     _warn_unencrypted(result)
     return CommandResult("curated", result)
 
@@ -145,7 +145,7 @@ def unmask(source: Path, out: Path, vault: Path) -> CommandResult:
 def train(config: str, output: str | None, progress: Progress, prefect: bool, **options: Any) -> CommandResult:
     """Train a model on the finished run of the configuration (section train)."""
     _print_train_remarks(config, output, **options)
-    result = _run_work("train", config, prefect, output=output, progress=progress, **options)
+    result = _run_job("train", config, prefect, output=output, progress=progress, **options)
     return CommandResult("trained", result)
 
 
@@ -153,13 +153,13 @@ def train(config: str, output: str | None, progress: Progress, prefect: bool, **
 def run(config: str, output: str | None, progress: Progress, **options: Any) -> CommandResult:
     """Curate, train and evaluate."""
     _warn_uncovered(config, output)
-    result = _run_work("run", config, output=output, progress=progress, **options)
+    result = _run_job("run", config, output=output, progress=progress, **options)
     _warn_unencrypted(result)
     _print_train_remarks(config, output)
     return CommandResult("ran", result)
 
 
-def _run_work(work: str, config: str, prefect: bool = False, dask: str | None = None, **options: Any) -> dict[str, Any]:
+def _run_job(work: str, config: str, prefect: bool = False, dask: str | None = None, **options: Any) -> dict[str, Any]:
     """Run ``work`` as the library's function, its flow, or over Dask, and return the result."""
     if prefect:
         from redactory.flows.schedule import run_flow
@@ -242,10 +242,10 @@ def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect:
 
     The corpora and the configuration stay in OUT-input, for another look or run.
     """
-    from redactory.pipelines.curation.output_folder import check_output
+    from redactory.pipelines.curation.output_folder import check_output_folder
     from redactory.redaction import RunFolder
 
-    check_output(RunFolder(out), resume=False)
+    check_output_folder(RunFolder(out), resume=False)
     folder = make_private_folder(out.with_name(f"{out.name}-input"))
     made = redactory.simulate(folder / "corpus.jsonl", rows, 1, 10, _CANARY_COPIES, progress)
     redactory.simulate(folder / "test.jsonl", max(rows // 10, 20), 2, 0, 1, progress)
@@ -256,7 +256,7 @@ def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect:
     file.write_text(text, encoding="utf-8")
     config = str(file)
     run_options: dict[str, Any] = {"resume": False, "workers": workers}
-    result = _run_work("run", config, prefect, output=str(out), progress=progress, **run_options)
+    result = _run_job("run", config, prefect, output=str(out), progress=progress, **run_options)
     baseline = {
         **redactory.train(config, trainer="sgd", output=out, progress=progress),
         "evaluation": {

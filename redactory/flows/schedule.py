@@ -31,7 +31,7 @@ from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress
 from redactory.pipelines.curation.loading import load_config
-from redactory.pipelines.curation.output_folder import check_output
+from redactory.pipelines.curation.output_folder import check_output_folder
 from redactory.redaction import RunFolder
 
 _CRON_FORMAT = "five fields (minute, hour, day, month, weekday) like '0 2 * * *', or a name like @daily"
@@ -197,7 +197,7 @@ def run_flow(work: str, config: str, output: str | Path | None, progress: Progre
     loaded = load_config(config, output=output)
     run = RunFolder(Path(loaded.output))
     if work != "train":
-        check_output(run, resume=bool(settings.get("resume")))
+        check_output_folder(run, resume=bool(settings.get("resume")))
     configure_prefect(run.state / "prefect")
     flows = import_flows()
     token = flows.progress_listener.set(progress)

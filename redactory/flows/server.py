@@ -161,14 +161,14 @@ def list_runs(template: str) -> list[Path]:
     return [Path(place) for place in sorted(glob.glob(pattern), reverse=True)]
 
 
-def expand_template(template: str, due: datetime.datetime, timezone: str) -> str:
+def expand_template(template: str, scheduled_time: datetime.datetime, timezone: str) -> str:
     """Replace ``{date}`` by the day in ``timezone`` and ``{start}`` by the second in UTC.
 
     Both use the scheduled time, not the start, so that a retried run finds its folder.
     """
-    day = due.astimezone(load_time_zone(timezone)).strftime("%Y-%m-%d")
+    day = scheduled_time.astimezone(load_time_zone(timezone)).strftime("%Y-%m-%d")
     # in UTC: elsewhere the hour when clocks go back occurs twice
-    second = due.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H%M%SZ")
+    second = scheduled_time.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H%M%SZ")
     return template.replace(DATE_PLACEHOLDER, day).replace(START_PLACEHOLDER, second)
 
 

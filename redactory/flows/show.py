@@ -26,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redactory.flows import log
-from redactory.foundation.bounds import FILTERS, format_lower, format_upper
+from redactory.foundation.bounds import TEMPLATE_FILTERS, format_lower, format_upper
 from redactory.foundation.errors import pluralize
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _load_templates() -> Environment:
     )
     filters: dict[str, Callable[..., Any]] = {
         "n": _format_number,
-        **FILTERS,
+        **TEMPLATE_FILTERS,
         "some": pluralize,
         "share": _format_interval,
         "between": _format_bounds,
@@ -149,7 +149,7 @@ def _load_templates() -> Environment:
         "words": lambda name: name.replace("_", " "),
         "name": lambda path: Path(path).name,
         "row": lambda *cells: _SafeRow(" ¦ ".join(str(_escape_cell(cell)) for cell in cells)),
-        **{name: _make_lazy(place) for name, place in _LAZY_FILTERS.items()},
+        **{name: _make_lazy_function(place) for name, place in _LAZY_FILTERS.items()},
     }
     environment.filters.update(filters)
     environment.globals.update(filters)
@@ -158,18 +158,18 @@ def _load_templates() -> Environment:
 
 _LAZY_FILTERS = {
     "curated_hints": "redactory.pipelines.curation_hints.list_curation_hints",
-    "dedup_sentences": "redactory.dedup.settings.summarize",
-    "finding_line": "redactory.flows.job_commands.format_finding",
-    "hit_line": "redactory.flows.evaluate_commands.format_hit",
+    "dedup_sentences": "redactory.dedup.settings.summarize_dedup",
+    "finding_line": "redactory.flows.job_commands.format_drift_finding",
+    "hit_line": "redactory.flows.evaluate_commands.format_span",
     "fix": "redactory.pipelines.curation_hints.FIXES.get",
-    "public_words": "redactory.detectors.settings.public_label_note",
+    "public_words": "redactory.detectors.settings.format_public_label_note",
     "reason_words": "redactory.redaction.mask.describe_reason",
     "resting_on_labellers": "redactory.evaluation.sample.explain_zero_bounds",
     "waiting": "redactory.pipelines.curation.index.PENDING_STATES.get",
 }
 
 
-def _make_lazy(place: str) -> Callable[..., Any]:
+def _make_lazy_function(place: str) -> Callable[..., Any]:
     return lambda *arguments: pkgutil.resolve_name(place)(*arguments)
 
 
@@ -192,17 +192,17 @@ def _format_number(value: float | None, format_spec: str = ",", missing: str = "
     return missing if value is None else format(value, format_spec)
 
 
-def _format_interval(figure: Mapping[str, float | None], places: int = 1, unit: str = "%") -> str:
-    ends = _format_ends(figure, places, unit)
-    return f"{figure['value']:.{places}{unit or 'f'}} ({' to '.join(ends)})" if ends else "none"
+def _format_interval(metric: Mapping[str, float | None], places: int = 1, unit: str = "%") -> str:
+    ends = _format_interval_ends(metric, places, unit)
+    return f"{metric['value']:.{places}{unit or 'f'}} ({' to '.join(ends)})" if ends else "none"
 
 
-def _format_bounds(figure: Mapping[str, float | None], places: int = 1, unit: str = "%") -> str:
-    return "–".join(end.removesuffix(unit) for end in _format_ends(figure, places, unit)) or "–"
+def _format_bounds(metric: Mapping[str, float | None], places: int = 1, unit: str = "%") -> str:
+    return "–".join(end.removesuffix(unit) for end in _format_interval_ends(metric, places, unit)) or "–"
 
 
-def _format_ends(figure: Mapping[str, float | None], places: int, unit: str) -> list[str]:
-    low, high = figure["low"], figure["high"]
+def _format_interval_ends(metric: Mapping[str, float | None], places: int, unit: str) -> list[str]:
+    low, high = metric["low"], metric["high"]
     if low is None or high is None:
         return []
     return [format_lower(low, places=places, unit=unit), format_upper(high, places=places, unit=unit)]
@@ -218,11 +218,11 @@ def show_progress() -> Iterator[Any]:
             else [RateLimiter(log.log_progress), RateLimiter(_print_progress, 1.0)]
         )
 
-        def tell(*arguments: Any) -> None:
+        def notify_listeners(*arguments: Any) -> None:
             for listener in listeners:
                 listener(*arguments)
 
-        yield tell
+        yield notify_listeners
     elif not err.is_terminal:
         yield RateLimiter(_print_progress, 1.0)
     else:

@@ -25,11 +25,11 @@ def json_sha256(value: Any) -> str:
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
-def flatten_keys(value: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def flatten_keys(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return each value that is not a mapping, by dotted key: ``{"a": {"b": 1}}`` gives ``{"a.b": 1}``."""
     flat: dict[str, Any] = {}
     for key, inner in value.items():
-        flat |= flatten_keys(inner, f"{above}{key}.") if isinstance(inner, Mapping) else {f"{above}{key}": inner}
+        flat |= flatten_keys(inner, f"{prefix}{key}.") if isinstance(inner, Mapping) else {f"{prefix}{key}": inner}
     return flat
 
 

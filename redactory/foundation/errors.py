@@ -44,16 +44,16 @@ class SealedError(RedactoryError):
     exit_code = 1
 
 
-def pluralize(count: int, what: str, many: str | None = None) -> str:
+def pluralize(count: int, noun: str, plural: str | None = None) -> str:
     """Format ``1 row``, ``2,000 rows``; ``many`` is the plural if it is not ``what`` with an s."""
-    return f"{count:,} {what if count == 1 else many or f'{what}s'}"
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 _WORD = r"(?:[A-Z]?[^\W\d_A-Z]+|[A-Z]+){1,3}"
 _JOINT = r"(?:[_./-]|\[\*?\]){1,4}"
 _PATH = rf"_{{0,2}}{_WORD}(?:{_JOINT}{_WORD}){{0,5}}(?:{_JOINT})?(?:_\d{{1,2}})?"
 _WORDS = re.compile(rf"{_PATH}|{_WORD}(?: {_WORD}){{1,2}}")
-_LONGEST, _SHOWN = 40, 3
+_MAX_NAME_LENGTH, _PREFIX_LENGTH = 40, 3
 """Maximum characters of a readable name, and of the prefix shown of any other."""
 
 
@@ -64,15 +64,17 @@ def shorten(name: object) -> str:
     a misspelt key.
     """
     text = str(name)
-    if len(text) <= _LONGEST and (_WORDS.fullmatch(text) or (len(text) <= _SHOWN and text.isprintable())):
+    if len(text) <= _MAX_NAME_LENGTH and (
+        _WORDS.fullmatch(text) or (len(text) <= _PREFIX_LENGTH and text.isprintable())
+    ):
         return text
-    return f"{text[:_SHOWN].encode('unicode_escape').decode()}… ({pluralize(len(text), 'character')})"
+    return f"{text[:_PREFIX_LENGTH].encode('unicode_escape').decode()}… ({pluralize(len(text), 'character')})"
 
 
-def join_words(things: Iterable[str], last: str = "and") -> str:
+def join_words(words: Iterable[str], conjunction: str = "and") -> str:
     """Join as ``a``, ``a and b``, ``a, b and c``, with ``last`` as the conjunction."""
-    *before, end = things
-    return f"{', '.join(before)} {last} {end}" if before else end
+    *before, end = words
+    return f"{', '.join(before)} {conjunction} {end}" if before else end
 
 
 def did_you_mean(wrong: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
@@ -81,6 +83,6 @@ def did_you_mean(wrong: str, choices: Iterable[str], cutoff: float = 0.6) -> str
     A choice is near if it begins with ``wrong``, or has at least the similarity ``cutoff``, from 0 to 1.
     """
     choices = sorted(choices)
-    near = [one for one in choices if wrong and one.startswith(f"{wrong}_")]
+    near = [choice for choice in choices if wrong and choice.startswith(f"{wrong}_")]
     near += difflib.get_close_matches(wrong, choices, n=1, cutoff=cutoff)
     return f"; did you mean '{near[0]}'?" if near else ""

@@ -23,7 +23,7 @@ from redactory.foundation.errors import RunStateError
 
 TEMPORARY_PREFIX = ".tmp-"
 PRIVATE_FOLDER, PRIVATE_FILE, PUBLIC_FILE = 0o700, 0o600, 0o644
-_staged: ContextVar[tuple[Path, Path] | None] = ContextVar("staged", default=None)
+_staging_folders: ContextVar[tuple[Path, Path] | None] = ContextVar("staged", default=None)
 
 
 def make_folder(path: Path) -> None:
@@ -44,12 +44,12 @@ def make_private_folder(path: Path) -> Path:
 
 
 @contextmanager
-def commit(path: Path, mode: int = PRIVATE_FILE) -> Iterator[Path]:
+def commit_file(path: Path, mode: int = PRIVATE_FILE) -> Iterator[Path]:
     """Yield a temporary path to write; on success sync it and rename it to ``path``, else remove it.
 
     Through any crash, a reader sees the old file, the new file or none, never a part.
     """
-    root, staging = _staged.get() or (None, None)
+    root, staging = _staging_folders.get() or (None, None)
     if root is None or not path.is_relative_to(root):
         staging = None
     # random, not the process id: two machines that share the folder may have the same
@@ -76,14 +76,14 @@ def stage_commits(root: Path, staging: Path) -> Iterator[None]:
     Both are absolute. Once ``staging`` is removed, such commits fail (``FileNotFoundError``): an abandoned worker that
     still runs changes nothing.
     """
-    token = _staged.set((root, staging))
+    token = _staging_folders.set((root, staging))
     try:
         yield
     finally:
-        _staged.reset(token)
+        _staging_folders.reset(token)
 
 
-def remove(path: Path) -> None:
+def remove_path(path: Path) -> None:
     """Remove a file, a link (never its target) or a whole folder, if it exists.
 
     For concurrent writers a folder disappears at once. A killed removal leaves a temporary name for
@@ -92,11 +92,11 @@ def remove(path: Path) -> None:
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
-    gone = path.with_name(f"{TEMPORARY_PREFIX}{secrets.randbits(48)}-{path.name}")
+    doomed = path.with_name(f"{TEMPORARY_PREFIX}{secrets.randbits(48)}-{path.name}")
     with suppress(FileNotFoundError):
-        path.rename(gone)
+        path.rename(doomed)
     # a writer that finds its file gone may clean up at the same time
-    shutil.rmtree(gone, onerror=_ignore_missing)
+    shutil.rmtree(doomed, onerror=_ignore_missing)
 
 
 def _ignore_missing(_: object, __: str, failed: Any) -> None:
@@ -104,7 +104,7 @@ def _ignore_missing(_: object, __: str, failed: Any) -> None:
         raise failed[1]
 
 
-def remove_leftovers(folder: Path, of: str = "*", *, but: str = "", deep: bool = False) -> None:
+def remove_leftovers(folder: Path, pattern: str = "*", *, exclude: str = "", recursive: bool = False) -> None:
     """Remove temporary files of killed processes in ``folder``, with ``deep`` also below it.
 
     ``of`` and ``but`` are globs of the final names. Nobody else may be writing there.
@@ -112,16 +112,16 @@ def remove_leftovers(folder: Path, of: str = "*", *, but: str = "", deep: bool =
     if not folder.is_dir():
         return
     for path in folder.iterdir():
-        name = temporary_target(path.name)
+        name = parse_temporary_name(path.name)
         if name is not None:
-            if fnmatch.fnmatchcase(name, of) and not fnmatch.fnmatchcase(name, but):
-                remove(path)
-        elif deep and path.is_dir() and not path.is_symlink():
-            remove_leftovers(path, of, but=but, deep=True)
+            if fnmatch.fnmatchcase(name, pattern) and not fnmatch.fnmatchcase(name, exclude):
+                remove_path(path)
+        elif recursive and path.is_dir() and not path.is_symlink():
+            remove_leftovers(path, pattern, exclude=exclude, recursive=True)
 
 
-def temporary_target(name: str) -> str | None:
-    """Return the target of ``name`` if it is an unfinished :func:`commit` of a killed process, else None."""
+def parse_temporary_name(name: str) -> str | None:
+    """Return the target of ``name`` if it is an unfinished :func:`commit_file` of a killed process, else None."""
     number, _, target = name.removeprefix(TEMPORARY_PREFIX).partition("-")
     return target if name.startswith(TEMPORARY_PREFIX) and number.isdigit() and target else None
 
@@ -161,37 +161,37 @@ def _open_in_folder(folder: int, name: str, flags: int) -> int:
             return os.open(name, flags | os.O_EXCL, PRIVATE_FILE, dir_fd=folder)
 
 
-def _not_regular_error(path: Path, error: OSError, wanted: str) -> Exception:
+def _not_regular_error(path: Path, error: OSError, expected: str) -> Exception:
     """Explain that ``path`` is not what was ``wanted``, if so; else return the original error."""
     if path.is_symlink() or error.errno in (errno.ENOTDIR, errno.EISDIR, errno.ENXIO):
-        return RunStateError(f"{path} is not a {wanted} (a link, or something else): check it, and remove it")
+        return RunStateError(f"{path} is not a {expected} (a link, or something else): check it, and remove it")
     return error
 
 
-def list_leaves(folder: Path, but: Collection[Path] = ()) -> Iterator[Path]:
+def list_leaves(folder: Path, exclude: Collection[Path] = ()) -> Iterator[Path]:
     """List files, links, pipes and empty folders below ``folder``; follows no link, skips the folders ``but``."""
     for path in sorted(folder.iterdir()):
         if path.is_symlink() or not path.is_dir():
             yield path
-        elif path not in but:
-            below = list(list_leaves(path, but))
+        elif path not in exclude:
+            below = list(list_leaves(path, exclude))
             yield from below or [path]
 
 
-def list_irregular(folder: Path, but: Collection[Path] = ()) -> list[Path]:
+def list_irregular(folder: Path, exclude: Collection[Path] = ()) -> list[Path]:
     """List what is neither a folder nor a regular file below ``folder``, as :func:`list_leaves`."""
-    kinds = ((path, path.lstat().st_mode) for path in list_leaves(folder, but))
+    kinds = ((path, path.lstat().st_mode) for path in list_leaves(folder, exclude))
     return [path for path, mode in kinds if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))]
 
 
-def explain_not_regular(folder: Path, name: str) -> str | None:
+def explain_irregular(folder: Path, name: str) -> str | None:
     """Explain why ``name``, relative to ``folder``, is not a regular file below it; None if it is."""
-    steps, mode = PurePosixPath(name), 0
-    if steps.is_absolute() or ".." in steps.parts or "\0" in name:
+    parts, mode = PurePosixPath(name), 0
+    if parts.is_absolute() or ".." in parts.parts or "\0" in name:
         return "names a place outside the folder"
-    for step in [*steps.parents[-2::-1], steps]:
+    for part in [*parts.parents[-2::-1], parts]:
         try:
-            mode = (folder / step).lstat().st_mode
+            mode = (folder / part).lstat().st_mode
         except (FileNotFoundError, NotADirectoryError):
             return "missing"
         if stat.S_ISLNK(mode):
@@ -201,13 +201,13 @@ def explain_not_regular(folder: Path, name: str) -> str | None:
 
 def write_bytes(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
     """Commit ``data`` to ``path``."""
-    with commit(path, mode) as temporary:
+    with commit_file(path, mode) as temporary:
         temporary.write_bytes(data)
 
 
 def write_text(path: Path, text: str, mode: int = PRIVATE_FILE) -> None:
     """Commit ``text`` in UTF-8 to ``path``; escape what UTF-8 cannot encode, such as some file names."""
-    with commit(path, mode) as temporary:
+    with commit_file(path, mode) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
@@ -233,14 +233,14 @@ def sync_to_disk(path: Path) -> None:
 # Locks that survive crashes: the kernel releases them when the process ends.
 
 
-_LONGEST = 1 << 12
+_MAX_HOLDER_BYTES = 1 << 12
 """Maximum bytes of a holder's name."""
-_PAUSE = 0.05
+_RETRY_DELAY = 0.05
 """Seconds between two attempts to get a lock."""
 
 
 @contextmanager
-def file_lock(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
+def file_lock(path: Path, subject: str, timeout: float = 0.0) -> Iterator[None]:
     """Hold the lock file ``path`` for ``what``, with the holder's name in it; remove it afterwards.
 
     Waits up to ``patience`` seconds. ``RunStateError``, naming the holder, if another process has the lock, on this
@@ -248,12 +248,12 @@ def file_lock(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
     a link or somebody else's (:func:`open_no_follow`). A file left by a crash does not block.
     """
     try:
-        descriptor = open_locked(path, patience)
+        descriptor = open_and_lock(path, timeout)
     except FileNotFoundError:
-        raise RunStateError(f"{what}: its folder was removed while it was being locked; try again") from None
+        raise RunStateError(f"{subject}: its folder was removed while it was being locked; try again") from None
     except BlockingIOError as error:
         raise RunStateError(
-            f"{what} is being written by {_read_holder(error.strerror or '')}: wait for it, or stop it"
+            f"{subject} is being written by {_describe_holder(error.strerror or '')}: wait for it, or stop it"
         ) from None
     try:
         os.ftruncate(descriptor, 0)
@@ -284,13 +284,13 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def open_locked(path: Path, patience: float = 0.0) -> int:
+def open_and_lock(path: Path, timeout: float = 0.0) -> int:
     """Open and lock the file at ``path``, creating it if missing; closing the descriptor releases the lock.
 
     ``BlockingIOError``, with the file's content as text, if another process has it for longer than ``patience``
     seconds. A lock on a file that was removed meanwhile is useless, and is dropped.
     """
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while True:
         descriptor = open_no_follow(path, os.O_RDWR | os.O_CREAT)
         try:
@@ -300,10 +300,10 @@ def open_locked(path: Path, patience: float = 0.0) -> int:
                     return descriptor
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                holder = os.pread(descriptor, _LONGEST, 0)
+                holder = os.pread(descriptor, _MAX_HOLDER_BYTES, 0)
                 os.close(descriptor)
                 raise BlockingIOError(errno.EWOULDBLOCK, holder.decode("utf-8", "replace")) from None
-            time.sleep(_PAUSE)
+            time.sleep(_RETRY_DELAY)
         except OSError as error:
             os.close(descriptor)
             raise RunStateError(
@@ -313,9 +313,9 @@ def open_locked(path: Path, patience: float = 0.0) -> int:
         os.close(descriptor)
 
 
-def _read_holder(written: str) -> str:
+def _describe_holder(content: str) -> str:
     try:
-        holder = json.loads(written)
+        holder = json.loads(content)
         return f"process {holder['process']} on {holder['host']} since {holder['since']}"
     except (ValueError, KeyError, TypeError):
         # the holder has not written its name yet, or is just ending

@@ -40,7 +40,7 @@ ENCRYPTION_VARIABLE = "REDACTORY_ENCRYPTION_KEY"
 SIGNING_VARIABLE = "REDACTORY_SIGNING_KEY"
 
 _PUBLIC_KEY_FIX = "give the .pub file that redactory keys new signing wrote"
-Kind = Literal["digest", "encryption", "signing"]
+KeyKind = Literal["digest", "encryption", "signing"]
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class DigestKey:
     secret: bytes = field(repr=False)
     is_generated: bool = False
 
-    def derive(self, name: str) -> bytes:
+    def derive_subkey(self, purpose: str) -> bytes:
         """Return the 32-byte subkey of one purpose, so that digests of different purposes differ."""
-        return hmac.digest(self.secret, b"redactory/" + name.encode(), "sha256")
+        return hmac.digest(self.secret, b"redactory/" + purpose.encode(), "sha256")
 
     def text_digest(self, purpose_key: bytes, data: bytes) -> bytes:
-        """Return the 16-byte keyed BLAKE2b of ``data`` under a subkey from :meth:`derive`."""
+        """Return the 16-byte keyed BLAKE2b of ``data`` under a subkey from :meth:`derive_subkey`."""
         return hashlib.blake2b(data, digest_size=DIGEST_BYTES, key=purpose_key).digest()
 
     def file_digest(self, blocks: Iterable[bytes]) -> str:
@@ -68,18 +68,18 @@ class DigestKey:
 
         Without the key, nobody can test guesses of the file's content against a manifest or log.
         """
-        digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=self.derive("input"))
+        digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=self.derive_subkey("input"))
         for block in blocks:
             digest.update(block)
         return digest.hexdigest()
 
     def pseudonym(self, purpose: str, value: str | int) -> str:
         """Return 32 hex digits: HMAC-SHA256 of ``value`` under ``purpose``, cut to 16 bytes."""
-        return hmac.digest(self.derive(purpose), str(value).encode(), "sha256")[:DIGEST_BYTES].hex()
+        return hmac.digest(self.derive_subkey(purpose), str(value).encode(), "sha256")[:DIGEST_BYTES].hex()
 
     def pseudonyms(self, purpose: str, values: Iterable[str | int]) -> list[str]:
         """Return :meth:`pseudonym` of many values under one purpose."""
-        subkey = self.derive(purpose)
+        subkey = self.derive_subkey(purpose)
         return [hmac.digest(subkey, str(v).encode(), "sha256")[:DIGEST_BYTES].hex() for v in values]
 
     @property
@@ -155,7 +155,7 @@ def read_public_key(path: Path) -> Ed25519PublicKey:
     return key
 
 
-def new_key(kind: Kind, path: Path) -> list[Path]:
+def new_key(kind: KeyKind, path: Path) -> list[Path]:
     """Write a fresh key to the new file ``path``, mode 0600; return the written files.
 
     ``digest`` and ``encryption`` are 32 random bytes in hexadecimal, ``signing`` an Ed25519 private key in PEM with its
@@ -215,16 +215,16 @@ def read_variable(variable: str) -> str | None:
 
 def _read_key_setting(variable: str) -> tuple[bytes, str] | None:
     """Return the value of ``variable``, or of the file in its ``_FILE`` variant, and which one was used."""
-    in_file = f"{variable}_FILE"
-    value, path = read_variable(variable), read_variable(in_file)
+    file_variable = f"{variable}_FILE"
+    value, path = read_variable(variable), read_variable(file_variable)
     if value is not None and path is not None:
-        raise ConfigurationError(f"both {variable} and {in_file} are set: keep one of them")
+        raise ConfigurationError(f"both {variable} and {file_variable} are set: keep one of them")
     if path is not None:
         try:
-            return _read_key_file(Path(path)), f"{in_file} ({path})"
+            return _read_key_file(Path(path)), f"{file_variable} ({path})"
         except OSError as error:
             raise ConfigurationError(
-                f"{in_file}: {path} cannot be read: {error.strerror}; give a key file that this user may read"
+                f"{file_variable}: {path} cannot be read: {error.strerror}; give a key file that this user may read"
             ) from None
     return None if value is None else (os.fsencode(value), variable)
 
@@ -248,24 +248,24 @@ def _warn_if_world_readable(path: Path) -> None:
         return
     status = path.stat()
     mode = stat.S_IMODE(status.st_mode)
-    reached = all(folder.stat().st_mode & 0o011 for folder in path.resolve().parents)
-    if status.st_uid == os.geteuid() and mode & 0o077 and reached:
+    is_reachable = all(folder.stat().st_mode & 0o011 for folder in path.resolve().parents)
+    if status.st_uid == os.geteuid() and mode & 0o077 and is_reachable:
         _log.warning(f"{path}: other users can read this key file (mode {mode:04o}): run chmod 600 on it")
 
 
-def _require_length(secret: bytes, name: str, least: int) -> bytes:
-    if len(secret) < least:
+def _require_length(secret: bytes, name: str, minimum: int) -> bytes:
+    if len(secret) < minimum:
         raise ConfigurationError(
-            f"{name} has {len(secret)} bytes, but needs at least {least} (for example the output of: "
+            f"{name} has {len(secret)} bytes, but needs at least {minimum} (for example the output of: "
             "openssl rand -hex 32)"
         )
     return secret
 
 
-SECURE, OPEN = "tls", "tcp"
+TLS_SCHEME, TCP_SCHEME = "tls", "tcp"
 
 
-def require_secure_address(address: str, where: str) -> None:
+def require_secure_address(address: str, setting: str) -> None:
     """Raise ``ConfigurationError`` unless ``address`` is ``tls://HOST:PORT``, or ``tcp://`` to this machine.
 
     Text and keys must cross a network encrypted. ``where`` is the setting or option with the address. Names are not
@@ -273,16 +273,16 @@ def require_secure_address(address: str, where: str) -> None:
     """
     try:
         parts = urllib.parse.urlsplit(address)
-        whole = bool(parts.hostname and parts.port)
+        is_complete = bool(parts.hostname and parts.port)
     except ValueError:
-        whole = False
-    if not whole or parts.scheme not in (SECURE, OPEN):
+        is_complete = False
+    if not is_complete or parts.scheme not in (TLS_SCHEME, TCP_SCHEME):
         raise ConfigurationError(
-            f"{where}: '{address}' is not a scheduler address; write tls://HOST:PORT, or tcp://127.0.0.1:PORT"
+            f"{setting}: '{address}' is not a scheduler address; write tls://HOST:PORT, or tcp://127.0.0.1:PORT"
         )
-    if parts.scheme == OPEN and not _is_local_host(parts.hostname or ""):
+    if parts.scheme == TCP_SCHEME and not _is_local_host(parts.hostname or ""):
         raise ConfigurationError(
-            f"{where}: '{address}' is another machine, so what is sent there (text, keys) would cross the "
+            f"{setting}: '{address}' is another machine, so what is sent there (text, keys) would cross the "
             "network unencrypted; give scheduler and workers certificates, and write tls://HOST:PORT"
         )
 

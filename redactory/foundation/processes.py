@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-ONE_THREAD = threading.RLock()
+ENGINE_LOCK = threading.RLock()
 """Held while an engine loads or reads, and while loggers, warnings or imports are changed for it.
 
 Engines keep state between the steps of one text, and those switches are process-wide. One lock for all costs nothing:
@@ -27,7 +27,7 @@ Python runs one thread at a time, so parallel engines would not be faster.
 if hasattr(os, "register_at_fork"):
     # a child forked during a read would get engines in mid-text, and a lock that nobody releases
     os.register_at_fork(
-        before=ONE_THREAD.acquire, after_in_parent=ONE_THREAD.release, after_in_child=ONE_THREAD.release
+        before=ENGINE_LOCK.acquire, after_in_parent=ENGINE_LOCK.release, after_in_child=ENGINE_LOCK.release
     )
 
 
@@ -80,18 +80,18 @@ def worker_processes(work: Callable[..., None], tasks: Sequence[tuple[Any, ...]]
     workers: list[WorkerProcess] = []
     try:
         for task in tasks:
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_run_worker, args=(work, theirs, *task), daemon=True)
+            parent_end, worker_end = context.Pipe()
+            process = context.Process(target=_run_worker, args=(work, worker_end, *task), daemon=True)
             process.start()
-            theirs.close()
-            workers.append(WorkerProcess(process, ours))
+            worker_end.close()
+            workers.append(WorkerProcess(process, parent_end))
         yield workers
     finally:
-        for one in workers:
-            one.process.kill()
-        for one in workers:
-            one.process.join()
-            one.pipe.close()
+        for worker in workers:
+            worker.process.kill()
+        for worker in workers:
+            worker.process.join()
+            worker.pipe.close()
 
 
 def _run_worker(work: Callable[..., None], pipe: Connection, *task: Any) -> None:

@@ -19,10 +19,10 @@ from typing import Any, Self
 
 from redactory.foundation.canonical import canonical_json
 from redactory.foundation.errors import CheckFailed, RunStateError
-from redactory.foundation.files import make_folder, open_locked, sync_to_disk
+from redactory.foundation.files import make_folder, open_and_lock, sync_to_disk
 
 GENESIS = "0" * 64
-SILENCE = datetime.timedelta(days=45)
+MAX_RECORD_GAP = datetime.timedelta(days=45)
 """Longest credible time between two records; a monthly job has less."""
 
 
@@ -40,19 +40,19 @@ def read_records(path: Path) -> list[Record]:
 
     Skips a last line without newline: a crash interrupted it, and it was never reported as written.
     """
-    return _parse(path, path.read_bytes())[0]
+    return _parse_records(path, path.read_bytes())[0]
 
 
 def chain_head(path: Path) -> str:
     """Return the sha256 for the next record's ``prev``; it identifies the whole log."""
-    return _parse(path, path.read_bytes())[1]
+    return _parse_records(path, path.read_bytes())[1]
 
 
 def chain_heads(path: Path) -> list[str]:
     """Return :func:`chain_head` after each whole record of ``path``; ``CheckFailed`` as there."""
     data = path.read_bytes()
-    whole = _parse(path, data)[2]
-    return [hashlib.sha256(line).hexdigest() for line in data[:whole].split(b"\n")[:-1]]
+    whole_bytes = _parse_records(path, data)[2]
+    return [hashlib.sha256(line).hexdigest() for line in data[:whole_bytes].split(b"\n")[:-1]]
 
 
 def record_ages(times: Sequence[datetime.datetime]) -> list[datetime.timedelta]:
@@ -64,7 +64,7 @@ def record_ages(times: Sequence[datetime.datetime]) -> list[datetime.timedelta]:
     ages, age = [datetime.timedelta()], datetime.timedelta()
     for before, after in reversed(list(pairwise(times))):
         step = after - before
-        age += step if datetime.timedelta() < step <= SILENCE else datetime.timedelta()
+        age += step if datetime.timedelta() < step <= MAX_RECORD_GAP else datetime.timedelta()
         elapsed = times[-1] - before
         # a time ahead of the last gets its age from the others
         ages.append(min(elapsed, age) if elapsed >= datetime.timedelta() else age)
@@ -75,7 +75,7 @@ def _open_for_append(path: Path) -> int:
     while True:
         make_folder(path.parent)
         try:
-            return open_locked(path)
+            return open_and_lock(path)
         except FileNotFoundError:
             # the folder was removed meanwhile
             continue
@@ -94,9 +94,9 @@ class RecordLog:
         self._path = path
         self._file = _open_for_append(path)
         try:
-            self.records, self._prev, whole = _parse(path, path.read_bytes())
+            self.records, self._previous_hash, whole_bytes = _parse_records(path, path.read_bytes())
             self._count = len(self.records)
-            os.ftruncate(self._file, whole)
+            os.ftruncate(self._file, whole_bytes)
             os.lseek(self._file, 0, os.SEEK_END)
             # the file's name must survive a crash too
             sync_to_disk(path.parent)
@@ -108,16 +108,16 @@ class RecordLog:
     def append(self, type: str, body: dict[str, Any]) -> Record:  # noqa: A002 (the field's name on disk)
         """Write one record, sync it to disk, and return it; on failure the file is unchanged."""
         record = Record(self._count, type, body)
-        line = canonical_json({"seq": record.seq, "prev": self._prev, "type": type, "body": body})
+        line = canonical_json({"seq": record.seq, "prev": self._previous_hash, "type": type, "body": body})
         end = os.lseek(self._file, 0, os.SEEK_CUR)
         try:
-            self._write(line + b"\n")
+            self._write_fully(line + b"\n")
             os.fsync(self._file)
         except BaseException:
             os.ftruncate(self._file, end)
             os.lseek(self._file, end, os.SEEK_SET)
             raise
-        self._prev = hashlib.sha256(line).hexdigest()
+        self._previous_hash = hashlib.sha256(line).hexdigest()
         self._count += 1
         self.records.append(record)
         return record
@@ -129,7 +129,7 @@ class RecordLog:
         """
         self.records.clear()
 
-    def _write(self, data: bytes) -> None:
+    def _write_fully(self, data: bytes) -> None:
         # a full disk writes only a part, and reports only its size
         while data:
             data = data[os.write(self._file, data) :]
@@ -145,18 +145,18 @@ class RecordLog:
         self.close()
 
 
-def _parse(path: Path, data: bytes) -> tuple[list[Record], str, int]:
-    whole = data.rfind(b"\n") + 1
+def _parse_records(path: Path, data: bytes) -> tuple[list[Record], str, int]:
+    whole_bytes = data.rfind(b"\n") + 1
     records: list[Record] = []
     prev = GENESIS
-    for number, line in enumerate(data[:whole].split(b"\n")[:-1]):
+    for number, line in enumerate(data[:whole_bytes].split(b"\n")[:-1]):
         try:
             value = json.loads(line)
-            good = value["seq"] == number and value["prev"] == prev
+            is_valid = value["seq"] == number and value["prev"] == prev
             records.append(Record(number, value["type"], value["body"]))
         except (ValueError, KeyError, TypeError):
-            good = False
-        if not good:
+            is_valid = False
+        if not is_valid:
             raise CheckFailed(f"{path.name}: the chain of records breaks at line {number + 1}")
         prev = hashlib.sha256(line).hexdigest()
-    return records, prev, whole
+    return records, prev, whole_bytes

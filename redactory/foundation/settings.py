@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from redactory.foundation.errors import RunStateError, did_you_mean
 
-_NEEDED = {
+_EXPECTED_VALUES = {
     "bool": "true or false",
     "date": "a day like 2026-11-03",
     "dict": "a section of keys",
@@ -26,10 +26,10 @@ _NEEDED = {
     "tuple": "a list like [one, two]",
 }
 """Expected value, by prefix of pydantic's error type."""
-_CHOICES = ("literal_error", "enum")
-_WRONG_KIND = ("_type", "_parsing", "_from_float", "_number", "_inexact")
+_CHOICE_ERRORS = ("literal_error", "enum")
+_TYPE_ERROR_SUFFIXES = ("_type", "_parsing", "_from_float", "_number", "_inexact")
 """Suffixes of pydantic's error types for values of a wrong type."""
-_FOUND: dict[type, str] = {
+_TYPE_NAMES: dict[type, str] = {
     bool: "true or false",
     int: "an integer",
     float: "a number with a fraction",
@@ -40,7 +40,7 @@ _FOUND: dict[type, str] = {
     type(None): "nothing",
 }
 """Names of the types that a configuration value can have."""
-_BOUNDS = {
+_BOUND_MESSAGES = {
     "greater_than_equal": "must be at least {ge}",
     "greater_than": "must be more than {gt}",
     "less_than_equal": "must be at most {le}",
@@ -54,28 +54,28 @@ def format_validation_error(error: Mapping[str, Any]) -> str:
     Names the type of the input and, for a number out of bounds, the number; quotes no other value, which may be text.
     """
     kind, context = str(error["type"]), error.get("ctx", {})
-    if kind in _BOUNDS:
-        bound = _BOUNDS[kind].format(**{name: str(bound).removesuffix(".0") for name, bound in context.items()})
+    if kind in _BOUND_MESSAGES:
+        bound = _BOUND_MESSAGES[kind].format(**{name: str(bound).removesuffix(".0") for name, bound in context.items()})
         value = error.get("input")
         return f"{bound}, got {value}" if type(value) in (int, float) else bound
-    if kind in _CHOICES:
+    if kind in _CHOICE_ERRORS:
         value, choices = error.get("input"), re.findall(r"'([^']*)'", context["expected"])
-        near = did_you_mean(value, choices, 0.5) if isinstance(value, str) else ""
-        return f"must be one of {context['expected']}{near}"
-    needed = _NEEDED.get(kind.partition("_")[0])
-    if needed is None or not kind.endswith(_WRONG_KIND):
+        suggestion = did_you_mean(value, choices, 0.5) if isinstance(value, str) else ""
+        return f"must be one of {context['expected']}{suggestion}"
+    expected = _EXPECTED_VALUES.get(kind.partition("_")[0])
+    if expected is None or not kind.endswith(_TYPE_ERROR_SUFFIXES):
         return str(error["msg"]).removeprefix("Value error, ")
-    return f"expected {needed}{_describe_input(error)}"
+    return f"expected {expected}{_describe_input(error)}"
 
 
 def _describe_input(error: Mapping[str, Any]) -> str:
     value = error.get("input", ...)
-    if type(value) not in _FOUND:
+    if type(value) not in _TYPE_NAMES:
         return ""
-    mend = "; remove the line to use the default" if value is None else ""
+    fix = "; remove the line to use the default" if value is None else ""
     if error["type"] == "string_type" and isinstance(value, int | float):
-        mend = "; put it in quotation marks"
-    return f", got {_FOUND[type(value)]}{mend}"
+        fix = "; put it in quotation marks"
+    return f", got {_TYPE_NAMES[type(value)]}{fix}"
 
 
 class Settings(BaseModel):
@@ -86,7 +86,7 @@ class Settings(BaseModel):
     )
 
     @classmethod
-    def read_back(cls, written: Mapping[str, Any]) -> Self:
+    def from_manifest(cls, written: Mapping[str, Any]) -> Self:
         """Load settings from a manifest; ``RunStateError`` if another version of Redactory wrote them."""
         try:
             return cls.model_validate(written)
@@ -97,7 +97,7 @@ class Settings(BaseModel):
             ) from None
 
 
-class FileRecord(Settings):
+class FileSettings(Settings):
     """Settings written by a command; a configuration may give the path of their JSON file instead."""
 
     @model_validator(mode="before")
@@ -116,7 +116,7 @@ class FileRecord(Settings):
 def nested_settings(annotation: Any) -> Iterator[type[Settings]]:
     """Yield the settings classes with configuration keys that a type contains at any depth."""
     if isinstance(annotation, type) and issubclass(annotation, Settings):
-        if not issubclass(annotation, FileRecord):
+        if not issubclass(annotation, FileSettings):
             yield annotation
         return
     for part in get_args(annotation):

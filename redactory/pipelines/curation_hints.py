@@ -101,8 +101,8 @@ def _describe_selection(route: dict[str, Any], is_empty: bool) -> Iterator[str]:
     )
     if is_empty:
         thresholds = plan_count_selection(route["epsilon"], route["delta"], route["texts_per_user"])["others"]
-        with_others = ", ".join(f"with {what} about {users:,}" for what, users in thresholds.items())
+        alternatives = ", ".join(f"with {setting} about {users:,}" for setting, users in thresholds.items())
         yield (
             f"No text is public: none has about {route['threshold']:,} users. Use more rows, or a lower "
-            f"threshold ({with_others}); each further selection spends again."
+            f"threshold ({alternatives}); each further selection spends again."
         )

@@ -80,7 +80,7 @@ class Fields:
         for path, steps in zip(self.paths, self.steps, strict=True):
             if path in result:
                 # the name of a table column may look like a path
-                result[path] = _visit_value(result[path], visit)
+                result[path] = _visit_path_end(result[path], visit)
             elif steps[0] in result:
                 result[str(steps[0])] = _change_at_path(result[str(steps[0])], steps[1:], visit)
         return result
@@ -89,28 +89,28 @@ class Fields:
         """Return every text that the paths name, in the order of :meth:`change_texts`."""
         texts: list[str] = []
 
-        def note(text: str) -> str:
+        def collect_text(text: str) -> str:
             texts.append(text)
             return text
 
-        self.change_texts(row, note)
+        self.change_texts(row, collect_text)
         return texts
 
     def read_turns(self, row: Mapping[str, Any]) -> list[tuple[str | None, str]]:
         """Return the speech without other strings, each part with its speaker's role, if known."""
         turns: list[tuple[str | None, str]] = []
 
-        def note(text: str, kind: StringKind, role: str | None) -> str:
+        def collect_turn(text: str, kind: StringKind, role: str | None) -> str:
             if kind == "json":
                 value = _decode_json(text)
                 strings = value if isinstance(value, dict | list | str) else text
-                _change_every_string(strings, lambda inner: note(inner, "said", role))
+                _change_every_string(strings, lambda inner: collect_turn(inner, "said", role))
                 return text
             if kind == "said":
                 turns.append((role, text))
             return text
 
-        self._visit_strings(row, note)
+        self._visit_strings(row, collect_turn)
         return turns
 
     def find_missing(self, rows: list[Mapping[str, Any]]) -> list[str]:
@@ -195,12 +195,12 @@ def _has_path(value: Any, steps: tuple[PathStep, ...]) -> bool:
     step, rest = steps[0], steps[1:]
     if step is EVERY_ENTRY:
         return isinstance(value, list) and any(_has_path(entry, rest) for entry in value)
-    if _is_map(value):
+    if _is_arrow_map(value):
         value = dict(value)
     return isinstance(value, Mapping) and step in value and _has_path(value[step], rest)
 
 
-def _is_map(value: Any) -> bool:
+def _is_arrow_map(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(entry, tuple) for entry in value)
 
 
@@ -208,37 +208,37 @@ def _change_at_path(value: Any, steps: tuple[PathStep, ...], visit: StringVisito
     if value is None:
         return None
     if not steps:
-        return _visit_value(value, visit)
+        return _visit_path_end(value, visit)
     step, rest = steps[0], steps[1:]
     if step is EVERY_ENTRY:
         if not isinstance(value, list):
             raise NoTextError(NOT_TEXT)
         if not rest:
-            return [_visit_value(entry, visit) for entry in value]
+            return [_visit_path_end(entry, visit) for entry in value]
         return [_change_at_path(entry, rest, visit) for entry in value]
-    if _is_map(value):
+    if _is_arrow_map(value):
         return [(key, _change_at_path(child, rest, visit) if key == step else child) for key, child in value]
     if not isinstance(value, Mapping):
         raise NoTextError(NOT_TEXT)
     return {**value, step: _change_at_path(value[step], rest, visit)} if step in value else value
 
 
-def _visit_value(value: Any, visit: StringVisitor) -> Any:
+def _visit_path_end(value: Any, visit: StringVisitor) -> Any:
     if value is None:
         return None
     if isinstance(value, str):
-        return visit(_check_text(value), "said", None)
+        return visit(_require_valid_text(value), "said", None)
     if isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value):
         return [_visit_turn(entry, visit, None) for entry in value]
-    raise NoTextError(reason_for_value(value))
+    raise NoTextError(get_rejection_code(value))
 
 
-def reason_for_value(value: Any) -> str:
+def get_rejection_code(value: Any) -> str:
     """Return the reason code for a non-text value in a text field."""
     return _NOT_TEXT_CODES.get(type(value), NOT_TEXT)
 
 
-def _check_text(value: str) -> str:
+def _require_valid_text(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -261,7 +261,7 @@ def _visit_content(value: Any, visit: StringVisitor, role: str | None) -> Any:
     if value is None:
         return None
     if isinstance(value, str):
-        return visit(_check_text(value), "said", role)
+        return visit(_require_valid_text(value), "said", role)
     if isinstance(value, list):
         return [_visit_content(entry, visit, role) for entry in value]
     if isinstance(value, Mapping):
@@ -279,27 +279,27 @@ def _visit_members(
             result[key] = _visit_content(child, visit, role)
         elif key == "arguments":
             if isinstance(child, str):
-                result[key] = visit(_check_text(child), "json", role)
+                result[key] = visit(_require_valid_text(child), "json", role)
             else:
                 result[key] = _change_every_string(child, lambda text: visit(text, "said", role))
         elif not (isinstance(child, str) and (key in _KIND_KEYS or (is_function and key == "name"))):
-            result[key] = _visit_other(child, visit, role, key in ("function", "function_call"))
+            result[key] = _visit_other_value(child, visit, role, key in ("function", "function_call"))
     return result
 
 
-def _visit_other(value: Any, visit: StringVisitor, role: str | None, is_function: bool = False) -> Any:
+def _visit_other_value(value: Any, visit: StringVisitor, role: str | None, is_function: bool = False) -> Any:
     if isinstance(value, bytes) or (isinstance(value, str) and _LONG_BASE64.fullmatch(value)):
         raise NoTextError(EMBEDDED)
     if isinstance(value, str):
-        return visit(_check_text(value), "beside", role)
+        return visit(_require_valid_text(value), "beside", role)
     if isinstance(value, Mapping):
         return _visit_members(value, visit, role, is_function)
-    return [_visit_other(entry, visit, role) for entry in value] if isinstance(value, list) else value
+    return [_visit_other_value(entry, visit, role) for entry in value] if isinstance(value, list) else value
 
 
 def _change_every_string(value: Any, change: TextChange) -> Any:
     if isinstance(value, str):
-        return change(_check_text(value))
+        return change(_require_valid_text(value))
     if isinstance(value, Mapping):
         return {key: _change_every_string(child, change) for key, child in value.items()}
     return [_change_every_string(child, change) for child in value] if isinstance(value, list) else value
@@ -360,20 +360,20 @@ def change_json(text: str, change: TextChange, is_json: bool = True) -> str:
     values would survive unread, and for too deep nesting.
     """
     if not is_json and ('"' not in text or text.lstrip()[:1] not in ("{", "[")):
-        return _change_unescaped(text, change)
+        return _change_escaped_text(text, change)
 
     last_key = ""
 
-    def under(value: str) -> KeyedText:
+    def attach_last_key(value: str) -> KeyedText:
         keyed = KeyedText(value)
         keyed.key = last_key
         return keyed
 
-    def piece(match: re.Match[str]) -> str:
+    def change_literal(match: re.Match[str]) -> str:
         nonlocal last_key
         literal, string, is_key = match[0], match["string"], match["key"] is not None
         if string is None:
-            new = change_json(under(literal), change, is_json=False)
+            new = change_json(attach_last_key(literal), change, is_json=False)
             return new if new == literal or _NUMBER.fullmatch(new) else json.dumps(new)
         old = json.loads(string)
         if is_key:
@@ -381,12 +381,16 @@ def change_json(text: str, change: TextChange, is_json: bool = True) -> str:
         if is_key and _KEY.fullmatch(old):
             last_key = old.replace("_", " ")
             return literal
-        new = change_json(under(_check_text(old)), change, is_json=False)
+        new = change_json(attach_last_key(_require_valid_text(old)), change, is_json=False)
         rendered = string if new == old else json.dumps(new, ensure_ascii=string.isascii())
         return rendered + literal[len(string) :]
 
     value = _decode_json(text)
-    return _LITERAL.sub(piece, text) if isinstance(value, dict | list | str) else _change_unescaped(text, change)
+    return (
+        _LITERAL.sub(change_literal, text)
+        if isinstance(value, dict | list | str)
+        else _change_escaped_text(text, change)
+    )
 
 
 _NUMBER = re.compile(r"-?[1-9]\d*")
@@ -409,7 +413,7 @@ def _decode_json(text: str) -> Any:
 _ESCAPE_RUN = re.compile(r"(?:\\u(?!00[0-7])[0-9a-fA-F]{4})+")
 
 
-def _change_unescaped(text: str, change: TextChange) -> str:
+def _change_escaped_text(text: str, change: TextChange) -> str:
     """Change ``text``, read with ``\\u00d3`` as the letter that it encodes; keep its way of writing.
 
     Log lines contain such escapes. If only some letters were escaped, none is after a change.
@@ -445,22 +449,22 @@ def _make_json_visitor(change: TextChange) -> StringVisitor:
     return lambda text, kind, role: change_json(text, change, kind == "json")
 
 
-def _splice_literals(text: str, walk: Callable[[StringVisitor], object], change: TextChange) -> str:
+def _splice_literals(text: str, visit_texts: Callable[[StringVisitor], object], change: TextChange) -> str:
     """Rewrite the literals that ``change`` changes among those that ``walk`` visits."""
-    news: list[tuple[int, int, str]] = []
+    changed_literals: list[tuple[int, int, str]] = []
 
     visit = _make_json_visitor(change)
 
-    def note(old: str, kind: StringKind, role: str | None) -> str:
+    def record_change(old: str, kind: StringKind, role: str | None) -> str:
         new = visit(old, kind, role)
         if new != old and isinstance(old, LocatedString):
             literal = text[old.start : old.end]
-            news.append((old.start, old.end, json.dumps(new, ensure_ascii=literal.isascii())))
+            changed_literals.append((old.start, old.end, json.dumps(new, ensure_ascii=literal.isascii())))
         return new
 
-    walk(note)
-    pieces, position = list[str](), 0
-    for start, end, literal in sorted(news):
-        pieces += (text[position:start], literal)
+    visit_texts(record_change)
+    output_parts, position = list[str](), 0
+    for start, end, literal in sorted(changed_literals):
+        output_parts += (text[position:start], literal)
         position = end
-    return "".join(pieces) + text[position:]
+    return "".join(output_parts) + text[position:]

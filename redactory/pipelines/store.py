@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from redactory.foundation.errors import RedactoryError, RunStateError
-from redactory.foundation.files import PRIVATE_FOLDER, commit
+from redactory.foundation.files import PRIVATE_FOLDER, commit_file
 
 S3_SCHEME = "s3://"
 _CHUNK = 1 << 20
@@ -65,14 +65,14 @@ def is_url(value: object) -> bool:
 
 
 @contextmanager
-def _store_errors(url: str) -> Iterator[None]:
+def _translate_store_errors(url: str) -> Iterator[None]:
     """Turn any error of a file system into a :class:`StoreError` that names ``url``."""
     try:
         yield
     except RedactoryError:
         raise
     except Exception as error:  # each file system has errors of its own, whose messages may say anything
-        raised = StoreError(without_secrets(url), classify_error(error), describe_cause(url, error))
+        raised = StoreError(remove_credentials(url), classify_error(error), describe_cause(url, error))
     else:
         return
     raise raised
@@ -97,7 +97,7 @@ def describe_cause(url: str, error: Exception) -> str:
     return f"fsspec does not support '{scheme}'" if unknown else type(error).__name__
 
 
-def without_secrets(url: str) -> str:
+def remove_credentials(url: str) -> str:
     """Return ``url`` without the user name and password before the ``@`` of its host."""
     return re.sub(r"(?<=://)[^/]*@", "", url)
 
@@ -137,22 +137,22 @@ class Store:
     @classmethod
     def from_url(cls, url: str) -> Store:
         """Open the store of a URL; ``StoreError`` if no file system is known for it."""
-        with _store_errors(url):
+        with _translate_store_errors(url):
             filesystem, root = open_filesystem(url.rstrip("/"))
             if not root.strip("/"):
-                raise StoreError(without_secrets(url), StoreProblem.NOT_FOUND, "no folder is named")
-            return cls(without_secrets(url.rstrip("/")), filesystem, root.rstrip("/"))
+                raise StoreError(remove_credentials(url), StoreProblem.NOT_FOUND, "no folder is named")
+            return cls(remove_credentials(url.rstrip("/")), filesystem, root.rstrip("/"))
 
     def list_names(self) -> set[str]:
         """Return the names of all files."""
-        with _store_errors(self.url):
+        with _translate_store_errors(self.url):
             self.filesystem.invalidate_cache()
             paths = list_files_below(self.filesystem, self.root)
             return {PurePosixPath(name).relative_to(self.root).as_posix() for name in paths}
 
     def size(self, name: str) -> int | None:
         """Return the size of a file in bytes; None if it does not exist."""
-        with _store_errors(self.url):
+        with _translate_store_errors(self.url):
             try:
                 return int(self.filesystem.info(f"{self.root}/{name}")["size"])
             except FileNotFoundError:
@@ -160,7 +160,7 @@ class Store:
 
     @contextmanager
     def _open(self, name: str) -> Iterator[BinaryIO]:
-        with _store_errors(self.url), self.filesystem.open(f"{self.root}/{name}", "rb") as file:
+        with _translate_store_errors(self.url), self.filesystem.open(f"{self.root}/{name}", "rb") as file:
             yield file
 
     def read(self, name: str) -> bytes | None:
@@ -183,14 +183,14 @@ class Store:
         from fsspec.implementations.local import LocalFileSystem
 
         target = f"{self.root}/{name}"
-        with _store_errors(self.url), path.open("rb") as source:
+        with _translate_store_errors(self.url), path.open("rb") as source:
             if not isinstance(self.filesystem, LocalFileSystem):
                 with self.filesystem.open(target, "wb") as file:
                     shutil.copyfileobj(source, file, _CHUNK)
                 return
             Path(target).parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
             mode = path.stat().st_mode & 0o777
-            with commit(Path(target), mode) as temporary, temporary.open("wb") as file:
+            with commit_file(Path(target), mode) as temporary, temporary.open("wb") as file:
                 shutil.copyfileobj(source, file, _CHUNK)
 
     def get(self, name: str, path: Path) -> None:
@@ -200,5 +200,5 @@ class Store:
 
     def remove(self, name: str) -> None:
         """Remove a file."""
-        with _store_errors(self.url):
+        with _translate_store_errors(self.url):
             self.filesystem.rm_file(f"{self.root}/{name}")

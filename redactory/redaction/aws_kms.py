@@ -71,7 +71,7 @@ class KmsKey:
         # name the key for decryption too: otherwise KMS uses any key that the ciphertext names
         named = {"KeyId": self.key_id, "EncryptionContext": _context_pairs(context)}
         try:
-            return bytes(getattr(_client_for(os.getpid()), operation)(**named, **parameters)[answer])
+            return bytes(getattr(_create_client(os.getpid()), operation)(**named, **parameters)[answer])
         except ClientError as error:
             kind = str(error.response.get("Error", {}).get("Code", ""))
         except BotoCoreError as error:
@@ -85,15 +85,15 @@ class KmsKey:
 
 def service() -> KmsKey:
     """Return the key of ``REDACTORY_KMS_KEY``; ``ConfigurationError`` if it is missing or an alias."""
-    return _key_from(KEY_VARIABLE)
+    return _read_key(KEY_VARIABLE)
 
 
 def new_service() -> KmsKey:
     """Return the key of ``REDACTORY_KMS_NEW_KEY`` to rotate to; same errors as :func:`service`."""
-    return _key_from(NEW_KEY_VARIABLE)
+    return _read_key(NEW_KEY_VARIABLE)
 
 
-def _key_from(variable: str) -> KmsKey:
+def _read_key(variable: str) -> KmsKey:
     if importlib.util.find_spec("boto3") is None:
         raise ConfigurationError("AWS KMS needs boto3: pip install 'redactory[aws]'")
     key = os.environ.get(variable, "").strip()
@@ -118,7 +118,7 @@ def _context_pairs(context: bytes) -> dict[str, str]:
 
 
 @functools.lru_cache(maxsize=1)
-def _client_for(process: int) -> Any:
+def _create_client(process: int) -> Any:
     """Return the client of this process; a fork must not share connections."""
     import boto3
     from botocore.config import Config

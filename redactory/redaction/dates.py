@@ -51,7 +51,7 @@ _LINKS = {
 """Words that may occur between the parts of a date."""
 
 
-def _fold(word: str) -> str:
+def _fold_word(word: str) -> str:
     plain = unicodedata.normalize("NFKD", word.casefold())
     return "".join(letter for letter in plain if not unicodedata.combining(letter))
 
@@ -68,15 +68,18 @@ class _NameTable:
         for number, (name, *other) in enumerate(pairs):
             rest = [one for one in self.whole if one != name]
             starts = (name[:size] for size in range(3, len(name)))
-            unique = [one for one in starts if not any(_fold(r).startswith(_fold(one)) for r in rest)]
+            unique = [one for one in starts if not any(_fold_word(r).startswith(_fold_word(one)) for r in rest)]
             self.short.append((*other, *unique, name)[0])
-            self.read |= {_fold(one): (number, True) for one in (*other, *unique)} | {_fold(name): (number, False)}
+            self.read |= {_fold_word(one): (number, True) for one in (*other, *unique)} | {
+                _fold_word(name): (number, False)
+            }
 
 
 _NAMES = {language: (_NameTable(_MONTHS[language]), _NameTable(_WEEKDAYS[language])) for language in _MONTHS}
-_LINKED = {language: frozenset(map(_fold, links.split())) for language, links in _LINKS.items()}
+_LINKED = {language: frozenset(map(_fold_word, links.split())) for language, links in _LINKS.items()}
 _WORDS = {
-    language: _LINKED[language].union(*(map(_fold, names.whole) for names in both)) for language, both in _NAMES.items()
+    language: _LINKED[language].union(*(map(_fold_word, names.whole) for names in both))
+    for language, both in _NAMES.items()
 }
 _NAMES["roman"] = _NameTable("i ii iii iv v vi vii viii ix x xi xii"), _NameTable("")
 """Months in Roman numerals, used only by their own form."""
@@ -152,17 +155,17 @@ class DateMover:
 
     def is_date(self, value: str) -> bool:
         """Return whether ``value`` is only a day with its year, or numbers with the name of a month."""
-        read = self._read(value)
+        read = self._parse_value(value)
         is_named = _WORD.search(value) is not None and any(map(str.isdigit, value))
         # "Y19871103" is an identifier, although "y" joins dates in Spanish
         return read is not None and (is_named or ("date" in read[1] and "link" not in read[1]))
 
     def move(self, value: str) -> str | None:
         """Shift every date and replace every time in ``value``; None if it contains anything else."""
-        read = self._read(value)
+        read = self._parse_value(value)
         return read and read[0]
 
-    def _read(self, value: str) -> tuple[str, set[str]] | None:
+    def _parse_value(self, value: str) -> tuple[str, set[str]] | None:
         pieces, position, kinds, before = list[str](), 0, set[str](), ""
         while position < len(value):
             new, kind, end = self._move_next(value, position)
@@ -179,7 +182,7 @@ class DateMover:
         """Return the replacement of what is at ``position``, its kind and its end."""
         for form in _FORMS:
             match = form.match(value, position)
-            new = match and self._move(match)
+            new = match and self._shift_match(match)
             if match and new is not None:
                 parts = form.groupindex.keys()
                 kind = "part" if parts.isdisjoint("da") else "date" if "y" in parts else "day"
@@ -189,8 +192,8 @@ class DateMover:
         match = _BETWEEN.match(value, position)
         if match is None:
             return None, "", position
-        word = _fold(match[0])
-        for language in self._languages:
+        word = _fold_word(match[0])
+        for language in self._order_languages:
             days = _NAMES[language][1]
             if word in days.read:
                 number, is_short = days.read[word]
@@ -200,30 +203,30 @@ class DateMover:
             return None, "", position
         return match[0], "link" if match[0][0].isalpha() else "sign", match.end()
 
-    def _move(self, match: re.Match[str]) -> str | None:
+    def _shift_match(self, match: re.Match[str]) -> str | None:
         parts = {at: text for at, text in match.groupdict().items() if text}
-        named = dict(zip("aby", self._part_order(parts), strict=True)) if "a" in parts else {"yy": "y"}
+        named = dict(zip("aby", self._infer_part_order(parts), strict=True)) if "a" in parts else {"yy": "y"}
         spans = {named.get(at, at): match.span(at) for at in parts}
         parts = {named.get(at, at): text for at, text in parts.items()}
         name = self._read_month(parts["n"]) if "n" in parts else None
         if "n" in parts and name is None:
             return None
         month = name[1] + 1 if name else int(parts.get("m", 7))
-        then = self._moved_day(parts, month)
+        then = self._shift_day(parts, month)
         if then is None:
             return None
         return _replace_groups(
             match, {spans[at]: new for at, new in self._format_parts(parts, then, name).items() if at in spans}
         )
 
-    def _moved_day(self, parts: dict[str, str], month: int) -> date | None:
+    def _shift_day(self, parts: dict[str, str], month: int) -> date | None:
         """Return the shifted day; for a month or year alone, shift its middle."""
         day = int(parts.get("d", 15 if "m" in parts or "n" in parts else 2))
         try:
             if "y" in parts:
-                then = date(_full_year(parts["y"]), month, day)
+                then = date(_expand_year(parts["y"]), month, day)
             else:
-                years = [one.year for one in self._unambiguous_days if (one.month, one.day) == (month, day)]
+                years = [one.year for one in self._find_unambiguous_days if (one.month, one.day) == (month, day)]
                 then = date((years or [2000])[0], month, day)
             return then + timedelta(self.days)
         except (ValueError, OverflowError):
@@ -242,10 +245,10 @@ class DateMover:
             names = _NAMES[language][0]
             news["n"] = _match_case((names.short if is_short else names.whole)[then.month - 1], parts["n"])
         if "o" in parts:
-            news["o"] = _match_case(_ordinal_suffix(parts["o"], then.day), parts["o"])
+            news["o"] = _match_case(_get_ordinal_suffix(parts["o"], then.day), parts["o"])
         return news
 
-    def _part_order(self, parts: dict[str, str]) -> str:
+    def _infer_part_order(self, parts: dict[str, str]) -> str:
         """Return which of two or three parts is the year (y), the month (m) and the day (d)."""
         one, two = int(parts["a"]), int(parts["b"])
         if "y" not in parts:
@@ -258,15 +261,15 @@ class DateMover:
             return "dmy" if one > 12 else "mdy"
         if "." in parts.get("s", ""):
             return "dmy"
-        known = {(day.day, day.month) for day in self._unambiguous_days if day.year == _full_year(parts["y"])}
+        known = {(day.day, day.month) for day in self._find_unambiguous_days if day.year == _expand_year(parts["y"])}
         if ((one, two) in known) != ((two, one) in known):
             return "dmy" if (one, two) in known else "mdy"
         return "dmy" if self._is_day_first else "mdy"
 
     def _read_month(self, word: str) -> tuple[str, int, bool] | None:
         """Return the language of a month name, its number (from 0) and whether it is short."""
-        word = _fold(word)
-        months = ((name, _NAMES[name][0].read.get(word)) for name in (*self._languages, "roman"))
+        word = _fold_word(word)
+        months = ((name, _NAMES[name][0].read.get(word)) for name in (*self._order_languages, "roman"))
         return next(((name, *read) for name, read in months if read), None)
 
     def _replace_time(self, match: re.Match[str]) -> str:
@@ -286,14 +289,14 @@ class DateMover:
         return _replace_groups(match, {match.span(at): new for at, new in news.items() if match[at] is not None})
 
     @cached_property
-    def _languages(self) -> list[str]:
+    def _order_languages(self) -> list[str]:
         """Languages of names: the settings' first, then by number of words in the document."""
-        words = Counter(_fold(word) for text in self._texts for word in re.findall(r"[^\W\d_]+", text))
+        words = Counter(_fold_word(word) for text in self._texts for word in re.findall(r"[^\W\d_]+", text))
         counts = {name: sum(words[word] for word in known) for name, known in _WORDS.items()}
         return sorted(_MONTHS, key=lambda name: (name != self._language, -counts[name]))
 
     @cached_property
-    def _unambiguous_days(self) -> list[date]:
+    def _find_unambiguous_days(self) -> list[date]:
         days = []
         for match in (match for text in self._texts for form in _PLAIN for match in form.finditer(text)):
             if match.start() and match.string[match.start() - 1].isalnum():
@@ -303,7 +306,7 @@ class DateMover:
             if name or "n" not in written:
                 with suppress(ValueError):
                     month = name[1] + 1 if name else int(match["m"])
-                    days.append(date(_full_year(match["y"]), month, int(match["d"])))
+                    days.append(date(_expand_year(match["y"]), month, int(match["d"])))
         return days
 
     @cached_property
@@ -318,9 +321,9 @@ class DateMover:
             for one, _, two, year in _IN_ORDER.findall(text):
                 one, two = int(one), int(two)
                 votes += (one > 12 >= two) - (two > 12 >= one)
-                known = {(day.month, day.day) for day in self._unambiguous_days if day.year == _full_year(year)}
+                known = {(day.month, day.day) for day in self._find_unambiguous_days if day.year == _expand_year(year)}
                 votes += ((two, one) in known) - ((one, two) in known)
-        return votes > 0 if votes else self._languages[0] != "en"
+        return votes > 0 if votes else self._order_languages[0] != "en"
 
 
 def _replace_groups(match: re.Match[str], news: Mapping[tuple[int, int], str]) -> str:
@@ -330,7 +333,7 @@ def _replace_groups(match: re.Match[str], news: Mapping[tuple[int, int], str]) -
     return text
 
 
-def _full_year(year: str) -> int:
+def _expand_year(year: str) -> int:
     """Expand a year of two digits: from 69 on to the last century, as in POSIX."""
     return int(year) if len(year) == 4 else int(year) + (1900 if int(year) >= 69 else 2000)
 
@@ -341,7 +344,7 @@ def _match_case(new: str, old: str) -> str:
     return new[:1].upper() + new[1:] if old[:1].isupper() else new
 
 
-def _ordinal_suffix(old: str, day: int) -> str:
+def _get_ordinal_suffix(old: str, day: int) -> str:
     if old.lower() not in ("st", "nd", "rd", "th"):
         return "" if old.lower() == "er" and day != 1 else old
     tens, ones = divmod(day, 10)

@@ -72,7 +72,7 @@ class LocalKey:
         return decrypt(derive_key(self.secret, "wrap"), wrapped, context)
 
 
-def configured_service() -> KeyService | None:
+def load_configured_service() -> KeyService | None:
     """Return the configured key service; None if there is none.
 
     ``REDACTORY_ENCRYPTION_KEY`` or ``..._FILE`` gives a :class:`LocalKey`; ``REDACTORY_KEY_SERVICE`` names a function
@@ -111,7 +111,7 @@ def load_key_service(function: str, given_in: str) -> KeyService:
     return service
 
 
-def service_error(service: KeyService, error: Exception) -> RedactoryError:
+def make_service_error(service: KeyService, error: Exception) -> RedactoryError:
     """Describe a failed service by the kind of its error, whose message may quote anything; keep our own errors."""
     refused = RunStateError(f"the key service {service.name} refused ({type(error).__name__})")
     return error if isinstance(error, RedactoryError) else refused
@@ -165,22 +165,22 @@ class RunKey:
 
     def parquet_encryption(self) -> Any:
         """pyarrow's encryption properties for writing a part."""
-        return _parquet().create_encryption_properties(self.secret)
+        return _import_parquet_encryption().create_encryption_properties(self.secret)
 
     def parquet_decryption(self) -> Any:
         """Return pyarrow's properties for reading a part; an unencrypted file is refused."""
-        return _parquet().create_decryption_properties(self.secret)
+        return _import_parquet_encryption().create_decryption_properties(self.secret)
 
 
-def establish_key(run: RunFolder, is_begun: bool) -> RunKey | None:
+def get_or_create_run_key(run: RunFolder, is_begun: bool) -> RunKey | None:
     """Return the data key of a run that is about to write parts; draw and wrap one if there is none.
 
     None if no service is configured and the run has no key. ``is_begun`` means that the run already has data: a new key
     would leave it partly open or partly lost, so it is refused (``RunStateError``).
     """
     if run.data_key.is_file():
-        return key_for(run.vault / "part")
-    service = configured_service()
+        return find_key_for(run.vault / "part")
+    service = load_configured_service()
     if service is None:
         return None
     if is_begun:
@@ -188,10 +188,10 @@ def establish_key(run: RunFolder, is_begun: bool) -> RunKey | None:
             f"{run.root.name} was started without encryption, or its state/{run.data_key.name} is missing: "
             "resume it with the original settings, or start a new run in another folder"
         )
-    _parquet()
+    _import_parquet_encryption()
     run_id, secret = secrets.token_hex(_RUN_ID_BYTES), secrets.token_bytes(KEY_BYTES)
     write_json(run.data_key, _wrap_key(service, run_id, secret))
-    return key_for(run.vault / "part")
+    return find_key_for(run.vault / "part")
 
 
 def rewrap_key(run: RunFolder, new: KeyService) -> dict[str, str] | None:
@@ -205,7 +205,7 @@ def rewrap_key(run: RunFolder, new: KeyService) -> dict[str, str] | None:
     if by == new.name:
         _unwrap_key(content, new)
         return None
-    service = configured_service()
+    service = load_configured_service()
     if service is None:
         raise ConfigurationError(f"{run.root.name} is encrypted: {_NO_KEY} (the current one)")
     secret = _unwrap_key(content, service)
@@ -215,12 +215,12 @@ def rewrap_key(run: RunFolder, new: KeyService) -> dict[str, str] | None:
     return {**record, "before": by}
 
 
-def key_identity(run: RunFolder) -> str | None:
+def read_key_id(run: RunFolder) -> str | None:
     """Return the id under which ``run``'s data key was wrapped; None without a key file."""
     return _parse_key_file(run.data_key.read_bytes())[0] if run.data_key.is_file() else None
 
 
-def destroy(path: Path) -> None:
+def shred_file(path: Path) -> None:
     """Overwrite a small file with random bytes, as well as the file system allows, and remove it.
 
     ``RunStateError`` for a link or a file with a second name. Snapshots, copies and worn blocks of a drive may still
@@ -235,25 +235,25 @@ def destroy(path: Path) -> None:
     _unwrap_key.cache_clear()
 
 
-def key_for(path: Path) -> RunKey | None:
+def find_key_for(path: Path) -> RunKey | None:
     """Return the key that encrypts the file ``path`` of a run; None for an unencrypted file.
 
     Unencrypted are files outside of any run, files of a run without a key, and ``public/``. ``ConfigurationError`` if
     the run has a key and no service is configured, ``CheckFailed`` if the configured service does not unwrap it.
     """
-    run = run_containing(path)
+    run = find_containing_run(path)
     if run is None or not run.data_key.is_file():
         return None
     if _name_in_run(run, path).startswith(f"{run.public.name}/"):
         return None
-    service = configured_service()
+    service = load_configured_service()
     if service is None:
         raise ConfigurationError(f"the private part of {run.root.name} is encrypted: {_NO_KEY}")
     content = run.data_key.read_bytes()
     return RunKey(run.root, _parse_key_file(content)[0], service.name, _unwrap_key(content, service))
 
 
-def run_containing(path: Path) -> RunFolder | None:
+def find_containing_run(path: Path) -> RunFolder | None:
     """Return the run that contains ``path``: the nearest parent folder with a ``state/``."""
     folders = (RunFolder(parent) for parent in path.absolute().parents)
     run = next((run for run in folders if run.state.is_dir()), None)
@@ -272,7 +272,7 @@ def _name_in_run(run: RunFolder, path: Path) -> str:
 
 def write_secret(path: Path, data: bytes) -> None:
     """Commit ``data`` to a private file of a run, encrypted if the run is."""
-    key = key_for(path)
+    key = find_key_for(path)
     if key is not None:
         data = _MAGIC + encrypt(derive_key(key.secret, "file"), data, key.identity(path))
     write_bytes(path, data)
@@ -280,7 +280,7 @@ def write_secret(path: Path, data: bytes) -> None:
 
 def read_secret(path: Path) -> bytes:
     """Read a file of :func:`write_secret`; ``CheckFailed`` if its content is not authentic."""
-    key, data = key_for(path), path.read_bytes()
+    key, data = find_key_for(path), path.read_bytes()
     if key is None:
         if data.startswith(_MAGIC):
             raise RunStateError(f"{path.name} is encrypted, but the data key of its run is missing")
@@ -308,7 +308,7 @@ def _wrap_key(service: KeyService, run_id: str, secret: bytes) -> dict[str, str]
     try:
         wrapped = service.wrap(secret, _wrap_context(run_id))
     except Exception as error:
-        raise service_error(service, error) from None
+        raise make_service_error(service, error) from None
     record = {"format": FORMAT, "run_id": run_id, "wrapped_by": service.name}
     return {**record, "wrapped": base64.b64encode(wrapped).decode()}
 
@@ -322,13 +322,13 @@ def _unwrap_key(content: bytes, service: KeyService) -> bytes:
     except InvalidTag:
         raise CheckFailed("the encryption key is not the run's, or state/data-key.json was changed") from None
     except Exception as error:
-        raise service_error(service, error) from None
+        raise make_service_error(service, error) from None
     if len(secret) != KEY_BYTES:
         raise CheckFailed(f"{service.name} unwrapped {len(secret)} bytes, expected a data key of {KEY_BYTES}")
     return secret
 
 
-def _parquet() -> Any:
+def _import_parquet_encryption() -> Any:
     from pyarrow.parquet import encryption
 
     if not hasattr(encryption, "create_encryption_properties"):

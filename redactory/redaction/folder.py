@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from redactory.foundation.errors import ConfigurationError, shorten
-from redactory.foundation.files import JOB, MODELS, SUCCESS, explain_not_regular, read_json
+from redactory.foundation.files import JOB, MODELS, SUCCESS, explain_irregular, read_json
 
 FORMAT, SYNTHETIC = "redactory-export/1", "redactory-synthetic/1"
 PUBLIC_FOLDER = 0o755
@@ -33,7 +33,7 @@ def path_field(name: str, doc: str) -> FolderPath[Path]:
     return FolderPath(Path, name, doc)
 
 
-def part_name(partition: int) -> str:
+def format_part_name(partition: int) -> str:
     """Return the file name of a partition's part, the same in every data folder."""
     return f"part-{partition:05d}.parquet"
 
@@ -236,7 +236,7 @@ class SyntheticFolder(ExportFolder):
     guarantee = path_field("guarantee.json", "The guarantee of the model and of the choice of its labels (JSON).")
 
 
-def job_containing(run: RunFolder) -> JobFolder | None:
+def find_containing_job(run: RunFolder) -> JobFolder | None:
     """Return the job that ``run`` belongs to: its parent folder, if that is a job."""
     job = JobFolder(run.root.resolve().parent)
     return job if job.exists() else None
@@ -258,7 +258,7 @@ def is_export_folder(root: Path) -> bool:
     """Return whether ``root`` is an export, finished or not; False if its manifest is unreadable."""
     try:
         manifest = SealedFolder(root).manifest
-        return explain_not_regular(root, manifest.name) is None and is_export(read_json(manifest))
+        return explain_irregular(root, manifest.name) is None and is_export(read_json(manifest))
     except (OSError, ValueError, AttributeError):
         return False
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from redactory.detectors import Detection, Span
-from redactory.detectors.rules import load_optional_words, unlisted_words
+from redactory.detectors.rules import iter_unlisted_words, load_optional_words
 from redactory.detectors.settings import get_kind
 from redactory.redaction.replacements import ReplacedSpan
 from redactory.redaction.values import is_identifying
@@ -36,7 +36,9 @@ def add_known_occurrences(
     known = [*declared.items()]
     for text, row in zip(texts, spans, strict=True):
         known += [(text[start:end], label) for start, end, label, _ in row]
-    values = {value: label for known_value, of in known for value, label in _name_parts(known_value.strip(), of, words)}
+    values = {
+        value: label for known_value, of in known for value, label in _iter_name_parts(known_value.strip(), of, words)
+    }
     if not values:
         return [list(row) for row in spans]
     # "Bill Brown" is a name only by its capitals; "ozols" is one in any case
@@ -93,7 +95,7 @@ def add_known_values(
 
 
 def _is_not_common(value: str, words: frozenset[str]) -> bool:
-    return any(map(str.isdigit, value)) or any(end - start > 1 for start, end in unlisted_words(value, words))
+    return any(map(str.isdigit, value)) or any(end - start > 1 for start, end in iter_unlisted_words(value, words))
 
 
 def _fold_case(text: str) -> str:
@@ -114,7 +116,7 @@ def _find_words(text: str, value: str) -> Iterator[tuple[int, int]]:
         start = text.find(value, end)
 
 
-def _name_parts(value: str, label: str, words: frozenset[str]) -> Iterator[tuple[str, str]]:
+def _iter_name_parts(value: str, label: str, words: frozenset[str]) -> Iterator[tuple[str, str]]:
     kind = get_kind(label)
     if kind in _NON_IDENTIFYING:
         return

@@ -28,7 +28,7 @@ def scramble(value: str, draw: random.Random) -> str:
 def replace_letters(value: str, draw: random.Random) -> str:
     """Replace each digit by a digit, each letter by one of the same script and case."""
 
-    def other(letter: str) -> str:
+    def replace_letter(letter: str) -> str:
         if letter.isdigit():
             return draw.choice("123456789" if letter != "0" else "0123456789")
         if letter.isalpha() and letter.isascii():
@@ -41,7 +41,7 @@ def replace_letters(value: str, draw: random.Random) -> str:
             return draw.choice([new for new in alike if new != letter] or [letter])
         return letter
 
-    return "".join(map(other, value))
+    return "".join(map(replace_letter, value))
 
 
 _CARD = re.compile(r"[0-9](?:[ -]?[0-9]){12,18}")
@@ -65,13 +65,13 @@ _FIRST = {13: ("4",), 14: ("36",), 15: ("34", "37"), 16: ("4", "51", "52", "53",
 """First digits of a card by its length."""
 
 
-def checksum_kind(value: str) -> str | None:
+def detect_checksum_kind(value: str) -> str | None:
     """Return the kind that check digits prove: a card (Luhn) or an IBAN (mod 97)."""
     value = value.strip()
     plain = re.sub("[ -]", "", value).upper()
     if _CARD.fullmatch(value):
         return "CREDIT_CARD" if luhn(plain) else None
-    is_iban = _IBAN.fullmatch(plain) and _LENGTHS.get(plain[:2]) == len(plain) and _iban_remainder(plain) == 1
+    is_iban = _IBAN.fullmatch(plain) and _LENGTHS.get(plain[:2]) == len(plain) and _compute_iban_remainder(plain) == 1
     return "IBAN_CODE" if is_iban else None
 
 
@@ -79,7 +79,7 @@ def fix_check_digits(kind: str, value: str, draw: random.Random) -> str:
     """Correct the check digits of ``value``, for kinds that have some."""
     plain = "".join(filter(str.isalnum, value)).upper()
     if kind == "IBAN_CODE" and plain.isascii():
-        check = iter(f"{98 - _iban_remainder(f'{plain[:2]}00{plain[4:]}'):02d}")
+        check = iter(f"{98 - _compute_iban_remainder(f'{plain[:2]}00{plain[4:]}'):02d}")
         places = [place for place, letter in enumerate(value) if letter.isalnum()][2:4]
         return "".join(next(check) if place in places else letter for place, letter in enumerate(value))
     digits = "".join(filter(str.isdigit, value))
@@ -99,6 +99,6 @@ def fix_check_digits(kind: str, value: str, draw: random.Random) -> str:
     return "".join(next(rest) if letter.isdigit() else letter for letter in value)
 
 
-def _iban_remainder(iban: str) -> int:
+def _compute_iban_remainder(iban: str) -> int:
     """Return the IBAN modulo 97, with its first four characters last and letters as numbers (ISO 7064)."""
     return int("".join(str(int(sign, 36)) for sign in iban[4:] + iban[:4])) % 97

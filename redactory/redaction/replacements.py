@@ -20,7 +20,7 @@ from redactory.redaction.dates import DateMover, draw_days
 from redactory.redaction.letters import fix_check_digits, match_case, replace_letters, scramble
 from redactory.redaction.mask import MASK, merge_intervals
 from redactory.redaction.spellings import OTHER_TITLES, Spellings, normalize_value, parse_phone
-from redactory.redaction.structured import STRUCTURED, invent_phone, kind_by_form, shares_a_part
+from redactory.redaction.structured import STRUCTURED, detect_kind, invent_phone, shares_a_part
 
 if TYPE_CHECKING:
     from faker import Faker
@@ -104,7 +104,7 @@ class Replacement:
         raise NotImplementedError
 
     def _seed(self, *parts: str) -> bytes:
-        subkey = self._key.derive(f"replacement/{self.name}")
+        subkey = self._key.derive_subkey(f"replacement/{self.name}")
         return hmac.digest(subkey, "\x1f".join(parts).encode("utf-8", "surrogatepass"), "sha256")
 
 
@@ -144,13 +144,13 @@ class Number(Replacement):
         numbers: dict[str, int] = {}
         last: dict[str, int] = {}
 
-        def put(kind: str, value: str) -> str:
-            kind, key = spellings.first_spelling(kind, value)[0], spellings.canonical_key(kind, value)
+        def replace_value(kind: str, value: str) -> str:
+            kind, key = spellings.get_first_spelling(kind, value)[0], spellings.get_canonical_key(kind, value)
             if key not in numbers:
                 numbers[key] = last[kind] = last.get(kind, 0) + 1
             return f"<{kind}_{numbers[key]}>"
 
-        return put
+        return replace_value
 
 
 class Pseudonym(Replacement):
@@ -167,13 +167,13 @@ class Pseudonym(Replacement):
         """Use 80 bits of a keyed digest of the document's first spelling."""
         spellings = Spellings(values, self._language)
 
-        def put(kind: str, value: str) -> str:
+        def replace_value(kind: str, value: str) -> str:
             # not folded: unmasking returns the original spelling
-            kind, value = spellings.first_spelling(kind, value)
+            kind, value = spellings.get_first_spelling(kind, value)
             digest = self._seed(kind, value)[:10]
             return f"<{kind}_{base64.b32encode(digest).decode().lower()}>"
 
-        return put
+        return replace_value
 
 
 class Surrogate(Replacement):
@@ -199,10 +199,10 @@ class Surrogate(Replacement):
         days = draw_days(random.Random(self._seed("days", document)))
         dates = DateMover(days, texts, self._language, lambda time: random.Random(self._seed("time", document, time)))
 
-        def put(kind: str, value: str) -> str:
+        def replace_value(kind: str, value: str) -> str:
             if kind == "DATE" or dates.is_date(value):
                 return dates.move(value) or f"<{kind}>"
-            form, key = kind_by_form(value) or kind, spellings.canonical_key(kind, value)
+            form, key = detect_kind(value) or kind, spellings.get_canonical_key(kind, value)
             for attempt in range(20):
                 draw = random.Random(self._seed(form, key, str(attempt)))
                 new = self._invent(form, value, key, draw, spellings.surnames)
@@ -210,11 +210,11 @@ class Surrogate(Replacement):
                     return new
             return f"<{kind}>"
 
-        return put
+        return replace_value
 
     def _invent(self, kind: str, value: str, key: str, draw: random.Random, surnames: set[str]) -> str | None:
         if kind == "PERSON":
-            new = _WORD.sub(lambda word: self._name_part(word, value, surnames), value)
+            new = _WORD.sub(lambda word: self._replace_name_part(word, value, surnames), value)
             return re.sub(r"\d", lambda digit: replace_letters(digit[0], draw), new)
         if kind == "AGE":
             return re.sub(r"\d+", lambda age: str(max(int(age[0]) + draw.choice((-3, -2, -1, 1, 2, 3)), 1)), value)
@@ -227,7 +227,7 @@ class Surrogate(Replacement):
         if kind == "TITLE" and titles is not None:
             return match_case(draw.choice(titles), value.rstrip(".")) + "." * value.endswith(".")
         if kind in _FAKED:
-            fake = _faker(faker_locale(value, self._language))
+            fake = _create_faker(choose_faker_locale(value, self._language))
             fake.seed_instance(draw.getrandbits(64))
             return match_case(str(getattr(fake, _FAKED[kind])()).replace("\n", ", "), value)
         if kind == "IBAN_CODE":
@@ -236,7 +236,7 @@ class Surrogate(Replacement):
             new = fix_check_digits(kind, scramble(value, draw), draw)
         return None if shares_a_part(value, new) else new
 
-    def _name_part(self, word: re.Match[str], whole: str, surnames: set[str]) -> str:
+    def _replace_name_part(self, word: re.Match[str], whole: str, surnames: set[str]) -> str:
         """Replace one word of a person's name: a title stays, an initial becomes another one."""
         part = word[0]
         if normalize_value(part) in OTHER_TITLES:
@@ -244,7 +244,7 @@ class Surrogate(Replacement):
         draw = random.Random(self._seed("name", normalize_value(part)))
         if len(part) == 1:
             return scramble(part, draw)
-        names = _faker_names(faker_locale(part, self._language))
+        names = _load_faker_names(choose_faker_locale(part, self._language))
         last, comma, _ = whole.partition(",")
         is_last = word.end() <= len(last) if comma else word.end() == len(whole) and word.start() > 0
         is_last = is_last or (part == whole.strip() and normalize_value(part) in surnames)
@@ -281,14 +281,14 @@ _LOCALES = {
 }  # fmt: skip
 
 
-def faker_locale(value: str, language: str) -> str:
+def choose_faker_locale(value: str, language: str) -> str:
     """Return Faker's locale for the script of ``value``; for Latin letters, for ``language``."""
     locales = (name for letter in value for first, last, name in _SCRIPTS if first <= letter <= last)
     return next(locales, _LOCALES.get(language, "en_US"))
 
 
 @cache
-def _faker(locale: str) -> Faker:
+def _create_faker(locale: str) -> Faker:
     from faker import Faker
 
     fake = Faker(locale)
@@ -300,9 +300,9 @@ def _faker(locale: str) -> Faker:
 
 
 @lru_cache(maxsize=16)
-def _faker_names(locale: str) -> dict[str, Any]:
+def _load_faker_names(locale: str) -> dict[str, Any]:
     """Return Faker's given names and surnames of a locale, folded and as written."""
-    provider = next(one for one in _faker(locale).get_providers() if hasattr(one, "last_names"))
+    provider = next(one for one in _create_faker(locale).get_providers() if hasattr(one, "last_names"))
     last, first = list(provider.last_names), list(getattr(provider, "first_names", provider.last_names))
     female = list(getattr(provider, "first_names_female", None) or first)
     male = list(getattr(provider, "first_names_male", None) or first)

@@ -18,17 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redactory.foundation.canonical import canonical_json, file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
-from redactory.foundation.files import (
-    explain_not_regular,
-    list_irregular,
-    read_json,
-    write_bytes,
-    write_json,
-    write_text,
-)
+from redactory.foundation.files import explain_irregular, list_irregular, read_json, write_bytes, write_json, write_text
 from redactory.foundation.keys import DigestKey, load_signing_key
 from redactory.redaction.folder import ModelFolder, RunFolder, SealedFolder
-from redactory.redaction.shards import content_sha256, keyed_digest
+from redactory.redaction.shards import compute_keyed_digest, read_content_sha256
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -53,23 +46,23 @@ def describe_signer(public_key: Ed25519PublicKey) -> dict[str, str]:
     """Return a manifest's signer entry: algorithm, fingerprint and public key (base64, DER)."""
     return {
         "algorithm": "Ed25519",
-        "fingerprint": fingerprint(public_key),
+        "fingerprint": compute_fingerprint(public_key),
         "public_key": base64.b64encode(_encode_der(public_key)).decode(),
     }
 
 
-def fingerprint(public_key: Ed25519PublicKey) -> str:
+def compute_fingerprint(public_key: Ed25519PublicKey) -> str:
     """Return the hex sha256 of the key as written by ``openssl pkey -pubin -outform DER``."""
     return hashlib.sha256(_encode_der(public_key)).hexdigest()
 
 
-def configured_signer() -> dict[str, str] | None:
+def describe_configured_signer() -> dict[str, str] | None:
     """Apply :func:`describe_signer` to the configured key; None if there is none."""
     key = load_signing_key()
     return None if key is None else describe_signer(key.public_key())
 
 
-def sign(folder: SealedFolder) -> None:
+def sign_manifest(folder: SealedFolder) -> None:
     """Write the manifest's signature; without a key, remove an earlier signature.
 
     ``RunStateError`` if the manifest names another signer than the configured key.
@@ -88,17 +81,17 @@ def check_signature(folder: SealedFolder, public_key: Ed25519PublicKey | None) -
     from cryptography.exceptions import InvalidSignature
 
     try:
-        named = _declared_key(read_json(folder.manifest).get(SIGNED_BY))
+        named = _parse_declared_key(read_json(folder.manifest).get(SIGNED_BY))
     except (OSError, ValueError, AttributeError):
         return SignatureCheck(False, False, "manifest.json does not name the key that signed it")
-    expected = None if public_key is None else fingerprint(public_key)
+    expected = None if public_key is None else compute_fingerprint(public_key)
     if named is None:
         if folder.signature.exists():
             return SignatureCheck(False, False, f"{folder.signature.name} exists, but the manifest names no signer")
         if expected is not None:
             return SignatureCheck(False, True, f"not signed, so not by the given key {expected}")
         return SignatureCheck(True, False, "skipped: not signed, so the author is unknown")
-    signer = fingerprint(named)
+    signer = compute_fingerprint(named)
     if expected not in (None, signer):
         return SignatureCheck(False, True, f"signed by the key {signer}, not by the given key {expected}")
     try:
@@ -113,7 +106,7 @@ def check_signature(folder: SealedFolder, public_key: Ed25519PublicKey | None) -
     return SignatureCheck(True, True, f"signed by the given key {signer}")
 
 
-def _declared_key(entry: Any) -> Ed25519PublicKey | None:
+def _parse_declared_key(entry: Any) -> Ed25519PublicKey | None:
     """Return the public key that a manifest names; ``ValueError`` if it is invalid."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_der_public_key
@@ -143,7 +136,7 @@ Listing = dict[str, dict[str, Any]]
 """For each file, by its name in the folder: sha256, bytes and, for an encrypted part, ``content``."""
 
 
-def seal(folder: SealedFolder, body: dict[str, Any], files: Iterable[Path]) -> str:
+def seal_folder(folder: SealedFolder, body: dict[str, Any], files: Iterable[Path]) -> str:
     """Call :func:`write_manifest`, then write ``_SUCCESS``; return the manifest's sha256."""
     write_manifest(folder, body, list_files(folder, files))
     return write_success(folder)
@@ -158,21 +151,21 @@ def list_files(folder: SealedFolder, files: Iterable[Path], key: DigestKey | Non
     for path in sorted(files):
         name = path.relative_to(folder.root).as_posix()
         listed[name] = {"sha256": file_sha256(path), "bytes": path.stat().st_size}
-        if key is not None and path.suffix == ".parquet" and (content := content_sha256(path)) is not None:
-            listed[name]["content"] = keyed_digest(key, name, content)
+        if key is not None and path.suffix == ".parquet" and (content := read_content_sha256(path)) is not None:
+            listed[name]["content"] = compute_keyed_digest(key, name, content)
     return listed
 
 
 def write_manifest(folder: SealedFolder, body: dict[str, Any], files: Mapping[str, dict[str, Any]]) -> None:
     """Write ``manifest.json``: ``body``, the configured signer, and the file listing."""
-    signer = configured_signer()
+    signer = describe_configured_signer()
     signed = {} if signer is None else {SIGNED_BY: signer}
     write_json(folder.manifest, {**body, **signed, "files": files})
 
 
 def write_success(folder: SealedFolder) -> str:
     """Sign and finish the folder: write the manifest's sha256 to ``_SUCCESS``, and return it."""
-    sign(folder)
+    sign_manifest(folder)
     digest = file_sha256(folder.manifest)
     write_text(folder.success, digest + "\n")
     return digest
@@ -188,7 +181,7 @@ def read_manifest(folder: SealedFolder) -> dict[str, Any]:
     if not is_finished(folder):
         raise _not_finished_error(folder)
     try:
-        if explain_not_regular(folder.root, folder.manifest.name) or folder.manifest.stat().st_size > _LONGEST:
+        if explain_irregular(folder.root, folder.manifest.name) or folder.manifest.stat().st_size > _LONGEST:
             raise ValueError
         value: dict[str, Any] = read_json(folder.manifest)
         form = str(value.get("format", ""))
@@ -206,7 +199,7 @@ def read_manifest(folder: SealedFolder) -> dict[str, Any]:
     return value
 
 
-def broken_files(folder: SealedFolder) -> list[str]:
+def list_broken_files(folder: SealedFolder) -> list[str]:
     """List differences of a finished folder from its sealed state: name and reason, in name order.
 
     If the manifest itself differs, only that is reported, since nothing else can be checked. Follows no link, reads
@@ -216,14 +209,14 @@ def broken_files(folder: SealedFolder) -> list[str]:
     if not is_finished(folder):
         raise _not_finished_error(folder)
     for path in (folder.manifest, folder.success):
-        if problem := explain_not_regular(folder.root, path.name):
+        if problem := explain_irregular(folder.root, path.name):
             return [f"{path.name}: {problem}"]
     seal = f"{file_sha256(folder.manifest)}\n".encode()
     if folder.success.stat().st_size != len(seal) or folder.success.read_bytes() != seal:
         return ["manifest.json: differs from the digest in _SUCCESS"]
     problems = []
     for name, entry in read_manifest(folder)["files"].items():
-        path, problem = folder.root / name, explain_not_regular(folder.root, name)
+        path, problem = folder.root / name, explain_irregular(folder.root, name)
         # a file of another size is not read
         if not problem and (path.stat().st_size != entry["bytes"] or file_sha256(path) != entry["sha256"]):
             problem = "sha256 differs"
@@ -288,7 +281,7 @@ class Release(NamedTuple):
     manifest: dict[str, Any]
 
 
-def current_release(run: RunFolder) -> Release:
+def get_current_release(run: RunFolder) -> Release:
     """Return the current release; ``RunStateError`` if the run is not finished."""
     manifest = read_manifest(run)
     return Release(manifest.get("release", 1), file_sha256(run.manifest), manifest)
@@ -296,7 +289,7 @@ def current_release(run: RunFolder) -> Release:
 
 def list_releases(run: RunFolder) -> list[Release]:
     """List a run's releases, oldest first; ``CheckFailed`` if one is missing or its successor names another."""
-    releases = [current_release(run)]
+    releases = [get_current_release(run)]
     while (digest := releases[-1].manifest.get("supersedes")) is not None:
         number = releases[-1].number - 1
         kept = run.release(number)
@@ -308,7 +301,7 @@ def list_releases(run: RunFolder) -> list[Release]:
 
 def find_release(run: RunFolder, digest: str) -> Release | None:
     """Return the release with manifest sha256 ``digest``; None if the run never had it."""
-    present = current_release(run)
+    present = get_current_release(run)
     if present.digest == digest or "supersedes" not in present.manifest:
         return present if present.digest == digest else None
     return next((release for release in list_releases(run) if release.digest == digest), None)

@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from redactory.foundation.errors import CheckFailed, RunStateError
-from redactory.foundation.files import PRIVATE_FILE, commit, read_json
+from redactory.foundation.files import PRIVATE_FILE, commit_file, read_json
 from redactory.foundation.keys import DigestKey
-from redactory.redaction.encryption import RunKey, key_for, run_containing
+from redactory.redaction.encryption import RunKey, find_containing_run, find_key_for
 
 
 def require_not_purged(folder: Path) -> None:
     """Raise ``RunStateError`` if the data ``folder`` of a run was purged."""
-    run = run_containing(folder)
+    run = find_containing_run(folder)
     if run is None or not run.manifest.is_file():
         return
     if folder.name in read_json(run.manifest).get("purged", ()):
@@ -34,7 +34,7 @@ def require_not_purged(folder: Path) -> None:
 # Content digest of a table, independent of file format, compression and encryption.
 
 
-def table_digest(table: pa.Table) -> bytes:
+def compute_table_digest(table: pa.Table) -> bytes:
     """Return the sha256 over the names, types and values of ``table``, in row order; chunking does not matter.
 
     Columns hold numbers, booleans, strings, bytes, or lists of these. Null is a distinct value. The encoding is
@@ -42,26 +42,26 @@ def table_digest(table: pa.Table) -> bytes:
     """
     digest = hashlib.sha256(f"{table.num_rows}\n".encode())
     for name, column in zip(table.column_names, table.columns, strict=True):
-        digest.update(f"{name}\x00{_kind_bytes(column.type)}\n".encode())
-        for piece in _array_bytes(column.combine_chunks()):
+        digest.update(f"{name}\x00{_encode_kind(column.type)}\n".encode())
+        for piece in _encode_array(column.combine_chunks()):
             digest.update(piece)
     return digest.digest()
 
 
-def keyed_digest(key: DigestKey, name: str, content: bytes) -> str:
+def compute_keyed_digest(key: DigestKey, name: str, content: bytes) -> str:
     """Return 32 hex digits for a manifest: keyed digest of ``content`` of the file ``name``.
 
     An unkeyed digest would let anybody test guesses of a small private part.
     """
-    return key.text_digest(key.derive("content"), name.encode() + b"\x00" + content).hex()
+    return key.text_digest(key.derive_subkey("content"), name.encode() + b"\x00" + content).hex()
 
 
-def _kind_bytes(kind: pa.DataType) -> str:
+def _encode_kind(kind: pa.DataType) -> str:
     # the name of a list's item field depends on the file format
-    return f"list({_kind_bytes(kind.value_type)})" if pa.types.is_list(kind) else str(kind)
+    return f"list({_encode_kind(kind.value_type)})" if pa.types.is_list(kind) else str(kind)
 
 
-def _array_bytes(array: Any) -> Iterator[bytes]:
+def _encode_array(array: Any) -> Iterator[bytes]:
     """Encode an array: null flags, then lengths, then values."""
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
@@ -70,7 +70,7 @@ def _array_bytes(array: Any) -> Iterator[bytes]:
     if pa.types.is_list(kind):
         lengths = pc.fill_null(pc.list_value_length(array), 0)
         yield lengths.to_numpy(zero_copy_only=False).tobytes()
-        yield from _array_bytes(pc.list_flatten(array))
+        yield from _encode_array(pc.list_flatten(array))
     elif pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
         data = pc.fill_null(array.cast(pa.large_binary()), b"")
         yield pc.binary_length(data).to_numpy(zero_copy_only=False).astype("<i8").tobytes()
@@ -141,17 +141,17 @@ def write_part(path: Path, table: pa.Table, mode: int = PRIVATE_FILE, *, group_r
     smallest and the largest text, so only numeric columns have them. The bytes do not depend on the chunks of
     ``table``.
     """
-    key = key_for(path)
+    key = find_key_for(path)
     table = table.combine_chunks()
     safe = [
         n for n in table.column_names if n in _SAFE_STATISTICS and not pa.types.is_string(table.schema.field(n).type)
     ]
     encryption: dict[str, Any] = {}
     if key is not None:
-        metadata = {_IDENTITY: key.identity(path), _CONTENT: table_digest(table)}
+        metadata = {_IDENTITY: key.identity(path), _CONTENT: compute_table_digest(table)}
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), **metadata})
         encryption = {"encryption_properties": key.parquet_encryption()}
-    with commit(path, mode) as temporary:
+    with commit_file(path, mode) as temporary:
         pq.write_table(
             table,
             temporary,
@@ -169,20 +169,20 @@ def read_part(path: Path, columns: list[str] | None = None) -> pa.Table:
     ``CheckFailed`` for a part of an encrypted run that cannot be decrypted, is not encrypted, or was written for
     another place; ``ConfigurationError`` if its key is not configured.
     """
-    with _open_part(path) as (file, key), _decryption_for(path, key):
-        return _drop_own_metadata(file.read(columns=columns))
+    with _open_part(path) as (file, key), _map_decryption_errors(path, key):
+        return _drop_metadata(file.read(columns=columns))
 
 
 def read_id_range(path: Path, column: str, first: int, last: int) -> pa.Table:
     """Read the rows with sorted ``column`` in [first, last], skipping row groups; errors as :func:`read_part`."""
-    with _open_part(path) as (file, key), _decryption_for(path, key):
+    with _open_part(path) as (file, key), _map_decryption_errors(path, key):
         place = file.schema_arrow.get_field_index(column)
         groups = [
             number
             for number in range(file.num_row_groups)
             if _may_contain(file.metadata.row_group(number).column(place).statistics, first, last)
         ]
-        table = _drop_own_metadata(file.read_row_groups(groups))
+        table = _drop_metadata(file.read_row_groups(groups))
     low, high = np.searchsorted(
         np.concatenate([np.empty(0, np.int64), *map(np.from_dlpack, table[column].chunks)]), [first, last + 1]
     )
@@ -204,9 +204,9 @@ def read_rows(path: Path, first: int, columns: list[str] | None = None) -> Itera
         for number in range(file.num_row_groups):
             rows = file.metadata.row_group(number).num_rows
             if first < rows:
-                with _decryption_for(path, key):
+                with _map_decryption_errors(path, key):
                     table = file.read_row_group(number, columns=columns)
-                yield _drop_own_metadata(table.slice(first))
+                yield _drop_metadata(table.slice(first))
             first = max(0, first - rows)
 
 
@@ -226,20 +226,20 @@ def read_column(folder: Path, column: str) -> list[str]:
     return [value for (value,) in read_values(folder, column)]
 
 
-def part_schema(path: Path) -> pa.Schema:
+def read_part_schema(path: Path) -> pa.Schema:
     """Read the columns of a part from its footer."""
     with _open_part(path) as (file, _):
-        return _drop_own_metadata(file.schema_arrow.empty_table()).schema
+        return _drop_metadata(file.schema_arrow.empty_table()).schema
 
 
-def shard_schema(manifest: Mapping[str, Any], split: str) -> pa.Schema:
+def build_shard_schema(manifest: Mapping[str, Any], split: str) -> pa.Schema:
     """Return the columns of a split's shards in a run or export with this manifest."""
     schema = PRIVATE if split != "public" else COUNTED if "route" in manifest else PUBLIC
     more = manifest.get("columns", {}).items()
     return pa.schema([*schema, *(pa.field(name, pa.type_for_alias(kind)) for name, kind in more)])
 
 
-def part_rows(path: Path) -> int:
+def count_part_rows(path: Path) -> int:
     """Read the number of rows of a part from its footer."""
     with _open_part(path) as (file, _):
         return int(file.metadata.num_rows)
@@ -251,7 +251,7 @@ def is_encrypted(path: Path) -> bool:
         return file.read(len(_ENCRYPTED_MAGIC)) == _ENCRYPTED_MAGIC
 
 
-def content_sha256(path: Path) -> bytes | None:
+def read_content_sha256(path: Path) -> bytes | None:
     """Return the stored content sha256 of an encrypted part; None for an unencrypted part."""
     with _open_part(path) as (file, key):
         return None if key is None else bytes(file.metadata.metadata[_CONTENT])
@@ -265,35 +265,35 @@ def _may_contain(statistics: Any, first: int, last: int) -> bool:
 
 @contextmanager
 def _open_part(path: Path) -> Iterator[tuple[pq.ParquetFile, RunKey | None]]:
-    key = key_for(path)
+    key = find_key_for(path)
     if is_encrypted(path) != (key is not None):
         if key is None:
             raise RunStateError(
-                f"{_part_label(path)} is encrypted, but its data key was shredded or lost (redactory verify tells)"
+                f"{_describe_part(path)} is encrypted, but its data key was shredded or lost (redactory verify tells)"
             )
-        raise CheckFailed(f"{_part_label(path)} is not encrypted in an encrypted run: the run did not write it")
-    with _decryption_for(path, key):
+        raise CheckFailed(f"{_describe_part(path)} is not encrypted in an encrypted run: the run did not write it")
+    with _map_decryption_errors(path, key):
         file = pq.ParquetFile(path, decryption_properties=key.parquet_decryption() if key else None)
     with file:
         if key is not None and (file.metadata.metadata or {}).get(_IDENTITY) != key.identity(path):
-            raise CheckFailed(f"{_part_label(path)} was written as another part, and is in the wrong place")
+            raise CheckFailed(f"{_describe_part(path)} was written as another part, and is in the wrong place")
         yield file, key
 
 
 @contextmanager
-def _decryption_for(path: Path, key: RunKey | None) -> Iterator[None]:
+def _map_decryption_errors(path: Path, key: RunKey | None) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException, ValueError):
         if key is None:
             raise
-        raise CheckFailed(f"{_part_label(path)} cannot be decrypted: changed, or written with another key") from None
+        raise CheckFailed(f"{_describe_part(path)} cannot be decrypted: changed, or written with another key") from None
 
 
-def _drop_own_metadata(table: Any) -> Any:
+def _drop_metadata(table: Any) -> Any:
     kept = {k: v for k, v in (table.schema.metadata or {}).items() if k not in (_IDENTITY, _CONTENT)}
     return table.replace_schema_metadata(kept or None)
 
 
-def _part_label(path: Path) -> str:
+def _describe_part(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"

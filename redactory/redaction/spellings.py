@@ -66,7 +66,7 @@ def parse_phone(value: str, language: str = "en") -> Any | None:
     return possible
 
 
-def name_parts(value: str) -> tuple[str, ...]:
+def split_name(value: str) -> tuple[str, ...]:
     """Return the folded parts of a person's name in the order of "Mary Smith", without titles."""
     last, comma, first = value.partition(",")
     # "Mary Smith, Jane Doe" is a list
@@ -97,17 +97,17 @@ class Spellings:
         for kind, value in values:
             self._add(kind, value)
         for kind, value in sorted(values, key=lambda one: one[0] == "PERSON" and self._is_part(one[1])):
-            self.first_spelling(kind, value)
+            self.get_first_spelling(kind, value)
 
-    def first_spelling(self, kind: str, value: str) -> tuple[str, str]:
+    def get_first_spelling(self, kind: str, value: str) -> tuple[str, str]:
         """Return the kind and the document's first spelling of this value; for a person, of the full name."""
         self._add(kind, value)
-        return self._first.setdefault(self.canonical_key(kind, value), (kind, value))
+        return self._first.setdefault(self.get_canonical_key(kind, value), (kind, value))
 
-    def canonical_key(self, kind: str, value: str) -> str:
+    def get_canonical_key(self, kind: str, value: str) -> str:
         """Return a key that is equal exactly for spellings of the same value."""
         if kind == "PERSON":
-            return f"PERSON {' '.join(self._full_name(name_parts(value)))}"
+            return f"PERSON {' '.join(self._find_full_name(split_name(value)))}"
         if kind == "IP_ADDRESS":
             try:
                 return f"IP_ADDRESS {ip_address(value.strip())}"
@@ -116,7 +116,9 @@ class Spellings:
         plain = _SEPARATORS.sub("", value.casefold())
         number = parse_phone(value, self._language) if kind == "PHONE_NUMBER" else None
         if number is not None:
-            whole = self._phones.get(_national_number(number), f"{number.country_code}{_national_number(number)}")
+            whole = self._phones.get(
+                _format_national_number(number), f"{number.country_code}{_format_national_number(number)}"
+            )
             return f"{whole}x{number.extension}" if number.extension else whole
         if kind in _IN_WORDS or len(plain) < _SHORTEST or not any(map(str.isdigit, plain)):
             return f"{kind} {normalize_value(value)}"
@@ -125,19 +127,19 @@ class Spellings:
 
     def _add(self, kind: str, value: str) -> None:
         if kind == "PERSON":
-            name = name_parts(value)
+            name = split_name(value)
             if name and name not in self._names.get(name[0], ()):
                 self._wholes.clear()
                 for part in name:
                     self._names.setdefault(part, set()).add(name)
                 self.surnames |= set(name[-1:] if len(name) > 1 else ())
         elif kind == "PHONE_NUMBER" and (number := parse_phone(value, self._language)) is not None:
-            national = _national_number(number)
+            national = _format_national_number(number)
             whole = f"{number.country_code}{national}"
             is_international = value.lstrip().startswith(("+", "00"))
             self._phones[national] = whole if is_international else self._phones.get(national, whole)
 
-    def _full_name(self, parts: tuple[str, ...]) -> tuple[str, ...]:
+    def _find_full_name(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         """Return the one longest name of the document with all these parts, or the parts themselves."""
         if parts and parts not in self._wholes:
             longer = set.intersection(*(self._names.get(part, set()) for part in parts))
@@ -146,10 +148,10 @@ class Spellings:
         return self._wholes.get(parts, parts)
 
     def _is_part(self, value: str) -> bool:
-        return self._full_name(name_parts(value)) != name_parts(value)
+        return self._find_full_name(split_name(value)) != split_name(value)
 
 
-def _national_number(number: Any) -> str:
+def _format_national_number(number: Any) -> str:
     from phonenumbers import national_significant_number
 
     return national_significant_number(number)

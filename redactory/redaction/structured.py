@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from itertools import groupby
 from typing import Any
 
-from redactory.redaction.letters import checksum_kind, match_case, scramble
+from redactory.redaction.letters import detect_checksum_kind, match_case, scramble
 
 _MAC = re.compile(r"[0-9A-F]{2}([:-])(?:[0-9A-F]{2}\1){4}[0-9A-F]{2}|[0-9A-F]{4}(?:\.[0-9A-F]{4}){2}", re.I)
 _IP = re.compile(r"(\[?)(\d+(?:\.\d+){3}|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)(?:%\w+)?(\]?)(/\d{1,3})?(:\d{1,5})?")
@@ -26,7 +26,7 @@ _IS_PLACE = re.compile(r"[°º]|\d\.\d{3,}.*\d\.\d{3,}", re.DOTALL)
 _ATTEMPTS = 200
 
 
-def kind_by_form(value: str) -> str | None:
+def detect_kind(value: str) -> str | None:
     """Return the kind that the format or check digits of ``value`` prove, whatever its label."""
     value = value.strip()
     if _MAC.fullmatch(value):
@@ -35,7 +35,7 @@ def kind_by_form(value: str) -> str | None:
         return "IP_ADDRESS"
     if _COORDINATES.fullmatch(value) and _IS_PLACE.search(value):
         return "COORDINATES"
-    return checksum_kind(value)
+    return detect_checksum_kind(value)
 
 
 def shares_a_part(old: str, new: str) -> bool:
@@ -99,12 +99,12 @@ def _invent_coordinates(value: str, draw: random.Random) -> str | None:
 def _invent_axis(value: str, most: int, draw: random.Random) -> str:
     limits = iter([most, 60, 60])
 
-    def number(match: re.Match[str]) -> str:
+    def replace_number(match: re.Match[str]) -> str:
         if match[0].startswith("."):
             return "." + "".join(draw.choice("0123456789") for _ in match[0][1:])
         return str(draw.randrange(next(limits, 60))).zfill(len(match[0]) if match[0].startswith("0") else 1)
 
-    new = re.sub(r"\.\d+|\d+", number, value)
+    new = re.sub(r"\.\d+|\d+", replace_number, value)
     signs = {**dict.fromkeys("NSns", "NS"), **dict.fromkeys("EWOewo", "EW")}
     return re.sub("[NSEWOnsewo]", lambda sign: match_case(draw.choice(signs[sign[0]]), sign[0]), new)
 

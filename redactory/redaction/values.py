@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Set
 from typing import Any
 
-from redactory.detectors.rules import load_optional_words, unlisted_words
+from redactory.detectors.rules import iter_unlisted_words, load_optional_words
 from redactory.detectors.settings import get_kind
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.folder import RunFolder
@@ -28,14 +28,14 @@ class ValueDigests:
 
     def __init__(self, key: DigestKey) -> None:
         self._key = key
-        self._purpose = key.derive("value")
+        self._purpose = key.derive_subkey("value")
 
     def digest(self, value: str) -> tuple[bytes, int]:
         """Return the 16-byte digest of ``value`` and its number of tokens."""
         tokens = _TOKEN.findall(value.casefold())
         return self._key.text_digest(self._purpose, "\x1f".join(tokens).encode("utf-8")), len(tokens)
 
-    def ngrams(self, text: str, lengths: frozenset[int]) -> Iterator[tuple[bytes, str]]:
+    def iter_ngrams(self, text: str, lengths: frozenset[int]) -> Iterator[tuple[bytes, str]]:
         """Yield the digest and the original spelling of every n-gram of ``text`` with n in ``lengths``."""
         tokens, written = _TOKEN.findall(text.casefold()), _TOKEN.findall(text)
         if len(written) != len(tokens):
@@ -47,7 +47,7 @@ class ValueDigests:
                 yield digest, " ".join(written[start : start + length])
 
 
-def unmasked_labels(
+def find_unmasked_labels(
     digests: ValueDigests,
     masked: Mapping[bytes, str],
     lengths: frozenset[int],
@@ -55,7 +55,7 @@ def unmasked_labels(
     words: Set[str] | None = None,
 ) -> set[str]:
     """Return the labels of masked values that are unmasked in ``text``; with ``words``, of identifying ones only."""
-    matches = ((digest, value) for digest, value in digests.ngrams(text, lengths) if digest in masked)
+    matches = ((digest, value) for digest, value in digests.iter_ngrams(text, lengths) if digest in masked)
     return {masked[digest] for digest, value in matches if words is None or is_identifying(value, words)}
 
 
@@ -71,7 +71,7 @@ def is_identifying(value: str, words: Set[str]) -> bool:
     if not words:
         return len(parts) > 1
     # the rest of "it's" is not a word
-    unknown = any(end - start > 1 for start, end in unlisted_words(value, words))
+    unknown = any(end - start > 1 for start, end in iter_unlisted_words(value, words))
     return unknown or (len(parts) > 1 and all(part[0].isupper() for part in parts))
 
 
@@ -96,5 +96,5 @@ def find_unmasked_values(
         {"example_id": point, "labels": sorted(labels)}
         for batch in read_batches(run.public)
         for point, text in zip(batch["example_id"].to_pylist(), batch["text"].to_pylist(), strict=True)
-        if (labels := unmasked_labels(digests, masked, chosen, text, words))
+        if (labels := find_unmasked_labels(digests, masked, chosen, text, words))
     ]

@@ -17,7 +17,7 @@ from redactory.training.settings import TrainSettings
 
 BAND_COUNTS = (1, 2, 4, 8, 16, 32)
 """Numbers of bands to compare; b bands need b copies of the gradient."""
-_ROUGH_TOLERANCE, _NEAR_BEST = 1e-3, 1.05
+_ROUGH_TOLERANCE, _NEAR_BEST_FACTOR = 1e-3, 1.05
 _MAX_ERROR_RATIO = 0.9
 """Maximum error relative to independent noise for bands: at 0.95 models were worse (``benchmarks/ladder.py``)."""
 
@@ -37,7 +37,7 @@ class BandChoice:
     error_ratio: float
 
 
-def get_schedule(settings: TrainSettings) -> LearningRateSchedule:
+def get_learning_rate_schedule(settings: TrainSettings) -> LearningRateSchedule:
     """Return the settings that determine the learning rates."""
     return settings.learning_rate_schedule, settings.warm_up
 
@@ -45,17 +45,17 @@ def get_schedule(settings: TrainSettings) -> LearningRateSchedule:
 @lru_cache(maxsize=16)
 def compare_band_counts(settings: TrainSettings, steps: int, relation: Relation) -> tuple[BandChoice, ...]:
     """Compare all band counts that the sampling rate allows, at the target epsilon."""
-    schedule, independent_error, choices = get_schedule(settings), 0.0, list[BandChoice]()
+    schedule, independent_error, choices = get_learning_rate_schedule(settings), 0.0, list[BandChoice]()
     rates = compute_step_sizes(schedule, steps)
     for bands in BAND_COUNTS:
-        rate, draws = bands * settings.sampling_rate, math.ceil(steps / bands)
+        rate, compositions = bands * settings.sampling_rate, math.ceil(steps / bands)
         if rate > 1.0 or bands > steps:
             break
-        arguments = (settings.epsilon, settings.delta, rate, draws, _ROUGH_TOLERANCE)
+        arguments = (settings.epsilon, settings.delta, rate, compositions, _ROUGH_TOLERANCE)
         noise = calibrate_noise(*arguments, relation=relation, tolerance=_ROUGH_TOLERANCE)
         error = noise * optimize_matrix(bands, steps, schedule).compute_rms_error(rates)
         independent_error = independent_error or error
-        choices.append(BandChoice(bands, rate, draws, noise, error / independent_error))
+        choices.append(BandChoice(bands, rate, compositions, noise, error / independent_error))
     return tuple(choices)
 
 
@@ -70,7 +70,7 @@ def choose_band_count(settings: TrainSettings, steps: int, relation: Relation) -
     min_ratio = min(choice.error_ratio for choice in choices)
     if min_ratio > _MAX_ERROR_RATIO:
         return 1
-    return next(choice.bands for choice in choices if choice.error_ratio <= _NEAR_BEST * min_ratio)
+    return next(choice.bands for choice in choices if choice.error_ratio <= _NEAR_BEST_FACTOR * min_ratio)
 
 
 def compute_lr_scale(settings: TrainSettings, mechanism: BandedGaussian, relation: Relation) -> float:

@@ -40,8 +40,8 @@ Turn = tuple[str, str]
 def join_turns(turns: Iterable[tuple[str | None, str]]) -> str:
     """Join turns, each a role and a text, into one text; ``InputError`` if one contains a separator."""
     turn_list = list(turns)
-    parts = "".join(f"{role or ''}{text}" for role, text in turn_list)
-    if TURN_MARK in parts or ROLE_MARK in parts:
+    joined_text = "".join(f"{role or ''}{text}" for role, text in turn_list)
+    if TURN_MARK in joined_text or ROLE_MARK in joined_text:
         raise InputError("a turn contains a separator of turns (U+001E or U+001F)")
     return TURN_MARK.join(f"{role}{ROLE_MARK}{text}" if role else text for role, text in turn_list)
 
@@ -113,10 +113,10 @@ class ChatCodec:
     loss_scope: LossScope
 
     @classmethod
-    def from_template(cls, tokenizer: TextCodec, template: str, learn: LossScope) -> ChatCodec:
+    def from_template(cls, tokenizer: TextCodec, template: str, loss_scope: LossScope) -> ChatCodec:
         """Make the codec of a ``template`` setting; ``ConfigurationError`` if the folder's template is unsuitable."""
         uses_folder_template = template == "auto" and getattr(getattr(tokenizer, "inner", None), "chat_template", None)
-        codec = cls(tokenizer, bool(uses_folder_template), learn)
+        codec = cls(tokenizer, bool(uses_folder_template), loss_scope)
         codec.end_id  # noqa: B018 (raises if the template has no end token)
         return codec
 
@@ -159,9 +159,9 @@ class ChatCodec:
     @cached_property
     def end_id(self) -> int:
         """The token that ends an assistant's turn, and so a generated text."""
-        *_, last = (part.content for part in self._render((USER, ASSISTANT), ("a", "b")) if part.in_loss)
-        assert isinstance(last, int)
-        return last
+        *_, final_id = (part.content for part in self._render((USER, ASSISTANT), ("a", "b")) if part.in_loss)
+        assert isinstance(final_id, int)
+        return final_id
 
     def encode(self, text: str) -> list[int]:
         """Encode a conversation without the begin token."""
@@ -169,11 +169,11 @@ class ChatCodec:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ``ids``, including the template's text; begin and end of a turn are omitted."""
-        return self.inner.decode([number for number in ids if number != self.end_id])
+        return self.inner.decode([token_id for token_id in ids if token_id != self.end_id])
 
-    def decode_token(self, number: int) -> str:
+    def decode_token(self, token_id: int) -> str:
         """Decode one id."""
-        return self.inner.decode_token(number)
+        return self.inner.decode_token(token_id)
 
     def token_offsets(self, text: str) -> list[tuple[int, int]]:
         """Return the inner tokenizer's offsets of a single text."""
@@ -190,13 +190,13 @@ class ChatCodec:
     def encode_with_loss_mask(self, text: str) -> tuple[list[int], list[bool]]:
         """Encode a conversation; also return which ids are in the loss."""
         turn_list = parse_turns(text)
-        if opens := turn_list[-1:] == [(ASSISTANT, "")]:
+        if has_open_turn := turn_list[-1:] == [(ASSISTANT, "")]:
             del turn_list[-1]
         if not turn_list:
             return [], []
         ids: list[int] = []
         loss_mask: list[bool] = []
-        parts = self._render(tuple(role for role, _ in turn_list), tuple(part for _, part in turn_list), opens)
+        parts = self._render(tuple(role for role, _ in turn_list), tuple(part for _, part in turn_list), has_open_turn)
         # text between two template tokens is encoded as one text, as the template's library does
         for is_text, group in groupby(parts, lambda part: isinstance(part.content, str)):
             group_parts = list(group)
@@ -204,12 +204,14 @@ class ChatCodec:
                 ids += [int(part.content) for part in group_parts]
                 loss_mask += [part.in_loss for part in group_parts]
                 continue
-            whole = "".join(str(part.content) for part in group_parts)
-            marks = [part.in_loss for part in group_parts for _ in str(part.content)]
-            inner = self.inner
-            ids += inner.encode(whole)
+            joined_text = "".join(str(part.content) for part in group_parts)
+            character_mask = [part.in_loss for part in group_parts for _ in str(part.content)]
+            tokenizer = self.inner
+            ids += tokenizer.encode(joined_text)
             # a token is in the loss if its first character is, even if it extends beyond the learned part
-            loss_mask += [marks[min(start, len(marks) - 1)] for start, _ in inner.token_offsets(whole)]
+            loss_mask += [
+                character_mask[min(start, len(character_mask) - 1)] for start, _ in tokenizer.token_offsets(joined_text)
+            ]
         if ids and self.uses_folder_template and ids[0] == self.begin_id and isinstance(parts[0].content, int):
             ids, loss_mask = ids[1:], loss_mask[1:]
         return ids, [True] * len(ids) if self.loss_scope == "all" else loss_mask
@@ -219,7 +221,7 @@ class ChatCodec:
     ) -> list[RenderedPart]:
         """Render the conversation; ``add_generation_prompt`` opens the assistant's next turn."""
         if not (self.uses_folder_template and isinstance(self.inner, FolderTokenizer)):
-            return list(self._render_plain(roles, contents, add_generation_prompt))
+            return list(self._render_plain_template(roles, contents, add_generation_prompt))
         rendered = _render_template(self.inner, roles, add_generation_prompt)
         return [
             part if part.turn is None else RenderedPart(contents[part.turn], part.in_loss)
@@ -227,7 +229,7 @@ class ChatCodec:
             if part.turn is None or contents[part.turn]
         ]
 
-    def _render_plain(
+    def _render_plain_template(
         self, roles: tuple[str, ...], contents: tuple[str, ...], add_generation_prompt: bool
     ) -> Iterator[RenderedPart]:
         for role, text in zip(roles, contents, strict=True):
@@ -250,40 +252,40 @@ def _render_template(
     tokenizer: FolderTokenizer, roles: tuple[str, ...], add_generation_prompt: bool
 ) -> tuple[RenderedPart, ...]:
     """Render the template around turns of ``roles`` with placeholders; ``ConfigurationError`` if it is unsuitable."""
-    signs = [_PLACEHOLDER.format(number) for number in range(len(roles))]
-    text = _apply_template(tokenizer, roles, signs, add_generation_prompt)
-    counts = [text.count(sign) for sign in signs]
-    positions = [text.find(sign) for sign in signs]
+    placeholders = [_PLACEHOLDER.format(number) for number in range(len(roles))]
+    text = _apply_template(tokenizer, roles, placeholders, add_generation_prompt)
+    counts = [text.count(placeholder) for placeholder in placeholders]
+    positions = [text.find(placeholder) for placeholder in placeholders]
     if counts != [1] * len(roles) or positions != sorted(positions):
         raise _make_template_error("leaves out, repeats or moves a turn")
-    header = _apply_template(tokenizer, (USER,), "a", True).removeprefix(
+    assistant_header = _apply_template(tokenizer, (USER,), "a", True).removeprefix(
         _apply_template(tokenizer, (USER,), "a", False)
     )
-    special = _compile_special_tokens(tokenizer)
-    parts = re.split("|".join(map(re.escape, signs)), text) if signs else [text]
+    special_pattern = _compile_special_token_pattern(tokenizer)
+    parts = re.split("|".join(map(re.escape, placeholders)), text) if placeholders else [text]
     rendered: list[RenderedPart] = []
     for number, part in enumerate(parts):
-        ends, begins = 0, len(part)
+        loss_end, loss_start = 0, len(part)
         if number and roles[number - 1] == ASSISTANT:
-            end = special.search(part)
-            if end is None:
+            end_match = special_pattern.search(part)
+            if end_match is None:
                 raise _make_template_error("has no token that ends an assistant's turn")
-            ends = end.end()
-        if number < len(roles) and roles[number] == ASSISTANT and header in part[ends:]:
-            begins = part.rindex(header) + len(header)
-        for chunk, in_loss in ((part[:ends], True), (part[ends:begins], False), (part[begins:], True)):
-            rendered += _split_special_tokens(tokenizer, special, chunk, in_loss)
+            loss_end = end_match.end()
+        if number < len(roles) and roles[number] == ASSISTANT and assistant_header in part[loss_end:]:
+            loss_start = part.rindex(assistant_header) + len(assistant_header)
+        for chunk, in_loss in ((part[:loss_end], True), (part[loss_end:loss_start], False), (part[loss_start:], True)):
+            rendered += _split_special_tokens(tokenizer, special_pattern, chunk, in_loss)
         if number < len(roles):
             rendered.append(RenderedPart("", roles[number] == ASSISTANT, number))
     return tuple(rendered)
 
 
 def _split_special_tokens(
-    tokenizer: FolderTokenizer, special: re.Pattern[str], text: str, in_loss: bool
+    tokenizer: FolderTokenizer, special_pattern: re.Pattern[str], text: str, in_loss: bool
 ) -> Iterator[RenderedPart]:
     """Split a template's ``text`` into special tokens, as ids, and the text between them."""
     end = 0
-    for match in special.finditer(text):
+    for match in special_pattern.finditer(text):
         if match.start() > end:
             yield RenderedPart(text[end : match.start()], in_loss)
         yield RenderedPart(int(tokenizer.inner.convert_tokens_to_ids(match[0])), in_loss)
@@ -307,7 +309,7 @@ def _apply_template(
         raise _make_template_error(f"refuses a conversation of the roles {', '.join(roles)}") from None
 
 
-def _compile_special_tokens(tokenizer: FolderTokenizer) -> re.Pattern[str]:
+def _compile_special_token_pattern(tokenizer: FolderTokenizer) -> re.Pattern[str]:
     added: Mapping[int, Any] = tokenizer.inner.added_tokens_decoder
     names = sorted((token.content for token in added.values() if token.special), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, names)) or r"(?!)")

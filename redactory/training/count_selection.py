@@ -19,7 +19,11 @@ from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting.bounds import compute_gaussian_delta, gaussian_epsilon
 from redactory.training.accounting.dominating_pairs import Spending
-from redactory.training.mechanisms.mechanism import ROUNDING_MARGIN, CountSelectionGaussian, threshold_failure_delta
+from redactory.training.mechanisms.mechanism import (
+    ROUNDING_MARGIN,
+    CountSelectionGaussian,
+    compute_threshold_failure_delta,
+)
 
 _DEVIATION_SCALE, _GRID_STEPS = 1e4, 200
 
@@ -37,18 +41,18 @@ class CountSelection:
     id: str = ""
 
     @classmethod
-    def calibrate(cls, epsilon: float, delta: float, texts: int, times: int = 1) -> Self:
+    def calibrate(cls, epsilon: float, delta: float, texts_per_user: int, selections: int = 1) -> Self:
         """Find the lowest threshold so that ``times`` selections are (ε, δ); ``ConfigurationError`` without one."""
         best = (math.inf, 0.0)
         # the shift that spends all of delta, so that the threshold has none left
-        largest = float(brentq(lambda shift: _compute_delta(epsilon, shift) - delta, 1e-9, 60.0, xtol=1e-12))
-        least = math.sqrt(2.0 * texts * times) / largest
+        max_shift = float(brentq(lambda shift: _compute_shift_delta(epsilon, shift) - delta, 1e-9, 60.0, xtol=1e-12))
+        min_deviation = math.sqrt(2.0 * texts_per_user * selections) / max_shift
         for step in range(1, _GRID_STEPS + 1):
-            deviation = math.ceil(least * (1.0 + 0.005 * step) * _DEVIATION_SCALE) / _DEVIATION_SCALE
-            best = min(best, (_find_threshold(epsilon, delta, texts, times, deviation), deviation))
+            deviation = math.ceil(min_deviation * (1.0 + 0.005 * step) * _DEVIATION_SCALE) / _DEVIATION_SCALE
+            best = min(best, (_find_threshold(epsilon, delta, texts_per_user, selections, deviation), deviation))
         if not math.isfinite(best[0]):
             raise ConfigurationError("route: no threshold reaches this epsilon and delta; raise one of them")
-        return cls(best[1], int(best[0]), texts)
+        return cls(best[1], int(best[0]), texts_per_user)
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any]) -> Self | None:
@@ -74,66 +78,79 @@ class CountSelection:
         )
         return Spending(mechanism, 1)
 
-    def compute_user_epsilon(self, delta: float, times: int = 1) -> float:
+    def compute_user_epsilon(self, delta: float, selections: int = 1) -> float:
         """Compute ε of ``times`` selections for a user exchanged in each; ``inf`` if none is finite."""
-        shift = math.sqrt(2.0 * self.texts_per_user * times) / self.deviation
-        loss = times * threshold_failure_delta(self.deviation, self.threshold, self.texts_per_user)
-        return gaussian_epsilon(shift, delta - loss) - math.log1p(-loss) if loss < delta else math.inf
+        shift = math.sqrt(2.0 * self.texts_per_user * selections) / self.deviation
+        failure_delta = selections * compute_threshold_failure_delta(
+            self.deviation, self.threshold, self.texts_per_user
+        )
+        return (
+            gaussian_epsilon(shift, delta - failure_delta) - math.log1p(-failure_delta)
+            if failure_delta < delta
+            else math.inf
+        )
 
 
 SELECTIONS_PER_YEAR = (1, 12, 52, 365)
 """Selections per year: of one run, and of a monthly, weekly and nightly job."""
 
 
-def plan_count_selection(epsilon: float, delta: float, texts: int) -> dict[str, Any]:
+def plan_count_selection(epsilon: float, delta: float, texts_per_user: int) -> dict[str, Any]:
     """Compute threshold and noise for (ε, δ, k), and the yearly cost for a user who is in every selection.
 
     ``year``: {selections, delta, epsilon} of that many selections at (ε, δ) each, and the ``threshold`` with which all
     together are (ε, δ). Uses constants alone, no corpus.
     """
-    selection = CountSelection.calibrate(epsilon, delta, texts)
-    year = [
+    selection = CountSelection.calibrate(epsilon, delta, texts_per_user)
+    yearly_costs = [
         {
-            "selections": times,
-            "delta": times * delta,
-            "epsilon": selection.compute_user_epsilon(times * delta, times),
-            "threshold": CountSelection.calibrate(epsilon, delta, texts, times).threshold,
+            "selections": selections,
+            "delta": selections * delta,
+            "epsilon": selection.compute_user_epsilon(selections * delta, selections),
+            "threshold": CountSelection.calibrate(epsilon, delta, texts_per_user, selections).threshold,
         }
-        for times in SELECTIONS_PER_YEAR
+        for selections in SELECTIONS_PER_YEAR
     ]
-    others = {
-        f"epsilon {format_upper(4 * epsilon)}": CountSelection.calibrate(4 * epsilon, delta, texts).threshold,
+    other_thresholds = {
+        f"epsilon {format_upper(4 * epsilon)}": CountSelection.calibrate(4 * epsilon, delta, texts_per_user).threshold,
         "one text per user": CountSelection.calibrate(epsilon, delta, 1).threshold,
     }
-    return {"threshold": selection.threshold, "deviation": selection.deviation, "others": others, "year": year}
+    return {
+        "threshold": selection.threshold,
+        "deviation": selection.deviation,
+        "others": other_thresholds,
+        "year": yearly_costs,
+    }
 
 
-def _compute_delta(epsilon: float, shift: float) -> float:
+def _compute_shift_delta(epsilon: float, shift: float) -> float:
     return float(compute_gaussian_delta(epsilon, np.array([shift]))[0])
 
 
-def _find_threshold(epsilon: float, delta: float, texts: int, times: int, deviation: float) -> float:
+def _find_threshold(epsilon: float, delta: float, texts_per_user: int, selections: int, deviation: float) -> float:
     """Find the lowest threshold at this noise; ``inf`` if the Gaussian alone exceeds delta."""
     # the threshold's failure probability is below delta and raises epsilon by at most -log(1 - delta)
-    left = delta - _compute_delta(epsilon + math.log1p(-delta), math.sqrt(2.0 * texts * times) / deviation)
-    delta_per_selection = left / times
+    remaining_delta = delta - _compute_shift_delta(
+        epsilon + math.log1p(-delta), math.sqrt(2.0 * texts_per_user * selections) / deviation
+    )
+    delta_per_selection = remaining_delta / selections
     if delta_per_selection <= 0.0:
         return math.inf
-    above = -math.expm1(math.log1p(-delta_per_selection) / texts)
-    threshold = max(2, math.floor(1.0 + ROUNDING_MARGIN - deviation * float(ndtri(above))))
-    while threshold_failure_delta(deviation, threshold, texts) > delta_per_selection:
+    tail_probability = -math.expm1(math.log1p(-delta_per_selection) / texts_per_user)
+    threshold = max(2, math.floor(1.0 + ROUNDING_MARGIN - deviation * float(ndtri(tail_probability))))
+    while compute_threshold_failure_delta(deviation, threshold, texts_per_user) > delta_per_selection:
         threshold += 1
 
-    def cost(threshold: int) -> float:
-        loss = times * threshold_failure_delta(deviation, threshold, texts)
-        if loss >= delta:
+    def compute_total_delta(threshold: int) -> float:
+        failure_delta = selections * compute_threshold_failure_delta(deviation, threshold, texts_per_user)
+        if failure_delta >= delta:
             return math.inf
-        shift = math.sqrt(2.0 * texts * times) / deviation
-        return _compute_delta(epsilon + math.log1p(-loss), shift) + loss
+        shift = math.sqrt(2.0 * texts_per_user * selections) / deviation
+        return _compute_shift_delta(epsilon + math.log1p(-failure_delta), shift) + failure_delta
 
     # the failure probability is below its share, so a lower threshold may do; the cost falls as the threshold rises
     lowest = 1
     while threshold - lowest > 1:
         middle = (lowest + threshold) // 2
-        lowest, threshold = (lowest, middle) if cost(middle) <= delta else (middle, threshold)
+        lowest, threshold = (lowest, middle) if compute_total_delta(middle) <= delta else (middle, threshold)
     return threshold

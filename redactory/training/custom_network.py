@@ -16,7 +16,7 @@ from redactory.training.models.hugging_face import (
     CausalNetwork,
     HuggingFaceNetwork,
     SequenceClassifier,
-    require_exact_on_trial,
+    require_exact_clipping_on_trial,
 )
 from redactory.training.models.network import Network
 from redactory.training.settings import TrainSettings
@@ -46,7 +46,7 @@ class CustomNetwork(Network):
 
     def describe(self) -> dict[str, Any]:
         """Return the class name, from which its author can rebuild it."""
-        return {"format": self.FORMAT, "network": get_qualified_name(self.model)}
+        return {"format": self.FORMAT, "network": get_qualified_class_name(self.model)}
 
     def example_losses(self, batch: Batch) -> Tensor:
         """Return the loss of each example, [B]."""
@@ -82,15 +82,17 @@ def require_trainable_network(network: Network, tokenizer: TextCodec, settings: 
             f"train.device: the network is on {network.device.type}, but {settings.device} is configured: "
             "move it there, or change train.device"
         )
-    needed = settings.max_tokens + (settings.task == "classify")
-    if network.context is not None and needed > network.context:
-        raise ConfigurationError(f"train.max_tokens: the network reads {network.context} tokens, but needs {needed}")
-    known, classes = tokenizer.size, len(settings.classes)
-    if isinstance(network, HuggingFaceNetwork):
-        known = len(network.model.get_input_embeddings().weight)
-    if known < tokenizer.size:
+    required_tokens = settings.max_tokens + (settings.task == "classify")
+    if network.context is not None and required_tokens > network.context:
         raise ConfigurationError(
-            f"the network has {known} tokens, but the vocabulary has {tokenizer.size}: call "
+            f"train.max_tokens: the network reads {network.context} tokens, but needs {required_tokens}"
+        )
+    token_count, classes = tokenizer.size, len(settings.classes)
+    if isinstance(network, HuggingFaceNetwork):
+        token_count = len(network.model.get_input_embeddings().weight)
+    if token_count < tokenizer.size:
+        raise ConfigurationError(
+            f"the network has {token_count} tokens, but the vocabulary has {tokenizer.size}: call "
             "network.resize_token_embeddings(loop.tokenizer.size) before creating the optimizer"
         )
     if isinstance(network, SequenceClassifier) and network.classes != settings.classes:
@@ -98,27 +100,33 @@ def require_trainable_network(network: Network, tokenizer: TextCodec, settings: 
             "train.classes: the network's id2label has other classes: create it with "
             "id2label=dict(enumerate(settings.classes))"
         )
-    require_exact_on_trial(
-        network, tokenizer.pad_id, tokenizer.end_id, needed, known, classes, type(_unwrap(network)).__name__
+    require_exact_clipping_on_trial(
+        network,
+        tokenizer.pad_id,
+        tokenizer.end_id,
+        required_tokens,
+        token_count,
+        classes,
+        type(_unwrap_network(network)).__name__,
     )
 
 
 def describe_network(network: Network) -> dict[str, Any]:
     """Describe the network for the ledger; must be equal when a loop resumes."""
-    inner = _unwrap(network)
+    inner = _unwrap_network(network)
     kind = network.model.config.model_type if isinstance(network, HuggingFaceNetwork) else None
     shapes = {name: list(p.shape) for name, p in network.named_parameters() if p.requires_grad}
     return {
-        "network": get_qualified_name(inner),
+        "network": get_qualified_class_name(inner),
         "model_type": kind or getattr(getattr(inner, "encoder", inner), "KIND", CUSTOM_KIND),
         "trained": json_sha256(shapes),
     }
 
 
-def get_qualified_name(thing: object) -> str:
+def get_qualified_class_name(value: object) -> str:
     """Return the class name of ``thing`` with its module."""
-    return f"{type(thing).__module__}.{type(thing).__qualname__}"
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def _unwrap(network: Network) -> Any:
+def _unwrap_network(network: Network) -> Any:
     return network.model if isinstance(network, CustomNetwork | HuggingFaceNetwork) else network

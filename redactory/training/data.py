@@ -42,13 +42,15 @@ def read_manifest_digest(run: RunFolder) -> str:
     return file_sha256(run.manifest)
 
 
-def require_unchanged(run: RunFolder, folder: Path) -> None:
+def require_unchanged_parts(run: RunFolder, folder: Path) -> None:
     """Raise ``CheckFailed`` if parts of ``folder`` differ from the manifest, ``RunStateError`` if purged."""
     require_not_purged(folder)
     prefix = folder.relative_to(run.root).as_posix() + "/part-"
-    sealed = {n: entry["sha256"] for n, entry in read_manifest(run)["files"].items() if n.startswith(prefix)}
+    sealed_digests = {
+        name: entry["sha256"] for name, entry in read_manifest(run)["files"].items() if name.startswith(prefix)
+    }
     actual_digests = {path.relative_to(run.root).as_posix(): file_sha256(path) for path in list_parts(folder)}
-    if sealed != actual_digests:
+    if sealed_digests != actual_digests:
         raise CheckFailed(f"the parts of {folder.name}/ are not those in manifest.json")
 
 
@@ -70,12 +72,12 @@ def read_texts(run: RunFolder, folder: Path, example_format: ExampleFormat = "te
         if example_format == "texts":
             yield from values
             continue
-        _require_roles(batch.schema.names, role, folder, "chat" if example_format == "turn" else "prefix")
+        _require_role_column(batch.schema.names, role, folder, "chat" if example_format == "turn" else "prefix")
         for text, speaker in zip(values, batch[role].to_pylist(), strict=True):
             yield join_turns([(speaker, text)]) if example_format == "turn" else add_role_prefix(text, speaker)
 
 
-def _require_roles(columns: Sequence[str], role: str, folder: Path, key: str) -> None:
+def _require_role_column(columns: Sequence[str], role: str, folder: Path, key: str) -> None:
     if role not in columns:
         raise ConfigurationError(
             f"train.{key}: {folder.name}/ has no roles; curate conversations (input.text: messages)"
@@ -99,11 +101,11 @@ def read_conversations(run: RunFolder, folder: Path) -> Iterator[str]:
             "train.chat: whole conversations need a run with dedup.mode none: otherwise a turn that repeats "
             "is kept in only one conversation; curate with it, or set train.chat.example to turn"
         )
-    sides = {PUBLIC: (run.public,), PRIVATE: (run.public, run.private)}[folder.name]
-    masked = dict(chain.from_iterable(read_columns(split, ["example_id", "text"]) for split in sides))
+    splits = {PUBLIC: (run.public,), PRIVATE: (run.public, run.private)}[folder.name]
+    masked_texts = dict(chain.from_iterable(read_columns(split, ["example_id", "text"]) for split in splits))
     columns = ["document", "turn", ROLE, "released_id", "decision"]
     for batch in read_batches(run.examples, columns):
-        _require_roles(batch.schema.names, ROLE, run.examples, "chat")
+        _require_role_column(batch.schema.names, ROLE, run.examples, "chat")
     for _, document_rows in groupby(read_columns(run.examples, columns), itemgetter(0)):
         examples = list(document_rows)
         decisions = {decision for *_, decision in examples}
@@ -113,19 +115,19 @@ def read_conversations(run: RunFolder, folder: Path) -> Iterator[str]:
             yield ""
             continue
         yield join_turns(
-            (role, " ".join(masked[released_id] for *_, released_id, _ in turn_rows))
+            (role, " ".join(masked_texts[released_id] for *_, released_id, _ in turn_rows))
             for (_, role), turn_rows in groupby(examples, itemgetter(1, 2))
         )
 
 
 def read_original_conversations(run: RunFolder) -> Iterator[tuple[int, str]]:
     """Yield the vault's documents with their first example's id; a cut turn's rest keeps its speaker."""
-    names = ["doc_id", "example_id", "speaker", "prefix", "text", "suffix"]
-    for _, group in groupby(read_columns(run.vault, names), itemgetter(0)):
-        rows, turns = list(group), list[tuple[str | None, str]]()
+    columns = ["doc_id", "example_id", "speaker", "prefix", "text", "suffix"]
+    for _, document_rows in groupby(read_columns(run.vault, columns), itemgetter(0)):
+        rows, turns = list(document_rows), list[tuple[str | None, str]]()
         for _, _, speaker, prefix, text, suffix in rows:
-            before = prefix.rpartition(TURN_MARK)[2].rpartition(ROLE_MARK)[2]
-            full_text = before + text + suffix.partition(TURN_MARK)[0]
+            turn_start = prefix.rpartition(TURN_MARK)[2].rpartition(ROLE_MARK)[2]
+            full_text = turn_start + text + suffix.partition(TURN_MARK)[0]
             if turns and TURN_MARK not in prefix and turns[-1][0] == speaker:
                 turns[-1] = speaker, turns[-1][1] + full_text
             else:
@@ -146,9 +148,9 @@ def add_role_prefix(text: str, role: str | None) -> str:
 
 def read_public_texts(run: RunFolder, example_format: ExampleFormat = "texts") -> Iterator[str]:
     """Yield the public texts; ``CheckFailed`` if one contains the mask, unless counts selected them."""
-    by_count = "route" in read_manifest(run)
+    is_selected_by_count = "route" in read_manifest(run)
     for row, text in enumerate(read_texts(run, run.public, example_format)):
-        if MASK in text and not by_count:
+        if MASK in text and not is_selected_by_count:
             raise CheckFailed(f"row {row} of public/ contains the mask: such an example must be private")
         yield text
 
@@ -162,19 +164,19 @@ def count_public_occurrences(run: RunFolder) -> IntArray:
     if "route" in read_manifest(run):
         return np.fromiter((users for (users,) in read_columns(run.public, [USERS])), np.int64)
     released_ids: dict[int, str] = {}
-    copies: Counter[int] = Counter()
+    duplicate_counts: Counter[int] = Counter()
     columns = ["example_id", "released_id", "split", "decision", "dup_of", "earlier_run"]
-    for point, released_id, split, decision, original, earlier in read_columns(run.examples, columns):
+    for example_id, released_id, split, decision, original_id, earlier_run in read_columns(run.examples, columns):
         if decision == PUBLIC:
-            released_ids[point] = released_id
-        elif decision == "duplicate" and split == PUBLIC and earlier is None:
-            if original is None:
+            released_ids[example_id] = released_id
+        elif decision == "duplicate" and split == PUBLIC and earlier_run is None:
+            if original_id is None:
                 raise CheckFailed(
                     "a Bloom filter does not record which example a duplicate repeats (dedup.mode bloom): "
                     "train with public_weighting: unique"
                 )
-            copies[original] += 1
-    counts = {released_id: 1 + copies[point] for point, released_id in released_ids.items()}
+            duplicate_counts[original_id] += 1
+    counts = {released_id: 1 + duplicate_counts[example_id] for example_id, released_id in released_ids.items()}
     return np.fromiter((counts[released_id] for (released_id,) in read_columns(run.public, ["example_id"])), np.int64)
 
 
@@ -204,19 +206,19 @@ def read_classes(run: RunFolder, folder: Path) -> Iterator[str | None]:
             "dedup.mode none: otherwise the class of merged texts depends on other examples; curate with "
             "it, or train with dpsgd"
         )
-    points = (point for (point,) in read_columns(run.vault, ["example_id"]))
-    class_by_example = dict(zip(points, read_folder_classes(run.vault), strict=True))
-    class_by_released = {
-        released_id: class_by_example[point]
-        for point, released_id in read_columns(run.examples, ["example_id", "released_id"])
+    example_ids = (example_id for (example_id,) in read_columns(run.vault, ["example_id"]))
+    class_by_example = dict(zip(example_ids, read_folder_classes(run.vault), strict=True))
+    class_by_released_id = {
+        released_id: class_by_example[example_id]
+        for example_id, released_id in read_columns(run.examples, ["example_id", "released_id"])
     }
-    yield from (class_by_released[released_id] for (released_id,) in read_columns(folder, ["example_id"]))
+    yield from (class_by_released_id[released_id] for (released_id,) in read_columns(folder, ["example_id"]))
 
 
 def encode_classes(names: Iterable[str | None], classes: Sequence[str]) -> IntArray:
     """Map ``names`` to their indices in the public ``classes``, int64 [n]; ``NO_CLASS`` if unknown."""
-    numbers: dict[str | None, int] = {name: number for number, name in enumerate(classes)}
-    return np.fromiter((numbers.get(name, NO_CLASS) for name in names), np.int64)
+    class_numbers: dict[str | None, int] = {name: number for number, name in enumerate(classes)}
+    return np.fromiter((class_numbers.get(name, NO_CLASS) for name in names), np.int64)
 
 
 PUBLIC_TEXT_KEY = "train.public_text"
@@ -247,16 +249,16 @@ class PublicText:
 
     def read_rows(self) -> Iterator[tuple[str, str | None]]:
         """Yield every text with its class or None; blank rows are skipped."""
-        in_json = self.path.suffix in (".jsonl", ".ndjson", ".json")
-        with self.path.open(encoding="utf-8", newline="\n") as lines:
+        is_json = self.path.suffix in (".jsonl", ".ndjson", ".json")
+        with self.path.open(encoding="utf-8", newline="\n") as file:
             try:
-                for number, line in enumerate(lines, 1):
+                for row_number, line in enumerate(file, 1):
                     if line.strip():
-                        yield self._parse_row(number, line) if in_json else (line.rstrip("\r\n"), None)
+                        yield self._parse_row(row_number, line) if is_json else (line.rstrip("\r\n"), None)
             except UnicodeDecodeError:
                 raise InputError(f"{self.key}: {self.path.name} is not UTF-8") from None
 
-    def _parse_row(self, number: int, line: str) -> tuple[str, str | None]:
+    def _parse_row(self, row_number: int, line: str) -> tuple[str, str | None]:
         try:
             row: Any = json.loads(line)
         except ValueError:
@@ -267,14 +269,14 @@ class PublicText:
         if not isinstance(text, str):
             kind = "conversation" if self.is_chat else "text"
             raise InputError(
-                f"{self.key}: row {number} of {self.path.name} has no {kind} in column {self.text_column!r}"
+                f"{self.key}: row {row_number} of {self.path.name} has no {kind} in column {self.text_column!r}"
             )
         label = row.get(self.label_column)
         return text, None if label is None else str(label)
 
 
 def open_public_text(
-    run: RunFolder, path: Path | None, key: str = PUBLIC_TEXT_KEY, chat: bool = False
+    run: RunFolder, path: Path | None, key: str = PUBLIC_TEXT_KEY, is_chat: bool = False
 ) -> PublicText | None:
     """Open the public text at ``path`` with the run's input columns; None without a path.
 
@@ -285,9 +287,9 @@ def open_public_text(
         return None
     manifest = read_manifest(run)
     columns = manifest.get("configuration", {}).get("input", {})
-    public_text = PublicText(path, columns.get("text", "text"), columns.get("label") or "label", key, chat)
-    in_run = path.resolve().is_relative_to(run.root.resolve())
-    if in_run or any(_matches_input(path, entry, manifest) for entry in manifest.get("inputs", ())):
+    public_text = PublicText(path, columns.get("text", "text"), columns.get("label") or "label", key, is_chat)
+    is_in_run = path.resolve().is_relative_to(run.root.resolve())
+    if is_in_run or any(_matches_input(path, entry, manifest) for entry in manifest.get("inputs", ())):
         raise ConfigurationError(f"{key}: {path.name} is part of the corpus; give public text that is not part of it")
     return public_text
 
@@ -358,19 +360,19 @@ class TokenizedExamples:
     @classmethod
     def from_texts(cls, texts: Iterable[str], tokenizer: TextCodec, max_tokens: int | None) -> Self:
         """Encode each text as its own row with an end token, cut to ``max_tokens``: texts never affect each other."""
-        marks = [np.empty(0, bool)]
+        loss_masks = [np.empty(0, bool)]
 
-        def rows() -> Iterator[list[int]]:
+        def encode_rows() -> Iterator[list[int]]:
             for text in texts:
                 if isinstance(tokenizer, ChatCodec):
                     ids, loss_mask = tokenizer.encode_with_loss_mask(text)
-                    marks.append(np.array([*loss_mask, False][:max_tokens], bool))
+                    loss_masks.append(np.array([*loss_mask, False][:max_tokens], bool))
                 else:
                     ids = tokenizer.encode(text)
                 yield [*ids, tokenizer.end_id][:max_tokens]
 
-        examples = cls.from_rows(rows(), tokenizer.begin_id, tokenizer.pad_id)
-        return replace(examples, loss_mask=np.concatenate(marks)) if isinstance(tokenizer, ChatCodec) else examples
+        examples = cls.from_rows(encode_rows(), tokenizer.begin_id, tokenizer.pad_id)
+        return replace(examples, loss_mask=np.concatenate(loss_masks)) if isinstance(tokenizer, ChatCodec) else examples
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -387,29 +389,29 @@ class TokenizedExamples:
     def take(self, rows: RowIndices) -> TokenizedExamples:
         """Return the examples ``rows`` as a new table, numbered from 0."""
         subset = TokenizedExamples.from_rows((self.get_targets(int(row)) for row in rows), self.begin_id, self.pad_id)
-        numbers = np.asarray(rows, np.int64)
+        row_numbers = np.asarray(rows, np.int64)
         return replace(
             subset,
-            labels=None if self.labels is None else self.labels[numbers],
-            loss_mask=None if self.loss_mask is None else np.concatenate(self._select_loss_masks(numbers)),
+            labels=None if self.labels is None else self.labels[row_numbers],
+            loss_mask=None if self.loss_mask is None else np.concatenate(self._select_loss_masks(row_numbers)),
         )
 
-    def _select_loss_masks(self, numbers: IntArray) -> list[NDArray[np.bool_]]:
+    def _select_loss_masks(self, rows: IntArray) -> list[NDArray[np.bool_]]:
         assert self.loss_mask is not None
-        return [np.empty(0, bool), *(self.loss_mask[self.offsets[row] : self.offsets[row + 1]] for row in numbers)]
+        return [np.empty(0, bool), *(self.loss_mask[self.offsets[row] : self.offsets[row + 1]] for row in rows)]
 
     @property
-    def no_loss_mask(self) -> NDArray[np.bool_] | None:
+    def examples_without_loss(self) -> NDArray[np.bool_] | None:
         """Mask of the examples without any target in the loss, bool [n]; None if all have one."""
         if self.loss_mask is None:
             return None
-        before = np.concatenate([[0], np.cumsum(self.loss_mask)])[self.offsets]
-        return np.asarray(np.diff(before) == 0)
+        cumulative_counts = np.concatenate([[0], np.cumsum(self.loss_mask)])[self.offsets]
+        return np.asarray(np.diff(cumulative_counts) == 0)
 
     def make_batch(self, rows: RowIndices) -> Batch:
         """Make a batch of the examples ``rows`` (at least one), padded on the right to the longest."""
-        numbers = np.asarray(rows, np.int64)
-        target_rows = [self.get_targets(row) for row in numbers]
+        row_numbers = np.asarray(rows, np.int64)
+        target_rows = [self.get_targets(row) for row in row_numbers]
         lengths = np.array([len(ids) for ids in target_rows])
         real = np.arange(lengths.max()) < lengths[:, None]
         targets = np.full(real.shape, self.pad_id, np.int64)
@@ -417,13 +419,13 @@ class TokenizedExamples:
         loss_mask = None
         if self.loss_mask is not None:
             loss_mask = np.zeros(real.shape, bool)
-            loss_mask[real] = np.concatenate(self._select_loss_masks(numbers))
+            loss_mask[real] = np.concatenate(self._select_loss_masks(row_numbers))
         begin = np.full((len(target_rows), 1), self.begin_id, np.int64)
         inputs = np.concatenate([begin, targets if self.labels is not None else targets[:, :-1]], axis=1)
         if self.labels is not None:
-            targets = self.labels[numbers][:, None]
+            targets = self.labels[row_numbers][:, None]
             real = np.concatenate([np.ones_like(begin, bool), real], axis=1)
-        batch = Batch(*map(torch.from_numpy, (inputs, targets, real, numbers)))
+        batch = Batch(*map(torch.from_numpy, (inputs, targets, real, row_numbers)))
         return batch if loss_mask is None else replace(batch, loss_mask=torch.from_numpy(loss_mask))
 
 
@@ -437,8 +439,8 @@ def map_micro_batches(
     network: Any, compute: MicroBatchFunction, examples: TokenizedExamples, micro_batches: Sequence[IntArray]
 ) -> Iterator[Tensor]:
     """Compute the micro-batches one after the other in this process, on the network's device."""
-    for piece in micro_batches:
-        yield compute(network, examples.make_batch(piece).to(network.device))
+    for micro_batch in micro_batches:
+        yield compute(network, examples.make_batch(micro_batch).to(network.device))
 
 
 def split_micro_batches(rows: IntArray, lengths: IntArray, max_tokens: int) -> list[IntArray]:
@@ -448,13 +450,13 @@ def split_micro_batches(rows: IntArray, lengths: IntArray, max_tokens: int) -> l
     padding than another micro-batch costs. The split changes no gradient: a clipped sum does not depend on it.
     """
     ordered = rows[np.argsort(-lengths[rows], kind="stable")]
-    pieces, start = [], 0
+    micro_batches, start = [], 0
     for position in range(1, len(ordered)):
         longest = int(lengths[ordered[start]])
         is_full = (position - start + 1) * longest > max_tokens
         is_large = position - start >= 32 or (position - start) * longest >= 2048
         is_ragged = is_large and 4 * lengths[ordered[position]] < 3 * longest
         if is_full or is_ragged:
-            pieces.append(ordered[start:position])
+            micro_batches.append(ordered[start:position])
             start = position
-    return [*pieces, ordered[start:]] if len(ordered) else []
+    return [*micro_batches, ordered[start:]] if len(ordered) else []

@@ -21,7 +21,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
-from redactory.training.accounting.epsilons import finite_or_none
+from redactory.training.accounting.epsilons import replace_infinite_by_none
 from redactory.training.chat import ChatCodec
 from redactory.training.data import IntArray, PublicText, open_public_text, read_public_texts
 from redactory.training.model import LanguageModel, TextClassifier
@@ -62,13 +62,13 @@ class HeldOutText:
             selected = list(file_text.read_rows())
         else:
             if TRAINERS[settings.trainer].noise_free_folders[:1] == ("public",):
-                every: list[tuple[str, str | None]] = [
+                all_rows: list[tuple[str, str | None]] = [
                     (candidate, None) for candidate in read_public_texts(run, settings.example_format)
                 ]
             else:
-                every = [] if public_text is None else list(public_text.read_rows())
-            rows = np.flatnonzero(stream.uniform("held out", 0, len(every)) < settings.held_out)
-            selected = [every[row] for row in rows]
+                all_rows = [] if public_text is None else list(public_text.read_rows())
+            rows = np.flatnonzero(stream.uniform("held out", 0, len(all_rows)) < settings.held_out)
+            selected = [all_rows[row] for row in rows]
         selected = [
             candidate
             for candidate in selected
@@ -91,30 +91,30 @@ class HeldOutCurve:
     path: Path
     model: LanguageModel | TextClassifier
     held_out: HeldOutText
-    events: SummaryWriter | None = None
+    event_writer: SummaryWriter | None = None
     extra_scalars: Callable[[], Mapping[str, float]] = dict
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def resume(self, steps: int) -> str:
         """Load the measurements of the first ``steps`` steps; measure now if there are none."""
-        saved_rows = read_curve(self.path)
+        saved_rows = read_curve_rows(self.path)
         self.rows = [row for row in saved_rows if row["step"] <= steps]
         return self.progress_text if self.rows else self.measure(steps)
 
     def measure(self, steps: int) -> str:
         """Measure after ``steps`` steps, store the result, and return it for the progress line."""
-        measured = (
+        measurement = (
             self._measure_language_model() if isinstance(self.model, LanguageModel) else self._measure_classifier()
         )
-        self.rows.append({"step": steps, **measured})
+        self.rows.append({"step": steps, **measurement})
         unit = "nats a word" if isinstance(self.model, LanguageModel) else "nats a text"
         write_json(self.path, {"format": FORMAT, "unit": unit, "texts": len(self.held_out.texts), "rows": self.rows})
-        if self.events is not None:
-            held_out = {f"held out/{name}": value for name, value in measured.items() if value is not None}
+        if self.event_writer is not None:
+            held_out = {f"held out/{name}": value for name, value in measurement.items() if value is not None}
             for name, value in {**held_out, **self.extra_scalars()}.items():
                 # no clock: an epoch's duration would reveal how many examples were sampled
-                self.events.add_scalar(name, value, steps, walltime=float(steps))
-            self.events.flush()
+                self.event_writer.add_scalar(name, value, steps, walltime=float(steps))
+            self.event_writer.flush()
         return self.progress_text
 
     @property
@@ -126,24 +126,26 @@ class HeldOutCurve:
     def _measure_language_model(self) -> dict[str, Any]:
         assert isinstance(self.model, LanguageModel)
         texts, codec = self.held_out.texts, self.model.tokenizer
-        scores = self.model.token_log_probs(texts)
+        scores = self.model.compute_token_log_probs(texts)
         words = [len(text.split()) for text in texts]
         if isinstance(codec, ChatCodec):
-            marks = (np.array([*codec.encode_with_loss_mask(text)[1], False], bool) for text in texts)
-            scores = [values[loss_mask] for values, loss_mask in zip(scores, marks, strict=True)]
+            loss_masks = (np.array([*codec.encode_with_loss_mask(text)[1], False], bool) for text in texts)
+            scores = [values[loss_mask] for values, loss_mask in zip(scores, loss_masks, strict=True)]
             words = list(map(codec.count_loss_words, texts))
-        return {"loss": finite_or_none(-sum(float(values.sum()) for values in scores) / max(1, sum(words)))}
+        return {"loss": replace_infinite_by_none(-sum(float(values.sum()) for values in scores) / max(1, sum(words)))}
 
     def _measure_classifier(self) -> dict[str, Any]:
         assert isinstance(self.model, TextClassifier)
-        scores = self.model.log_probs(self.held_out.texts)
+        scores = self.model.compute_class_log_probs(self.held_out.texts)
         names: list[str | None] = list(self.model.classes)
-        true, predicted = np.array([names.index(name) for name in self.held_out.classes]), scores.argmax(1)
+        true_classes, predicted = np.array([names.index(name) for name in self.held_out.classes]), scores.argmax(1)
         return {
-            "loss": finite_or_none(float(-scores[np.arange(len(true)), true].mean())),
-            "error_rate": float((predicted != true).mean()),
+            "loss": replace_infinite_by_none(float(-scores[np.arange(len(true_classes)), true_classes].mean())),
+            "error_rate": float((predicted != true_classes).mean()),
             # if all texts have one class, predicting it always is correct
-            "most_said": None if len(set(true.tolist())) < 2 else float(np.bincount(predicted).max() / len(predicted)),
+            "most_said": None
+            if len(set(true_classes.tolist())) < 2
+            else float(np.bincount(predicted).max() / len(predicted)),
         }
 
 
@@ -164,7 +166,7 @@ def make_event_writer(folder: Path | None) -> SummaryWriter | None:
     return SummaryWriter(str(folder))
 
 
-def read_curve(path: Path) -> list[dict[str, Any]]:
+def read_curve_rows(path: Path) -> list[dict[str, Any]]:
     """Read the rows of a stored curve; empty without a file."""
     rows: list[dict[str, Any]] = read_json(path)["rows"] if path.exists() else []
     return rows

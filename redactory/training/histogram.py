@@ -42,13 +42,13 @@ class Histogram:
         """Draw the noisy histogram of ``rows`` (text, label); rows outside the public ``labels`` are not counted."""
         import torch
 
-        places = {label: place for place, label in enumerate(labels)}
-        exact = np.zeros((len(labels), len(LENGTH_BINS) + 1))
+        row_by_label = {label: row for row, label in enumerate(labels)}
+        exact_counts = np.zeros((len(labels), len(LENGTH_BINS) + 1))
         for text, label in rows:
-            if label in places:
-                exact[places[label], find_length_bin(text)] += 1.0
-        noisy = make_mechanism(deviation).compute_noisy_sum(torch.from_numpy(exact), stream, 0)
-        return cls(deviation, dict(zip(labels, noisy.tolist(), strict=True)))
+            if label in row_by_label:
+                exact_counts[row_by_label[label], find_length_bin(text)] += 1.0
+        noisy_counts = make_histogram_mechanism(deviation).compute_noisy_sum(torch.from_numpy(exact_counts), stream, 0)
+        return cls(deviation, dict(zip(labels, noisy_counts.tolist(), strict=True)))
 
     @classmethod
     def read_for_model(cls, run: RunFolder, model: str) -> Self | None:
@@ -62,7 +62,7 @@ class Histogram:
 
     def compute_spending(self, rows: int) -> Spending:
         """Return the privacy spending for an example that moves ``rows`` counted rows."""
-        return Spending(make_mechanism(self.deviation), 1, rows)
+        return Spending(make_histogram_mechanism(self.deviation), 1, rows)
 
     def compute_quotas(self, rows: int) -> dict[str, list[int]]:
         """Distribute ``rows`` over labels and length bins; counts that noise made negative are 0."""
@@ -71,11 +71,11 @@ class Histogram:
             raise ConfigurationError(
                 "synthesize: noise hides every count of the histogram: do not use one (omit --histogram)"
             )
-        exact = rows * shares / shares.sum()
-        counts = np.floor(exact).astype(np.int64)
+        exact_quotas = rows * shares / shares.sum()
+        counts = np.floor(exact_quotas).astype(np.int64)
         # the largest remainders get the remaining rows
-        first = np.argsort(counts - exact, axis=None, kind="stable")[: rows - int(counts.sum())]
-        counts.ravel()[first] += 1
+        largest_remainders = np.argsort(counts - exact_quotas, axis=None, kind="stable")[: rows - int(counts.sum())]
+        counts.ravel()[largest_remainders] += 1
         return dict(zip(self.counts, counts.tolist(), strict=True))
 
 
@@ -84,14 +84,14 @@ def find_length_bin(text: str) -> int:
     return int(np.searchsorted(LENGTH_BINS, len(text.split())))
 
 
-def make_mechanism(deviation: float) -> PoissonGaussian:
+def make_histogram_mechanism(deviation: float) -> PoissonGaussian:
     """Make the mechanism: every example in one sum, clipped to 1, with noise of ``deviation``."""
     if not 0.1 <= deviation <= 1e6:
         raise ConfigurationError(f"synthesize: --histogram {deviation:g}: needs a standard deviation from 0.1 to 1e6")
     return PoissonGaussian(1.0, deviation, 1.0, 1.0, "lattice")
 
 
-def require_countable(trainer: Trainer, relation: Relation) -> None:
+def require_histogram_guarantee(trainer: Trainer, relation: Relation) -> None:
     """Raise ``GuaranteeError`` unless the model's epsilons are for one exchanged example."""
     if trainer.has_units or relation is not Relation.SUBSTITUTION:
         raise GuaranteeError(

@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from redactory.foundation.errors import CheckFailed
-from redactory.foundation.files import commit
+from redactory.foundation.files import commit_file
 from redactory.foundation.progress import Progress
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.encryption import read_secret, write_secret
@@ -42,14 +42,14 @@ from redactory.training.mechanisms.mechanism import AnyMechanism, BandedGaussian
 from redactory.training.models.network import Network
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.steps import (
-    BandedPhase,
+    BandedNoisySteps,
     NoiseFreeSteps,
     NoisySteps,
     ScheduledOptimizer,
     StepKind,
     WeightAverage,
-    load_parameters,
     make_optimizer,
+    set_flat_parameters,
 )
 from redactory.training.tokenizer import TextCodec
 from redactory.training.uedp.local_update import UpdateMap
@@ -99,17 +99,17 @@ class TrainingContext:
     def make_step_kinds(self, mechanism: AnyMechanism | None, ledger: Admission | None) -> StepKinds:
         """Make the trainer's kinds of step; without ``mechanism`` none with noise."""
         settings, trainer = self.settings, TRAINERS[self.settings.trainer]
-        plain, noisy = trainer.make_noise_free_steps(self, self.make_optimizer(settings.learning_rate)), None
+        noise_free, noisy = trainer.make_noise_free_steps(self, self.make_optimizer(settings.learning_rate)), None
         if mechanism is not None and ledger is not None:
             noisy = trainer.make_noisy_steps(self, self.make_optimizer(settings.dp_learning_rate), mechanism, ledger)
-        return StepKinds(self.make_pretraining_steps(), plain, noisy)
+        return StepKinds(self.make_pretraining_steps(), noise_free, noisy)
 
     def encode_folders(self, *folders: Path) -> TokenizedExamples:
         """Encode the examples of data folders, one folder after the other."""
         all_texts = (text for folder in folders for text in read_texts(self.run, folder, self.settings.example_format))
         return TokenizedExamples.from_texts(all_texts, self.tokenizer, self.settings.max_tokens)
 
-    def read_examples(self, folder: Path) -> EncodedExamples:
+    def encode_data_folder(self, folder: Path) -> EncodedExamples:
         """Encode the examples of one of the run's data folders for the task."""
         settings = self.settings
         return encode_examples(
@@ -160,7 +160,7 @@ class TrainingContext:
         assert not isinstance(mechanism, PoissonUsersGaussian)
         kind = NoisySteps
         if isinstance(mechanism, BandedGaussian):
-            kind = BandedPhase
+            kind = BandedNoisySteps
             if self.settings.optimizer != "sgd":
                 # Adam divides by the noise of one step, which later steps partly cancel
                 relation = TRAINERS[self.settings.trainer].relation
@@ -186,9 +186,9 @@ class StepKinds(NamedTuple):
     noisy: StepKind | None
 
     @property
-    def correlated_steps(self) -> BandedPhase | None:
+    def correlated_steps(self) -> BandedNoisySteps | None:
         """The noisy steps if their noise is correlated, otherwise None."""
-        return self.noisy if isinstance(self.noisy, BandedPhase) else None
+        return self.noisy if isinstance(self.noisy, BandedNoisySteps) else None
 
 
 class ScheduledStep(NamedTuple):
@@ -227,24 +227,39 @@ class StepSchedule:
     @classmethod
     def from_settings(cls, settings: TrainSettings, step_kinds: StepKinds, stream: RandomStream) -> StepSchedule:
         """Make the schedule of ``settings``; also sets the learning rate schedules of the step kinds."""
-        pretraining, plain, noisy = step_kinds
-        share = settings.public_share if noisy is not None else None
+        pretraining, noise_free, noisy = step_kinds
+        public_share = settings.public_share if noisy is not None else None
         noisy_steps = 0 if noisy is None else TRAINERS[settings.trainer].count_noisy_steps(settings) // settings.epochs
-        without, first = 0, 0
-        if plain is not None and len(plain.rows):
-            first = settings.public_pretraining_epochs * plain.steps_per_pass
-            without = plain.steps_per_pass * math.ceil(settings.min_public_steps / plain.steps_per_pass)
-            if share is not None:
-                without = round(noisy_steps * share / (1.0 - share))
-        before = 0 if pretraining is None else settings.pretraining_epochs * pretraining.steps_per_pass
-        every = (before, first + settings.epochs * without, settings.epochs * noisy_steps)
-        for kind, steps in zip(step_kinds, every, strict=True):
+        noise_free_steps, public_first_steps = 0, 0
+        if noise_free is not None and len(noise_free.rows):
+            public_first_steps = settings.public_pretraining_epochs * noise_free.steps_per_pass
+            noise_free_steps = noise_free.steps_per_pass * math.ceil(
+                settings.min_public_steps / noise_free.steps_per_pass
+            )
+            if public_share is not None:
+                noise_free_steps = round(noisy_steps * public_share / (1.0 - public_share))
+        pretraining_steps = 0 if pretraining is None else settings.pretraining_epochs * pretraining.steps_per_pass
+        step_counts = (
+            pretraining_steps,
+            public_first_steps + settings.epochs * noise_free_steps,
+            settings.epochs * noisy_steps,
+        )
+        for kind, steps in zip(step_kinds, step_counts, strict=True):
             if kind is not None and (settings.learning_rate_schedule != "constant" or settings.warm_up):
                 scheduled_optimizer = kind.scheduled_optimizer
                 scheduled_optimizer.steps, scheduled_optimizer.schedule = steps, settings.learning_rate_schedule
                 scheduled_optimizer.warm_up = settings.warm_up
-        is_mixed = share is not None
-        return cls(step_kinds, settings.epochs, before, without, noisy_steps, is_mixed, stream, first)
+        is_mixed = public_share is not None
+        return cls(
+            step_kinds,
+            settings.epochs,
+            pretraining_steps,
+            noise_free_steps,
+            noisy_steps,
+            is_mixed,
+            stream,
+            public_first_steps,
+        )
 
     def __len__(self) -> int:
         return (
@@ -253,18 +268,21 @@ class StepSchedule:
 
     def __iter__(self) -> Iterator[ScheduledStep]:
         """Yield every step of the training, in order."""
-        for plain, steps, label in (
+        for noise_free, steps, label in (
             (self.step_kinds.pretraining, self.pretraining_steps, "pretraining"),
             (self.step_kinds.noise_free, self.public_first_steps, "public first"),
         ):
             for number in range(steps):
-                assert plain is not None
-                yield ScheduledStep(plain, number, label, number + 1, steps, False, number + 1 == steps)
+                assert noise_free is not None
+                yield ScheduledStep(noise_free, number, label, number + 1, steps, False, number + 1 == steps)
         for epoch in range(self.epochs):
-            order, finished = np.arange(self.noise_free_steps + self.noisy_steps) >= self.noise_free_steps, [0, 0]
+            is_noisy_order, finished = (
+                np.arange(self.noise_free_steps + self.noisy_steps) >= self.noise_free_steps,
+                [0, 0],
+            )
             if self.is_mixed:
-                order = order[self.stream.permutation("order of steps", epoch, len(order))]
-            for position, is_noisy in enumerate(order.tolist(), 1):
+                is_noisy_order = is_noisy_order[self.stream.permutation("order of steps", epoch, len(is_noisy_order))]
+            for position, is_noisy in enumerate(is_noisy_order.tolist(), 1):
                 kind, total = (
                     (self.step_kinds.noisy, self.noisy_steps)
                     if is_noisy
@@ -274,7 +292,9 @@ class StepSchedule:
                 finished[is_noisy] += 1
                 label = f"epoch {epoch + 1}, {'with' if is_noisy else 'without'} noise"
                 number = (0 if is_noisy else self.public_first_steps) + epoch * total + finished[is_noisy] - 1
-                yield ScheduledStep(kind, number, label, finished[is_noisy], total, is_noisy, position == len(order))
+                yield ScheduledStep(
+                    kind, number, label, finished[is_noisy], total, is_noisy, position == len(is_noisy_order)
+                )
 
 
 CHECKPOINT_SECONDS = 30.0
@@ -299,7 +319,7 @@ class Checkpoint:
     binding: str
     network: nn.Module
     optimizers: Sequence[Optimizer]
-    correlated_steps: BandedPhase | None = None
+    correlated_steps: BandedNoisySteps | None = None
     weight_average: WeightAverage | None = None
 
     @property
@@ -309,26 +329,26 @@ class Checkpoint:
     def write(self, steps: int) -> None:
         """Commit the state after ``steps`` steps."""
         network = {name: parameter.detach().cpu() for name, parameter in self._trainable_parameters.items()}
-        memory = [
+        optimizer_states = [
             {
                 index: {key: value.cpu() for key, value in optimizer_state.items() if isinstance(value, torch.Tensor)}
                 for index, optimizer_state in optimizer.state_dict()["state"].items()
             }
             for optimizer in self.optimizers
         ]
-        state = {"binding": self.binding, "steps": steps, "network": network, "memory": memory}
+        state = {"binding": self.binding, "steps": steps, "network": network, "memory": optimizer_states}
         if self.weight_average is not None and self.weight_average.mean is not None:
             state["average"] = self.weight_average.mean.cpu()
         if self.correlated_steps is not None:
             content = io.BytesIO()
-            torch.save({**state, "correlated": self.correlated_steps.memory}, content)
+            torch.save({**state, "correlated": self.correlated_steps.resume_state}, content)
             write_secret(self.path, content.getvalue())
             return
-        with commit(self.path) as temporary, temporary.open("wb") as file:
+        with commit_file(self.path) as temporary, temporary.open("wb") as file:
             torch.save(state, file)
 
     @torch.no_grad()
-    def read(self) -> int:
+    def restore(self) -> int:
         """Load the state and return the number of finished steps; 0 if the file is missing or of another training."""
         if not self.path.exists():
             return 0
@@ -338,10 +358,10 @@ class Checkpoint:
             return 0
         for name, parameter in self._trainable_parameters.items():
             parameter.copy_(state["network"][name])
-        for optimizer, memory in zip(self.optimizers, state["memory"], strict=True):
-            optimizer.load_state_dict({**optimizer.state_dict(), "state": memory})
+        for optimizer, optimizer_state in zip(self.optimizers, state["memory"], strict=True):
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": optimizer_state})
         if self.correlated_steps is not None:
-            self.correlated_steps.memory = state["correlated"]
+            self.correlated_steps.resume_state = state["correlated"]
         if self.weight_average is not None and "average" in state:
             self.weight_average.mean = state["average"].to(next(iter(self._trainable_parameters.values())).device)
         return int(state["steps"])
@@ -353,7 +373,7 @@ def iterate_remaining_steps(
     checkpoint_interval: int,
     recorded_steps: int,
     progress: Progress,
-    remark: Callable[[int], str] = lambda steps: "",
+    describe_epsilon: Callable[[int], str] = lambda steps: "",
     curve: HeldOutCurve | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[tuple[int, ScheduledStep]]:
@@ -364,58 +384,63 @@ def iterate_remaining_steps(
     epoch ``curve`` is measured before the checkpoint, so that no measurement is lost. The clock only affects checkpoint
     times and the estimated time left. Raises ``CheckFailed`` if the checkpoint has more noisy steps than the ledger.
     """
-    finished_steps, steps = checkpoint.read(), iter(schedule)
+    finished_steps, steps = checkpoint.restore(), iter(schedule)
     if sum(step.is_noisy for step in islice(steps, finished_steps)) > recorded_steps:
         raise CheckFailed("the ledger lacks steps that are in the checkpoint: remove the model's folder")
-    curve_text, left = curve.resume(finished_steps) if curve else "", TimeLeft(islice(schedule, finished_steps, None))
-    written_at, took = clock(), 0.0
-    start = written_at
-    for done, step in enumerate(steps, finished_steps + 1):
-        yield done, step
+    curve_text, time_left = (
+        curve.resume(finished_steps) if curve else "",
+        RemainingTimeEstimator(islice(schedule, finished_steps, None)),
+    )
+    written_at, write_seconds = clock(), 0.0
+    last_step_at = written_at
+    for step_number, step in enumerate(steps, finished_steps + 1):
+        yield step_number, step
         if checkpoint.weight_average is not None:
-            checkpoint.weight_average.add_weights(done)
+            checkpoint.weight_average.add_weights(step_number)
         if curve and step.ends_epoch:
-            curve_text = curve.measure(done)
-        is_due = clock() - written_at >= max(CHECKPOINT_SECONDS, _WRITE_TIME_FACTOR * took)
-        if done % checkpoint_interval == 0 or step.ends_epoch or is_due:
+            curve_text = curve.measure(step_number)
+        is_due = clock() - written_at >= max(CHECKPOINT_SECONDS, _WRITE_TIME_FACTOR * write_seconds)
+        if step_number % checkpoint_interval == 0 or step.ends_epoch or is_due:
             previous = clock()
-            checkpoint.write(done)
+            checkpoint.write(step_number)
             written_at = clock()
-            took = written_at - previous
-        epsilon_text = remark(step.number + 1) if step.is_noisy else ""
-        start, previous = clock(), start
+            write_seconds = written_at - previous
+        epsilon_text = describe_epsilon(step.number + 1) if step.is_noisy else ""
+        last_step_at, previous = clock(), last_step_at
         progress(
             step.label,
             step.position,
             step.total,
-            f"steps{epsilon_text}{curve_text}{left.describe_after(step, start - previous)}",
+            f"steps{epsilon_text}{curve_text}{time_left.format_time_left(step, last_step_at - previous)}",
         )
     if checkpoint.weight_average is not None and checkpoint.weight_average.mean is not None:
-        load_parameters(checkpoint.network, checkpoint.weight_average.mean)
+        set_flat_parameters(checkpoint.network, checkpoint.weight_average.mean)
 
 
-class TimeLeft:
+class RemainingTimeEstimator:
     """Estimates the time left from the mean duration of finished steps of each kind."""
 
     def __init__(self, steps: Iterable[ScheduledStep]) -> None:
-        self._remaining = Counter(self._get_step_kind(step) for step in steps)
+        self._remaining = Counter(self._get_kind_name(step) for step in steps)
         self._finished: Counter[str] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
-    def describe_after(self, step: ScheduledStep, seconds: float) -> str:
+    def format_time_left(self, step: ScheduledStep, seconds: float) -> str:
         """Return the progress text after ``step``, which took ``seconds``; empty while a remaining kind has no mean."""
-        kind = self._get_step_kind(step)
+        kind = self._get_kind_name(step)
         self._remaining[kind] -= 1
         self._finished[kind] += 1
         self._seconds[kind] += seconds
         if any(count and not self._finished[name] for name, count in self._remaining.items()):
             return ""
-        left = sum(self._remaining[name] * self._seconds[name] / self._finished[name] for name in self._finished)
-        if not left:
+        seconds_left = sum(
+            self._remaining[name] * self._seconds[name] / self._finished[name] for name in self._finished
+        )
+        if not seconds_left:
             return ""
-        hours, minutes = divmod(math.ceil(left / 60.0), 60)
+        hours, minutes = divmod(math.ceil(seconds_left / 60.0), 60)
         return f", {hours} h {minutes} min left" if hours else f", {minutes} min left"
 
     @staticmethod
-    def _get_step_kind(step: ScheduledStep) -> str:
+    def _get_kind_name(step: ScheduledStep) -> str:
         return "pretraining" if step.label == "pretraining" else f"noisy {step.is_noisy}"

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from redactory.foundation.canonical import folder_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.files import PRIVATE_FILE, commit, read_json, sync_to_disk, write_json
+from redactory.foundation.files import PRIVATE_FILE, commit_file, read_json, sync_to_disk, write_json
 from redactory.redaction.folder import ModelFolder
 from redactory.redaction.sealing import read_manifest
 from redactory.training.chat import PLAIN_TEMPLATE, ChatCodec
@@ -37,7 +37,7 @@ from redactory.training.models.hugging_face import (
     is_fresh_parameter,
     make_fresh_transformer,
     merge_adapters,
-    read_model,
+    read_folder_model,
     read_model_type,
     require_exact_clipping,
     require_task_support,
@@ -54,7 +54,7 @@ from redactory.training.models.recurrent import (
     PooledClassifier,
 )
 from redactory.training.models.settings import CLASSIFIER_KINDS, FolderSettings, ModelSettings, TransformerSettings
-from redactory.training.numerics import limit_rows_at_once
+from redactory.training.numerics import compute_max_rows
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, parse_redactory_tokenizer
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def build_language_network(settings: ModelSettings, tokenizer: TextCodec) -> Lan
         network: LanguageNetwork = _RECURRENT_KINDS[settings.kind][1](tokenizer.size, settings)
         return network
     require_task_support(settings.folder, "next-word")
-    model, missing = read_model(settings.folder, get_library_class("next-word"))
+    model, missing = read_folder_model(settings.folder, get_library_class("next-word"))
     extend_vocabulary(model, tokenizer.size)
     if settings.lora is not None:
         model = add_adapters(model, settings.lora, settings.folder.name)
@@ -133,7 +133,7 @@ def build_classifier(settings: ModelSettings, tokenizer: TextCodec, classes: tup
         bottleneck = settings.bottleneck if settings.kind == "bilstm" else None
         return PooledClassifier(encoder, classes, settings.pooling, bottleneck)
     require_task_support(settings.folder, "classify")
-    model, missing = read_model(settings.folder, get_library_class("classify"), **names)
+    model, missing = read_folder_model(settings.folder, get_library_class("classify"), **names)
     extend_vocabulary(model, tokenizer.size)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_id
@@ -145,13 +145,13 @@ def build_classifier(settings: ModelSettings, tokenizer: TextCodec, classes: tup
         and module.out_features == len(classes)
         and not name.startswith(f"{model.base_model_prefix}.")
     }
-    drawn = frozenset({*heads, *missing})
+    fresh_parameters = frozenset({*heads, *missing})
     if settings.lora is not None:
         model = add_adapters(model, settings.lora, settings.folder.name)
         for name, parameter in model.get_base_model().named_parameters():
-            if is_fresh_parameter(name, drawn):
+            if is_fresh_parameter(name, fresh_parameters):
                 parameter.requires_grad_(True)
-    return SequenceClassifier(model, pretrained=True, fresh_parameters=drawn)
+    return SequenceClassifier(model, pretrained=True, fresh_parameters=fresh_parameters)
 
 
 def count_max_parameters(settings: TrainSettings) -> int | None:
@@ -159,14 +159,14 @@ def count_max_parameters(settings: TrainSettings) -> int | None:
     model, size = settings.model, settings.vocabulary_size
     if isinstance(model, FolderSettings):
         return None
-    largest: Any = SimpleNamespace(size=size, begin_id=0, end_id=1, pad_id=2)
+    placeholder_tokenizer: Any = SimpleNamespace(size=size, begin_id=0, end_id=1, pad_id=2)
     with torch.device("meta"):
         if isinstance(model, TransformerSettings):
             network: nn.Module = make_fresh_transformer(model.kind, model, vocab_size=size)
         elif settings.task == "classify":
-            network = build_classifier(model, largest, settings.classes)
+            network = build_classifier(model, placeholder_tokenizer, settings.classes)
         else:
-            network = build_language_network(model, largest)
+            network = build_language_network(model, placeholder_tokenizer)
     return sum(parameter.numel() for parameter in network.parameters())
 
 
@@ -176,38 +176,40 @@ def count_parameters(folder: ModelFolder) -> int:
         return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118 (no mapping)
 
 
-def require_clippable(model: LanguageModel | TextClassifier, max_tokens: int) -> None:
+def require_clippable_network(model: LanguageModel | TextClassifier, max_tokens: int) -> None:
     """Raise ``ConfigurationError`` naming Hugging Face modules that are not clipped exactly; tests cover ours."""
     if isinstance(model.network, HuggingFaceNetwork):
         longest = max_tokens + isinstance(model, TextClassifier)  # a classifier also reads a begin token
         require_exact_clipping(model.network, model.tokenizer.pad_id, model.tokenizer.end_id, longest)
 
 
-def is_classifier(config: dict[str, Any]) -> bool:
+def is_classifier_config(config: dict[str, Any]) -> bool:
     """Whether a saved ``config.json`` describes a classifier."""
-    named = config.get("architectures") or ()
-    return config.get("format") == PooledClassifier.FORMAT or any(name.endswith(_CLASSIFIER_SUFFIX) for name in named)
+    architectures = config.get("architectures") or ()
+    return config.get("format") == PooledClassifier.FORMAT or any(
+        name.endswith(_CLASSIFIER_SUFFIX) for name in architectures
+    )
 
 
-def build_from_config(name: str, config: dict[str, Any]) -> LanguageNetwork | ClassifierNetwork:
+def build_network_from_config(name: str, config: dict[str, Any]) -> LanguageNetwork | ClassifierNetwork:
     """Build the network of a saved ``config.json``, without its weights; ``InputError`` if unknown."""
-    saved = str(config.get("format"))
+    format_name = str(config.get("format"))
     if "model_type" in config:
-        task = get_library_class("classify" if is_classifier(config) else "next-word")
+        library_class = get_library_class("classify" if is_classifier_config(config) else "next-word")
         from transformers import AutoConfig
 
-        model = disable_dropout(task.from_config(AutoConfig.for_model(**config)))
-        return SequenceClassifier(model, True) if is_classifier(config) else CausalNetwork(model, True)
-    if saved == PooledClassifier.FORMAT and config["encoder"].get("format") in _FORMATS:
+        model = disable_dropout(library_class.from_config(AutoConfig.for_model(**config)))
+        return SequenceClassifier(model, True) if is_classifier_config(config) else CausalNetwork(model, True)
+    if format_name == PooledClassifier.FORMAT and config["encoder"].get("format") in _FORMATS:
         encoder = _FORMATS[config["encoder"]["format"]][0].from_config(config["encoder"])
         bottleneck = config.get("bottleneck")
         return PooledClassifier(encoder, tuple(config["classes"]), config["pooling"], bottleneck)
-    if saved == CustomNetwork.FORMAT:
+    if format_name == CustomNetwork.FORMAT:
         raise InputError(
             f"{name} holds a network of another program ({config['network']}): build it there, and load "
             "model.safetensors into it"
         )
-    language = _FORMATS.get(saved, (None, None))[1]
+    language = _FORMATS.get(format_name, (None, None))[1]
     if language is None:
         raise InputError(f"{name}/config.json has a format that this version cannot read")
     network: LanguageNetwork = language.from_config(config)
@@ -222,46 +224,48 @@ class LanguageModel:
     network: LanguageNetwork
 
     @torch.no_grad()
-    def token_log_probs(self, texts: Sequence[str]) -> list[NDArray[np.float64]]:
+    def compute_token_log_probs(self, texts: Sequence[str]) -> list[NDArray[np.float64]]:
         """Compute the natural log probability of each token of each text, including its end token, given those before.
 
         Returns one float64 array [tokens + 1] per text, in order. A begin token precedes each text and is not scored;
         texts are independent. In a text longer than the network's context, each token has at least half a context
         before it, if the text has that many. Memory grows neither with the texts nor with the vocabulary.
         """
-        windows, owners, overlaps = self._split_windows(texts)
-        scored: list[NDArray[np.float64]] = [np.empty(0)] * len(windows)
-        places = limit_rows_at_once(get_logits_width(self), INFERENCE_TOKENS)
-        tokens = INFERENCE_TOKENS if self._has_separate_head else places
+        windows, text_indices, overlap_lengths = self._split_into_windows(texts)
+        window_scores: list[NDArray[np.float64]] = [np.empty(0)] * len(windows)
+        max_rows = compute_max_rows(get_logits_width(self), INFERENCE_TOKENS)
+        tokens = INFERENCE_TOKENS if self._has_separate_head else max_rows
         for rows in split_micro_batches(np.arange(len(windows)), windows.lengths, tokens):
             batch = windows.make_batch(rows).to(self.network.device)
             states, targets = self.network.hidden_states(batch)[batch.real], batch.targets[batch.real][:, None]
             scores = np.empty(len(states))
-            for start in range(0, len(states), places):
-                chunk = slice(start, start + places)
+            for start in range(0, len(states), max_rows):
+                chunk = slice(start, start + max_rows)
                 scores[chunk] = self._compute_log_probs(states[chunk]).gather(1, targets[chunk])[:, 0].cpu().numpy()
             for row, values in zip(rows, np.split(scores, np.cumsum(windows.lengths[rows])[:-1]), strict=True):
-                scored[int(row)] = values[overlaps[int(row)] :]
-        by_text: list[list[NDArray[np.float64]]] = [[] for _ in texts]
-        for owner, values in zip(owners, scored, strict=True):
-            by_text[owner].append(values)
-        return [np.concatenate(values) for values in by_text]
+                window_scores[int(row)] = values[overlap_lengths[int(row)] :]
+        text_scores: list[list[NDArray[np.float64]]] = [[] for _ in texts]
+        for text_index, values in zip(text_indices, window_scores, strict=True):
+            text_scores[text_index].append(values)
+        return [np.concatenate(values) for values in text_scores]
 
     @torch.no_grad()
-    def next_log_probs(self, texts: Sequence[str]) -> Iterator[NDArray[np.float64]]:
+    def compute_next_log_probs(self, texts: Sequence[str]) -> Iterator[NDArray[np.float64]]:
         """Yield each text's natural log probabilities of the next token, float64 [V]; reads the end of a long text."""
-        windows, owners, _ = self._split_windows(texts)
+        windows, text_indices, _ = self._split_into_windows(texts)
         # the last window of each text; its last position precedes the end token
-        ends = np.flatnonzero(np.diff(owners, append=len(texts)))
+        last_windows = np.flatnonzero(np.diff(text_indices, append=len(texts)))
         longest = max(windows.lengths, default=1)
-        step = limit_rows_at_once(get_logits_width(self), max(1, INFERENCE_TOKENS // longest))
+        batch_size = compute_max_rows(get_logits_width(self), max(1, INFERENCE_TOKENS // longest))
         if not self._has_separate_head:
-            step = limit_rows_at_once(get_logits_width(self) * longest, step)
-        for start in range(0, len(ends), step):
-            batch = windows.make_batch(ends[start : start + step]).to(self.network.device)
-            places = torch.arange(len(batch.real), device=batch.real.device), batch.real.sum(1) - 1
+            batch_size = compute_max_rows(get_logits_width(self) * longest, batch_size)
+        for start in range(0, len(last_windows), batch_size):
+            batch = windows.make_batch(last_windows[start : start + batch_size]).to(self.network.device)
+            last_positions = torch.arange(len(batch.real), device=batch.real.device), batch.real.sum(1) - 1
             yield from (
-                self._compute_log_probs(self.network.hidden_states(batch)[places], self.tokenizer.size).cpu().numpy()
+                self._compute_log_probs(self.network.hidden_states(batch)[last_positions], self.tokenizer.size)
+                .cpu()
+                .numpy()
             )
 
     @property
@@ -274,21 +278,21 @@ class LanguageModel:
         logits: Tensor = self.network.head(states)
         return logits[:, :tokens].double().log_softmax(-1)
 
-    def _split_windows(self, texts: Sequence[str]) -> tuple[TokenizedExamples, list[int], list[int]]:
+    def _split_into_windows(self, texts: Sequence[str]) -> tuple[TokenizedExamples, list[int], list[int]]:
         """Split texts into rows, half-overlapping windows if long; also return each row's text number and overlap."""
         self.network.eval()
         examples = TokenizedExamples.from_texts(texts, self.tokenizer, max_tokens=None)
         context = self.network.context or max(examples.lengths, default=1)
-        half, windows, owners, overlaps = max(context // 2, 1), [], [], []
+        half_context, windows, text_indices, overlap_lengths = max(context // 2, 1), [], [], []
         for row in range(len(examples)):
             targets, end = examples.get_targets(row), 0
             while end < len(targets):
-                start = max(0, end - (context - half))
+                start = max(0, end - (context - half_context))
                 windows.append(targets[start : start + context])
-                owners.append(row)
-                overlaps.append(end - start)
+                text_indices.append(row)
+                overlap_lengths.append(end - start)
                 end = min(start + context, len(targets))
-        return TokenizedExamples.from_rows(windows, examples.begin_id, examples.pad_id), owners, overlaps
+        return TokenizedExamples.from_rows(windows, examples.begin_id, examples.pad_id), text_indices, overlap_lengths
 
 
 def get_logits_width(model: LanguageModel) -> int:
@@ -312,13 +316,13 @@ class TextClassifier:
         return self.network.classes
 
     @torch.no_grad()
-    def log_probs(self, texts: Sequence[str]) -> NDArray[np.float64]:
+    def compute_class_log_probs(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Compute the natural log probability of every class for every text: float64 [texts, classes]."""
         self.network.eval()
         context = self.network.context
         # the network reads the end token, and a begin token in addition
-        bounds = [b for b in (self.max_tokens, None if context is None else context - 1) if b is not None]
-        examples = TokenizedExamples.from_texts(texts, self.tokenizer, min(bounds, default=None))
+        length_limits = [b for b in (self.max_tokens, None if context is None else context - 1) if b is not None]
+        examples = TokenizedExamples.from_texts(texts, self.tokenizer, min(length_limits, default=None))
         examples = replace(examples, labels=np.zeros(len(examples), np.int64))
         result = np.empty((len(examples), len(self.classes)))
         for rows in split_micro_batches(np.arange(len(examples)), examples.lengths, INFERENCE_TOKENS):
@@ -334,18 +338,20 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
     it; a language model's adapters are also saved separately, in ``adapter/``.
     """
     network, tokenizer = model.network, model.tokenizer
-    weights, chat = network.state_dict(), None
+    weights, chat_template = network.state_dict(), None
     if isinstance(tokenizer, ChatCodec):
-        chat, tokenizer = tokenizer.template, tokenizer.export_tokenizer()
+        chat_template, tokenizer = tokenizer.template, tokenizer.export_tokenizer()
     if isinstance(network, HuggingFaceNetwork):
         inner = merge_adapters(network.model) if has_adapters(network.model) else network.model
         weights = inner.state_dict()
-    with commit(folder.weights) as temporary:
+    with commit_file(folder.weights) as temporary:
         save_file(_select_unique_tensors(weights), temporary, metadata={"format": "pt"})
-    read = {_MAX_TOKENS_KEY: model.max_tokens} if isinstance(model, TextClassifier) else {}
+    length_setting = {_MAX_TOKENS_KEY: model.max_tokens} if isinstance(model, TextClassifier) else {}
     # the base model can have been a chat model
     description = {key: value for key, value in network.describe().items() if key != _CHAT_KEY}
-    write_json(folder.config, {**description, **read, **({_CHAT_KEY: chat} if chat else {})})
+    write_json(
+        folder.config, {**description, **length_setting, **({_CHAT_KEY: chat_template} if chat_template else {})}
+    )
     if isinstance(tokenizer, FolderTokenizer):
         files = tokenizer.save(folder.root)
     else:
@@ -353,8 +359,10 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
         if not isinstance(network, HuggingFaceNetwork):
             write_json(folder.tokenizer, tokenizer.to_json())
             return [folder.weights, folder.config, folder.tokenizer]
-        ends_too = isinstance(model, TextClassifier)
-        files = tokenizer.save_for_library(folder.root, network.context, ends_too, chat and PLAIN_TEMPLATE)
+        add_end_token = isinstance(model, TextClassifier)
+        files = tokenizer.save_for_library(
+            folder.root, network.context, add_end_token, chat_template and PLAIN_TEMPLATE
+        )
     if isinstance(network, CausalNetwork) and has_adapters(network.model):
         files += save_adapters(network.model, folder.root / "adapter")
     for path in files:
@@ -368,7 +376,7 @@ def load_model(folder: ModelFolder) -> LanguageModel:
     """Load the finished language model in ``folder``; otherwise ``RunStateError`` or ``InputError``."""
     read_manifest(folder)
     config = read_json(folder.config)
-    if is_classifier(config):
+    if is_classifier_config(config):
         raise InputError(f"{folder.root.name} is a classifier: it predicts classes, not words")
     return LanguageModel(*_load_network(folder, config))
 
@@ -377,24 +385,24 @@ def load_classifier(folder: ModelFolder) -> TextClassifier:
     """Load the classifier that :func:`save_model` wrote to ``folder``; otherwise ``InputError``."""
     config = read_json(folder.config)
     max_tokens = config.pop(_MAX_TOKENS_KEY, None)
-    if not is_classifier(config):
+    if not is_classifier_config(config):
         raise InputError(f"{folder.root.name}/config.json is not that of a classifier that this version can read")
     return TextClassifier(*_load_network(folder, config), max_tokens)
 
 
 def _load_network(folder: ModelFolder, config: dict[str, Any]) -> tuple[TextCodec, Any]:
-    chat = config.pop(_CHAT_KEY, None)
-    network = build_from_config(folder.root.name, config)
+    chat_template = config.pop(_CHAT_KEY, None)
+    network = build_network_from_config(folder.root.name, config)
     inner: Any = network.model if isinstance(network, HuggingFaceNetwork) else network
-    missing, unknown = inner.load_state_dict(load_file(folder.weights), strict=False)
+    missing, unexpected = inner.load_state_dict(load_file(folder.weights), strict=False)
     # a shared tensor is saved under one of its names
     tensors = inner.state_dict(keep_vars=True)
-    if unknown or set(missing) & set(_select_unique_tensors(tensors)):
+    if unexpected or set(missing) & set(_select_unique_tensors(tensors)):
         raise RuntimeError(f"{folder.root.name}: the weights do not fit config.json")
     codec: TextCodec = parse_redactory_tokenizer(read_json(folder.tokenizer)) or FolderTokenizer.from_folder(
         folder.root
     )
-    return codec if chat is None else ChatCodec.from_template(codec, chat, "all"), network.eval()
+    return codec if chat_template is None else ChatCodec.from_template(codec, chat_template, "all"), network.eval()
 
 
 def _select_unique_tensors(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -410,7 +418,7 @@ def get_library_name(kind: str) -> str:
     return "redactory" if kind in _RECURRENT_KINDS else "pytorch" if kind == CUSTOM_KIND else "transformers"
 
 
-def describe_loading(kind: str, task: str) -> str:
+def format_loading_instructions(kind: str, task: str) -> str:
     """Describe in one sentence, for a model card, what opens the model's folder."""
     if kind == CUSTOM_KIND:
         return (

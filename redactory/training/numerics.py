@@ -14,23 +14,23 @@ from redactory.foundation.records import read_records
 from redactory.redaction.folder import ModelFolder
 from redactory.training.settings import TrainSettings
 
-LOGITS_AT_ONCE = 1 << 23
+MAX_LOGITS_AT_ONCE = 1 << 23
 """Maximum number of log probabilities that inference computes at once: 64 MB in float64, plus copies."""
 
 
-def limit_rows_at_once(vocabulary: int, limit: int) -> int:
+def compute_max_rows(vocabulary: int, limit: int) -> int:
     """Return the number of rows, 1 to ``limit``, for which all log probabilities are computed at once."""
-    return max(1, min(limit, LOGITS_AT_ONCE // vocabulary))
+    return max(1, min(limit, MAX_LOGITS_AT_ONCE // vocabulary))
 
 
 @contextmanager
-def deterministic_numerics(threads: int) -> Iterator[None]:
+def use_deterministic_numerics(threads: int) -> Iterator[None]:
     """Use deterministic algorithms and ``threads`` threads inside the context; restore the settings after it.
 
     Products of float32 are computed in full float32: otherwise a GPU may round their factors to 10 bits, far more than
     the noise allows for.
     """
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    previous = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     precision = torch.get_float32_matmul_precision()
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True)
@@ -38,8 +38,8 @@ def deterministic_numerics(threads: int) -> Iterator[None]:
     try:
         yield
     finally:
-        torch.set_num_threads(before[0])
-        torch.use_deterministic_algorithms(before[1])
+        torch.set_num_threads(previous[0])
+        torch.use_deterministic_algorithms(previous[1])
         torch.set_float32_matmul_precision(precision)
 
 
@@ -51,8 +51,8 @@ def resolve_device(settings: TrainSettings, folder: ModelFolder) -> TrainSetting
     if settings.device != "auto":
         return settings
     records = read_records(folder.ledger) if folder.ledger.is_file() else []
-    begun_on = str(records[0].body["settings"]["device"]) if records else None
-    return settings.model_copy(update={"device": begun_on or ("cuda" if _has_gpu() else "cpu")})
+    recorded_device = str(records[0].body["settings"]["device"]) if records else None
+    return settings.model_copy(update={"device": recorded_device or ("cuda" if _has_gpu() else "cpu")})
 
 
 def require_device(device: str) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError
-from redactory.training.steps import trainable
+from redactory.training.steps import list_trainable_parameters
 
 
 class OptimizerGuard:
@@ -46,8 +46,8 @@ class OptimizerGuard:
     def refuse(self, problem: str) -> NoReturn:
         """Raise ``CheckFailed``, now and at every later call."""
         self._refusal = self._refusal or problem
-        at = "outside every step" if self._step_number is None else f"in step {self._step_number}"
-        raise CheckFailed(f"{at}: {problem}; fix this and restart the loop from its last checkpoint")
+        location = "outside every step" if self._step_number is None else f"in step {self._step_number}"
+        raise CheckFailed(f"{location}: {problem}; fix this and restart the loop from its last checkpoint")
 
     def _require_not_refused(self) -> None:
         if self._refusal is not None:
@@ -63,16 +63,16 @@ class OptimizerGuard:
             if not isinstance(inner, Optimizer):
                 raise ConfigurationError(f"expected a torch.optim.Optimizer, got {type(inner).__name__}")
             self.optimizers.append(inner)
-        self._trainable_ids = {id(parameter) for parameter in trainable(network)}
+        self._trainable_ids = {id(parameter) for parameter in list_trainable_parameters(network)}
         if problem := self._find_parameter_problem():
             raise ConfigurationError(problem)
-        self.frozen_sha256 = hash_frozen(network)
-        for parameter in trainable(network):
+        self.frozen_sha256 = hash_frozen_state(network)
+        for parameter in list_trainable_parameters(network):
             hooked: Any = parameter
-            self._hooks.append(hooked.register_post_accumulate_grad_hook(self._on_gradient))
+            self._hooks.append(hooked.register_post_accumulate_grad_hook(self._refuse_other_backward))
         for optimizer in self.optimizers:
-            self._hooks.append(optimizer.register_step_pre_hook(self._before_step))
-            self._hooks.append(optimizer.register_step_post_hook(self._after_step))
+            self._hooks.append(optimizer.register_step_pre_hook(self._check_before_step))
+            self._hooks.append(optimizer.register_step_post_hook(self._record_after_step))
 
     def detach(self) -> None:
         """Remove the hooks."""
@@ -84,7 +84,7 @@ class OptimizerGuard:
         moved_ids = {
             id(p) for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]
         }
-        if {id(parameter) for parameter in trainable(self._network)} != self._trainable_ids:
+        if {id(parameter) for parameter in list_trainable_parameters(self._network)} != self._trainable_ids:
             return "the network trains other parameters than at the start of the loop"
         if moved_ids - self._trainable_ids:
             return "an optimizer has parameters that are not trained here, so not clipped: remove them"
@@ -94,15 +94,15 @@ class OptimizerGuard:
 
     def record_state(self) -> None:
         """Record the current weights and buffers, which may change only by a step."""
-        self._recorded_state = self._compute_state()
+        self._recorded_state = self._checksum_state()
 
-    def _compute_state(self) -> tuple[int, ...]:
-        return checksum_bits([*trainable(self._network), *self._network.buffers()])
+    def _checksum_state(self) -> tuple[int, ...]:
+        return checksum_bits([*list_trainable_parameters(self._network), *self._network.buffers()])
 
-    def _require_unmoved(self, moment: str) -> None:
+    def _require_unchanged_state(self, moment: str) -> None:
         if problem := self._find_parameter_problem():
             self.refuse(problem)
-        if self._compute_state() != self._recorded_state:
+        if self._checksum_state() != self._recorded_state:
             self.refuse(f"weights or buffers changed {moment}")
 
     def open_step(self, number: int, is_guarded: bool) -> None:
@@ -114,23 +114,23 @@ class OptimizerGuard:
         """End the current step and check it; False if there is none."""
         self._require_not_refused()
         if self._step_number is None:
-            self._require_unmoved("between two steps")
+            self._require_unchanged_state("between two steps")
             return False
         if self._is_guarded:
             if self._checksums is None:
                 self.refuse("it was skipped: call backward() for each step")
             if not self._stepped:
                 self.refuse("no optimizer used its gradient: step once for each backward()")
-            self._require_unmoved("after its optimizer's step")
+            self._require_unchanged_state("after its optimizer's step")
         self._step_number, self._checksums = None, None
         return True
 
     def require_frozen_unchanged(self) -> None:
         """Check, after the last step, that frozen weights did not change."""
-        if hash_frozen(self._network) != self.frozen_sha256:
+        if hash_frozen_state(self._network) != self.frozen_sha256:
             self.refuse("frozen weights changed")
 
-    def set_gradient(self, number: int, compute: Callable[[], None], by_autograd: bool) -> None:
+    def compute_gradient(self, number: int, compute: Callable[[], None], by_autograd: bool) -> None:
         """Run ``compute``, which must set step ``number``'s gradient and change nothing else."""
         self._require_not_refused()
         if number != self._step_number:
@@ -139,8 +139,8 @@ class OptimizerGuard:
             self.refuse("its gradient was already computed: call backward() once per step")
         if not self._is_guarded:
             self.record_state()
-        self._require_unmoved("before its gradient was computed")
-        if self._is_guarded and any(_checksum_gradients(trainable(self._network)).values()):
+        self._require_unchanged_state("before its gradient was computed")
+        if self._is_guarded and any(_checksum_gradients(list_trainable_parameters(self._network)).values()):
             self.refuse("gradients are already present: call optimizer.zero_grad() after each step")
         self._generator_states, self._is_computing = _read_generator_states(), by_autograd
         try:
@@ -153,21 +153,21 @@ class OptimizerGuard:
             self._is_computing = False
         if by_autograd:
             self.require_no_side_effects()
-        self._checksums = _checksum_gradients(trainable(self._network))
+        self._checksums = _checksum_gradients(list_trainable_parameters(self._network))
 
     def require_no_side_effects(self) -> None:
         """Check that computing the gradient changed nothing else; to be called before noise is drawn."""
         if not all(map(torch.equal, self._generator_states, _read_generator_states())):
             self.refuse("the network or its loss draws random numbers (dropout?)")
-        self._require_unmoved("while its gradient was computed")
+        self._require_unchanged_state("while its gradient was computed")
 
-    def _on_gradient(self, _: Tensor) -> None:
+    def _refuse_other_backward(self, _: Tensor) -> None:
         if self._is_computing or (self._step_number is not None and not self._is_guarded):
             return
         self._require_not_refused()
         self.refuse("another backward pass reached the parameters: the gradient must come from the step's backward()")
 
-    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _check_before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._require_not_refused()
         if self._step_number is None:
             self.refuse("an optimizer stepped, but the ledger has no such step")
@@ -185,11 +185,11 @@ class OptimizerGuard:
                 "the gradient is not the one from backward(): do not clip, scale or add to it "
                 "(max_grad_norm 0, no gradient scaler)"
             )
-        self._require_unmoved("between its gradient and its optimizer's step")
+        self._require_unchanged_state("between its gradient and its optimizer's step")
 
-    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+    def _record_after_step(self, optimizer: Optimizer, *_: Any) -> None:
         self._stepped.add(id(optimizer))
-        self._recorded_state = self._compute_state()
+        self._recorded_state = self._checksum_state()
 
 
 _INTEGER_TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
@@ -197,8 +197,8 @@ _INTEGER_TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64
 
 def checksum_bits(tensors: Iterable[Tensor]) -> tuple[int, ...]:
     """Return for each tensor the sum of its elements' bits, read as integers."""
-    flat = ((tensor.detach().reshape(-1), _INTEGER_TYPES[tensor.element_size()]) for tensor in tensors)
-    return tuple(int(values.view(kind).sum(dtype=torch.int64)) for values, kind in flat)
+    flat_tensors = ((tensor.detach().reshape(-1), _INTEGER_TYPES[tensor.element_size()]) for tensor in tensors)
+    return tuple(int(values.view(integer_type).sum(dtype=torch.int64)) for values, integer_type in flat_tensors)
 
 
 def _checksum_gradients(parameters: Iterable[nn.Parameter]) -> dict[int, int]:
@@ -206,7 +206,7 @@ def _checksum_gradients(parameters: Iterable[nn.Parameter]) -> dict[int, int]:
     return {id(p): 0 if p.grad is None else checksum_bits([p.grad])[0] for p in parameters}
 
 
-def hash_frozen(network: nn.Module) -> str:
+def hash_frozen_state(network: nn.Module) -> str:
     """Hash (sha256) the parameters and buffers of ``network`` that are not trained, by name."""
     digest = hashlib.sha256()
     frozen = ((name, p) for name, p in network.named_parameters() if not p.requires_grad)

@@ -30,8 +30,8 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.processes import WorkerProcess, worker_processes
 from redactory.training.data import IntArray, MicroBatchFunction, MicroBatchMap, TokenizedExamples, map_micro_batches
 from redactory.training.models.network import Network
-from redactory.training.numerics import deterministic_numerics
-from redactory.training.steps import flatten_parameters, load_parameters
+from redactory.training.numerics import use_deterministic_numerics
+from redactory.training.steps import flatten_parameters, set_flat_parameters
 
 WORKER_TIMEOUT = 600.0
 """Seconds before a silent process is given up, unless the leader's own micro-batches take long too."""
@@ -45,26 +45,26 @@ def open_micro_batch_map(workers: int, network: Network, threads: int) -> Iterat
         yield map_micro_batches
         return
     network.use_seeds({})
-    with worker_processes(worker_main, [(pickle.dumps(network), threads)] * (workers - 1)) as others:
-        yield MicroBatchLeader(others)
+    with worker_processes(run_worker, [(pickle.dumps(network), threads)] * (workers - 1)) as worker_pool:
+        yield MicroBatchLeader(worker_pool)
 
 
-def worker_main(pipe: Connection, network: bytes, threads: int) -> None:
+def run_worker(pipe: Connection, network: bytes, threads: int) -> None:
     """Compute micro-batches for the leader until it is gone or one fails; reads no file, draws and decides nothing."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
         # output printed here, by Python or by libraries below it, could quote an example
         os.dup2(devnull, descriptor)
     try:
-        with deterministic_numerics(threads):
+        with use_deterministic_numerics(threads):
             worker_network: Network = pickle.loads(network).train()
             while True:
-                number, parameters, compute, tasks = pickle.loads(pipe.recv_bytes())
-                load_parameters(worker_network, torch.from_numpy(parameters))
+                round_number, parameters, compute, tasks = pickle.loads(pipe.recv_bytes())
+                set_flat_parameters(worker_network, torch.from_numpy(parameters))
                 for index, seeds, batch in tasks:
                     worker_network.use_seeds(seeds)
                     result = compute(worker_network, batch).numpy()
-                    pipe.send_bytes(pickle.dumps((number, index, result), pickle.HIGHEST_PROTOCOL))
+                    pipe.send_bytes(pickle.dumps((round_number, index, result), pickle.HIGHEST_PROTOCOL))
     except Exception as error:
         # an error's message and frames may contain an example: only its type leaves this process
         pipe.send_bytes(pickle.dumps(type(error).__name__))
@@ -79,7 +79,7 @@ class MicroBatchLeader:
     """
 
     workers: Sequence[WorkerProcess]
-    _round: int = field(default=0, init=False)
+    _round_number: int = field(default=0, init=False)
     _longest_seconds: float = field(default=0.0, init=False)
 
     def __call__(
@@ -90,30 +90,33 @@ class MicroBatchLeader:
         micro_batches: Sequence[IntArray],
     ) -> Iterator[torch.Tensor]:
         """Yield the results of the micro-batches in order; see the class."""
-        self._round += 1
+        self._round_number += 1
         size, parameters = 1 + len(self.workers), flatten_parameters(network).numpy()
         for rank in range(1, min(size, len(micro_batches))):
             indices = range(rank, len(micro_batches), size)
-            tasks = [(k, network.step_seeds(micro_batches[k]), examples.make_batch(micro_batches[k])) for k in indices]
-            octets = pickle.dumps((self._round, parameters, compute, tasks), pickle.HIGHEST_PROTOCOL)
+            tasks = [
+                (k, network.collect_step_seeds(micro_batches[k]), examples.make_batch(micro_batches[k]))
+                for k in indices
+            ]
+            payload = pickle.dumps((self._round_number, parameters, compute, tasks), pickle.HIGHEST_PROTOCOL)
             try:
-                self.workers[rank - 1].pipe.send_bytes(octets)
+                self.workers[rank - 1].pipe.send_bytes(payload)
             except OSError:
                 raise self._make_worker_error(rank) from None
-        for index, piece in enumerate(micro_batches):
+        for index, micro_batch in enumerate(micro_batches):
             if rank := index % size:
                 yield torch.from_numpy(self._receive_result(rank, index))
                 continue
             started_at = time.monotonic()
-            result = next(map_micro_batches(network, compute, examples, [piece]))
+            result = next(map_micro_batches(network, compute, examples, [micro_batch]))
             self._longest_seconds = max(self._longest_seconds, time.monotonic() - started_at)
             yield result
 
     def _receive_result(self, rank: int, index: int) -> Any:
         """Receive the result of process ``rank`` for micro-batch ``index``; ``CheckFailed`` without one."""
         pipe, process = self.workers[rank - 1].pipe, self.workers[rank - 1].process
-        patience = max(WORKER_TIMEOUT, _TIMEOUT_FACTOR * self._longest_seconds)
-        multiprocessing.connection.wait([pipe, process.sentinel], patience)
+        timeout = max(WORKER_TIMEOUT, _TIMEOUT_FACTOR * self._longest_seconds)
+        multiprocessing.connection.wait([pipe, process.sentinel], timeout)
         try:
             answer = pickle.loads(pipe.recv_bytes()) if pipe.poll() else None
         except (EOFError, OSError):
@@ -122,10 +125,10 @@ class MicroBatchLeader:
             raise self._make_worker_error(rank)
         if isinstance(answer, str):
             raise CheckFailed(
-                f"training: {self._worker_name(rank)} failed ({answer}): run the same command again with "
+                f"training: {self._format_worker_name(rank)} failed ({answer}): run the same command again with "
                 "train.workers: 1; training resumes from its last checkpoint, and the error is sealed there"
             )
-        if answer[:2] != (self._round, index):
+        if answer[:2] != (self._round_number, index):
             raise CheckFailed(
                 "training: a process returned a micro-batch that was not assigned to it: nothing was added"
             )
@@ -140,9 +143,10 @@ class MicroBatchLeader:
         if code is not None and code < 0:
             problem = f"was ended by signal {-code} (killed, or out of memory)"
         return CheckFailed(
-            f"training: {self._worker_name(rank)} {problem}; run the same command again, with any train.workers: "
+            f"training: {self._format_worker_name(rank)} {problem}; run the same command again, "
+            "with any train.workers: "
             "training resumes from its last checkpoint"
         )
 
-    def _worker_name(self, rank: int) -> str:
+    def _format_worker_name(self, rank: int) -> str:
         return f"process {rank + 1} of {1 + len(self.workers)}"

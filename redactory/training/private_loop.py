@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RunStateError
-from redactory.foundation.files import commit
+from redactory.foundation.files import commit_file
 from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.records import RecordLog
 from redactory.redaction.folder import RunFolder
@@ -25,12 +25,12 @@ from redactory.redaction.sealing import is_finished
 from redactory.training.custom_network import (
     LossFunction,
     describe_network,
-    get_qualified_name,
+    get_qualified_class_name,
     require_trainable_network,
     wrap_network,
 )
 from redactory.training.data import Batch, open_public_text, read_manifest_digest
-from redactory.training.guarantee.metrics import make_empty_remark, make_epsilon_remark
+from redactory.training.guarantee.metrics import make_epsilon_remark, omit_epsilon_remark
 from redactory.training.loop import Checkpoint, ScheduledStep, StepSchedule, TrainingContext, iterate_remaining_steps
 from redactory.training.mechanisms.ledger import END, NOISY_STEP, StepLedger, require_same_head
 from redactory.training.model import LanguageModel, TextClassifier, save_model
@@ -42,13 +42,13 @@ from redactory.training.settings import TrainSettings
 from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer, WeightAverage, make_optimizer
 from redactory.training.tokenizer import TextCodec
 from redactory.training.train import (
+    begin_or_resume_ledger,
     compute_update_norms,
-    load_summary,
-    open_ledger,
-    open_training,
+    load_finished_summary,
+    open_training_ledger,
     plan_training,
+    require_unchanged_public_text,
     require_unchanged_sources,
-    require_unchanged_text,
     seal_model,
 )
 from redactory.training.trainers import get_trainer
@@ -77,8 +77,8 @@ class PrivateLoop:
     in the clipped, admitted, noised sum of a sample that the loop draws.
 
     Checked, with an error otherwise: the network clips exactly, to the extent of
-    :func:`redactory.training.clipping.check_exact`; the data equal the sealed run's when training begins, resumes and
-    ends; in noisy steps, and in all steps without ``public_steps``, weights, buffers and gradients obey
+    :func:`redactory.training.clipping.check_exact_clipping`; the data equal the sealed run's when training begins,
+    resumes and ends; in noisy steps, and in all steps without ``public_steps``, weights, buffers and gradients obey
     :class:`redactory.training.optimizer_guard.OptimizerGuard`.
 
     Not checked, the caller vouches for it: initial weights, network, loss, learning rates and optimizers come from
@@ -97,7 +97,7 @@ class PrivateLoop:
         self._manifest_digest = read_manifest_digest(self._run)
         self._folder = self._run.model(settings.model_name)
         self._settings = resolve_device(settings, self._folder)
-        _require_supported(self._settings)
+        _require_supported_settings(self._settings)
         self._progress, self._public_steps, self._started_at = progress, public_steps, time.monotonic()
         self._public_text = open_public_text(self._run, settings.public_text)
         self.spec, self._head, self._vocabulary = plan_training(
@@ -139,7 +139,7 @@ class PrivateLoop:
         require_unchanged_sources(self._run, self._settings)
         with ExitStack() as stack:
             stack.callback(self._guard.detach)
-            log = stack.enter_context(open_training(self._run, self._settings))
+            log = stack.enter_context(open_training_ledger(self._run, self._settings))
             if log.records and log.records[-1].type == END:
                 head = log.records[0].body
                 require_same_head(log, {**self._head, "own_loop": head.get("own_loop")})
@@ -154,37 +154,44 @@ class PrivateLoop:
         self._network = network
         require_trainable_network(network, self.tokenizer, settings)
         self._guard.attach(network, optimizers)
-        moved = self._guard.optimizers
-        loop = {
-            "optimizers": [get_qualified_name(optimizer) for optimizer in moved],
+        guarded_optimizers = self._guard.optimizers
+        loop_record = {
+            "optimizers": [get_qualified_class_name(optimizer) for optimizer in guarded_optimizers],
             "public_steps": self._public_steps,
         }
-        head = {**self._head, "own_loop": {**describe_network(network), "frozen": self._guard.frozen_sha256, **loop}}
+        head = {
+            **self._head,
+            "own_loop": {**describe_network(network), "frozen": self._guard.frozen_sha256, **loop_record},
+        }
         path = run.first_weights(name)
         if not log.records:
             for leftover in (path, run.checkpoint(name)):
                 leftover.unlink(missing_ok=True)  # left by a training whose ledger is gone
-        originals, stream, binding = open_ledger(run, self.spec, log, head, self._progress)
+        original_examples, stream, binding = begin_or_resume_ledger(run, self.spec, log, head, self._progress)
         _save_or_restore_first_weights(network, path)
         mechanism = self.spec.mechanism
         assert mechanism is not None
-        context = _PrivateLoopContext(run, settings, network, self.tokenizer, stream, originals, self._public_text)
+        context = _PrivateLoopContext(
+            run, settings, network, self.tokenizer, stream, original_examples, self._public_text
+        )
         step_kinds = context.make_step_kinds(mechanism, _GuardedLedger(StepLedger(log, mechanism, stream), self._guard))
-        require_unchanged_text(self._public_text, head)
-        noisy: Any = step_kinds.noisy
-        for values in (noisy.examples.ids, noisy.examples.offsets, noisy.examples.labels):
-            if values is not None:
-                values.setflags(write=False)  # read-only in memory too
+        require_unchanged_public_text(self._public_text, head)
+        noisy_steps: Any = step_kinds.noisy
+        for array in (noisy_steps.examples.ids, noisy_steps.examples.offsets, noisy_steps.examples.labels):
+            if array is not None:
+                array.setflags(write=False)  # read-only in memory too
         schedule = StepSchedule.from_settings(settings, step_kinds, stream)
-        start = len(schedule) - round(settings.weight_averaging_fraction * len(schedule)) + 1
-        average = WeightAverage(network, start) if settings.weight_averaging_fraction else None
+        first_averaged_step = len(schedule) - round(settings.weight_averaging_fraction * len(schedule)) + 1
+        weight_average = WeightAverage(network, first_averaged_step) if settings.weight_averaging_fraction else None
         self._remaining_steps = iterate_remaining_steps(
             schedule,
-            Checkpoint(run.checkpoint(name), binding, network, moved, step_kinds.correlated_steps, average),
+            Checkpoint(
+                run.checkpoint(name), binding, network, guarded_optimizers, step_kinds.correlated_steps, weight_average
+            ),
             settings.checkpoint_steps,
             sum(record.type == NOISY_STEP for record in log.records),
             self._progress,
-            make_empty_remark
+            omit_epsilon_remark
             if self._progress is no_progress or self.spec.failure_reason
             else make_epsilon_remark(self.spec),
         )
@@ -224,7 +231,7 @@ class PrivateLoop:
         """
         run, settings = self._run, self._settings
         if is_finished(self._folder):
-            return load_summary(self._folder, settings, self._manifest_digest, is_private_loop=True)
+            return load_finished_summary(self._folder, settings, self._manifest_digest, is_private_loop=True)
         if self._log is None:
             raise RunStateError("this loop was not started: nothing is trained")
         self._finish_step()
@@ -235,7 +242,7 @@ class PrivateLoop:
         if self._log.records[-1].type != END:
             self._guard.require_frozen_unchanged()
             require_unchanged_sources(run, settings)
-            require_unchanged_text(self._public_text, self._log.records[0].body)
+            require_unchanged_public_text(self._public_text, self._log.records[0].body)
             self._save_model(self._log)
         self.close()
         return seal_model(run, settings, self._manifest_digest, time.monotonic() - self._started_at, self._progress)
@@ -246,10 +253,10 @@ class PrivateLoop:
         model: Any = LanguageModel(self.tokenizer, network)  # type: ignore[arg-type]
         if isinstance(network, SequenceClassifier):
             model = TextClassifier(self.tokenizer, network, settings.max_tokens)
-        inner: Any = getattr(network, "model", None)
-        for adapters in inner.peft_config.values() if has_adapters(inner) else ():
+        library_model: Any = getattr(network, "model", None)
+        for adapter_config in library_model.peft_config.values() if has_adapters(library_model) else ():
             # the name only, not the path
-            adapters.base_model_name_or_path = Path(adapters.base_model_name_or_path or "").name
+            adapter_config.base_model_name_or_path = Path(adapter_config.base_model_name_or_path or "").name
         norms = compute_update_norms(load_file(self._run.first_weights(settings.model_name)), network)
         files = [path.relative_to(folder.root).as_posix() for path in save_model(folder, model)]
         weights = file_sha256(folder.weights)
@@ -285,7 +292,7 @@ class PrivateLoopStep:
 
     def backward(self) -> None:
         """Set the gradient: noisy sum over ``expected_batch_size``, or that of the public examples' mean loss."""
-        self._guard.set_gradient(
+        self._guard.compute_gradient(
             self.number, partial(self._step.kind.step, self._step.number), by_autograd=not self.noisy
         )
 
@@ -316,7 +323,7 @@ class _PrivateLoopContext(TrainingContext):
         return _ExternalOptimizer(make_optimizer(self.network, "sgd"), learning_rate)
 
 
-def _require_supported(settings: TrainSettings) -> None:
+def _require_supported_settings(settings: TrainSettings) -> None:
     trainer = get_trainer(settings)
     if trainer.noised_folder is None or trainer.samples_users:
         raise ConfigurationError(
@@ -337,10 +344,10 @@ def _require_supported(settings: TrainSettings) -> None:
 @torch.no_grad()
 def _save_or_restore_first_weights(network: Network, path: Path) -> None:
     """Save the initial weights, or restore them if already saved."""
-    moving = {name: p for name, p in network.named_parameters() if p.requires_grad}
+    trainable_parameters = {name: p for name, p in network.named_parameters() if p.requires_grad}
     if not path.exists():
-        with commit(path) as temporary:
-            save_file({name: p.detach().cpu().contiguous() for name, p in moving.items()}, temporary)
+        with commit_file(path) as temporary:
+            save_file({name: p.detach().cpu().contiguous() for name, p in trainable_parameters.items()}, temporary)
         return
     for name, value in load_file(path).items():
-        moving[name].copy_(value)
+        trainable_parameters[name].copy_(value)

@@ -21,7 +21,7 @@ from redactory.redaction.mask import merge_intervals
 from redactory.training.data import Batch, IntArray, TokenizedExamples, read_columns
 from redactory.training.loop import TrainingContext
 from redactory.training.models.recurrent import LstmLanguageModel
-from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer, apply_gradient, trainable
+from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer, apply_gradient, list_trainable_parameters
 from redactory.training.tokenizer import Tokenizer
 
 STATE_CLIP = 1.0
@@ -35,28 +35,28 @@ class PrivateTokenMask:
     examples: TokenizedExamples
     private: NDArray[np.bool_]
 
-    def select_batch(self, rows: IntArray, batch: Batch) -> Tensor:
+    def make_batch_mask(self, rows: IntArray, batch: Batch) -> Tensor:
         """Return which tuples (token read, token predicted) of ``batch`` are private: bool [B, T]."""
         offsets = self.examples.offsets
         is_private = torch.zeros_like(batch.real)
         is_private[batch.real] = torch.from_numpy(
             np.concatenate([self.private[offsets[row] : offsets[row + 1]] for row in rows])
         ).to(is_private.device)
-        read = torch.cat([torch.zeros_like(is_private[:, :1]), is_private[:, :-1]], dim=1)
-        return (is_private | read) & batch.real
+        is_read_private = torch.cat([torch.zeros_like(is_private[:, :1]), is_private[:, :-1]], dim=1)
+        return (is_private | is_read_private) & batch.real
 
 
-def read_private_tokens(
+def read_private_token_mask(
     run: RunFolder, tokenizer: Tokenizer, max_tokens: int, examples: TokenizedExamples
 ) -> PrivateTokenMask:
     """Flag the vault's tokens that overlap a span of the strict policy."""
     spans: dict[int, list[tuple[int, int]]] = {}
-    for point, start, end, policy in read_columns(run.spans, ["example_id", "start", "end", "policy"]):
+    for example_id, start, end, policy in read_columns(run.spans, ["example_id", "start", "end", "policy"]):
         if policy == "strict":
-            spans.setdefault(point, []).append((start, end))
+            spans.setdefault(example_id, []).append((start, end))
     masks = [np.empty(0, bool)]
-    for point, text in read_columns(run.vault, ["example_id", "text"]):
-        flags = flag_private_tokens(text, spans.get(point, ()), tokenizer)
+    for example_id, text in read_columns(run.vault, ["example_id", "text"]):
+        flags = flag_private_tokens(text, spans.get(example_id, ()), tokenizer)
         masks.append(np.asarray([*flags, False][:max_tokens], bool))
     return PrivateTokenMask(examples, np.concatenate(masks))
 
@@ -84,8 +84,8 @@ class SelectiveDpSteps(NoiseFreeSteps):
         """Take both halves of step ``number``, each with its own learning rate."""
         rows = self.select_rows(number)
         batch = self.examples.make_batch(rows).to(self.network.device)
-        private = self.private_tokens.select_batch(rows, batch)
-        weights: list[Tensor] = [*trainable(self.network)]
+        private = self.private_tokens.make_batch_mask(rows, batch)
+        weights: list[Tensor] = [*list_trainable_parameters(self.network)]
         assert isinstance(self.network, LstmLanguageModel)
         # of the states passed on from private tuples
         shape = (*private.shape, 2 * self.network.hidden_size)
@@ -108,11 +108,11 @@ class SelectiveDpSteps(NoiseFreeSteps):
         if not len(private_rows):
             return weights[0].new_zeros(sum(w.numel() for w in weights), requires_grad=False)
 
-        def loss(parameters: list[Tensor], *row: Tensor) -> Tensor:
+        def compute_private_loss(parameters: list[Tensor], *row: Tensor) -> Tensor:
             inputs, targets, real, is_private, row_noise = (part[None] for part in row)
             return compute_selective_losses(parameters, Batch(inputs, targets, real), is_private, row_noise)[1][0]
 
-        per_example_gradient = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0, 0, 0, 0))
+        per_example_gradient = torch.func.vmap(torch.func.grad(compute_private_loss), in_dims=(None, 0, 0, 0, 0, 0))
         parts = (batch.inputs, batch.targets, batch.real, private, noise)
         gradients = per_example_gradient([w.detach() for w in weights], *(part[private_rows] for part in parts))
         flat_gradients = torch.cat([gradient.flatten(1) for gradient in gradients], dim=1)
@@ -133,7 +133,7 @@ def make_selective_steps(context: TrainingContext, scheduled_optimizer: Schedule
         np.arange(len(examples), dtype=np.int64),
         settings.public_batch_size,
         context.stream,
-        private_tokens=read_private_tokens(context.run, context.tokenizer, settings.max_tokens, examples),
+        private_tokens=read_private_token_mask(context.run, context.tokenizer, settings.max_tokens, examples),
         private_optimizer=ScheduledOptimizer(scheduled_optimizer.optimizer, settings.dp_learning_rate),
         noise_multiplier=settings.noise_multiplier,
         clip_norm=settings.clip_norm,
@@ -152,21 +152,23 @@ def compute_selective_losses(
     size = weight_hh.shape[1]
     gates = F.linear(embedding[batch.inputs], weight_ih, bias_ih + bias_hh)
     state = gates.new_zeros(len(gates), 2 * size)
-    before = torch.zeros_like(private[:, 0])
+    was_private = torch.zeros_like(private[:, 0])
     states = []
     for position in range(private.shape[1]):
-        now = private[:, position]
-        cut = state.detach()
-        norm = cut.norm(dim=1, keepdim=True).clamp(min=1e-12)
-        noised = cut * (STATE_CLIP / norm).clamp(max=1.0) + noise[:, position]
-        state = torch.where((now == before)[:, None], state, torch.where(before[:, None], noised, cut))
+        is_private = private[:, position]
+        detached_state = state.detach()
+        norm = detached_state.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        noised_state = detached_state * (STATE_CLIP / norm).clamp(max=1.0) + noise[:, position]
+        state = torch.where(
+            (is_private == was_private)[:, None], state, torch.where(was_private[:, None], noised_state, detached_state)
+        )
         h, c = state[:, :size], state[:, size:]
         i, f, g, o = (gates[:, position] + F.linear(h, weight_hh)).chunk(4, 1)
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         h = o.sigmoid() * c.tanh()
         state = torch.cat([h, c], dim=1)
         states.append(h)
-        before = now
+        was_private = is_private
     logits = F.linear(torch.stack(states, 1), output, bias)
     losses = -logits.log_softmax(-1).gather(2, batch.targets[..., None])[..., 0]
     return (losses * (batch.real & ~private)).sum(1), (losses * (batch.real & private)).sum(1)

@@ -21,8 +21,8 @@ from pydantic import (
 from pydantic_core import to_jsonable_python
 
 from redactory.foundation.errors import ConfigurationError, join_words
-from redactory.foundation.settings import FileRecord, Settings
-from redactory.training.mechanisms.mechanism import LARGEST_CLIP, SMALLEST_CLIP
+from redactory.foundation.settings import FileSettings, Settings
+from redactory.training.mechanisms.mechanism import MAX_CLIP_NORM, MIN_CLIP_NORM
 from redactory.training.models.settings import CLASSIFIER_KINDS, LstmSettings, ModelSettings
 from redactory.training.unit_settings import BoundingSettings, ChatSettings, FederatedSettings, Task, UnitSettings
 
@@ -43,7 +43,7 @@ Confidence = Annotated[float, Field(ge=0.5, lt=1)]
 """At least 0.5: otherwise an upper bound would be below the observed share."""
 
 
-class StratifiedSample(FileRecord):
+class StratifiedSample(FileSettings):
     """A stratified sample of the run's examples that was labelled, with its own upper bounds.
 
     If public examples are over-sampled, the share of misses among the labels is no bound: use those that
@@ -57,7 +57,7 @@ class StratifiedSample(FileRecord):
     delta_2_upper: Annotated[float, Field(ge=0, le=1)] = Field(description="Upper bound of δ₂.")
 
 
-class RecallMeasurement(FileRecord):
+class RecallMeasurement(FileSettings):
     """How often the policies missed a labelled secret (``docs/guarantees.md``, "Coverage failure").
 
     The labels must be drawn i.i.d. from the secrets of this corpus, or be those of a stratified sample with its own
@@ -102,16 +102,16 @@ class RecallMeasurement(FileRecord):
         "measurement with other public labels is refused.",
     )
 
-    def require_public(self, labels: Iterable[str]) -> None:
+    def require_public_labels(self, labels: Iterable[str]) -> None:
         """Raise ``ConfigurationError`` unless the misses were measured with ``labels`` as the public labels."""
         # an LDP service reads these settings without the detector dependencies
         from redactory.detectors.settings import get_kinds
 
         labels = tuple(labels)
         if get_kinds(labels) != get_kinds(self.public_labels):
-            run_labels, there = (join_words(names or ["none"]) for names in (labels, self.public_labels))
+            run_labels, measured_labels = (join_words(names or ["none"]) for names in (labels, self.public_labels))
             raise ConfigurationError(
-                f"train.detector_recall_file: the misses were measured with other public labels ({there}) "
+                f"train.detector_recall_file: the misses were measured with other public labels ({measured_labels}) "
                 f"than the run's ({run_labels}), so other spans counted as secrets; measure again (redactory label "
                 "score, redactory run)"
             )
@@ -141,7 +141,7 @@ else:
 Rate = Annotated[float, Field(gt=0, le=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
-ClipNorm = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP)]
+ClipNorm = Annotated[float, Field(ge=MIN_CLIP_NORM, le=MAX_CLIP_NORM)]
 
 
 VOCABULARY_SOURCES = ("public", "public_text", "shipped", "file", "folder", "model.folder")
@@ -348,10 +348,10 @@ class TrainSettings(Settings):
         return self
 
     @model_validator(mode="after")
-    def _require_trainer_support(self) -> Self:
+    def _require_compatible_settings(self) -> Self:
         trainer = TRAINERS[self.trainer]
         problem = (
-            self._find_roles_problem()
+            self._find_prefix_problem()
             or self._find_chat_problem()
             or self._find_task_problem()
             or self._find_vocabulary_problem()
@@ -359,13 +359,13 @@ class TrainSettings(Settings):
             or self._find_budget_problem()
             or self._find_bands_problem()
             or self._find_precision_problem()
-            or trainer.find_problem(self)
+            or trainer.find_settings_problem(self)
         )
         if problem is not None:
             raise ValueError(problem)
         return self
 
-    def _find_roles_problem(self) -> str | None:
+    def _find_prefix_problem(self) -> str | None:
         trainer = TRAINERS[self.trainer]
         if self.prefix == "role" and not set(trainer.folder_names) <= {"public", "private"}:
             return "train.prefix: only crt, crt-drop and redact-only read roles: use one of them"
@@ -382,8 +382,8 @@ class TrainSettings(Settings):
             return "train.public_weighting: the occurrences of conversations are not counted; remove it"
         trainer = TRAINERS[self.trainer]
         if not trainer.can_chat:
-            able = ", ".join(name for name, trainer in TRAINERS.items() if trainer.can_chat)
-            return f"train.chat: conversations are trained by {able}; use one of them"
+            supporting_trainers = ", ".join(name for name, trainer in TRAINERS.items() if trainer.can_chat)
+            return f"train.chat: conversations are trained by {supporting_trainers}; use one of them"
         if trainer.has_units and (self.chat.example == "turn" or self.units.duplicates == "merge"):
             return (
                 f"train.chat: {self.trainer} takes whole conversations, each of one user: set example to "
@@ -392,23 +392,23 @@ class TrainSettings(Settings):
         return None
 
     def _find_task_problem(self) -> str | None:
-        classify, classes, kind = self.task == "classify", self.classes, self.model.kind
-        if classify and len(classes) < 2:
+        is_classifier, classes, kind = self.task == "classify", self.classes, self.model.kind
+        if is_classifier and len(classes) < 2:
             return "train.classes: task classify needs the names of at least two classes"
         if len(set(classes)) != len(classes) or "" in classes:
             return "train.classes: a name is empty or occurs twice"
-        if classes and not classify:
+        if classes and not is_classifier:
             return "train.classes: only for task classify"
-        if classify and kind in ("gpt2", "llama"):
+        if is_classifier and kind in ("gpt2", "llama"):
             return (
                 f"train.model.kind: {kind} predicts words; task classify needs bag, lstm, awd-lstm, bilstm, "
                 "bert or a folder"
             )
-        if not classify and kind in CLASSIFIER_KINDS:
+        if not is_classifier and kind in CLASSIFIER_KINDS:
             return f"train.model.kind: {kind} predicts classes; set task to classify, or use another kind"
-        if classify and not TRAINERS[self.trainer].can_classify:
-            able = ", ".join(name for name, trainer in TRAINERS.items() if trainer.can_classify)
-            return f"train.task: classify is trained by {able}"
+        if is_classifier and not TRAINERS[self.trainer].can_classify:
+            supporting_trainers = ", ".join(name for name, trainer in TRAINERS.items() if trainer.can_classify)
+            return f"train.task: classify is trained by {supporting_trainers}"
         return None
 
     def _find_vocabulary_problem(self) -> str | None:
@@ -447,19 +447,19 @@ class TrainSettings(Settings):
     def _find_bands_problem(self) -> str | None:
         if self.noise_bands == 1:
             return None
-        trainer, most = TRAINERS[self.trainer], math.floor(1.0 / self.sampling_rate)
+        trainer, max_bands = TRAINERS[self.trainer], math.floor(1.0 / self.sampling_rate)
         if trainer.noised_folder is None or trainer.has_units:
-            able = ", ".join(
-                n for n, candidate in TRAINERS.items() if candidate.noised_folder and not candidate.has_units
+            supporting_trainers = ", ".join(
+                name for name, candidate in TRAINERS.items() if candidate.noised_folder and not candidate.has_units
             )
-            return f"train.noise_bands: correlated noise is proved for {able}; remove it"
+            return f"train.noise_bands: correlated noise is proved for {supporting_trainers}; remove it"
         if self.noise_bands == "auto":
             problem = "train.noise_bands: auto compares at the target epsilon; with noise_multiplier set a number"
             return problem if self.noise_multiplier else None
         if self.noise_bands * self.sampling_rate > 1.0:
             return (
                 f"train.noise_bands: a step draws from one of {self.noise_bands} groups at "
-                f"{self.noise_bands} times sampling_rate, which is above 1; set at most {most}, or a lower "
+                f"{self.noise_bands} times sampling_rate, which is above 1; set at most {max_bands}, or a lower "
                 "sampling_rate"
             )
         return None

@@ -13,15 +13,15 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStat
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import PRIVATE, PUBLIC
 from redactory.redaction.sealing import read_manifest
-from redactory.redaction.shards import list_parts, part_rows, read_rows, shard_schema
-from redactory.training.data import read_manifest_digest, require_unchanged
+from redactory.redaction.shards import build_shard_schema, count_part_rows, list_parts, read_rows
+from redactory.training.data import read_manifest_digest, require_unchanged_parts
 
 ShardRow = dict[str, Any]
 
 
-def share_range(row_count: int, share_number: int, shares: int) -> tuple[int, int]:
+def compute_share_range(row_count: int, share_number: int, share_count: int) -> tuple[int, int]:
     """Return the rows [first, last) of share ``share_number``, from 0, of ``shares``; sizes differ by at most one."""
-    return row_count * share_number // shares, row_count * (share_number + 1) // shares
+    return row_count * share_number // share_count, row_count * (share_number + 1) // share_count
 
 
 class ShardDataset(IterableDataset[ShardRow]):
@@ -50,20 +50,20 @@ class ShardDataset(IterableDataset[ShardRow]):
         if split not in (PUBLIC, PRIVATE):
             raise ConfigurationError(f"split: expected {PUBLIC} or {PRIVATE}")
         if rank is None and world_size is None:
-            together = torch.distributed.is_available() and torch.distributed.is_initialized()
-            rank = torch.distributed.get_rank() if together else 0
-            world_size = torch.distributed.get_world_size() if together else 1
+            is_distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+            rank = torch.distributed.get_rank() if is_distributed else 0
+            world_size = torch.distributed.get_world_size() if is_distributed else 1
         if rank is None or world_size is None or not 0 <= rank < world_size:
             raise ConfigurationError("rank and world_size: give both, with 0 ≤ rank < world_size")
         self._columns, self._rank, self._world_size = list(columns), rank, world_size
         self._run, self.split = RunFolder(Path(run)), split
-        self._manifest = _read_finished_digest(self._run)
-        known = shard_schema(read_manifest(self._run), split).names
-        if not columns or set(columns) - set(known):
-            raise ConfigurationError(f"columns: {split}/ has {', '.join(known)}")
+        self._manifest_digest = _read_finished_manifest_digest(self._run)
+        split_columns = build_shard_schema(read_manifest(self._run), split).names
+        if not columns or set(columns) - set(split_columns):
+            raise ConfigurationError(f"columns: {split}/ has {', '.join(split_columns)}")
         folder = self._run.public if split == PUBLIC else self._run.private
-        require_unchanged(self._run, folder)
-        self._parts = [(path, part_rows(path)) for path in list_parts(folder)]
+        require_unchanged_parts(self._run, folder)
+        self._parts = [(path, count_part_rows(path)) for path in list_parts(folder)]
         if not self._parts:
             raise RunStateError(f"{self._run.root.name} has no {split}/: an export contains only the public split")
         self.rows = sum(rows for _, rows in self._parts)
@@ -75,17 +75,18 @@ class ShardDataset(IterableDataset[ShardRow]):
         """Iterate over this share; once after :meth:`load_state_dict`, over its remaining rows."""
         worker = get_worker_info()
         worker_index, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        number, shares, rows_done = self._rank * workers + worker_index, self._world_size * workers, 0
-        loaded, self._loaded_position = self._loaded_position, None
-        if loaded is not None and loaded[:2] != (number, shares):
+        share_number, share_count, rows_done = self._rank * workers + worker_index, self._world_size * workers, 0
+        loaded_position, self._loaded_position = self._loaded_position, None
+        if loaded_position is not None and loaded_position[:2] != (share_number, share_count):
             raise RunStateError(
-                f"the state is of share {loaded[0]} of {loaded[1]}, but this is share {number} of {shares}: "
+                f"the state is of share {loaded_position[0]} of {loaded_position[1]}, "
+                f"but this is share {share_number} of {share_count}: "
                 "resume with as many ranks and workers"
             )
-        if loaded is not None:
-            rows_done = loaded[2]
-        self._position = (number, shares, rows_done)
-        return self._iterate_rest(number, shares, rows_done)
+        if loaded_position is not None:
+            rows_done = loaded_position[2]
+        self._position = (share_number, share_count, rows_done)
+        return self._iterate_remaining_rows(share_number, share_count, rows_done)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the last iterator started in this process: numbers and a digest, no text.
@@ -98,32 +99,37 @@ class ShardDataset(IterableDataset[ShardRow]):
             raise RunStateError(
                 "no row was read in this process, so it has no state: with workers, use torchdata's StatefulDataLoader"
             )
-        number, shares, rows_done = position
-        return {"manifest": self._manifest, "split": self.split, "share": [number, shares], "given": rows_done}
+        share_number, share_count, rows_done = position
+        return {
+            "manifest": self._manifest_digest,
+            "split": self.split,
+            "share": [share_number, share_count],
+            "given": rows_done,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue exactly after ``state``; ``RunStateError`` if it is of another run, release or split."""
-        if (state.get("manifest"), state.get("split")) != (self._manifest, self.split):
+        if (state.get("manifest"), state.get("split")) != (self._manifest_digest, self.split):
             raise RunStateError(
                 f"the state is from another run, release or split than {self._run.root.name}, {self.split}"
             )
-        number, shares = state["share"]
-        self._loaded_position = (number, shares, int(state["given"]))
+        share_number, share_count = state["share"]
+        self._loaded_position = (share_number, share_count, int(state["given"]))
 
-    def _iterate_rest(self, share_number: int, shares: int, rows_done: int) -> Iterator[ShardRow]:
+    def _iterate_remaining_rows(self, share_number: int, share_count: int, rows_done: int) -> Iterator[ShardRow]:
         """Yield the rows of a share after the first ``rows_done``."""
-        first, last = share_range(self.rows, share_number, shares)
+        first, last = compute_share_range(self.rows, share_number, share_count)
         first += rows_done
         for path, rows in self._parts:
             if first < min(last, rows):
-                for row in self._iterate_part(path, first, min(last, rows)):
+                for row in self._iterate_part_rows(path, first, min(last, rows)):
                     rows_done += 1
                     # before the row is returned: its receiver may ask for the state
-                    self._position = (share_number, shares, rows_done)
+                    self._position = (share_number, share_count, rows_done)
                     yield row
             first, last = max(0, first - rows), last - rows
 
-    def _iterate_part(self, path: Path, first: int, last: int) -> Iterator[ShardRow]:
+    def _iterate_part_rows(self, path: Path, first: int, last: int) -> Iterator[ShardRow]:
         self._require_unchanged_run()
         for table in read_rows(path, first, self._columns):
             # the part was opened after the previous check and may already belong to another release
@@ -135,11 +141,11 @@ class ShardDataset(IterableDataset[ShardRow]):
         self._require_unchanged_run()
 
     def _require_unchanged_run(self) -> None:
-        if _read_finished_digest(self._run) != self._manifest:
+        if _read_finished_manifest_digest(self._run) != self._manifest_digest:
             raise RunStateError(f"{self._run.root.name} was rewritten while it was read: start again")
 
 
-def _read_finished_digest(run: RunFolder) -> str:
+def _read_finished_manifest_digest(run: RunFolder) -> str:
     """Return the sha256 of the manifest; ``CheckFailed`` if the run was finished with another one."""
     digest = read_manifest_digest(run)
     if run.success.read_bytes() != f"{digest}\n".encode():

@@ -84,11 +84,11 @@ class NoiseFreeSteps:
 
     def select_rows(self, number: int) -> IntArray:
         """Return the rows of step ``number``, at least one."""
-        this, place = divmod(number, self.steps_per_pass)
-        if self._pass_order[0] != this:
-            drawn = self.stream.permutation(f"{self.purpose} order", this, len(self.rows))
-            self._pass_order = this, self.rows[drawn]
-        return self._pass_order[1][place * self.batch_size : (place + 1) * self.batch_size]
+        pass_number, batch_number = divmod(number, self.steps_per_pass)
+        if self._pass_order[0] != pass_number:
+            order = self.stream.permutation(f"{self.purpose} order", pass_number, len(self.rows))
+            self._pass_order = pass_number, self.rows[order]
+        return self._pass_order[1][batch_number * self.batch_size : (batch_number + 1) * self.batch_size]
 
     def step(self, number: int) -> None:
         """Take one optimizer step on the mean example loss over the step's rows."""
@@ -113,8 +113,8 @@ def sample_rows(mechanism: Mechanism, stream: RandomStream, step: int, example_c
     if isinstance(mechanism, BandedGaussian):
         bands = mechanism.matrix.bands
         groups = np.floor(stream.uniform("groups", 0, example_count) * bands)
-        coins = stream.uniform("coins", step, example_count) < mechanism.group_rate
-        return np.flatnonzero(coins & (groups == step % bands))
+        is_drawn = stream.uniform("coins", step, example_count) < mechanism.group_rate
+        return np.flatnonzero(is_drawn & (groups == step % bands))
     return np.flatnonzero(stream.uniform("coins", step, example_count) < mechanism.sampling_rate)
 
 
@@ -170,7 +170,7 @@ class NoisySteps:
 
 
 @dataclass
-class BandedPhase(NoisySteps):
+class BandedNoisySteps(NoisySteps):
     """DP-SGD with correlated noise: mixes the sums of the last b steps, adds noise, and inverts the mixing.
 
     ``sums`` are the last b − 1 clipped sums, by step: private, kept only in memory and in the checkpoint. ``moved`` are
@@ -181,77 +181,78 @@ class BandedPhase(NoisySteps):
     """
 
     sums: dict[int, Tensor] = field(default_factory=dict)
-    moved: dict[int, Tensor] = field(default_factory=dict)
+    updates: dict[int, Tensor] = field(default_factory=dict)
 
     def compute_noisy_gradient(self, number: int, total: Tensor) -> Tensor:
         """Return row ``number`` of C⁻¹(C·g + noise) over the constant; ``CheckFailed`` if earlier sums are missing."""
         assert isinstance(self.mechanism, BandedGaussian)
-        row = self.mechanism.matrix.get_row(number)
+        row = self.mechanism.matrix.compute_row(number)
         if not row.keys() - {number} <= self.sums.keys():
             raise CheckFailed("the sums before this step are gone: remove the model's folder and train again")
         self.sums[number] = total.detach()
-        mixed = torch.zeros_like(total, dtype=torch.float64)
-        for step, entry in row.items():
-            mixed += entry * self.sums[step].double()
-        self.ledger.admit(number, mixed)
-        noisy = self.mechanism.compute_noisy_sum(mixed, self.stream, number)
+        mixed_sum = torch.zeros_like(total, dtype=torch.float64)
+        for step, coefficient in row.items():
+            mixed_sum += coefficient * self.sums[step].double()
+        self.ledger.admit(number, mixed_sum)
+        noisy_sum = self.mechanism.compute_noisy_sum(mixed_sum, self.stream, number)
         diagonal = row.pop(number)
-        for step, entry in row.items():
-            noisy -= entry * self.moved[step]
-        self.moved[number] = noisy / diagonal
-        for kept in (self.sums, self.moved):
-            kept.pop(number - len(self.mechanism.matrix.coefficients) + 1, None)
-        return (self.moved[number] / self.mechanism.normaliser).to(total.dtype)
+        for step, coefficient in row.items():
+            noisy_sum -= coefficient * self.updates[step]
+        self.updates[number] = noisy_sum / diagonal
+        for history in (self.sums, self.updates):
+            history.pop(number - len(self.mechanism.matrix.coefficients) + 1, None)
+        return (self.updates[number] / self.mechanism.normaliser).to(total.dtype)
 
     @property
-    def memory(self) -> dict[str, dict[int, Tensor]]:
+    def resume_state(self) -> dict[str, dict[int, Tensor]]:
         """State that a resumed training needs besides the parameters; ``sums`` are private."""
         return {
-            name: {k: v.cpu() for k, v in kept.items()} for name, kept in (("sums", self.sums), ("moved", self.moved))
+            name: {k: v.cpu() for k, v in tensors.items()}
+            for name, tensors in (("sums", self.sums), ("moved", self.updates))
         }
 
-    @memory.setter
-    def memory(self, tensors: dict[str, dict[int, Tensor]]) -> None:
+    @resume_state.setter
+    def resume_state(self, tensors: dict[str, dict[int, Tensor]]) -> None:
         device = self.network.device
-        self.sums, self.moved = ({k: v.to(device) for k, v in tensors[n].items()} for n in ("sums", "moved"))
+        self.sums, self.updates = ({k: v.to(device) for k, v in tensors[n].items()} for n in ("sums", "moved"))
 
 
-def trainable(network: nn.Module) -> list[nn.Parameter]:
+def list_trainable_parameters(network: nn.Module) -> list[nn.Parameter]:
     """Return the trained parameters in the order of ``named_parameters``, a shared one once."""
     return [parameter for parameter in network.parameters() if parameter.requires_grad]
 
 
 def flatten_parameters(network: nn.Module) -> Tensor:
     """Concatenate the trainable parameters' current values."""
-    return torch.cat([parameter.detach().flatten() for parameter in trainable(network)])
+    return torch.cat([parameter.detach().flatten() for parameter in list_trainable_parameters(network)])
 
 
 @torch.no_grad()
-def load_parameters(network: nn.Module, values: Tensor) -> None:
+def set_flat_parameters(network: nn.Module, values: Tensor) -> None:
     """Set the trainable parameters from ``values``, flat in their order."""
-    for parameter, share in _split_by_parameter(network, values):
-        parameter.copy_(share)
+    for parameter, values_part in _split_by_parameter(network, values):
+        parameter.copy_(values_part)
 
 
 def apply_gradient(network: nn.Module, scheduled_optimizer: ScheduledOptimizer, gradient: Tensor, number: int) -> None:
     """Take step ``number`` along ``gradient``, flat in the order of the trainable parameters."""
-    for parameter, share in _split_by_parameter(network, gradient):
-        parameter.grad = share
+    for parameter, gradient_part in _split_by_parameter(network, gradient):
+        parameter.grad = gradient_part
     scheduled_optimizer.step(number)
 
 
 def _split_by_parameter(network: nn.Module, values: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
-    parameters = trainable(network)
+    parameters = list_trainable_parameters(network)
     shares = torch.split(values, [parameter.numel() for parameter in parameters])
     for parameter, share in zip(parameters, shares, strict=True):
         yield parameter, share.view_as(parameter)
 
 
-def make_optimizer(network: nn.Module, rule: str, weight_decay: float = 0.0) -> Optimizer:
+def make_optimizer(network: nn.Module, optimizer_name: str, weight_decay: float = 0.0) -> Optimizer:
     """Make an optimizer over all trainable parameters; ``rule`` is "adam" or "sgd"."""
-    if rule == "adam":
-        return torch.optim.AdamW(trainable(network), weight_decay=weight_decay)
-    return torch.optim.SGD(trainable(network), lr=1.0, weight_decay=weight_decay)
+    if optimizer_name == "adam":
+        return torch.optim.AdamW(list_trainable_parameters(network), weight_decay=weight_decay)
+    return torch.optim.SGD(list_trainable_parameters(network), lr=1.0, weight_decay=weight_decay)
 
 
 @dataclass

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import regex
 
-from redactory.detectors.torch_inference import silence
+from redactory.detectors.torch_inference import silence_model_libraries
 from redactory.foundation.canonical import json_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.redaction.mask import MASK
@@ -68,7 +68,7 @@ class TextCodec(Protocol):
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ``ids``; padding, begin and end are omitted."""
 
-    def decode_token(self, number: int) -> str:
+    def decode_token(self, token_id: int) -> str:
         r"""Decode one id; bytes that are not UTF-8 by themselves become escapes such as ``\xe2``."""
 
     @property
@@ -110,22 +110,26 @@ class Tokenizer:
         letters: Counter[str] = Counter()
         for word, count in counts.items():
             letters.update(dict.fromkeys(set(word).difference(_ALPHABET), count))
-        letters_kept = sorted(sorted(letters, key=lambda letter: (-letters[letter], letter))[: size // 2])
-        readable = {*_ALPHABET, *letters_kept}
+        kept_letters = sorted(sorted(letters, key=lambda letter: (-letters[letter], letter))[: size // 2])
+        allowed_characters = {*_ALPHABET, *kept_letters}
         scale = min(1.0, _MAX_COUNTED_WORDS / max(1, sum(counts.values())))
         backend = Backend(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.Split(Regex("\n"), "removed")
         backend.train_from_iterator(
-            (f"{word}\n" * max(1, int(n * scale)) for word, n in sorted(counts.items()) if readable >= set(word)),
+            (
+                f"{word}\n" * max(1, int(n * scale))
+                for word, n in sorted(counts.items())
+                if allowed_characters >= set(word)
+            ),
             trainers.BpeTrainer(
                 vocab_size=len(_ALPHABET) + size,
                 min_frequency=1,
                 show_progress=False,
-                initial_alphabet=[*_ALPHABET, *letters_kept],
+                initial_alphabet=[*_ALPHABET, *kept_letters],
             ),
         )
         merges = json.loads(backend.to_str())["model"]["merges"]
-        return cls.from_merges(letters_kept, [(left, right) for left, right in merges])
+        return cls.from_merges(kept_letters, [(left, right) for left, right in merges])
 
     @classmethod
     def from_merges(cls, letters: Iterable[str], merges: Iterable[tuple[str, str]]) -> Self:
@@ -160,18 +164,18 @@ class Tokenizer:
 
     def _ids_to_bytes(self, ids: Sequence[int]) -> bytes:
         octets = bytearray()
-        for number in ids:
-            if number >= _FIRST_WORD:
-                octets += self.words[number - _FIRST_WORD].encode()
-            elif number >= _FIRST_BYTE:
-                octets.append(number - _FIRST_BYTE)
-            elif number >= self.mask_id:
-                octets += _FIXED_VOCABULARY[number].encode()
+        for token_id in ids:
+            if token_id >= _FIRST_WORD:
+                octets += self.words[token_id - _FIRST_WORD].encode()
+            elif token_id >= _FIRST_BYTE:
+                octets.append(token_id - _FIRST_BYTE)
+            elif token_id >= self.mask_id:
+                octets += _FIXED_VOCABULARY[token_id].encode()
         return bytes(octets)
 
-    def decode_token(self, number: int) -> str:
+    def decode_token(self, token_id: int) -> str:
         r"""Decode one id; a byte that is not UTF-8 by itself becomes an escape such as ``\xe2``."""
-        return self._ids_to_bytes([number]).decode("utf-8", "backslashreplace")
+        return self._ids_to_bytes([token_id]).decode("utf-8", "backslashreplace")
 
     @property
     def digest(self) -> str:
@@ -180,10 +184,10 @@ class Tokenizer:
 
     def to_json(self) -> dict[str, Any]:
         """Convert to JSON; :meth:`from_json` reads it back."""
-        head = {"format": FORMAT, "specials": list(_SPECIALS), "alphabet": list(_ALPHABET)}
-        made = {left + right for left, right in self.merges}
-        letters = [word for word in self.words if word not in made]
-        return {**head, "letters": letters, "merges": [list(pair) for pair in self.merges]}
+        header = {"format": FORMAT, "specials": list(_SPECIALS), "alphabet": list(_ALPHABET)}
+        merged_words = {left + right for left, right in self.merges}
+        letters = [word for word in self.words if word not in merged_words]
+        return {**header, "letters": letters, "merges": [list(pair) for pair in self.merges]}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -267,7 +271,7 @@ def count_words(texts: Iterable[str], minimum_count: int = 1) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(_WORD_REGEX.findall(_MISSING_SPACE_REGEX.sub(" ", text)))
-    return {word: n for word, n in counts.items() if n >= minimum_count and word not in _ALPHABET}
+    return {word: count for word, count in counts.items() if count >= minimum_count and word not in _ALPHABET}
 
 
 _WORD_REGEX, _MISSING_SPACE_REGEX = regex.compile(f" ?{_WORD_PATTERN}"), regex.compile(_MISSING_SPACE)
@@ -280,8 +284,8 @@ def parse_redactory_tokenizer(value: Mapping[str, Any]) -> Tokenizer | None:
 
 def compute_tokenizer_digest(value: Mapping[str, Any]) -> str:
     """Hash (hex sha256) the parts of a tokenizer file's JSON that determine encoding and decoding."""
-    ours = parse_redactory_tokenizer(value)
-    return json_sha256(ours.to_json() if ours else {key: value.get(key) for key in _DIGEST_KEYS})
+    tokenizer = parse_redactory_tokenizer(value)
+    return json_sha256(tokenizer.to_json() if tokenizer else {key: value.get(key) for key in _DIGEST_KEYS})
 
 
 _DIGEST_KEYS = ("model", "normalizer", "pre_tokenizer", "decoder", "added_tokens")
@@ -343,11 +347,11 @@ class FolderTokenizer:
             backend.pre_tokenizer = (
                 digits if pre_tokenizer is None else pre_tokenizers.Sequence([digits, pre_tokenizer])
             )
-        ends = [i for i in (inner.eos_token_id, inner.sep_token_id) if i is not None]
-        begins = [i for i in (inner.bos_token_id, inner.cls_token_id, *ends) if i is not None]
-        if not ends:
+        end_ids = [i for i in (inner.eos_token_id, inner.sep_token_id) if i is not None]
+        begin_ids = [i for i in (inner.bos_token_id, inner.cls_token_id, *end_ids) if i is not None]
+        if not end_ids:
             raise ConfigurationError(f"{key}: the tokenizer has no end-of-text token")
-        return cls(inner, begins[0], ends[0], inner.encode(MASK, add_special_tokens=False)[0])
+        return cls(inner, begin_ids[0], end_ids[0], inner.encode(MASK, add_special_tokens=False)[0])
 
     @property
     def size(self) -> int:
@@ -361,37 +365,37 @@ class FolderTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Encode ``text`` without begin and end tokens."""
-        return [number for number, _ in self._encode_with_offsets(text)]
+        return [token_id for token_id, _ in self._encode_with_offsets(text)]
 
     def token_offsets(self, text: str) -> list[tuple[int, int]]:
         """Return the range [start, end) of ``text`` (code points) of each id of :meth:`encode`."""
-        return [place for _, place in self._encode_with_offsets(text)]
+        return [offsets for _, offsets in self._encode_with_offsets(text)]
 
     def _encode_with_offsets(self, text: str) -> Iterator[tuple[int, tuple[int, int]]]:
-        begin = 0
+        piece_start = 0
         for number, piece in enumerate(text.split(MASK)):
             if number:
-                yield self.mask_id, (begin, begin + len(MASK))
-                begin += len(MASK)
+                yield self.mask_id, (piece_start, piece_start + len(MASK))
+                piece_start += len(MASK)
             if piece:
                 encoding = self.inner(
                     piece, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True
                 )
                 for token_id, (start, end) in zip(encoding["input_ids"], encoding["offset_mapping"], strict=True):
-                    yield token_id, (begin + start, begin + end)
-            begin += len(piece)
+                    yield token_id, (piece_start + start, piece_start + end)
+            piece_start += len(piece)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ``ids`` as exactly as the tokenizer allows; begin and end are omitted."""
-        text_ids = [number for number in ids if number not in (self.begin_id, self.end_id)]
+        text_ids = [token_id for token_id in ids if token_id not in (self.begin_id, self.end_id)]
         return str(self.inner.decode(text_ids, clean_up_tokenization_spaces=False))
 
-    def decode_token(self, number: int) -> str:
+    def decode_token(self, token_id: int) -> str:
         r"""Decode one id; bytes that are not UTF-8 by themselves become escapes such as ``\xe2``."""
-        text = self.decode([number])
+        text = self.decode([token_id])
         if "\ufffd" not in text:
             return text
-        return _piece_to_bytes(str(self.inner.convert_ids_to_tokens(number))).decode("utf-8", "backslashreplace")
+        return _piece_to_bytes(str(self.inner.convert_ids_to_tokens(token_id))).decode("utf-8", "backslashreplace")
 
     @property
     def digest(self) -> str:
@@ -409,9 +413,11 @@ def _piece_to_bytes(piece: str) -> bytes:
         return bytes([int(piece[3:5], 16)])
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     # these are written as the letters from U+0100 on, in order
-    remaining = [octet for octet in range(256) if octet not in printable]
-    octets = {chr(octet): octet for octet in printable} | {chr(256 + n): octet for n, octet in enumerate(remaining)}
-    return b"".join(bytes([octets[c]]) if c in octets else c.encode() for c in piece)
+    unprintable = [octet for octet in range(256) if octet not in printable]
+    byte_by_character = {chr(octet): octet for octet in printable} | {
+        chr(256 + n): octet for n, octet in enumerate(unprintable)
+    }
+    return b"".join(bytes([byte_by_character[c]]) if c in byte_by_character else c.encode() for c in piece)
 
 
 @contextmanager
@@ -419,7 +425,7 @@ def silence_transformers() -> Iterator[None]:
     """Suppress progress bars, log records and warnings of ``transformers``."""
     from redactory.detectors.classifier.engine import hide_progress_bar
 
-    with silence(), hide_progress_bar():
+    with silence_model_libraries(), hide_progress_bar():
         yield
 
 

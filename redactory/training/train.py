@@ -23,14 +23,14 @@ from redactory.foundation.progress import Progress, no_progress, report_loading
 from redactory.foundation.records import RecordLog, chain_head, read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
-from redactory.redaction.sealing import find_release, is_finished, read_manifest, seal
+from redactory.redaction.sealing import find_release, is_finished, read_manifest, seal_folder
 from redactory.redaction.shards import CLASS
 from redactory.training.chat import ChatCodec
 from redactory.training.count_selection import CountSelection
-from redactory.training.data import PublicText, open_public_text, read_manifest_digest, require_unchanged
+from redactory.training.data import PublicText, open_public_text, read_manifest_digest, require_unchanged_parts
 from redactory.training.guarantee.budget import Budget
 from redactory.training.guarantee.card import make_guarantee_card, render_guarantee_page
-from redactory.training.guarantee.metrics import make_empty_remark, make_epsilon_remark
+from redactory.training.guarantee.metrics import make_epsilon_remark, omit_epsilon_remark
 from redactory.training.guarantee.spec import START_KEY, TrainingSpec, read_ledger_facts, read_training_spec
 from redactory.training.held_out import NO_ROWS, HeldOutCurve, HeldOutText, make_event_writer
 from redactory.training.loop import Checkpoint, StepKinds, StepSchedule, TrainingContext, iterate_remaining_steps
@@ -44,11 +44,11 @@ from redactory.training.model import (
     build_language_network,
     count_parameters,
     describe_base_weights,
-    require_clippable,
+    require_clippable_network,
     save_model,
 )
 from redactory.training.models.hugging_face import read_model_type
-from redactory.training.numerics import deterministic_numerics, require_device, resolve_device
+from redactory.training.numerics import require_device, resolve_device, use_deterministic_numerics
 from redactory.training.parallel import open_micro_batch_map
 from redactory.training.settings import TrainSettings, settings_to_json
 from redactory.training.steps import WeightAverage
@@ -59,8 +59,8 @@ from redactory.training.vocabulary import (
     Vocabulary,
     build_vocabulary,
     get_public_text_reader,
-    is_public_source,
-    measure_fit,
+    has_only_public_sources,
+    measure_vocabulary_fit,
 )
 
 FORMAT = "redactory-model/1"
@@ -86,15 +86,15 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = no
     belongs to a training with other settings, and ``CheckFailed`` if the run's parts changed or a replayed step has
     another sum.
     """
-    folder, parent = run.model(settings.model_name), read_manifest_digest(run)
+    folder, manifest_digest = run.model(settings.model_name), read_manifest_digest(run)
     settings = resolve_device(settings, folder)
     if is_finished(folder):
-        return load_summary(folder, settings, parent)
+        return load_finished_summary(folder, settings, manifest_digest)
     require_unchanged_sources(run, settings)
     started_at = time.monotonic()
-    with open_training(run, settings) as log:
-        _run_training(run, settings, parent, log, progress)
-    return seal_model(run, settings, parent, time.monotonic() - started_at, progress)
+    with open_training_ledger(run, settings) as log:
+        _run_training(run, settings, manifest_digest, log, progress)
+    return seal_model(run, settings, manifest_digest, time.monotonic() - started_at, progress)
 
 
 def require_unchanged_sources(run: RunFolder, settings: TrainSettings) -> None:
@@ -102,16 +102,16 @@ def require_unchanged_sources(run: RunFolder, settings: TrainSettings) -> None:
     require_device(settings.device)
     classes = {run.vault} if settings.task == "classify" or settings.prefix == CLASS else set()
     for data in {run.public, run.examples, *classes, *get_trainer(settings).list_data_folders(run)}:
-        require_unchanged(run, data)
+        require_unchanged_parts(run, data)
 
 
 @contextmanager
-def open_training(run: RunFolder, settings: TrainSettings) -> Iterator[RecordLog]:
+def open_training_ledger(run: RunFolder, settings: TrainSettings) -> Iterator[RecordLog]:
     """Open the training's ledger with fixed numerics; remove the folder if the training is refused at once."""
     folder = run.model(settings.model_name)
     make_private_folder(run.models)
     make_private_folder(folder.root)
-    with RecordLog(folder.ledger) as log, deterministic_numerics(settings.threads):
+    with RecordLog(folder.ledger) as log, use_deterministic_numerics(settings.threads):
         remove_leftovers(folder.root)
         remove_leftovers(run.state, f"train-{settings.model_name}.*")
         try:
@@ -125,11 +125,13 @@ def open_training(run: RunFolder, settings: TrainSettings) -> Iterator[RecordLog
             raise
 
 
-def _run_training(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog, progress: Progress) -> None:
+def _run_training(
+    run: RunFolder, settings: TrainSettings, manifest_digest: str, log: RecordLog, progress: Progress
+) -> None:
     """Train up to the ledger's ``end`` record, which holds the digest of the weights."""
     trainer, name = get_trainer(settings), settings.model_name
-    public_text = open_public_text(run, settings.public_text, chat=settings.chat is not None)
-    spec, head, vocabulary = plan_training(run, settings, parent, public_text, progress)
+    public_text = open_public_text(run, settings.public_text, is_chat=settings.chat is not None)
+    spec, head, vocabulary = plan_training(run, settings, manifest_digest, public_text, progress)
     mechanism = spec.mechanism
     if log.records and log.records[-1].type == END:
         require_same_head(log, head)
@@ -139,61 +141,76 @@ def _run_training(run: RunFolder, settings: TrainSettings, parent: str, log: Rec
     # before anything is booked or recorded: a network that cannot be built costs no budget and can be fixed
     model = _build_model(settings, vocabulary)
     if trainer.uses_micro_batches(settings):
-        require_clippable(model, settings.max_tokens)
-    events = make_event_writer(settings.tensorboard)
-    originals, stream, binding = open_ledger(run, spec, log, head, progress)
+        require_clippable_network(model, settings.max_tokens)
+    event_writer = make_event_writer(settings.tensorboard)
+    original_examples, stream, binding = begin_or_resume_ledger(run, spec, log, head, progress)
     model.network.initialise(stream)
     model.network.to(settings.device)
     worker_count = settings.workers if trainer.uses_micro_batches(settings) else 1
     with (
-        open_update_map(settings.workers if trainer.samples_users else 1) as every,
-        open_micro_batch_map(worker_count, model.network, settings.threads) as pieces,
+        open_update_map(settings.workers if trainer.samples_users else 1) as update_map,
+        open_micro_batch_map(worker_count, model.network, settings.threads) as micro_batch_map,
     ):
         held_out, model_folder = HeldOutText.from_settings(run, settings, stream, public_text), run.model(name)
-        curve = HeldOutCurve(model_folder.held_out, model, held_out, events) if held_out else None
-        left_out = held_out.rows if held_out else NO_ROWS
+        curve = HeldOutCurve(model_folder.held_out, model, held_out, event_writer) if held_out else None
+        held_out_rows = held_out.rows if held_out else NO_ROWS
         context = TrainingContext(
-            *(run, settings, model.network, model.tokenizer, stream, originals, public_text, every, pieces), left_out
+            *(
+                run,
+                settings,
+                model.network,
+                model.tokenizer,
+                stream,
+                original_examples,
+                public_text,
+                update_map,
+                micro_batch_map,
+            ),
+            held_out_rows,
         )
         step_kinds = context.make_step_kinds(mechanism, StepLedger(log, mechanism, stream) if mechanism else None)
-        require_unchanged_text(public_text, head)
+        require_unchanged_public_text(public_text, head)
         if curve:
             curve.extra_scalars = partial(_collect_curve_scalars, mechanism, step_kinds)
         optimizers = [kind.scheduled_optimizer.optimizer for kind in step_kinds if kind]
         schedule = StepSchedule.from_settings(settings, step_kinds, stream)
-        first = len(schedule) - round(settings.weight_averaging_fraction * len(schedule)) + 1
-        average = WeightAverage(model.network, first) if settings.weight_averaging_fraction else None
+        first_averaged_step = len(schedule) - round(settings.weight_averaging_fraction * len(schedule)) + 1
+        weight_average = (
+            WeightAverage(model.network, first_averaged_step) if settings.weight_averaging_fraction else None
+        )
         for _, step in iterate_remaining_steps(
             schedule,
-            Checkpoint(run.checkpoint(name), binding, model.network, optimizers, step_kinds.correlated_steps, average),
+            Checkpoint(
+                run.checkpoint(name), binding, model.network, optimizers, step_kinds.correlated_steps, weight_average
+            ),
             settings.checkpoint_steps,
             sum(record.type == NOISY_STEP for record in log.records),
             progress,
-            make_empty_remark if progress is no_progress or spec.failure_reason else make_epsilon_remark(spec),
+            omit_epsilon_remark if progress is no_progress or spec.failure_reason else make_epsilon_remark(spec),
             curve,
         ):
             step.kind.step(step.number)
-    require_unchanged_text(public_text, head)
-    before, folder = make_initial_model(settings, stream, vocabulary), run.model(name)
+    require_unchanged_public_text(public_text, head)
+    initial_model, folder = make_initial_model(settings, stream, vocabulary), run.model(name)
     files = [path.relative_to(folder.root).as_posix() for path in save_model(folder, model)]
     files += [folder.held_out.name] if curve else []
-    norms = compute_update_norms(dict(before.network.named_parameters()), model.network)
+    norms = compute_update_norms(dict(initial_model.network.named_parameters()), model.network)
     weights = file_sha256(folder.weights)
     log.append(END, {"steps": spec.steps, "weights": weights, "files": files, "update_norms": norms})
 
 
 def plan_training(
-    run: RunFolder, settings: TrainSettings, parent: str, public_text: PublicText | None, progress: Progress
+    run: RunFolder, settings: TrainSettings, manifest_digest: str, public_text: PublicText | None, progress: Progress
 ) -> tuple[TrainingSpec, dict[str, Any], Vocabulary]:
     """Compute the training's spec, its ledger head without key-dependent values, and its vocabulary."""
-    trainer, base = get_trainer(settings), _describe_base(run, settings)
+    trainer, base = get_trainer(settings), _describe_base_model(run, settings)
     with report_loading(progress, "account noise") if trainer.noised_folder else nullcontext():
-        public, manifest = is_public_source(settings.vocabulary_sources), read_manifest(run)
+        has_public_vocabulary, manifest = has_only_public_sources(settings.vocabulary_sources), read_manifest(run)
         base_spec, selection = load_base_spec(run, settings), CountSelection.from_manifest(manifest)
         spec = TrainingSpec.from_settings(
             settings,
             manifest.get("dedup"),
-            public=public and base_spec is None,
+            public=has_public_vocabulary and base_spec is None,
             known_in=manifest.get("known_in"),
             start=base_spec,
             selection=selection,
@@ -209,14 +226,16 @@ def plan_training(
         "steps": spec.steps,
         "settings": settings_to_json(settings),
         "base": base,
-        "parent": parent,
+        "parent": manifest_digest,
         "versions": _read_package_versions(),
     }
     if trainer.has_units or public_text is not None:
         head["public_text"] = public_text and public_text.sha256
     with report_loading(progress, "learn the vocabulary"):
         vocabulary = build_vocabulary(run, settings, public_text)
-        fit = measure_fit(vocabulary, get_public_text_reader(run, settings, public_text), settings.max_tokens)
+        fit = measure_vocabulary_fit(
+            vocabulary, get_public_text_reader(run, settings, public_text), settings.max_tokens
+        )
     head["vocabulary"] = {**vocabulary.to_record(), "fit": fit}
     if settings.budget is not None:
         # the ledger is published with the model; the budget file's path must not be
@@ -224,7 +243,7 @@ def plan_training(
     return spec, head, vocabulary
 
 
-def open_ledger(
+def begin_or_resume_ledger(
     run: RunFolder, spec: TrainingSpec, log: RecordLog, head: dict[str, Any], progress: Progress
 ) -> tuple[OriginalExamples | None, RandomStream, str]:
     """Reserve budget and write or verify the ledger's ``head``; return originals, stream and checkpoint binding.
@@ -232,43 +251,47 @@ def open_ledger(
     Raises ``BudgetExceeded`` before anything is recorded if the budget has no room.
     """
     settings, base, name = spec.settings, head["base"], spec.settings.model_name
-    budget, named = Budget.from_settings(settings), f"{run.root.name}/{name}"
+    budget, qualified_name = Budget.from_settings(settings), f"{run.root.name}/{name}"
     if budget and spec.selection:
         # drawn noise counts as spent, whoever booked it
         budget.reserve_selection(spec.selection, run.root.name)
     if budget and (spec.failure_reason or not log.records):
         with report_loading(progress, "account budget"):
             if base and START_KEY in base:
-                head_of_start = read_records(run.model(base[START_KEY]).ledger)[0].body
-                budget.require_reservation(json_sha256(head_of_start), f"{run.root.name}/{base[START_KEY]}")
-            budget.require_room(named, spec.spending, spec.failure_reason)
-    originals = spec.trainer.read_originals(run, settings)
+                base_head = read_records(run.model(base[START_KEY]).ledger)[0].body
+                budget.require_reservation(json_sha256(base_head), f"{run.root.name}/{base[START_KEY]}")
+            budget.require_room(qualified_name, spec.spending, spec.failure_reason)
+    original_examples = spec.trainer.read_original_examples(run, settings)
     stream = begin_or_resume_stream(log, head, run.root_key(name), settings.seed)
     binding = json_sha256(log.records[0].body)
     if budget and spec.spending:
-        budget.reserve(binding, named, spec.spending)
-    return originals, stream, binding if originals is None else f"{binding} {originals.compute_fingerprint(stream)}"
+        budget.reserve(binding, qualified_name, spec.spending)
+    return (
+        original_examples,
+        stream,
+        binding if original_examples is None else f"{binding} {original_examples.compute_fingerprint(stream)}",
+    )
 
 
 def _collect_curve_scalars(mechanism: AnyMechanism | None, step_kinds: StepKinds) -> dict[str, float]:
     """Return the noise multiplier and current learning rates, which are logged beside the loss curve."""
     scalars = {} if mechanism is None else {"noise multiplier": mechanism.noise_multiplier}
-    for kind, steps in zip(StepKinds._fields, step_kinds, strict=True):
-        if steps is not None:
-            scalars[f"step size/{kind}"] = float(steps.scheduled_optimizer.optimizer.param_groups[0]["lr"])
+    for kind, step_kind in zip(StepKinds._fields, step_kinds, strict=True):
+        if step_kind is not None:
+            scalars[f"step size/{kind}"] = float(step_kind.scheduled_optimizer.optimizer.param_groups[0]["lr"])
     return scalars
 
 
-def _describe_base(run: RunFolder, settings: TrainSettings) -> dict[str, Any] | None:
+def _describe_base_model(run: RunFolder, settings: TrainSettings) -> dict[str, Any] | None:
     """Describe the initial weights: a public folder's content, or a model of this run by its ledger."""
-    name = find_base_model(run, settings)
+    name = find_base_model_name(run, settings)
     if name is None:
         return describe_base_weights(settings.model)
     model = run.model(name)
     return {START_KEY: name, "ledger": chain_head(model.ledger), "model_type": read_model_type(model.root)}
 
 
-def find_base_model(run: RunFolder, settings: TrainSettings) -> str | None:
+def find_base_model_name(run: RunFolder, settings: TrainSettings) -> str | None:
     """Find this run's finished model that training starts from, or None; ``ConfigurationError`` if unusable."""
     folder: Path | None = getattr(settings.model, "folder", None)
     if folder is None or not any(path.exists() for path in (ModelFolder(folder).ledger, ModelFolder(folder).guarantee)):
@@ -285,7 +308,7 @@ def find_base_model(run: RunFolder, settings: TrainSettings) -> str | None:
 
 def load_base_spec(run: RunFolder, settings: TrainSettings) -> TrainingSpec | None:
     """Load the spec of this run's model that the training starts from, checked against its ledger."""
-    name = find_base_model(run, settings)
+    name = find_base_model_name(run, settings)
     if name is None:
         return None
     facts = read_ledger_facts(run, run.model(name))
@@ -302,7 +325,7 @@ def load_base_spec(run: RunFolder, settings: TrainSettings) -> TrainingSpec | No
     return read_training_spec(run, facts, facts.settings.detector_recall_file)
 
 
-def require_unchanged_text(public_text: PublicText | None, head: dict[str, Any]) -> None:
+def require_unchanged_public_text(public_text: PublicText | None, head: dict[str, Any]) -> None:
     """Raise ``CheckFailed`` if the public text file differs from the digest in the ledger."""
     if public_text is not None and public_text.sha256 != head["public_text"]:
         raise CheckFailed(
@@ -312,14 +335,14 @@ def require_unchanged_text(public_text: PublicText | None, head: dict[str, Any])
 
 
 def seal_model(
-    run: RunFolder, settings: TrainSettings, parent: str, seconds: float, progress: Progress
+    run: RunFolder, settings: TrainSettings, manifest_digest: str, seconds: float, progress: Progress
 ) -> dict[str, Any]:
     """Write guarantee, model card, manifest and seal; return the summary in the manifest with the guarantee."""
     name = settings.model_name
     for leftover in (run.root_key(name), run.checkpoint(name), run.first_weights(name)):
         leftover.unlink(missing_ok=True)
     folder = run.model(name)
-    end = read_records(folder.ledger)[-1].body
+    end_record = read_records(folder.ledger)[-1].body
     with report_loading(progress, "account guarantee"):
         card = make_guarantee_card(run, name)
     write_json(folder.guarantee, card)
@@ -329,29 +352,29 @@ def seal_model(
         "trainer": settings.trainer,
         "parameters": count_parameters(folder),
         "steps": card["steps"],
-        "update_norms": end["update_norms"],
+        "update_norms": end_record["update_norms"],
         "seconds": round(seconds, 3),
         "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
     }
     body = {
         "format": FORMAT,
-        "parent": parent,
+        "parent": manifest_digest,
         "settings": settings_to_json(settings),
         "versions": _read_package_versions(),
     }
-    files = [folder.root / name for name in end["files"]]
+    files = [folder.root / name for name in end_record["files"]]
     files += [folder.ledger, folder.guarantee, folder.card]
-    booked = {} if settings.budget is None else {"budget": settings.budget.to_record()}
-    seal(folder, {**body, **booked, "summary": summary}, files)
+    budget_record = {} if settings.budget is None else {"budget": settings.budget.to_record()}
+    seal_folder(folder, {**body, **budget_record, "summary": summary}, files)
     return {**summary, "guarantee": card}
 
 
-def load_summary(
-    folder: ModelFolder, settings: TrainSettings, parent: str, is_private_loop: bool = False
+def load_finished_summary(
+    folder: ModelFolder, settings: TrainSettings, manifest_digest: str, is_private_loop: bool = False
 ) -> dict[str, Any]:
     """Load the summary of a finished training; ``RunStateError`` if it had other settings, sources or loop."""
     manifest, run = read_manifest(folder), RunFolder(folder.root.parent.parent)
-    is_same_run, name = manifest["parent"] == parent, folder.root.name
+    is_same_run, name = manifest["parent"] == manifest_digest, folder.root.name
     if not is_same_run and find_release(run, manifest["parent"]) is not None:
         raise RunStateError(
             f"models/{name} was trained on an earlier release of this run, before an erasure or purge: give "
@@ -370,17 +393,18 @@ def load_summary(
             "another name (train.name)"
         )
     # a public source that no longer exists is not needed
-    head, changed = read_records(folder.ledger)[0].body, None
+    head, changed_source = read_records(folder.ledger)[0].body, None
     if ("own_loop" in head) is not is_private_loop:
-        changed = "loop around its steps"
+        changed_source = "loop around its steps"
     path, weights = settings.public_text, getattr(settings.model, "folder", None)
-    if weights is not None and weights.is_dir() and _describe_base(run, settings) != head["base"]:
-        changed = f"{weights.name} (train.model.folder)"
+    if weights is not None and weights.is_dir() and _describe_base_model(run, settings) != head["base"]:
+        changed_source = f"{weights.name} (train.model.folder)"
     if path is not None and path.is_file() and file_sha256(path) != head.get("public_text"):
-        changed = f"{path.name} (train.public_text)"
-    if changed is not None:
+        changed_source = f"{path.name} (train.public_text)"
+    if changed_source is not None:
         raise RunStateError(
-            f"models/{name} is finished, with another {changed}: give this training another name, or remove that folder"
+            f"models/{name} is finished, with another {changed_source}: "
+            "give this training another name, or remove that folder"
         )
     summary: dict[str, Any] = manifest["summary"]
     return {**summary, "guarantee": make_guarantee_card(run, name)}
@@ -415,18 +439,18 @@ def _build_model(settings: TrainSettings, vocabulary: Vocabulary) -> AnyModel:
     tokenizer = vocabulary.tokenizer
     if settings.chat is not None:
         tokenizer = ChatCodec.from_template(tokenizer, settings.chat.template, settings.chat.loss_on)
-    classify, model = settings.task == "classify", settings.model
+    is_classifier, model = settings.task == "classify", settings.model
     built_model: AnyModel
-    if classify:
+    if is_classifier:
         network = build_classifier(model, tokenizer, settings.classes)
         built_model = TextClassifier(tokenizer, network, settings.max_tokens)
     else:
         built_model = LanguageModel(tokenizer, build_language_network(model, tokenizer))
     # a classifier also reads the begin token
-    context, needed = built_model.network.context, settings.max_tokens + classify
-    if context is not None and needed > context:
+    context, required_tokens = built_model.network.context, settings.max_tokens + is_classifier
+    if context is not None and required_tokens > context:
         raise ConfigurationError(
-            f"train.max_tokens: the model reads {context} tokens, but needs {needed}: lower it, or raise "
+            f"train.max_tokens: the model reads {context} tokens, but needs {required_tokens}: lower it, or raise "
             "train.model.context"
         )
     return built_model
@@ -439,12 +463,12 @@ def compute_update_norms(initial_weights: Mapping[str, Tensor], network: nn.Modu
     did not change are a failure, not a result) or a weight is not finite. The norms are functions of the released and
     the initial weights.
     """
-    squared: defaultdict[str, float] = defaultdict(float)
+    squared_norms: defaultdict[str, float] = defaultdict(float)
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
             difference = parameter.detach().cpu().double() - initial_weights[name].detach().cpu().double()
-            squared[name.rpartition(".")[0]] += float(difference.square().sum())
-    norms = {layer: value**0.5 for layer, value in squared.items()}
+            squared_norms[name.rpartition(".")[0]] += float(difference.square().sum())
+    norms = {layer: value**0.5 for layer, value in squared_norms.items()}
     if not all(value < float("inf") for value in norms.values()):
         raise CheckFailed("non-finite weight: train again with smaller learning rates")
     if norms and not any(norms.values()):

@@ -93,7 +93,7 @@ class ConstantsSource(Enum):
     """Equal in both worlds on a fixed graph, and on no other relation."""
 
 
-def name_relation(unit: PrivacyUnit, adjacency: Adjacency) -> str:
+def make_relation_name(unit: PrivacyUnit, adjacency: Adjacency) -> str:
     """Name the relation of an epsilon, for example "user-entity zero-out on a fixed graph"."""
     if adjacency is Adjacency.USER_REMOVAL:
         return {
@@ -120,8 +120,8 @@ class UnitEpsilon:
 
 
 Task = Literal["next-word", "classify"]
-HubList = Literal["countries", "months", "weekdays"]
-HUB_LISTS = get_args(HubList)
+HighDegreeList = Literal["countries", "months", "weekdays"]
+HIGH_DEGREE_LISTS = get_args(HighDegreeList)
 
 
 class UnitSettings(Settings):
@@ -141,7 +141,7 @@ class UnitSettings(Settings):
     aliases: Path | None = Field(
         None, description="A text file with an alias, a tab, and the value it stands for on each line."
     )
-    high_degree_entities: tuple[HubList | Path, ...] = Field(
+    high_degree_entities: tuple[HighDegreeList | Path, ...] = Field(
         (),
         description="Public lists of values that are not protected: the built-in countries, months and "
         "weekdays, or text files with one value per line, compiled without looking at the corpus.",
@@ -159,15 +159,15 @@ class UnitSettings(Settings):
     def file_keys(self) -> tuple[str, ...]:
         """The keys whose values are file contents."""
         keys = [key for key in ("entities", "aliases") if getattr(self, key) is not None]
-        return (*keys, "high_degree_entities") if self.hub_files else tuple(keys)
+        return (*keys, "high_degree_entities") if self.high_degree_files else tuple(keys)
 
     @property
-    def hub_files(self) -> tuple[Path, ...]:
+    def high_degree_files(self) -> tuple[Path, ...]:
         """The lists of high-degree entities that are files."""
-        return tuple(hub for hub in self.high_degree_entities if isinstance(hub, Path))
+        return tuple(entry for entry in self.high_degree_entities if isinstance(entry, Path))
 
 
-def _require_proved_example(value: Any) -> Any:
+def _require_supported_example(value: Any) -> Any:
     if value not in ("conversation", "turn"):
         raise ValueError(
             "conversation or turn; a turn with those before it as its context has no proof, for one secret "
@@ -179,7 +179,7 @@ def _require_proved_example(value: Any) -> Any:
 class ChatSettings(Settings):
     """Training on conversations with roles and a chat template (``docs/how-to/train.md``)."""
 
-    example: Annotated[Literal["conversation", "turn"], BeforeValidator(_require_proved_example)] = Field(
+    example: Annotated[Literal["conversation", "turn"], BeforeValidator(_require_supported_example)] = Field(
         "conversation",
         description="What one example is, and so what a secret is part of: a whole conversation, which is "
         "private if one of its turns is; or each example of the run by itself, without what was said before "

@@ -28,12 +28,12 @@ from redactory.training.settings import VOCABULARY_SOURCES, TrainSettings
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, count_words, parse_redactory_tokenizer
 from redactory.training.trainers import get_trainer
 
-PUBLIC_SIDE, PUBLIC_TEXT, SHIPPED, FILE, FOLDER, MODEL_FOLDER = VOCABULARY_SOURCES
+PUBLIC_SPLIT, PUBLIC_TEXT, SHIPPED, FILE, FOLDER, MODEL_FOLDER = VOCABULARY_SOURCES
 MIN_WORD_COUNT = 2
 """Minimum count of a word in a text source to influence the pieces."""
 MAX_TOKENS_PER_WORD, MAX_CUT_SHARE = 1.6, 0.05
 """Values above these cause a warning."""
-_FIT_TEXTS = 2_000
+_MAX_FIT_TEXTS = 2_000
 _COMMON_WORDS_FILE = files("redactory.detectors") / "words" / "common" / "en.txt.gz"
 _WORD_REGEX = regex.compile(r"\p{L}[\p{L}\p{M}]*")
 
@@ -53,10 +53,10 @@ class Vocabulary:
         return {"made_of": dict(self.sources), "sha256": self.tokenizer.digest, "entries": self.tokenizer.size}
 
 
-def is_public_source(sources: Iterable[str]) -> bool:
+def has_only_public_sources(sources: Iterable[str]) -> bool:
     """Whether all ``sources`` are known and outside the corpus."""
     source_set = set(sources)
-    return bool(source_set) and source_set <= set(VOCABULARY_SOURCES) - {PUBLIC_SIDE}
+    return bool(source_set) and source_set <= set(VOCABULARY_SOURCES) - {PUBLIC_SPLIT}
 
 
 def build_vocabulary(run: RunFolder | None, settings: TrainSettings, public_text: PublicText | None) -> Vocabulary:
@@ -106,10 +106,10 @@ def _load_tokenizer(run: RunFolder | None, path: Path) -> tuple[TextCodec, dict[
     if path.is_dir():
         return FolderTokenizer.from_folder(path, single_digits=True, key=key), {FOLDER: folder_sha256(path)}
     try:
-        ours = parse_redactory_tokenizer(read_json(path))
+        redactory_tokenizer = parse_redactory_tokenizer(read_json(path))
     except (InputError, ValueError, KeyError, TypeError):
         raise ConfigurationError(f"{key}: {path.name} is not a readable tokenizer file") from None
-    loaded = ours or FolderTokenizer.from_folder(path, single_digits=True, key=key)
+    loaded = redactory_tokenizer or FolderTokenizer.from_folder(path, single_digits=True, key=key)
     return loaded, {FILE: file_sha256(path)}
 
 
@@ -119,17 +119,19 @@ def _load_common_word_counts() -> Mapping[str, int]:
 
     The more common half counts 2, and 1 capitalised; the other half counts 1.
     """
-    most, _, more = gzip.decompress(_COMMON_WORDS_FILE.read_bytes()).decode().partition("\n\n")
-    counts = Counter({f" {word}": 2 for word in most.split()})
-    counts.update({f" {word.capitalize()}": 1 for word in most.split()})
-    counts.update({f" {word}": 1 for word in more.split()})
+    common_words, _, other_words = gzip.decompress(_COMMON_WORDS_FILE.read_bytes()).decode().partition("\n\n")
+    counts = Counter({f" {word}": 2 for word in common_words.split()})
+    counts.update({f" {word.capitalize()}": 1 for word in common_words.split()})
+    counts.update({f" {word}": 1 for word in other_words.split()})
     return counts
 
 
 # Fit is measured on public text alone: a metric of private text would be a release.
 
 
-def measure_fit(vocabulary: Vocabulary, texts: Callable[[], Iterable[str]] | None, max_tokens: int) -> dict[str, Any]:
+def measure_vocabulary_fit(
+    vocabulary: Vocabulary, texts: Callable[[], Iterable[str]] | None, max_tokens: int
+) -> dict[str, Any]:
     """Measure how the vocabulary fits the first of public ``texts``; nulls if there are none.
 
     Returns {texts, tokens_per_word, spelled_out, cut}: tokens per word (a run of letters), the share of words with at
@@ -137,18 +139,20 @@ def measure_fit(vocabulary: Vocabulary, texts: Callable[[], Iterable[str]] | Non
     """
     encode = vocabulary.tokenizer.encode
     words: Counter[str] = Counter()
-    text_count = cut = 0
-    for text in islice(texts() if texts else (), _FIT_TEXTS):
+    text_count = truncated_count = 0
+    for text in islice(texts() if texts else (), _MAX_FIT_TEXTS):
         words.update(_WORD_REGEX.findall(text.replace(MASK, " ")))
-        text_count, cut = text_count + 1, cut + (len(encode(text)) + 1 > max_tokens)
-    beside, total = len(encode("a")), sum(words.values())
-    taken = {word: len(encode(f"a {word}")) - beside for word in words}
-    spelled = sum(n for word, n in words.items() if taken[word] >= max(2, len(word)))
+        text_count, truncated_count = text_count + 1, truncated_count + (len(encode(text)) + 1 > max_tokens)
+    context_tokens, total = len(encode("a")), sum(words.values())
+    tokens_by_word = {word: len(encode(f"a {word}")) - context_tokens for word in words}
+    spelled_out_count = sum(count for word, count in words.items() if tokens_by_word[word] >= max(2, len(word)))
     return {
         "texts": text_count,
-        "tokens_per_word": sum(n * taken[word] for word, n in words.items()) / total if total else None,
-        "spelled_out": spelled / total if total else None,
-        "cut": cut / text_count if text_count else None,
+        "tokens_per_word": sum(count * tokens_by_word[word] for word, count in words.items()) / total
+        if total
+        else None,
+        "spelled_out": spelled_out_count / total if total else None,
+        "cut": truncated_count / text_count if text_count else None,
     }
 
 
@@ -164,10 +168,13 @@ def get_public_text_reader(
 
 
 def describe_fit_problems(fit: Mapping[str, Any], is_from_folder: bool = False) -> list[str]:
-    """Describe problems in a fit of :func:`measure_fit`, one sentence each; ``is_from_folder``: a model's tokenizer."""
-    a_word, cut = fit.get("tokens_per_word"), fit.get("cut")
+    """Describe problems in a fit of :func:`measure_vocabulary_fit`, one sentence each.
+
+    ``is_from_folder``: the tokenizer is a model's.
+    """
+    tokens_per_word, truncated_share = fit.get("tokens_per_word"), fit.get("cut")
     problems = []
-    if a_word is not None and a_word > MAX_TOKENS_PER_WORD:
+    if tokens_per_word is not None and tokens_per_word > MAX_TOKENS_PER_WORD:
         fix = (
             "a folder whose tokenizer was made for such text would need fewer"
             if is_from_folder
@@ -175,12 +182,12 @@ def describe_fit_problems(fit: Mapping[str, Any], is_from_folder: bool = False) 
             "train.tokenizer, or raise train.vocabulary_size"
         )
         problems.append(
-            f"a word of public text takes {a_word:.2f} tokens, and {fit['spelled_out']:.0%} of the words are "
+            f"a word of public text takes {tokens_per_word:.2f} tokens, and {fit['spelled_out']:.0%} of the words are "
             f"spelled out: {fix}"
         )
-    if cut is not None and cut > MAX_CUT_SHARE:
+    if truncated_share is not None and truncated_share > MAX_CUT_SHARE:
         problems.append(
-            f"{cut:.0%} of the public texts are longer than train.max_tokens and are truncated: raise it, "
+            f"{truncated_share:.0%} of the public texts are longer than train.max_tokens and are truncated: raise it, "
             "or split documents into smaller examples (segment.mode)"
         )
     return problems

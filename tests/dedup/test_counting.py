@@ -16,12 +16,19 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from redactory.dedup import plan
-from redactory.dedup.counting import COUNTED, DIGEST, Noise, bound_range, count_range, write_contributions
+from redactory.dedup.counting import (
+    COUNTED,
+    DIGEST,
+    NoiseFunction,
+    bound_contributions,
+    count_users,
+    write_contributions,
+)
 from redactory.dedup.plan import PIECES, Ids, write_entries
-from redactory.foundation.intervals import upper_bound
+from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.stream import RandomStream
 from redactory.training.accounting.bounds import gaussian_epsilon
-from redactory.training.count_selection import CountSelection, threshold_failure_delta
+from redactory.training.count_selection import CountSelection, compute_threshold_failure_delta
 from redactory.training.mechanisms.lattice import draw_rounded_normal
 from tests.dedup.worlds import KEY
 
@@ -33,7 +40,7 @@ WORDS = "abcde"
 
 
 def digest(purpose: str, text: str) -> bytes:
-    return KEY.text_digest(KEY.derive(purpose), text.encode())
+    return KEY.text_digest(KEY.derive_subkey(purpose), text.encode())
 
 
 def rank(user: int, text: str) -> bytes:
@@ -44,7 +51,7 @@ def no_noise(piece: int, texts: int) -> Ids:
     return np.zeros(texts, np.int64)
 
 
-def counted(corpus: Corpus, most: int, noise: Noise = no_noise, threshold: int = EVERYTHING) -> Counts:
+def counted(corpus: Corpus, most: int, noise: NoiseFunction = no_noise, threshold: int = EVERYTHING) -> Counts:
     """Through the real files, in two partitions: each text's number."""
     rows = [(user, text) for user, own in enumerate(corpus) for text in own]
     with tempfile.TemporaryDirectory() as place:
@@ -56,9 +63,9 @@ def counted(corpus: Corpus, most: int, noise: Noise = no_noise, threshold: int =
         bounded = [folder / f"bounded-{number}" for number in range(RANGES)]
         found = [np.empty(0, COUNTED)]
         for number, out in enumerate(bounded):
-            bound_range(given_files, number, RANGES, most, out)
+            bound_contributions(given_files, number, RANGES, most, out)
         for number in range(RANGES):
-            count_range(bounded, number, RANGES, threshold, noise, folder / "out")
+            count_users(bounded, number, RANGES, threshold, noise, folder / "out")
             found.append(np.load(folder / "out"))
     numbers = np.concatenate(found)
     names = {np.frombuffer(digest("text", text), ">u8").tolist()[0]: text for _, text in rows}
@@ -134,21 +141,21 @@ def many(folder: Path, users: int, texts: int) -> list[Path]:
     return [folder / f"of-{users}"]
 
 
-def drawn(selection: CountSelection, seed: int) -> Noise:
+def drawn(selection: CountSelection, seed: int) -> NoiseFunction:
     stream = RandomStream.from_seed(seed)
     return lambda piece, texts: draw_rounded_normal(stream, "counts", piece, texts, selection.deviation)
 
 
-def published(folder: Path, users: int, texts: int, threshold: int, noise: Noise) -> list[int]:
+def published(folder: Path, users: int, texts: int, threshold: int, noise: NoiseFunction) -> list[int]:
     """The numbers of the texts that are public, of so many with so many users each."""
-    count_range(many(folder, users, texts), 0, 1, threshold, noise, folder / "out")
+    count_users(many(folder, users, texts), 0, 1, threshold, noise, folder / "out")
     found: list[int] = np.load(folder / "out")["users"].tolist()
     return found
 
 
-@pytest.mark.parametrize("whole", [plan.WHOLE, 0])
+@pytest.mark.parametrize("whole", [plan.MAX_UNDIVIDED_DIGESTS, 0])
 def test_every_piece_of_every_range_is_named_once(whole: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "WHOLE", whole)
+    monkeypatch.setattr(plan, "MAX_UNDIVIDED_DIGESTS", whole)
     rows = np.zeros(64, DIGEST)
     rows["high"] = np.arange(64, dtype=np.uint64) << np.uint64(58)
     write_entries(tmp_path / "bounded", rows)
@@ -160,7 +167,7 @@ def test_every_piece_of_every_range_is_named_once(whole: int, tmp_path: Path, mo
             return np.zeros(texts, np.int64)
 
         for number in range(hash_ranges):
-            count_range([tmp_path / "bounded"], number, hash_ranges, EVERYTHING, noise, tmp_path / "out")
+            count_users([tmp_path / "bounded"], number, hash_ranges, EVERYTHING, noise, tmp_path / "out")
         pieces = [piece for piece, _ in asked]
         assert len(set(pieces)) == len(pieces) == hash_ranges * (1 if whole else PIECES)
         assert sum(texts for _, texts in asked) == 64
@@ -182,18 +189,18 @@ LOOSE, TRIED = CountSelection.calibrate(1.0, 0.05, 1), 200_000
 
 def test_what_one_user_alone_gave_passes_as_seldom_as_the_theorem_says(tmp_path: Path) -> None:
     """And with a threshold a fifth too low it does not: the test has the power to see that."""
-    d = threshold_failure_delta(LOOSE.deviation, LOOSE.threshold, 1)
+    d = compute_threshold_failure_delta(LOOSE.deviation, LOOSE.threshold, 1)
     passed = len(published(tmp_path, 1, TRIED, LOOSE.threshold, drawn(LOOSE, 1)))
     assert 0.8 * d < passed / TRIED < 1.2 * d
     low = len(published(tmp_path, 1, TRIED, math.floor(0.8 * LOOSE.threshold), drawn(LOOSE, 2)))
-    assert 1.0 - upper_bound(TRIED - low, TRIED, 0.999) > d
+    assert 1.0 - clopper_pearson_upper(TRIED - low, TRIED, 0.999) > d
 
 
 def violated(one: Counter[int], other: Counter[int]) -> bool:
     """Whether an event shows that two worlds are not (ε, δ)-close, surely."""
     return any(
-        1.0 - upper_bound(TRIED - one[value], TRIED, 0.9999)
-        > math.exp(1.0) * upper_bound(other[value], TRIED, 0.9999) + 0.05
+        1.0 - clopper_pearson_upper(TRIED - one[value], TRIED, 0.9999)
+        > math.exp(1.0) * clopper_pearson_upper(other[value], TRIED, 0.9999) + 0.05
         for value in {*one, *other}
     )
 
@@ -205,7 +212,7 @@ def test_no_number_tells_one_user_more_by_more_than_epsilon(breaks: str | None, 
     for seed, users in enumerate((30, 31)):
         own = drawn(LOOSE, seed)
 
-        def noise(piece: int, texts: int, own: Noise = own) -> Ids:
+        def noise(piece: int, texts: int, own: NoiseFunction = own) -> Ids:
             found = own(piece, texts)
             if breaks == "quiet":
                 return found * 0
@@ -219,7 +226,7 @@ def test_a_threshold_that_is_chosen_by_the_counts_lets_one_user_through() -> Non
     """With "the most frequent one is public" what a single user gave passes far too often."""
     noise = drawn(LOOSE, 3)(0, TRIED).reshape(-1, 2)
     first = (1 + noise[:, 0] > 3 + noise[:, 1]).mean()
-    assert first > 10 * threshold_failure_delta(LOOSE.deviation, LOOSE.threshold, 1)
+    assert first > 10 * compute_threshold_failure_delta(LOOSE.deviation, LOOSE.threshold, 1)
 
 
 # The threshold: from (ε, δ, k) alone.
@@ -238,15 +245,15 @@ def test_the_figures_of_the_theorem(
 ) -> None:
     """Computed apart from the product, over the reals: rounded noise has its threshold half a place lower."""
     found = gaussian_epsilon(math.sqrt(2 * texts) / deviation, 5e-6)
-    d = threshold_failure_delta(deviation, threshold + 0.5, texts)  # type: ignore[arg-type]
+    d = compute_threshold_failure_delta(deviation, threshold + 0.5, texts)  # type: ignore[arg-type]
     assert (found, d) == (pytest.approx(epsilon, rel=1e-3), pytest.approx(chance, rel=0.01))
     assert 5e-6 + (1 + math.exp(found)) * d == pytest.approx(total, rel=1e-3)
     # the whole as it is stated here, which needs less of delta
     own = CountSelection(deviation, threshold, texts)
     assert found < own.compute_user_epsilon(total) + math.log1p(-total) + 0.01
-    assert own.compute_user_epsilon(5e-6 + threshold_failure_delta(deviation, threshold, texts)) == pytest.approx(
-        found, rel=1e-6
-    )
+    assert own.compute_user_epsilon(
+        5e-6 + compute_threshold_failure_delta(deviation, threshold, texts)
+    ) == pytest.approx(found, rel=1e-6)
 
 
 @settings(max_examples=20)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from redactory.dedup.index import FORMAT, Entry, IndexFolder
-from redactory.dedup.near import NEAR_RANGES, copy_signed, find_near_earlier
+from redactory.dedup.near import NEAR_RANGES, copy_signed_texts, find_earlier_near_duplicates
 from redactory.dedup.signatures import SignedFiles, jaccard
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
@@ -32,7 +32,7 @@ NOW = datetime.datetime(2030, 1, 31, tzinfo=datetime.UTC)
 def index_in(folder: Path) -> IndexFolder:
     index = IndexFolder(folder / "index")
     with index.hold_lock():
-        index.open(PARAMETERS)
+        index.open_or_create(PARAMETERS)
     return index
 
 
@@ -59,7 +59,7 @@ def test_entries_are_numbered_by_their_commits_and_no_number_serves_twice(tmp_pa
     assert names(index) == ["000001-night", "000002-night"]
     assert [entry.body["token"] for entry in index.entries()] == ["b", "a"]
     assert not index.pending_entries()
-    assert index.retain(0, None, NOW) == ["000001-night", "000002-night"]
+    assert index.prune_entries(0, None, NOW) == ["000001-night", "000002-night"]
     index.promote(sealed(index, "c"))
     assert names(index) == ["000003-night"]
 
@@ -84,7 +84,7 @@ def test_retention_goes_by_numbers_and_dates(
     for token, days in (("a", 30), ("b", 8), ("c", 7), ("d", 0)):
         index.promote(sealed(index, token, days))
     everything = names(index)
-    removed = index.retain(keep_runs, keep_days, NOW)
+    removed = index.prune_entries(keep_runs, keep_days, NOW)
     assert names(index) == everything[4 - left :]
     assert removed == everything[: 4 - left]
     assert not list((index.root / "removed").iterdir())
@@ -95,9 +95,9 @@ def test_a_clock_that_is_years_ahead_empties_no_index(tmp_path: Path) -> None:
     for token, days in (("a", 3), ("b", 2), ("c", 1)):
         index.promote(sealed(index, token, days))
     far = NOW + datetime.timedelta(days=3650)
-    assert index.retain(None, 7, far) == []
+    assert index.prune_entries(None, 7, far) == []
     index.promote(sealed(index, "d", -3650))
-    assert index.retain(None, 7, far) == []
+    assert index.prune_entries(None, 7, far) == []
 
 
 def test_a_removal_that_is_cut_short_is_a_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,10 +110,10 @@ def test_a_removal_that_is_cut_short_is_a_removal(tmp_path: Path, monkeypatch: p
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", fail)
         with pytest.raises(OSError, match="Input/output"):
-            index.retain(0, None, NOW)
+            index.prune_entries(0, None, NOW)
     assert names(index) == []
     with index.hold_lock():
-        index.open(PARAMETERS)
+        index.open_or_create(PARAMETERS)
     assert not list((index.root / "removed").iterdir())
 
 
@@ -130,9 +130,9 @@ def test_other_parameters_are_refused_with_both_values(tmp_path: Path, change: d
     index = index_in(tmp_path)
     before = index.head.read_bytes()
     with pytest.raises(RunStateError, match=f"created with {said}; an index cannot mix parameters.*another"):
-        index.read_matching({**PARAMETERS, **change})
+        index.read_matching_head({**PARAMETERS, **change})
     with index.hold_lock(), pytest.raises(RunStateError, match="cannot mix"):
-        index.open({**PARAMETERS, **change})
+        index.open_or_create({**PARAMETERS, **change})
     assert index.head.read_bytes() == before
 
 
@@ -141,26 +141,26 @@ def test_another_format_and_a_folder_of_other_files_are_refused(tmp_path: Path) 
     body = json.loads(index.head.read_text())
     index.head.write_text(json.dumps({**body, "format": "redactory-index/0"}))
     with pytest.raises(RunStateError, match=f"redactory-index/0, but this version writes {FORMAT}"):
-        index.read()
+        index.read_head()
     other = IndexFolder(tmp_path / "other")
     other.root.mkdir()
     (other.root / "letters.txt").write_text("mine")
     with other.hold_lock(), pytest.raises(RunStateError, match=r"letters\.txt, but no index"):
-        other.open(PARAMETERS)
+        other.open_or_create(PARAMETERS)
     with pytest.raises(RunStateError, match="is not an index"):
-        other.read()
+        other.read_head()
 
 
 def test_an_entry_that_is_not_what_was_written_is_noticed(tmp_path: Path) -> None:
     index = index_in(tmp_path)
     entry = index.promote(sealed(index, "a"))
-    entry.check()
+    entry.verify_files()
     (entry.folder / "public.bloom").write_bytes(b"b")
     with pytest.raises(CheckFailed, match=r"public\.bloom differs from what was written"):
-        entry.check()
+        entry.verify_files()
     (entry.folder / "public.bloom").unlink()
     with pytest.raises(CheckFailed, match="differs from what was written"):
-        entry.check()
+        entry.verify_files()
     (entry.folder / "entry.json").write_text("{")
     with pytest.raises(CheckFailed, match=r"entry\.json cannot be read"):
         index.entries()
@@ -255,14 +255,14 @@ def entry(folder: Path, world: NearWorld, side: int, kept: list[int]) -> list[Si
     """The copy of a world's texts that an entry of the index holds."""
     out = [SignedFiles(folder / str(side), number) for number in range(len(world.files))]
     for files, own in zip(world.files, out, strict=True):
-        copy_signed(files, np.array(kept, np.int64), side, own)
+        copy_signed_texts(files, np.array(kept, np.int64), side, own)
     return out
 
 
 def found(new: NearWorld, old: list[SignedFiles], side: int) -> set[int]:
     hits: set[int] = set()
     for number in range(NEAR_RANGES):
-        hits |= find_near_earlier(new.files, old, side, number, THRESHOLD)[0]
+        hits |= find_earlier_near_duplicates(new.files, old, side, number, THRESHOLD)[0]
     return hits
 
 

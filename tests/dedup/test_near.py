@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.dedup import near as room
-from redactory.dedup.near import SMALL, UnionFind, merge_pairs, select_greedily
+from redactory.dedup.near import MAX_SMALL_GROUP, UnionFind, drop_greedily, merge_to_forest
 from redactory.dedup.plan import PAIR
 from redactory.dedup.signatures import jaccard
 from tests.dedup.worlds import NearWorld, Text, substitutions
@@ -81,11 +81,11 @@ def test_public_points_that_nearly_duplicate_a_private_one_are_found(world: Near
         assert world.texts[other][1] == 1
 
 
-@pytest.mark.parametrize(("partitions", "backwards", "whole"), [(1, False, 0), (7, True, room.WHOLE)])
+@pytest.mark.parametrize(("partitions", "backwards", "whole"), [(1, False, 0), (7, True, room.MAX_UNDIVIDED_BUCKETS)])
 def test_the_order_of_texts_partitions_and_pieces_is_nothing(
     world: NearWorld, partitions: int, backwards: bool, whole: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "WHOLE", whole)
+    monkeypatch.setattr(room, "MAX_UNDIVIDED_BUCKETS", whole)
     texts = corpus(1)[::-1] if backwards else corpus(1)
     other = NearWorld(tmp_path, cut(texts, partitions), 0.7)
     other.compare()
@@ -95,7 +95,7 @@ def test_the_order_of_texts_partitions_and_pieces_is_nothing(
 
 def test_nor_where_buckets_are_crowded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There not all texts are compared: which ones must follow from the texts, not from their places."""
-    monkeypatch.setattr(room, "FEW", 2)
+    monkeypatch.setattr(room, "MAX_PAIRWISE_TEXTS", 2)
     chance = np.random.default_rng(11)
     template = [f"w{n}" for n in range(16)]
     texts: list[Text] = []
@@ -105,8 +105,10 @@ def test_nor_where_buckets_are_crowded(tmp_path: Path, monkeypatch: pytest.Monke
             words[place] = f"x{place}"
         texts += [(" ".join(words), 1)] * ((" ".join(words), 1) not in texts)
     found = set()
-    for number, (partitions, whole) in enumerate([(1, room.WHOLE), (5, room.WHOLE), (3, 0)]):
-        monkeypatch.setattr(room, "WHOLE", whole)
+    for number, (partitions, whole) in enumerate(
+        [(1, room.MAX_UNDIVIDED_BUCKETS), (5, room.MAX_UNDIVIDED_BUCKETS), (3, 0)]
+    ):
+        monkeypatch.setattr(room, "MAX_UNDIVIDED_BUCKETS", whole)
         order = chance.permutation(len(texts)).tolist()
         world = NearWorld(tmp_path / str(number), cut([texts[n] for n in order], partitions), 0.7)
         world.compare(across=False)
@@ -135,7 +137,7 @@ def test_a_crowded_bucket_costs_a_bounded_number_of_comparisons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More texts than are compared each with each, all in one group: still one stays, and it is counted."""
-    monkeypatch.setattr(room, "FEW", 8)
+    monkeypatch.setattr(room, "MAX_PAIRWISE_TEXTS", 8)
     words = [f"v{n}" for n in range(60)]
     copies = [(" ".join([*words, f"end{n}"]), 1) for n in range(150)]
     world = NearWorld(tmp_path, cut(copies, 2), 0.7)
@@ -150,7 +152,7 @@ SETS = st.lists(st.sets(st.integers(0, 14), min_size=1, max_size=10).map(frozens
 
 
 @settings(max_examples=200, deadline=None)
-@given(SETS, st.sampled_from([0.3, 0.5, 2 / 3, 0.7, 0.75, 0.8, 0.9, 1.0]), st.sampled_from([0, SMALL]))
+@given(SETS, st.sampled_from([0.3, 0.5, 2 / 3, 0.7, 0.75, 0.8, 0.9, 1.0]), st.sampled_from([0, MAX_SMALL_GROUP]))
 def test_the_choice_is_greedy_in_the_order_of_ranks(sets: list[frozenset[int]], threshold: float, small: int) -> None:
     stay: list[int] = []
     expected = []
@@ -161,8 +163,8 @@ def test_the_choice_is_greedy_in_the_order_of_ranks(sets: list[frozenset[int]], 
         else:
             expected.append((number, own))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(room, "SMALL", small)
-        assert list(select_greedily(range(len(sets)), sets.__getitem__, threshold)) == expected
+        patch.setattr(room, "MAX_SMALL_GROUP", small)
+        assert list(drop_greedily(range(len(sets)), sets.__getitem__, threshold)) == expected
 
 
 def test_a_phrase_that_all_use_does_not_make_the_choice_quadratic() -> None:
@@ -175,7 +177,7 @@ def test_a_phrase_that_all_use_does_not_make_the_choice_quadratic() -> None:
         looked_up += 1
         return sets[number]
 
-    assert not list(select_greedily(range(len(sets)), shingles_of, 0.7))
+    assert not list(drop_greedily(range(len(sets)), shingles_of, 0.7))
     assert looked_up < 3 * len(sets)
 
 
@@ -191,7 +193,7 @@ def test_a_forest_joins_what_a_flood_does(edges: list[tuple[int, int]]) -> None:
         forest.join(one, other)
     expected = sorted(lowest.items())
     assert forest.pairs(np.arange(21)).tolist() == expected
-    assert merge_pairs(np.array(edges, PAIR)).tolist() == expected
+    assert merge_to_forest(np.array(edges, PAIR)).tolist() == expected
 
 
 def test_on_average_over_keys_one_text_moves_few_others() -> None:
@@ -205,7 +207,7 @@ def test_on_average_over_keys_one_text_moves_few_others() -> None:
         kept = []
         for middle in (star[0], frozenset({99})):
             texts = [middle, *star[1:], frozenset({98})]
-            dropped = dict(select_greedily(ranks, texts.__getitem__, 0.5))
+            dropped = dict(drop_greedily(ranks, texts.__getitem__, 0.5))
             kept.append([str(sorted(values)) for number, values in enumerate(texts) if number not in dropped])
         moved.append(substitutions(*kept))
     assert np.mean(moved) < 2 < 7 <= max(moved)

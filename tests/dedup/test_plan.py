@@ -11,20 +11,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from redactory.dedup import RANGES, hash_ranges, lookup_first, plan, plan_range, read_range, write_digests
+from redactory.dedup import (
+    RANGES,
+    find_range_repeats,
+    hash_ranges,
+    lookup_replacements,
+    plan,
+    read_range,
+    write_digests,
+)
 from redactory.dedup.plan import (
     ENTRY,
     BloomPass,
     digests_to_int,
     distinct_digests,
-    is_member,
     make_bloom_filter,
+    mark_members,
     merge_digests,
     read_bloom,
     write_entries,
     write_pairs,
 )
-from redactory.foundation.intervals import lower_bound, upper_bound
+from redactory.foundation.intervals import clopper_pearson_lower, clopper_pearson_upper
 
 EDGES = [0, 1, 2**64 - 1, 2**64, 2**122 - 1, 2**122, 2**127, 2**128 - 2**122, 2**128 - 1]
 FEW = st.sampled_from([edge.to_bytes(16, "big") for edge in EDGES])
@@ -43,7 +51,7 @@ def planned(folder: Path, partitions: list[Partition]) -> tuple[list[Path], int]
         files.append(folder / f"digests-{number}.npy")
         write_digests(files[-1], list(held.values()), np.array(list(held), np.int64))
     ranges = [folder / f"range-{number}.npy" for number in range(RANGES)]
-    return ranges, sum(plan_range(files, number, out) for number, out in enumerate(ranges))
+    return ranges, sum(find_range_repeats(files, number, out) for number, out in enumerate(ranges))
 
 
 def oracle(partitions: list[Partition]) -> dict[int, int]:
@@ -67,15 +75,15 @@ def test_the_plan_is_the_dictionary_in_any_order(partitions: list[Partition], da
         for digests in partitions:
             # points without a digest (quarantined ones) may be asked for as well
             asked = [*data.draw(st.permutations(list(digests))), 2**40]
-            assert lookup_first(ranges, array(asked)).tolist() == [expected.get(i, i) for i in asked]
+            assert lookup_replacements(ranges, array(asked)).tolist() == [expected.get(i, i) for i in asked]
         again, _ = planned(Path(other), data.draw(st.permutations(partitions)))
         assert [path.read_bytes() for path in ranges] == [path.read_bytes() for path in again]
 
 
-@pytest.mark.parametrize("whole", [plan.WHOLE, 0])
+@pytest.mark.parametrize("whole", [plan.MAX_UNDIVIDED_DIGESTS, 0])
 def test_many_points_with_few_texts(tmp_path: Path, whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ranges in one piece and in many."""
-    monkeypatch.setattr(plan, "WHOLE", whole)
+    monkeypatch.setattr(plan, "MAX_UNDIVIDED_DIGESTS", whole)
     chance = np.random.default_rng(3)
     pool = [chance.bytes(16) for _ in range(500)]
     held = [{(p << 32) + row: pool[chance.integers(500)] for row in range(3000)} for p in range(4)]
@@ -83,7 +91,7 @@ def test_many_points_with_few_texts(tmp_path: Path, whole: int, monkeypatch: pyt
     ranges, repeats = planned(tmp_path, held)
     assert repeats == 12_000 - len(set(expected.values()))
     for digests in held:
-        assert lookup_first(ranges, array(list(digests))).tolist() == [expected[i] for i in digests]
+        assert lookup_replacements(ranges, array(list(digests))).tolist() == [expected[i] for i in digests]
 
 
 @settings(max_examples=30, deadline=None)
@@ -121,7 +129,7 @@ def test_of_pairs_in_many_files_the_lowest_is_found(tables: list[dict[int, int]]
         for path, table in zip(files, tables, strict=True):
             assert write_pairs(path, table.items()) == len(table)
         expected = [min((t[i] for t in tables if i in t), default=-1) for i in ids]
-        assert lookup_first(files, array(ids), -1).tolist() == expected
+        assert lookup_replacements(files, array(ids), -1).tolist() == expected
 
 
 def entries_of(numbers: list[int]) -> np.ndarray:
@@ -145,7 +153,7 @@ def test_look_ups_among_the_digests_of_a_run_are_exact(parts: list[list[int]], a
         out = Path(folder) / "all.npy"
         assert merge_digests(files, ranges, out) == len({n for part in parts for n in part})
         expected = [any(n in part for part in parts) for n in asked]
-        assert is_member(out, entries_of(asked)).tolist() == expected
+        assert mark_members(out, entries_of(asked)).tolist() == expected
 
 
 # Bloom filters: nothing added is denied; what is lost is measured.
@@ -171,7 +179,7 @@ def test_one_pass_keeps_each_text_once_and_loses_no_more_than_it_says() -> None:
     capacity, rate = 20_000, 0.01
     new = random_digests(capacity, 1)
     one_pass = BloomPass(capacity, rate)
-    first, again = one_pass.drop_repeats(new), one_pass.drop_repeats(new)
+    first, again = one_pass.mark_repeats(new), one_pass.mark_repeats(new)
     assert all(again), "never a false negative: nothing is kept twice"
     lost = sum(first)
     assert (one_pass.tracked_new, one_pass.tracked_lost) == (capacity, lost), "few texts are all remembered"
@@ -183,9 +191,9 @@ def test_the_loss_is_measured_on_a_part_as_it_is_on_the_whole() -> None:
     """At three times its capacity a filter loses much: the tracked part must tell how much, unbiased."""
     capacity, count = 1_000, 3_000
     one_pass = BloomPass(capacity, 0.02)
-    one_pass._limit = (1 << 32) // 4
-    lost = sum(one_pass.drop_repeats(random_digests(count, 2)))
+    one_pass._tracked_below = (1 << 32) // 4
+    lost = sum(one_pass.mark_repeats(random_digests(count, 2)))
     part, part_lost = one_pass.tracked_new, one_pass.tracked_lost
     assert 0.2 < part / count < 0.3
-    assert lower_bound(part_lost, part, 0.999) < lost / count < upper_bound(part_lost, part, 0.999)
+    assert clopper_pearson_lower(part_lost, part, 0.999) < lost / count < clopper_pearson_upper(part_lost, part, 0.999)
     assert lost / count > 0.02

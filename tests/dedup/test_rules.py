@@ -33,7 +33,7 @@ WORLD = ["call me", "Call me!", "CALL  ME", "tel 1", "tel 22", "so", "?!"]
 
 
 def digest(text: str, purpose: str = "dedup/private") -> bytes:
-    return KEY.text_digest(KEY.derive(purpose), text.encode())
+    return KEY.text_digest(KEY.derive_subkey(purpose), text.encode())
 
 
 def exact(texts: list[str]) -> list[str]:
@@ -42,7 +42,7 @@ def exact(texts: list[str]) -> list[str]:
 
 def folded(texts: list[str]) -> list[str]:
     """Rule S2 in two lines: of each key's texts the one with the smallest digest."""
-    of_key = {WORDS.fold(t): [o for o in texts if WORDS.fold(o) == WORDS.fold(t)] for t in texts}
+    of_key = {WORDS.fold_text(t): [o for o in texts if WORDS.fold_text(o) == WORDS.fold_text(t)] for t in texts}
     return [min(own, key=digest) for own in of_key.values()]
 
 
@@ -89,7 +89,7 @@ def test_the_smallest_digest_stays_whatever_the_order_and_the_first_would_not_be
 def bloom(texts: list[str], capacity: int = 3) -> list[str]:
     """Mode ``bloom`` as it runs, on a filter so small that it takes some texts for others."""
     numbers = [int.from_bytes(digest(text), "big", signed=True) for text in texts]
-    repeats = BloomPass(capacity, 0.1).drop_repeats(numbers)
+    repeats = BloomPass(capacity, 0.1).mark_repeats(numbers)
     return [text for text, repeat in zip(texts, repeats, strict=True) if not repeat]
 
 

@@ -19,7 +19,7 @@ from redactory.dedup.signatures import (
     choose_banding,
     compute_buckets,
     compute_signatures,
-    describe_parameters,
+    describe_near_parameters,
 )
 from redactory.foundation.keys import DigestKey
 from tests.dedup.worlds import KEY, WORDS
@@ -32,7 +32,7 @@ TEXTS = st.lists(
 
 
 def hashed(texts: list[str], length: int, key: DigestKey = KEY) -> list[frozenset[int]]:
-    sets = Shingler(key, length, WORDS).sets(texts)
+    sets = Shingler(key, length, WORDS).make_sets(texts)
     return [frozenset(values.tolist()) for values in np.split(sets.values, sets.offsets[1:-1])][: len(texts)]
 
 
@@ -50,7 +50,7 @@ def test_shingle_sets_are_those_of_plain_python_up_to_names(texts: list[str], le
     own, plain = hashed(texts, length), [named(text, length) for text in texts]
     for one, other in itertools.combinations_with_replacement(range(len(texts)), 2):
         assert len(own[one] & own[other]) == len(plain[one] & plain[other])
-    sets = Shingler(KEY, length, WORDS).sets(texts)
+    sets = Shingler(KEY, length, WORDS).make_sets(texts)
     for values in np.split(sets.values, sets.offsets[1:-1])[: len(texts)]:
         assert len(values), "no set is empty"
         assert (np.diff(values.astype(object)) > 0).all(), "sorted, each value once"
@@ -123,7 +123,7 @@ def test_texts_that_are_masked_by_half_are_near_to_themselves_alone() -> None:
     ],
 )
 def test_the_local_key(one: str, other: str, same: bool) -> None:
-    assert (WORDS.fold(one) == WORDS.fold(other)) is same
+    assert (WORDS.fold_text(one) == WORDS.fold_text(other)) is same
 
 
 @settings(max_examples=25, deadline=None)
@@ -187,6 +187,6 @@ def test_bands_do_not_share_buckets_and_order_counts() -> None:
 
 
 def test_the_parameters_are_printed() -> None:
-    told = describe_parameters(NearSettings(threshold=0.7))
+    told = describe_near_parameters(NearSettings(threshold=0.7))
     assert (told["bands"], told["rows"]) == (16, 6)
     assert told["found_at"]["0.8"] > 0.99 > told["found_at"]["0.5"]

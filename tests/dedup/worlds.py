@@ -7,11 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
-from redactory.dedup import RANGES, DedupSettings, lookup_first, plan_range, write_digests
-from redactory.dedup.near import NEAR_RANGES, choose_kept, compare_buckets, join_groups, nearest_pairs
+from redactory.dedup import RANGES, DedupSettings, find_range_repeats, lookup_replacements, write_digests
+from redactory.dedup.near import NEAR_RANGES, choose_dropped, compare_buckets, join_groups, nearest_pairs
 from redactory.dedup.plan import write_entries
 from redactory.dedup.settings import Mode
-from redactory.dedup.signatures import ROW, Shingler, SignedFiles, WordTokenizer, choose_banding, jaccard, write_signed
+from redactory.dedup.signatures import (
+    ROW,
+    Shingler,
+    SignedFiles,
+    WordTokenizer,
+    choose_banding,
+    jaccard,
+    write_signed_texts,
+)
 from redactory.foundation.keys import DigestKey
 from redactory.pipelines.curation.stages.dedup import compute_decision_digests
 from redactory.redaction import MASK, PRIVATE, RoutingDecision
@@ -34,8 +42,8 @@ def planned(folder: Path, texts: list[str], mode: Mode, key: DigestKey = KEY) ->
         write_digests(path, digests[own], ids[own], ranks and ranks[own])
     ranges = [folder / str(number) for number in range(RANGES)]
     for number, out in enumerate(ranges):
-        plan_range(files, number, out)
-    first = lookup_first(ranges, ids)
+        find_range_repeats(files, number, out)
+    first = lookup_replacements(ranges, ids)
     return [text for text, i, f in zip(texts, ids, first, strict=True) if i == f]
 
 
@@ -56,15 +64,15 @@ class NearWorld:
         self.texts: dict[int, Text] = {}
         self.sets: dict[int, frozenset[int]] = {}
         banding = choose_banding(threshold, permutations)
-        rank = key.derive("dedup/rank")
+        rank = key.derive_subkey("dedup/rank")
         for number, texts in enumerate(partitions):
             ids = np.arange(len(texts), dtype=np.int64) + (number << 32)
-            sets = Shingler(key, shingle, WORDS).sets([text for text, _ in texts])
+            sets = Shingler(key, shingle, WORDS).make_sets([text for text, _ in texts])
             rows = np.zeros(len(ids), ROW)
             rows["id"], rows["split"] = ids, [side for _, side in texts]
             rows["rank"] = [int.from_bytes(key.text_digest(rank, t.encode())[:8], "little") for t, _ in texts]
             self.files.append(SignedFiles(folder, number))
-            write_signed(self.files[-1], rows, sets, banding)
+            write_signed_texts(self.files[-1], rows, sets, banding)
             for place, point in enumerate(ids.tolist()):
                 values = sets.values[sets.offsets[place] : sets.offsets[place + 1]]
                 self.sets[point] = frozenset(values.tolist())
@@ -83,7 +91,7 @@ class NearWorld:
         best = nearest_pairs(np.concatenate(found)).tolist()
         self.across = {public: (private, similarity) for public, private, similarity in best}
         self.grouped, self.largest = join_groups(forests, groups)
-        chosen = (choose_kept(self.files, np.load(path), self.threshold).tolist() for path in groups)
+        chosen = (choose_dropped(self.files, np.load(path), self.threshold).tolist() for path in groups)
         self.dropped = {point: own for pairs in chosen for point, own in pairs}
 
     def kept(self) -> list[str]:

@@ -276,9 +276,9 @@ def test_an_error_in_the_settings_names_the_key(given_list: WordList, where: str
 def test_the_identity_is_that_of_the_terms(tmp_path: Path) -> None:
     def identity(**lists: Any) -> str:
         found = ListSettings(**lists)
-        made = ListEngine.describe_identity(found, "en")
+        made = ListEngine.collect_fingerprint(found, "en")
         assert made["unicode"] == unicodedata.unidata_version
-        assert ListEngine.describe_identity(pickle.loads(pickle.dumps(found)), "en") == made
+        assert ListEngine.collect_fingerprint(pickle.loads(pickle.dumps(found)), "en") == made
         json.dumps(made)
         assert "ark" not in str(made)
         return str(made["terms_sha256"])

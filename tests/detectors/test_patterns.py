@@ -276,10 +276,10 @@ def test_a_file_in_presidios_form_is_taken_as_it_is(yaml_file: Callable[[str], s
 
 def test_the_identity_tells_of_a_files_content(yaml_file: Callable[[str], str]) -> None:
     settings = PatternSettings(files=(yaml_file(FILE),))
-    before = PatternEngine.describe_identity(settings, "en")
+    before = PatternEngine.collect_fingerprint(settings, "en")
     yaml_file(FILE.replace("0.05", "0.06"))
-    assert before == {**PatternEngine.describe_identity(settings, "en"), "files": before["files"]}
-    assert before["files"] != PatternEngine.describe_identity(settings, "en")["files"]
+    assert before == {**PatternEngine.collect_fingerprint(settings, "en"), "files": before["files"]}
+    assert before["files"] != PatternEngine.collect_fingerprint(settings, "en")["files"]
 
 
 SLOW, BAIT = "(x+x+)+y", "x" * 5000

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 
 from redactory.detectors import DetectSettings
 from redactory.detectors.policy import build_policies
-from redactory.detectors.rules import RULES, hash_common_words, load_common_words, select_active_rules, unlisted_words
+from redactory.detectors.rules import (
+    RULES,
+    hash_common_words,
+    iter_unlisted_words,
+    load_common_words,
+    select_active_rules,
+)
 from redactory.foundation.errors import ConfigurationError
 
 
@@ -121,7 +127,7 @@ SMALL = frozenset({"a", "i", "the", "cat", "do", "well", "known", "café", "x-ra
 
 
 def found(text: str, words: frozenset[str] = SMALL) -> list[str]:
-    return [text[start:end] for start, end in unlisted_words(text, words)]
+    return [text[start:end] for start, end in iter_unlisted_words(text, words)]
 
 
 @pytest.fixture(scope="module")

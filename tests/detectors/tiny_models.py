@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors.torch_inference import silence
+from redactory.detectors.torch_inference import silence_model_libraries
 
 NAMES = ("Anna", "Robert", "Maria", "John", "Leatrice", "Omar")
 PLACES = ("Paris", "Berlin", "Lima", "Oslo")
@@ -38,7 +38,7 @@ def stanza_folder(folder: Path, steps: int = 60) -> Path:
     options = f"--no_pretrain --shorthand en_tiny --cpu --optim adam --lr 0.01 {sizes}"
     args = ner_tagger.parse_args(options.split())
     state = random.getstate()
-    with silence(), torch.random.fork_rng():
+    with silence_model_libraries(), torch.random.fork_rng():
         random.seed(3)
         torch.manual_seed(3)
         batches = DataLoader(Document(list(_tagged())), 16, args, None, evaluation=False)

@@ -17,10 +17,10 @@ from jinja2 import Environment, nodes
 from scipy.optimize import brentq
 from scipy.stats import beta, norm
 
-from redactory.dedup.settings import summarize
+from redactory.dedup.settings import summarize_dedup
 from redactory.evaluation.report import list_card_metrics, list_promises, load_template
 from redactory.flows.show import _load_templates as show_templates
-from redactory.foundation.bounds import FILTERS
+from redactory.foundation.bounds import TEMPLATE_FILTERS
 from redactory.pipelines.curation.release import render_dataset_card, render_export_card, render_synthetic_card
 from redactory.training.guarantee.card import UNITS_FORMAT, render_guarantee_page
 from tests.docs.pages import EVERYTHING, ROOT, name_of
@@ -32,7 +32,7 @@ TEMPLATES = sorted(PACKAGE.rglob("*.j2"))
 # Every template and every message prints a bound by redactory.foundation.bounds.
 
 _BOUND = re.compile(r"(?:\w+_)?(?:epsilon|delta|delta_2|gamma|upper|lower|failure)(?:_\w+)?|confidence")
-_OUTWARDS = {*FILTERS, "share", "between"}
+_OUTWARDS = {*TEMPLATE_FILTERS, "share", "between"}
 _ARITHMETIC = (nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.Pow, nodes.Mod)
 _DRAWN = ("Add", "Sub", "Mul", "Div")
 """Arithmetic of places in a picture."""
@@ -255,7 +255,7 @@ def _pages(epsilon: float, delta: float, share: float, threshold: int) -> Iterat
     yield "misses", load_template("report_misses.html.j2").render(missed=missed, resting=[], open=""), "share"
     bloom = {"public": {"measured_on": 9, "measured_lost": 1, "loss_rate_upper": share, "capacity": 9}}
     bloom["public"] |= {"error_rate": 0.001, "texts_added": 5}
-    yield "duplicates", " ".join(summarize({"bloom": bloom})), "share"
+    yield "duplicates", " ".join(summarize_dedup({"bloom": bloom})), "share"
 
 
 @pytest.mark.parametrize("row", _GRID)
@@ -325,7 +325,7 @@ def test_the_table_of_what_an_epsilon_is_worth_is_rounded_up() -> None:
 
 def test_the_tutorial_and_the_proofs_state_the_numbers_that_follow() -> None:
     tutorial = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
-    assert f"{FILTERS['factor'](8.0)} times as often" in tutorial
+    assert f"{TEMPLATE_FILTERS['factor'](8.0)} times as often" in tutorial
     # P(loss > epsilon) of one unsampled step, far above delta: why odds are not spoken of
     shift, delta = 2.0 / 200.0, 1e-5
     epsilon = brentq(

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import write_json
-from redactory.redaction.folder import RunFolder, part_name
-from redactory.redaction.sealing import seal
+from redactory.redaction.folder import RunFolder, format_part_name
+from redactory.redaction.sealing import seal_folder
 from redactory.redaction.shards import PRIVATE, PUBLIC, write_part
 
 HOSTILE = '<script>alert("x")</script> & <MASK'
@@ -110,9 +110,9 @@ def write_run(root: Path, body: dict[str, Any] | None = None) -> RunFolder:
         {"example_id": f"{i:032x}", "user": "u", "text": text, "reasons": ["rule:digit"]}
         for i, text in enumerate(PRIVATE_TEXTS)
     ]
-    write_part(run.public / part_name(0), pa.Table.from_pylist(public, schema=PUBLIC))
-    write_part(run.private / part_name(0), pa.Table.from_pylist(private, schema=PRIVATE))
-    seal(run, body or manifest(), [])
+    write_part(run.public / format_part_name(0), pa.Table.from_pylist(public, schema=PUBLIC))
+    write_part(run.private / format_part_name(0), pa.Table.from_pylist(private, schema=PRIVATE))
+    seal_folder(run, body or manifest(), [])
     return run
 
 
@@ -166,7 +166,7 @@ def add_models(run: RunFolder) -> None:
         folder = run.model(name)
         folder.root.mkdir(parents=True)
         write_json(folder.guarantee, told)
-        seal(folder, {"trainer": name}, [folder.guarantee])
+        seal_folder(folder, {"trainer": name}, [folder.guarantee])
         one = {"perplexity": 4.81, "perplexity_per_word": 6.92, "tokens": 1000, "words": 800, "texts": 90}
         highest, control = exposures[name]
         add_result(run, name, "perplexity", {"as_is": one, "masked": one})
@@ -179,7 +179,7 @@ def add_result(run: RunFolder, model: str, evaluation: str, result: dict[str, An
     folder = run.model(model).result(evaluation)
     folder.root.mkdir(exist_ok=True)
     write_json(folder.root / "result.json", result)
-    seal(folder, {"parent": file_sha256(run.model(model).manifest)}, [folder.root / "result.json"])
+    seal_folder(folder, {"parent": file_sha256(run.model(model).manifest)}, [folder.root / "result.json"])
 
 
 QUESTIONS = (

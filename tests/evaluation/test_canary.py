@@ -20,8 +20,8 @@ from scipy.stats import binomtest
 from redactory.evaluation.canary import (
     SAMPLED,
     WEIGHTED,
-    chance_highest_quantile,
     compare_exposure_with_chance,
+    compute_chance_quantile,
     compute_middle_rank,
     count_canary_copies,
     count_likelier,
@@ -32,7 +32,7 @@ from redactory.evaluation.continuations import SampledNumbers, sample_numbers, s
 from redactory.evaluation.plots import plot_exposure
 from redactory.foundation.errors import CheckFailed, InputError
 from redactory.foundation.stream import RandomStream
-from redactory.redaction.folder import RunFolder, part_name
+from redactory.redaction.folder import RunFolder, format_part_name
 from redactory.redaction.shards import PRIVATE, PUBLIC, write_part
 from redactory.training.model import LanguageModel, build_language_network
 from redactory.training.models.settings import FolderSettings, LstmSettings
@@ -46,7 +46,7 @@ BEFORE = "My ID is: "
 def _brute_force(model: Any, strings: list[str]) -> NDArray[np.float64]:
     """Log probability of the whole text but its end: what all share changes no rank."""
     texts = [BEFORE + string for string in strings]
-    return np.array([scores[:-1].sum() for scores in model.token_log_probs(texts)])
+    return np.array([scores[:-1].sum() for scores in model.compute_token_log_probs(texts)])
 
 
 def _numbers(digits: int) -> list[str]:
@@ -210,7 +210,7 @@ def test_copies_left_counts_points_not_substrings(tmp_path: Path) -> None:
     sides = (run.public, public, PUBLIC), (run.private, private, PRIVATE)
     for folder, texts, schema in sides:
         rows = [{"example_id": f"p{i}", "user": "u", "text": t, "reasons": []} for i, t in enumerate(texts)]
-        write_part(folder / part_name(0), pa.Table.from_pylist(rows, schema=schema))
+        write_part(folder / format_part_name(0), pa.Table.from_pylist(rows, schema=schema))
     left = count_canary_copies((run.public, run.private), _canaries(["123456", "999999", "000000"], []))
     assert left == [3, 1, 0]
 
@@ -307,7 +307,7 @@ def test_the_law_of_ten_canaries_is_the_known_one() -> None:
     assert chance["highest_expected"] == pytest.approx(4.23, abs=0.005)
     assert chance["highest_95"] == pytest.approx(7.61, abs=0.005)
     assert chance["mean_expected"] == pytest.approx(1.4427, abs=1e-4)
-    assert chance_highest_quantile(1, 0.5) == 1.0
+    assert compute_chance_quantile(1, 0.5) == 1.0
 
 
 def test_p_values_of_chance_are_uniform_and_those_of_a_leak_small() -> None:

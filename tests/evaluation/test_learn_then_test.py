@@ -13,12 +13,12 @@ from scipy.stats import binom, binomtest
 
 from redactory.evaluation.statistics import (
     binomial_p_value,
+    compute_percentile_interval,
     count_passing_settings,
     count_secrets_needed,
     estimate_proportion,
-    percentile_interval,
 )
-from redactory.foundation.intervals import upper_bound
+from redactory.foundation.intervals import clopper_pearson_upper
 
 BOUND, CONFIDENCE, SETS = 0.01, 0.95, 2_000
 Procedure = Callable[[list[int], int], int]
@@ -96,7 +96,7 @@ def test_the_p_value_is_exact_and_agrees_with_the_interval(
     p_value = binomial_p_value(misses, n, miss_rate)
     assert p_value == pytest.approx(binom.cdf(misses, n, miss_rate), rel=1e-6, abs=1e-30)
     if abs(p_value - (1 - confidence)) > 1e-9:
-        below = upper_bound(misses, n, confidence) <= miss_rate
+        below = clopper_pearson_upper(misses, n, confidence) <= miss_rate
         assert below == (p_value <= 1 - confidence)
 
 
@@ -139,6 +139,6 @@ def test_an_interval_is_two_sided_and_covers_as_often_as_it_says(confidence: flo
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.99])
 def test_percentiles_leave_half_of_the_error_on_either_side(confidence: float) -> None:
     values = np.random.default_rng(3).gamma(2.0, size=4001)
-    low, high = percentile_interval([*values, np.nan], confidence)
+    low, high = compute_percentile_interval([*values, np.nan], confidence)
     assert (np.mean(values < low), np.mean(values > high)) == pytest.approx([(1 - confidence) / 2] * 2, abs=3e-4)
     assert (low, high) == pytest.approx(np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2]))

@@ -12,9 +12,9 @@ from scipy.special import ndtr
 from redactory.evaluation.one_run_audit import (
     audit_scores,
     compute_curve_p_value,
+    compute_epsilon_lower_bound,
+    compute_gaussian_lower_bound,
     compute_p_value,
-    epsilon_lower,
-    epsilon_lower_gaussian,
     make_curve_level,
     make_gaussian_level,
 )
@@ -60,7 +60,7 @@ def test_no_bound_is_below_randomised_response(counts: tuple[int, int, int], eps
 def test_without_delta_the_first_bound_is_the_law_of_randomised_response() -> None:
     exact = float(stats.binom.sf(15, 20, 1.0 / (1.0 + math.exp(-1.0))))
     assert compute_p_value(20, 20, 16, 1.0, 0.0) == pytest.approx(exact, rel=1e-12)
-    found = epsilon_lower(200, 200, 170, 0.0)
+    found = compute_epsilon_lower_bound(200, 200, 170, 0.0)
     assert stats.binom.sf(169, 200, 1.0 / (1.0 + math.exp(-found))) == pytest.approx(0.05, rel=1e-5)
 
 
@@ -135,7 +135,7 @@ def test_scores_that_know_no_coin_show_nothing() -> None:
 
 
 def test_more_right_guesses_never_bound_less() -> None:
-    for lower in (epsilon_lower, epsilon_lower_gaussian):
+    for lower in (compute_epsilon_lower_bound, compute_gaussian_lower_bound):
         bounds = [lower(100, 50, correct, DELTA) for correct in range(0, 51, 5)]
         assert bounds == sorted(bounds)
         assert bounds[0] == 0.0
@@ -145,7 +145,7 @@ def test_more_right_guesses_never_bound_less() -> None:
 def test_impossible_counts_are_refused() -> None:
     for counts in ((10, 11, 3), (10, 5, 6), (10, 5, -1)):
         with pytest.raises(ValueError, match="correct"):
-            epsilon_lower(*counts, DELTA)
+            compute_epsilon_lower_bound(*counts, DELTA)
     for scores in (np.array([1.0]), np.array([1.0, math.nan])):
         with pytest.raises(ValueError, match="score"):
             audit_scores(scores, np.array([True, False]), DELTA)
@@ -159,5 +159,5 @@ def test_the_error_is_divided_among_the_shares_that_are_guessed() -> None:
     assert len(rows) > 1
     for row in rows:
         terms = (200, row["guesses"], row["correct"], 1e-5)
-        assert row["epsilon_lower"] == epsilon_lower(*terms, 1 - 0.05 / len(rows))
+        assert row["epsilon_lower"] == compute_epsilon_lower_bound(*terms, 1 - 0.05 / len(rows))
     assert max(row["epsilon_lower"] for row in rows) == found["epsilon_lower"] > 0

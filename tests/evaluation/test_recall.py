@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
 from redactory.evaluation.recall import measure_misses
-from redactory.foundation.intervals import lower_bound, upper_bound
+from redactory.foundation.intervals import clopper_pearson_lower, clopper_pearson_upper
 
 RATES = ("gamma", "delta_2")
 
@@ -21,7 +21,7 @@ RATES = ("gamma", "delta_2")
     [(0, 200, 0.0149), (20, 200, 0.1425), (0, 2995, 1e-3), (0, 37_446, 8e-5), (0, 299_572, 1e-5), (0, 30_552, 9.8e-5)],
 )
 def test_published_figures(misses: int, n: int, bound: float) -> None:
-    assert upper_bound(misses, n) == pytest.approx(bound, rel=5e-3)
+    assert clopper_pearson_upper(misses, n) == pytest.approx(bound, rel=5e-3)
 
 
 @settings(max_examples=200, deadline=None)
@@ -30,24 +30,24 @@ def test_bounds_are_the_quantiles_of_beta(n: int, share: float, confidence: floa
     misses = round(share * n)
     upper = 1.0 if misses == n else beta.ppf(confidence, misses + 1, n - misses)
     lower = 0.0 if misses == 0 else beta.ppf(1 - confidence, misses, n - misses + 1)
-    assert upper_bound(misses, n, confidence) == pytest.approx(upper, rel=1e-6)
-    assert lower_bound(misses, n, confidence) == pytest.approx(lower, rel=1e-6, abs=1e-12)
+    assert clopper_pearson_upper(misses, n, confidence) == pytest.approx(upper, rel=1e-6)
+    assert clopper_pearson_lower(misses, n, confidence) == pytest.approx(lower, rel=1e-6, abs=1e-12)
 
 
 @pytest.mark.parametrize("p", [0.01, 0.2, 0.7])
 def test_the_bound_covers_as_often_as_it_says_and_a_smaller_one_would_not(p: float) -> None:
     n = 60
-    covered = sum(binom.pmf(k, n, p) for k in range(n + 1) if upper_bound(k, n) >= p)
+    covered = sum(binom.pmf(k, n, p) for k in range(n + 1) if clopper_pearson_upper(k, n) >= p)
     naive = sum(binom.pmf(k, n, p) for k in range(n + 1) if k / n >= p)
     assert covered >= 0.95 > naive
 
 
 def test_no_labels_promise_nothing() -> None:
-    assert (lower_bound(0, 0), upper_bound(0, 0)) == (0.0, 1.0)
+    assert (clopper_pearson_lower(0, 0), clopper_pearson_upper(0, 0)) == (0.0, 1.0)
     empty = measure_misses(_fate, [], [])
     assert (empty["n"], empty["gamma"]["rate"], empty["delta_2"]["upper"]) == (0, None, 1.0)
     with pytest.raises(ValueError, match="misses"):
-        upper_bound(3, 2)
+        clopper_pearson_upper(3, 2)
 
 
 def _fate(texts: Sequence[str]) -> list[tuple[str, str]]:

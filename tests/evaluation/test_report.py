@@ -30,7 +30,7 @@ from redactory.evaluation.report import (
 )
 from redactory.foundation.files import write_json
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.sealing import seal
+from redactory.redaction.sealing import seal_folder
 from tests.evaluation.report_run import (
     COUNTS,
     HOSTILE,
@@ -360,7 +360,7 @@ def test_attacks_on_the_shards_are_told(run: RunFolder) -> None:
     }
     run.redaction.root.mkdir(parents=True)
     write_json(run.redaction.root / "result.json", result)
-    seal(run.redaction, {}, [run.redaction.root / "result.json"])
+    seal_folder(run.redaction, {}, [run.redaction.root / "result.json"])
     page = render_report(run)
     assert 'id="shards"' in page
     assert "40.0% of these cases" in page

@@ -30,7 +30,7 @@ from redactory.evaluation.sample_bounds import (
     estimate_rates,
     plan_sample,
 )
-from redactory.foundation.intervals import lower_bound, upper_bound
+from redactory.foundation.intervals import clopper_pearson_lower, clopper_pearson_upper
 from redactory.foundation.stream import RandomStream
 
 CONFIDENCE = 0.9
@@ -40,8 +40,8 @@ CONFIDENCE = 0.9
 def _remembered_bounds() -> Iterator[None]:
     """Enumerations ask for the same few bounds many thousand times."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sample_bounds, "upper_bound", _bound)
-        patch.setattr(sample_bounds, "lower_bound", functools.cache(lower_bound))
+        patch.setattr(sample_bounds, "clopper_pearson_upper", _bound)
+        patch.setattr(sample_bounds, "clopper_pearson_lower", functools.cache(clopper_pearson_lower))
         yield
 
 
@@ -101,7 +101,7 @@ def pooled(strata: dict[str, Stratum]) -> GammaDeltaRates:
     return GammaDeltaRates(*(_bound(misses, secrets, CONFIDENCE) for misses in (missed, drawn[PUBLIC].secrets)))
 
 
-_bound = functools.cache(upper_bound)
+_bound = functools.cache(clopper_pearson_upper)
 
 
 RARE_PUBLIC = population((60_000, 20, 0.08), (9_000, 6, 0.999, 0.01), (500, 4, 0.6))

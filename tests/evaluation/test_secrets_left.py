@@ -10,7 +10,7 @@ import pytest
 
 from redactory.evaluation.recall import count_remaining_secrets
 from redactory.foundation.errors import CheckFailed
-from redactory.redaction.folder import RunFolder, part_name
+from redactory.redaction.folder import RunFolder, format_part_name
 from redactory.redaction.shards import EXAMPLES, PRIVATE, PUBLIC, SPANS, VAULT, write_part
 
 DOCUMENTS = {
@@ -71,7 +71,7 @@ def run(tmp_path: Path) -> RunFolder:
         (run.examples, points, EXAMPLES),
         (run.spans, spans, SPANS),
     ):
-        write_part(folder / part_name(0), pa.Table.from_pylist(rows, schema=schema))
+        write_part(folder / format_part_name(0), pa.Table.from_pylist(rows, schema=schema))
     return run
 
 

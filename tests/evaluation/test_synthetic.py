@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.evaluation.generation import _in_nucleus
+from redactory.evaluation.generation import _find_nucleus
 from redactory.evaluation.synthetic import (
     NgramModel,
     compare_nearest_neighbours,
-    mauve,
+    compute_mauve,
     measure_classifier_error,
     measure_leakage,
     measure_text_quality,
@@ -109,13 +109,13 @@ def test_a_classifier_learns_what_tells_classes_apart() -> None:
 def test_mauve_is_one_of_equals_and_low_of_strangers() -> None:
     draw = np.random.default_rng(1)
     ours, same, other = draw.normal(0, 1, (200, 4)), draw.normal(0, 1, (200, 4)), draw.normal(9, 1, (200, 4))
-    assert mauve(ours, same) > 0.9
-    assert mauve(ours, other) < 0.1
+    assert compute_mauve(ours, same) > 0.9
+    assert compute_mauve(ours, other) < 0.1
 
 
 @given(st.lists(st.floats(-8, 8), min_size=1, max_size=12), st.floats(0.01, 0.99))
 def test_the_nucleus_is_the_fewest_that_have_the_share(scores: list[float], top_p: float) -> None:
-    kept = _in_nucleus(np.array([scores]), top_p)[0]
+    kept = _find_nucleus(np.array([scores]), top_p)[0]
     shares = np.exp(scores) / np.exp(scores).sum()
     assert shares[kept].sum() >= top_p - 1e-9
     assert kept[int(shares.argmax())]

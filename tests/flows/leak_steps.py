@@ -24,13 +24,13 @@ CURATION = (
     "redactory.pipelines.curation.stages.dedup:plan_repeated_texts",
     "redactory.pipelines.curation.stages.examples:detect_texts",
     "redactory.detectors.detector:Detector.detect",
-    "redactory.pipelines.curation.stages.examples:spread_detections",
+    "redactory.pipelines.curation.stages.examples:copy_spans_to_repeats",
     "redactory.pipelines.curation.stages.examples:redact_examples",
     "redactory.redaction.mask:route",
     "redactory.pipelines.curation.stages.dedup:plan_duplicates",
     "redactory.pipelines.curation.stages.examples:write_shards",
     "redactory.redaction.shards:write_part",
-    "redactory.pipelines.curation.release:check_conservation",
+    "redactory.pipelines.curation.release:check_counts_add_up",
     "redactory.evaluation.report:render_report",
 )
 LATER = {
@@ -75,7 +75,7 @@ LATER = {
     "scan": ("redactory.pipelines.curation.policy:Policy.route_many", "redactory.redaction.mask:route"),
     "erase": (
         "redactory.pipelines.operations.erase_points:find_person_examples",
-        "redactory.pipelines.operations.erase_points:recurate_without",
+        "redactory.pipelines.operations.erase_points:recurate_without_person",
         "redactory.pipelines.operations.erase_points:build_manifest_changes",
         "redactory.redaction.shards:write_part",
         "redactory.pipelines.curation.reissue:_apply_plan",

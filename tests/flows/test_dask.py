@@ -29,7 +29,7 @@ from redactory.foundation.progress import StageReport
 from redactory.pipelines.curation.curate import curate
 from redactory.pipelines.curation.loading import load_config
 from redactory.pipelines.curation.share import fetch
-from redactory.pipelines.curation.stage_context import StageMap, Task, get_task_name, map_serially, run_timed
+from redactory.pipelines.curation.stage_context import StageMap, Task, get_task_name, map_serially, run_timed_task
 from redactory.pipelines.operations.verify import verify
 from redactory.redaction import RunFolder
 from tests.flows.conftest import QUIET
@@ -161,8 +161,8 @@ def _late(workers: DaskWorkers, fenced: bool, config: Any, folder: Path) -> tupl
                 dataclasses.replace(job, detector=waiter),
                 *fixed,
             )
-            with workers.sending(slow) as send:
-                late.append(send(0) if fenced else workers.client.submit(run_timed, slow, 0, pure=False))
+            with workers.open_submitter(slow) as send:
+                late.append(send(0) if fenced else workers.client.submit(run_timed_task, slow, 0, pure=False))
                 _until(waiter.here.exists)
         return map_serially(task, numbers)
 

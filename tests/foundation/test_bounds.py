@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from redactory.foundation.bounds import (
-    FILTERS,
+    TEMPLATE_FILTERS,
     format_lower,
-    format_one_in,
+    format_odds,
     format_upper,
     privacy_factor,
     round_down,
@@ -65,7 +65,7 @@ def test_bounds_by_example() -> None:
     assert found == ["1.24", "1.1", "0", "inf", "1,240", "1e-05"]
     assert (format_lower(0.9999, 3), format_lower(1.0), format_upper(None)) == ("0.999", "1", "none")
     assert (format_upper(0.01487, 3, unit="%"), format_lower(0.95, 3, unit="%")) == ("1.49%", "95%")
-    assert [FILTERS["both_percent"](c) for c in (0.95, 0.99, 0.4, 0.9)] == ["90%", "98%", "0%", "80%"]
+    assert [TEMPLATE_FILTERS["both_percent"](c) for c in (0.95, 0.99, 0.4, 0.9)] == ["90%", "98%", "0%", "80%"]
 
 
 @settings(deadline=None)
@@ -73,7 +73,7 @@ def test_bounds_by_example() -> None:
 @example(1e-5)
 @example(0.3)
 def test_one_in_n_is_not_below_the_probability(delta: float) -> None:
-    times = int(format_one_in(delta).removeprefix("1 in ").replace(",", ""))
+    times = int(format_odds(delta).removeprefix("1 in ").replace(",", ""))
     assert Fraction(1, times + 1) < _exact(delta) <= Fraction(1, times)
 
 
@@ -85,8 +85,8 @@ def test_a_factor_is_never_below_e_to_the_epsilon(epsilon: float) -> None:
     with mpmath.workdps(120):
         exact = mpmath.exp(mpmath.mpf(repr(epsilon)))
         assert 0 <= mpmath.mpf(str(privacy_factor(epsilon))) - exact <= exact * mpmath.mpf(10) ** -58
-        assert mpmath.mpf(FILTERS["factor"](epsilon).replace(",", "")) >= exact
-    assert FILTERS["factor"](0.0) == "1"
+        assert mpmath.mpf(TEMPLATE_FILTERS["factor"](epsilon).replace(",", "")) >= exact
+    assert TEMPLATE_FILTERS["factor"](0.0) == "1"
 
 
 @settings(deadline=None)
@@ -95,7 +95,7 @@ def test_success_from_a_prior_is_the_formula_rounded_up(epsilon: float, delta: f
     with mpmath.workdps(120):
         times, chance = mpmath.exp(mpmath.mpf(repr(epsilon))), mpmath.mpf(repr(delta))
         exact = (times + 99 * chance) / (99 + times)
-        printed = mpmath.mpf(FILTERS["guess"](epsilon, delta, digits).rstrip("%")) / 100
+        printed = mpmath.mpf(TEMPLATE_FILTERS["guess"](epsilon, delta, digits).rstrip("%")) / 100
         assert exact <= printed <= exact * (1 + mpmath.mpf(10) ** (1 - digits)) * (1 + mpmath.mpf(10) ** -50)
 
 

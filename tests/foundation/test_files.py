@@ -15,21 +15,21 @@ import pytest
 
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import (
-    commit,
+    commit_file,
     file_lock,
     is_locked,
     list_irregular,
     make_private_folder,
     open_no_follow,
     read_json,
-    remove,
     remove_leftovers,
+    remove_path,
     stage_commits,
     write_json,
     write_text,
 )
 from redactory.foundation.records import RecordLog
-from redactory.redaction.encryption import destroy
+from redactory.redaction.encryption import shred_file
 
 
 def _locks(path: Path) -> None:
@@ -75,7 +75,7 @@ def whole_or_absent(commit_: Commit, folder: Path) -> bool:
 
 
 def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
-    assert whole_or_absent(commit, tmp_path)
+    assert whole_or_absent(commit_file, tmp_path)
 
 
 @pytest.mark.parametrize("sabotaged", [in_place, forgetful])
@@ -110,9 +110,9 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path: Path) 
     deep = ("deep/.tmp-7-train-a.key", "deep/.tmp-7-other", "deep/.tmp-8-folder/x", ".tmp-9-train-b")
     for name in deep:
         (tmp_path / name).touch()
-    remove_leftovers(tmp_path, but="train-*")
+    remove_leftovers(tmp_path, exclude="train-*")
     assert all((tmp_path / name).exists() for name in deep)
-    remove_leftovers(tmp_path, but="train-*", deep=True)
+    remove_leftovers(tmp_path, exclude="train-*", recursive=True)
     assert {p.name for p in (tmp_path / "deep").iterdir()} == {".tmp-7-train-a.key"}
     assert (tmp_path / ".tmp-9-train-b").exists()
 
@@ -129,7 +129,7 @@ def test_a_link_that_was_left_goes_and_what_it_leads_to_stays(tmp_path: Path) ->
 
 def test_two_that_write_one_file_at_once_do_not_meet(tmp_path: Path) -> None:
     # nor do two machines: a process has the same number on both
-    with commit(tmp_path / "file") as first, commit(tmp_path / "file") as second:
+    with commit_file(tmp_path / "file") as first, commit_file(tmp_path / "file") as second:
         first.write_text("one", encoding="utf-8")
         second.write_text("two", encoding="utf-8")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
@@ -153,10 +153,10 @@ def test_once_its_staging_is_taken_away_a_commit_changes_nothing(tmp_path: Path)
 
 
 def _taken_away_amid(path: Path, staging: Path) -> None:
-    with commit(path) as temporary:
+    with commit_file(path) as temporary:
         assert temporary.parent == staging
         temporary.write_text("begun in time", encoding="utf-8")
-        remove(staging)
+        remove_path(staging)
 
 
 def test_what_no_utf_8_can_hold_is_written_as_its_escape(tmp_path: Path) -> None:
@@ -216,11 +216,11 @@ def mode(path: Path) -> int:
 
 @pytest.mark.usefixtures("_open_umask")
 def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
-    with commit(tmp_path / "deep" / "private") as temporary:
+    with commit_file(tmp_path / "deep" / "private") as temporary:
         assert mode(temporary) == 0o600
         temporary.write_bytes(b"x")
     assert mode(tmp_path / "deep" / "private") == 0o600
-    with commit(tmp_path / "public", 0o644) as temporary:
+    with commit_file(tmp_path / "public", 0o644) as temporary:
         assert mode(temporary) == 0o600, "open to all only once it is whole"
     assert mode(tmp_path / "public") == 0o644
     write_json(tmp_path / "value.json", {"a": 1})
@@ -249,7 +249,7 @@ def _by_a_linked_folder(mine: Path, place: Path) -> None:
     place.parent.symlink_to(mine.parent)
 
 
-@pytest.mark.parametrize("write", [_locks, _records, destroy])
+@pytest.mark.parametrize("write", [_locks, _records, shred_file])
 @pytest.mark.parametrize(
     "put",
     [

@@ -156,20 +156,20 @@ def test_a_fresh_key_lives_as_long_as_the_process() -> None:
 def test_purposes_never_meet(one: str, other: str, value: str) -> None:
     key = DigestKey(SECRET.encode())
     same = one == other
-    assert (key.derive(one) == key.derive(other)) == same
+    assert (key.derive_subkey(one) == key.derive_subkey(other)) == same
     assert (key.pseudonym(one, value) == key.pseudonym(other, value)) == same
     data = value.encode()
-    digests = {key.text_digest(key.derive(name), data) for name in (one, other)}
+    digests = {key.text_digest(key.derive_subkey(name), data) for name in (one, other)}
     assert len(digests) == 2 - same
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40))
 def test_digests_tell_texts_and_keys_apart(one: bytes, other: bytes) -> None:
     key, stranger = DigestKey(b"k" * 16), DigestKey(b"s" * 16)
-    purpose = key.derive("text")
+    purpose = key.derive_subkey("text")
     assert len(key.text_digest(purpose, one)) == 16
     assert (key.text_digest(purpose, one) == key.text_digest(purpose, other)) == (one == other)
-    assert key.text_digest(purpose, one) != stranger.text_digest(stranger.derive("text"), one)
+    assert key.text_digest(purpose, one) != stranger.text_digest(stranger.derive_subkey("text"), one)
     assert key.text_digest(purpose, one) != hashlib.blake2b(one, digest_size=16).digest()
 
 

@@ -29,7 +29,7 @@ from redactory.training.loop import Checkpoint
 from redactory.training.mechanisms.mechanism import PoissonGaussian
 from redactory.training.model import build_language_network
 from redactory.training.models.network import Network
-from redactory.training.numerics import deterministic_numerics, resolve_device
+from redactory.training.numerics import resolve_device, use_deterministic_numerics
 from redactory.training.steps import NoiseFreeSteps, NoisySteps, ScheduledOptimizer, make_optimizer
 from redactory.training.tokenizer import Tokenizer
 from tests.integrations.elsewhere import ELSEWHERE, MixedDevices, another_device
@@ -121,7 +121,7 @@ def test_a_card_that_was_computed_elsewhere_says_so(run: RunFolder, monkeypatch:
 def test_products_are_not_rounded_to_fewer_bits_while_training() -> None:
     torch.set_float32_matmul_precision("medium")
     try:
-        with deterministic_numerics(1):
+        with use_deterministic_numerics(1):
             assert torch.get_float32_matmul_precision() == "highest"
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
@@ -165,7 +165,7 @@ def _trained(kind: str, device: torch.device, folder: Path) -> list[np.ndarray[A
         plain.step(number)
         noisy.step(number)
         checkpoint.write(number)
-        assert checkpoint.read() == number
+        assert checkpoint.restore() == number
     assert ledger.devices == [device, device]
     return [p.detach().cpu().numpy() for p in network.parameters()]
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import redactory
 from redactory.foundation.keys import new_key
-from redactory.redaction import MASK, RunFolder, is_encrypted, key_for, list_parts
+from redactory.redaction import MASK, RunFolder, find_key_for, is_encrypted, list_parts
 from tests.integrations.sides import SIDES, by_id, rows_of, run_of
 
 SPARK = {
@@ -129,7 +129,7 @@ def test_duckdb_takes_the_data_key_of_an_encrypted_side_and_nothing_less(
     run = run_of(tmp_path / "closed")
     folder = RunFolder(run)
     assert all(map(is_encrypted, list_parts(folder.private)))
-    key = key_for(folder.private / "part")
+    key = find_key_for(folder.private / "part")
     assert key is not None
     read = f"FROM read_parquet('{run}/private/part-*.parquet'"
     with duckdb.connect() as connection:

@@ -24,7 +24,7 @@ from redactory.foundation.keys import new_key
 from redactory.redaction import RunFolder, list_parts, read_part, write_part
 from redactory.redaction.shards import read_rows
 from redactory.training import ShardDataset
-from redactory.training.shard_dataset import share_range
+from redactory.training.shard_dataset import compute_share_range
 from tests.integrations.sides import SIDES, rows_of, run_of
 
 KEY = "REDACTORY_ENCRYPTION_KEY_FILE"
@@ -65,7 +65,7 @@ def test_the_rows_are_those_of_the_side_in_order(run: Path, side: str) -> None:
 
 @given(total=st.integers(0, 500), of=st.integers(1, 40))
 def test_shares_hold_each_row_once_and_are_even(total: int, of: int) -> None:
-    stretches = [share_range(total, number, of) for number in range(of)]
+    stretches = [compute_share_range(total, number, of) for number in range(of)]
     assert [row for first, last in stretches for row in range(first, last)] == list(range(total))
     sizes = {last - first for first, last in stretches}
     assert max(sizes) - min(sizes) <= 1

@@ -148,4 +148,4 @@ def test_a_classifier_tells_the_same_classes(tmp_path: Path) -> None:
     read = AutoTokenizer.from_pretrained(folder.root, local_files_only=True)(NASTY[1], return_tensors="pt")
     with torch.no_grad():
         found = theirs(**read).logits.double().log_softmax(-1)[0].numpy()
-    np.testing.assert_allclose(found, load_classifier(folder).log_probs([NASTY[1]])[0], rtol=1e-5)
+    np.testing.assert_allclose(found, load_classifier(folder).compute_class_log_probs([NASTY[1]])[0], rtol=1e-5)

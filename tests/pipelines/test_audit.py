@@ -23,7 +23,7 @@ from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.measure.label import label_random
 from redactory.pipelines.measure.label import label_score as score
 from redactory.pipelines.modeling.train import find_recall
-from redactory.redaction import RunFolder, broken_files, read_column, route
+from redactory.redaction import RunFolder, list_broken_files, read_column, route
 from redactory.training import RecallMeasurement, make_guarantee_card, train_model
 from tests.pipelines.support import DigitDetector, read_files, read_rows, write_rows
 from tests.training.conftest import make_small_settings, write_run
@@ -108,7 +108,7 @@ def test_a_sample_is_private_sealed_and_leaves_the_curation_as_it_was(run: Path)
     assert {path: after[path] for path in before} == before
     assert all(p.stat().st_mode & 0o777 == 0o600 for p in made)
     assert folder.root.stat().st_mode & 0o777 == 0o700
-    assert not broken_files(folder)
+    assert not list_broken_files(folder)
     manifest = read_json(folder.manifest)
     assert manifest["parent"] == (run / "_SUCCESS").read_text(encoding="utf-8").strip()
     assert (manifest["date"], manifest["seed"]) == ("2026-03-04", 5)
@@ -335,7 +335,7 @@ def test_the_result_is_where_training_and_report_look_for_it(run: Path, truth: T
     folder = RunFolder(run)
     sealed = folder.sample("sample").score
     for kept in (sealed, folder.recall):
-        assert not broken_files(kept)
+        assert not list_broken_files(kept)
         assert read_json(kept.root / "result.json") == result
     assert (run / "report.html").read_text(encoding="utf-8") == render_report(folder)
     assert f"{result['misses']['n']:,} labelled sensitive spans" in render_report(folder)

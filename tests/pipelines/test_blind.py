@@ -12,7 +12,7 @@ import redactory
 from redactory.detectors import DetectSettings, detect_languages, find_coverage_gaps, find_uncovered_kinds
 from redactory.detectors.settings import DEFAULT_RECOGNIZERS
 from redactory.foundation.errors import CheckFailed, ConfigurationError
-from redactory.pipelines.curation.share import find_release_blocker
+from redactory.pipelines.curation.share import explain_release_blocker
 from redactory.redaction import RunFolder, read_column, read_manifest
 from tests.pipelines.support import invoke_command, run_checks, write_rows
 
@@ -114,7 +114,7 @@ def test_what_is_accepted_by_name_leaves_and_says_so(tmp_path: Path) -> None:
     config: dict[str, Any] = {"input": _rows(tmp_path), "detect": PATTERNS}
     part = {**config, "release": {"allow_uncovered_kinds": ["PERSON", "LOCATION"]}}
     redactory.curate(part, output=tmp_path / "part")
-    forbids = find_release_blocker(read_manifest(RunFolder(tmp_path / "part")))
+    forbids = explain_release_blocker(read_manifest(RunFolder(tmp_path / "part")))
     assert forbids is not None
     assert "finds ORGANIZATION in that language" in forbids
     redactory.curate({**config, "release": {"allow_uncovered_kinds": KINDS}}, output=tmp_path / "run")
@@ -131,7 +131,7 @@ def test_the_english_tagger_on_other_text_is_told_and_forbidden(tmp_path: Path) 
     assert "'es' (100% of a sample)" in described["blind"]
     done = redactory.curate(config, output=tmp_path / "run")
     assert done["blind"] == described["blind"]
-    assert find_release_blocker(read_manifest(RunFolder(tmp_path / "run"))) is not None
+    assert explain_release_blocker(read_manifest(RunFolder(tmp_path / "run"))) is not None
 
 
 def test_a_night_is_held_and_not_approved(tmp_path: Path) -> None:

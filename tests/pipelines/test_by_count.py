@@ -127,13 +127,13 @@ def counting_job(run: RunFolder, config: dict[str, Any]) -> CurationJob:
     return CurationJob(run, load_config(config, output=run.root), load_digest_key(), selection=selection)
 
 
-@pytest.mark.parametrize("whole", [ranges.WHOLE, 0])
+@pytest.mark.parametrize("whole", [ranges.MAX_UNDIVIDED_DIGESTS, 0])
 @pytest.mark.parametrize("hash_ranges", [1, 2, 16])
 def test_no_two_texts_of_a_selection_have_one_noise(
     whole: int, hash_ranges: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In all hash ranges together, read whole or in pieces: no name is drawn twice."""
-    monkeypatch.setattr(ranges, "WHOLE", whole)
+    monkeypatch.setattr(ranges, "MAX_UNDIVIDED_DIGESTS", whole)
     stream, run = RandomStream.from_entropy(), RunFolder(tmp_path / "run")
     selection = replace(
         CountSelection.calibrate(1.0, 1e-6, 1), threshold=-(10**9), id=stream.random_bytes("fingerprint", 0, 16).hex()

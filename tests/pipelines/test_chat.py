@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.pipelines.curation.config import SegmentSettings
-from redactory.pipelines.curation.segment import make_segmenter, segment_each_text
+from redactory.pipelines.curation.segment import make_multi_text_segmenter, make_segmenter
 from redactory.pipelines.curation_hints import list_curation_hints
 from redactory.pipelines.json_paths import ROLE_SEPARATOR, TURN_SEPARATOR, join_texts
 from redactory.redaction import RunFolder, read_column
@@ -43,7 +43,7 @@ parts = st.tuples(st.none() | st.sampled_from(["user", "assistant"]), words)
 def test_examples_of_parts_give_the_document_back(said: list[tuple[str | None, str]], mode: Any) -> None:
     """And each lies in one part."""
     document = join_texts(said)
-    examples = segment_each_text(make_segmenter(SegmentSettings(mode=mode)))(document)
+    examples = make_multi_text_segmenter(make_segmenter(SegmentSettings(mode=mode)))(document)
     assert "".join(example.prefix + example.text + example.suffix for example in examples) == document
     if any(text.strip() for _, text in said):
         assert not any(sign in example.text for example in examples for sign in (TURN_SEPARATOR, ROLE_SEPARATOR))

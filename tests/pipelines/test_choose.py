@@ -10,7 +10,7 @@ import pytest
 
 from redactory.detectors.tagger import train_tagger
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.pipelines.measure.choose import label_active, select_most_doubted
+from redactory.pipelines.measure.choose import label_active, select_most_uncertain
 from redactory.pipelines.measure.evaluate_detection import evaluate_detect
 from redactory.pipelines.measure.fit import fit_tagger
 from redactory.pipelines.measure.fit_policy import fit_policy
@@ -40,11 +40,11 @@ def chosen(folder: Path) -> list[dict[str, Any]]:
 
 def test_doubt_that_is_new_counts_most_and_every_fourth_document_is_random() -> None:
     doubts: list[dict[str, float]] = [{}, {"a": 1.0, "b": 0.9}, {"a": 1.0, "b": 0.8}, {"c": 0.95}, {"d": 0.1}]
-    taken = select_most_doubted(doubts, [1] * 5, 5)
+    taken = select_most_uncertain(doubts, [1] * 5, 5)
     # the third has nothing that the second has not: it comes after the one with another word
     assert taken == [(1, "doubt"), (3, "doubt"), (2, "doubt"), (0, "random"), (4, "doubt")]
     # of the same doubt, less work
-    assert select_most_doubted([{"a": 0.5}, {"b": 0.5}], [400, 100], 1) == [(1, "doubt")]
+    assert select_most_uncertain([{"a": 0.5}, {"b": 0.5}], [400, 100], 1) == [(1, "doubt")]
 
 
 def test_texts_unlike_those_that_were_learnt_are_chosen_each_once(corpus: dict[str, Any], tmp_path: Path) -> None:

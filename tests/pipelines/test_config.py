@@ -153,9 +153,9 @@ def test_speed_and_places_do_not_change_the_hash() -> None:
 
 @pytest.mark.parametrize("unknown", [{"later": 1}, {"segment": {"later": 1}}, {"input": {"path": 3}}])
 def test_a_manifest_of_another_version_is_refused(unknown: dict[str, Any]) -> None:
-    assert Config.read_back({"input": {"path": "rows.jsonl"}}).input.path == ("rows.jsonl",)
+    assert Config.from_manifest({"input": {"path": "rows.jsonl"}}).input.path == ("rows.jsonl",)
     with pytest.raises(RunStateError, match="another version"):
-        Config.read_back({"input": {"path": "rows.jsonl"}, **unknown})
+        Config.from_manifest({"input": {"path": "rows.jsonl"}, **unknown})
 
 
 @pytest.mark.parametrize("form", ["a file", "a mapping", "a configuration"])

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.documents.redact import redact
-from redactory.pipelines.documents.redact_io import PIPE, find_copy_sources, require_matching_name
+from redactory.pipelines.documents.redact_io import PIPE, find_copy_sources, require_matching_format
 from tests.pipelines.support import invoke_command
 
 SECRET = "ann.kovacs@example.org"
@@ -108,14 +108,14 @@ def test_an_output_whose_name_says_another_format_is_refused(tmp_path: Path, giv
     with pytest.raises(ConfigurationError, match=f"--out: .*{re.escape(fix)}$"):
         redact(folder / given, folder / out, config=PATTERNS)
     with pytest.raises(ConfigurationError, match=f"--out: .*{re.escape(fix)}$"):
-        require_matching_name(out, *find_copy_sources(str(folder / given), "auto"))
+        require_matching_format(out, *find_copy_sources(str(folder / given), "auto"))
     assert not list(tmp_path.rglob("x*"))
 
 
 @pytest.mark.parametrize("out", ["x.csv", "x.CSV.gz", "x.csv.xz", "x", "x.masked", "csv.new", "-", "s3://b/x.csv"])
 def test_an_output_whose_name_says_its_format_or_none_is_taken(tmp_path: Path, out: str) -> None:
     (tmp_path / "in.csv").write_text("text\nx\n")
-    require_matching_name(out, *find_copy_sources(str(tmp_path / "in.csv"), "auto"))
+    require_matching_format(out, *find_copy_sources(str(tmp_path / "in.csv"), "auto"))
 
 
 @pytest.mark.slow

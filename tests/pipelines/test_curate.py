@@ -23,7 +23,7 @@ from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import no_progress
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.stage_context import CurationJob
-from redactory.pipelines.curation.stages.examples import ingest_documents, to_detection_rows
+from redactory.pipelines.curation.stages.examples import ingest_documents, iterate_detection_rows
 from redactory.pipelines.readers import find_sources
 from redactory.redaction import MASK, RunFolder, list_parts, read_column
 from tests.pipelines.support import DigitDetector, read_data_bytes, write_rows
@@ -268,6 +268,6 @@ def test_the_manifest_has_no_infinity_and_names_every_file(finished: Path) -> No
 
 def test_every_span_of_a_detection_is_written_under_its_policy() -> None:
     spans = [Span(place, place + 1, "NAME", 0.5, "engine") for place in range(3)]
-    written = list(to_detection_rows(4, 7, Detection((spans[0],), (spans[1],), None, (spans[2],))))
+    written = list(iterate_detection_rows(4, 7, Detection((spans[0],), (spans[1],), None, (spans[2],))))
     policies = ("strict", "conservative", "public")
     assert written == [(4, 7, *span, policy, None) for span, policy in zip(spans, policies, strict=True)]

@@ -13,9 +13,9 @@ import pytest
 
 import redactory
 from redactory.dedup.settings import BloomSettings, DedupSettings
-from redactory.dedup.settings import summarize as dedup_summary
+from redactory.dedup.settings import summarize_dedup as dedup_summary
 from redactory.foundation.errors import CheckFailed, SealedError
-from redactory.redaction import MASK, RunFolder, broken_files, read_column
+from redactory.redaction import MASK, RunFolder, list_broken_files, read_column
 from tests.pipelines.support import DigitDetector, read_data_bytes, read_rows, write_rows
 
 CONFIG: dict[str, Any] = {"segment": {"mode": "line"}, "partition": {"documents": 5}}
@@ -167,7 +167,7 @@ def test_a_filter_that_is_too_small_says_so(rows_file: Path, tmp_path: Path, mon
 def test_nothing_is_lost_and_who_stands_for_whom_is_known(runs: dict[str, Path]) -> None:
     for name, path in runs.items():
         run = RunFolder(path)
-        assert not broken_files(run)
+        assert not list_broken_files(run)
         rows = {row["example_id"]: row for row in read_rows(run.examples)}
         for row in rows.values():
             # a filter does not say

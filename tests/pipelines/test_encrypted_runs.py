@@ -18,21 +18,21 @@ from redactory.detectors import Detection
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, SealedError
 from redactory.foundation.keys import load_digest_key, new_key
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.error_sealing import run_sealing_errors
 from redactory.pipelines.operations.verify import RUN_CHECKS
 from redactory.redaction import (
     RunFolder,
-    establish_key,
+    find_key_for,
+    get_or_create_run_key,
     is_encrypted,
-    key_for,
     list_parts,
     read_column,
     read_manifest,
     read_part,
     read_secret,
-    seal,
+    seal_folder,
 )
-from redactory.redaction.shards import keyed_digest, table_digest
+from redactory.redaction.shards import compute_keyed_digest, compute_table_digest
 from redactory.training.mechanisms.ledger import begin_or_resume_stream
 from tests.pipelines.support import (
     DigitDetector,
@@ -142,7 +142,7 @@ def test_an_encrypted_run_holds_what_an_open_one_holds(whole: Path, curated: Pat
             name = path.relative_to(whole).as_posix()
             assert is_encrypted(path) == (one != closed.public)
             assert read_part(path).equals(read_part(same)), name
-            content = keyed_digest(key, name, table_digest(read_part(same)))
+            content = compute_keyed_digest(key, name, compute_table_digest(read_part(same)))
             assert listed[name].get("content") == (content if one != closed.public else None)
     assert [p.read_bytes() for p in list_parts(closed.public)] == [p.read_bytes() for p in list_parts(opened.public)]
 
@@ -153,7 +153,7 @@ def test_no_private_text_lies_open(whole: Path, curated: Path) -> None:
     private = {*read_column(run.vault, "text"), *read_column(run.private, "text")} - {*read_column(run.public, "text")}
     texts = {text.encode() for text in private if len(text) >= 20}
     assert len(texts) > 100
-    key = key_for(run.vault / "part")
+    key = find_key_for(run.vault / "part")
     assert key is not None
     secrets = {key.secret, key.secret.hex().encode(), base64.b64encode(key.secret)}
     for path, data in read_files(whole).items():
@@ -209,7 +209,7 @@ def reseal(run: RunFolder, **changes: Any) -> None:
     manifest = {**read_manifest(run), **changes}
     for key in ("files", "signed_by"):
         manifest.pop(key, None)
-    seal(run, manifest, [*(p for f in run.data_folders for p in list_parts(f)), run.card])
+    seal_folder(run, manifest, [*(p for f in run.data_folders for p in list_parts(f)), run.card])
 
 
 def exchange_parts(run: RunFolder, name: str) -> None:
@@ -327,7 +327,7 @@ def keyed(tmp_path: Path) -> RunFolder:
     """A run folder with a data key and nothing else."""
     run = RunFolder(tmp_path / "keyed")
     run.state.mkdir(parents=True)
-    establish_key(run, is_begun=False)
+    get_or_create_run_key(run, is_begun=False)
     return run
 
 
@@ -338,11 +338,11 @@ def test_a_traceback_is_encrypted_or_not_written(keyed: RunFolder, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.delenv(ENCRYPTION)
         with pytest.raises(SealedError, match="was not written") as caught:
-            run_sealed(keyed.state, fail)
+            run_sealing_errors(keyed.state, fail)
     assert "Rosalind" not in str(caught.value)
     assert not list(keyed.state.glob("traceback-*"))
     with pytest.raises(SealedError):
-        run_sealed(keyed.state, fail)
+        run_sealing_errors(keyed.state, fail)
     (file,) = keyed.state.glob("traceback-*.txt")
     assert b"Rosalind" not in file.read_bytes()
     assert "ValueError: Rosalind" in invoke_command("keys", "unwrap", file).stdout

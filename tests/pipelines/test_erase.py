@@ -26,7 +26,7 @@ from redactory.pipelines.curation import reissue as reissue_steps
 from redactory.pipelines.curation import release
 from redactory.pipelines.curation.reissue import finish_reissue
 from redactory.pipelines.curation.release_log import Event, append_event, explain_rollback, read_history
-from redactory.redaction import MASK, RunFolder, list_parts, read_column, seal, write_success
+from redactory.redaction import MASK, RunFolder, list_parts, read_column, seal_folder, write_success
 from redactory.redaction.sealing import list_releases
 from tests.conftest import KEY
 from tests.pipelines.support import (
@@ -211,7 +211,7 @@ def test_the_index_forgets_what_only_they_said(no_report: None, tmp_path: Path, 
     (before,) = index.entries()
     assert erase_one(first, user_ids=["u"])["index"] is True
     (after,) = index.entries()
-    after.check()
+    after.verify_files()
     assert after.name == before.name
     assert after.body["counts"] == {s: n - 1 for s, n in before.body["counts"].items()}
     words = {"n1": ("s", ["only they say so", "hello there", "my number is 12"])}
@@ -482,7 +482,7 @@ def reseal(run: Path, **removed: int) -> None:
     body = read_json(folder.manifest)
     del body["files"]
     body["changes"][-1]["removed"] |= removed
-    seal(folder, body, [*(p for f in folder.data_folders for p in list_parts(f)), folder.card])
+    seal_folder(folder, body, [*(p for f in folder.data_folders for p in list_parts(f)), folder.card])
 
 
 def restore_part(run: Path, before: Path) -> None:

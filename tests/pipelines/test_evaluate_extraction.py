@@ -16,7 +16,7 @@ from redactory.detectors import Detection, Span
 from redactory.evaluation.extraction import collect_vault_secrets
 from redactory.evaluation.simulator import simulate_customersim
 from redactory.foundation.errors import ConfigurationError
-from redactory.redaction import RunFolder, broken_files
+from redactory.redaction import RunFolder, list_broken_files
 from redactory.training import TrainSettings, train_model
 from tests.pipelines.support import invoke_command, write_rows
 
@@ -92,7 +92,7 @@ def test_only_a_model_of_originals_writes_secrets(run: RunFolder, planted: dict[
     assert next(g["secrets"] for g in safe["by_times_seen"] if g["from"] == 0) > 0
     for name in ("sgd", "redact-only"):
         sealed = run.model(name).result("extraction")
-        assert broken_files(sealed) == []
+        assert list_broken_files(sealed) == []
         ElementTree.parse(sealed.root / "extraction.svg")
     told = json.dumps([leaky, safe]) + (run.model("sgd").root / "extraction" / "extraction.svg").read_text("utf-8")
     for number in planted["inserted"]:

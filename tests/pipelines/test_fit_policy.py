@@ -13,13 +13,13 @@ import yaml
 from typer.testing import CliRunner
 
 from redactory.detectors import Detector, DetectSettings, build_policy_records
-from redactory.detectors.settings import PolicyFit, describe_fit_side_channel, flag_fitted_texts, reject_fitted_rows
+from redactory.detectors.settings import PolicyFit, describe_fit_side_channel, flag_fitted_texts, require_unfitted_rows
 from redactory.evaluation.recall import measure_misses
 from redactory.evaluation.simulator import simulate_customersim
 from redactory.flows.cli import app
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.intervals import upper_bound
+from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.curation.loading import load_config
@@ -78,7 +78,7 @@ def test_the_curve_and_the_choice(result: dict[str, Any], rows: list[dict[str, A
     assert result["secrets_labelled"] == sum(len(row["spans"]) for row in rows)
     for point in curve:
         assert point["rate"] == point["misses"] / len(users)
-        assert point["upper"] == upper_bound(point["misses"], len(users))
+        assert point["upper"] == clopper_pearson_upper(point["misses"], len(users))
         assert point["holds"] <= (point["upper"] <= BOUND)
     for name in ("public_share", "clean_public_share", "misses"):
         assert [point[name] for point in curve] == sorted(point[name] for point in curve)
@@ -150,10 +150,10 @@ def test_the_record_says_what_the_bound_stands_on(
 
 def test_rows_that_were_fitted_on_are_refused(fitted: PolicyFit, rows: list[dict[str, Any]], labelled: Path) -> None:
     key, fresh = load_digest_key(), [row["text"] for row in simulate_customersim(50, 22).rows]
-    reject_fitted_rows(fresh, fitted, key)
-    reject_fitted_rows([rows[0]["text"]], None, key)
+    require_unfitted_rows(fresh, fitted, key)
+    require_unfitted_rows([rows[0]["text"]], None, key)
     with pytest.raises(ConfigurationError, match=r"1 of these 51 texts are among the 110 rows.*other labelled rows"):
-        reject_fitted_rows([*fresh, f" {rows[5]['text']}\n"], fitted, key)
+        require_unfitted_rows([*fresh, f" {rows[5]['text']}\n"], fitted, key)
     labels = read_labels(labelled, TURN)
     secret = next(texts[0] for own in labels.secrets.values() for texts in own)
     clean = next(text for text, count in labels.clean_examples.items() if count)
@@ -163,15 +163,15 @@ def test_rows_that_were_fitted_on_are_refused(fitted: PolicyFit, rows: list[dict
 def test_what_cannot_be_told_is_refused(fitted: PolicyFit, tmp_path: Path) -> None:
     key = load_digest_key()
     with pytest.raises(ConfigurationError, match="another key"):
-        reject_fitted_rows(["x"], fitted, KEY)
+        require_unfitted_rows(["x"], fitted, KEY)
     gone = fitted.model_copy(update={"rows_file": str(tmp_path / "gone.json")})
     with pytest.raises(ConfigurationError, match=r"gone\.json: No such file"):
-        reject_fitted_rows(["x"], gone, key)
+        require_unfitted_rows(["x"], gone, key)
     changed = tmp_path / "changed.json"
     value = json.loads(Path(fitted.rows_file).read_text())
     changed.write_text(json.dumps(value | {"digests": []}))
     with pytest.raises(ConfigurationError, match="changed since redactory fit policy wrote it"):
-        reject_fitted_rows(["x"], fitted.model_copy(update={"rows_file": str(changed)}), key)
+        require_unfitted_rows(["x"], fitted.model_copy(update={"rows_file": str(changed)}), key)
 
 
 def test_the_side_file_is_private_and_free_of_text(fitted: PolicyFit, out: Path, rows: list[dict[str, Any]]) -> None:

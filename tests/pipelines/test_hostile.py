@@ -27,7 +27,7 @@ from redactory.foundation.errors import (
     SealedError,
 )
 from redactory.pipelines.curation.config import SegmentSettings
-from redactory.pipelines.curation.error_sealing import hide_error_text, run_sealed
+from redactory.pipelines.curation.error_sealing import run_hiding_error_text, run_sealing_errors
 from redactory.pipelines.curation.segment import make_segmenter
 from redactory.redaction import MASK, RunFolder, read_batches, route
 from tests.pipelines.faults import FewRanges, curated
@@ -190,7 +190,7 @@ def test_whatever_an_error_quotes_is_sealed(folder: Path, text: str) -> None:
         raise KeyError(text, "secret words")
 
     with pytest.raises(RedactoryError, match="unexpected KeyError") as error:
-        run_sealed(folder / "state", fail)
+        run_sealing_errors(folder / "state", fail)
     assert "secret" not in str(error.value)
     assert error.value.__cause__ is error.value.__context__ is None
     (sealed_file,) = (folder / "state").glob("traceback-*.txt")
@@ -235,11 +235,11 @@ def _raise_it(how: str, text: str) -> None:
 _HOWS = ["plain", "exit", "group", "decoding", "system", "during", "because"]
 
 
-@pytest.mark.parametrize("way", [run_sealed, hide_error_text])
+@pytest.mark.parametrize("way", [run_sealing_errors, run_hiding_error_text])
 @pytest.mark.parametrize("how", [*_HOWS, *(f"ours {how} {n}" for how in ("during", "because") for n in range(6))])
 def test_nothing_of_an_error_is_left_but_our_words(tmp_path: Path, way: Any, how: str) -> None:
     text = "Rosalind Marlowe of 12 Quiet Lane"
-    first: Any = "something was done" if way is hide_error_text else tmp_path / "state"
+    first: Any = "something was done" if way is run_hiding_error_text else tmp_path / "state"
     with pytest.raises(RedactoryError) as caught:
         way(first, lambda: _raise_it(how, text))
     error: Any = caught.value
@@ -267,5 +267,5 @@ def test_only_what_lies_in_the_run_folder_is_called_it(tmp_path: Path) -> None:
         (tmp_path / "tagger" / "Anna", r"unexpected PermissionError \(Permission denied\)"),
     ):
         with pytest.raises(SealedError, match=told) as caught:
-            run_sealed(run / "state", fail, place)
+            run_sealing_errors(run / "state", fail, place)
         assert "Anna" not in str(caught.value)

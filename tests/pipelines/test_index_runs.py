@@ -17,7 +17,7 @@ from redactory.evaluation.report import write_report
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, SealedError
 from redactory.pipelines.curation import index as indexing
 from redactory.pipelines.curation import release
-from redactory.redaction import MASK, RunFolder, broken_files, read_batches, read_column
+from redactory.redaction import MASK, RunFolder, list_broken_files, read_batches, read_column
 from tests.dedup.worlds import substitutions
 from tests.pipelines.support import (
     DIGITS,
@@ -83,7 +83,7 @@ def sides(texts: Night) -> dict[str, set[str]]:
 
 
 def keys(texts: set[str], mode: str) -> set[str]:
-    return {WordTokenizer(MASK).fold(text) for text in texts} if mode == "folded" else texts
+    return {WordTokenizer(MASK).fold_text(text) for text in texts} if mode == "folded" else texts
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_run_keeps_what_no_run_of_the_index_saw(tmp_path: Path, mode: str, kee
 
 def _check_every_row(run: Path, texts: Night, mode: str, asked: list[tuple[str, dict[str, set[str]]]]) -> None:
     folder = RunFolder(run)
-    assert not broken_files(folder)
+    assert not list_broken_files(folder)
     rows = rows_of(folder.examples)
     vault = {row["example_id"]: row["text"] for row in rows_of(folder.vault)}
     assert len(rows) == len(texts)
@@ -247,7 +247,7 @@ def test_an_entry_that_counts_without_success_is_noticed(tmp_path: Path, monkeyp
     with pytest.raises(SealedError):
         curate(tmp_path, "a", ["hello"])
     neither_or_both(tmp_path, "a")
-    monkeypatch.setattr(indexing, "is_entry_of", lambda *_: True)
+    monkeypatch.setattr(indexing, "has_written_entry", lambda *_: True)
     with pytest.raises(AssertionError):
         neither_or_both(tmp_path, "a")
 

@@ -25,7 +25,7 @@ from redactory.pipelines.curation.release_log import Event, append_event, get_lo
 from redactory.pipelines.operations import checks
 from redactory.pipelines.operations.nightly import publish_released
 from redactory.pipelines.operations.verify import RUN_CHECKS
-from redactory.redaction import RunFolder, establish_key, key_for, list_parts, read_batches, read_manifest
+from redactory.redaction import RunFolder, find_key_for, get_or_create_run_key, list_parts, read_batches, read_manifest
 from redactory.redaction.encryption import LocalKey
 from redactory.redaction.folder import JobFolder
 from tests.pipelines.support import DigitDetector, invoke_command, read_data_bytes, write_rows
@@ -240,8 +240,8 @@ def test_any_rotations_with_any_crashes_leave_a_log_that_tells_them(
     run.state.mkdir(parents=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(keys["old"]))
-        establish_key(run, is_begun=False)
-        first = key_for(run.vault / "part")
+        get_or_create_run_key(run, is_begun=False)
+        first = find_key_for(run.vault / "part")
         assert first is not None
         present, wrapped = "old", []
         for name, killed in steps:
@@ -256,14 +256,14 @@ def test_any_rotations_with_any_crashes_leave_a_log_that_tells_them(
             assert redactory.rotate_key(run.root, to_key_file=keys[name])["ok"]
             present = name
             patch.setenv(VARIABLE, str(keys[present]))
-        last = key_for(run.vault / "part")
+        last = find_key_for(run.vault / "part")
         assert last is not None
         assert (last.run_id, last.secret) == (first.run_id, first.secret)
         assert [(b["before"], b["service"]) for b in entered(run, Event.ROTATED)] == wrapped
         for other in set(KEYS) - {present}:
             patch.setenv(VARIABLE, str(keys[other]))
             with pytest.raises(CheckFailed):
-                key_for(run.vault / "part")
+                find_key_for(run.vault / "part")
 
 
 def test_a_night_takes_the_old_key_out_of_the_mirror(
@@ -343,7 +343,7 @@ def test_a_key_that_is_only_missing_stays_a_failure(job: JobFolder) -> None:
     assert not checked(other).ok
 
 
-@pytest.mark.parametrize(("place", "name"), [(key_rotation, "destroy"), (Path, "unlink")])
+@pytest.mark.parametrize(("place", "name"), [(key_rotation, "shred_file"), (Path, "unlink")])
 def test_an_interrupted_shredding_fails(job: JobFolder, monkeypatch: pytest.MonkeyPatch, place: Any, name: str) -> None:
     run = job.run("a")
     real = getattr(place, name)

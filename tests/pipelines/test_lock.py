@@ -21,7 +21,7 @@ from redactory.foundation.files import file_lock
 from redactory.foundation.records import read_records
 from redactory.pipelines.curation import curate as curating
 from redactory.pipelines.curation import stage_context
-from redactory.pipelines.curation.journal import find_difference
+from redactory.pipelines.curation.journal import describe_difference
 from tests.pipelines import faults
 from tests.pipelines.faults import CONFIG, KILLED, REFUSED, Fault, asked_of, curated, rows_file, said, state_of
 from tests.pipelines.support import DigitDetector, write_rows
@@ -188,12 +188,12 @@ def test_another_key_or_version_is_refused_by_name(begun: Path, rows: Path, tmp_
     shutil.copytree(begun, run)
     head = read_records(run / "state" / "journal.jsonl")[0].body
     versions = {**head["versions"], "packages": {**head["versions"]["packages"], "pyarrow": "0"}}
-    assert find_difference(head, {**head, "versions": versions}) == "versions (packages.pyarrow)"
-    assert find_difference(head, {**head, "key": "00000000"}) == "key"
-    assert find_difference(head, head) is None
-    assert find_difference(head, {**head, "encryption": "local"}) == "encryption"
+    assert describe_difference(head, {**head, "versions": versions}) == "versions (packages.pyarrow)"
+    assert describe_difference(head, {**head, "key": "00000000"}) == "key"
+    assert describe_difference(head, head) is None
+    assert describe_difference(head, {**head, "encryption": "local"}) == "encryption"
     changed = {**head, "policies": {**head["policies"], "strict": {str(i): i for i in range(99)}}}
-    assert str(find_difference(head, changed)).count(",") == 8
+    assert str(describe_difference(head, changed)).count(",") == 8
     # speed may differ
     assert curated(rows, run, config={"workers": 2}) == 0
 
@@ -202,7 +202,7 @@ def test_a_difference_never_shows_a_value(begun: Path) -> None:
     head = read_records(begun / "state" / "journal.jsonl")[0].body
     deny = {"deny": [{"label": "LISTED", "words": ["Rosalind"]}]}
     configuration = {**head["configuration"], "detect": {**head["configuration"]["detect"], "lists": deny}}
-    found = find_difference(head, {**head, "configuration": configuration})
+    found = describe_difference(head, {**head, "configuration": configuration})
     assert found == "configuration (detect.lists.deny)"
 
 

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 import redactory
 from redactory.detectors import DetectSettings, build_policy_records
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.processes import ONE_THREAD
+from redactory.foundation.processes import ENGINE_LOCK
 from redactory.pipelines.curation.curate import curate
 from redactory.pipelines.curation.policy import _COPIES, _MAX_COPIES, Policy, make_run_router
 from redactory.pipelines.modeling.describe import explain
@@ -201,7 +201,7 @@ def test_policies_limits_and_what_is_shown(files: Path) -> None:
         detector=DigitDetector(),
         policy="conservative",
         limit=3,
-        look=lambda hit, line: seen.append((hit["column"], line)),
+        on_span=lambda hit, line: seen.append((hit["column"], line)),
     )
     assert (result["found"], len(result["spans"]), result["texts"]) == (4, 3, 2)
     assert seen == [(3, "  5 and 66"), (9, "  5 and 66"), (11, "so we met Anna 7")]
@@ -332,7 +332,7 @@ def test_a_child_that_is_forked_while_a_thread_reads_can_read() -> None:
     policy, held = Policy(LISTED), threading.Event()
 
     def hold() -> None:
-        with ONE_THREAD:
+        with ENGINE_LOCK:
             held.set()
             time.sleep(0.2)
 

@@ -70,7 +70,7 @@ def test_the_error_rate_is_that_of_every_point_by_itself(run: RunFolder) -> None
     result = redactory.evaluate_model(run.root, "classes")
     model = load_classifier(run.model("classes"))
     points = [(line, _row(n)["kind"]) for n in range(10) for line in str(_row(n)["text"]).split("\n")]
-    said = [CLASSES[int(model.log_probs([text])[0].argmax())] for text, _ in points]
+    said = [CLASSES[int(model.compute_class_log_probs([text])[0].argmax())] for text, _ in points]
     wrong = sum(answer != kind for answer, (_, kind) in zip(said, points, strict=True))
     assert (result["texts"], result["errors"], result["error_rate"]) == (20, wrong, wrong / 20)
     assert result["left_out"] == {"without_class": 2, "other_class": 2}
@@ -120,7 +120,7 @@ def test_confusion_counts_every_text_once(data: st.DataObject, classes: int) -> 
 
 def test_classes_are_those_of_the_model_and_its_promise_stands_beside_them(run: RunFolder) -> None:
     result = redactory.predict(run.model("classes").root, TEXTS, top=1)
-    scores = load_classifier(run.model("classes")).log_probs(TEXTS)
+    scores = load_classifier(run.model("classes")).compute_class_log_probs(TEXTS)
     assert [[one["class"] for one in answers] for answers in result["results"]] == [
         [CLASSES[int(row.argmax())]] for row in scores
     ]
@@ -144,7 +144,7 @@ def test_next_words_are_the_likeliest_after_the_text(run: RunFolder) -> None:
     model = load_model(run.model("words"))
     codec = model.tokenizer
     for text, answers in zip(TEXTS, result["results"], strict=True):
-        state = model.network.initial_state(1)
+        state = model.network.make_initial_state(1)
         for number in [codec.begin_id, *codec.encode(text)]:
             scores, state = model.network.step(torch.tensor([number]), state)
         expected: Counter[str] = Counter()
@@ -158,7 +158,7 @@ def test_next_words_are_the_likeliest_after_the_text(run: RunFolder) -> None:
 
 def _greedy(model: LanguageModel, prompt: str, tokens: int) -> str:
     """The likeliest token after the other, read one at a time."""
-    state, ids, codec = model.network.initial_state(1), [], model.tokenizer
+    state, ids, codec = model.network.make_initial_state(1), [], model.tokenizer
     reading = [codec.begin_id, *codec.encode(prompt)]
     while len(ids) < tokens:
         for number in reading:

@@ -11,7 +11,7 @@ import pytest
 
 import redactory
 from redactory.detectors import DetectSettings
-from redactory.detectors.settings import public_label_note
+from redactory.detectors.settings import format_public_label_note
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.measure.fit_policy import _find_public_steps, build_policy_path, read_labels
@@ -22,7 +22,7 @@ from tests.pipelines.support import invoke_command, run_checks, write_rows
 
 PUBLIC = ("ORGANIZATION", "DATE")
 DETECT = {"public_labels": list(PUBLIC)}
-WORDS = public_label_note(PUBLIC)
+WORDS = format_public_label_note(PUBLIC)
 TEXTS = {
     "The meeting is on Tuesday in March.": {"Tuesday": "DATE", "March": "DATE_TIME"},
     "Acme Corporation reported higher sales on Tuesday.": {"Acme Corporation": "ORG", "Tuesday": "DATE"},
@@ -126,7 +126,7 @@ def test_a_measurement_under_other_public_labels_is_refused(config: Path) -> Non
     for made in (redactory.train, redactory.plan):
         with pytest.raises(ConfigurationError, match=r"other public labels \(none\) than .*ORGANIZATION and"):
             made(config, detector_recall_file=numbers)
-    RecallMeasurement.model_validate({**numbers, "public_labels": ["DATE_TIME", "ORG"]}).require_public(PUBLIC)
+    RecallMeasurement.model_validate({**numbers, "public_labels": ["DATE_TIME", "ORG"]}).require_public_labels(PUBLIC)
     redactory.evaluate_recall(config)
     written = RunFolder(config.parent / "run").recall.root / "result.json"
     assert RecallMeasurement.model_validate(str(written)).public_labels == PUBLIC

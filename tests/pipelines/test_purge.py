@@ -22,7 +22,12 @@ from redactory.foundation.files import read_json
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.records import RecordLog
 from redactory.pipelines.curation.release_log import Event, append_event, read_history
-from redactory.pipelines.operations.erase import OriginalKind, check_clock, find_expired, purge_run
+from redactory.pipelines.operations.erase import (
+    OriginalKind,
+    check_clock_matches_log,
+    find_expired_originals,
+    purge_run,
+)
 from redactory.redaction import RunFolder, list_parts, read_batches, read_column
 from redactory.redaction.folder import JobFolder
 from tests.pipelines.support import (
@@ -224,18 +229,18 @@ def test_what_is_due_follows_from_the_log(made: Path, tmp_path: Path) -> None:
     for name in days:
         shutil.copytree(made, job.root / name)
     nothing: dict[OriginalKind, int] = {}
-    assert find_expired(job, nothing, START) == {}
-    assert find_expired(job, VAULT_30, START) == {"old": ("vault",)}
+    assert find_expired_originals(job, nothing, START) == {}
+    assert find_expired_originals(job, VAULT_30, START) == {"old": ("vault",)}
     keep: dict[OriginalKind, int] = {"vault": 30, "quarantine": 4, "state": 50}
-    assert find_expired(job, keep, START) == {"old": ("vault", "quarantine"), "late": ("quarantine",)}
+    assert find_expired_originals(job, keep, START) == {"old": ("vault", "quarantine"), "late": ("quarantine",)}
     # a run on which a model is being trained waits
     with RecordLog(job.run("old").model("crt").ledger):
-        assert find_expired(job, VAULT_30, START) == {}
+        assert find_expired_originals(job, VAULT_30, START) == {}
         with pytest.raises(RunStateError, match="old/models/crt is being trained"):
             redactory.purge(job.run("old").root, ["vault"])
-    for name, what in find_expired(job, keep, START).items():
+    for name, what in find_expired_originals(job, keep, START).items():
         purge_run(job.run(name), what)
-    assert find_expired(job, keep, START) == {}
+    assert find_expired_originals(job, keep, START) == {}
     assert read_history(job.run("old"))[-1].body["what"] == ["vault", "quarantine"]
 
 
@@ -243,20 +248,20 @@ def test_a_clock_ten_years_ahead_purges_nothing_and_is_told(made: Path, tmp_path
     job = _job(made, tmp_path / "job", [(str(n), "released", START + n * DAY) for n in range(5)])
     shutil.copytree(made, job.root / "0")
     now = START + 5 * DAY
-    assert find_expired(job, VAULT_30, now + FAR) == {}
+    assert find_expired_originals(job, VAULT_30, now + FAR) == {}
     with pytest.raises(CheckFailed, match=r"0 is due to be purged.*Correct the clock.*redactory purge"):
-        check_clock(job, VAULT_30, now + FAR)
+        check_clock_matches_log(job, VAULT_30, now + FAR)
     with RecordLog(job.log) as log:
         # runs that were entered under that clock make it no truer
         for when in (now + FAR, now + FAR + DAY):
             log.append("released", {"run": "far", "time": when.isoformat()})
-    assert find_expired(job, VAULT_30, now + FAR + 2 * DAY) == {}
+    assert find_expired_originals(job, VAULT_30, now + FAR + 2 * DAY) == {}
     # set right, it is believed again, and what is due in time is purged
-    check_clock(job, VAULT_30, now + 3 * DAY)
+    check_clock_matches_log(job, VAULT_30, now + 3 * DAY)
     with RecordLog(job.log) as log:
         for number in range(3, 40):
             log.append("failed", {"run": "x", "time": (now + number * DAY).isoformat()})
-    assert find_expired(job, VAULT_30, now + 40 * DAY) == {"0": ("vault",)}
+    assert find_expired_originals(job, VAULT_30, now + 40 * DAY) == {"0": ("vault",)}
 
 
 @given(
@@ -273,4 +278,4 @@ def test_a_wrong_clock_makes_no_run_older_than_it_is(made: Path, steps: list[int
         shutil.copytree(made, job.root / "0")
         age = true[-1] - true[0]
         keep: dict[OriginalKind, int] = {"vault": age}
-        assert find_expired(job, keep, told[-1]) == {}
+        assert find_expired_originals(job, keep, told[-1]) == {}

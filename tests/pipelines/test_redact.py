@@ -783,14 +783,14 @@ def test_the_digest_of_a_text_is_known_to_its_own_copy_alone(tmp_path: Path) -> 
 
     def digests(name: str) -> list[str]:
         begun = UnfinishedCopy.resume(tmp_path / name, "", {"of": "the same"})
-        return [begun.open_chunk(*place, ["a text"]).digest for place in ((0, 0), (0, 1), (1, 0))]
+        return [begun.locate_chunk(*place, ["a text"]).digest for place in ((0, 0), (0, 1), (1, 0))]
 
     found = {name: digests(name) for name in ("a", "b", "c", "d")}
     assert len(set.union(*map(set, found.values()))) == len(found)
     # neither the cut between two texts nor their number is lost
     cuts = (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["", "abc"], ["a", "b", "c"], [])
     begun = UnfinishedCopy.resume(tmp_path / "cuts", "", {})
-    assert len({begun.open_chunk(0, 0, texts).digest for texts in cuts}) == len(cuts)
+    assert len({begun.locate_chunk(0, 0, texts).digest for texts in cuts}) == len(cuts)
     # the same copy goes on
     assert all(digests(name) == before for name, before in found.items())
 

@@ -19,7 +19,7 @@ from redactory.foundation.files import write_text
 from redactory.pipelines.curation import reissue as reissue_steps
 from redactory.pipelines.curation.reissue import finish_reissue, is_reissue_pending
 from redactory.pipelines.curation.release_log import read_history
-from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest, read_part
+from redactory.redaction import RunFolder, is_finished, list_broken_files, read_manifest, read_part
 from tests.conftest import KEY
 from tests.pipelines import faults
 from tests.pipelines.faults import KILLED
@@ -96,7 +96,7 @@ def _whole_or_unfinished(run: Path, asked: str) -> None:
     """What lies there is the old run, the new one, or says that it is none; and nobody resumes it."""
     folder = RunFolder(run)
     if is_finished(folder):
-        assert not broken_files(folder)
+        assert not list_broken_files(folder)
         assert read_manifest(folder).get("release", 1) in (1, 2)
     else:
         assert is_reissue_pending(folder)

@@ -94,13 +94,13 @@ def test_the_journal_holds_no_report_that_it_wrote(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     with RecordLog(path) as log:
         journal = RunJournal(log)
-        journal.begin({"configuration": {}})
+        journal.establish_identity({"configuration": {}})
         for report in journal.run_stage("redact", lambda number: StageReport("redact"), range(50), map_serially):
             assert report.stage == "redact"
             assert not log.records
             assert not journal._reports
-        journal.bind_files({"a": "b"})
-        journal.bind_files({"a": "b"})
+        journal.record_file_digests({"a": "b"})
+        journal.record_file_digests({"a": "b"})
     assert [record.seq for record in read_records(path)] == list(range(52))
 
 

@@ -23,7 +23,7 @@ from redactory.pipelines.curation import share
 from redactory.pipelines.curation.loading import load_config
 from redactory.pipelines.operations import export as exporting
 from redactory.pipelines.store import Store, StoreError, StoreProblem, classify_error
-from redactory.redaction import RunFolder, SealedFolder, list_parts, read_manifest, seal
+from redactory.redaction import RunFolder, SealedFolder, list_parts, read_manifest, seal_folder
 from tests.pipelines.leaving import BUCKET, Numbers, configuration, rows, s3_server, small_run
 from tests.pipelines.support import read_data_bytes, write_rows
 
@@ -108,7 +108,7 @@ def killed(run: Path, url: str, number: int, how: str = "before") -> None:
 def sealed_result(folder: SealedFolder, format_: str) -> None:
     """As if something had been measured: another sealed folder of the run."""
     write_json(folder.root / "result.json", {"figures": 1})
-    seal(folder, {"format": format_}, [folder.root / "result.json"])
+    seal_folder(folder, {"format": format_}, [folder.root / "result.json"])
 
 
 def put(store: Store, name: str, data: bytes, folder: Path) -> None:

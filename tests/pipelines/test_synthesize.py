@@ -366,8 +366,8 @@ def test_one_exchanged_point_moves_a_histogram_by_no_more_than_accounted(
 
     spending = Histogram(1.0, {}).compute_spending(1).mechanism
     assert np.linalg.norm(counts(one) - counts(other)) <= math.sqrt(2) + 1e-5
-    assert math.sqrt(2) <= spending.sensitivity(Relation.SUBSTITUTION)
-    assert np.linalg.norm(counts(one) - counts()) <= spending.sensitivity(Relation.ADD_OR_REMOVE) + 1e-5
+    assert math.sqrt(2) <= spending.get_sensitivity(Relation.SUBSTITUTION)
+    assert np.linalg.norm(counts(one) - counts()) <= spending.get_sensitivity(Relation.ADD_OR_REMOVE) + 1e-5
 
 
 @given(st.lists(st.integers(0, 20), min_size=6, max_size=6), st.lists(st.integers(0, 60), max_size=60))

@@ -24,7 +24,7 @@ from redactory.foundation.files import read_json
 from redactory.foundation.keys import new_key
 from redactory.pipelines.curation.share import format_sums
 from redactory.pipelines.measure.label import save_recall
-from redactory.redaction import RunFolder, list_files, seal, write_manifest, write_success
+from redactory.redaction import RunFolder, list_files, seal_folder, write_manifest, write_success
 from tests.docs.pages import ROOT
 from tests.pipelines.leaving import small_run
 from tests.pipelines.nightly.made_job import Job
@@ -65,7 +65,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         result.root.mkdir(mode=0o700)
         (result.root / "result.json").write_text("{}")
         body = {"parent": file_sha256(run.model("crt").manifest), "evaluation": "accuracy"}
-        seal(result, body, [result.root / "result.json"])
+        seal_folder(result, body, [result.root / "result.json"])
         (result.root / "result.json").chmod(0o600)
         write_report(run)
         redactory.export(run.root, root / "out", models=["crt"])
@@ -236,7 +236,7 @@ def _seal_alone(root: Path, figures: dict[str, Any]) -> None:
     (folder.root / "result.json").write_text(json.dumps(figures))
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("REDACTORY_SIGNING_KEY_FILE")
-        seal(folder, {"parent": parent}, [folder.root / "result.json"])
+        seal_folder(folder, {"parent": parent}, [folder.root / "result.json"])
 
 
 DOCUMENTED = {
@@ -413,7 +413,7 @@ def _model_of_another(root: Path) -> None:
     model = RunFolder(root).model("crt")
     body = {k: v for k, v in read_json(model.manifest).items() if k not in ("files", "signed_by")}
     listed = [model.root / name for name in read_json(model.manifest)["files"]]
-    seal(model, {**body, "parent": file_sha256(root.parent / "other/run/manifest.json")}, listed)
+    seal_folder(model, {**body, "parent": file_sha256(root.parent / "other/run/manifest.json")}, listed)
 
 
 @pytest.mark.parametrize("place", ["run", "other/run", "before", "out", "night"])

@@ -23,7 +23,7 @@ from redactory.pipelines.measure.evaluate_detection import find_measurement_date
 from redactory.pipelines.measure.label import load_recall, save_recall
 from redactory.pipelines.operations.checks import CheckContext, CheckResult, run_check_registry
 from redactory.pipelines.operations.verify import RUN_CHECKS
-from redactory.redaction import RunFolder, list_parts, read_manifest, seal
+from redactory.redaction import RunFolder, list_parts, read_manifest, seal_folder
 from tests.pipelines.leaving import small_run
 from tests.pipelines.support import NO_ENGINES, list_failed_checks, run_checks, write_rows
 
@@ -93,7 +93,7 @@ def test_a_forged_run_with_right_digests_fails(copy: Path, texts: list[str], exp
     pq.write_table(pa.Table.from_pylist(forged, pq.read_schema(part)), part)
     manifest = read_json(folder.manifest)
     del manifest["files"]
-    seal(folder, manifest, [*(p for f in folder.data_folders for p in list_parts(f)), folder.card])
+    seal_folder(folder, manifest, [*(p for f in folder.data_folders for p in list_parts(f)), folder.card])
     found = list_failed_checks(copy)
     assert expected <= found
     assert "files" not in found
@@ -179,7 +179,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in (model, model.result("perplexity")):
         folder.root.mkdir(parents=True, exist_ok=True)
         (folder.root / "result.json").write_text("{}")
-        seal(folder, {"parent": file_sha256(run.manifest)}, [folder.root / "result.json"])
+        seal_folder(folder, {"parent": file_sha256(run.manifest)}, [folder.root / "result.json"])
     for page in (model.report, model.measured, run.lock):
         page.write_text("")
     run.samples.mkdir()
@@ -263,7 +263,7 @@ def test_measured_misses_that_were_changed_fail_and_serve_no_guarantee(run: RunF
     assert (found.ok, "result.json: sha256 differs" in found.detail) == (False, True)
     with pytest.raises(CheckFailed, match="changed after sealing"):
         load_recall(run)
-    seal(run.recall, {"parent": "0" * 64}, [path])
+    seal_folder(run.recall, {"parent": "0" * 64}, [path])
     assert "was measured on another run" in found_by("measured", run).detail
 
 
@@ -271,7 +271,7 @@ def test_measured_misses_that_were_changed_fail_and_serve_no_guarantee(run: RunF
 def test_a_card_that_says_something_else_and_a_part_that_is_none(run: RunFolder) -> None:
     run.card.write_text(run.card.read_text().replace("everything else", "nothing else"))
     manifest = read_manifest(run)
-    seal(run, manifest, [run.root / name for name in manifest.pop("files")])
+    seal_folder(run, manifest, [run.root / name for name in manifest.pop("files")])
     for path in (run.recall.root, run.models):
         shutil.rmtree(path)
     assert "README.md" in run_checks(run.root)["report"]["detail"]

@@ -22,7 +22,7 @@ from moto.server import ThreadedMotoServer
 import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.keys import new_key
-from redactory.redaction import RunFolder, aws_kms, establish_key, key_for, read_batches
+from redactory.redaction import RunFolder, aws_kms, find_key_for, get_or_create_run_key, read_batches
 from redactory.redaction.aws_kms import KmsKey
 from redactory.redaction.encryption import SERVICE_VARIABLE
 from tests.pipelines.support import DigitDetector, write_rows
@@ -66,9 +66,9 @@ def kms(server: Kms, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kms]:
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     for method in ("encrypt", "decrypt"):
         monkeypatch.setattr(KmsBackend, method, _as_aws_does(getattr(KmsBackend, method)))
-    aws_kms._client_for.cache_clear()
+    aws_kms._create_client.cache_clear()
     yield server
-    aws_kms._client_for.cache_clear()
+    aws_kms._create_client.cache_clear()
 
 
 def _as_aws_does(call: Any) -> Any:
@@ -137,14 +137,14 @@ def test_what_is_wrapped_for_a_run_unwraps_for_that_run_alone(kms: Kms) -> None:
 def test_the_run_stands_in_the_encryption_context(kms: Kms, configured: str, tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     run.state.mkdir(parents=True)
-    establish_key(run, is_begun=False)
+    get_or_create_run_key(run, is_begun=False)
     record = json.loads(run.data_key.read_text())
     opened = kms.client.decrypt(
         KeyId=configured,
         CiphertextBlob=base64.b64decode(record["wrapped"]),
         EncryptionContext={"redactory": "data key", "run": record["run_id"]},
     )
-    key = key_for(run.vault / "part")
+    key = find_key_for(run.vault / "part")
     assert key is not None
     assert opened["Plaintext"] == key.secret
 
@@ -191,7 +191,7 @@ def test_from_a_local_key_to_kms_to_another_kms_key_and_back(
     monkeypatch.setenv(LOCAL_KEY, str(tmp_path / "local.key"))
     assert _rows(run) == rows
     assert redactory.verify(run.root)["ok"]
-    key = key_for(run.vault / "part")
+    key = find_key_for(run.vault / "part")
     assert key is not None
     secret = {key.secret, key.secret.hex().encode(), base64.b64encode(key.secret)}
     for path in (path for path in run.root.rglob("*") if path.is_file()):
@@ -282,10 +282,10 @@ def test_a_service_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPa
         with pytest.raises(RunStateError, match="did not answer in time"):
             KmsKey("a-key").unwrap(b"wrapped", CONTEXT)
     # now nobody listens there
-    aws_kms._client_for.cache_clear()
+    aws_kms._create_client.cache_clear()
     with pytest.raises(RunStateError, match="cannot be reached"):
         KmsKey("a-key").unwrap(b"wrapped", CONTEXT)
     monkeypatch.delenv("AWS_DEFAULT_REGION")
-    aws_kms._client_for.cache_clear()
+    aws_kms._create_client.cache_clear()
     with pytest.raises(RedactoryError, match="set AWS_DEFAULT_REGION"):
         KmsKey("a-key").wrap(DATA_KEY, CONTEXT)

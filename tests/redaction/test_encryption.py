@@ -25,14 +25,14 @@ from redactory.pipelines.documents.unmask import PseudonymVault
 from redactory.redaction import (
     RunFolder,
     RunKey,
-    content_sha256,
+    count_part_rows,
     encryption,
-    establish_key,
+    find_key_for,
+    format_part_name,
+    get_or_create_run_key,
     is_encrypted,
-    key_for,
-    part_name,
-    part_rows,
     read_batches,
+    read_content_sha256,
     read_part,
     read_secret,
     shards,
@@ -40,7 +40,7 @@ from redactory.redaction import (
     write_secret,
 )
 from redactory.redaction.encryption import SERVICE_VARIABLE, KeyService, LocalKey
-from redactory.redaction.shards import table_digest
+from redactory.redaction.shards import compute_table_digest
 
 VARIABLE = "REDACTORY_ENCRYPTION_KEY"
 SECRET, OTHER = "correct horse battery staple, twice", "another horse, another battery, 32 b"
@@ -63,7 +63,7 @@ def begun(root: Path) -> RunFolder:
     """A run folder with a data key of its own, under the configured key."""
     run = RunFolder(root)
     run.state.mkdir(parents=True)
-    assert establish_key(run, is_begun=False) is not None
+    assert get_or_create_run_key(run, is_begun=False) is not None
     return run
 
 
@@ -73,7 +73,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def data_key(run: RunFolder) -> RunKey:
-    key = key_for(run.vault / "part")
+    key = find_key_for(run.vault / "part")
     assert key is not None
     return key
 
@@ -123,17 +123,17 @@ def test_a_part_is_read_as_it_was_written_encrypted_or_not(folders: tuple[Path, 
             assert found.equals(table)
             assert found.schema.metadata is None
         assert read_part(path, table.column_names[:1]).equals(table.select([0]))
-        assert part_rows(path) == table.num_rows
-    assert content_sha256(folders[0] / "part-00000.parquet") == table_digest(table)
-    assert content_sha256(folders[1] / "part-00000.parquet") is None
+        assert count_part_rows(path) == table.num_rows
+    assert read_content_sha256(folders[0] / "part-00000.parquet") == compute_table_digest(table)
+    assert read_content_sha256(folders[1] / "part-00000.parquet") is None
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tables(), tables(), st.integers(0, 6))
 def test_digests_tell_tables_apart_and_chunks_not(one: pa.Table, other: pa.Table, cut: int) -> None:
     same = one.schema == other.schema and one.to_pylist() == other.to_pylist()
-    assert (table_digest(one) == table_digest(other)) == same
-    assert table_digest(pa.concat_tables([one.slice(0, cut), one.slice(cut)])) == table_digest(one)
+    assert (compute_table_digest(one) == compute_table_digest(other)) == same
+    assert compute_table_digest(pa.concat_tables([one.slice(0, cut), one.slice(cut)])) == compute_table_digest(one)
 
 
 @pytest.mark.parametrize(
@@ -148,14 +148,16 @@ def test_digests_tell_tables_apart_and_chunks_not(one: pa.Table, other: pa.Table
 )
 def test_digests_tell_near_misses_apart(one: list[Any], other: list[Any]) -> None:
     kind = pa.list_(pa.string())
-    assert table_digest(pa.table({"c": pa.array(one, kind)})) != table_digest(pa.table({"c": pa.array(other, kind)}))
+    assert compute_table_digest(pa.table({"c": pa.array(one, kind)})) != compute_table_digest(
+        pa.table({"c": pa.array(other, kind)})
+    )
 
 
 def test_two_writings_have_the_same_content_and_the_plain_data_key_opens_them(run: RunFolder, tmp_path: Path) -> None:
     path, written = run.private / "part-00000.parquet", set()
     for _ in range(2):
         write_part(path, TABLE)
-        written.add((path.read_bytes(), content_sha256(path)))
+        written.add((path.read_bytes(), read_content_sha256(path)))
     assert [len({pair[at] for pair in written}) for at in (0, 1)] == [2, 1]
     opened = create_decryption_properties(data_key(run).secret)
     assert pq.read_table(path, decryption_properties=opened).equals(TABLE)
@@ -193,7 +195,7 @@ def part(run: RunFolder) -> Path:
 
 def refused(path: Path, error: type[RedactoryError], match: str) -> None:
     """Every way to read ``path`` is refused with a message without text."""
-    for read in (read_part, lambda path: list(read_batches(path.parent)), part_rows, content_sha256):
+    for read in (read_part, lambda path: list(read_batches(path.parent)), count_part_rows, read_content_sha256):
         with pytest.raises(error, match=match) as caught:
             read(path)
         assert caught.value.__cause__ is None
@@ -214,7 +216,7 @@ def test_without_a_key_or_with_another_nothing_is_read_or_written(
     refused(part, RunStateError, "data key was shredded or lost")
     monkeypatch.setenv(VARIABLE, SECRET)
     with pytest.raises(RunStateError, match=r"state/data-key.json is missing"):
-        establish_key(run, is_begun=True)
+        get_or_create_run_key(run, is_begun=True)
 
 
 @pytest.mark.parametrize(
@@ -333,7 +335,7 @@ def test_what_is_destroyed_was_written_over_before_its_name_went(tmp_path: Path,
     path, content = tmp_path / "key", bytes(range(1, 256)) * 3
     path.write_bytes(content[:size])
     with path.open("rb") as still_open:
-        encryption.destroy(path)
+        encryption.shred_file(path)
         left = still_open.read()
     assert not path.exists()
     assert len(left) == max(1, size)
@@ -354,7 +356,7 @@ def _drawn(_: int = 0) -> list[bytes]:
 
 def _written(run: RunFolder, tmp_path: Path, kind: str) -> Iterator[bytes]:
     """Nonces of the same data, written again and again to the same place."""
-    file, part, vault = run.state / "secret", run.private / part_name(0), tmp_path / "v.vault"
+    file, part, vault = run.state / "secret", run.private / format_part_name(0), tmp_path / "v.vault"
     for _ in range(25):
         if kind == "a secret":
             write_secret(file, b"the same data")
@@ -370,7 +372,7 @@ def _written(run: RunFolder, tmp_path: Path, kind: str) -> Iterator[bytes]:
             yield LocalKey(SECRET.encode()).wrap(bytes(32), b"the same run")[:_NONCE]
         else:
             run.data_key.unlink()
-            assert establish_key(run, is_begun=False) is not None
+            assert get_or_create_run_key(run, is_begun=False) is not None
             yield (data_key(run).secret if kind == "a data key" else data_key(run).run_id.encode())[:_NONCE]
 
 
@@ -407,7 +409,7 @@ def test_every_run_has_a_data_key_of_its_own_and_writes_none(run: RunFolder, tmp
     assert one.secret != other.secret
     assert len(one.secret) == 32
     assert one.run_id != other.run_id
-    assert establish_key(run, is_begun=True) == one
+    assert get_or_create_run_key(run, is_begun=True) == one
     assert run.data_key.stat().st_mode & 0o777 == 0o600
     record = json.loads(run.data_key.read_text())
     shown = json.dumps([record, one.to_json(), repr(one)])
@@ -427,7 +429,7 @@ def test_what_is_not_configured_is_told_apart_from_a_mistake(tmp_path: Path, mon
     monkeypatch.delenv(SERVICE_VARIABLE)
     run = RunFolder(tmp_path / "run")
     run.state.mkdir(parents=True)
-    assert establish_key(run, is_begun=False) is establish_key(run, is_begun=True) is None
+    assert get_or_create_run_key(run, is_begun=False) is get_or_create_run_key(run, is_begun=True) is None
     assert not run.data_key.exists()
 
 

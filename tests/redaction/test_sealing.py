@@ -22,17 +22,17 @@ from redactory.foundation.keys import new_key, read_public_key
 from redactory.redaction import (
     RunFolder,
     SealedFolder,
-    broken_files,
+    format_part_name,
     is_finished,
-    part_name,
+    list_broken_files,
     read_manifest,
-    seal,
+    seal_folder,
     sealing,
     write_part,
     write_success,
 )
 from redactory.redaction.folder import FolderPath
-from redactory.redaction.sealing import check_signature, fingerprint, list_releases
+from redactory.redaction.sealing import check_signature, compute_fingerprint, list_releases
 from redactory.redaction.shards import PUBLIC
 
 VARIABLE = "REDACTORY_SIGNING_KEY_FILE"
@@ -45,12 +45,12 @@ def finished(root: Path) -> RunFolder:
     """A small finished run, signed where a key is configured."""
     run = RunFolder(root)
     table = pa.table({"example_id": ["a", "b", "c"], "text": ["one", "two", ""]}, schema=PUBLIC)
-    write_part(run.public / part_name(0), table)
-    write_part(run.private / part_name(0), table.slice(1))
+    write_part(run.public / format_part_name(0), table)
+    write_part(run.private / format_part_name(0), table.slice(1))
     run.card.write_text("# Card\né\n", encoding="utf-8")
     (run.examples / "note").parent.mkdir(parents=True)
     (run.examples / "note").write_bytes(b"")
-    seal(run, BODY, [run.root / name for name in FILES])
+    seal_folder(run, BODY, [run.root / name for name in FILES])
     return run
 
 
@@ -79,7 +79,7 @@ def copy(run: RunFolder, tmp_path: Path) -> RunFolder:
 
 
 def test_a_sealed_folder_is_whole_whatever_the_order_of_its_files(copy: RunFolder) -> None:
-    assert broken_files(copy) == []
+    assert list_broken_files(copy) == []
     manifest = read_manifest(copy)
     assert {name: manifest[name] for name in BODY} == BODY
     assert manifest["files"] == {
@@ -87,7 +87,7 @@ def test_a_sealed_folder_is_whole_whatever_the_order_of_its_files(copy: RunFolde
     }
     assert {p.stat().st_mode & 0o777 for p in (copy.manifest, copy.success)} == {0o600}
     files = [copy.root / name for name in FILES]
-    assert seal(copy, BODY, files) == seal(copy, BODY, reversed(files)) == file_sha256(copy.manifest)
+    assert seal_folder(copy, BODY, files) == seal_folder(copy, BODY, reversed(files)) == file_sha256(copy.manifest)
     assert copy.success.read_text(encoding="utf-8") == file_sha256(copy.manifest) + "\n"
 
 
@@ -97,7 +97,7 @@ def what_is_found(run: RunFolder, name: str, data: bytes) -> list[str]:
     before = path.read_bytes()
     path.write_bytes(data)
     try:
-        return broken_files(run)
+        return list_broken_files(run)
     finally:
         path.write_bytes(before)
 
@@ -119,11 +119,11 @@ def test_bytes_more_or_less_or_no_file_are_found(copy: RunFolder, name: str) -> 
     (copy.root / name).unlink()
     if name == "_SUCCESS":
         assert not is_finished(copy)
-        for question in (read_manifest, broken_files):
+        for question in (read_manifest, list_broken_files):
             with pytest.raises(RunStateError, match="_SUCCESS is missing"):
                 question(copy)
     else:
-        assert broken_files(copy) == [f"{name}: missing"]
+        assert list_broken_files(copy) == [f"{name}: missing"]
 
 
 def test_what_stops_before_success_is_not_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_what_stops_before_success_is_not_finished(tmp_path: Path, monkeypatch: 
 def test_a_checker_that_skips_digests_is_found(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sabotage: one that looks at sizes only lets a flipped byte pass; the tests above would see it."""
     monkeypatch.setattr(sealing, "file_sha256", lambda path: {"manifest.json": file_sha256(path)}.get(path.name, ""))
-    assert len(broken_files(run)) == 4
+    assert len(list_broken_files(run)) == 4
 
 
 # -------------------------------------------------------------------------------------------- signatures
@@ -155,8 +155,8 @@ def test_the_signature_is_plain_ed25519_and_its_key_known_by_the_given_one_alone
     assert (alone[:2], "pass --public-key" in alone.detail) == ((True, False), True)
     other = check_signature(run, bob)
     assert other[:2] == (False, True)
-    assert fingerprint(ann) in other.detail
-    assert fingerprint(bob) in other.detail
+    assert compute_fingerprint(ann) in other.detail
+    assert compute_fingerprint(bob) in other.detail
     # so that it can be checked without Redactory
     signature = run.signature.read_bytes()
     assert len(signature) == 64
@@ -216,7 +216,7 @@ def test_a_named_key_of_any_bytes_is_answered(copy: RunFolder, keys: dict[str, P
 def test_forgers(copy: RunFolder, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     ann, bob, manifest = public(keys["ann"]), public(keys["bob"]), read_json(copy.manifest)
     # another key under the signer's fingerprint
-    other = {**manifest, "signed_by": {**manifest["signed_by"], "fingerprint": fingerprint(bob)}}
+    other = {**manifest, "signed_by": {**manifest["signed_by"], "fingerprint": compute_fingerprint(bob)}}
     copy.manifest.write_text(json.dumps(other))
     assert not any(check_signature(copy, known).good for known in (None, ann, bob))
     # the signature is taken away, and then the signer's name
@@ -227,8 +227,8 @@ def test_forgers(copy: RunFolder, keys: dict[str, Path], monkeypatch: pytest.Mon
     # signed in their own name
     monkeypatch.setenv(VARIABLE, str(keys["bob"]))
     copy.card.write_text("another card")
-    seal(copy, BODY, [copy.card])
-    assert sealing.broken_files(copy) == []
+    seal_folder(copy, BODY, [copy.card])
+    assert sealing.list_broken_files(copy) == []
     assert check_signature(copy, None)[:2] == (True, False)
     assert not check_signature(copy, ann).good
 
@@ -242,7 +242,7 @@ def test_without_a_key_or_with_another_than_at_the_begin(
         with pytest.raises(RunStateError, match="signing key was changed"):
             write_success(copy)
     assert not copy.success.exists()
-    seal(copy, {}, [copy.card])
+    seal_folder(copy, {}, [copy.card])
     assert not copy.signature.exists()
     assert "signed_by" not in read_json(copy.manifest)
     found = check_signature(copy, None)
@@ -294,7 +294,7 @@ def test_no_two_places_meet_and_none_lies_outside_or_in_a_data_folder(folder: Se
 @given(st.sets(st.integers(0, 99_999), min_size=2, max_size=5))
 def test_part_names_sort_as_partitions_do(partitions: set[int]) -> None:
     ordered = sorted(partitions)
-    assert sorted(part_name(n) for n in ordered) == [part_name(n) for n in ordered]
+    assert sorted(format_part_name(n) for n in ordered) == [format_part_name(n) for n in ordered]
 
 
 # Earlier releases.
@@ -311,7 +311,7 @@ def _reissued(root: Path, count: int) -> RunFolder:
             kept.root.mkdir(parents=True)
             shutil.copy(run.manifest, kept.manifest)
         more = {} if digest is None else {"release": number, "supersedes": digest}
-        digest = seal(run, {**BODY, **more}, [])
+        digest = seal_folder(run, {**BODY, **more}, [])
     return run
 
 

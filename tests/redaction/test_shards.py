@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from redactory.redaction import list_parts, part_name, read_batches, read_column, shards, write_part
-from redactory.redaction.shards import PUBLIC, ROW_GROUP_ROWS, VAULT, table_digest
+from redactory.redaction import format_part_name, list_parts, read_batches, read_column, shards, write_part
+from redactory.redaction.shards import PUBLIC, ROW_GROUP_ROWS, VAULT, compute_table_digest
 
 SCHEMAS = ("PUBLIC", "PRIVATE", "VAULT", "EXAMPLES", "SPANS", "QUARANTINE")
 ROWS = 300
@@ -81,10 +81,10 @@ def test_a_folder_is_read_in_the_order_of_its_partitions(tmp_path: Path) -> None
     table = table_of(PUBLIC, 2 * ROW_GROUP_ROWS + 5)
     start = 0
     for partition, size in {0: ROW_GROUP_ROWS + 2, 2: 0, 9: ROW_GROUP_ROWS, 11: 3}.items():
-        write_part(tmp_path / part_name(partition), table.slice(start, size))
+        write_part(tmp_path / format_part_name(partition), table.slice(start, size))
         start += size
     (tmp_path / ".tmp-1-part-00003.parquet").write_bytes(b"what a crash left")
-    assert [p.name for p in list_parts(tmp_path)] == [part_name(n) for n in (0, 2, 9, 11)]
+    assert [p.name for p in list_parts(tmp_path)] == [format_part_name(n) for n in (0, 2, 9, 11)]
     assert read_column(tmp_path, "text") == table["text"].to_pylist()
     batches = list(read_batches(tmp_path, ["example_id"]))
     assert max(batch.num_rows for batch in batches) <= ROW_GROUP_ROWS
@@ -107,7 +107,7 @@ def test_a_folder_is_read_in_the_order_of_its_partitions(tmp_path: Path) -> None
 def test_null_is_a_value_of_its_own(kind: pa.DataType, value: object) -> None:
     inner = [None] if value == [""] else None
     one, other = (pa.table({"a": pa.array([one, value], kind)}) for one in (value, inner))
-    assert table_digest(one) != table_digest(other)
+    assert compute_table_digest(one) != compute_table_digest(other)
     # and where it stands tells
     turned = pa.table({"a": pa.array([value, inner], kind)})
-    assert len({table_digest(table) for table in (one, other, turned)}) == 3
+    assert len({compute_table_digest(table) for table in (one, other, turned)}) == 3

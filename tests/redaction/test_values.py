@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from redactory.detectors.rules import load_optional_words
 from redactory.foundation.keys import DigestKey
-from redactory.redaction import ValueDigests, unmasked_labels
+from redactory.redaction import ValueDigests, find_unmasked_labels
 from redactory.redaction.values import is_identifying
 
 DIGESTS = ValueDigests(DigestKey(b"a key for tests only"))
@@ -18,7 +18,7 @@ SPACES = st.sampled_from([" ", "  ", "\n", "\t ", "\u00a0", "\u2003"])
 
 def look_up(value: str, text: str, digests: ValueDigests = DIGESTS) -> bool:
     digest, tokens = DIGESTS.digest(value)
-    return unmasked_labels(digests, {digest: "PERSON"}, frozenset({tokens}), text) == {"PERSON"}
+    return find_unmasked_labels(digests, {digest: "PERSON"}, frozenset({tokens}), text) == {"PERSON"}
 
 
 @given(TOKENS, st.data())
@@ -67,8 +67,8 @@ def test_by_example(value: str, text: str, found: bool) -> None:
 def test_the_label_of_each_value_is_told() -> None:
     values = {"Ann Lee": "PERSON", "42": "IDENTIFIER", "Rome": "GPE"}
     masked = {DIGESTS.digest(value)[0]: label for value, label in values.items()}
-    assert unmasked_labels(DIGESTS, masked, frozenset({1, 2}), "ann lee saw 42") == {"PERSON", "IDENTIFIER"}
-    assert unmasked_labels(DIGESTS, masked, frozenset({2}), "ann lee saw 42") == {"PERSON"}
+    assert find_unmasked_labels(DIGESTS, masked, frozenset({1, 2}), "ann lee saw 42") == {"PERSON", "IDENTIFIER"}
+    assert find_unmasked_labels(DIGESTS, masked, frozenset({2}), "ann lee saw 42") == {"PERSON"}
 
 
 TELLS = ("Rosalind", "rosalind marlowe", "Will Brown", "0199", "12 May 1980", "a - b @ example . org")
@@ -80,5 +80,5 @@ def test_only_a_value_that_points_at_somebody_tells(value: str) -> None:
     """On MultiWOZ 4,689 of 6,861 public points held a masked value: "the", a comma, "city centre"."""
     words, (digest, tokens) = load_optional_words("en"), DIGESTS.digest(value)
     assert is_identifying(value, words) is (value in TELLS)
-    found = unmasked_labels(DIGESTS, {digest: "PERSON"}, frozenset({tokens}), f"so {value} it was", words)
+    found = find_unmasked_labels(DIGESTS, {digest: "PERSON"}, frozenset({tokens}), f"so {value} it was", words)
     assert bool(found) is (value in TELLS)

@@ -13,7 +13,7 @@ import pytest
 
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
-from redactory.redaction.sealing import seal
+from redactory.redaction.sealing import seal_folder
 from redactory.redaction.shards import PRIVATE, PUBLIC, VAULT, list_parts, write_part
 from redactory.training import LstmLanguageModel, TrainSettings, train_model
 from redactory.training.models.settings import LstmSettings
@@ -80,7 +80,7 @@ def write_run(
         "dedup": {"mode": "exact", "scope": "corpus", "rule": "S1", "group_size": 1},
         **manifest,
     }
-    seal(run, body, [path for folder in (run.public, run.private, run.vault) for path in list_parts(folder)])
+    seal_folder(run, body, [path for folder in (run.public, run.private, run.vault) for path in list_parts(folder)])
     return run
 
 

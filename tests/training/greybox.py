@@ -20,7 +20,7 @@ from redactory.training.models.hugging_face import SequenceClassifier, add_adapt
 from redactory.training.models.network import Network
 from redactory.training.models.settings import LoraSettings
 from redactory.training.settings import TrainSettings
-from redactory.training.steps import BandedPhase, NoisySteps, ScheduledOptimizer, make_optimizer, sample_rows
+from redactory.training.steps import BandedNoisySteps, NoisySteps, ScheduledOptimizer, make_optimizer, sample_rows
 from redactory.training.tokenizer import Tokenizer
 from redactory.training.uedp.units import EncodedExamples, encode_examples
 from tests.training.conftest import PUBLIC_TEXTS
@@ -117,7 +117,7 @@ class GreyBoxTrial:
         if missing_row is not None:
             stream = AlignedStream(stream.root, seeded=True, missing_row=missing_row)
         encoded = self.encode_texts(texts)
-        kind = BandedPhase if isinstance(self.mechanism, BandedGaussian) else NoisySteps
+        kind = BandedNoisySteps if isinstance(self.mechanism, BandedGaussian) else NoisySteps
         phase = kind(
             network=network,
             scheduled_optimizer=ScheduledOptimizer(make_optimizer(network, "sgd"), LEARNING_RATE),

@@ -38,7 +38,7 @@ from redactory.training import TrainSettings, train_model
 from redactory.training.data import Batch, TokenizedExamples, open_public_text
 from redactory.training.mechanisms.ledger import HEAD, NOISY_STEP, StepLedger
 from redactory.training.model import load_model
-from redactory.training.steps import flatten_parameters, load_parameters, trainable
+from redactory.training.steps import flatten_parameters, list_trainable_parameters, set_flat_parameters
 from redactory.training.train import make_initial_model
 from redactory.training.trainers import get_trainer
 from redactory.training.vocabulary import build_vocabulary
@@ -279,10 +279,12 @@ class Oracle:
         self.model = make_initial_model(settings, self.stream, build_vocabulary(run, settings, self.public_text))
         self.network = self.model.network.cpu().train()
         self.initial_parameters = flatten_parameters(self.network).clone()
-        self.sizes = [p.numel() for p in trainable(self.network)]
+        self.sizes = [p.numel() for p in list_trainable_parameters(self.network)]
         by_policy = settings.trainer in ("crt", "crt-drop")
         self.original_examples = (
-            None if by_policy or settings.trainer == "dpsgd" else get_trainer(settings).read_originals(run, settings)
+            None
+            if by_policy or settings.trainer == "dpsgd"
+            else get_trainer(settings).read_original_examples(run, settings)
         )
         if self.original_examples is None:
             noised = list(read_column(run.private if by_policy else run.vault, "text"))
@@ -385,7 +387,7 @@ class Oracle:
         return sum(sampled)
 
     def compute_noise_free_gradient(self, number: int, before: Tensor) -> Tensor:
-        load_parameters(self.network, before)
+        set_flat_parameters(self.network, before)
         rows = self.list_noise_free_rows(number)
         self.network.begin_step(self.stream, "plain step", number)
         return self._compute_gradient(self.noise_free_examples, rows, np.ones(len(rows))) / len(rows)
@@ -397,7 +399,7 @@ class Oracle:
             for user in self.sample_users(number):
                 total += clip_vector(self._compute_update(number, before, *user), self.clip)
             return total
-        load_parameters(self.network, before)
+        set_flat_parameters(self.network, before)
         self.network.begin_step(self.stream, "noisy step", number)
         for row in self.sample_rows(number):
             total += clip_vector(self._compute_gradient(self.noised_examples, [int(row)], np.ones(1)), self.clip)
@@ -405,7 +407,7 @@ class Oracle:
 
     def _compute_gradient(self, points: TokenizedExamples, rows: Any, weights: NDArray[np.float64]) -> Tensor:
         losses = self.network.example_losses(points.make_batch(rows))
-        parameters = trainable(self.network)
+        parameters = list_trainable_parameters(self.network)
         return _flatten(torch.autograd.grad((torch.as_tensor(weights).to(losses) * losses).sum(), parameters))
 
     def _compute_update(
@@ -419,7 +421,7 @@ class Oracle:
             for start in range(0, len(order), federated.local_batch_size):
                 batch_rows = order[start : start + federated.local_batch_size]
                 batch_rows = batch_rows[weights[batch_rows] > 0]
-                load_parameters(self.network, now)
+                set_flat_parameters(self.network, now)
                 self.network.begin_step(RandomStream(root), "local step", batch)
                 batch += 1
                 if len(batch_rows):

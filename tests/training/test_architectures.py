@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.clipping import check_exact, compute_clipped_sum, gradients
+from redactory.training.clipping import check_exact_clipping, compute_clipped_sum, gradients
 from redactory.training.data import TokenizedExamples
 from redactory.training.models.hugging_face import (
     CausalNetwork,
@@ -55,7 +55,7 @@ def test_what_is_admitted_is_clipped_as_autograd_does_it(kind: str, task: str) -
     network = network_of(kind, task).train()
     trial, points = (points_of(own, classify=task == "classify") for own in ([5, 3, 2], [4, 7, 3, 6]))
     alone = [partial(network.example_losses, trial.make_batch([row])) for row in range(3)]
-    check_exact(network, partial(network.example_losses, trial.make_batch([0, 1, 2])), alone)
+    check_exact_clipping(network, partial(network.example_losses, trial.make_batch([0, 1, 2])), alone)
     if kind not in REFUSED:
         require_exact_clipping(network, PAD, END, 12)
     for rows in ([0, 1, 2, 3], [2], []):
@@ -119,7 +119,7 @@ def test_a_buffer_that_a_loss_moves_is_refused_by_name() -> None:
     net, x = nn.Sequential(Counting()), torch.randn(3, 5, 3)
     alone = [lambda row=row: net(x[row : row + 1]).sum((1, 2)) for row in range(3)]
     with pytest.raises(ConfigurationError, match=r"^0.longest: an example changes this buffer"):
-        check_exact(net, lambda: net(x).sum((1, 2)), alone)
+        check_exact_clipping(net, lambda: net(x).sum((1, 2)), alone)
 
 
 def test_a_network_that_mixes_points_is_refused_at_any_width() -> None:
@@ -134,7 +134,7 @@ def test_a_network_that_mixes_points_is_refused_at_any_width() -> None:
     net, x = nn.Sequential(Mixed()), torch.randn(3, 5, 3)
     alone = [lambda row=row: net(x[row : row + 1]).sum((1, 2)) for row in range(3)]
     with pytest.raises(ConfigurationError, match="changes beside"):
-        check_exact(net, lambda: net(x).sum((1, 2)), alone)
+        check_exact_clipping(net, lambda: net(x).sum((1, 2)), alone)
 
 
 def test_a_model_that_reads_from_both_sides_predicts_no_next_word() -> None:
@@ -158,7 +158,7 @@ def test_steps_read_what_the_whole_text_reads(kind: str) -> None:
     network = network_of(kind, "next-word").eval()
     ids = torch.arange(5, 11).repeat(2, 1)
     expected = network.model(input_ids=ids).logits.log_softmax(-1)
-    state = network.initial_state(2)
+    state = network.make_initial_state(2)
     for place in range(6):
         found, state = network.step(ids[:, place], state)
         torch.testing.assert_close(found, expected[:, place], rtol=1e-4, atol=1e-4)

@@ -124,7 +124,7 @@ def test_only_the_learnt_targets_have_a_gradient() -> None:
             parameter.copy_(torch.linspace(-0.3, 0.4, parameter.numel()).view_as(parameter))
     texts = [join_turns(SAID), join_turns([("user", "hello there")])]
     points = TokenizedExamples.from_texts(texts, own, 64)
-    assert points.no_loss_mask.tolist() == [False, True]
+    assert points.examples_without_loss.tolist() == [False, True]
     ids, learnt = own.encode_with_loss_mask(texts[0])
     inputs = torch.tensor([[own.begin_id, *ids[:-1]]])
     scores = log_softmax(network.head(network.hidden_states(points.make_batch([0]))), -1)[0, : len(ids)]

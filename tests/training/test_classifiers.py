@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.sealing import seal
+from redactory.redaction.sealing import seal_folder
 from redactory.redaction.shards import CLASS, LABELLED_VAULT, VAULT, write_part
 from redactory.training.clipping import compute_clipped_sum
 from redactory.training.data import NO_CLASS, TokenizedExamples, encode_classes, read_folder_classes
@@ -141,10 +141,10 @@ def test_a_classifier_is_written_and_read_again(kind: str, tmp_path: Path) -> No
     save_model(folder, own)
     read = load_classifier(folder)
     assert (read.classes, read.max_tokens) == (CLASSES, 5)
-    np.testing.assert_array_equal(read.log_probs(TEXTS), own.log_probs(TEXTS))
-    np.testing.assert_allclose(np.exp(own.log_probs(TEXTS)).sum(1), 1.0)
-    assert own.log_probs([]).shape == (0, 3)
-    seal(folder, {}, [])
+    np.testing.assert_array_equal(read.compute_class_log_probs(TEXTS), own.compute_class_log_probs(TEXTS))
+    np.testing.assert_allclose(np.exp(own.compute_class_log_probs(TEXTS)).sum(1), 1.0)
+    assert own.compute_class_log_probs([]).shape == (0, 3)
+    seal_folder(folder, {}, [])
     with pytest.raises(InputError, match="classifier"):
         load_model(folder)
 
@@ -152,11 +152,11 @@ def test_a_classifier_is_written_and_read_again(kind: str, tmp_path: Path) -> No
 def test_a_classifier_reads_as_much_as_it_was_trained_on_and_no_more_than_it_can() -> None:
     network = fresh("lstm").float()
     cut = TextClassifier(WORDS, network, max_tokens=4)
-    np.testing.assert_array_equal(cut.log_probs(["abcdefgh"]), cut.log_probs(["abcdxyz"]))
+    np.testing.assert_array_equal(cut.compute_class_log_probs(["abcdefgh"]), cut.compute_class_log_probs(["abcdxyz"]))
     whole = TextClassifier(WORDS, network)
-    assert (whole.log_probs(["abcdefgh"]) != whole.log_probs(["abcdxyz"])).any()
+    assert (whole.compute_class_log_probs(["abcdefgh"]) != whole.compute_class_log_probs(["abcdxyz"])).any()
     long = TextClassifier(WORDS, fresh("bert").float())
-    np.testing.assert_array_equal(long.log_probs(["a" * 200]), long.log_probs(["a" * 100]))
+    np.testing.assert_array_equal(long.compute_class_log_probs(["a" * 200]), long.compute_class_log_probs(["a" * 100]))
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +192,9 @@ def test_a_pretrained_bert_draws_missing_weights(lora: LoraSettings | None, pret
     assert float(compute_clipped_sum(made[0], points, np.arange(5), 0.1, 10_000).norm()) > 0.05
     folder, own = RunFolder(tmp_path).model("bert"), TextClassifier(tokenizer, made[0], 40)
     save_model(folder, own)
-    np.testing.assert_allclose(load_classifier(folder).log_probs(TEXTS), own.log_probs(TEXTS), rtol=1e-5)
+    np.testing.assert_allclose(
+        load_classifier(folder).compute_class_log_probs(TEXTS), own.compute_class_log_probs(TEXTS), rtol=1e-5
+    )
     theirs = AutoModelForSequenceClassification.from_pretrained(folder.root, local_files_only=True)
     assert theirs.config.id2label == dict(enumerate(CLASSES))
 

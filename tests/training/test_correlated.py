@@ -25,14 +25,14 @@ from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.training import TrainSettings, loop, train_model
-from redactory.training.accounting import Spending, compute_epsilon, total_epsilon
+from redactory.training.accounting import Spending, compute_epsilon, compute_total_epsilon
 from redactory.training.accounting.epsilons import compute_epsilon_curve, compute_group_epsilon
 from redactory.training.accounting.verification import bound_epsilon
 from redactory.training.band_selection import choose_band_count, compare_band_counts, compute_lr_scale
 from redactory.training.guarantee.card import make_guarantee_card
 from redactory.training.guarantee.plan import plan_guarantee
 from redactory.training.mechanisms.banded_matrix import BandedMatrix, compute_step_sizes, optimize_matrix
-from redactory.training.mechanisms.mechanism import BandedGaussian, PoissonGaussian, Relation, mechanism_from_json
+from redactory.training.mechanisms.mechanism import BandedGaussian, PoissonGaussian, Relation, parse_mechanism_json
 from redactory.training.steps import sample_rows
 from tests.training.conftest import PRIVATE_TEXTS, make_small_settings, write_run
 from tests.training.greybox import GreyBoxTrial, Recorder
@@ -54,14 +54,14 @@ def own(rate: float = 0.2, noise: float = 0.5, bands: int = BANDS, steps: int = 
 def test_both_accountants_match_the_theory(rate: float, noise: float, steps: int, bands: int, expected: float) -> None:
     """Computed outside of this project by dp_accounting: ⌈T/b⌉ steps at rate b·q, one point exchanged."""
     spent = (Spending(own(rate, noise, bands, steps), steps),)
-    assert total_epsilon(spent, 1e-5, SUBSTITUTION) == pytest.approx(expected, abs=2e-4)
+    assert compute_total_epsilon(spent, 1e-5, SUBSTITUTION) == pytest.approx(expected, abs=2e-4)
     second = bound_epsilon(spent, 1e-5, SUBSTITUTION)
     assert second.lower <= expected <= second.upper <= 1.01 * expected
 
 
 def test_a_point_there_or_not_costs_as_a_poisson_sample_of_its_group() -> None:
     spent = (Spending(own(0.01, 1.0, 2, 1000), 1000),)
-    assert total_epsilon(spent, 1e-5, ADD_OR_REMOVE) == pytest.approx(2.77, abs=5e-3)
+    assert compute_total_epsilon(spent, 1e-5, ADD_OR_REMOVE) == pytest.approx(2.77, abs=5e-3)
 
 
 def test_what_is_spent_before_the_end_counts_every_block_that_was_begun() -> None:
@@ -75,7 +75,7 @@ def test_what_is_not_proved_has_no_figure() -> None:
     with pytest.raises(GuaranteeError, match="groups"):
         compute_group_epsilon((Spending(own(), ROWS),), 1e-5, 2)
     head = own().to_json()
-    assert mechanism_from_json(head) == own()
+    assert parse_mechanism_json(head) == own()
     for change in (
         {"coefficients": [1.1, 0.1, 0.1]},
         {"coefficients": [0.9, 0.9]},
@@ -83,7 +83,7 @@ def test_what_is_not_proved_has_no_figure() -> None:
         {"steps": ROWS + 1},
     ):
         with pytest.raises(GuaranteeError):
-            mechanism_from_json({**head, "matrix": {**head["matrix"], **change}})
+            parse_mechanism_json({**head, "matrix": {**head["matrix"], **change}})
     with pytest.raises(GuaranteeError, match="rate"):
         own(rate=0.4)
 
@@ -95,7 +95,7 @@ Sampled = Callable[..., NDArray[np.int64]]
 def check_columns(sampled: Sampled = sample_rows) -> None:
     """Every column is b rows high and of norm at most 1; those that are cut off are not shorter."""
     matrix = own().matrix
-    dense = np.array([[matrix.get_row(t).get(j, 0.0) for j in range(ROWS)] for t in range(ROWS)])
+    dense = np.array([[matrix.compute_row(t).get(j, 0.0) for j in range(ROWS)] for t in range(ROWS)])
     norms = np.linalg.norm(dense, axis=0)
     assert norms.max() <= 1.0
     assert norms.min() >= 1.0 - 1e-9
@@ -154,7 +154,7 @@ def check_blocks(sampled: Sampled = sample_rows) -> None:
     matrix, sizes = trial.mechanism.matrix, []
     for at in range(begins, ROWS, BANDS):
         block = rows[at : at + BANDS]
-        column = torch.tensor([matrix.get_row(at + place)[at] for place in range(len(block))])
+        column = torch.tensor([matrix.compute_row(at + place)[at] for place in range(len(block))])
         assert torch.allclose(block, torch.outer(column, block[0] / column[0]), atol=1e-9)
         sizes.append(float(block.norm()))
     assert CLIP < max(sizes) <= 2.0 * CLIP * (1.0 + 1e-9)
@@ -221,14 +221,14 @@ def test_the_model_moves_along_the_inverse_of_the_noise(noise: Any) -> None:
     zero = torch.zeros(40, dtype=torch.float64)
     found = torch.stack([phase.compute_noisy_gradient(step, zero) for step in range(ROWS)])
     z = torch.stack([mechanism.compute_noisy_sum(zero, phase.stream, step) for step in range(ROWS)])
-    rows = [mechanism.matrix.get_row(t) for t in range(ROWS)]
+    rows = [mechanism.matrix.compute_row(t) for t in range(ROWS)]
     dense = np.array([[row.get(j, 0.0) for j in range(ROWS)] for row in rows])
     assert np.allclose(np.linalg.solve(dense, z.numpy()) / mechanism.normaliser, found.numpy())
 
 
 def test_the_error_is_that_of_the_dense_matrices() -> None:
     rates, matrix = compute_step_sizes(("linear", 0.0), 24), optimize_matrix(4, 24, ("linear", 0.0))
-    dense = np.array([[matrix.get_row(t).get(j, 0.0) for j in range(24)] for t in range(24)])
+    dense = np.array([[matrix.compute_row(t).get(j, 0.0) for j in range(24)] for t in range(24)])
     rows = np.tril(np.ones((24, 24))) * rates @ np.linalg.inv(dense)
     assert matrix.compute_rms_error(rates) == pytest.approx(math.sqrt((rows**2).sum() / 24))
     whole = toeplitz([*matrix.coefficients, *[0.0] * 20], [0.0] * 24)

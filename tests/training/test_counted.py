@@ -15,18 +15,18 @@ from jsonschema import Draft202012Validator
 from scipy import special
 
 import redactory
-from redactory.foundation.bounds import FILTERS
+from redactory.foundation.bounds import TEMPLATE_FILTERS
 from redactory.foundation.errors import GuaranteeError
 from redactory.pipelines.measure.audit import compute_audit_p_value
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
-from redactory.redaction.sealing import read_manifest, seal
+from redactory.redaction.sealing import read_manifest, seal_folder
 from redactory.redaction.shards import COUNTED, list_parts, write_part
 from redactory.training import train_model
-from redactory.training.accounting import Spending, compute_group_epsilon, total_epsilon
+from redactory.training.accounting import Spending, compute_group_epsilon, compute_total_epsilon
 from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.accounting.verification import confirm_single_epsilon
-from redactory.training.count_selection import CountSelection, threshold_failure_delta
+from redactory.training.count_selection import CountSelection, compute_threshold_failure_delta
 from redactory.training.data import count_public_occurrences, read_public_texts
 from redactory.training.guarantee.budget import Budget
 from redactory.training.guarantee.card import make_guarantee_card, render_guarantee_page
@@ -34,7 +34,7 @@ from redactory.training.guarantee.compose import make_composed_card
 from redactory.training.guarantee.metrics import Metrics, add_epsilon_with_public, confirm_removal
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.ldp.encoder import SentenceEncoder
-from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation, mechanism_from_json
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation, parse_mechanism_json
 from redactory.training.settings import BudgetSettings
 from redactory.training.uedp.units import read_unit_incidence
 from redactory.training.unit_settings import UnitSettings
@@ -60,7 +60,7 @@ def counted_run(root: Path, name: str) -> RunFolder:
     }
     write_part(run.public / "part-00000.parquet", pa.table(columns, schema=COUNTED))
     body = {name: value for name, value in read_manifest(run).items() if name != "files"}
-    seal(run, body, [path for folder in (run.public, run.private, run.vault) for path in list_parts(folder)])
+    seal_folder(run, body, [path for folder in (run.public, run.private, run.vault) for path in list_parts(folder)])
     return run
 
 
@@ -85,7 +85,7 @@ def test_selection_and_training_are_one_composition() -> None:
     accountant = PLDAccountant(NeighboringRelation.REPLACE_ONE)
     accountant.compose(dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(1.0)), 200)
     accountant.compose(dp_event.GaussianDpEvent(math.sqrt(2.0) * OWN.deviation))
-    d = threshold_failure_delta(OWN.deviation, OWN.threshold, 1)
+    d = compute_threshold_failure_delta(OWN.deviation, OWN.threshold, 1)
     assert found == pytest.approx(accountant.get_epsilon(1e-5 - d) - math.log1p(-d), rel=0.01)
     # less than the sum of both, more than either
     alone: Any = confirm_single_epsilon((training,), 1e-5, Relation.SUBSTITUTION, "test").value
@@ -94,14 +94,14 @@ def test_selection_and_training_are_one_composition() -> None:
 
 def test_what_is_not_proved_of_a_selection_is_refused() -> None:
     for wrong in (
-        lambda: total_epsilon((OWN.compute_example_spending(),), 1e-5, Relation.ADD_OR_REMOVE),
+        lambda: compute_total_epsilon((OWN.compute_example_spending(),), 1e-5, Relation.ADD_OR_REMOVE),
         lambda: compute_group_epsilon((OWN.compute_example_spending(),), 1e-5, 2),
-        lambda: mechanism_from_json({**OWN.compute_example_spending().mechanism.to_json(), "clip_norm": 2}),
+        lambda: parse_mechanism_json({**OWN.compute_example_spending().mechanism.to_json(), "clip_norm": 2}),
     ):
         with pytest.raises(GuaranteeError):
             wrong()
     for one in (OWN.compute_example_spending(), OWN.compute_user_spending()):
-        assert mechanism_from_json(one.mechanism.to_json()) == one.mechanism
+        assert parse_mechanism_json(one.mechanism.to_json()) == one.mechanism
 
 
 def test_the_card_has_a_figure_for_every_secret_and_no_detector(run: RunFolder) -> None:
@@ -115,7 +115,7 @@ def test_the_card_has_a_figure_for_every_secret_and_no_detector(run: RunFolder) 
     assert "both policies missed them" not in " ".join(card["not_covered"])
     page = render_guarantee_page(card)
     assert "A public text is one that enough users wrote, whatever the policies found" in page
-    most = FILTERS["guess"](card["epsilon_confidentiality"], card["delta"])
+    most = TEMPLATE_FILTERS["guess"](card["epsilon_confidentiality"], card["delta"])
     assert f"guesses it in at most {most} of all cases" in page
     # for somebody whom no detector helps, in words
     assert "What this person alone wrote is public with a probability of at most 1e-06" in page
@@ -147,7 +147,7 @@ def of_units(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 def test_one_user_of_a_model_and_of_the_public_texts(of_units: RunFolder, name: str, points: int) -> None:
     """In closed form: a Gaussian of the steps and one of k counts, at what the threshold leaves of delta."""
     card = make_guarantee_card(of_units, name)
-    d = threshold_failure_delta(OWN.deviation, OWN.threshold, OWN.texts_per_user)
+    d = compute_threshold_failure_delta(OWN.deviation, OWN.threshold, OWN.texts_per_user)
     alone, shift = (points * math.sqrt(3.0) / 6.0, math.hypot(points * math.sqrt(3.0) / 6.0, 2.0 / OWN.deviation))
     due = gaussian_epsilon(shift, 1e-5 - d) - math.log1p(-d)
     assert due <= card["epsilon_with_public"] <= due * 1.01
@@ -170,7 +170,7 @@ def test_what_counts_of_users_do_not_hide_has_no_figure_with_them(of_units: RunF
 
 def test_two_models_that_hide_users_spend_the_selection_of_their_run_once(of_units: RunFolder) -> None:
     both = make_composed_card([(of_units, "level"), (of_units, "again")])
-    d = threshold_failure_delta(OWN.deviation, OWN.threshold, OWN.texts_per_user)
+    d = compute_threshold_failure_delta(OWN.deviation, OWN.threshold, OWN.texts_per_user)
     due = gaussian_epsilon(math.hypot(math.sqrt(6.0) / 6.0, 2.0 / OWN.deviation), 1e-5 - d) - math.log1p(-d)
     assert due <= both["epsilon_with_public"] <= due * 1.01
 
@@ -188,7 +188,9 @@ def test_which_points_a_cap_keeps_does_not_follow_from_their_texts(tmp_path: Pat
     mixed = write_unit_run(tmp_path / "mixed", route=route)
     body = read_manifest(mixed)
     body["dedup"]["splits"] = {"public": {"rule": "S1"}, "private": {"rule": "none"}}
-    seal(mixed, body, [p for f in (mixed.vault, mixed.examples, mixed.spans, mixed.public) for p in list_parts(f)])
+    seal_folder(
+        mixed, body, [p for f in (mixed.vault, mixed.examples, mixed.spans, mixed.public) for p in list_parts(f)]
+    )
     with pytest.raises(GuaranteeError, match="depends on the selection"):
         read_unit_incidence(mixed, UnitSettings(duplicates="merge"))
 

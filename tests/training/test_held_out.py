@@ -23,7 +23,7 @@ from redactory.redaction.sealing import read_manifest
 from redactory.training import make_guarantee_card, train_model
 from redactory.training.data import PublicText
 from redactory.training.held_out import HeldOutText
-from redactory.training.loop import ScheduledStep, TimeLeft, TrainingContext
+from redactory.training.loop import RemainingTimeEstimator, ScheduledStep, TrainingContext
 from redactory.training.model import load_model
 from redactory.training.train import make_initial_model
 from redactory.training.vocabulary import build_vocabulary
@@ -53,7 +53,7 @@ def test_a_file_is_measured_and_changes_no_bit(fresh_run: MakeRun, trained: RunF
     assert [row["step"] for row in rows_of(run)] == [0, 10, 20]
     # nats a word of the model that was saved, by hand
     texts = PUBLIC_TEXTS[::5]
-    scores = load_model(run.model("crt")).token_log_probs(texts)
+    scores = load_model(run.model("crt")).compute_token_log_probs(texts)
     total = -sum(score.sum() for score in scores) / sum(len(text.split()) for text in texts)
     assert rows_of(run)[-1]["loss"] == pytest.approx(total)
     assert any(re.fullmatch(rf"steps, held-out loss {total:.3f}", unit) for unit in said)
@@ -151,11 +151,11 @@ def test_the_time_left_is_told_once_every_kind_of_step_is_known() -> None:
         return ScheduledStep(None, 0, work, 0, 0, noisy, False)  # type: ignore[arg-type]
 
     plain, noisy = step("epoch 1, without noise", False), step("epoch 1, with noise", True)
-    left = TimeLeft([plain, plain, *([noisy] * 100)])
-    assert left.describe_after(plain, 30.0) == left.describe_after(plain, 90.0) == ""
-    assert left.describe_after(noisy, 60.0) == ", 1 h 39 min left"
-    assert left.describe_after(noisy, 20.0) == ", 1 h 6 min left"
-    assert TimeLeft([noisy, noisy]).describe_after(noisy, 0.5) == ", 1 min left"
+    left = RemainingTimeEstimator([plain, plain, *([noisy] * 100)])
+    assert left.format_time_left(plain, 30.0) == left.format_time_left(plain, 90.0) == ""
+    assert left.format_time_left(noisy, 60.0) == ", 1 h 39 min left"
+    assert left.format_time_left(noisy, 20.0) == ", 1 h 6 min left"
+    assert RemainingTimeEstimator([noisy, noisy]).format_time_left(noisy, 0.5) == ", 1 min left"
 
 
 def test_event_files_hold_what_was_measured_and_no_more(fresh_run: MakeRun, own_text: Path, tmp_path: Path) -> None:

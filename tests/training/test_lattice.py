@@ -28,7 +28,7 @@ def test_every_draw_is_the_exact_rounding(step: int, scale: float) -> None:
     found = lattice.draw_rounded_normal(STREAM, "noise", step, count, scale)
     half = (count + 1) // 2
     words = np.frombuffer(STREAM.random_bytes("noise", step, 16 * half), "<u8")
-    exact = [lattice._round_exactly(words, place, half, (STREAM, "noise", step), scale) for place in range(count)]
+    exact = [lattice._round_draw_exactly(words, place, half, (STREAM, "noise", step), scale) for place in range(count)]
     assert found.tolist() == exact
 
 
@@ -39,7 +39,7 @@ def test_what_64_bits_leave_open_is_decided_by_bits_of_each_uniform_s_own(count:
     octets = STREAM.random_bytes("noise", 3, 16 * half)
     words = np.frombuffer(octets, "<u8")
     with require_unique_draws("noise, more bits") as drawn:
-        found = [lattice._round_exactly(words, place, half, (STREAM, "noise", 3), scale) for place in range(count)]
+        found = [lattice._round_draw_exactly(words, place, half, (STREAM, "noise", 3), scale) for place in range(count)]
     # both draws of a pair have its bits, and no other pair has them
     assert {(one.index, one.count) for one in drawn} == {(pair, 48) for pair in range(half)}
     with mp.workprec(600):
@@ -63,7 +63,7 @@ def _fraction(octets: bytes) -> mp.mpf:
 def test_the_error_bound_covers_float64_with_room() -> None:
     half = 300
     words = np.frombuffer(STREAM.random_bytes("bound", 0, 16 * half), "<u8")
-    radius, error = lattice._compute_radius(torch.from_numpy(words[:half].astype("<i8")))
+    radius, error = lattice._compute_normal_radius(torch.from_numpy(words[:half].astype("<i8")))
     with mp.workprec(200):
         for word, found, own in zip(words[:half], radius.tolist(), error.tolist(), strict=True):
             exact = mp.sqrt(-2 * mp.log((mp.mpf(int(word)) + 0.5) / 2**64))
@@ -74,16 +74,16 @@ def test_without_the_error_bound_draws_would_be_wrong(monkeypatch: pytest.Monkey
     scale, count = 2.0**44, 400
     right = lattice.draw_rounded_normal(STREAM, "noise", 0, count, scale)
     asked: list[int] = []
-    exactly = lattice._round_exactly
+    exactly = lattice._round_draw_exactly
 
     def counted(words: object, place: int, *rest: object) -> int:
         asked.append(place)
         return exactly(words, place, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(lattice, "_round_exactly", counted)
+    monkeypatch.setattr(lattice, "_round_draw_exactly", counted)
     lattice.draw_rounded_normal(STREAM, "noise", 0, count, scale)
     assert len(asked) > 10
-    monkeypatch.setattr(lattice, "_round_exactly", lambda words, place, half, name, scale: 0)
+    monkeypatch.setattr(lattice, "_round_draw_exactly", lambda words, place, half, name, scale: 0)
     assert (lattice.draw_rounded_normal(STREAM, "noise", 0, count, scale) != right).sum() == len(asked)
 
 

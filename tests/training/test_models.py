@@ -30,7 +30,7 @@ from redactory.redaction.sealing import read_manifest
 from redactory.training import load_model, numerics, train_model
 from redactory.training.data import TokenizedExamples
 from redactory.training.model import LanguageModel, build_language_network, describe_base_weights
-from redactory.training.models.hugging_face import CausalNetwork, disable_dropout, get_library_class, read_model
+from redactory.training.models.hugging_face import CausalNetwork, disable_dropout, get_library_class, read_folder_model
 from redactory.training.models.settings import AwdLstmSettings, FolderSettings
 from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import FolderTokenizer, Tokenizer
@@ -131,8 +131,8 @@ class Largest(TorchDispatchMode):
 
 SHORT = [f"My {number}" for number in range(40)]
 USES: dict[str, Callable[[LanguageModel], Any]] = {
-    "scores": lambda model: np.concatenate(model.token_log_probs([*SHORT, ""])),
-    "next words": lambda model: np.stack(list(model.next_log_probs(SHORT))),
+    "scores": lambda model: np.concatenate(model.compute_token_log_probs([*SHORT, ""])),
+    "next words": lambda model: np.stack(list(model.compute_next_log_probs(SHORT))),
     "texts": lambda model: generate_texts(model, 40, 3, top_p=0.9, prompts=SHORT[:3]),
     "numbers": lambda model: sample_numbers(model, "My ", 2, 40, RandomStream.from_seed(1)),
     "candidates": lambda model: score_all_numbers(model, "My ", 2),
@@ -149,7 +149,7 @@ def test_memory_does_not_grow_with_the_vocabulary(kind: str, use: str, monkeypat
     """What is computed few rows at a time is the same, and no result holds more than those rows."""
     model = many_words(kind)
     right = USES[use](model)
-    monkeypatch.setattr(numerics, "LOGITS_AT_ONCE", 8 * MANY)
+    monkeypatch.setattr(numerics, "MAX_LOGITS_AT_ONCE", 8 * MANY)
     monkeypatch.setattr(continuations, "_SMALLEST_BATCH", 8)
     with Largest() as seen:
         found = USES[use](model)
@@ -177,7 +177,7 @@ def test_quantized_weights_are_refused(section: Any, folders: Folders, fresh_run
     own = shutil.copytree(folders["llama"], tmp_path / "small")
     config = json.loads((own / "config.json").read_text())
     ours = FolderSettings(folder=own)
-    read = partial(read_model, own, get_library_class("next-word"))
+    read = partial(read_folder_model, own, get_library_class("next-word"))
     train = partial(train_model, fresh_run(), make_small_settings(model={"folder": own}, max_tokens=40))
     for inner in ({"quantization_config": section}, {"text_config": {"quantization_config": section}}):
         (own / "config.json").write_text(json.dumps({**config, **inner}))
@@ -194,7 +194,7 @@ def test_an_unreadable_configuration_is_named(broken: Any, folders: Folders, tmp
     config = json.loads((own / "config.json").read_text())
     (own / "config.json").write_text(json.dumps({**config, **broken} if broken else broken))
     with pytest.raises(ConfigurationError, match="small"):
-        read_model(own, get_library_class("next-word"))
+        read_folder_model(own, get_library_class("next-word"))
 
 
 def test_a_point_has_its_own_loss_whatever_stands_beside_it(model: LanguageModel) -> None:
@@ -208,9 +208,9 @@ def test_a_point_has_its_own_loss_whatever_stands_beside_it(model: LanguageModel
 
 
 def test_scores_follow_the_cache_token_by_token_and_evaluation_works(model: LanguageModel) -> None:
-    found = model.token_log_probs(TEXTS)
+    found = model.compute_token_log_probs(TEXTS)
     for text, scores in zip(TEXTS, found, strict=True):
-        state, last, walked = model.network.initial_state(1), model.tokenizer.begin_id, []
+        state, last, walked = model.network.make_initial_state(1), model.tokenizer.begin_id, []
         for number in [*model.tokenizer.encode(text), model.tokenizer.end_id]:
             log_probs, state = model.network.step(torch.tensor([last]), state)
             walked.append(float(log_probs[0, number]))
@@ -245,7 +245,7 @@ def test_every_kind_trains_and_reloads(kind: str, fresh_run: MakeRun, folders: F
     summary = train_model(run, settings)
     assert all(norm > 0 for norm in summary["update_norms"].values())
     loaded = load_model(run.model("m"))
-    assert np.isfinite(np.concatenate(loaded.token_log_probs(TEXTS))).all()
+    assert np.isfinite(np.concatenate(loaded.compute_token_log_probs(TEXTS))).all()
     assert len(loaded.tokenizer.encode(MASK)) == 1
     (words,) = _predict_next_words(run.model("m"), ["Hello"], 3)  # one token may begin, end and pad
     assert len(words) == 3
@@ -336,9 +336,9 @@ def test_long_texts_are_scored_in_windows(folders: Folders) -> None:
     network.initialise(RandomStream.from_seed(1))
     model = LanguageModel(WORDS, network.double())
     long = "12345678" * 4
-    scores = model.token_log_probs([long, "123"])
+    scores = model.compute_token_log_probs([long, "123"])
     assert [len(own) for own in scores] == [33, 4]
-    assert scores[0][:10] == pytest.approx(model.token_log_probs([long[:12]])[0][:10])
+    assert scores[0][:10] == pytest.approx(model.compute_token_log_probs([long[:12]])[0][:10])
 
 
 SMALL_AWD: dict[str, Any] = {"kind": "awd-lstm", "embedding_size": 6, "hidden_size": 9}

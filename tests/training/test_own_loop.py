@@ -24,7 +24,7 @@ from redactory.foundation.files import write_json
 from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.sealing import broken_files
+from redactory.redaction.sealing import list_broken_files
 from redactory.training import PrivateLoop, TrainSettings, load_model, make_guarantee_card, train_model
 from redactory.training.data import Batch, open_public_text
 from redactory.training.guarantee.budget import BudgetExceeded
@@ -166,7 +166,7 @@ def test_the_folder_of_an_own_network_holds_its_state_dict_and_a_card(bench: Ben
     kept = load_file(folder.weights)
     assert kept.keys() == bench.network.state_dict().keys()
     assert all(torch.equal(kept[name], value.cpu()) for name, value in bench.network.state_dict().items())
-    assert broken_files(folder) == []
+    assert list_broken_files(folder) == []
     card = told["guarantee"]
     assert (card["kind"], card["own_loop"]["public_steps"]) == ("own", None)
     assert make_guarantee_card(bench.loop._run, "dpsgd") == card
@@ -344,7 +344,7 @@ def test_misuse_is_refused_from_then_on(actions: list[Callable[[Bench], Any]], m
         actions[-1](bench)
     step, watch = bench.optimizer.step, bench.loop._guard
     later = (lambda: next(bench.loop), bench.loop.finish, step, lambda: stray_backward(bench))
-    for anything in (*later, lambda: watch.set_gradient(watch._step_number or 1, step, by_autograd=False)):
+    for anything in (*later, lambda: watch.compute_gradient(watch._step_number or 1, step, by_autograd=False)):
         with pytest.raises(CheckFailed, match="already refused"):
             anything()
     with pytest.raises(GuaranteeError, match="unfinished"):
@@ -457,7 +457,7 @@ def test_a_loop_that_was_killed_before_its_seal_is_sealed(bench: Bench) -> None:
     for path in (folder.success, folder.manifest, folder.guarantee, folder.card):
         path.unlink()
     assert Bench(bench.loop._run).begin().finish()["guarantee"] == told
-    assert broken_files(folder) == []
+    assert list_broken_files(folder) == []
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ def test_other_dropout_is_seen_and_no_key_is_sent(three: MicroBatchMap, monkeypa
     right = compute_clipped_sum(network, POINTS, ROWS, 0.3, 10, three)
     own = network_of(1)
     own.begin_step(STREAM, "noisy step", 2)
-    monkeypatch.setattr(AwdLstm, "step_seeds", lambda _, rows: own._dropout.collect_seeds(rows, 3))
+    monkeypatch.setattr(AwdLstm, "collect_step_seeds", lambda _, rows: own._dropout.collect_seeds(rows, 3))
     assert not torch.equal(compute_clipped_sum(network, POINTS, ROWS, 0.3, 10, three), right)
     assert len(sent) == 4
     assert not [octets for octets in sent if STREAM.root in octets]

@@ -25,7 +25,7 @@ from redactory.training.mechanisms.mechanism import (
     PoissonGaussian,
     PoissonUsersGaussian,
     SampledGaussian,
-    mechanism_from_json,
+    parse_mechanism_json,
 )
 from redactory.training.steps import sample_rows
 from tests.draws import require_unique_draws
@@ -156,7 +156,7 @@ def test_the_noise_of_every_mechanism_is_that_of_its_record(
     sigma, clip, normaliser = sizes
     own = kind(0.1, sigma, clip, normaliser, noise, **MADE[kind])
     record = json.loads(json.dumps(own.to_json()))
-    assert mechanism_from_json(record) == own
+    assert parse_mechanism_json(record) == own
     assert (own.noise_multiplier, own.noise_deviation) == (sigma, pytest.approx(accounted(record)))
     stream, total = RandomStream.from_seed(3), clip * torch.linspace(-1.0, 1.0, DRAWN, dtype=torch.float64)
     with require_unique_draws() as drawn:
@@ -183,7 +183,7 @@ def test_a_step_adds_the_recorded_noise(kind: type[SampledGaussian], steps: int,
     with require_unique_draws():
         found = np.stack([phase.compute_noisy_gradient(step, zero).numpy() for step in range(steps)]) * own.normaliser
     if isinstance(own, BandedGaussian):
-        rows = [own.matrix.get_row(step) for step in range(steps)]
+        rows = [own.matrix.compute_row(step) for step in range(steps)]
         found = np.array([[row.get(j, 0.0) for j in range(steps)] for row in rows]) @ found
     require_deviation(found, accounted(own.to_json()))
     assert np.abs(np.corrcoef(found)[np.triu_indices(steps, 1)]).max() < 6.0 / math.sqrt(6000)

@@ -407,7 +407,7 @@ def a_rate_by_the_private_loss(real: Any, own: NoisySteps, number: int) -> None:
 def a_sum_without_noise_beside_the_optimizer(real: Any, own: NoisySteps, number: int) -> None:
     real(own, number)
     if number == 2:
-        steps.load_parameters(own.network, steps.flatten_parameters(own.network) - 1e-4 * sum_of(own, number))
+        steps.set_flat_parameters(own.network, steps.flatten_parameters(own.network) - 1e-4 * sum_of(own, number))
 
 
 @step(check_release)
@@ -456,7 +456,7 @@ summed("divided by the tokens", lambda total, rows, clip, _: total(rows, clip) /
 
 
 def no_bias(use: Any) -> Any:
-    bias = isinstance(use, gradients.DenseGradients) and use.right.dim() == 2 and use.examples > 16
+    bias = isinstance(use, gradients.DenseGradients) and use.right.dim() == 2 and use.example_count > 16
     return gradients.DenseGradients(torch.zeros_like(use.right)) if bias else use
 
 
@@ -485,7 +485,7 @@ swap(
     check_sums,
     "formed norms over one slab",
     gradients,
-    "compute_formed_squares",
+    "compute_dense_squared_norms",
     lambda real: lambda every, rows: real([*map(first_rows, every)], rows),
     "large",
 )
@@ -746,7 +746,7 @@ def every_pass_of_a_user_clipped_by_itself(patch: Patch) -> None:
         for _ in range(rule.epochs):
             before = steps.flatten_parameters(network).double()
             real(network, user, replace(rule, epochs=1))
-            steps.load_parameters(
+            steps.set_flat_parameters(
                 network, before + clip_vector(steps.flatten_parameters(network).double() - before, rule.clip_norm)
             )
 
@@ -755,14 +755,14 @@ def every_pass_of_a_user_clipped_by_itself(patch: Patch) -> None:
 
 
 def a_user_goes_on_where_the_last_one_stopped(patch: Patch) -> None:
-    real, loaded = local_update.load_parameters, list[Tensor]()
+    real, loaded = local_update.set_flat_parameters, list[Tensor]()
 
     def load(network: Any, values: Tensor) -> None:
         if not loaded or loaded[-1] is not values:
             loaded.append(values)
             real(network, values)
 
-    patch.setattr(local_update, "load_parameters", load)
+    patch.setattr(local_update, "set_flat_parameters", load)
 
 
 for spoil in (every_pass_of_a_user_clipped_by_itself, a_user_goes_on_where_the_last_one_stopped):

@@ -26,7 +26,10 @@ from tests.training.greybox import KINDS, MECHANISM, STEPS, TOKENIZER, GreyBoxTr
 
 SECRET, MASKED = "Hello, my name is Grace Hopper 4711.", f"Hello, my name is {MASK}."
 DATA = PRIVATE_TEXTS[:12]
-EXCHANGED, REMOVED = (MECHANISM.sensitivity(Relation.SUBSTITUTION), MECHANISM.sensitivity(Relation.ADD_OR_REMOVE))
+EXCHANGED, REMOVED = (
+    MECHANISM.get_sensitivity(Relation.SUBSTITUTION),
+    MECHANISM.get_sensitivity(Relation.ADD_OR_REMOVE),
+)
 ROUNDING = 1 + 1e-9
 ALWAYS = replace(MECHANISM, sampling_rate=1.0)
 FEW = ["9" * 18, SECRET]

@@ -20,7 +20,7 @@ from torch import Tensor
 import redactory
 from redactory.detectors import Detector, DetectSettings
 from redactory.detectors.detector import Detection
-from redactory.detectors.settings import reject_fitted_rows, write_fit_record
+from redactory.detectors.settings import require_unfitted_rows, write_fit_record
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.records import read_records
@@ -116,7 +116,7 @@ def test_02_what_a_policy_misses_is_not_measured_on_what_it_was_fitted_on(tmp_pa
     fitted = write_fit_record(tmp_path / "rows", record, PRIVATE_TEXTS[:3], key)
 
     def check(texts: list[str]) -> None:
-        reject_fitted_rows(texts, fitted, key)
+        require_unfitted_rows(texts, fitted, key)
 
     check(PRIVATE_TEXTS[5:])
     fails(check, PRIVATE_TEXTS[2:])

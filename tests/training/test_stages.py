@@ -17,7 +17,7 @@ from redactory.foundation.records import read_records
 from redactory.pipelines.measure.audit import compute_audit_p_value
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, load_model, train_model
-from redactory.training.accounting import Spending, total_epsilon
+from redactory.training.accounting import Spending, compute_total_epsilon
 from redactory.training.guarantee.budget import BudgetExceeded
 from redactory.training.guarantee.compose import make_composed_card
 from redactory.training.ldp.encoder import _check_trained_model
@@ -27,7 +27,7 @@ from tests.training.conftest import make_small_settings, write_run
 NOISE = (3.0, 4.0)
 FRESH = {"kind": "gpt2", "layers": 1, "width": 8, "heads": 2, "context": 64}
 SPENT = tuple(Spending(PoissonGaussian(0.25, noise, 1.0, 256.0), 8) for noise in NOISE)
-BOTH = total_epsilon(SPENT, 1e-5, Relation.SUBSTITUTION)
+BOTH = compute_total_epsilon(SPENT, 1e-5, Relation.SUBSTITUTION)
 
 
 def unseeded(noise: float, model: Any, **changes: Any) -> Any:
@@ -86,7 +86,7 @@ def test_adapters_are_saved_by_themselves_and_say_what_the_merged_weights_say(st
     with torch.no_grad():
         torch.testing.assert_close(adapted(ids).logits, merged(ids).logits, rtol=1e-4, atol=1e-5)
     assert b'"base_model_name_or_path": "first"' in (folder.root / "adapter/adapter_config.json").read_bytes()
-    assert load_model(folder).token_log_probs(["Hello"])[0].dtype == "float64"
+    assert load_model(folder).compute_token_log_probs(["Hello"])[0].dtype == "float64"
 
 
 def test_a_start_that_is_gone_or_another_leaves_no_figure(staged: RunFolder, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from redactory.foundation.records import RecordLog, read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
-from redactory.redaction.sealing import broken_files, read_manifest
+from redactory.redaction.sealing import list_broken_files, read_manifest
 from redactory.redaction.shards import EXAMPLES, write_part
 from redactory.training import load_model, train_model
 from redactory.training.data import count_public_occurrences
@@ -61,7 +61,7 @@ def test_a_model_is_sealed_with_all_it_needs(trained: RunFolder) -> None:
     for name in ("crt", "dpsgd", "sgd"):
         folder = trained.model(name)
         manifest = read_manifest(folder)
-        assert broken_files(folder) == []
+        assert list_broken_files(folder) == []
         assert manifest["parent"] == file_sha256(trained.manifest)
         assert set(manifest["files"]) == {
             "model.safetensors",
@@ -228,7 +228,7 @@ def test_training_lowers_the_loss_and_crt_learns_the_private_side(curated: Path)
         phases = made.make_step_kinds(TRAINERS["crt"].make_mechanism(own), Recorder())
         for step in StepSchedule.from_settings(own, phases, stream):
             step.kind.step(step.number)
-        return lambda texts: -float(np.concatenate(model.token_log_probs(texts)).mean())
+        return lambda texts: -float(np.concatenate(model.compute_token_log_probs(texts)).mean())
 
     long, short = after(15), after(1)
     assert long(PUBLIC_TEXTS) < 0.5 * short(PUBLIC_TEXTS)

@@ -15,14 +15,14 @@ from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
-from redactory.redaction.sealing import read_manifest, seal
+from redactory.redaction.sealing import read_manifest, seal_folder
 from redactory.redaction.shards import SPANS, list_parts, write_part
 from redactory.training import load_model, selective_dp, train_model
 from redactory.training.data import TokenizedExamples
 from redactory.training.loop import StepKinds, StepSchedule, TrainingContext
 from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.models.recurrent import LstmLanguageModel
-from redactory.training.selective_dp import compute_selective_losses, flag_private_tokens, read_private_tokens
+from redactory.training.selective_dp import compute_selective_losses, flag_private_tokens, read_private_token_mask
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.steps import ScheduledOptimizer, WeightAverage, flatten_parameters, make_optimizer
 from redactory.training.tokenizer import Tokenizer
@@ -170,11 +170,11 @@ def test_sdp_reads_the_strict_policys_spans_and_promises_nothing(tmp_path: Path)
     write_part(run.spans / "part-00000.parquet", table)
     sealed = [p for folder in (run.public, run.private, run.vault, run.spans) for p in list_parts(folder)]
     body = {k: v for k, v in read_manifest(run).items() if k != "files"}
-    seal(run, body, sealed)
+    seal_folder(run, body, sealed)
     tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
     originals = PUBLIC_TEXTS + private
     points = TokenizedExamples.from_texts(originals, tokenizer, 40)
-    marks = read_private_tokens(run, tokenizer, 40, points)
+    marks = read_private_token_mask(run, tokenizer, 40, points)
     assert len(marks.private) == len(points.ids)
     per_point = [marks.private[a:b].sum() for a, b in zip(points.offsets, points.offsets[1:], strict=False)]
     assert np.flatnonzero(per_point).tolist() == [base]

@@ -19,8 +19,8 @@ from redactory.training.vocabulary import (
     build_vocabulary,
     describe_fit_problems,
     get_public_text_reader,
-    is_public_source,
-    measure_fit,
+    has_only_public_sources,
+    measure_vocabulary_fit,
 )
 from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, make_small_settings, write_run
 
@@ -48,8 +48,8 @@ def test_the_rule(given: dict[str, Any], sources: tuple[str, ...]) -> None:
 def test_nothing_of_the_corpus_for_who_hides_users() -> None:
     with pytest.raises(ValueError, match="not even the vocabulary may come from the corpus"):
         settings(trainer="uedp-bounded", bounding={"k_user": 1, "k_entity": 1}, tokenizer="public")
-    assert is_public_source(["public_text", "shipped"])
-    assert not any(is_public_source(made_of) for made_of in ([], ["public", "shipped"], ["somewhere"]))
+    assert has_only_public_sources(["public_text", "shipped"])
+    assert not any(has_only_public_sources(made_of) for made_of in ([], ["public", "shipped"], ["somewhere"]))
 
 
 OTHER = [f"Zyzzyva qoph {MASK} {number} Xanadu's quixotry, whoever wrote that" for number in range(700, 790)]
@@ -83,7 +83,7 @@ def test_no_private_word_decides_what_is_a_token(given: dict[str, Any], tmp_path
         run = write_run(tmp_path / name, PUBLIC_TEXTS[:30], private)
         public = open_public_text(run, own.public_text, "train.public_text")
         vocabulary = build_vocabulary(run, own, public)
-        fit = measure_fit(vocabulary, get_public_text_reader(run, own, public), own.max_tokens)
+        fit = measure_vocabulary_fit(vocabulary, get_public_text_reader(run, own, public), own.max_tokens)
         pieces = [vocabulary.tokenizer.decode_token(number) for number in range(vocabulary.tokenizer.size)]
         words = [vocabulary.tokenizer.encode(text) for text in (*PRIVATE_TEXTS, *OTHER)]
         found.append((pieces, vocabulary.to_record(), fit, words))
@@ -105,7 +105,7 @@ def test_a_training_on_other_private_text_saves_the_same_tokenizer(tmp_path: Pat
 
 def test_the_shipped_list_serves_alone() -> None:
     found = build_vocabulary(None, settings(tokenizer="shipped", vocabulary_size=8_000), None)
-    fit = measure_fit(found, lambda: ["The other children have found what they were looking for."], 128)
+    fit = measure_vocabulary_fit(found, lambda: ["The other children have found what they were looking for."], 128)
     assert fit["tokens_per_word"] < 1.3
     assert fit["spelled_out"] == fit["cut"] == 0.0
     assert describe_fit_problems(fit) == []
@@ -113,7 +113,7 @@ def test_the_shipped_list_serves_alone() -> None:
 
 def test_a_vocabulary_that_does_not_fit_is_told() -> None:
     found = build_vocabulary(None, settings(tokenizer="shipped", vocabulary_size=50), None)
-    fit = measure_fit(found, lambda: ["zyzzyva qoph " * 9], 8)
+    fit = measure_vocabulary_fit(found, lambda: ["zyzzyva qoph " * 9], 8)
     spelled, cut = describe_fit_problems(fit)
     assert "give text of the same kind as train.public_text" in spelled
     assert "train." not in describe_fit_problems(fit, is_from_folder=True)[0]

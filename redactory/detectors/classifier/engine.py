@@ -23,7 +23,7 @@ from redactory.detectors.engine import (
     find_public_spans,
 )
 from redactory.detectors.settings import KNOWN_LABELS, TransformersSettings, get_kind
-from redactory.detectors.torch_inference import identify_folder, isolate_inference, silence
+from redactory.detectors.torch_inference import identify_folder, isolate_inference, silence_model_libraries
 from redactory.foundation.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def load_classifier(folder: Path, key: str, **options: Any) -> tuple[Any, Any, d
         ) from None
     local = {"local_files_only": True, "trust_remote_code": False}
     try:
-        with silence(), hide_progress_bar():
+        with silence_model_libraries(), hide_progress_bar():
             tokenizer: Any = AutoTokenizer.from_pretrained(folder, **local)
             model, info = AutoModelForTokenClassification.from_pretrained(
                 folder, output_loading_info=True, **options, **local
@@ -236,7 +236,7 @@ class TransformersEngine:
         self._model.treat_as_public(kinds)
 
     @classmethod
-    def describe_identity(cls, settings: TransformersSettings, language: str) -> dict[str, Any]:
+    def collect_fingerprint(cls, settings: TransformersSettings, language: str) -> dict[str, Any]:
         """The folder's digests and the versions of the packages that read it."""
         readers = ("transformers", "tokenizers", "torch", "numpy")
         return identify_folder("detect.transformers.folder", settings.folder, "config.json", *readers)
@@ -255,9 +255,9 @@ class TransformersEngine:
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         """Return one output per text, each a function of that text alone."""
         with isolate_inference():
-            return [self._read(text) for text in texts]
+            return [self._read_text(text) for text in texts]
 
-    def _read(self, text: str) -> EngineOutput:
+    def _read_text(self, text: str) -> EngineOutput:
         if not text.strip():
             return EngineOutput()
         try:

@@ -33,7 +33,7 @@ from redactory.detectors.tagger.fitting import (
     fit_temperature,
     randomize_case,
 )
-from redactory.detectors.torch_inference import isolate_inference, silence
+from redactory.detectors.torch_inference import isolate_inference, silence_model_libraries
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.progress import Progress, no_progress
 
@@ -179,7 +179,7 @@ class TrainedClassifier:
         # some versions of the library write the path that a model was loaded from
         self.model.config.name_or_path = ""
         self.encoder.tokenizer.backend_tokenizer.no_truncation()
-        with silence(), hide_progress_bar():
+        with silence_model_libraries(), hide_progress_bar():
             self.model.save_pretrained(folder)
             self.encoder.tokenizer.save_pretrained(folder)
 
@@ -290,7 +290,7 @@ def _make_reproducible(seed: int) -> Iterator[None]:
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     try:
-        with torch.random.fork_rng(devices=[]), silence():
+        with torch.random.fork_rng(devices=[]), silence_model_libraries():
             torch.default_generator.manual_seed(seed)
             yield
     finally:

@@ -60,7 +60,7 @@ class TaggerEngine:
             tagger.treat_as_public(kinds)
 
     @classmethod
-    def describe_identity(cls, settings: TaggerSettings, language: str) -> dict[str, Any]:
+    def collect_fingerprint(cls, settings: TaggerSettings, language: str) -> dict[str, Any]:
         """The sha256 of each tagger's files, and the versions of the packages that compute with them."""
         folders = [folder_sha256(folder) for _, folder in _resolve_folders(settings, language)]
         return {"sha256": folders, "versions": package_versions("spacy", "thinc", "blis", "numpy")}

@@ -259,7 +259,7 @@ class Config(Settings):
         if self.route.strategy == "policies":
             return self
         input_settings, dedup = self.input, self.dedup
-        for wrong, what in (
+        for is_conflict, problem in (
             (self.release.unit == "document", "release.unit: document decides by a text's neighbours"),
             (
                 input_settings.metadata_columns or input_settings.emit_document_order,
@@ -269,8 +269,10 @@ class Config(Settings):
             (dedup.mode != "exact", "dedup.mode: a counted text is public once: use exact"),
             (dedup.private_mode not in (None, "exact", "none"), "dedup.private_mode: use exact or none"),
         ):
-            if wrong:
-                raise ValueError(f"route.strategy {self.route.strategy}: only a text and its count are public; {what}")
+            if is_conflict:
+                raise ValueError(
+                    f"route.strategy {self.route.strategy}: only a text and its count are public; {problem}"
+                )
         return self
 
     @model_validator(mode="after")

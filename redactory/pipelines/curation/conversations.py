@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from redactory.detectors import Detection, Span
 from redactory.foundation.errors import ConfigurationError, RunStateError, join_words
-from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.error_sealing import run_sealing_errors
 from redactory.pipelines.curation.release_log import check_released
 from redactory.redaction import PRIVATE, PUBLIC, RunFolder, read_batches, read_manifest, route
 from redactory.redaction.folder import is_export
@@ -51,7 +51,7 @@ def conversations(
     check_released(folder)
     if not is_export(manifest):
         language = manifest["configuration"]["detect"]["language"] if known_values else None
-        return run_sealed(folder.state, lambda: _build_conversations(_read_run_rows(folder, split, language)))
+        return run_sealing_errors(folder.state, lambda: _build_conversations(_read_run_rows(folder, split, language)))
     if split == "private":
         raise RunStateError(f"{folder.root.name} is an export, which contains only the public split")
     if DOCUMENT not in manifest.get("columns", ()):
@@ -63,8 +63,8 @@ def _build_conversations(examples: Iterator[Row]) -> list[Row]:
     """Group ``examples``, sorted by document, into conversations."""
     documents: list[Row] = []
     reserved_columns = {"example_id", "text", "decision", DOCUMENT, ROLE, *ORDER.names}
-    for document, of_it in groupby(examples, itemgetter(DOCUMENT)):
-        rows = list(of_it)
+    for document, document_rows in groupby(examples, itemgetter(DOCUMENT)):
+        rows = list(document_rows)
         turns = [
             _build_turn(turn, list(turn_rows)) for turn, turn_rows in groupby(rows, lambda row: row.get("turn", 0))
         ]
@@ -82,16 +82,16 @@ def _build_turn(number: int, examples: list[Row]) -> Row:
 def _read_run_rows(run: RunFolder, split: str, known_values_language: str | None) -> Iterator[Row]:
     """Yield every example of a run with its visible text; with a language, known values are masked."""
     texts = {row["example_id"]: row["text"] for folder in SPLIT_FOLDERS[split] for row in _read_rows(run, folder)}
-    stands: dict[int, str] = {}
+    released_ids: dict[int, str] = {}
     for row in _read_rows(run, "examples"):
         if row["decision"] in (PUBLIC, PRIVATE):
-            stands[row["example_id"]] = row["released_id"]
-    known = {} if known_values_language is None else _mask_known_values(run, known_values_language)
+            released_ids[row["example_id"]] = row["released_id"]
+    masked_texts = {} if known_values_language is None else _mask_known_values(run, known_values_language)
     for row in _read_rows(run, "examples"):
         text = (
-            known.get(row["example_id"])
-            if known
-            else texts.get(stands.get(row["example_id"] if row["dup_of"] is None else row["dup_of"], ""))
+            masked_texts.get(row["example_id"])
+            if masked_texts
+            else texts.get(released_ids.get(row["example_id"] if row["dup_of"] is None else row["dup_of"], ""))
         )
         metadata = {name: value for name, value in row.items() if name not in EXAMPLES.names}
         yield {DOCUMENT: row["document"], **metadata, "decision": row["decision"], "text": text}
@@ -99,13 +99,16 @@ def _read_run_rows(run: RunFolder, split: str, known_values_language: str | None
 
 def _mask_known_values(run: RunFolder, language: str) -> dict[int, str]:
     """Return the text of each processed example with all known values of its document masked."""
-    hits, masked_texts = defaultdict[int, list[Span]](list), dict[int, str]()
+    spans_by_id, masked_texts = defaultdict[int, list[Span]](list), dict[int, str]()
     for row in _read_rows(run, "spans"):
         if row["policy"] == "strict":
-            hits[row["example_id"]].append(Span(*(row[name] for name in Span._fields)))
-    for _, of_it in groupby(_read_rows(run, "vault"), itemgetter("doc_id")):
-        rows = list(of_it)
-        texts, detections = [row["text"] for row in rows], [Detection(tuple(hits[r["example_id"]])) for r in rows]
+            spans_by_id[row["example_id"]].append(Span(*(row[name] for name in Span._fields)))
+    for _, document_rows in groupby(_read_rows(run, "vault"), itemgetter("doc_id")):
+        rows = list(document_rows)
+        texts, detections = (
+            [row["text"] for row in rows],
+            [Detection(tuple(spans_by_id[r["example_id"]])) for r in rows],
+        )
         for row, detection in zip(rows, add_known_values(texts, detections, language=language), strict=True):
             masked_texts[row["example_id"]] = route(row["text"], detection).text
     return masked_texts

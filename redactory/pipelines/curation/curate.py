@@ -25,21 +25,21 @@ from redactory.foundation.progress import Progress, StageReport, merge_reports, 
 from redactory.foundation.records import RecordLog
 from redactory.pipelines.curation import index as indexing
 from redactory.pipelines.curation.config import Config
-from redactory.pipelines.curation.error_sealing import hide_error_text, run_sealed
-from redactory.pipelines.curation.journal import RunJournal, check_same_run, find_difference
+from redactory.pipelines.curation.error_sealing import run_hiding_error_text, run_sealing_errors
+from redactory.pipelines.curation.journal import RunJournal, check_same_run, describe_difference
 from redactory.pipelines.curation.loading import ConfigLike, expand_dotted_keys, load_config, validate_config
 from redactory.pipelines.curation.output_folder import (
     check_disk_space,
     check_keys,
-    check_output,
-    check_outside_inputs,
+    check_not_inside_inputs,
+    check_output_folder,
     clear_stale_lock,
     finalize_run,
     lock_new_run,
 )
 from redactory.pipelines.curation.release import collect_versions, finish_run, summarize_run
 from redactory.pipelines.curation.segment import make_segmenter
-from redactory.pipelines.curation.share import check_store, publish_configured
+from redactory.pipelines.curation.share import check_store, publish_if_configured
 from redactory.pipelines.curation.stage_context import (
     CurationJob,
     StageMap,
@@ -58,7 +58,7 @@ from redactory.pipelines.readers import Document, Source, find_sources
 from redactory.pipelines.readers.documents import CONVERSATION_COLUMNS, RowCounts
 from redactory.pipelines.readers.files import estimate_expansion
 from redactory.pipelines.readers.formats import DamagedFile
-from redactory.redaction import RunFolder, RunKey, establish_key, is_finished
+from redactory.redaction import RunFolder, RunKey, get_or_create_run_key, is_finished
 
 
 def curate(
@@ -80,35 +80,39 @@ def curate(
     files of ``input.path``. If the output is a URL, the run is published there: see ``published`` in the result.
     """
     settings = load_config(config, output=output, workers=workers)
-    chosen = None
+    text_column = None
     if sources is None:
-        there = list[Source]()
+        input_sources = list[Source]()
         # a finished run no longer needs its input
         with suppress(ConfigurationError):
-            there = find_sources(settings.input.path, settings.input.format)
-        settings, chosen = hide_error_text("looking for the column of the text", choose_text_column, settings, there)
+            input_sources = find_sources(settings.input.path, settings.input.format)
+        settings, text_column = run_hiding_error_text(
+            "looking for the column of the text", choose_text_column, settings, input_sources
+        )
     run = RunFolder(Path(settings.output))
     check_keys()
     check_store(settings.store, run)
     if is_finished(run) and resume:
         clear_stale_lock(run)
-        result = run_sealed(run.state, _verify_same_run, run, settings, sources)
+        result = run_sealing_errors(run.state, _resume_finished_run, run, settings, sources)
     else:
-        check_output(run, resume)
-        check_outside_inputs(Path(settings.output), "output", settings.input.path)
+        check_output_folder(run, resume)
+        check_not_inside_inputs(Path(settings.output), "output", settings.input.path)
         # before loading the engines, so that a mistyped path is reported at once
         run_sources = find_sources(settings.input.path, settings.input.format) if sources is None else sources
-        hide_error_text("checking the engines", check_engines, settings, progress)
-        hide_error_text("looking at input.metadata_columns", check_kept_columns, settings, run_sources, detector)
+        run_hiding_error_text("checking the engines", check_engines, settings, progress)
+        run_hiding_error_text(
+            "looking at input.metadata_columns", check_metadata_columns, settings, run_sources, detector
+        )
         indexing.check_index(settings, load_digest_key())
         # a source of unknown size counts as empty
         check_disk_space(settings, ((source.url, source.size() or 0) for source in run_sources))
-        result = run_sealed(
+        result = run_sealing_errors(
             run.state, _run_with_lock, run, settings, resume, run_sources, stage_map, detector, progress
         )
-    if chosen is not None:
-        result["text_chosen"] = chosen
-    return publish_configured(settings.store, result, progress)
+    if text_column is not None:
+        result["text_chosen"] = text_column
+    return publish_if_configured(settings.store, result, progress)
 
 
 def choose_text_column(config: Config, sources: list[Source]) -> tuple[Config, str | None]:
@@ -128,10 +132,12 @@ def choose_text_column(config: Config, sources: list[Source]) -> tuple[Config, s
                 names.update(row.cells)
         if settings.text in names:
             return config, None
-    chosen = next((name for name in CONVERSATION_COLUMNS if name in names), None)
-    if chosen is None:
+    text_column = next((name for name in CONVERSATION_COLUMNS if name in names), None)
+    if text_column is None:
         return config, None
-    return validate_config(expand_dotted_keys({"input.text": chosen}, config.model_dump(exclude_unset=True))), chosen
+    return validate_config(
+        expand_dotted_keys({"input.text": text_column}, config.model_dump(exclude_unset=True))
+    ), text_column
 
 
 def check_engines(config: Config, progress: Progress = no_progress) -> None:
@@ -148,7 +154,7 @@ INSPECTED_ROWS = 1_000
 """Number of rows in which kept columns are inspected before anything is written."""
 
 
-def check_kept_columns(config: Config, sources: list[Source], detector: TextDetector | None = None) -> None:
+def check_metadata_columns(config: Config, sources: list[Source], detector: TextDetector | None = None) -> None:
     """Raise ``ConfigurationError`` if a metadata column looks personal in the first rows."""
     if set(config.input.metadata_columns) <= set(config.input.allow_personal_columns):
         return
@@ -164,7 +170,7 @@ def check_kept_columns(config: Config, sources: list[Source], detector: TextDete
     refuse_personal_columns(config, rows, detector)
 
 
-def _verify_same_run(run: RunFolder, config: Config, sources: list[Source] | None) -> dict[str, Any]:
+def _resume_finished_run(run: RunFolder, config: Config, sources: list[Source] | None) -> dict[str, Any]:
     check_same_run(run, config, sources)
     indexing.promote_entry(run, config)
     return summarize_run(run)
@@ -173,7 +179,7 @@ def _verify_same_run(run: RunFolder, config: Config, sources: list[Source] | Non
 def _run_with_lock(run: RunFolder, config: Config, resume: bool, sources: list[Source], *work: Any) -> dict[str, Any]:
     with lock_new_run(run, resume):
         if is_finished(run):
-            return _verify_same_run(run, config, sources)
+            return _resume_finished_run(run, config, sources)
         _run_stages(run, config, sources, *work)
         return summarize_run(run)
 
@@ -199,21 +205,21 @@ def _run_stages(
         nullcontext(stage_map) if stage_map is not None else open_process_map(config.workers) as part_map,
     ):
         journal = RunJournal(log)
-        run_key = establish_key(run, journal.has_identity)
+        run_key = get_or_create_run_key(run, journal.has_identity)
         inputs = [source.fingerprint() for source in sources]
-        journal.begin(_build_identity(job, policies, inputs, run_key))
-        job = indexing.open_index(job, journal)
+        journal.establish_identity(_build_identity(job, policies, inputs, run_key))
+        job = indexing.attach_index(job, journal)
         reports = [_run_ingest(job, sources, inputs, journal, progress)]
-        whole = not any(source.may_be_unusable for source in sources)
-        job = replace(job, metadata_schema=build_metadata_schema(config.input, reports[0].counts, whole))
+        is_complete = not any(source.may_be_unusable for source in sources)
+        job = replace(job, metadata_schema=build_metadata_schema(config.input, reports[0].counts, is_complete))
         job = counting.begin_selection(job, journal)
         partitions = journal.get_part_count("ingest") or 0
         for stage in list_stages(job, partitions):
             total = StageReport(stage.name)
-            parts = journal.run_stage(stage.name, stage.task, range(stage.numbers), part_map)
+            parts = journal.run_stage(stage.name, stage.task, range(stage.part_count), part_map)
             for done, report in enumerate(parts, 1):
                 total = merge_reports(stage.name, (total, report))
-                progress(stage.name, done, stage.numbers, stage.unit)
+                progress(stage.name, done, stage.part_count, stage.unit)
             reports.append(total)
         finalize_run(run, partitions, counted=job.selection is not None)
         finish_run(job, inputs, reports, journal, time.perf_counter() - start)
@@ -224,22 +230,22 @@ class Stage(NamedTuple):
 
     name: str
     task: Task
-    numbers: int
+    part_count: int
     unit: str
 
 
 def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
     """Yield the stages after ingest of a run with ``partitions`` partitions, in order."""
     settings, rules = job.config.dedup, job.config.dedup.rules().values()
-    near, by_digest = any(r.near for r in rules), any(r.by_digest for r in rules)
-    sides, is_counted = len(dedup.SPLIT_NUMBERS), job.selection is not None
+    near, by_digest = any(rule.near for rule in rules), any(rule.by_digest for rule in rules)
+    split_count, is_counted = len(dedup.SPLIT_NUMBERS), job.selection is not None
     # name, work(job, partitions, number), count and unit of its numbers, whether the run has this stage
     table: list[tuple[str, Callable[[CurationJob, int, int], StageReport], int, str, bool]] = [
         ("index documents", dedup.plan_repeated_documents, job.hash_ranges, "ranges", True),
         ("segment", examples.segment_documents, partitions, "partitions", True),
         ("index texts", dedup.plan_repeated_texts, job.hash_ranges, "ranges", True),
         ("detect", examples.detect_texts, partitions, "partitions", True),
-        ("spread", examples.spread_detections, job.hash_ranges, "ranges", True),
+        ("spread", examples.copy_spans_to_repeats, job.hash_ranges, "ranges", True),
         ("know", examples.find_known_values, partitions, "partitions", job.config.release.known_values),
         ("redact", examples.redact_examples, partitions, "partitions", True),
         ("bound", counting.bound_user_contributions, job.hash_ranges, "ranges", is_counted),
@@ -251,9 +257,15 @@ def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
             dedup.plan_duplicates,
             job.hash_ranges,
             "ranges",
-            any(r.planned or (settings.report_cross_split and not r.one_pass) for r in rules),
+            any(rule.planned or (settings.report_cross_split and not rule.one_pass) for rule in rules),
         ),
-        ("dedup in one pass", dedup.deduplicate_in_one_pass, sides, "splits", any(r.one_pass for r in rules)),
+        (
+            "dedup in one pass",
+            dedup.deduplicate_in_one_pass,
+            split_count,
+            "splits",
+            any(rule.one_pass for rule in rules),
+        ),
         ("sign", dedup.sign_texts, partitions, "partitions", near or settings.report_cross_split),
         ("compare", dedup.compare_near_duplicates, job.near_range_count, "ranges", near or settings.report_cross_split),
         ("recall", dedup.match_earlier_runs, partitions, "partitions", bool(settings.index) and by_digest),
@@ -271,9 +283,9 @@ def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
         ("remember", dedup.index_digests, 1, "entries", bool(settings.index) and by_digest),
         ("remember near", dedup.index_signatures, partitions, "partitions", bool(settings.index) and near),
     ]
-    for name, work, numbers, unit, has_it in table:
-        if has_it:
-            yield Stage(name, partial(work, job, partitions), numbers, unit)
+    for name, work, part_count, unit, is_needed in table:
+        if is_needed:
+            yield Stage(name, partial(work, job, partitions), part_count, unit)
 
 
 def _run_ingest(
@@ -289,7 +301,7 @@ def _run_ingest(
         journal.record_part("ingest", parts - 1, report)
         total = merge_reports("ingest", (total, report))
         start = now
-    changed = find_difference({"input": inputs}, {"input": [source.fingerprint() for source in sources]})
+    changed = describe_difference({"input": inputs}, {"input": [source.fingerprint() for source in sources]})
     if changed is not None:
         raise RunStateError(f"the {changed} while being read: start a new run elsewhere, on files that do not change")
     journal.complete_stage("ingest", parts)

@@ -34,45 +34,47 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def run_sealed(state: Path, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+def run_sealing_errors(state: Path, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run ``work``; write the traceback of an unexpected error to ``state``, and raise a ``SealedError`` that names it.
 
     The traceback is encrypted if the run is.
     """
 
-    def put_away(error: BaseException) -> str:
+    def write_traceback(error: BaseException) -> str:
         reference = f"traceback-{secrets.token_hex(4)}.txt"
         # a traceback can quote text that UTF-8 cannot hold
         quoted = "".join(traceback.format_exception(error)).encode("utf-8", "backslashreplace")
         try:
             write_secret(make_private_folder(state) / reference, quoted)
-            place = f"the traceback is sealed in state/{reference}"
+            traceback_note = f"the traceback is sealed in state/{reference}"
         except RedactoryError as unwritten:
             # the key of an encrypted run is not available: nothing is written unencrypted
-            place = f"its traceback was not written ({unwritten})"
+            traceback_note = f"its traceback was not written ({unwritten})"
         except Exception as unwritten:
-            place = f"its traceback could not be written ({_describe_cause(unwritten) or type(unwritten).__name__})"
-        return f"{_describe_failure(error, state.parent)}; {place}"
+            traceback_note = (
+                f"its traceback could not be written ({_describe_cause(unwritten) or type(unwritten).__name__})"
+            )
+        return f"{_describe_failure(error, state.parent)}; {traceback_note}"
 
-    return _reraise_sanitized(put_away, work, *args, **kwargs)
+    return _run_sanitizing_errors(write_traceback, work, *args, **kwargs)
 
 
-def hide_error_text(activity: str, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+def run_hiding_error_text(activity: str, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run ``work``; replace an unexpected error by its type, line of code and ``activity``; write no traceback.
 
     For work without a run folder, so without a key to encrypt a traceback.
     """
 
-    def say(error: BaseException) -> str:
-        last = traceback.extract_tb(error.__traceback__, limit=-1)
-        place = f" at {Path(last[0].filename).name}:{last[0].lineno}" if last else ""
+    def describe_error(error: BaseException) -> str:
+        frames = traceback.extract_tb(error.__traceback__, limit=-1)
+        place = f" at {Path(frames[0].filename).name}:{frames[0].lineno}" if frames else ""
         return _describe_failure(error, None, f"{place} while {activity}")
 
-    return _reraise_sanitized(say, work, *args, **kwargs)
+    return _run_sanitizing_errors(describe_error, work, *args, **kwargs)
 
 
-def _reraise_sanitized(
-    message: Callable[[BaseException], str], work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+def _run_sanitizing_errors(
+    describe_error: Callable[[BaseException], str], work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
     """Run ``work``; raise a ``SealedError`` with the text of ``message``, unchained, for any error but our own."""
     sanitized: RedactoryError
@@ -84,7 +86,7 @@ def _reraise_sanitized(
         sanitized.__cause__ = sanitized.__context__ = None
     except (Exception, SystemExit) as error:
         # SystemExit of a library is printed at exit, and can quote text as well
-        sanitized = SealedError(message(error))
+        sanitized = SealedError(describe_error(error))
     raise sanitized
 
 
@@ -110,9 +112,9 @@ def _describe_cause(error: BaseException, root: Path | None = None) -> str | Non
         return "a worker process was lost: killed, or out of memory"
     if not isinstance(error, OSError) or error.errno is None:
         return None
-    inside = None if root is None else _relative_error_path(error, root)
-    words = os.strerror(error.errno)
-    return words if inside is None else f"{words}: {_TEMPORARY.sub('', str(inside))}"
+    relative_path = None if root is None else _relative_error_path(error, root)
+    system_text = os.strerror(error.errno)
+    return system_text if relative_path is None else f"{system_text}: {_TEMPORARY.sub('', str(relative_path))}"
 
 
 def _relative_error_path(error: BaseException, root: Path) -> Path | None:

@@ -22,7 +22,7 @@ from redactory.foundation.keys import KEY_VARIABLE, DigestKey
 from redactory.foundation.records import chain_head, read_records
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.journal import INDEX, RunJournal
-from redactory.pipelines.curation.output_folder import check_outside_inputs
+from redactory.pipelines.curation.output_folder import check_not_inside_inputs
 from redactory.pipelines.curation.stage_context import CurationJob, OpenIndex
 from redactory.pipelines.curation.stages.dedup import (
     IS_BY_DIGEST,
@@ -57,10 +57,10 @@ def check_index(config: Config, key: DigestKey) -> None:
         raise ConfigurationError(
             f"dedup.index.path and output are inside each other ({index}, {output}): put the index in a separate folder"
         )
-    check_outside_inputs(index, "dedup.index.path", config.input.path)
+    check_not_inside_inputs(index, "dedup.index.path", config.input.path)
     folder = IndexFolder(Path(settings.path))
     if folder.exists():
-        folder.read_matching(collect_index_parameters(config, key))
+        folder.read_matching_head(collect_index_parameters(config, key))
 
 
 def collect_index_parameters(config: Config, key: DigestKey) -> dict[str, Any]:
@@ -86,10 +86,10 @@ def collect_index_parameters(config: Config, key: DigestKey) -> dict[str, Any]:
         ),
         **config.routing_identity(),
         "scope": dedup.scope,
-        "modes": {side: dedup.mode_for(side) for side in SPLIT_NUMBERS},
+        "modes": {split: dedup.mode_for(split) for split in SPLIT_NUMBERS},
         "near": near,
         "bloom": bloom,
-        "purposes": {side: digest_purpose(dedup, side) for side in SPLIT_NUMBERS},
+        "purposes": {split: digest_purpose(dedup, split) for split in SPLIT_NUMBERS},
         "versions": {"digests": DIGEST_SCHEME, "unicode": unicodedata.unidata_version, **packages},
     }
 
@@ -104,7 +104,7 @@ def find_index(manifest: Mapping[str, Any]) -> IndexFolder | None:
 # The index in a run: opened at its start, written before ``_SUCCESS``, counted after.
 
 
-def open_index(job: CurationJob, journal: RunJournal) -> CurationJob:
+def attach_index(job: CurationJob, journal: RunJournal) -> CurationJob:
     """Return ``job`` with its index open; record in the journal which earlier runs it uses, and verify them.
 
     ``RunStateError`` if the index has been replaced or lacks an entry, ``CheckFailed`` if an entry has changed.
@@ -113,36 +113,36 @@ def open_index(job: CurationJob, journal: RunJournal) -> CurationJob:
     if settings is None:
         return job
     folder, parameters = IndexFolder(Path(settings.path)), collect_index_parameters(job.config, job.key)
-    now = folder.read()["id"] if journal.index_pin is not None and folder.exists() else None
-    if journal.index_pin is not None and now != journal.index_pin["id"]:
+    current_id = folder.read_head()["id"] if journal.index_pin is not None and folder.exists() else None
+    if journal.index_pin is not None and current_id != journal.index_pin["id"]:
         raise RunStateError(
             f"this run was started with the index {journal.index_pin['id']}, but {folder.root} holds "
-            f"{now or 'none'}: give the original folder (dedup.index.path), or start a new run in another "
+            f"{current_id or 'none'}: give the original folder (dedup.index.path), or start a new run in another "
             "folder"
         )
     with folder.hold_lock():
-        head = folder.open(parameters)
+        head = folder.open_or_create(parameters)
         promote_finished(folder)
-        there = {(entry.name, entry.body["journal"]): entry for entry in folder.entries()}
+        entries_by_pin = {(entry.name, entry.body["journal"]): entry for entry in folder.entries()}
         if journal.index_pin is None:
-            runs = [{"name": name, "journal": chain} for name, chain in there]
+            runs = [{"name": name, "journal": chain} for name, chain in entries_by_pin]
             journal.pin_index({"id": head["id"], "token": secrets.token_hex(8), "runs": runs})
         pins: dict[str, Any] = journal.index_pin or {}
         run_folder = job.run.root.resolve()
-        for draft, path in folder.draft_runs().items():
+        for draft, path in folder.map_drafts_to_runs().items():
             # a draft of a former run in the same folder
             if path == run_folder and draft.name != pins["token"]:
                 folder.remove(draft)
         folder.begin_draft(pins["token"], run_folder)
         pinned = [(run["name"], run["journal"]) for run in pins["runs"]]
         # a name that another run uses now is missing, too
-        if missing := [name for name, chain in pinned if (name, chain) not in there]:
+        if missing := [name for name, chain in pinned if (name, chain) not in entries_by_pin]:
             raise forgotten_run_error(folder, f"the entry {missing[0]}")
-        entries = tuple(there[pin] for pin in pinned)
+        entries = tuple(entries_by_pin[pin] for pin in pinned)
     for entry in entries:
-        entry.check()
+        entry.verify_files()
     index = OpenIndex(folder, head["id"], pins["token"], entries)
-    remove_leftovers(index.draft_folder, deep=True)
+    remove_leftovers(index.draft_folder, recursive=True)
     return dataclasses.replace(job, index=index)
 
 
@@ -152,7 +152,7 @@ def summarize_index(job: CurationJob, counts: Counter[str]) -> dict[str, Any]:
     return {
         "id": index.id,
         "runs": [entry.name for entry in index.runs],
-        "duplicate_earlier": {side: counts[f"duplicate_earlier/{side}"] for side in SPLIT_NUMBERS},
+        "duplicate_earlier": {split: counts[f"duplicate_earlier/{split}"] for split in SPLIT_NUMBERS},
     }
 
 
@@ -163,10 +163,10 @@ def seal_entry(job: CurationJob, partitions: int, counts: Counter[str]) -> None:
         return
     draft = job.index.draft_folder
     make_private_folder(draft)
-    data = sorted(p for p in draft.rglob("*") if p.is_file() and p.suffix != ".json")
-    files = {p.relative_to(draft).as_posix(): file_sha256(p) for p in data}
+    data_files = sorted(p for p in draft.rglob("*") if p.is_file() and p.suffix != ".json")
+    files = {p.relative_to(draft).as_posix(): file_sha256(p) for p in data_files}
     rules = job.config.dedup.rules()
-    if not all(seen_path(draft, side, rules[side]).is_file() for side in job.splits_with(IS_BY_DIGEST)):
+    if not all(seen_path(draft, split, rules[split]).is_file() for split in job.select_splits(IS_BY_DIGEST)):
         raise CheckFailed(f"{draft} lacks entries that this run wrote: start a new run in another folder")
     write_json(
         draft / "entry.json",
@@ -177,7 +177,7 @@ def seal_entry(job: CurationJob, partitions: int, counts: Counter[str]) -> None:
             "path": str(job.run.root.resolve()),
             "journal": chain_head(job.run.journal),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "counts": {side: counts[f"index/{side}"] for side in SPLIT_NUMBERS},
+            "counts": {split: counts[f"index/{split}"] for split in SPLIT_NUMBERS},
             "partitions": partitions,
             "files": files,
         },
@@ -196,16 +196,18 @@ def promote_entry(run: RunFolder, config: Config) -> None:
         return
     with index.hold_lock():
         for entry in index.pending_entries():
-            if entry.folder.name in tokens and is_entry_of(run, entry):
+            if entry.folder.name in tokens and has_written_entry(run, entry):
                 index.promote(entry)
         promote_finished(index)
         keep = settings.keep
-        index.retain(keep.get("runs"), keep.get("days"), datetime.datetime.now(datetime.UTC))
+        index.prune_entries(keep.get("runs"), keep.get("days"), datetime.datetime.now(datetime.UTC))
 
 
 def promote_finished(index: IndexFolder) -> None:
     """Make every pending entry of a finished run count; the others stay pending."""
-    finished = [entry for entry in index.pending_entries() if is_entry_of(RunFolder(Path(entry.body["path"])), entry)]
+    finished = [
+        entry for entry in index.pending_entries() if has_written_entry(RunFolder(Path(entry.body["path"])), entry)
+    ]
     for entry in sorted(finished, key=lambda entry: (entry.body["created"], entry.folder.name)):
         index.promote(entry)
 
@@ -213,12 +215,12 @@ def promote_finished(index: IndexFolder) -> None:
 def discard_drafts(index: IndexFolder, run: RunFolder) -> None:
     """Remove what the unfinished ``run`` has written to ``index`` so far."""
     with index.hold_lock():
-        for draft, path in index.draft_runs().items():
+        for draft, path in index.map_drafts_to_runs().items():
             if path == run.root.resolve():
                 index.remove(draft)
 
 
-def is_entry_of(run: RunFolder, entry: Entry) -> bool:
+def has_written_entry(run: RunFolder, entry: Entry) -> bool:
     """Return whether ``run`` is finished and wrote ``entry``."""
     try:
         # the entry was sealed with the first release
@@ -237,23 +239,23 @@ PENDING_STATES = {
 }
 
 
-def show_index(folder: str | Path) -> dict[str, Any]:
+def describe_index(folder: str | Path) -> dict[str, Any]:
     """Return ``{"index", "id", "parameters", "runs": [...], "pending": [...]}``; ``RunStateError`` without an index.
 
     Changes nothing. ``texts`` are the numbers of texts in each split of the run (mode ``minhash``: kept ones).
     """
     index = IndexFolder(Path(folder))
-    head, runs, waiting = index.read(), [], []
+    head, runs, pending = index.read_head(), [], []
     sealed = {entry.folder: entry for entry in index.pending_entries()}
     for entry in index.entries():
         details = {name: entry.body[name] for name in ("created", "path")}
         runs.append({"entry": entry.name, **details, "texts": entry.body["counts"]})
-    for draft, run in index.draft_runs().items():
-        finished = draft in sealed and is_entry_of(RunFolder(run), sealed[draft])
+    for draft, run in index.map_drafts_to_runs().items():
+        finished = draft in sealed and has_written_entry(RunFolder(run), sealed[draft])
         state = "gone" if not run.exists() else "finished" if finished else "unfinished"
-        waiting.append({"draft": draft.name, "path": str(run), "state": state})
-    known = {"index": str(index.root), "id": head["id"], "parameters": head["parameters"]}
-    return {**known, "runs": runs, "pending": waiting}
+        pending.append({"draft": draft.name, "path": str(run), "state": state})
+    description = {"index": str(index.root), "id": head["id"], "parameters": head["parameters"]}
+    return {**description, "runs": runs, "pending": pending}
 
 
 def prune_index(folder: str | Path, keep_runs: int | None, keep_days: int | None) -> dict[str, Any]:
@@ -266,11 +268,11 @@ def prune_index(folder: str | Path, keep_runs: int | None, keep_days: int | None
     if not limits or min(limits) < 0:
         raise ConfigurationError("say what to keep: --keep-runs N, --keep-days N, or both; 0 or more")
     index = IndexFolder(Path(folder))
-    index.read()
+    index.read_head()
     with index.hold_lock():
         promote_finished(index)
-        removed = index.retain(keep_runs, keep_days, datetime.datetime.now(datetime.UTC))
-        for draft, run in index.draft_runs().items():
+        removed = index.prune_entries(keep_runs, keep_days, datetime.datetime.now(datetime.UTC))
+        for draft, run in index.map_drafts_to_runs().items():
             if not run.exists():
                 index.remove(draft)
                 removed.append(draft.name)

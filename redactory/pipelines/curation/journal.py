@@ -19,7 +19,7 @@ from redactory.redaction import RunFolder, read_manifest
 
 MAX_LISTED_DIFFERENCES = 8
 """Maximum differences in a message: a changed model would fill a page with its consequences."""
-HEAD, PART, STAGE, FILES, INDEX, SELECTION = "run", "part", "stage", "files", "index", "selection"
+IDENTITY, PART, STAGE, FILES, INDEX, SELECTION = "run", "part", "stage", "files", "index", "selection"
 REISSUE = "reissue"
 """Precedes the ``FILES`` of a reissued run: its ``release``, and the manifest that it ``supersedes``."""
 
@@ -28,8 +28,8 @@ class RunMismatchError(RunStateError):
     """The run in the folder has another configuration or input than the requested one."""
 
 
-def find_difference(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Name the first part, with keys or files, in which two identities (``RunJournal.begin``) differ; else None."""
+def describe_difference(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """Name the first part, with keys or files, in which two identities of runs differ; None if equal."""
     # the input last: its digests depend on the key
     for part in sorted({**now, **earlier}, key=lambda part: part == "input"):
         old, new = earlier.get(part), now.get(part)
@@ -37,14 +37,16 @@ def find_difference(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str |
             continue
         differences: list[str] = []
         if isinstance(old, list) and isinstance(new, list):
-            was, is_ = ({entry["path"]: entry for entry in entries} for entries in (old, new))
-            differences = [f"{path} is missing" for path in was if path not in is_]
-            differences += [f"{path} is new" for path in is_ if path not in was]
-            differences += [f"{path} has changed" for path in is_ if path in was and was[path] != is_[path]]
+            old_items, new_items = ({entry["path"]: entry for entry in entries} for entries in (old, new))
+            differences = [f"{path} is missing" for path in old_items if path not in new_items]
+            differences += [f"{path} is new" for path in new_items if path not in old_items]
+            differences += [
+                f"{path} has changed" for path in new_items if path in old_items and old_items[path] != new_items[path]
+            ]
             differences = differences or ["the order of the files changed"]
         elif isinstance(old, Mapping) and isinstance(new, Mapping):
-            was, is_ = flatten_keys(old), flatten_keys(new)
-            differences = [key for key in sorted({*was, *is_}) if was.get(key) != is_.get(key)]
+            old_items, new_items = flatten_keys(old), flatten_keys(new)
+            differences = [key for key in sorted({*old_items, *new_items}) if old_items.get(key) != new_items.get(key)]
         rest = (
             [f"and {len(differences) - MAX_LISTED_DIFFERENCES} more"]
             if len(differences) > MAX_LISTED_DIFFERENCES
@@ -88,17 +90,17 @@ class RunJournal:
         """Whether the journal contains the run's identity."""
         return self._identity is not None
 
-    def begin(self, identity: dict[str, Any]) -> None:
+    def establish_identity(self, identity: dict[str, Any]) -> None:
         """Write the run's identity, or compare it with the journal's; ``RunStateError`` names the difference."""
         if self._identity is None:
             self._identity = identity
-            self._append(HEAD, identity)
+            self._append(IDENTITY, identity)
             return
-        differs = find_difference(self._identity, json.loads(canonical_json(identity)))
-        if differs is not None:
-            same = f"the same ({KEY_VARIABLE})" if differs == "key" else "the same"
+        difference = describe_difference(self._identity, json.loads(canonical_json(identity)))
+        if difference is not None:
+            same = f"the same ({KEY_VARIABLE})" if difference == "key" else "the same"
             raise RunMismatchError(
-                f"this run was started with another {differs}; resume it with {same}, or start a new run in "
+                f"this run was started with another {difference}; resume it with {same}, or start a new run in "
                 "another folder"
             )
 
@@ -140,7 +142,7 @@ class RunJournal:
         self._append(SELECTION, body)
         self.selection = body
 
-    def bind_files(self, digests: dict[str, str]) -> None:
+    def record_file_digests(self, digests: dict[str, str]) -> None:
         """Record the sha256 of every data file, of ledger and shards, in one record of the chain."""
         if self._last_record is None or (self._last_record.type, self._last_record.body) != (FILES, digests):
             self._append(FILES, digests)
@@ -155,23 +157,24 @@ def check_same_run(run: RunFolder, config: Config, sources: list[Source] | None 
 
     Files (``sources``, or those of ``input.path``) are compared by name and size; missing ones are no longer needed.
     """
-    manifest, made, now = read_manifest(run), dict[str, Any](), list[dict[str, Any]]()
+    manifest, recorded_identity, current_inputs = read_manifest(run), dict[str, Any](), list[dict[str, Any]]()
     # settings of another version count as another configuration
     with suppress(RunStateError):
-        made = Config.read_back(manifest["configuration"]).curation_identity()
+        recorded_identity = Config.from_manifest(manifest["configuration"]).curation_identity()
     if sources is None:
         with suppress(ConfigurationError):
             sources = find_sources(config.input.path, config.input.format)
     for source in sources or ():
         with suppress(FileNotFoundError):
-            now.append({"path": source.name, "bytes": source.size()})
-    names = {entry["path"] for entry in now}
-    before = [{k: e[k] for k in ("path", "bytes")} for e in manifest["inputs"] if e["path"] in names]
-    differs = find_difference(
-        {"configuration": made, "input": before}, {"configuration": config.curation_identity(), "input": now}
+            current_inputs.append({"path": source.name, "bytes": source.size()})
+    names = {entry["path"] for entry in current_inputs}
+    recorded_inputs = [{k: e[k] for k in ("path", "bytes")} for e in manifest["inputs"] if e["path"] in names]
+    difference = describe_difference(
+        {"configuration": recorded_identity, "input": recorded_inputs},
+        {"configuration": config.curation_identity(), "input": current_inputs},
     )
-    if differs is not None:
+    if difference is not None:
         raise RunMismatchError(
-            f"{run.root} holds a finished run with another {differs}: give another output folder, or repeat "
+            f"{run.root} holds a finished run with another {difference}: give another output folder, or repeat "
             "the original settings"
         )

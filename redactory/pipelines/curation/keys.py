@@ -12,11 +12,11 @@ from redactory.foundation.files import TEMPORARY_PREFIX, open_no_follow, read_js
 from redactory.foundation.keys import read_encryption_key
 from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.records import Record, read_records
-from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.error_sealing import run_sealing_errors
 from redactory.pipelines.curation.output_folder import lock_run
 from redactory.pipelines.curation.release_log import Event, append_event, get_log_path, read_history
 from redactory.redaction import RunFolder
-from redactory.redaction.encryption import KeyService, LocalKey, destroy, key_identity, load_key_service, rewrap_key
+from redactory.redaction.encryption import KeyService, LocalKey, load_key_service, read_key_id, rewrap_key, shred_file
 from redactory.redaction.folder import find_runs
 
 
@@ -33,7 +33,7 @@ def shred_key(run: str | Path, *, by: str) -> dict[str, Any]:
         raise ConfigurationError("--by: give the name of the responsible person")
     if not folder.state.is_dir():
         raise RunStateError(f"{folder.root} is not a run folder")
-    return run_sealed(folder.state, _shred, folder, name)
+    return run_sealing_errors(folder.state, _shred_run_key, folder, name)
 
 
 def find_shred_record(run: RunFolder) -> Record | None:
@@ -42,10 +42,10 @@ def find_shred_record(run: RunFolder) -> Record | None:
     It is found by the id with which the key was wrapped: a renamed run keeps its id, and a run that took over its name
     has another one. ``CheckFailed`` if the log's chain is broken.
     """
-    log, key, name = get_log_path(run), _find_key_id(run), run.root.resolve().name
+    log, key_id, name = get_log_path(run), _find_key_id(run), run.root.resolve().name
     records = [r for r in read_records(log) if r.type == Event.SHREDDED] if log.is_file() else []
     # an unfinished run has no manifest with the id
-    matches = [r for r in records if (r.body["run"] == name if key is None else r.body["run_id"] == key)]
+    matches = [r for r in records if (r.body["run"] == name if key_id is None else r.body["run_id"] == key_id)]
     return matches[-1] if matches else None
 
 
@@ -64,15 +64,15 @@ def require_not_shredded(run: RunFolder) -> None:
 
 def _find_key_id(run: RunFolder) -> str | None:
     """Return the id with which the run's data key is, or was, wrapped."""
-    if run.manifest.is_file() and (named := read_json(run.manifest)["encryption"]):
-        return str(named["run_id"])
+    if run.manifest.is_file() and (encryption := read_json(run.manifest)["encryption"]):
+        return str(encryption["run_id"])
     try:
-        return key_identity(run)
+        return read_key_id(run)
     except CheckFailed:
         return None
 
 
-def _shred(run: RunFolder, by: str) -> dict[str, Any]:
+def _shred_run_key(run: RunFolder, by: str) -> dict[str, Any]:
     with lock_run(run):
         keys = [run.data_key, *run.state.glob(f"{TEMPORARY_PREFIX}*-{run.data_key.name}"), *run.root_keys()]
         key_files = [path for path in keys if os.path.lexists(path)]
@@ -80,13 +80,13 @@ def _shred(run: RunFolder, by: str) -> dict[str, Any]:
             # fail before the record is written: a link could lead to somebody else's file
             os.close(open_no_follow(path, os.O_RDWR))
         # record first, then destroy: a key that is missing without a record counts as lost
-        key, before = _find_key_id(run), find_shred_record(run)
-        if run.data_key.is_file() and key is not None:
-            append_event(run, Event.SHREDDED, by=by, run_id=key)
-        elif before is None and run.data_key.is_file():
+        key_id, earlier_record = _find_key_id(run), find_shred_record(run)
+        if run.data_key.is_file() and key_id is not None:
+            append_event(run, Event.SHREDDED, by=by, run_id=key_id)
+        elif earlier_record is None and run.data_key.is_file():
             # a key file overwritten by an interrupted shredding has a record
             raise CheckFailed(f"state/{run.data_key.name} of {run.root.name} is not the key file of a run")
-        elif before is None:
+        elif earlier_record is None:
             name = run.root.name
             raise RunStateError(
                 f"the data key of {name} is already gone, but the log does not record that it was shredded"
@@ -94,7 +94,7 @@ def _shred(run: RunFolder, by: str) -> dict[str, Any]:
                 else (f"{name} is not encrypted, so it has no key: redactory purge, or remove the folder")
             )
         for path in key_files:
-            destroy(path)
+            shred_file(path)
     record = find_shred_record(run)
     assert record is not None
     return {
@@ -134,7 +134,7 @@ def rotate_key(
     runs_by_outcome: dict[str, list[Any]] = defaultdict(list)
     for number, run in enumerate(runs, 1):
         try:
-            runs_by_outcome[run_sealed(run.state, _rotate_run_key, run, new_key)].append(str(run.root))
+            runs_by_outcome[run_sealing_errors(run.state, _rotate_run_key, run, new_key)].append(str(run.root))
         except RedactoryError as error:
             runs_by_outcome["failed"].append({"run": str(run.root), "error": str(error)})
         progress("rotate", number, len(runs), "runs")
@@ -149,11 +149,11 @@ def _rotate_run_key(run: RunFolder, new_key: KeyService) -> str:
             record = rewrap_key(run, new_key)
             if record is None:
                 return "already"
-            facts = {name: record[key] for name, key in (("service", "wrapped_by"), ("before", "before"))}
+            details = {name: record[key] for name, key in (("service", "wrapped_by"), ("before", "before"))}
             rotations = [r.body for r in read_history(run) if r.type == Event.ROTATED]
             # record first: after a crash in between, the repeated call finds it
-            if not rotations or not facts.items() <= rotations[-1].items():
-                append_event(run, Event.ROTATED, **facts)
+            if not rotations or not details.items() <= rotations[-1].items():
+                append_event(run, Event.ROTATED, **details)
             write_json(run.data_key, record)
             return "rotated"
         if find_shred_record(run) is not None:

@@ -22,7 +22,7 @@ from redactory.pipelines.readers.files import list_endings
 from redactory.pipelines.store import is_url
 from redactory.redaction import RunFolder, is_finished
 from redactory.training.models.settings import KINDS
-from redactory.training.unit_settings import HUB_LISTS
+from redactory.training.unit_settings import HIGH_DEGREE_LISTS
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -132,7 +132,7 @@ def load_config(config: ConfigLike, **changes: Any) -> Config:
     )
 
 
-def load_for_texts(config: ConfigLike | None, paths: Sequence[str] = ("-",), **input_changes: Any) -> Config:
+def load_text_config(config: ConfigLike | None, paths: Sequence[str] = ("-",), **input_changes: Any) -> Config:
     """Load a configuration, or the default one, for texts from elsewhere, or from ``paths``.
 
     As :func:`load_config`, but input and output are optional; ``input.path`` and ``output`` in ``config`` are ignored.
@@ -164,7 +164,7 @@ def validate_config(value: Mapping[str, Any], file: Path | None = None) -> Confi
         return Config.model_validate(dict(value))
     except ValidationError as error:
         prefix = "" if file is None else f"{file}: "
-        raise ConfigurationError(prefix + "; ".join(_explain_all(error.errors(include_url=False)))) from None
+        raise ConfigurationError(prefix + "; ".join(_explain_errors(error.errors(include_url=False)))) from None
 
 
 _PATH_KEYS = (
@@ -179,7 +179,7 @@ _PATH_KEYS = (
 )
 """Keys whose values are files and folders, relative to the folder of the configuration."""
 _NON_PATH_VALUES: dict[str, Callable[[str], bool]] = {
-    "train.units.high_degree_entities": lambda name: name in HUB_LISTS,
+    "train.units.high_degree_entities": lambda name: name in HIGH_DEGREE_LISTS,
     "train.tokenizer": lambda name: name in ("auto", "public", "public_text", "shipped"),
     "detect.tagger.models": lambda name: name == DEFAULT,
     # a bare name is an installed pipeline
@@ -191,25 +191,25 @@ _NON_PATH_VALUES: dict[str, Callable[[str], bool]] = {
 def _resolve_relative_paths(value: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Resolve the relative paths in ``value`` against ``folder``, the folder of the file."""
 
-    def resolve(item: Any, key: str) -> Any:
+    def resolve_item(item: Any, key: str) -> Any:
         if isinstance(item, list):
-            return [resolve(child, key) for child in item]
+            return [resolve_item(child, key) for child in item]
         if isinstance(item, dict):
-            return {name: resolve(child, f"{key}.{name}" if key else str(name)) for name, child in item.items()}
+            return {name: resolve_item(child, f"{key}.{name}" if key else str(name)) for name, child in item.items()}
         if key == "input":
             # a bare input is its path
-            return {"path": resolve(item, "input.path")} if item is not None else None
+            return {"path": resolve_item(item, "input.path")} if item is not None else None
         # only a package's engine knows which of its options are files
         is_path = key in _PATH_KEYS or (key.startswith("detect.engines.") and str(item).startswith(("./", "../")))
         if not is_path or not isinstance(item, str) or "://" in item:
             return item
         return item if key in _NON_PATH_VALUES and _NON_PATH_VALUES[key](item) else str(folder / item)
 
-    resolved: dict[str, Any] = resolve(dict(value), "")
+    resolved: dict[str, Any] = resolve_item(dict(value), "")
     return resolved
 
 
-def _explain_all(errors: Iterable[Any]) -> Iterator[str]:
+def _explain_errors(errors: Iterable[Any]) -> Iterator[str]:
     """Explain each error; the valid keys of a section are listed once, after all its unknown ones."""
     for _, group in groupby(errors, lambda error: (error["type"], error["loc"][:-1])):
         explained = [_explain_error(error).partition("; valid keys: ") for error in group]
@@ -222,9 +222,9 @@ def _explain_error(error: Any) -> str:
     unions = ("function-", "literal[", "lax-or-strict[", "float")
     loc = [str(part) for part in error["loc"] if part != "[key]" and not str(part).startswith(unions)]
     parts = [part for n, part in enumerate(loc) if not (part in KINDS and n and loc[n - 1] == "model")]
-    known = {name for path in _list_all_keys() for name in path}
-    shown = (part if part.isdigit() or part in known else shorten(part) for part in parts)
-    key = ".".join(shown) or "configuration"
+    all_keys = {name for path in _list_all_keys() for name in path}
+    shown_parts = (part if part.isdigit() or part in all_keys else shorten(part) for part in parts)
+    key = ".".join(shown_parts) or "configuration"
     sections = tuple(part for part in parts if not part.isdigit())
     if error["type"] == "extra_forbidden":
         return f"{key}: unknown key; {_suggest_key(sections)}"
@@ -236,18 +236,18 @@ def _explain_error(error: Any) -> str:
     return message
 
 
-def _suggest_key(unknown: tuple[str, ...]) -> str:
+def _suggest_key(unknown_path: tuple[str, ...]) -> str:
     """Suggest a similar key, the same key in another section, or the valid keys of this section."""
-    known = _list_keys(unknown[:-1])
-    if unknown[-1] in known:
+    valid_keys = _list_keys(unknown_path[:-1])
+    if unknown_path[-1] in valid_keys:
         return "it belongs to another kind of model: remove it"
-    if near := difflib.get_close_matches(unknown[-1], known, n=1, cutoff=0.7):
-        return f"did you mean '{near[0]}'?"
-    elsewhere = [path for path in _list_all_keys() if path[-1] == unknown[-1]]
-    named = [path for path in elsewhere if path[0] == unknown[0]] or elsewhere
-    if len(named) == 1:
-        return f"did you mean {'.'.join(named[0])}?"
-    return f"valid keys: {', '.join(known)}"
+    if similar_keys := difflib.get_close_matches(unknown_path[-1], valid_keys, n=1, cutoff=0.7):
+        return f"did you mean '{similar_keys[0]}'?"
+    elsewhere = [path for path in _list_all_keys() if path[-1] == unknown_path[-1]]
+    matches = [path for path in elsewhere if path[0] == unknown_path[0]] or elsewhere
+    if len(matches) == 1:
+        return f"did you mean {'.'.join(matches[0])}?"
+    return f"valid keys: {', '.join(valid_keys)}"
 
 
 def _list_keys(section: tuple[str, ...]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, RunStateError, shorten
 from redactory.foundation.files import make_private_folder, write_json, write_text
-from redactory.redaction import RunFolder, SealedFolder, is_finished, read_manifest, read_result, seal
+from redactory.redaction import RunFolder, SealedFolder, is_finished, read_manifest, read_result, seal_folder
 
 TRAINING_PACKAGES = ("torch", "dp_accounting", "mpmath", "scipy", "safetensors")
 
@@ -57,4 +57,4 @@ def seal_result(
     for name, svg in (pictures or {}).items():
         files.append(folder.root / name)
         write_text(files[-1], svg)
-    seal(folder, body, files)
+    seal_folder(folder, body, files)

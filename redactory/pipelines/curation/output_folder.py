@@ -14,20 +14,20 @@ from redactory.foundation.files import (
     file_lock,
     make_folder,
     make_private_folder,
-    remove,
     remove_leftovers,
+    remove_path,
     sync_to_disk,
 )
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.readers.files import estimate_expansion, is_hidden
-from redactory.redaction import RunFolder, is_finished, part_name
-from redactory.redaction.encryption import configured_service
-from redactory.redaction.folder import PUBLIC_FOLDER, JobFolder, job_containing
-from redactory.redaction.sealing import configured_signer
+from redactory.redaction import RunFolder, format_part_name, is_finished
+from redactory.redaction.encryption import load_configured_service
+from redactory.redaction.folder import PUBLIC_FOLDER, JobFolder, find_containing_job
+from redactory.redaction.sealing import describe_configured_signer
 
 
-def check_output(run: RunFolder, resume: bool) -> None:
+def check_output_folder(run: RunFolder, resume: bool) -> None:
     """Raise ``RunStateError`` for a folder whose files a new run would disturb, or take for its own."""
     if run.reissue.plan.is_file():
         raise RunStateError(
@@ -51,7 +51,7 @@ def check_output(run: RunFolder, resume: bool) -> None:
         raise RunStateError(f"{run.root} contains files, but no run; give an empty or new folder")
 
 
-def check_outside_inputs(folder: Path, key: str, inputs: Iterable[str]) -> None:
+def check_not_inside_inputs(folder: Path, key: str, inputs: Iterable[str]) -> None:
     """Raise ``ConfigurationError`` if ``folder``, set by ``key``, is inside an input and would be read."""
     for input_path in inputs:
         source = Path(input_path).resolve()
@@ -73,8 +73,8 @@ def lock_new_run(run: RunFolder, resume: bool) -> Iterator[None]:
     make_private_folder(run.state)
     with file_lock(run.lock, str(run.root)):
         # another run may have come and gone since the first check
-        check_output(run, resume)
-        clear_run(run)
+        check_output_folder(run, resume)
+        remove_run_leftovers(run)
         yield
 
 
@@ -91,27 +91,27 @@ def finalize_run(run: RunFolder, partitions: int, counted: bool = False) -> None
     A run decided by counts (``counted``) has one public part: the number of partitions depends on private text too.
     ``CheckFailed`` for a missing part, and for a file that does not belong to this run.
     """
-    clear_run(run)
-    remove(run.work)
-    all_parts = {part_name(number) for number in range(partitions)}
+    remove_run_leftovers(run)
+    remove_path(run.work)
+    all_parts = {format_part_name(number) for number in range(partitions)}
     for folder in run.data_folders:
-        due = {part_name(0)} if counted and folder == run.public else all_parts
+        expected = {format_part_name(0)} if counted and folder == run.public else all_parts
         existing = {path.name for path in folder.iterdir()}
         # audit/across is optional
-        if existing != due and (existing or folder != run.across):
-            first = min(existing ^ due)
-            problem = "is missing" if first in due else "does not belong to this run; remove it, and use --resume"
+        if existing != expected and (existing or folder != run.across):
+            first = min(existing ^ expected)
+            problem = "is missing" if first in expected else "does not belong to this run; remove it, and use --resume"
             raise CheckFailed(f"{folder.relative_to(run.root)}/{first} {problem}")
 
 
-def clear_run(run: RunFolder) -> None:
+def remove_run_leftovers(run: RunFolder) -> None:
     """Remove files of killed processes, except trainings and measurements, while the caller holds the run's lock."""
     # remote workers may not know that their run was killed
-    remove(run.staging)
+    remove_path(run.staging)
     for folder in (run.root, run.state):
-        remove_leftovers(folder, but="train-*")
+        remove_leftovers(folder, exclude="train-*")
     for folder in (run.work, run.releases, *run.data_folders):
-        remove_leftovers(folder, deep=True)
+        remove_leftovers(folder, recursive=True)
 
 
 @contextmanager
@@ -127,7 +127,7 @@ def lock_job(job: JobFolder) -> Iterator[None]:
 def lock_jobs(runs: Iterable[RunFolder]) -> Iterator[None]:
     """Lock the jobs that ``runs`` belong to."""
     with ExitStack() as locks:
-        for job in dict.fromkeys(map(job_containing, runs)):
+        for job in dict.fromkeys(map(find_containing_job, runs)):
             if job is not None:
                 locks.enter_context(lock_job(job))
         yield
@@ -144,8 +144,8 @@ def lock_run(run: RunFolder) -> Iterator[None]:
 
 
 @contextmanager
-def create_folder(
-    place: Path, before_rename: Callable[[], None] = lambda: None, *, resume: bool = False
+def create_folder_atomically(
+    target: Path, before_rename: Callable[[], None] = lambda: None, *, resume: bool = False
 ) -> Iterator[Path]:
     """Yield an empty private folder to fill; on success, rename it to ``place``.
 
@@ -153,34 +153,36 @@ def create_folder(
     folder beside ``place``; nothing else there is written. Content left by an interrupted process is removed, or kept
     if ``resume``. ``RunStateError`` if ``place`` exists, or another process is creating it.
     """
-    place = place.absolute()
-    make_folder(place.parent)
-    room = place.with_name(f".{place.name}.unfinished")
-    lock, staging = room / "lock", room / "content"
-    if room.is_symlink() or (room.exists() and not room.is_dir()):
+    target = target.absolute()
+    make_folder(target.parent)
+    work_folder = target.with_name(f".{target.name}.unfinished")
+    lock, staging = work_folder / "lock", work_folder / "content"
+    if work_folder.is_symlink() or (work_folder.exists() and not work_folder.is_dir()):
         # a link would make us empty and fill another folder
-        raise RunStateError(f"{room} was not created by Redactory, or is not a folder; remove it")
-    others = {path.name for path in make_private_folder(room).iterdir()} - {lock.name, staging.name}
+        raise RunStateError(f"{work_folder} was not created by Redactory, or is not a folder; remove it")
+    others = {path.name for path in make_private_folder(work_folder).iterdir()} - {lock.name, staging.name}
     if others:
-        raise RunStateError(f"{room} contains {min(others)}, which no export or fetch left there; remove that folder")
+        raise RunStateError(
+            f"{work_folder} contains {min(others)}, which no export or fetch left there; remove that folder"
+        )
     try:
-        with file_lock(lock, str(place)):
-            if place.exists() or place.is_symlink():
-                raise RunStateError(f"{place} exists; give a new folder")
+        with file_lock(lock, str(target)):
+            if target.exists() or target.is_symlink():
+                raise RunStateError(f"{target} exists; give a new folder")
             if staging.is_symlink():
                 raise RunStateError(f"{staging} is a link to another place; remove it")
             if not resume:
-                remove(staging)
+                remove_path(staging)
             yield make_private_folder(staging)
             for folder in (*(path for path in staging.rglob("*") if path.is_dir()), staging):
                 sync_to_disk(folder)
             before_rename()
-            staging.rename(place)
-            sync_to_disk(place.parent)
+            staging.rename(target)
+            sync_to_disk(target.parent)
     finally:
         # not if it contains content to resume from, or the lock of another process
         with suppress(OSError):
-            room.rmdir()
+            work_folder.rmdir()
 
 
 def make_world_readable(folder: Path) -> None:
@@ -199,8 +201,8 @@ def check_keys() -> None:
     a started run would block the corrected command.
     """
     load_digest_key()
-    configured_service()
-    configured_signer()
+    load_configured_service()
+    describe_configured_signer()
 
 
 DISK_FACTOR, RESERVED_BYTES = 12, 500_000_000
@@ -211,21 +213,21 @@ def check_disk_space(config: Config, inputs: Iterable[tuple[str, int]]) -> None:
     """Raise ``RunStateError`` if ``config.output`` is not writable, or lacks room for ``inputs`` (URL, bytes)."""
     output = Path(config.output).absolute()
     # the nearest folder that exists is on the same file system
-    place = next(folder for folder in (output, *output.parents) if folder.is_dir())
-    if not os.access(place, os.W_OK | os.X_OK):
+    existing_folder = next(folder for folder in (output, *output.parents) if folder.is_dir())
+    if not os.access(existing_folder, os.W_OK | os.X_OK):
         raise RunStateError(
-            f"{place} is not writable, so {output} cannot be created: give another output folder, or make "
+            f"{existing_folder} is not writable, so {output} cannot be created: give another output folder, or make "
             "it writable for this user"
         )
     # an interrupted run has already written a part
-    written = output.rglob("*") if output.is_dir() else ()
-    held = sum(entry.lstat().st_size for entry in written if not entry.is_dir())
-    needed = max(0, int(sum(size * estimate_expansion(url) for url, size in inputs) * DISK_FACTOR) - held)
-    free, reserve = shutil.disk_usage(place).free, RESERVED_BYTES
+    existing_files = output.rglob("*") if output.is_dir() else ()
+    written_bytes = sum(entry.lstat().st_size for entry in existing_files if not entry.is_dir())
+    needed = max(0, int(sum(size * estimate_expansion(url) for url, size in inputs) * DISK_FACTOR) - written_bytes)
+    free, reserve = shutil.disk_usage(existing_folder).free, RESERVED_BYTES
     if free < needed + reserve:
         raise RunStateError(
             f"the run needs about {_format_bytes(needed)} at {config.output} plus a reserve of "
-            f"{_format_bytes(reserve)}, but {place} has {_format_bytes(free)} free: make "
+            f"{_format_bytes(reserve)}, but {existing_folder} has {_format_bytes(free)} free: make "
             "room, or give an output folder on another file system"
         )
 

@@ -62,15 +62,15 @@ def find_personal_columns(
     words = load_optional_words(language)
     for path, column_values in values.items():
         texts = sorted(value for value in column_values - {""} if isinstance(value, str))
-        identifying = _select_identifying(path, texts, words)
+        identifying = _select_identifying_values(path, texts, words)
         matches = [result for result in search(identifying) if result] if identifying else []
         # a tool's name identifies nobody
-        named = (
+        has_personal_name = (
             column_values - {""}
             and _PERSONAL_NAME.search(path.rpartition(".")[2])
             and not path.endswith(_TOOL_NAME_PATHS)
         )
-        if named:
+        if has_personal_name:
             yield path, "by its name"
         elif identifying and len(matches) * 5 >= len(texts):
             yield path, _describe_share(matches, len(texts))
@@ -82,7 +82,7 @@ def _describe_share(results: Sequence[SearchResult], values: int) -> str:
 
 def _describe_kinds(results: Sequence[SearchResult]) -> str:
     """Join the two most frequent kinds of spans; a text that was not processed counts as its reason code."""
-    kinds = [{result} if isinstance(result, str) else {get_kind(hit.label) for hit in result} for result in results]
+    kinds = [{result} if isinstance(result, str) else {get_kind(span.label) for span in result} for result in results]
     counts = Counter(kind for result_kinds in kinds for kind in sorted(result_kinds))
     return join_words([kind for kind, _ in counts.most_common(2)])
 
@@ -122,7 +122,7 @@ def _describe_personal_key(key: str, spans: SearchResult) -> str:
     return _describe_kinds([identifying]) if identifying else ""
 
 
-def _select_identifying(path: str, values: Sequence[str], words: Set[str]) -> list[str]:
+def _select_identifying_values(path: str, values: Sequence[str], words: Set[str]) -> list[str]:
     """Select the values that can identify a person: no known roles, no ids made by machines."""
     key = path.rpartition(".")[2]
     if all(map(_is_locale_code, values)):
@@ -172,7 +172,7 @@ class PersonalColumnDetector:
     search: SpanSearch
     language: str
     rows: int = 0
-    judged_paths: set[str] = field(default_factory=set)
+    inspected_paths: set[str] = field(default_factory=set)
     """Paths with a value in the first rows."""
     text_paths: set[str] = field(default_factory=set)
     """Those of them with a text."""
@@ -189,14 +189,16 @@ class PersonalColumnDetector:
         """Return the fields of the first rows, or of the ``header``, that look personal, cut to what may be named."""
         values: dict[str, set[Any]] = {}
         for row in rows:
-            leaves = self.read_unclaimed(row)
+            leaves = self.read_unclaimed_values(row)
             for path, value in leaves:
                 values.setdefault(path, set()).add(value)
             self._path_counts.update({parent for path, _ in leaves for parent in parent_paths(path)})
         self.rows = len(rows)
         # a column that was empty so far is not inspected yet
-        self.judged_paths = {path for path, path_values in values.items() if path_values - {""}}
-        self.text_paths = {path for path in self.judged_paths if any(isinstance(value, str) for value in values[path])}
+        self.inspected_paths = {path for path, path_values in values.items() if path_values - {""}}
+        self.text_paths = {
+            path for path in self.inspected_paths if any(isinstance(value, str) for value in values[path])
+        }
         self.unreadable_paths = self._shorten_paths(path for path in values if UNREADABLE_BYTES in values[path])
         reasons = dict(find_personal_columns(values, self.search, self.language))
         rows = [dict.fromkeys(header), *rows]
@@ -206,56 +208,58 @@ class PersonalColumnDetector:
     def inspect_later_rows(self, rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
         """Return the fields that turned personal in later rows, and those that turned to bytes that are not text."""
         values: dict[str, list[str]] = {}
-        unread: dict[str, None] = {}
+        unreadable: dict[str, None] = {}
         for row in rows:
-            for path, value in self.read_unclaimed(row):
+            for path, value in self.read_unclaimed_values(row):
                 if value == UNREADABLE_BYTES:
-                    unread[path] = None
+                    unreadable[path] = None
                 elif isinstance(value, str) and value:
                     texts = values.setdefault(path, [])
                     if len(texts) < _MAX_VALUES and value not in texts:
                         texts.append(value)
         reasons = {path: reason for path, texts in values.items() if (reason := self._explain_change(path, texts))}
-        return self._record_reasons(reasons), self._shorten_paths(unread)
+        return self._record_reasons(reasons), self._shorten_paths(unreadable)
 
     def find_personal_keys(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         """Return the columns whose names, or keys inside, are copied and look personal, each with the reason."""
         text_keys = {*self.fields.paths, *(step for steps in self.fields.steps for step in steps)}
-        places: dict[str, set[str]] = {}
+        columns_by_key: dict[str, set[str]] = {}
         for row in rows:
             for name in row.keys() - set(self.columns):
                 for key in (name, *iterate_keys(row[name])):
                     if _UNUSUAL_KEY.search(key) and not _LINKED_DATA.fullmatch(key) and key not in text_keys:
-                        places.setdefault(key, set()).add(name)
-        new = [key for key in places if key not in self._key_kinds]
+                        columns_by_key.setdefault(key, set()).add(name)
+        new_keys = [key for key in columns_by_key if key not in self._key_kinds]
         if len(self._key_kinds) > _MAX_HARMLESS:
-            self._key_kinds = {key: kinds for key, kinds in self._key_kinds.items() if key in places}
-        results = self.search(new) if new else ()
+            self._key_kinds = {key: kinds for key, kinds in self._key_kinds.items() if key in columns_by_key}
+        results = self.search(new_keys) if new_keys else ()
         self._key_kinds.update(
-            {key: _describe_personal_key(key, result) for key, result in zip(new, results, strict=True)}
+            {key: _describe_personal_key(key, result) for key, result in zip(new_keys, results, strict=True)}
         )
         return {
             name: f"{'its name looks' if name == key else 'a key in it looks'} like {kinds}"
-            for key, names in places.items()
+            for key, names in columns_by_key.items()
             for name in names
             if (kinds := self._key_kinds[key])
         }
 
     def has_new_field(self, cells: Mapping[str, Any]) -> bool:
         """Return whether a row has an unclaimed field that none of the inspected rows had."""
-        new = {path for path, _ in self._read_undeclared(cells)} - self.judged_paths
+        new_paths = {path for path, _ in self._read_undeclared_values(cells)} - self.inspected_paths
         # nothing remains here of a field that is read
-        return bool(new) and any(path in new and value != "" for path, value in self.read_unclaimed(cells))
+        return bool(new_paths) and any(
+            path in new_paths and value != "" for path, value in self.read_unclaimed_values(cells)
+        )
 
-    def read_unclaimed(self, cells: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    def read_unclaimed_values(self, cells: Mapping[str, Any]) -> list[tuple[str, Any]]:
         """Return the values of a row, with their paths, that are neither read as text nor named in ``columns``."""
         try:
-            return self._read_undeclared(self.fields.blank_texts(cells))
+            return self._read_undeclared_values(self.fields.blank_texts(cells))
         except NoTextError:
             # such a row is skipped
             return []
 
-    def _read_undeclared(self, cells: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    def _read_undeclared_values(self, cells: Mapping[str, Any]) -> list[tuple[str, Any]]:
         names = cells.keys() - set(self.columns)
         return [leaf for name, value in cells.items() if name in names for leaf in iterate_leaves(value, name)]
 
@@ -274,14 +278,14 @@ class PersonalColumnDetector:
         harmless = self._harmless_values.setdefault(path, set())
         identifying = [
             value
-            for value in _select_identifying(path, texts, load_optional_words(self.language))
+            for value in _select_identifying_values(path, texts, load_optional_words(self.language))
             if value not in harmless
         ]
         if len(identifying) < _MIN_MATCHES:
             return ""
         results = self.search(identifying)
         if len(harmless) < _MAX_HARMLESS:
-            harmless.update(value for value, hit in zip(identifying, results, strict=True) if not hit)
+            harmless.update(value for value, match in zip(identifying, results, strict=True) if not match)
         matches = [result for result in results if result]
         return (
             _describe_share(matches, len(texts))

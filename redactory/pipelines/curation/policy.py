@@ -26,12 +26,12 @@ from redactory.detectors import (
 )
 from redactory.foundation.canonical import json_sha256
 from redactory.foundation.errors import ConfigurationError, InputError, join_words
-from redactory.foundation.processes import ONE_THREAD
+from redactory.foundation.processes import ENGINE_LOCK
 from redactory.pipelines.curation.config import Config, ReleaseSettings
-from redactory.pipelines.curation.error_sealing import hide_error_text, run_sealed
-from redactory.pipelines.curation.loading import ConfigLike, load_config, load_for_texts
+from redactory.pipelines.curation.error_sealing import run_hiding_error_text, run_sealing_errors
+from redactory.pipelines.curation.loading import ConfigLike, load_config, load_text_config
 from redactory.pipelines.curation.release_log import check_released
-from redactory.pipelines.curation.segment import Segment, make_segmenter, segment_each_text
+from redactory.pipelines.curation.segment import Segment, make_multi_text_segmenter, make_segmenter
 from redactory.redaction import (
     PUBLIC,
     RoutingDecision,
@@ -43,7 +43,7 @@ from redactory.redaction import (
     route,
 )
 from redactory.redaction.known_values import add_known_values
-from redactory.redaction.shards import shard_schema
+from redactory.redaction.shards import build_shard_schema
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -107,11 +107,13 @@ class Policy:
 
         ``ConfigurationError`` for a mistake in the configuration, which needs no ``input``.
         """
-        self._config = config if isinstance(config, Config) else load_for_texts(config)
+        self._config = config if isinstance(config, Config) else load_text_config(config)
         self._custom_detector = self._detector = detector
         self._name = secrets.token_hex(16)
-        cut = make_segmenter(self._config.segment)
-        self._segment_text = segment_each_text(cut) if self._config.input.has_multiple_texts else cut
+        segment_text = make_segmenter(self._config.segment)
+        self._segment_text = (
+            make_multi_text_segmenter(segment_text) if self._config.input.has_multiple_texts else segment_text
+        )
 
     @classmethod
     def load(cls, config: ConfigLike | None = None, *, detector: TextDetector | None = None) -> Policy:
@@ -160,17 +162,19 @@ class Policy:
 
     def scan_many(self, texts: Iterable[str]) -> Iterator[list[FoundSpan]]:
         """Yield :meth:`scan` of each text, in order and on demand; the engines process many at once."""
-        for _, points in self._readable(texts):
-            yield sorted((hit for point in points for hit in point.spans), key=lambda h: (h.start, h.end, h.label))
+        for _, examples in self._iterate_readable(texts):
+            yield sorted(
+                (span for example in examples for span in example.spans), key=lambda h: (h.start, h.end, h.label)
+            )
 
     def redact_many(self, texts: Iterable[str]) -> Iterator[str]:
         """Yield :meth:`redact` of each text, in order and on demand; the engines process many at once."""
-        for text, points in self._readable(texts):
-            pieces, position = list[str](), 0
-            for point in points:
-                pieces += (text[position : point.start], point.redacted)
-                position = point.end
-            yield "".join(pieces) + text[position:]
+        for text, examples in self._iterate_readable(texts):
+            parts, position = list[str](), 0
+            for example in examples:
+                parts += (text[position : example.start], example.redacted)
+                position = example.end
+            yield "".join(parts) + text[position:]
 
     def route_many(self, texts: Iterable[str]) -> Iterator[list[Example]]:
         """Yield :meth:`route` of each text, in order and on demand; the engines process many at once."""
@@ -189,25 +193,25 @@ class Policy:
                 yield list(_build_examples(pieces, detected, decisions))
 
     def _load_detector(self) -> TextDetector:
-        with ONE_THREAD:
+        with ENGINE_LOCK:
             if self._detector is None:
                 self._detector = Detector(self._config.detect)
             return self._detector
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore_copy, (self._name, type(self), self._config, self._custom_detector)
+        return _restore_policy, (self._name, type(self), self._config, self._custom_detector)
 
-    def _readable(self, texts: Iterable[str]) -> Iterator[tuple[str, list[Example]]]:
+    def _iterate_readable(self, texts: Iterable[str]) -> Iterator[tuple[str, list[Example]]]:
         """Yield each text with its examples; ``InputError`` at the first text with a quarantined example."""
         originals, inputs = tee(_check_texts(texts))
-        for number, (text, points) in enumerate(zip(originals, self.route_many(inputs), strict=False), 1):
-            failures = sorted({point.failure for point in points if point.failure is not None})
+        for number, (text, examples) in enumerate(zip(originals, self.route_many(inputs), strict=False), 1):
+            failures = sorted({example.failure for example in examples if example.failure is not None})
             if failures:
                 raise InputError(
                     f"text {number} cannot be processed completely ({', '.join(failures)}), so its content "
                     "is unknown; route() shows which of its examples are quarantined"
                 )
-            yield text, points
+            yield text, examples
 
 
 _COPIES: dict[str, Policy] = {}
@@ -215,9 +219,9 @@ _MAX_COPIES = 4
 """Maximum number of unpickled policies kept in a process: a pool sends a copy with each task."""
 
 
-def _restore_copy(name: str, policy_class: type[Policy], config: Config, detector: TextDetector | None) -> Policy:
+def _restore_policy(name: str, policy_class: type[Policy], config: Config, detector: TextDetector | None) -> Policy:
     """Return this process's copy of the policy ``name``; the first call creates it."""
-    with ONE_THREAD:
+    with ENGINE_LOCK:
         policy = _COPIES.pop(name, None) or policy_class(config, detector)
         policy._name = name
         _COPIES[name] = policy  # drop the least recently used first
@@ -267,15 +271,15 @@ def make_run_router(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[
     Known values are masked only in the text in which they were found, as if each example were a document.
     ``ConfigurationError`` if the policies have changed since: their misses would say nothing about the run.
     """
-    settings = DetectSettings.read_back(manifest["configuration"]["detect"])
+    settings = DetectSettings.from_manifest(manifest["configuration"]["detect"])
     if change := describe_policy_changes(settings, manifest["policies"]):
         raise ConfigurationError(f"{change}; restore it, or curate again")
     detector, release_settings = (
         Detector(settings),
-        ReleaseSettings.read_back(manifest["configuration"].get("release", {})),
+        ReleaseSettings.from_manifest(manifest["configuration"].get("release", {})),
     )
 
-    def found_in(text: str, detection: Detection) -> Detection:
+    def add_known_spans(text: str, detection: Detection) -> Detection:
         return (
             add_known_values([text], [detection], language=settings.language)[0]
             if release_settings.known_values
@@ -284,7 +288,7 @@ def make_run_router(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[
 
     def route_texts(texts: Sequence[str]) -> list[tuple[str, str]]:
         pairs = zip(texts, detector.detect(texts), strict=True)
-        decisions = (route(text, found_in(text, detection)) for text, detection in pairs)
+        decisions = (route(text, add_known_spans(text, detection)) for text, detection in pairs)
         return [("quarantined" if f.failure else f.split, f.text) for f in decisions]
 
     return route_texts
@@ -325,11 +329,11 @@ def read(run: str | Path, split: Literal["public", "private"] = "public") -> Dat
     folder = RunFolder(Path(run))
     read_manifest(folder)
     check_released(folder)
-    return run_sealed(folder.state, _read_frame, folder, split)
+    return run_sealing_errors(folder.state, _read_frame, folder, split)
 
 
 def _read_frame(run: RunFolder, split: str) -> DataFrame:
-    schema = shard_schema(read_manifest(run), split)
+    schema = build_shard_schema(read_manifest(run), split)
     batches = read_batches(getattr(run, split), schema.names)
     table = pa.concat_tables([schema.empty_table(), *(pa.Table.from_batches([batch]) for batch in batches)])
     frame: DataFrame = table.to_pandas()
@@ -350,37 +354,37 @@ def redact_frame(
     if not hasattr(frame, "isetitem"):
         fix = "; pass series.to_frame('text')" if hasattr(frame, "to_frame") else ""
         raise InputError(f"expected a pandas DataFrame, got {type(frame).__name__}{fix}")
-    there: list[Any] = frame.columns.tolist()
+    column_names: list[Any] = frame.columns.tolist()
     names: list[Any] = [columns]
     # a tuple is one name if a column has this name
-    if isinstance(columns, Iterable) and not isinstance(columns, str | bytes) and columns not in there:
+    if isinstance(columns, Iterable) and not isinstance(columns, str | bytes) and columns not in column_names:
         names = list(columns)
     if not names:
         raise ConfigurationError("columns: name at least one column")
     for name in names:
-        if there.count(name) != 1:
-            hint = f"valid columns: {join_words(map(repr, there))}" if there else "the frame has none"
+        if column_names.count(name) != 1:
+            hint = f"valid columns: {join_words(map(repr, column_names))}" if column_names else "the frame has none"
             raise ConfigurationError(f"columns: {name!r} must occur exactly once in the frame; {hint}")
     policy = config if isinstance(config, Policy) else Policy.load(config)
-    return hide_error_text(
-        "a frame was redacted", _redact_columns, frame, [there.index(name) for name in names], policy
+    return run_hiding_error_text(
+        "a frame was redacted", _redact_columns, frame, [column_names.index(name) for name in names], policy
     )
 
 
-def _redact_columns(frame: DataFrame, places: Sequence[int], policy: Policy) -> DataFrame:
+def _redact_columns(frame: DataFrame, indices: Sequence[int], policy: Policy) -> DataFrame:
     texts: dict[str, str] = {}
-    for place in places:
-        column = frame.iloc[:, place]
+    for index in indices:
+        column = frame.iloc[:, index]
         for row, (value, missing) in enumerate(zip(column, column.isna(), strict=True)):
             if not missing and not isinstance(value, str):
-                raise InputError(f"column {frame.columns.tolist()[place]!r}, row {row}: expected text")
+                raise InputError(f"column {frame.columns.tolist()[index]!r}, row {row}: expected text")
             if not missing:
                 texts[value] = value
     texts = dict(zip(texts, policy.redact_many(texts), strict=True))
     result = frame.copy()
-    for place in places:
-        values: Any = _mask_column(frame.iloc[:, place], texts)
-        result.isetitem(place, values)
+    for index in indices:
+        values: Any = _mask_column(frame.iloc[:, index], texts)
+        result.isetitem(index, values)
     return result
 
 

@@ -24,8 +24,8 @@ from redactory.foundation.files import (
     list_leaves,
     make_private_folder,
     read_json,
-    remove,
     remove_leftovers,
+    remove_path,
     sync_to_disk,
     write_bytes,
     write_json,
@@ -35,11 +35,11 @@ from redactory.foundation.keys import SIGNING_VARIABLE, DigestKey
 from redactory.foundation.records import RecordLog, chain_head, read_records
 from redactory.pipelines.curation.index import find_index, promote_finished
 from redactory.pipelines.curation.journal import INDEX, REISSUE, RunJournal
-from redactory.pipelines.curation.output_folder import clear_run
+from redactory.pipelines.curation.output_folder import remove_run_leftovers
 from redactory.pipelines.curation.release import render_dataset_card
 from redactory.pipelines.curation.release_log import ANCHOR_KEY, Event, append_event, make_log_anchor, read_history
 from redactory.redaction import RunFolder, is_finished, list_files, require_regular, write_manifest, write_success
-from redactory.redaction.sealing import SIGNED_BY, configured_signer, current_release
+from redactory.redaction.sealing import SIGNED_BY, describe_configured_signer, get_current_release
 
 FORMAT = "redactory-reissue/1"
 
@@ -57,9 +57,9 @@ class RunChange:
     manifest_changes: Mapping[str, Any]
     change_details: Mapping[str, Any]
     log_details: Mapping[str, Any]
-    remove: tuple[Path, ...] = ()
-    forget: tuple[Path, ...] = ()
-    index: Mapping[str, Any] | None = None
+    removed_parts: tuple[Path, ...] = ()
+    removed_state: tuple[Path, ...] = ()
+    index_changes: Mapping[str, Any] | None = None
 
 
 def is_reissue_pending(run: RunFolder) -> bool:
@@ -71,10 +71,10 @@ def is_reissue_pending(run: RunFolder) -> bool:
 def reissue_lock(run: RunFolder) -> Iterator[None]:
     """Lock ``run``, and finish an interrupted reissue; ``RunStateError`` if it is locked or has irregular files."""
     with file_lock(run.lock, str(run.root)):
-        clear_run(run)
+        remove_run_leftovers(run)
         if is_reissue_pending(run):
             _apply_plan(run)
-        remove(run.reissue.root)
+        remove_path(run.reissue.root)
         require_regular(run)
         yield
 
@@ -93,31 +93,31 @@ def prepare_reissue(run: RunFolder) -> None:
 
     ``RunStateError`` if it is not finished, or is signed and no signing key is configured.
     """
-    _require_signer(run, current_release(run).manifest)
+    _require_signer(run, get_current_release(run).manifest)
     # no training is active under the lock; measurements must be stopped before
-    remove_leftovers(run.models, deep=True)
+    remove_leftovers(run.models, recursive=True)
     make_private_folder(run.reissue.root)
 
 
 def _require_signer(run: RunFolder, manifest: Mapping[str, Any]) -> None:
     # also if the run is unsigned: a broken key must be noticed before anything is written
-    if configured_signer() is None and manifest.get(SIGNED_BY) is not None:
+    if describe_configured_signer() is None and manifest.get(SIGNED_BY) is not None:
         raise RunStateError(
             f"{run.root.name} is signed, and so must be its reissue: set {SIGNING_VARIABLE}_FILE (or "
             f"{SIGNING_VARIABLE})"
         )
 
 
-def reissue(run: RunFolder, change: RunChange, key: DigestKey | None = None) -> int:
+def reissue_run(run: RunFolder, change: RunChange, key: DigestKey | None = None) -> int:
     """Apply the staged changes to a finished run; return the number of the new release.
 
     Staged parts with unchanged content are dropped; ``key`` computes the content digests of encrypted ones. Requires
     :func:`reissue_lock`. ``CheckFailed`` if the run's parts differ from its manifest.
     """
-    old, new_run = current_release(run), RunFolder(run.reissue.files)
+    old, new_run = get_current_release(run), RunFolder(run.reissue.files)
     old_files: dict[str, dict[str, Any]] = old.manifest["files"]
     staged = list_files(new_run, list_leaves(new_run.root) if new_run.root.is_dir() else (), key)
-    removed = sorted(path.relative_to(run.root).as_posix() for path in change.remove)
+    removed = sorted(path.relative_to(run.root).as_posix() for path in change.removed_parts)
     if unlisted := sorted({*staged, *removed} - set(old_files)):
         raise CheckFailed(f"{unlisted[0]} is not listed in the manifest: run redactory verify {run.root}")
     for name in [n for n, entry in staged.items() if _get_content_digest(entry) == _get_content_digest(old_files[n])]:
@@ -144,8 +144,8 @@ def reissue(run: RunFolder, change: RunChange, key: DigestKey | None = None) -> 
         "format": FORMAT,
         "body": body,
         "files": {name: entry for name, entry in old_files.items() if name not in removed} | staged,
-        "forget": [path.relative_to(run.root).as_posix() for path in change.forget],
-        "index": change.index,
+        "forget": [path.relative_to(run.root).as_posix() for path in change.removed_state],
+        "index": change.index_changes,
         "entered": {"why": change.reason, "release": number, **change.log_details},
     }
     write_json(run.reissue.plan, plan)
@@ -172,10 +172,10 @@ def _apply_plan(run: RunFolder) -> None:
         sync_to_disk(run.root)
         _archive_release(run, body)
         _move_staged_parts(run, plan)
-        _write_records(run, plan)
+        _write_new_release(run, plan)
     if not is_finished(run):
         for name in plan["forget"]:
-            remove(run.root / name)
+            remove_path(run.root / name)
         if plan["index"] is not None:
             _replace_index_entry(run, body, plan["index"])
         write_report(run)
@@ -183,7 +183,7 @@ def _apply_plan(run: RunFolder) -> None:
     digest = file_sha256(run.manifest)
     if not any(r.type == Event.REISSUED and r.body.get("manifest") == digest for r in read_history(run)):
         append_event(run, Event.REISSUED, manifest=digest, supersedes=body["supersedes"], **plan["entered"])
-    remove(run.reissue.root)
+    remove_path(run.reissue.root)
 
 
 def _archive_release(run: RunFolder, body: Mapping[str, Any]) -> None:
@@ -214,15 +214,15 @@ def _move_staged_parts(run: RunFolder, plan: Mapping[str, Any]) -> None:
         sync_to_disk(folder)
 
 
-def _write_records(run: RunFolder, plan: Mapping[str, Any]) -> None:
+def _write_new_release(run: RunFolder, plan: Mapping[str, Any]) -> None:
     """Write journal, card and manifest of the new release."""
     body = plan["body"]
     files = {name: entry for name, entry in plan["files"].items() if name != run.card.name}
-    mark = {key: body[key] for key in ("release", "supersedes")}
+    release_body = {key: body[key] for key in ("release", "supersedes")}
     with RecordLog(run.journal) as log:
-        if not any(r.type == REISSUE and r.body == mark for r in log.records):
-            log.append(REISSUE, mark)
-        RunJournal(log).bind_files({name: entry["sha256"] for name, entry in files.items()})
+        if not any(r.type == REISSUE and r.body == release_body for r in log.records):
+            log.append(REISSUE, release_body)
+        RunJournal(log).record_file_digests({name: entry["sha256"] for name, entry in files.items()})
     body = {**body, "journal": chain_head(run.journal)}
     write_text(run.card, render_dataset_card(body["run"], body))
     write_manifest(run, body, {**files, **list_files(run, [run.card])})
@@ -232,20 +232,20 @@ def subtract_counts(
     counts: Mapping[str, int], removed: Mapping[str, int], moved_up: Mapping[str, int]
 ) -> dict[str, int]:
     """Return the manifest's ``counts`` after a change; ``verify`` compares releases by it too."""
-    less = Counter(removed)
-    less["rows"] = removed.get("documents", 0) + removed.get("rejected", 0)
-    for side in ("public", "private"):
-        moved = moved_up.get(side, 0)
-        less[side] -= moved
-        less["duplicate"] += moved
-        less[f"{side}_duplicate"] += moved
-    return {name: count - less[name] for name, count in counts.items()}
+    subtracted = Counter(removed)
+    subtracted["rows"] = removed.get("documents", 0) + removed.get("rejected", 0)
+    for split in ("public", "private"):
+        moved = moved_up.get(split, 0)
+        subtracted[split] -= moved
+        subtracted["duplicate"] += moved
+        subtracted[f"{split}_duplicate"] += moved
+    return {name: count - subtracted[name] for name, count in counts.items()}
 
 
 # The index across runs changes too: an erased text must not make later runs drop another person's.
 
 
-def _replace_index_entry(run: RunFolder, manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+def _replace_index_entry(run: RunFolder, manifest: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
     """Replace the run's index entry by the new one; does nothing if it was removed meanwhile."""
     index = find_index(manifest)
     if index is None:
@@ -257,7 +257,7 @@ def _replace_index_entry(run: RunFolder, manifest: Mapping[str, Any], facts: Map
             # a crash left this entry here: it was complete before the old one was removed
             target = index.runs / draft.name
             if target.exists() or not (draft / "entry.json").is_file():
-                remove(draft)
+                remove_path(draft)
             else:
                 draft.replace(target)
         promote_finished(index)
@@ -268,6 +268,6 @@ def _replace_index_entry(run: RunFolder, manifest: Mapping[str, Any], facts: Map
             shutil.copytree(IndexFolder(run.reissue.index).draft_folder(token), draft, dirs_exist_ok=True)
             files = {name: file_sha256(draft / name) for name in entry.body["files"]}
             # the seal comes last: a draft without it does not count
-            write_json(draft / "entry.json", {**entry.body, **facts, "files": files})
+            write_json(draft / "entry.json", {**entry.body, **changes, "files": files})
             index.remove(entry.folder)
             draft.replace(entry.folder)

@@ -15,16 +15,22 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from redactory.dedup import DedupSettings
-from redactory.dedup.signatures import describe_parameters
-from redactory.detectors import build_policy_records, describe_gaps, find_coverage_gaps, masks_nothing, publishable_gaps
+from redactory.dedup.signatures import describe_near_parameters
+from redactory.detectors import (
+    build_policy_records,
+    describe_gaps,
+    find_coverage_gaps,
+    get_publishable_gaps,
+    masks_nothing,
+)
 from redactory.detectors.engine import identify_engines
-from redactory.detectors.settings import describe_fit_side_channel, get_public_labels, public_label_note
+from redactory.detectors.settings import describe_fit_side_channel, format_public_label_note, get_public_labels
 from redactory.evaluation.report import write_report
-from redactory.foundation.bounds import FILTERS
+from redactory.foundation.bounds import TEMPLATE_FILTERS
 from redactory.foundation.canonical import canonical_json, package_version
 from redactory.foundation.errors import CheckFailed, pluralize
 from redactory.foundation.files import write_text
-from redactory.foundation.intervals import upper_bound
+from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import StageReport
 from redactory.foundation.records import chain_head
@@ -37,15 +43,15 @@ from redactory.redaction import (
     PRIVATE,
     PUBLIC,
     RunFolder,
+    find_key_for,
     is_encrypted,
-    key_for,
     list_files,
     list_parts,
     read_manifest,
     write_manifest,
     write_success,
 )
-from redactory.redaction.shards import DOCUMENT, ORDER, RESERVED_COLUMNS, ROLE, keyed_digest
+from redactory.redaction.shards import DOCUMENT, ORDER, RESERVED_COLUMNS, ROLE, compute_keyed_digest
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -68,22 +74,22 @@ def finish_run(
         counts.update(report.counts)
     files = [path for folder in job.run.data_folders for path in list_parts(folder)]
     for path in files:
-        if is_encrypted(path) != (key_for(path) is not None):
+        if is_encrypted(path) != (find_key_for(path) is not None):
             raise CheckFailed(f"{path.parent.name}/{path.name} is not encrypted like the run")
-    listed = list_files(job.run, files, job.key)
-    journal.bind_files({name: entry["sha256"] for name, entry in listed.items()})
+    file_entries = list_files(job.run, files, job.key)
+    journal.record_file_digests({name: entry["sha256"] for name, entry in file_entries.items()})
     body = _build_manifest(job, inputs, reports, counts, seconds, journal)
-    check_conservation(body["counts"])
-    across, limit = body["dedup"]["across"], job.config.release.max_cross_split_duplicates
-    if limit is not None and across > limit:
+    check_counts_add_up(body["counts"])
+    cross_split_count, limit = body["dedup"]["across"], job.config.release.max_cross_split_duplicates
+    if limit is not None and cross_split_count > limit:
         raise CheckFailed(
-            f"{across} public examples nearly duplicate a private one, but "
+            f"{cross_split_count} public examples nearly duplicate a private one, but "
             f"release.max_cross_split_duplicates allows {limit}: nothing is released. audit/across lists "
             "them by example_id, vault/ has their text. To release them anyway, raise the limit and resume "
             "(--resume)."
         )
     write_text(job.run.card, render_dataset_card(job.run.root.name, body))
-    write_manifest(job.run, body, {**listed, **list_files(job.run, [job.run.card])})
+    write_manifest(job.run, body, {**file_entries, **list_files(job.run, [job.run.card])})
     write_report(job.run)
     indexing.seal_entry(job, journal.get_part_count("ingest") or 0, counts)
     write_success(job.run)
@@ -98,7 +104,7 @@ def summarize_run(run: RunFolder) -> dict[str, Any]:
         "run": str(run.root),
         **({"roles_left_out": roles} if roles else {}),
         "blind": describe_gaps(manifest["blind"]),
-        "public_labels": public_label_note(get_public_labels(manifest)),
+        "public_labels": format_public_label_note(get_public_labels(manifest)),
         **({"route": manifest["route"]} if "route" in manifest else {}),
         **{name: manifest["counts"][name] for name in COUNT_KEYS},
         "seconds": manifest["seconds"],
@@ -112,7 +118,7 @@ def summarize_run(run: RunFolder) -> dict[str, Any]:
     }
 
 
-def check_conservation(counts: dict[str, int]) -> None:
+def check_counts_add_up(counts: dict[str, int]) -> None:
     """Raise ``CheckFailed`` unless every row and every example is accounted for."""
     for total, addends in (("rows", ("documents", "rejected")), ("examples", DECISIONS)):
         if counts[total] != sum(counts[part] for part in addends):
@@ -129,10 +135,10 @@ def _build_manifest(
     journal: RunJournal,
 ) -> dict[str, Any]:
     config, detect = job.config, job.config.detect
-    run_key = key_for(job.run.vault / "part")
+    run_key = find_key_for(job.run.vault / "part")
     left_out = {"output", "store", "workers", "nightly", *({"route"} if job.selection is None else ())}
     configuration = config.model_dump(mode="json", exclude=left_out)
-    rejected, sections = _strip_prefix(counts, "rejected/"), summarize_counts(config.dedup, counts)
+    rejected, sections = _select_prefixed_counts(counts, "rejected/"), summarize_counts(config.dedup, counts)
     if job.index is not None:
         sections["dedup"]["index"] = indexing.summarize_index(job, counts)
     columns = {field.name: str(field.type) for field in job.shared_columns}
@@ -149,7 +155,7 @@ def _build_manifest(
         "id": secrets.token_hex(16) if run_key is None else run_key.run_id,
         "blind": find_coverage_gaps(
             detect,
-            _strip_prefix(counts, "language/"),
+            _select_prefixed_counts(counts, "language/"),
             job.detector is None and masks_nothing(detect, lambda: get_detector(job)),
         ),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -186,8 +192,8 @@ def _build_manifest(
 def summarize_counts(dedup: DedupSettings, counts: Counter[str]) -> dict[str, Any]:
     """Return the manifest sections that follow from the counts of the stages from redaction on."""
     return {
-        "quarantined": _strip_prefix(counts, "quarantined/"),
-        "reasons": _strip_prefix(counts, "reason/"),
+        "quarantined": _select_prefixed_counts(counts, "quarantined/"),
+        "reasons": _select_prefixed_counts(counts, "reason/"),
         "spans": _build_histograms(counts),
         "masks": counts["masks"],
         "dedup": _summarize_dedup(dedup, counts),
@@ -196,12 +202,12 @@ def summarize_counts(dedup: DedupSettings, counts: Counter[str]) -> dict[str, An
 
 def digest_configuration(key: DigestKey, configuration: dict[str, Any]) -> str:
     """Return a keyed digest of the configuration: it proves that a holder of the run's key wrote it."""
-    return keyed_digest(key, "configuration", canonical_json(configuration))
+    return compute_keyed_digest(key, "configuration", canonical_json(configuration))
 
 
 def _build_histograms(counts: Counter[str]) -> list[dict[str, Any]]:
     histograms: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0] * SCORE_BINS)
-    for name, count in _strip_prefix(counts, "span/").items():
+    for name, count in _select_prefixed_counts(counts, "span/").items():
         policy, detector, rest = name.split("/", 2)
         # a configured label may contain any character
         label, _, bin_ = rest.rpartition("/")
@@ -212,7 +218,7 @@ def _build_histograms(counts: Counter[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _strip_prefix(counts: Counter[str], prefix: str) -> dict[str, int]:
+def _select_prefixed_counts(counts: Counter[str], prefix: str) -> dict[str, int]:
     return {k.removeprefix(prefix): v for k, v in sorted(counts.items()) if k.startswith(prefix)}
 
 
@@ -237,15 +243,15 @@ def _summarize_dedup(settings: DedupSettings, counts: Counter[str]) -> dict[str,
         "scope": settings.scope,
         "rule": rules[PRIVATE].name,
         "group_size": rules[PRIVATE].group_size,
-        "splits": {side: {"mode": settings.mode_for(side), "rule": rule.name} for side, rule in rules.items()},
+        "splits": {split: {"mode": settings.mode_for(split), "rule": rule.name} for split, rule in rules.items()},
         "across": counts["across/examples"] if settings.report_cross_split else None,
     }
-    for side in (side for side, rule in rules.items() if rule.one_pass):
+    for split in (split for split, rule in rules.items() if rule.one_pass):
         capacity, added, dropped, new, lost = (
-            counts[f"bloom/{side}/{name}"] for name in ("capacity", "added", "dropped", "new", "lost")
+            counts[f"bloom/{split}/{name}"] for name in ("capacity", "added", "dropped", "new", "lost")
         )
         # parameters of the filter, and its measured false positives
-        facts.setdefault("bloom", {})[side] = {
+        facts.setdefault("bloom", {})[split] = {
             "capacity": capacity,
             "error_rate": settings.bloom.error_rate,
             "texts_added": added,
@@ -253,13 +259,13 @@ def _summarize_dedup(settings: DedupSettings, counts: Counter[str]) -> dict[str,
             "measured_on": new,
             "measured_lost": lost,
             "loss_rate": lost / new if new else None,
-            "loss_rate_upper": upper_bound(lost, new, CONFIDENCE) if new else None,
+            "loss_rate_upper": clopper_pearson_upper(lost, new, CONFIDENCE) if new else None,
         }
-    near = any(rule.near for rule in rules.values())
-    if near or settings.report_cross_split:
-        metric_names = ["compared", "crowded", *(("dropped", "grouped", "largest_group") if near else ())]
+    has_near_rule = any(rule.near for rule in rules.values())
+    if has_near_rule or settings.report_cross_split:
+        metric_names = ["compared", "crowded", *(("dropped", "grouped", "largest_group") if has_near_rule else ())]
         facts["near"] = {
-            **describe_parameters(settings.near),
+            **describe_near_parameters(settings.near),
             **{name: counts[f"near/{name}"] for name in metric_names},
         }
     return facts
@@ -281,14 +287,14 @@ def describe_metadata_columns(columns: Mapping[str, str], is_whole_run: bool) ->
     if kept_columns:
         note = " In `private/` they belong to the example: as private as its text." if is_whole_run else ""
         lines.append(
-            f"{_format_code(kept_columns)}: as the input has it, of the first of equal texts. No "
+            f"{_format_code_names(kept_columns)}: as the input has it, of the first of equal texts. No "
             f"policy looked for what "
             f"such a column says, and no training reads it: it is outside of every guarantee here.{note}"
         )
     if DOCUMENT in columns:
-        place = _format_code([name for name in columns if name == DOCUMENT or name in ORDER.names])
+        order_columns = _format_code_names([name for name in columns if name == DOCUMENT or name in ORDER.names])
         lines.append(
-            f"{place}: the document, by a keyed id, and the place in it. Whoever has `public/` sees which "
+            f"{order_columns}: the document, by a keyed id, and the place in it. Whoever has `public/` sees which "
             "examples belong together and, by the gaps, where a document has others: private, dropped or "
             "quarantined ones."
         )
@@ -297,7 +303,7 @@ def describe_metadata_columns(columns: Mapping[str, str], is_whole_run: bool) ->
     return lines
 
 
-def _format_code(names: Sequence[str]) -> str:
+def _format_code_names(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
@@ -315,7 +321,7 @@ def _load_templates() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(FILTERS, some=pluralize)
+    environment.filters.update(TEMPLATE_FILTERS, some=pluralize)
     return environment
 
 
@@ -325,27 +331,34 @@ def _render_card(template: str, name: str, manifest: Mapping[str, Any], splits: 
         "pretty_name": name,
         "task_categories": ["text-generation"],
         "configs": [
-            {"config_name": side, "data_files": f"{side}/part-*.parquet", "default": side == "public"}
-            for side in splits
+            {"config_name": split, "data_files": f"{split}/part-*.parquet", "default": split == "public"}
+            for split in splits
         ],
     }
-    written = yaml.safe_dump(front, sort_keys=False).strip()
-    carried = describe_metadata_columns(manifest.get("columns", {}), PRIVATE in splits)
-    values = {"front": written, "name": name, "m": manifest, "missed": MISSED_NOTE, "carried": carried, **extra}
+    front_matter = yaml.safe_dump(front, sort_keys=False).strip()
+    column_notes = describe_metadata_columns(manifest.get("columns", {}), PRIVATE in splits)
+    values = {
+        "front": front_matter,
+        "name": name,
+        "m": manifest,
+        "missed": MISSED_NOTE,
+        "carried": column_notes,
+        **extra,
+    }
     return _load_templates().get_template(template).render(values)
 
 
 def render_dataset_card(name: str, manifest: dict[str, Any]) -> str:
     """Render the Markdown card of a run from its manifest."""
-    blind, tuned = describe_gaps(publishable_gaps(manifest)), describe_fit_side_channel(manifest["policies"])
-    extra = {"blind": blind, "tuned": tuned, "open": public_label_note(get_public_labels(manifest))}
+    gaps, fit_note = describe_gaps(get_publishable_gaps(manifest)), describe_fit_side_channel(manifest["policies"])
+    extra = {"blind": gaps, "tuned": fit_note, "open": format_public_label_note(get_public_labels(manifest))}
     return _render_card("dataset_card.md.j2", name, manifest, (PUBLIC, PRIVATE), **extra)
 
 
 def render_export_card(manifest: dict[str, Any]) -> str:
     """Render the Markdown card of an export from its manifest."""
-    blind = describe_gaps(manifest["blind"]) if manifest.get("blind") else None
-    extra = {"blind": blind, "open": public_label_note(get_public_labels(manifest))}
+    gaps = describe_gaps(manifest["blind"]) if manifest.get("blind") else None
+    extra = {"blind": gaps, "open": format_public_label_note(get_public_labels(manifest))}
     return _render_card(
         "export_card.md.j2",
         manifest["run"],
@@ -406,7 +419,7 @@ def render_croissant(manifest: Mapping[str, Any], files: Mapping[str, Mapping[st
         "version": f"{manifest['release']}.0.0",
         "datePublished": manifest["date"],
         "rai:personalSensitiveInformation": " ".join(
-            filter(None, [template["sensitive"].strip(), public_label_note(get_public_labels(manifest))])
+            filter(None, [template["sensitive"].strip(), format_public_label_note(get_public_labels(manifest))])
         ),
         "distribution": [*shards, template["together"]],
         "recordSet": [{**template["records"], "field": fields}],

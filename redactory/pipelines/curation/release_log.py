@@ -21,8 +21,8 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError, pluralize
 from redactory.foundation.records import Record, RecordLog, chain_heads, read_records
 from redactory.redaction import RunFolder, is_finished, read_manifest
-from redactory.redaction.folder import JobFolder, job_containing
-from redactory.redaction.sealing import current_release
+from redactory.redaction.folder import JobFolder, find_containing_job
+from redactory.redaction.sealing import get_current_release
 
 LOCK_TIMEOUT, _RETRY_DELAY = 10.0, 0.05
 """Seconds to wait for another process that writes the log; seconds between two attempts."""
@@ -51,7 +51,7 @@ _DECISIONS = (Event.RELEASED, Event.HELD, Event.APPROVED, Event.REJECTED)
 
 def get_log_path(run: RunFolder) -> Path:
     """Return the path of the log with the records of ``run``."""
-    job = job_containing(run)
+    job = find_containing_job(run)
     return run.release_log if job is None else job.log
 
 
@@ -151,9 +151,9 @@ def find_pending_actions(records: Iterable[Record]) -> list[Record]:
 def find_latest_run(records: Iterable[Record]) -> str | None:
     """Return the run that was released or approved last and is still released; None if there is none."""
     all_records = list(records)
-    now = run_statuses(all_records)
+    statuses = run_statuses(all_records)
     released = (r.body["run"] for r in reversed(all_records) if r.type in (Event.RELEASED, Event.APPROVED))
-    return next((run for run in released if now[run].state == "released"), None)
+    return next((run for run in released if statuses[run].state == "released"), None)
 
 
 _NOT_RELEASED_MESSAGES = {
@@ -169,7 +169,7 @@ def check_released(run: RunFolder) -> None:
     status = next(iter(run_statuses(read_history(run)).values()), None)
     if status is not None and (message := _NOT_RELEASED_MESSAGES.get(status.state)):
         raise RunStateError(message.format(name=run.root.resolve().name, report=run.report, root=run.root))
-    check_newest(run)
+    check_not_rolled_back(run)
 
 
 def explain_rollback(run: RunFolder) -> str | None:
@@ -180,21 +180,21 @@ def explain_rollback(run: RunFolder) -> str | None:
     reissues = [record.body for record in read_history(run) if record.type == Event.REISSUED]
     if not reissues or not is_finished(run):
         return None
-    present, newest = current_release(run), max(reissues, key=lambda body: int(body.get("release", 1)))
-    last = int(newest.get("release", 1))
-    if present.number >= last and all(b.get("supersedes") != present.digest for b in reissues):
+    current, newest = get_current_release(run), max(reissues, key=lambda body: int(body.get("release", 1)))
+    newest_number = int(newest.get("release", 1))
+    if current.number >= newest_number and all(b.get("supersedes") != current.digest for b in reissues):
         return None
     return (
-        f"the log records release {last}, but this is release {present.number}: a folder from before the "
+        f"the log records release {newest_number}, but this is release {current.number}: a folder from before the "
         f"{newest.get('why', 'erasure')} was restored"
     )
 
 
-def check_newest(run: RunFolder) -> None:
+def check_not_rolled_back(run: RunFolder) -> None:
     """Raise ``RunStateError`` if ``run`` is an older release than the last one in its log."""
-    if older := explain_rollback(run):
+    if problem := explain_rollback(run):
         name = run.root.resolve().name
-        raise RunStateError(f"{name}: {older}; restore the newer one, or repeat what was done")
+        raise RunStateError(f"{name}: {problem}; restore the newer one, or repeat what was done")
 
 
 # The end of the log when a run was sealed, so that a later truncation is noticed.
@@ -218,39 +218,39 @@ def make_log_anchor(run: RunFolder) -> dict[str, dict[str, Any]]:
 
 def explain_truncation(run: RunFolder, manifest: dict[str, Any]) -> str | None:
     """Explain which anchored records the log has lost, or None; ``LookupError`` if the run left the log's job."""
-    anchor, job = manifest.get(ANCHOR_KEY), job_containing(run)
+    anchor, job = manifest.get(ANCHOR_KEY), find_containing_job(run)
     if anchor is None:
         return None
     if anchor["of"] == "job" and job is None:
         raise LookupError(NO_LOG_MESSAGE)
     path = run.release_log if anchor["of"] == "run" or job is None else job.log
-    heads, due = chain_heads(path) if path.is_file() else [], int(anchor["records"])
-    if len(heads) < due:
-        return f"the log has {len(heads)} of its {pluralize(due, 'record')}: it was truncated"
-    if heads[due - 1] != anchor["head"]:
-        return f"the log's first {due} records changed: it was rewritten"
+    heads, expected_count = chain_heads(path) if path.is_file() else [], int(anchor["records"])
+    if len(heads) < expected_count:
+        return f"the log has {len(heads)} of its {pluralize(expected_count, 'record')}: it was truncated"
+    if heads[expected_count - 1] != anchor["head"]:
+        return f"the log's first {expected_count} records changed: it was rewritten"
     return None
 
 
 def _check_log_complete(job: JobFolder | None, run: RunFolder) -> None:
     """Raise ``CheckFailed`` if the log lacks records that ``run``, or any run of ``job``, has seen."""
     runs = [run] if job is None else [RunFolder(path) for path in sorted(job.root.iterdir())]
-    for known_run in runs:
-        if known_run.root.is_symlink() or not is_finished(known_run):
+    for checked_run in runs:
+        if checked_run.root.is_symlink() or not is_finished(checked_run):
             continue
         try:
-            problem = explain_truncation(known_run, read_manifest(known_run))
+            problem = explain_truncation(checked_run, read_manifest(checked_run))
         except RedactoryError:
             continue  # verify reports it
         except LookupError as error:
-            if known_run.release_log.is_file():
+            if checked_run.release_log.is_file():
                 continue  # another log was started since
             raise RunStateError(
-                f"{known_run.root}: {error} Its records are in the log of the job that created it"
+                f"{checked_run.root}: {error} Its records are in the log of the job that created it"
             ) from None
         if problem:
-            path = get_log_path(known_run)
-            raise CheckFailed(f"{path}: {problem}; {known_run.root.name} knew them: restore the log from a backup")
+            path = get_log_path(checked_run)
+            raise CheckFailed(f"{path}: {problem}; {checked_run.root.name} knew them: restore the log from a backup")
 
 
 # Reports for operators.
@@ -292,9 +292,9 @@ def list_releases(job: str | Path) -> dict[str, Any]:
         with suppress(RedactoryError):  # verify reports it
             if counts and is_finished(run):
                 # after an erasure, the counts in the log, from the gate, are outdated
-                present = current_release(run)
-                release, now = present.number, present.manifest["counts"]
-                counts = {name: now.get(name, was) for name, was in counts.items()}
+                current = get_current_release(run)
+                release, current_counts = current.number, current.manifest["counts"]
+                counts = {name: current_counts.get(name, gate_count) for name, gate_count in counts.items()}
         reason = {"reason": body.get("reason") or body.get("error"), "by": body.get("by")}
         facts = {"run": status.run, "when": body["time"], "state": status.state, "counts": counts}
         runs.append({**facts, "release": release, "findings": gate_body.get("findings", []), **reason})
@@ -313,7 +313,7 @@ def release_log(place: str | Path) -> dict[str, Any]:
         raise RunStateError(
             f"{folder.root} is neither a job nor a run: give a run, or the folder of the scheduled runs"
         )
-    job = folder if folder.exists() else job_containing(run)
+    job = folder if folder.exists() else find_containing_job(run)
     if job is None:
         read_manifest(run)
     _check_log_complete(job, run)
@@ -336,13 +336,13 @@ def describe_record(record: Record) -> str:
     counts, removed, plan = body.get("counts") or {}, body.get("removed") or {}, body.get("plan")
     words = [str(body[key]) for key in ("why", "error", "reason", "service", "published") if body.get(key)]
     if plan and plan["slices"]:
-        size = sum(piece["to_byte"] - piece["from_byte"] for piece in plan["slices"])
-        files = pluralize(len({piece["url"] for piece in plan["slices"]}), "file")
+        size = sum(slice_["to_byte"] - slice_["from_byte"] for slice_ in plan["slices"])
+        files = pluralize(len({slice_["url"] for slice_ in plan["slices"]}), "file")
         words.append(f"{size:,} new bytes in {files}")
         if waiting := plan.get("waiting"):
             words.append(f"{pluralize(len(waiting), 'unfinished row')} left for later")
-    shown = ("rows", "public", "private", "duplicate", "quarantined")
-    words += [f"{counts[name]:,} {name}" for name in shown if name in counts]
+    count_names = ("rows", "public", "private", "duplicate", "quarantined")
+    words += [f"{counts[name]:,} {name}" for name in count_names if name in counts]
     words += [f"{pluralize(removed['examples'], 'example')} removed"] if removed else []
     words += [str(finding["metric"]) for finding in body.get("findings", ())]
     words += ["it has no example"] if body.get("empty") else []

@@ -44,19 +44,19 @@ def make_segmenter(settings: SegmentSettings) -> SegmentFunction:
     """Return the function that cuts a document; its result depends on the document's text alone."""
     if settings.mode == "turn":
         return _make_turn_segmenter(settings.speaker)
-    cutters: dict[str, Callable[[str], Iterable[str]]] = {
+    splitters: dict[str, Callable[[str], Iterable[str]]] = {
         "sentence": _split_sentences,
         "line": _split_lines,
         "document": lambda text: [text],
     }
-    split = cutters[settings.mode]
-    return lambda text: _merge_empty_segments(_trim_segment(piece) for piece in split(text))
+    split_text = splitters[settings.mode]
+    return lambda text: _merge_empty_segments(_trim_segment(part) for part in split_text(text))
 
 
-def segment_each_text(segment_text: SegmentFunction) -> SegmentFunction:
+def make_multi_text_segmenter(segment_text: SegmentFunction) -> SegmentFunction:
     """Apply ``segment_text`` to each text of a document: no example spans two texts, and a role is the speaker."""
 
-    def cut_each(text: str) -> list[Segment]:
+    def segment_texts(text: str) -> list[Segment]:
         segments: list[Segment] = []
         for number, part in enumerate(text.split(TURN_SEPARATOR)):
             role, mark, text_part = part.rpartition(ROLE_SEPARATOR)
@@ -66,7 +66,7 @@ def segment_each_text(segment_text: SegmentFunction) -> SegmentFunction:
             segments += [segment._replace(speaker=role) if role else segment for segment in part_segments]
         return _merge_empty_segments(segments)
 
-    return cut_each
+    return segment_texts
 
 
 def is_known_role(name: str | None) -> bool:
@@ -75,7 +75,7 @@ def is_known_role(name: str | None) -> bool:
 
 
 def iterate_turns(segments: Iterable[Segment]) -> Iterator[tuple[int, str | None]]:
-    """Yield for each example from :func:`segment_each_text` its text's number in the document, and its role."""
+    """Yield for each example from :func:`make_multi_text_segmenter` its text's number in the document, and its role."""
     turn, role = 0, None
     for segment in segments:
         *before, last_part = segment.prefix.split(TURN_SEPARATOR)
@@ -89,9 +89,9 @@ def _split_sentences(text: str) -> Iterator[str]:
     from nupunkt import sent_spans
 
     # it scans the whole word again for each sign in it; no sentence ends within hundreds of letters
-    calm = _ENDLESS_WORD.sub(lambda word: _SIGN.sub("x", word[0][:-100]) + word[0][-100:], text)
+    simplified = _ENDLESS_WORD.sub(lambda word: _SIGN.sub("x", word[0][:-100]) + word[0][-100:], text)
     end = 0
-    for start, stop, *_ in sent_spans(calm):
+    for start, stop, *_ in sent_spans(simplified):
         # white space between two sentences belongs to the second
         yield text[min(end, start) : stop]
         end = stop
@@ -112,14 +112,14 @@ def _make_turn_segmenter(speaker: str) -> SegmentFunction:
             f"segment.speaker: invalid regular expression at character {position}: {error.msg}"
         ) from None
 
-    def turn(line: str) -> Segment:
+    def segment_turn(line: str) -> Segment:
         match = label.match(line)
         if match is None:
             return _trim_segment(line)
         segment = _trim_segment(line[match.end() :])
         return segment._replace(prefix=match[0] + segment.prefix, speaker=match[1].strip().rstrip(":"))
 
-    return lambda text: _merge_empty_segments(turn(line) for line in _split_lines(text))
+    return lambda text: _merge_empty_segments(segment_turn(line) for line in _split_lines(text))
 
 
 def _trim_segment(text_part: str) -> Segment:

@@ -21,29 +21,29 @@ from redactory.foundation.files import (
     PUBLIC_FILE,
     file_lock,
     make_private_folder,
+    parse_temporary_name,
     sync_to_disk,
-    temporary_target,
     write_text,
 )
 from redactory.foundation.progress import Progress, no_progress
-from redactory.pipelines.curation.error_sealing import run_sealed
-from redactory.pipelines.curation.output_folder import create_folder, make_world_readable
+from redactory.pipelines.curation.error_sealing import run_sealing_errors
+from redactory.pipelines.curation.output_folder import create_folder_atomically, make_world_readable
 from redactory.pipelines.curation.release_log import check_released, get_log_path
-from redactory.pipelines.store import Store, is_url, without_secrets
+from redactory.pipelines.store import Store, is_url, remove_credentials
 from redactory.redaction import (
     RunFolder,
     SealedFolder,
-    broken_files,
     is_finished,
+    list_broken_files,
     list_files,
     read_manifest,
     require_regular,
     write_manifest,
     write_success,
 )
-from redactory.redaction.encryption import configured_service
+from redactory.redaction.encryption import load_configured_service
 from redactory.redaction.folder import ExportFolder, is_export
-from redactory.redaction.sealing import list_releases, sign
+from redactory.redaction.sealing import list_releases, sign_manifest
 
 LOCK_TIMEOUT = 60.0
 """Seconds that an export waits for another export, or for an erasure."""
@@ -53,7 +53,7 @@ WORK_VARIABLE = "REDACTORY_WORK"
 """Variable with the folder for runs whose output is a URL, and for downloads that are checked."""
 
 
-def find_release_blocker(manifest: Mapping[str, Any]) -> str | None:
+def explain_release_blocker(manifest: Mapping[str, Any]) -> str | None:
     """Return why the run of this manifest must not be shared, and the fix; None if it may be."""
     blind = manifest["blind"]
     allowed = manifest["configuration"]["release"].get("allow_uncovered_kinds", ())
@@ -77,11 +77,11 @@ def export_lock(run: RunFolder) -> Iterator[Callable[[], None]]:
     backup. Both raise ``RunStateError`` if the run must not, or no longer, be exported.
     """
 
-    def may_leave() -> str:
+    def check_exportable() -> str:
         manifest = read_manifest(run)
         require_regular(run)
         check_released(run)
-        if (blocker := find_release_blocker(manifest)) is not None:
+        if (blocker := explain_release_blocker(manifest)) is not None:
             raise CheckFailed(f"cannot export {run.root}: {blocker}")
         if run.reissue.plan.is_file():
             raise RunStateError(
@@ -92,10 +92,10 @@ def export_lock(run: RunFolder) -> Iterator[Callable[[], None]]:
 
     read_manifest(run)  # do not create a lock in a folder without a run
     with file_lock(run.lock, str(run.root), LOCK_TIMEOUT):
-        digest = may_leave()
+        digest = check_exportable()
 
         def ensure_unchanged() -> None:
-            if may_leave() != digest:
+            if check_exportable() != digest:
                 raise RunStateError(f"{run.root} changed during the export: try again")
 
         yield ensure_unchanged
@@ -128,7 +128,7 @@ def parse_sums(text: str) -> dict[str, str]:
 def finish_export(export: ExportFolder, manifest: dict[str, Any]) -> dict[str, Path]:
     """Seal an export and make it readable for everybody; return its files by name."""
     write_manifest(export, manifest, list_files(export, files_by_name(export.root).values()))
-    sign(export)
+    sign_manifest(export)
     write_text(export.sums, format_sums({name: file_sha256(path) for name, path in files_by_name(export.root).items()}))
     write_success(export)
     make_world_readable(export.root)
@@ -155,32 +155,37 @@ def mirror_folder(
     not read back as written.
     """
     digests = {name: file_sha256(path) for name, path in files.items()}
-    there = store.list_names()
-    known = _read_known_sums(store) if SUMS in there else {}
-    ours = {*digests, *known, *former_names, SUMS, SUCCESS}
-    left = {name for name in there if _find_unfinished_target(name) in ours}
-    there -= left
-    if there:
-        check_place(store, there, [files[MANIFEST], *earlier_manifests])
-        if strays := sorted(there - ours):
+    remote_names = store.list_names()
+    uploaded_digests = _read_uploaded_checksums(store) if SUMS in remote_names else {}
+    expected_names = {*digests, *uploaded_digests, *former_names, SUMS, SUCCESS}
+    leftovers = {name for name in remote_names if _parse_unfinished_name(name) in expected_names}
+    remote_names -= leftovers
+    if remote_names:
+        check_store_owner(store, remote_names, [files[MANIFEST], *earlier_manifests])
+        if unexpected := sorted(remote_names - expected_names):
             raise RunStateError(
-                f"{store.url}: {pluralize(len(strays), 'unexpected file')}, first {strays[0]}; give another "
+                f"{store.url}: {pluralize(len(unexpected), 'unexpected file')}, first {unexpected[0]}; give another "
                 "place, or remove them"
             )
 
     def is_uploaded(name: str) -> bool:
         """Whether the file in the store is intact: verified now, or when it was written."""
-        if name not in there or store.size(name) != files[name].stat().st_size:
+        if name not in remote_names or store.size(name) != files[name].stat().st_size:
             return False
-        return known.get(name) == digests[name] or store.digest(name) == digests[name]
+        return uploaded_digests.get(name) == digests[name] or store.digest(name) == digests[name]
 
     # each subfolder's _SUCCESS after its files, for other programs that read the store
     order = sorted(digests, key=lambda name: (name != MANIFEST, name.endswith(f"/{SUCCESS}"), name))
     missing = [name for name in order if not is_uploaded(name)]
-    obsolete = sorted((there - {*digests, SUMS, SUCCESS}) | left)
-    end = f"{digests[MANIFEST]}\n"
-    is_complete = not missing and known == digests and SUCCESS in there and store.read(SUCCESS) == end.encode()
-    if SUCCESS in there and not is_complete:
+    obsolete = sorted((remote_names - {*digests, SUMS, SUCCESS}) | leftovers)
+    success_text = f"{digests[MANIFEST]}\n"
+    is_complete = (
+        not missing
+        and uploaded_digests == digests
+        and SUCCESS in remote_names
+        and store.read(SUCCESS) == success_text.encode()
+    )
+    if SUCCESS in remote_names and not is_complete:
         store.remove(SUCCESS)
     for name in obsolete:
         store.remove(name)
@@ -189,13 +194,15 @@ def mirror_folder(
         progress("publish", number, len(missing), "files")
     before_end()
     if not is_complete:
-        _write_end_files(store, {SUMS: format_sums(digests), SUCCESS: end}, files[MANIFEST].stat().st_mode & 0o777)
+        _write_end_files(
+            store, {SUMS: format_sums(digests), SUCCESS: success_text}, files[MANIFEST].stat().st_mode & 0o777
+        )
     size = sum(files[name].stat().st_size for name in missing)
     counts = {"files": len(digests), "written": len(missing), "removed": len(obsolete), "bytes": size}
     return {"to": store.url, "manifest": digests[MANIFEST], **counts}
 
 
-def _read_known_sums(store: Store) -> dict[str, str]:
+def _read_uploaded_checksums(store: Store) -> dict[str, str]:
     """Read the digests verified during writing; ignores an incomplete last line."""
     text = (store.read(SUMS) or b"").decode("utf-8", "replace")
     try:
@@ -220,17 +227,17 @@ def _write_end_files(store: Store, texts: Mapping[str, str], mode: int) -> None:
             _upload(store, path, name, file_sha256(path))
 
 
-def _find_unfinished_target(name: str) -> str | None:
+def _parse_unfinished_name(name: str) -> str | None:
     """Return the final name of a temporary file left by a killed process; None for other names."""
     folder, _, last = name.rpartition("/")
-    target = temporary_target(last)
+    target = parse_temporary_name(last)
     return f"{folder}/{target}" if target and folder else target
 
 
-def check_place(store: Store, remote_names: Collection[str], manifests: Iterable[Path]) -> None:
+def check_store_owner(store: Store, remote_names: Collection[str], manifests: Iterable[Path]) -> None:
     """Raise ``RunStateError`` unless the store's manifest equals one of ``manifests``, or a beginning of one."""
-    lies = store.read(MANIFEST) if MANIFEST in remote_names else None
-    if lies is None or not any(path.read_bytes().startswith(lies) for path in manifests):
+    remote_manifest = store.read(MANIFEST) if MANIFEST in remote_names else None
+    if remote_manifest is None or not any(path.read_bytes().startswith(remote_manifest) for path in manifests):
         raise RunStateError(f"{store.url}: something else is already there; give another place, or remove it")
 
 
@@ -246,7 +253,7 @@ def publish(run: str | Path, url: str, progress: Progress = no_progress) -> dict
     sealing, here or there; ``StoreError`` if the store fails.
     """
     folder = RunFolder(Path(run))
-    return run_sealed(folder.state, _publish, folder, url, progress)
+    return run_sealing_errors(folder.state, _publish, folder, url, progress)
 
 
 def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
@@ -254,11 +261,13 @@ def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
         if not read_manifest(run)["encrypted"]:
             raise RunStateError(
                 f"{run.root} is not encrypted, so its private part would be readable at "
-                f"{without_secrets(url)}: curate with an encryption key (redactory keys new encryption), or "
+                f"{remove_credentials(url)}: curate with an encryption key (redactory keys new encryption), or "
                 f"publish only the public split (redactory export {run.root} --to URL)"
             )
-        files, former = _collect_files(run)
-        result = mirror_folder(files, Store.from_url(url), progress, ensure_unchanged, _list_manifests(run), former)
+        files, former_names = _collect_files(run)
+        result = mirror_folder(
+            files, Store.from_url(url), progress, ensure_unchanged, _list_manifests(run), former_names
+        )
         return {"run": str(run.root), **result}
 
 
@@ -271,26 +280,28 @@ def _list_manifests(run: RunFolder) -> list[Path]:
 def _collect_files(run: RunFolder) -> tuple[dict[str, Path], set[str]]:
     """Return the files to publish by name, and all names of earlier releases; ``CheckFailed`` if one changed."""
     models = [run.model(name) for name in run.model_names()]
-    beside = [run.report, run.journal, run.data_key, get_log_path(run)]
-    collected = [*beside, *(page for model in models for page in (model.report, model.measured))]
+    unsealed_files = [run.report, run.journal, run.data_key, get_log_path(run)]
+    collected = [*unsealed_files, *(page for model in models for page in (model.report, model.measured))]
     for manifest in _list_manifests(run)[:-1]:
         collected += [manifest, SealedFolder(manifest.parent).signature]
     for folder in (run, *run.sealed_folders()):
-        if broken := broken_files(folder):
+        if broken := list_broken_files(folder):
             raise CheckFailed(f"cannot publish {folder.root.name}, which changed after sealing: {broken[0]}")
         collected += [folder.root / name for name in read_manifest(folder)["files"]]
         collected += [folder.manifest, folder.signature, folder.success]
     seals = [path for f in run.measured for path in (f.manifest, f.signature, f.success, f.root / "result.json")]
-    former = {name for release in list_releases(run) for name in release.manifest["files"]}
+    former_names = {name for release in list_releases(run) for name in release.manifest["files"]}
 
-    def map_names(paths: Iterable[Path]) -> dict[str, Path]:
+    def map_relative_names(paths: Iterable[Path]) -> dict[str, Path]:
         return {p.relative_to(run.root).as_posix(): p for p in paths if p.is_relative_to(run.root)}
 
-    existing = {name: path for name, path in map_names(collected).items() if path.is_file() and path != run.success}
-    return existing, {*former, *map_names((*beside, *seals))}
+    existing = {
+        name: path for name, path in map_relative_names(collected).items() if path.is_file() and path != run.success
+    }
+    return existing, {*former_names, *map_relative_names((*unsealed_files, *seals))}
 
 
-def publish_configured(store: str | None, result: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+def publish_if_configured(store: str | None, result: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Publish the run of a command's ``result`` if a store is configured, and add ``published`` to the result."""
     published = {} if store is None else {"published": publish(result["run"], store, progress)}
     return {**result, **published}
@@ -303,15 +314,15 @@ def check_store(store: str | None, run: RunFolder) -> None:
     """
     if store is None:
         return
-    if configured_service() is None:
+    if load_configured_service() is None:
         raise RunStateError(
-            f"output: a run at {without_secrets(store)} needs an encryption key, or its private part would "
+            f"output: a run at {remove_credentials(store)} needs an encryption key, or its private part would "
             "be readable there (create one with redactory keys new encryption FILE, and set "
             "REDACTORY_ENCRYPTION_KEY_FILE)"
         )
     remote = Store.from_url(store)
     if names := remote.list_names():
-        check_place(remote, names, _list_manifests(run) if is_finished(run) else [])
+        check_store_owner(remote, names, _list_manifests(run) if is_finished(run) else [])
 
 
 # Fetch: a published run or an export from a URL into a new folder, every digest compared.
@@ -326,9 +337,9 @@ def fetch(url: str, to: str | Path, progress: Progress = no_progress) -> dict[st
     """
     if not is_url(url):
         raise ConfigurationError(f"{url} is not a URL: a folder on this machine need not be fetched")
-    store, place = Store.from_url(url), Path(to)
-    if place.exists():
-        raise RunStateError(f"{place} exists; give a new folder")
+    store, target = Store.from_url(url), Path(to)
+    if target.exists():
+        raise RunStateError(f"{target} exists; give a new folder")
     seal, sums = store.read(SUCCESS), store.read(SUMS)
     if seal is None or sums is None:
         missing = SUCCESS if seal is None else SUMS
@@ -336,16 +347,16 @@ def fetch(url: str, to: str | Path, progress: Progress = no_progress) -> dict[st
     digests = parse_sums(sums.decode("utf-8", "replace"))
     if seal != f"{digests.get(MANIFEST)}\n".encode():
         raise CheckFailed(f"{store.url}: the manifest in {SUCCESS} is not the one in {SUMS}")
-    with create_folder(place, resume=True) as staging:
+    with create_folder_atomically(target, resume=True) as staging:
         for number, (name, digest) in enumerate(sorted(digests.items()), 1):
             _download(store, name, staging / name, digest)
             progress("fetch", number, len(digests), "files")
-        if strays := sorted(files_by_name(staging).keys() - digests.keys() - {SUCCESS, SUMS}):
-            raise RunStateError(f"{staging} has {strays[0]}, left from another fetch; remove that folder")
+        if unexpected := sorted(files_by_name(staging).keys() - digests.keys() - {SUCCESS, SUMS}):
+            raise RunStateError(f"{staging} has {unexpected[0]}, left from another fetch; remove that folder")
         folder, run = SealedFolder(staging), RunFolder(staging)
         folder.success.touch(mode=PRIVATE_FILE)
         folder.success.write_bytes(seal)
-        if problems := broken_files(folder):
+        if problems := list_broken_files(folder):
             raise CheckFailed(f"{store.url}: {'; '.join(problems)}")
         if is_export(read_manifest(folder)):
             ExportFolder(staging).sums.write_bytes(sums)
@@ -357,7 +368,7 @@ def fetch(url: str, to: str | Path, progress: Progress = no_progress) -> dict[st
                 path.chmod(PUBLIC_FILE)
         size = sum(path.stat().st_size for path in files_by_name(staging).values())
     counts = {"files": len(digests), "bytes": size}
-    return {"from": store.url, "to": str(place), "manifest": seal.decode().strip(), **counts}
+    return {"from": store.url, "to": str(target), "manifest": seal.decode().strip(), **counts}
 
 
 def _download(store: Store, name: str, path: Path, digest: str) -> None:

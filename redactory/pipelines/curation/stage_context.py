@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from redactory.dedup import signatures
 from redactory.dedup.index import Entry, IndexFolder
 from redactory.dedup.near import NEAR_RANGES
-from redactory.dedup.settings import Rule
+from redactory.dedup.settings import DedupRule
 from redactory.dedup.signatures import SignedFiles
 from redactory.detectors import TextDetector
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.processes import process_pool
 from redactory.foundation.progress import Progress, StageReport, no_progress
 from redactory.pipelines.curation.config import Config
-from redactory.redaction import RunFolder, part_name
+from redactory.redaction import RunFolder, format_part_name
 from redactory.redaction.shards import COUNTED, DOCUMENT, LABELLED_VAULT, ORDER, PRIVATE, PUBLIC, SPAN_FIELDS, VAULT
 from redactory.training.count_selection import CountSelection
 
@@ -119,7 +119,7 @@ class CurationJob:
 
     def part_path(self, table: str, partition: int) -> Path:
         """Return the path of one partition's Parquet part of a table in the work folder."""
-        return self.run.work / table / part_name(partition)
+        return self.run.work / table / format_part_name(partition)
 
     def digests_path(self, table: str, partition: int) -> Path:
         """Return the path of one partition's digests or other numbers per example."""
@@ -155,15 +155,15 @@ class CurationJob:
         """Return the files of one partition's signatures for near-duplicate search."""
         return SignedFiles(self.run.work / "near", partition)
 
-    def splits_with(self, has_property: Callable[[Rule], bool]) -> list[str]:
+    def select_splits(self, has_property: Callable[[DedupRule], bool]) -> list[str]:
         """Return the splits whose deduplication rule has a property."""
         return [split for split, rule in self.config.dedup.rules().items() if has_property(rule)]
 
 
 def choose_range_count(size: float) -> int:
     """Choose the number of hash ranges, a power of two, for an input of ``size`` uncompressed bytes."""
-    wanted = max(MIN_RANGES, min(size / (1 << 25), FEW_RANGES), size / (1 << 30))
-    return min(MAX_RANGES, 1 << (math.ceil(wanted) - 1).bit_length())
+    minimum = max(MIN_RANGES, min(size / (1 << 25), FEW_RANGES), size / (1 << 30))
+    return min(MAX_RANGES, 1 << (math.ceil(minimum) - 1).bit_length())
 
 
 def example_id(partition: int, row: int) -> int:
@@ -175,7 +175,7 @@ def example_id(partition: int, row: int) -> int:
 # imports pandas, which takes half a second per process.
 
 
-_NUMPY = {pa.float32(): "float32"}
+_NUMPY_TYPE_NAMES = {pa.float32(): "float32"}
 """Numpy's name of a type if it differs from Arrow's."""
 
 
@@ -186,8 +186,8 @@ def make_column(values: Sequence[Any] | NDArray[Any], kind: pa.DataType) -> pa.A
     if isinstance(values, np.ndarray):
         data = np.packbits(values, bitorder="little") if pa.types.is_boolean(kind) else values
     else:
-        there = [value is not None for value in values]
-        valid = None if all(there) else pa.py_buffer(np.packbits(there, bitorder="little"))
+        is_present = [value is not None for value in values]
+        valid = None if all(is_present) else pa.py_buffer(np.packbits(is_present, bitorder="little"))
         if pa.types.is_list(kind):
             offsets = make_column(np.cumsum([0, *map(len, values)], dtype=np.int32), pa.int32())
             inner = make_column([item for value in values for item in value], kind.value_type)
@@ -202,7 +202,7 @@ def make_column(values: Sequence[Any] | NDArray[Any], kind: pa.DataType) -> pa.A
         else:
             data = np.array([0 if value is None else value for value in values])
     if isinstance(data, np.ndarray) and not pa.types.is_boolean(kind):
-        data = np.ascontiguousarray(data, _NUMPY.get(kind, str(kind)))
+        data = np.ascontiguousarray(data, _NUMPY_TYPE_NAMES.get(kind, str(kind)))
     return pa.Array.from_buffers(kind, count, [valid, pa.py_buffer(data)])
 
 
@@ -250,7 +250,7 @@ def get_task_name(task: Task) -> str:
     return task.func.__name__ if isinstance(task, functools.partial) else "part"
 
 
-def run_timed(task: Task, number: int) -> StageReport:
+def run_timed_task(task: Task, number: int) -> StageReport:
     """Run ``task(number)`` and add its seconds and its process's peak memory to the report."""
     start = time.perf_counter()
     report = task(number)
@@ -265,7 +265,7 @@ def measure_peak_memory_mb() -> float:
 
 def map_serially(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
     """Run the tasks one after the other in this process."""
-    return ((number, run_timed(task, number)) for number in numbers)
+    return ((number, run_timed_task(task, number)) for number in numbers)
 
 
 @contextmanager
@@ -276,13 +276,13 @@ def open_process_map(workers: int) -> Iterator[StageMap]:
         return
     with process_pool(workers) as pool:
 
-        def spread(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
+        def map_over_processes(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
             pending: dict[Future[StageReport], int] = {}
             remaining = iter(numbers)
             try:
                 while True:
                     for number in itertools.islice(remaining, TASKS_PER_WORKER * workers - len(pending)):
-                        pending[pool.submit(run_timed, task, number)] = number
+                        pending[pool.submit(run_timed_task, task, number)] = number
                     if not pending:
                         return
                     for future in wait(pending, return_when=FIRST_COMPLETED).done:
@@ -291,4 +291,4 @@ def open_process_map(workers: int) -> Iterator[StageMap]:
                 for future in pending:
                     future.cancel()
 
-        yield spread
+        yield map_over_processes

@@ -28,8 +28,8 @@ from redactory.foundation.keys import load_digest_key
 from redactory.foundation.processes import process_pool
 from redactory.foundation.progress import Progress, no_progress
 from redactory.pipelines.curation.config import DROP, KEEP, Config, Redaction
-from redactory.pipelines.curation.error_sealing import hide_error_text
-from redactory.pipelines.curation.loading import ConfigLike, load_for_texts, parse_settings
+from redactory.pipelines.curation.error_sealing import run_hiding_error_text
+from redactory.pipelines.curation.loading import ConfigLike, load_text_config, parse_settings
 from redactory.pipelines.curation.personal_columns import (
     UNNAMED,
     PersonalColumnDetector,
@@ -48,7 +48,7 @@ from redactory.pipelines.documents.redact_io import (
     open_compressed,
     open_standard_output,
     open_unfinished_copy,
-    require_matching_name,
+    require_matching_format,
     require_separate_output,
     resolve_input_path,
 )
@@ -104,7 +104,7 @@ def redact(
     """
     input_path, out = resolve_input_path(str(input_path)), str(out)
     overrides = parse_settings(Redaction, redaction)
-    settings = load_for_texts(config, (input_path,), **({"text": tuple(text)} if text else {}))
+    settings = load_text_config(config, (input_path,), **({"text": tuple(text)} if text else {}))
     redaction = settings.redact.override(overrides)
     columns = {name: label for name, label in redaction.masked_columns.items() if label != DROP}
     if columns:
@@ -114,7 +114,7 @@ def redact(
     sources, is_folder = find_copy_sources(input_path, format_)
     if is_folder and out == PIPE:
         raise ConfigurationError("--out: a folder needs a folder or a URL, not standard output")
-    require_matching_name(out, sources, is_folder)
+    require_matching_format(out, sources, is_folder)
     if redaction.vault is not None and redaction.replace != "pseudonym":
         raise ConfigurationError("vault: only pseudonyms can be unmasked: add --replace pseudonym")
     if redaction.vault is not None:
@@ -126,7 +126,7 @@ def redact(
         raise ConfigurationError(f"replace: {kind.name} needs a permanent key: set REDACTORY_KEY")
     copy = _RedactionRun(redaction, settings, kind(key, settings.detect.language), progress)
     copy.skipped_files = list_skipped_files(input_path) if is_folder else {}
-    return hide_error_text("rows were redacted", copy.run, input_path, out, sources, is_folder, workers)
+    return run_hiding_error_text("rows were redacted", copy.run, input_path, out, sources, is_folder, workers)
 
 
 @dataclass
@@ -169,42 +169,48 @@ class _RedactionRun:
         options = self.redaction.model_dump(mode="json")
         with (
             open_unfinished_copy(out, sources, identity, options) as work,
-            _open_span_finder(self.settings, workers) as find,
+            _open_span_finder(self.settings, workers) as find_spans,
         ):
             if (summary := work.load_summary(out)) is not None:
                 return summary
             for number, (source, source_fields) in enumerate(fields):
                 # a PDF file is copied as text
                 name = source.name + ".txt" * (source.format == "pdf") if is_folder else ""
-                written = self.rows - self.quarantined.total()
-                place = work.staging / name
-                make_folder(place.parent)
+                rows_before = self.rows - self.quarantined.total()
+                target_path = work.staging / name
+                make_folder(target_path.parent)
                 with (
                     self._skip_damaged_file(source, is_folder),
-                    open_standard_output() if out == PIPE else open_compressed(place, name or out) as target,
-                    work.quarantine.open("a", encoding="utf-8", errors="backslashreplace") as notes,
+                    open_standard_output() if out == PIPE else open_compressed(target_path, name or out) as target,
+                    work.quarantine.open("a", encoding="utf-8", errors="backslashreplace") as quarantine_file,
                 ):
                     self._redact_file(
-                        source, source_fields, target, partial(find, partial(work.open_chunk, number)), notes
+                        source,
+                        source_fields,
+                        target,
+                        partial(find_spans, partial(work.locate_chunk, number)),
+                        quarantine_file,
                     )
-                is_empty = source.reader.is_text and self.rows - self.quarantined.total() == written
+                is_empty = source.reader.is_text and self.rows - self.quarantined.total() == rows_before
                 if source.name in self.skipped_files or (is_empty and out != PIPE):
                     # a partial file or an empty document would look complete
-                    place.unlink()
+                    target_path.unlink()
                 else:
                     self.files += 1
                     self.pdf_as_text += source.format == "pdf"
-            self._count_rows(sources).check(True, f"they are listed in {work.quarantine}")
+            self._make_row_counts(sources).check(True, f"they are listed in {work.quarantine}")
             if is_folder and not is_url(input_path):
-                secret = self.redaction.masked_columns.items()
-                columns = {name: None if label == DROP else label for name, label in secret}
+                masked_columns = self.redaction.masked_columns.items()
+                columns = {name: None if label == DROP else label for name, label in masked_columns}
                 copy_dataset_metadata(Path(input_path), work.staging, sources, columns)
             if self.redaction.vault is not None:
                 paths = [*dict.fromkeys(path for _, source_fields in fields for path in source_fields.paths)]
                 self.vault.fields = paths + [n for n, label in self.redaction.masked_columns.items() if label != DROP]
                 self.vault.merge_into(Path(self.redaction.vault))
-            with work.quarantine.open("a", encoding="utf-8") as notes:
-                notes.writelines(format_quarantine_line(name, 0, reason) for name, reason in self.skipped_files.items())
+            with work.quarantine.open("a", encoding="utf-8") as quarantine_file:
+                quarantine_file.writelines(
+                    format_quarantine_line(name, 0, reason) for name, reason in self.skipped_files.items()
+                )
             if out != PIPE:
                 work.finish(out, self._build_summary())
         return self._build_summary()
@@ -225,7 +231,7 @@ class _RedactionRun:
             self.quarantined[error.reason] += self.rows - self.quarantined.total() - written
             self.removed_parts, self.labels = removed_parts, labels
 
-    def _count_rows(self, sources: Sequence[Source]) -> RowCounts:
+    def _make_row_counts(self, sources: Sequence[Source]) -> RowCounts:
         names = [source.name for source in sources]
         return RowCounts(self.settings.input, self.rows, names, self.quarantined, self.damaged_files)
 
@@ -259,8 +265,8 @@ class _RedactionRun:
         column_counts = Counter(name for row in rows for name in row)
         self.hidden_columns[source.name] = column_counts.keys() - self.redaction.masked_columns.keys()
         is_text_configured = "text" in self.settings.input.model_fields_set
-        usual = tuple(name for name in DEFAULT_TEXT_FIELDS if name in column_counts)
-        fields = Fields(self.settings.input.fields.paths if is_text_configured else usual)
+        default_fields = tuple(name for name in DEFAULT_TEXT_FIELDS if name in column_counts)
+        fields = Fields(self.settings.input.fields.paths if is_text_configured else default_fields)
         missing = [*fields.find_missing(rows), *(name for name in self.redaction.columns if name not in column_counts)]
         if rows and (missing or not (fields.paths or self.redaction.columns)):
             problem = "name the text fields with --text"
@@ -286,14 +292,18 @@ class _RedactionRun:
             if label == DROP
         }
         if not self.redaction.keep_other_columns:
-            judge = PersonalColumnDetector(
+            column_detector = PersonalColumnDetector(
                 fields, self.redaction.columns.keys(), self._find_spans, self.settings.detect.language
             )
-            self.column_detectors[source.name] = judge
-            looks = judge.inspect_first_rows(rows, header)
-            self._refuse_columns(source.name, looks, judge, rows or [dict.fromkeys(header)])
+            self.column_detectors[source.name] = column_detector
+            personal_columns = column_detector.inspect_first_rows(rows, header)
+            self._require_no_personal_columns(
+                source.name, personal_columns, column_detector, rows or [dict.fromkeys(header)]
+            )
             # a column with text is inspected in every row
-            self.hidden_columns[source.name] &= judge.judged_paths - judge.text_paths | self.redaction.columns.keys()
+            self.hidden_columns[source.name] &= (
+                column_detector.inspected_paths - column_detector.text_paths | self.redaction.columns.keys()
+            )
         return fields
 
     def _find_spans(self, texts: list[str]) -> list[SpansOrReason]:
@@ -302,7 +312,7 @@ class _RedactionRun:
     def _is_nameable(self, path: str) -> bool:
         return is_nameable(path, self._find_spans, self.settings.detect.language)
 
-    def _refuse_columns(
+    def _require_no_personal_columns(
         self,
         location: str,
         personal_columns: list[str],
@@ -332,36 +342,36 @@ class _RedactionRun:
 
     def _check_later_rows(self, source: Source, rows: RowChunk) -> None:
         """Raise ``ConfigurationError`` if a field looks personal only after the inspected rows."""
-        judge = self.column_detectors.get(source.name)
-        later = [row for row in rows if isinstance(row, Row) and row.reason is None and row.cells]
-        if judge is None or not later or later[-1].number <= _INSPECTED_ROWS:
+        column_detector = self.column_detectors.get(source.name)
+        later_rows = [row for row in rows if isinstance(row, Row) and row.reason is None and row.cells]
+        if column_detector is None or not later_rows or later_rows[-1].number <= _INSPECTED_ROWS:
             return
-        location = f"{source.name}, rows {later[0].number:,} to {later[-1].number:,}"
-        cells = [row.cells for row in later]
-        looks, judge.unreadable_paths = judge.inspect_later_rows(cells)
-        self._refuse_columns(location, looks, judge, cells)
+        location = f"{source.name}, rows {later_rows[0].number:,} to {later_rows[-1].number:,}"
+        cells = [row.cells for row in later_rows]
+        personal_columns, column_detector.unreadable_paths = column_detector.inspect_later_rows(cells)
+        self._require_no_personal_columns(location, personal_columns, column_detector, cells)
 
-    def _find_unjudged_reason(self, source: Source, row: Row) -> str | None:
+    def _find_late_field_reason(self, source: Source, row: Row) -> str | None:
         """Return the reason code of a row with a field or key that no inspected row had."""
-        judge = self.column_detectors.get(source.name)
-        if judge is None or row.number <= _INSPECTED_ROWS:
+        column_detector = self.column_detectors.get(source.name)
+        if column_detector is None or row.number <= _INSPECTED_ROWS:
             return None
-        if judge.find_personal_keys([row.cells]):
+        if column_detector.find_personal_keys([row.cells]):
             return PERSONAL_KEY
-        return NEW_FIELD if judge.has_new_field(row.cells) else None
+        return NEW_FIELD if column_detector.has_new_field(row.cells) else None
 
     # Row by row.
 
     def _redact_file(
-        self, source: Source, fields: Fields, target: BinaryIO, find_spans: SpanFinder, notes: TextIO
+        self, source: Source, fields: Fields, target: BinaryIO, find_spans: SpanFinder, quarantine_file: TextIO
     ) -> None:
-        limits = self.settings.input
-        with source.open(max_expansion=limits.max_expansion) as file:
+        input_settings = self.settings.input
+        with source.open(max_expansion=input_settings.max_expansion) as file:
             hidden = self.hidden_columns.get(source.name, ())
-            reader = choose_reader(source.format, file)(file, source.name, limits.max_row_bytes, fields, hidden)
+            reader = choose_reader(source.format, file)(file, source.name, input_settings.max_row_bytes, fields, hidden)
 
-            def pieces() -> Iterator[Any]:
-                for rows, results in find_spans(_split_into_chunks(reader, limits.max_chars)):
+            def iterate_output() -> Iterator[Any]:
+                for rows, results in find_spans(_split_into_chunks(reader, input_settings.max_chars)):
                     self._check_later_rows(source, rows)
                     remaining = iter(results)
                     for row in rows:
@@ -371,49 +381,53 @@ class _RedactionRun:
                         row_results = [next(remaining) for _ in row.texts]
                         self.rows += row.number > 0
                         reason = row.reason or next((result for result in row_results if isinstance(result, str)), None)
-                        reason = reason or self._find_unjudged_reason(source, row)
+                        reason = reason or self._find_late_field_reason(source, row)
                         if reason is None and row.render is not None:
                             yield self._render_row(source, row, row.render, cast(list[list[ReplacedSpan]], row_results))
                             continue
                         self.quarantined[str(reason)] += 1
-                        notes.write(format_quarantine_line(source.name, row.number, str(reason)))
+                        quarantine_file.write(format_quarantine_line(source.name, row.number, str(reason)))
                     self.progress("redact", self.rows, None, "rows")
 
-            reader.write(target, pieces())
+            reader.write(target, iterate_output())
 
     def _render_row(
         self, source: Source, row: Row, render: Renderer, detected: Sequence[Sequence[ReplacedSpan]]
     ) -> Any:
         spans = [list(text_spans) for text_spans in detected]
-        for text_spans, sure in zip(spans, row.structural_spans, strict=False):
-            text_spans += sure
+        for text_spans, structural_spans in zip(spans, row.structural_spans, strict=False):
+            text_spans += structural_spans
         self.removed_parts += row.removed_parts
-        secret = {name: (row.cells.get(name), label) for name, label in self.redaction.masked_columns.items()}
+        masked_columns = {name: (row.cells.get(name), label) for name, label in self.redaction.masked_columns.items()}
         if self.redaction.known_values:
             labels = self.redaction.masked_columns | self.dropped_labels.get(source.name, {})
-            declared = {str(value): labels[name] for name, (value, _) in secret.items() if value not in (None, "")}
+            declared = {
+                str(value): labels[name] for name, (value, _) in masked_columns.items() if value not in (None, "")
+            }
             spans = add_known_occurrences(row.texts, spans, declared, self.settings.detect.language)
         columns = [
             (get_kind(label), str(value))
-            for value, label in secret.values()
+            for value, label in masked_columns.values()
             if label != DROP and value not in (None, "")
         ]
         values = [*collect_values(row.texts, spans), *columns]
-        put = self.replacement.for_document(f"{source.name}:{row.number}", row.texts, values)
-        changes = [plan_edits(text, text_spans, put) for text, text_spans in zip(row.texts, spans, strict=True)]
+        replacer = self.replacement.for_document(f"{source.name}:{row.number}", row.texts, values)
+        changes = [plan_edits(text, text_spans, replacer) for text, text_spans in zip(row.texts, spans, strict=True)]
         self.labels.update(change.kind for text_spans in changes for change in text_spans)
-        whole = {name: _replace_column_value(value, label, put) for name, (value, label) in secret.items()}
-        if put is not None and self.redaction.vault is not None:
-            first = Spellings(values, self.settings.detect.language).first_spelling
-            self.vault.values |= {put(*value): first(*value)[1] for value in values}
-            for text, made in zip(row.texts, changes, strict=True):
-                spellings = [text[change.start : change.end] for change in made]
+        column_replacements = {
+            name: _replace_column_value(value, label, replacer) for name, (value, label) in masked_columns.items()
+        }
+        if replacer is not None and self.redaction.vault is not None:
+            find_first_spelling = Spellings(values, self.settings.detect.language).get_first_spelling
+            self.vault.values |= {replacer(*value): find_first_spelling(*value)[1] for value in values}
+            for text, edits in zip(row.texts, changes, strict=True):
+                spellings = [text[change.start : change.end] for change in edits]
                 self.vault.record_spellings(
-                    row.number, apply_edits(text, made), [change.new for change in made], spellings
+                    row.number, apply_edits(text, edits), [change.new for change in edits], spellings
                 )
-            for new, (_, value) in zip(filter(None, whole.values()), columns, strict=True):
+            for new, (_, value) in zip(filter(None, column_replacements.values()), columns, strict=True):
                 self.vault.record_spellings(row.number, new, [new], [value])
-        return render(changes, whole)
+        return render(changes, column_replacements)
 
 
 def _suggest_path(path: str, rows: list[Mapping[str, Any]]) -> str:
@@ -489,27 +503,32 @@ def _open_span_finder(
     serialized_settings = _serialize_settings(settings)
     with process_pool(workers) if workers > 1 else nullcontext() as pool:
 
-        def find(store: ChunkStore, chunks: Iterator[RowChunk]) -> ChunkResults:
-            waiting: deque[tuple[Chunk, RowChunk, Any]] = deque()
+        def find_spans(store: ChunkStore, chunks: Iterator[RowChunk]) -> ChunkResults:
+            pending: deque[tuple[Chunk, RowChunk, Any]] = deque()
             for number, rows in enumerate(chunks):
                 texts = [text for row in rows if isinstance(row, Row) for text in row.texts]
                 chunk = store(number, texts)
                 result: Any = chunk.load()
                 if result is not None:
-                    result = [one if isinstance(one, str) else [ReplacedSpan(*hit) for hit in one] for one in result]
+                    result = [
+                        stored_spans
+                        if isinstance(stored_spans, str)
+                        else [ReplacedSpan(*span_fields) for span_fields in stored_spans]
+                        for stored_spans in result
+                    ]
                 else:
                     result = (
                         pool.submit(_search_texts, serialized_settings, texts)
                         if pool
                         else _search_texts(serialized_settings, texts)
                     )
-                waiting.append((chunk, rows, result))
-                if len(waiting) > (2 * workers if pool else 0):
-                    yield _complete_chunk(*waiting.popleft())
-            while waiting:
-                yield _complete_chunk(*waiting.popleft())
+                pending.append((chunk, rows, result))
+                if len(pending) > (2 * workers if pool else 0):
+                    yield _complete_chunk(*pending.popleft())
+            while pending:
+                yield _complete_chunk(*pending.popleft())
 
-        yield find
+        yield find_spans
 
 
 def _complete_chunk(
@@ -546,22 +565,22 @@ def _find_strict_spans(policy: Policy, texts: Sequence[str]) -> list[SpansOrReas
     distinct: dict[str, SpansOrReason] = {
         prefixed_text: [] for prefixed_text, text in zip(prefixed, texts, strict=True) if text.strip()
     }
-    for text, points in zip(list(distinct), policy.route_many(list(distinct)), strict=True):
-        failures = sorted(point.failure for point in points if point.failure is not None)
+    for text, examples in zip(list(distinct), policy.route_many(list(distinct)), strict=True):
+        failures = sorted(example.failure for example in examples if example.failure is not None)
         spans = [
-            ReplacedSpan(hit.start, hit.end, hit.label, hit.score)
-            for p in points
-            for hit in p.spans
-            if hit.policy == "strict"
+            ReplacedSpan(span.start, span.end, span.label, span.score)
+            for searched_example in examples
+            for span in searched_example.spans
+            if span.policy == "strict"
         ]
         distinct[text] = failures[0] if failures else spans
     return [
-        _shift_past_prefix(len(key), distinct.get(prefixed_text, []))
+        _remove_prefix_offset(len(key), distinct.get(prefixed_text, []))
         for key, prefixed_text in zip(keys, prefixed, strict=True)
     ]
 
 
-def _shift_past_prefix(start: int, spans: SpansOrReason) -> SpansOrReason:
+def _remove_prefix_offset(start: int, spans: SpansOrReason) -> SpansOrReason:
     """Drop the spans that end in the first ``start`` code points and shift the others."""
     if isinstance(spans, str) or not start:
         return spans

@@ -31,11 +31,11 @@ from redactory.foundation.files import (
     TEMPORARY_PREFIX,
     file_lock,
     make_private_folder,
+    parse_temporary_name,
     read_json,
-    remove,
     remove_leftovers,
+    remove_path,
     sync_to_disk,
-    temporary_target,
     write_json,
     write_text,
 )
@@ -106,12 +106,12 @@ def find_copy_sources(input_path: str, format_: str) -> tuple[list[Source], bool
     root = escape_unprintable(
         input_path.partition("://")[2] if is_url(input_path) else os.path.abspath(input_path)
     ).strip("/")
-    below = [source.name.strip("/").removeprefix(root).strip("/") for source in sources]
-    if below == [""]:
+    relative_names = [source.name.strip("/").removeprefix(root).strip("/") for source in sources]
+    if relative_names == [""]:
         return [replace(sources[0], name=PurePosixPath(sources[0].name).name)], False
-    if len(set(below)) < len(below) or any("*" in part for part in root.split("/")):
+    if len(set(relative_names)) < len(relative_names) or any("*" in part for part in root.split("/")):
         raise ConfigurationError(f"'{input_path}': give one file, or a folder")
-    return [replace(source, name=name) for source, name in zip(sources, below, strict=True)], True
+    return [replace(source, name=name) for source, name in zip(sources, relative_names, strict=True)], True
 
 
 def list_skipped_files(folder: str) -> dict[str, str]:
@@ -134,7 +134,7 @@ def require_separate_output(input_path: str, out: str) -> None:
             leftover.rename(work)
     remove_leftovers(work.parent, glob.escape(work.name))
     if not (work / _DONE).is_file():
-        _require_free(out)
+        _require_absent_output(out)
     if input_path != PIPE and not is_url(input_path) and output.resolve().is_relative_to(Path(input_path).resolve()):
         raise ConfigurationError(f"--out: {out} is inside the input: choose a folder outside of it")
     if not output.absolute().parent.is_dir():
@@ -149,31 +149,31 @@ def _unwritable_error(folder: Path) -> ConfigurationError:
     )
 
 
-def require_matching_name(out: str, sources: Sequence[Source], is_folder: bool) -> None:
+def require_matching_format(out: str, sources: Sequence[Source], is_folder: bool) -> None:
     """Raise ``ConfigurationError`` if the name ``out`` implies another format than the copy has."""
     if out == PIPE:
         return
     path = PurePosixPath(out.rstrip("/"))
     ending = path.suffix.lower()
-    plain = path.with_suffix("") if ending in _COMPRESSION_ENDINGS else path
+    base_path = path.with_suffix("") if ending in _COMPRESSION_ENDINGS else path
     if ending in ARCHIVE_ENDINGS:
         raise ConfigurationError(f"--out: archives are not written: give {path.stem}, or {path.stem}.gz")
-    named_format = detect_format(plain.name)
+    named_format = detect_format(base_path.name)
     if is_folder:
-        if named_format or plain != path:
+        if named_format or base_path != path:
             raise ConfigurationError(f"--out: {path.name} names a file; the copy of a folder is a folder")
         return
     # a PDF file is copied as text
-    written = "text" if sources[0].format == "pdf" else sources[0].format
-    if named_format not in (None, written):
-        mend = plain.with_suffix(FORMATS[written].endings[0]).name + path.name[len(plain.name) :]
+    written_format = "text" if sources[0].format == "pdf" else sources[0].format
+    if named_format not in (None, written_format):
+        suggestion = base_path.with_suffix(FORMATS[written_format].endings[0]).name + path.name[len(base_path.name) :]
         raise ConfigurationError(
             f"--out: {path.name} names a {named_format} file, but a copy of {sources[0].name} is written as "
-            f"{written}: give {mend}"
+            f"{written_format}: give {suggestion}"
         )
 
 
-def _require_free(out: str) -> None:
+def _require_absent_output(out: str) -> None:
     if os.path.lexists(out):
         raise ConfigurationError(f"--out: {out} already exists: remove it, or give another name")
 
@@ -193,13 +193,13 @@ class UnfinishedCopy:
         header, identity = folder / _HEADER, {"format": _FORMAT, **identity}
         previous = read_json(header) if header.exists() else {}
         if any(previous.get(key) != value for key, value in identity.items()):
-            remove(folder / "found")
+            remove_path(folder / "found")
             previous = identity | {"salt": secrets.token_hex(16)}
             write_json(header, previous)
         copy = cls(folder, source_hash, bytes.fromhex(previous["salt"]))
-        remove_leftovers(folder, deep=True)
+        remove_leftovers(folder, recursive=True)
         for leftover in (copy.staging, folder / _DONE):
-            remove(leftover)
+            remove_path(leftover)
         copy.quarantine.write_bytes(b"")
         return copy
 
@@ -228,7 +228,7 @@ class UnfinishedCopy:
         is_same = record["of"] == self.source_hash and record["place"] == os.lstat(out).st_ino
         return cast(dict[str, Any], record["summary"]) if is_same else None
 
-    def open_chunk(self, file: int, number: int, texts: Sequence[str]) -> Chunk:
+    def locate_chunk(self, file: int, number: int, texts: Sequence[str]) -> Chunk:
         """Return the record of the spans in these texts, chunk ``number`` of a file."""
         digest = hashlib.blake2b(key=self.salt, digest_size=16)
         for text in texts:
@@ -239,7 +239,7 @@ class UnfinishedCopy:
     def publish(self, out: str) -> None:
         """Rename the output and its quarantine; an old quarantine is removed if there is no new one."""
         has_quarantine = self.quarantine.stat().st_size > 0
-        listed = out.rstrip("/") + QUARANTINE_SUFFIX
+        quarantine_path = out.rstrip("/") + QUARANTINE_SUFFIX
         if is_url(out):
             self._upload(out.rstrip("/"), has_quarantine)
             return
@@ -248,12 +248,12 @@ class UnfinishedCopy:
                 sync_to_disk(path)
         if has_quarantine:
             sync_to_disk(self.quarantine)
-            self.quarantine.replace(listed)
+            self.quarantine.replace(quarantine_path)
         else:
-            Path(listed).unlink(missing_ok=True)
+            Path(quarantine_path).unlink(missing_ok=True)
         if self.staging.exists():
             # never overwrite what somebody else wrote there meanwhile
-            _require_free(out)
+            _require_absent_output(out)
             self.staging.rename(out)
         sync_to_disk(Path(out).absolute().parent)
 
@@ -304,20 +304,23 @@ def open_unfinished_copy(
         return
     # a pipe cannot be read again: a random value never matches
     sizes = [secrets.token_hex() if source.url == PIPE else source.size() for source in sources]
-    work, of = _work_folder(out), json_sha256([dict(identity), options, [source.url for source in sources], sizes])
+    work, source_hash = (
+        _work_folder(out),
+        json_sha256([dict(identity), options, [source.url for source in sources], sizes]),
+    )
     _require_copy_folder(work)
     try:
         make_private_folder(work)
     except PermissionError:
         raise _unwritable_error(work.parent) from None
     with file_lock(work / _LOCK, out):
-        copy = UnfinishedCopy(work, of)
+        copy = UnfinishedCopy(work, source_hash)
         if copy.load_summary(out) is None:
-            _require_free(out)
-            copy = UnfinishedCopy.resume(work, of, identity)
+            _require_absent_output(out)
+            copy = UnfinishedCopy.resume(work, source_hash, identity)
         yield copy
         for path in (work / "found", copy.quarantine, work):
-            remove(path)
+            remove_path(path)
 
 
 def _work_folder(out: str) -> Path:
@@ -328,11 +331,11 @@ def _require_copy_folder(work: Path) -> None:
     """Raise ``ConfigurationError`` if a folder exists that is not ours: it would be lost."""
     if not os.path.lexists(work):
         return
-    marks = (work / _HEADER, work / _DONE)
+    marker_files = (work / _HEADER, work / _DONE)
     try:
         # a call that was killed at its very beginning left no header
-        is_empty = all(path.name == _LOCK or temporary_target(path.name) == _HEADER for path in work.iterdir())
-        is_ours = is_empty or read_json(next(filter(Path.exists, marks)))["format"] == _FORMAT
+        is_empty = all(path.name == _LOCK or parse_temporary_name(path.name) == _HEADER for path in work.iterdir())
+        is_ours = is_empty or read_json(next(filter(Path.exists, marker_files)))["format"] == _FORMAT
     except (OSError, ValueError, TypeError, KeyError, StopIteration):
         is_ours = False
     if work.is_symlink() or not is_ours:
@@ -349,16 +352,16 @@ def open_compressed(path: Path, name: str) -> Iterator[BinaryIO]:
     with path.open("wb") as file:
         if ending == ".gz":
             # no name or time, so that the same input gives the same bytes
-            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as zipped:
-                yield cast(BinaryIO, zipped)
+            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as gzip_file:
+                yield cast(BinaryIO, gzip_file)
         elif ending == ".zst":
             from zstandard import ZstdCompressor
 
             with ZstdCompressor().stream_writer(file, closefd=False) as stream:
                 yield cast(BinaryIO, stream)
         elif ending in _COMPRESSION_ENDINGS:
-            with (bz2.BZ2File if ending == ".bz2" else lzma.LZMAFile)(file, "wb") as zipped_too:
-                yield cast(BinaryIO, zipped_too)
+            with (bz2.BZ2File if ending == ".bz2" else lzma.LZMAFile)(file, "wb") as compressed_file:
+                yield cast(BinaryIO, compressed_file)
         else:
             yield file
 
@@ -408,12 +411,12 @@ def open_standard_output() -> Iterator[BinaryIO]:
 def _discard_output() -> None:
     """Discard the buffer, because the interpreter would write it again at exit."""
     try:
-        place = sys.stdout.fileno()
+        descriptor = sys.stdout.fileno()
     except (OSError, ValueError):
         return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, place)
-    os.close(nowhere)
+    null_descriptor = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_descriptor, descriptor)
+    os.close(null_descriptor)
 
 
 # Metadata of a data set's folder.
@@ -427,23 +430,23 @@ def copy_dataset_metadata(
     Only the column types of a description are copied, because the rest is prose. ``columns`` became text, or were
     dropped (None).
     """
-    rows = {source.name for source in sources}
-    for note in sorted(input_folder.rglob("*.json")):
-        name = note.relative_to(input_folder).as_posix()
+    source_names = {source.name for source in sources}
+    for metadata_file in sorted(input_folder.rglob("*.json")):
+        name = metadata_file.relative_to(input_folder).as_posix()
         # a file of rows may have such a name
         if (
-            note.name not in METADATA_FILES
-            or name in rows
+            metadata_file.name not in METADATA_FILES
+            or name in source_names
             or is_hidden(name)
-            or is_link_outside(str(note), str(input_folder))
+            or is_link_outside(str(metadata_file), str(input_folder))
         ):
             continue
-        value = read_json(note)
-        if note.name == "dataset_info.json":
+        value = read_json(metadata_file)
+        if metadata_file.name == "dataset_info.json":
             types = {key: type_ for key, type_ in value["features"].items() if columns.get(key, "") is not None}
             types |= {key: {"dtype": "string", "_type": "Value"} for key in types.keys() & columns.keys()}
             value = {"features": types}
-        elif note.name == "state.json":
+        elif metadata_file.name == "state.json":
             value["_fingerprint"] = json_sha256([value.get("_fingerprint"), "redacted"])[:16]
         write_json(out / name, value, PUBLIC_FILE)
 

@@ -16,7 +16,7 @@ from redactory.detectors.settings import ListSettings, TermList
 from redactory.foundation.errors import InputError, shorten
 from redactory.foundation.progress import Progress, no_progress, report_loading
 from redactory.pipelines.curation.config import Config
-from redactory.pipelines.curation.loading import ConfigLike, load_for_texts
+from redactory.pipelines.curation.loading import ConfigLike, load_text_config
 from redactory.pipelines.curation.policy import Example, FoundSpan, Policy, PolicyName
 from redactory.pipelines.readers import Document, Rejection, Source, sources_by_path
 from redactory.pipelines.readers.documents import EMPTY_TEXT, MISSING_TEXT, RowCounts, preview_rows
@@ -39,7 +39,7 @@ def scan(
     allow: Sequence[str | Path] = (),
     limit: int = DEFAULT_LIMIT,
     detector: TextDetector | None = None,
-    look: SpanCallback | None = None,
+    on_span: SpanCallback | None = None,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Search the files that ``paths`` name (files, folders, globs, URLs) and ``texts`` for spans.
@@ -53,41 +53,48 @@ def scan(
     text column, and for a single damaged file; one damaged file among others counts as unread.
     """
     settings = _load_settings(config, paths, column, allow)
-    judge, sources = Policy(settings, detector), list(_find_unique_sources(paths, settings))
+    span_policy, sources = Policy(settings, detector), list(_find_unique_sources(paths, settings))
     with report_loading(progress, "load engines"):
-        judge.load_engines()
-    files, hits, by_label = list[dict[str, Any]](), list[dict[str, Any]](), Counter[str]()
-    done = unread = 0
+        span_policy.load_engines()
+    files, listed_spans, by_label = list[dict[str, Any]](), list[dict[str, Any]](), Counter[str]()
+    text_count = unread = 0
     counts = RowCounts(settings.input)
     for name, format_, entries in _iterate_texts(sources, texts, counts):
-        label_counts, rejected, quarantined, before = Counter[str](), Counter[str](), Counter[str](), done
-        for done, (document, examples) in enumerate(_evaluate_documents(judge, entries, rejected), before + 1):
+        label_counts, rejected, quarantined, before = Counter[str](), Counter[str](), Counter[str](), text_count
+        for text_count, (document, examples) in enumerate(
+            _evaluate_documents(span_policy, entries, rejected), before + 1
+        ):
             quarantined.update(example.failure for example in examples if example.failure is not None)
-            heeded = [hit for p in examples for hit in p.spans if policy == "conservative" or hit.policy == "strict"]
-            label_counts.update(hit.label for hit in heeded)
+            counted_spans = [
+                hit
+                for checked_example in examples
+                for hit in checked_example.spans
+                if policy == "conservative" or hit.policy == "strict"
+            ]
+            label_counts.update(hit.label for hit in counted_spans)
             row = None if format_ == "text" else document.row
-            for hit, line in _locate_spans(heeded[: limit - len(hits)], document.text, name, row):
-                hits.append(hit)
-                if look is not None:
-                    look(hit, line)
-            progress("scan", done, None, "texts")
+            for hit, line in _locate_spans(counted_spans[: limit - len(listed_spans)], document.text, name, row):
+                listed_spans.append(hit)
+                if on_span is not None:
+                    on_span(hit, line)
+            progress("scan", text_count, None, "texts")
         if counts.damaged_files and len(sources) == 1:
             raise counts.damaged_files[0]
-        texts_counts = {"texts": done - before, "found": label_counts.total(), "rejected": dict(rejected)}
+        texts_counts = {"texts": text_count - before, "found": label_counts.total(), "rejected": dict(rejected)}
         files.append({"file": name, "format": format_, **texts_counts, "quarantined": dict(quarantined)})
         by_label += label_counts
         unread += quarantined.total() + sum(n for reason, n in rejected.items() if not has_no_text(reason, format_))
-    progress("scan", done, done, "texts")
+    progress("scan", text_count, text_count, "texts")
     return {
         "policy": policy,
-        "hash": judge.hash,
+        "hash": span_policy.hash,
         "clean": not by_label and not unread,
-        "texts": done,
+        "texts": text_count,
         "found": by_label.total(),
         "unread": unread,
         "by_label": dict(by_label.most_common()),
         "files": files,
-        "spans": hits,
+        "spans": listed_spans,
     }
 
 
@@ -107,7 +114,7 @@ def _evaluate_documents(
 ) -> Iterator[tuple[Document, list[Example]]]:
     pending: deque[Document] = deque()
 
-    def texts() -> Iterator[str]:
+    def read_texts() -> Iterator[str]:
         for entry in entries:
             if isinstance(entry, Rejection):
                 rejected[entry.reason] += 1
@@ -115,32 +122,32 @@ def _evaluate_documents(
                 pending.append(entry)
                 yield entry.text
 
-    for examples in span_policy.route_many(texts()):
+    for examples in span_policy.route_many(read_texts()):
         yield pending.popleft(), examples
 
 
 def _locate_spans(
     spans: Sequence[FoundSpan], text: str, name: str, row: int | None
 ) -> Iterator[tuple[dict[str, Any], str]]:
-    starts = [0, *(place + 1 for place, letter in enumerate(text) if letter == "\n")] if spans else []
+    starts = [0, *(location + 1 for location, letter in enumerate(text) if letter == "\n")] if spans else []
     for span in spans:
         line = bisect_right(starts, span.start)
         begin = starts[line - 1]
         end = starts[line] - 1 if line < len(starts) else len(text)
-        place = {"file": name, "row": row, "line": line, "column": span.start - begin + 1}
-        yield {**place, **asdict(span)}, text[begin:end]
+        location = {"file": name, "row": row, "line": line, "column": span.start - begin + 1}
+        yield {**location, **asdict(span)}, text[begin:end]
 
 
 def _load_settings(
     config: ConfigLike | None, paths: Sequence[str | Path], column: str | None, allow: Sequence[str | Path]
 ) -> Config:
     columns = {} if column is None else {"text": column}
-    settings = load_for_texts(config, [str(path) for path in paths] or ("-",), **columns)
+    settings = load_text_config(config, [str(path) for path in paths] or ("-",), **columns)
     if not allow:
         return settings
     lists = settings.detect.lists or ListSettings()
-    more = (*lists.allow, *(TermList(file=str(file)) for file in allow))
-    detect = settings.detect.model_copy(update={"lists": lists.model_copy(update={"allow": more})})
+    allow_lists = (*lists.allow, *(TermList(file=str(file)) for file in allow))
+    detect = settings.detect.model_copy(update={"lists": lists.model_copy(update={"allow": allow_lists})})
     return settings.model_copy(update={"detect": detect})
 
 
@@ -170,9 +177,9 @@ def _require_column(source: Source, settings: Config) -> None:
     columns = preview_rows(source, RowCounts(settings.input), _PEEKED_ROWS).columns
     missing = [name for name in settings.input.fields.columns if name not in columns]
     if columns and missing:
-        there = ", ".join(columns[:_MAX_NAMED_COLUMNS]) + (", …" if len(columns) > _MAX_NAMED_COLUMNS else "")
+        column_list = ", ".join(columns[:_MAX_NAMED_COLUMNS]) + (", …" if len(columns) > _MAX_NAMED_COLUMNS else "")
         raise InputError(
-            f"no column '{shorten(missing[0])}' in {os.path.relpath(source.name)}; its columns are {there}: "
+            f"no column '{shorten(missing[0])}' in {os.path.relpath(source.name)}; its columns are {column_list}: "
             "use --column or --config"
         )
 

@@ -23,13 +23,13 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PRIVATE_FILE, file_lock, make_folder, remove_leftovers, write_bytes
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.curation.error_sealing import hide_error_text
+from redactory.pipelines.curation.error_sealing import run_hiding_error_text
 from redactory.pipelines.documents.redact_io import (
     PIPE,
     find_copy_sources,
     open_compressed,
     open_unfinished_copy,
-    require_matching_name,
+    require_matching_format,
     require_separate_output,
     resolve_input_path,
 )
@@ -139,14 +139,16 @@ def unmask(input_path: str | Path, out: str | Path, vault: str | Path, *, format
     Each use is recorded in ``VAULT.log.jsonl``: who, when, which file, how many. A token that the vault does not
     contain stays and is counted as unknown. Each file of a folder that ``redact`` wrote is restored separately.
     """
-    known = PseudonymVault.read(Path(vault))
+    pseudonym_vault = PseudonymVault.read(Path(vault))
     input_path = resolve_input_path(str(input_path))
     if str(out) == PIPE or is_url(str(out)):
         raise ConfigurationError("--out: original values can only be written to a local file or folder")
     require_separate_output(input_path, str(out))
     sources, is_folder = find_copy_sources(input_path, format_)
-    require_matching_name(str(out), sources, is_folder)
-    return hide_error_text("values were restored", _restore_files, sources, is_folder, str(out), known, Path(vault))
+    require_matching_format(str(out), sources, is_folder)
+    return run_hiding_error_text(
+        "values were restored", _restore_files, sources, is_folder, str(out), pseudonym_vault, Path(vault)
+    )
 
 
 def _restore_files(
@@ -154,13 +156,13 @@ def _restore_files(
 ) -> dict[str, Any]:
     rows, counts = 0, Counter[str]()
     with open_unfinished_copy(out, sources, {"vault": os.path.abspath(vault_path)}) as work:
-        if (done := work.load_summary(out)) is not None:
-            return done
+        if (previous_summary := work.load_summary(out)) is not None:
+            return previous_summary
         for source in sources:
-            place = work.staging / source.name if is_folder else work.staging
-            make_folder(place.parent)
+            target_path = work.staging / source.name if is_folder else work.staging
+            make_folder(target_path.parent)
             result = _unmask_file(
-                source, place, source.name if is_folder else Path(out).name, pseudonym_vault, vault_path
+                source, target_path, source.name if is_folder else Path(out).name, pseudonym_vault, vault_path
             )
             rows, counts = rows + result["rows"], counts + Counter(result["unmasked"])
         unknown = counts.pop("unknown", 0)
@@ -173,14 +175,14 @@ def _unmask_file(source: Source, target: Path, name: str, vault: PseudonymVault,
     counts: Counter[str] = Counter()
     rows = 0
 
-    def changes(row: int, text: str) -> list[Edit]:
+    def make_edits(row: int, text: str) -> list[Edit]:
         edits = []
-        known = sum(token in vault.values for token in _TOKEN.findall(text))
+        known_count = sum(token in vault.values for token in _TOKEN.findall(text))
         spellings = vault.take_spellings(row, text)
-        ways = iter(spellings if len(spellings) == known else [])
+        spelling_iterator = iter(spellings if len(spellings) == known_count else [])
         for token in _TOKEN.finditer(text):
             value = vault.values.get(token[0])
-            value = value if value is None else next(ways, value)
+            value = value if value is None else next(spelling_iterator, value)
             counts["unknown" if value is None else token[0][1:].rpartition("_")[0]] += 1
             if value is not None:
                 edits.append(Edit(token.start(), token.end(), value))
@@ -189,14 +191,14 @@ def _unmask_file(source: Source, target: Path, name: str, vault: PseudonymVault,
     with RecordLog(Path(f"{vault_path}.log.jsonl")) as log:
         # log before writing: no use may go unlogged
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        use = {"by": getpass.getuser(), "at": now, "file": source.name, "out": Path(name).name}
-        log.append("unmask", use)
-        with source.open() as file, open_compressed(target, name) as written:
+        log_entry = {"by": getpass.getuser(), "at": now, "file": source.name, "out": Path(name).name}
+        log.append("unmask", log_entry)
+        with source.open() as file, open_compressed(target, name) as target_file:
             target.chmod(PRIVATE_FILE)
             fields = Fields(tuple(vault.fields))
             reader = choose_reader(source.format, file)(file, source.name, _MAX_ROW_BYTES, fields)
 
-            def pieces() -> Iterator[Any]:
+            def iterate_output() -> Iterator[Any]:
                 nonlocal rows
                 for row in reader.read_rows():
                     if isinstance(row, bytes):
@@ -205,8 +207,8 @@ def _unmask_file(source: Source, target: Path, name: str, vault: PseudonymVault,
                         raise InputError(f"{source.name}, row {row.number}: {row.reason}")
                     else:
                         rows += isinstance(row, Row) and row.number > 0
-                        yield row.render([changes(row.number, text) for text in row.texts], {})
+                        yield row.render([make_edits(row.number, text) for text in row.texts], {})
 
-            reader.write(written, pieces())
+            reader.write(target_file, iterate_output())
         log.append("unmasked", {"rows": rows, "tokens": dict(counts)})
     return {"rows": rows, "unmasked": dict(counts)}

@@ -54,15 +54,15 @@ def evaluate_audit(
         from redactory.training import make_guarantee_card
 
         card, sentences = make_guarantee_card(evaluation.run, evaluation.name), list(planted.planted_sentences())
-        there, public = (
+        vault_sentences, public_sentences = (
             set(sentences).intersection(read_texts(f)) for f in (evaluation.run.vault, evaluation.run.public)
         )
-        if not there:
+        if not vault_sentences:
             raise InputError("coins: this run contains none of the planted sentences; was the planted copy curated?")
         placement = {
             "planted": len(sentences),
-            "standing": sum(sentence in there for sentence in sentences),
-            "public": sum(sentence in public for sentence in sentences),
+            "standing": sum(sentence in vault_sentences for sentence in sentences),
+            "public": sum(sentence in public_sentences for sentence in sentences),
         }
         scores = _score_canaries(evaluation.load(), planted, progress)
         scores_summary = audit_scores(scores, np.array(planted.coins), card["delta"], confidence)
@@ -88,7 +88,7 @@ def _score_canaries(model: LanguageModel, coins: AuditCoins, progress: Progress)
     sentence minus the median over all numbers, about half of which were planted.
     """
     texts = [coins.render_sentence(digits) for pair in coins.numbers for digits in pair]
-    log_likelihoods = np.array([log_probs.sum() for log_probs in model.token_log_probs(texts)])
+    log_likelihoods = np.array([log_probs.sum() for log_probs in model.compute_token_log_probs(texts)])
     progress("audit", len(texts), len(texts), "sentences")
     first, second = log_likelihoods[0::2], log_likelihoods[1::2]
     scores = np.asarray(first - (second if coins.form == "pair" else np.median(first)))
@@ -104,12 +104,12 @@ def find_upper_bound(card: Mapping[str, Any], form: CanaryForm, public: int) -> 
     or remove the user (``epsilon_sound``). ``public`` is the number of canaries in public examples of the run.
     """
     field = {"pair": "epsilon_substitution", "masked": "epsilon", "absent": "epsilon_sound"}[form]
-    of_units, reason = "epsilon_sound" in card, None
+    protects_units, reason = "epsilon_sound" in card, None
     if card.get(field if field in card else "epsilon") is None:
         reason = card["reasons"].get(field) or card["reasons"].get("epsilon") or "the card states no epsilon"
-    elif of_units and (form != "absent" or card["privacy_unit"] not in ("users", "both", "either")):
+    elif protects_units and (form != "absent" or card["privacy_unit"] not in ("users", "both", "either")):
         reason = "the guarantee compares a unit with its absence: plant form absent, for users"
-    elif not of_units and form == "absent":
+    elif not protects_units and form == "absent":
         reason = "the guarantee compares a secret with another or with its mask: plant form pair or masked"
     elif public and TRAINERS[card["trainer"]].uses_policy:
         reason = f"{public} canaries are in public examples, which no guarantee covers"
@@ -133,8 +133,8 @@ def compute_audit_p_value(run: RunFolder, name: str, audit: Mapping[str, Any], u
     rows = facts.make_spec(manifest["dedup"]).rows
     if START_KEY in (facts.base or {}) or "route" in manifest:
         return None  # of these steps alone the curve would be too low
-    of_secrets = upper_field in ("epsilon_substitution", "epsilon")
-    if not of_secrets or not isinstance(facts.mechanism, PoissonGaussian) or rows > 1:
+    protects_secrets = upper_field in ("epsilon_substitution", "epsilon")
+    if not protects_secrets or not isinstance(facts.mechanism, PoissonGaussian) or rows > 1:
         return None
     relation = Relation.SUBSTITUTION if upper_field == "epsilon_substitution" else facts.trainer.relation
     level = make_curve_level(compute_privacy_curve((Spending(facts.mechanism, facts.steps),), relation))

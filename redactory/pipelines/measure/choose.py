@@ -61,66 +61,74 @@ def label_active(
     settings, folder = load_config(config), Path(out)
     if folder.exists():
         raise ConfigurationError(f"{folder} already exists: give another folder, or remove it")
-    done = [row for path in labelled for row in read_labelled_rows(Path(path), to_fit=True)]
+    labelled_rows = [row for path in labelled for row in read_labelled_rows(Path(path), to_fit=True)]
     with report_loading(progress, "read"):
-        texts = _draw_candidates(settings, {row["text"].strip() for row in done}, CANDIDATES_PER_DOCUMENT * n, seed)
+        texts = _draw_candidates(
+            settings, {row["text"].strip() for row in labelled_rows}, CANDIDATES_PER_DOCUMENT * n, seed
+        )
     if not texts:
         raise InputError("the input has no document with text that is not already labelled")
-    judge = Policy(settings)
+    span_policy = Policy(settings)
     with report_loading(progress, "load engines"):
-        judge.load_engines()
-    read = list[list[Example]]()
-    for points in judge.route_many(texts):
-        read.append(points)
-        progress("choose", len(read), len(texts), "documents")
-    whole = [number for number, points in enumerate(read) if all(point.failure is None for point in points)]
-    doubts = [_find_doubts(texts[number], read[number]) for number in whole]
-    chosen = select_most_doubted(doubts, [len(texts[number]) for number in whole], n)
+        span_policy.load_engines()
+    searched_documents = list[list[Example]]()
+    for examples in span_policy.route_many(texts):
+        searched_documents.append(examples)
+        progress("choose", len(searched_documents), len(texts), "documents")
+    complete_numbers = [
+        number
+        for number, examples in enumerate(searched_documents)
+        if all(example.failure is None for example in examples)
+    ]
+    doubts = [_find_uncertain_words(texts[number], searched_documents[number]) for number in complete_numbers]
+    chosen = select_most_uncertain(doubts, [len(texts[number]) for number in complete_numbers], n)
     rows: list[dict[str, Any]] = []
-    for number, (place, how) in enumerate(chosen, 1):
-        text, spans = texts[whole[place]], _prefill_spans(read[whole[place]])
-        rows.append({"id": f"{number:04}", CHOSEN_KEY: how, "text": text, "spans": spans})
+    for number, (index, method) in enumerate(chosen, 1):
+        text, spans = texts[complete_numbers[index]], _prefill_spans(searched_documents[complete_numbers[index]])
+        rows.append({"id": f"{number:04}", CHOSEN_KEY: method, "text": text, "spans": spans})
     if not rows:
         raise InputError("no document could be read completely by every engine: see redactory scan")
     strict = settings.detect.strict
     # offer the labels that were used before
-    labels = {span["label"] for row in done for span in row["spans"]} or {*strict.labels, *strict.extra_labels}
+    labels = {span["label"] for row in labelled_rows for span in row["spans"]} or {*strict.labels, *strict.extra_labels}
     labels |= {span["label"] for row in rows for span in row["spans"]}
     files = {name: folder / name for name in ("chosen.jsonl", "label-studio.json", "label-studio.xml")}
     make_private_folder(folder)
     write_text(files["chosen.jsonl"], "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    write_json(files["label-studio.json"], [to_label_studio_task(row, f"policies {judge.hash[:12]}") for row in rows])
+    write_json(
+        files["label-studio.json"], [to_label_studio_task(row, f"policies {span_policy.hash[:12]}") for row in rows]
+    )
     write_text(files["label-studio.xml"], build_labelling_interface([*sorted(labels - {"SECRET"}), "SECRET"]))
     return {
         "folder": str(folder),
         "looked_at": len(texts),
-        "labelled_before": len(done),
-        "chosen": dict(Counter(how for _, how in chosen)),
+        "labelled_before": len(labelled_rows),
+        "chosen": dict(Counter(method for _, method in chosen)),
         "words": sum(len(row["text"].split()) for row in rows),
         "files": {name: str(path) for name, path in files.items()},
     }
 
 
-def select_most_doubted(doubts: Sequence[Doubts], sizes: Sequence[int], n: int) -> list[tuple[int, str]]:
+def select_most_uncertain(doubts: Sequence[Doubts], sizes: Sequence[int], n: int) -> list[tuple[int, str]]:
     """Return the indices of at most ``n`` documents in order, each with its method (``doubt`` or ``random``).
 
     Greedy: each chosen document halves the doubt of its words. The doubt of a document is divided by the square root of
     its size, because long documents are more work.
     """
-    word_counts, left, selection = Counter[str](), dict.fromkeys(range(len(doubts))), list[tuple[int, str]]()
+    word_counts, remaining, selection = Counter[str](), dict.fromkeys(range(len(doubts))), list[tuple[int, str]]()
 
-    def worth(place: int) -> float:
-        doubt = sum(amount * 2.0 ** -word_counts[word] for word, amount in doubts[place].items())
-        return doubt / math.sqrt(sizes[place])
+    def compute_gain(index: int) -> float:
+        doubt = sum(amount * 2.0 ** -word_counts[word] for word, amount in doubts[index].items())
+        return doubt / math.sqrt(sizes[index])
 
-    while left and len(selection) < n:
-        best = max(left, key=worth)
-        by_doubt = len(selection) % RANDOM_INTERVAL < RANDOM_INTERVAL - 1 and worth(best) > 0
+    while remaining and len(selection) < n:
+        best = max(remaining, key=compute_gain)
+        by_doubt = len(selection) % RANDOM_INTERVAL < RANDOM_INTERVAL - 1 and compute_gain(best) > 0
         # the order of candidates is random
-        place, method = (best, "doubt") if by_doubt else (next(iter(left)), "random")
-        word_counts.update(doubts[place].keys())
-        del left[place]
-        selection.append((place, method))
+        index, method = (best, "doubt") if by_doubt else (next(iter(remaining)), "random")
+        word_counts.update(doubts[index].keys())
+        del remaining[index]
+        selection.append((index, method))
     return selection
 
 
@@ -138,21 +146,24 @@ def _draw_candidates(settings: Config, excluded_texts: set[str], limit: int, see
     return [text for _, text in sorted(candidates.items())[:limit]]
 
 
-def _find_doubts(text: str, points: Sequence[Example]) -> Doubts:
+def _find_uncertain_words(text: str, examples: Sequence[Example]) -> Doubts:
     """Return the words that an engine is unsure about, without case and digits; doubt 1 is probability 1/2."""
     low, high = _DOUBT_RANGE
     word_doubts: dict[str, float] = {}
-    for point in points:
-        for hit in point.spans:
-            if hit.label == "UNSURE" and low <= hit.score <= high:
-                word = _DIGIT.sub("0", text[hit.start : hit.end].casefold())
-                word_doubts[word] = max(word_doubts.get(word, 0.0), 1.0 - abs(2.0 * hit.score - 1.0))
+    for example in examples:
+        for span in example.spans:
+            if span.label == "UNSURE" and low <= span.score <= high:
+                word = _DIGIT.sub("0", text[span.start : span.end].casefold())
+                word_doubts[word] = max(word_doubts.get(word, 0.0), 1.0 - abs(2.0 * span.score - 1.0))
     return word_doubts
 
 
-def _prefill_spans(points: Sequence[Example]) -> list[dict[str, Any]]:
-    strict = [hit for point in points for hit in point.spans if hit.policy == "strict"]
-    ranked = sorted(strict, key=lambda hit: -hit.score)
+def _prefill_spans(examples: Sequence[Example]) -> list[dict[str, Any]]:
+    strict = [strict_span for example in examples for strict_span in example.spans if strict_span.policy == "strict"]
+    ranked = sorted(strict, key=lambda strict_span: -strict_span.score)
     return [
-        span._asdict() for span in select_prefilled_spans(LabelledSpan(hit.start, hit.end, hit.label) for hit in ranked)
+        span._asdict()
+        for span in select_prefilled_spans(
+            LabelledSpan(strict_span.start, strict_span.end, strict_span.label) for strict_span in ranked
+        )
     ]

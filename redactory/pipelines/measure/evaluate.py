@@ -23,7 +23,7 @@ from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, no_progress, report_loading
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.config import SegmentSettings
-from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.error_sealing import run_sealing_errors
 from redactory.pipelines.curation.models import require_training_packages, resolve_model_name, seal_result
 from redactory.pipelines.curation.policy import make_run_router
 from redactory.pipelines.curation.segment import (
@@ -31,12 +31,12 @@ from redactory.pipelines.curation.segment import (
     SegmentFunction,
     is_known_role,
     iterate_turns,
+    make_multi_text_segmenter,
     make_segmenter,
-    segment_each_text,
 )
 from redactory.pipelines.readers import Document, InputSettings, find_sources
 from redactory.pipelines.readers.documents import RowCounts
-from redactory.redaction import RunFolder, list_parts, part_rows, read_manifest
+from redactory.redaction import RunFolder, count_part_rows, list_parts, read_manifest
 from redactory.redaction.folder import SyntheticFolder
 from redactory.redaction.shards import CLASS, ROLE, read_batches, read_column, read_values
 from redactory.training.settings import TRAINERS
@@ -84,7 +84,7 @@ class ModelEvaluation:
     @property
     def segmenter(self) -> SegmentFunction:
         """The run's segmenter."""
-        return make_segmenter(SegmentSettings.read_back(self.run_manifest["configuration"]["segment"]))
+        return make_segmenter(SegmentSettings.from_manifest(self.run_manifest["configuration"]["segment"]))
 
     def load(self) -> LanguageModel:
         """Load the language model."""
@@ -113,22 +113,28 @@ class ModelEvaluation:
 
         Every column that the run's manifest names must exist, except the columns ``optional``, which are not read.
         """
-        for entry, points in self._read_documents(paths, optional):
-            for point in points:
-                yield point.text, entry.label, point.speaker if is_known_role(point.speaker) else None
+        for entry, examples in self._read_documents(paths, optional):
+            for example in examples:
+                yield example.text, entry.label, example.speaker if is_known_role(example.speaker) else None
 
     def read_conversations(self, paths: Sequence[str]) -> tuple[list[str], list[str]]:
         """Read conversations or turns (examples joined by a space, as in training), original and masked."""
         documents = [
-            [(turn, role, point.text) for (turn, role), point in zip(iterate_turns(points), points, strict=True)]
-            for _, points in self._read_documents(paths, ("id", "user", "label"))
+            [
+                (turn, role, example.text)
+                for (turn, role), example in zip(iterate_turns(examples), examples, strict=True)
+            ]
+            for _, examples in self._read_documents(paths, ("id", "user", "label"))
         ]
         if self.model_manifest["settings"]["chat"]["example"] == "turn":
-            documents = [[point] for points in documents for point in points]
-        texts = [text for points in documents for _, _, text in points]
+            documents = [[example] for examples in documents for example in examples]
+        texts = [text for examples in documents for _, _, text in examples]
         masked = iter([text for _, text in make_run_router(self.run_manifest)(texts)])
-        hidden = [[(turn, role, next(masked)) for turn, role, _ in points] for points in documents]
-        as_is, as_masked = ([_join_conversation(points) for points in each] for each in (documents, hidden))
+        masked_documents = [[(turn, role, next(masked)) for turn, role, _ in examples] for examples in documents]
+        as_is, as_masked = (
+            [_join_conversation(examples) for examples in form_documents]
+            for form_documents in (documents, masked_documents)
+        )
         return as_is, as_masked
 
     def _read_documents(
@@ -137,8 +143,8 @@ class ModelEvaluation:
         input_settings = self.run_manifest["configuration"]["input"].items()
         excluded = ("metadata_columns", "allow_personal_columns", "emit_document_order", *optional)
         columns = {key: value for key, value in input_settings if key not in excluded}
-        settings = InputSettings.read_back({**columns, "path": tuple(paths)})
-        cut = segment_each_text(self.segmenter) if settings.has_multiple_texts else self.segmenter
+        settings = InputSettings.from_manifest({**columns, "path": tuple(paths)})
+        cut = make_multi_text_segmenter(self.segmenter) if settings.has_multiple_texts else self.segmenter
         counts = RowCounts(settings)
         for source in find_sources(settings.path, settings.format, key="evaluate.test"):
             for entry in counts.read(source):
@@ -164,26 +170,26 @@ class ModelEvaluation:
         """
         by_class = self.model_manifest["settings"].get("prefix") == CLASS
         order = RandomStream.from_seed(seed).permutation("held out", 0, len(held_out))[:MAX_COMPARED]
-        theirs = [(held_out[i][0], held_out[i][1 if by_class else 2]) for i in order.tolist()]
-        total = sum(map(part_rows, list_parts(self.run.vault)))
+        held_out_sample = [(held_out[i][0], held_out[i][1 if by_class else 2]) for i in order.tolist()]
+        total = sum(map(count_part_rows, list_parts(self.run.vault)))
         positions = np.sort(RandomStream.from_seed(seed).permutation("learnt", 0, total)[:MAX_COMPARED])
-        training_sample, first = list[TextWithLabel](), 0
+        training_sample, batch_start = list[TextWithLabel](), 0
         for batch in read_batches(self.run.vault):
-            offsets = positions[(positions >= first) & (positions < first + len(batch))] - first
+            offsets = positions[(positions >= batch_start) & (positions < batch_start + len(batch))] - batch_start
             for row in batch.take(offsets).to_pylist():
                 role = row["speaker"] if is_known_role(row["speaker"]) else None
                 training_sample.append((row["text"], row.get(CLASS) if by_class else role))
-            first += len(batch)
+            batch_start += len(batch)
         if not TRAINERS[self.model_manifest["summary"]["trainer"]].uses_policy:
-            return [(*row, True) for row in theirs], [(*row, True) for row in training_sample]
+            return [(*row, True) for row in held_out_sample], [(*row, True) for row in training_sample]
         route_texts = make_run_router(self.run_manifest)
 
         def mask_rows(rows: Sequence[TextWithLabel]) -> list[ComparedText]:
             pairs = zip(rows, route_texts([text for text, _ in rows]), strict=True)
-            return [(text, label, side == "private") for (_, label), (side, text) in pairs]
+            return [(text, label, split == "private") for (_, label), (split, text) in pairs]
 
         with report_loading(progress, "mask by the policies"):
-            return mask_rows(theirs), mask_rows(training_sample)
+            return mask_rows(held_out_sample), mask_rows(training_sample)
 
     def measure_and_seal(
         self,
@@ -194,7 +200,7 @@ class ModelEvaluation:
     ) -> Result:
         """Measure, seal the result, its plot and any error in the model's folder, and render the report again."""
 
-        def work() -> Result:
+        def run_measurement() -> Result:
             result = {"run": str(self.run.root), "model": self.name, **measure()}
             model = self.run.model(self.name)
             body = {"format": "redactory-evaluation/1", "evaluation": evaluation}
@@ -204,14 +210,14 @@ class ModelEvaluation:
             write_report(self.run)
             return result
 
-        return run_sealed(self.run.state, work)
+        return run_sealing_errors(self.run.state, run_measurement)
 
 
-def _join_conversation(points: Sequence[tuple[int, str | None, str]]) -> str:
+def _join_conversation(examples: Sequence[tuple[int, str | None, str]]) -> str:
     from redactory.training.chat import join_turns
 
-    by_turn = groupby(points, lambda point: point[:2])
-    return join_turns((role, " ".join(text for _, _, text in turn_points)) for (_, role), turn_points in by_turn)
+    by_turn = groupby(examples, lambda point: point[:2])
+    return join_turns((role, " ".join(text for _, _, text in turn_examples)) for (_, role), turn_examples in by_turn)
 
 
 def read_texts(folder: Path) -> Iterator[str]:
@@ -233,44 +239,44 @@ def evaluate_model(
     evaluation = ModelEvaluation.open(run, model, chats=True)
     paths = evaluation.require_setting("test", test, "a held-out corpus there, or with --test")
 
-    def of_words() -> Result:
+    def measure_language_model() -> Result:
         from redactory.training.data import add_role_prefix
 
         if chat := evaluation.model_manifest["settings"].get("chat"):
             with report_loading(progress, "mask by the policies"):
-                both = dict(zip(("as_is", "masked"), evaluation.read_conversations(paths), strict=True))
+                form_texts = dict(zip(("as_is", "masked"), evaluation.read_conversations(paths), strict=True))
             trained = evaluation.load()
             codec = replace(cast("ChatCodec", trained.tokenizer), loss_scope=chat["loss_on"])
-            return measured(trained, both, codec)
+            return measure_perplexities(trained, form_texts, codec)
         held_out = list(evaluation.read_held_out(paths, "id", "user", *evaluation.optional_columns))
         texts = [text for text, _, _ in held_out]
         with report_loading(progress, "mask by the policies"):
             masked = [text for _, text in make_run_router(evaluation.run_manifest)(texts)]
-        if read := evaluation.model_manifest["settings"].get("prefix"):
-            roles = [label if read == CLASS else role for _, label, role in held_out]
+        if prefix := evaluation.model_manifest["settings"].get("prefix"):
+            roles = [label if prefix == CLASS else role for _, label, role in held_out]
             texts, masked = (list(map(add_role_prefix, group, roles)) for group in (texts, masked))
-        trained, both = evaluation.load(), {"as_is": texts, "masked": masked}
-        return measured(trained, both)
+        trained, form_texts = evaluation.load(), {"as_is": texts, "masked": masked}
+        return measure_perplexities(trained, form_texts)
 
-    def measured(language_model: Any, texts_by_form: Mapping[str, Any], *codec: Any) -> Result:
+    def measure_perplexities(language_model: Any, texts_by_form: Mapping[str, Any], *codec: Any) -> Result:
         trainer = TRAINERS[evaluation.model_manifest["settings"]["trainer"]]
         results = {
             name: measure_perplexity(language_model, texts, progress, *codec) for name, texts in texts_by_form.items()
         }
         return {**results, "learnt_masked": "vault" not in (trainer.noised_folder, *trainer.noise_free_folders)}
 
-    def of_classes() -> Result:
+    def measure_classifier() -> Result:
         from redactory.training.model import load_classifier
 
-        points = list(evaluation.read_held_out(paths, "id", "user"))
+        examples = list(evaluation.read_held_out(paths, "id", "user"))
         classifier = load_classifier(evaluation.run.model(evaluation.name))
         return measure_accuracy(
-            classifier, [text for text, _, _ in points], [label for _, label, _ in points], progress
+            classifier, [text for text, _, _ in examples], [label for _, label, _ in examples], progress
         )
 
     if evaluation.task == CLASSIFY:
-        return evaluation.measure_and_seal("accuracy", of_classes)
-    return evaluation.measure_and_seal("perplexity", of_words)
+        return evaluation.measure_and_seal("accuracy", measure_classifier)
+    return evaluation.measure_and_seal("perplexity", measure_language_model)
 
 
 def evaluate_canary(
@@ -296,10 +302,10 @@ def evaluate_canary(
     def measure() -> Result:
         from redactory.evaluation.canary import count_canary_copies, measure_canary_exposure
 
-        left = count_canary_copies(evaluation.list_training_folders(), planted)
+        copy_counts = count_canary_copies(evaluation.list_training_folders(), planted)
         # a canary in a shard was not masked, even if the trainer reads other folders
         is_missed = [n > 0 for n in count_canary_copies((evaluation.run.public, evaluation.run.private), planted)]
-        return measure_canary_exposure(evaluation.load(), planted, left, progress, samples, seed, is_missed)
+        return measure_canary_exposure(evaluation.load(), planted, copy_counts, progress, samples, seed, is_missed)
 
     return evaluation.measure_and_seal("canary", measure, "exposure.svg", plots.plot_exposure)
 
@@ -333,34 +339,38 @@ def evaluate_membership(
     labelled = evaluation.require_setting("labelled", secrets, "a file of labelled rows there, or with --secrets")
     if count < 4 or group_size < 1:
         raise ConfigurationError("count must be at least 4, group_size at least 1")
-    compared = None
+    reference_evaluation = None
     if reference is not None:
         if str(reference) == evaluation.name:
             raise ConfigurationError("reference: give a model other than the attacked one")
         reference_arguments = (reference, evaluation.name) if Path(reference).is_dir() else (run, str(reference))
-        compared = ModelEvaluation.open(*reference_arguments)
+        reference_evaluation = ModelEvaluation.open(*reference_arguments)
 
     def measure() -> Result:
         from redactory.evaluation.membership import run_membership_attack
 
         sentences = _find_secret_sentences(evaluation, Path(labelled), label)
         kind = sentences[0].label
-        members, strangers = draw_member_texts(
+        members, non_members = draw_member_texts(
             sentences, _choose_value_source(evaluation, kind, others, seed), count, seed
         )
         result = run_membership_attack(
             evaluation.load(),
             members,
-            strangers,
-            reference=compared.load() if compared else None,
+            non_members,
+            reference=reference_evaluation.load() if reference_evaluation else None,
             group_size=group_size,
             confidence=confidence,
             seed=seed,
             progress=progress,
         )
         fresh = "drawn" if others is None else "file"
-        about = {"label": kind, "fresh_values": fresh, "reference_model": compared.name if compared else None}
-        return about | result
+        details = {
+            "label": kind,
+            "fresh_values": fresh,
+            "reference_model": reference_evaluation.name if reference_evaluation else None,
+        }
+        return details | result
 
     return evaluation.measure_and_seal("membership", measure, "roc.svg", plots.plot_membership)
 
@@ -387,22 +397,22 @@ def _find_secret_sentences(evaluation: ModelEvaluation, labelled: Path, label: s
 def _choose_value_source(
     evaluation: ModelEvaluation, kind: str, others: str | Path | None, seed: int
 ) -> Callable[[Sequence[SecretSentence]], Sequence[str | None]]:
-    def drawn(sentences: Sequence[SecretSentence]) -> Sequence[str | None]:
+    def draw_values(sentences: Sequence[SecretSentence]) -> Sequence[str | None]:
         from redactory.evaluation.extraction import make_control_values
 
         return make_control_values(
             [(kind, sentence.value) for sentence in sentences], lambda v: _find_present_values(evaluation, v), seed
         )
 
-    def from_file(sentences: Sequence[SecretSentence]) -> Sequence[str | None]:
+    def read_other_values(sentences: Sequence[SecretSentence]) -> Sequence[str | None]:
         rows = read_labelled_rows(Path(str(others)))
         spans = ((row["text"], s) for row in rows for s in row["spans"] if s["label"] == kind)
         values = list(dict.fromkeys(text[span["start"] : span["end"]] for text, span in spans))
         present = _find_present_values(evaluation, values)
-        left = (value for value in values if value not in present)
-        return [next(left, None) for _ in sentences]
+        unused_values = (value for value in values if value not in present)
+        return [next(unused_values, None) for _ in sentences]
 
-    return drawn if others is None else from_file
+    return draw_values if others is None else read_other_values
 
 
 def _find_present_values(evaluation: ModelEvaluation, values: list[str]) -> Collection[str]:
@@ -492,18 +502,23 @@ def evaluate_synthetic(
             for row in batch.to_pylist()
         ]
         samples = evaluation.sample_texts(held_out, seed, progress)
-        rows, real = ([(text, label) for text, label, _ in group] for group in samples)
-        strangers, members = ([text for text, _, noised in group if noised] for group in samples)
-        ours, language = [text for text, _ in written], evaluation.run_manifest["configuration"]["detect"]["language"]
-        numbers = None if canary_file is None else read_json(Path(canary_file))
+        held_out_rows, training_rows = ([(text, label) for text, label, _ in group] for group in samples)
+        non_member_texts, member_texts = ([text for text, _, is_private in group if is_private] for group in samples)
+        synthetic_texts, language = (
+            [text for text, _ in written],
+            evaluation.run_manifest["configuration"]["detect"]["language"],
+        )
+        planted_canaries = None if canary_file is None else read_json(Path(canary_file))
         features = partial(s.embed_texts, language=language)
         with report_loading(progress, "compare what was written"):
             return {
                 "corpus": file_sha256(folder.manifest),
                 "rows": len(written),
                 "epsilon": read_json(folder.guarantee)["epsilon"],
-                **s.measure_text_quality(written, real, rows, corpus_manifest.get("labels", ()), features, seed),
-                **s.measure_leakage(ours, members, strangers, numbers, seed=seed),
+                **s.measure_text_quality(
+                    written, training_rows, held_out_rows, corpus_manifest.get("labels", ()), features, seed
+                ),
+                **s.measure_leakage(synthetic_texts, member_texts, non_member_texts, planted_canaries, seed=seed),
             }
 
     return evaluation.measure_and_seal("synthetic", measure)

@@ -17,7 +17,7 @@ from redactory.detectors.baselines import (
     resolve_reference_engines,
 )
 from redactory.detectors.rules import load_optional_words
-from redactory.detectors.settings import PatternSettings, get_kinds, get_public_labels, reject_fitted_rows
+from redactory.detectors.settings import PatternSettings, get_kinds, get_public_labels, require_unfitted_rows
 from redactory.evaluation.detection import INTERVAL_KINDS, LabelledExample, compare_detectors, measure_detection
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
 from redactory.evaluation.linkage import (
@@ -35,7 +35,7 @@ from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.config import SegmentSettings
-from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.error_sealing import run_sealing_errors
 from redactory.pipelines.curation.loading import ConfigLike, load_config
 from redactory.pipelines.curation.models import seal_result
 from redactory.pipelines.curation.policy import make_run_router
@@ -60,8 +60,8 @@ def evaluate_detect(
     if the policies were fitted on any of these rows (``docs/guarantees.md``, "Coverage failure").
     """
     segment, detect = _load_settings(labelled, config)
-    points, about = _read_labelled_examples(Path(labelled), segment, detect)
-    return about | measure_detection(detector or Detector(detect), points, progress)
+    examples, file_facts = _read_labelled_examples(Path(labelled), segment, detect)
+    return file_facts | measure_detection(detector or Detector(detect), examples, progress)
 
 
 def evaluate_against(
@@ -71,29 +71,29 @@ def evaluate_against(
 
     ``against`` names the engines: ``presidio``, ``spacy``, both also with ``:PIPELINE``; ``stanza:FOLDER``,
     ``transformers:FOLDER``, or an engine of another package, ``NAME`` or ``NAME:FOLDER``. Texts are segmented as in
-    ``config``, and engines use its ``detect.language``. Returns {labelled, rows, spans, spans_outside_examples, segment,
-    policies, public_labels, language, points, distinct_examples, secrets, table: the rows of
+    ``config``, and engines use its ``detect.language``. Returns {labelled, rows, spans, spans_outside_examples,
+    segment, policies, public_labels, language, points, distinct_examples, secrets, table: the rows of
     :func:`~redactory.evaluation.detection.compare_detectors`, engines: {name: description}, version, interval}. Before
     any text is read, raises ``ConfigurationError`` for an unknown, missing or repeated engine, ``InputError`` without
     labels.
     """
     segment, detect = _load_settings(labelled, config)
     references = resolve_reference_engines(against, detect.language)
-    points, about = _read_labelled_examples(Path(labelled), segment, detect)
-    secrets = sum(len(point.spans) for point in points)
+    examples, file_facts = _read_labelled_examples(Path(labelled), segment, detect)
+    secrets = sum(len(example.spans) for example in examples)
     if not secrets:
         raise InputError(
-            f"{Path(labelled).name}: no secret is labelled in {pluralize(about['rows'], 'row')}, so nothing can "
+            f"{Path(labelled).name}: no secret is labelled in {pluralize(file_facts['rows'], 'row')}, so nothing can "
             "be measured; label each secret as a span"
         )
     engines = {reference.name: ReferenceDetector(reference, detect.public_labels) for reference in references}
     return {
-        **about,
+        **file_facts,
         "language": detect.language,
-        "examples": len(points),
-        "distinct_examples": len({point.text for point in points}),
+        "examples": len(examples),
+        "distinct_examples": len({example.text for example in examples}),
         "secrets": secrets,
-        "table": compare_detectors(Detector(detect), engines, points, progress),
+        "table": compare_detectors(Detector(detect), engines, examples, progress),
         "engines": {reference.name: reference.identity for reference in references},
         "version": package_version("redactory"),
         "interval": INTERVAL_KINDS,
@@ -113,8 +113,8 @@ def _read_labelled_examples(
 ) -> tuple[list[LabelledExample], dict[str, Any]]:
     """Return the examples of the rows of a file, and facts about rows and policies for the result."""
     rows, cut = list(read_labelled_rows(path, detect.public_labels)), make_segmenter(segment)
-    reject_fitted_rows([row["text"] for row in rows], detect.conservative.fitted, load_digest_key())
-    points = [
+    require_unfitted_rows([row["text"] for row in rows], detect.conservative.fitted, load_digest_key())
+    examples = [
         LabelledExample(number, text, spans, public)
         for number, row in enumerate(rows)
         for (text, spans), (_, public) in zip(
@@ -122,8 +122,8 @@ def _read_labelled_examples(
         )
     ]
     count = sum(len(row["spans"]) for row in rows)
-    placed = {(point.row, span["number"]) for point in points for span in point.spans}
-    return points, {
+    placed = {(example.row, span["number"]) for example in examples for span in example.spans}
+    return examples, {
         "labelled": str(path),
         "rows": len(rows),
         "spans": count,
@@ -153,7 +153,7 @@ def evaluate_recall(
 
     def measure() -> dict[str, Any]:
         texts = (row["text"] for row in read_labelled_rows(labelled))
-        reject_fitted_rows(texts, read_fitted_policy(manifest), load_digest_key())
+        require_unfitted_rows(texts, read_fitted_policy(manifest), load_digest_key())
         cut = make_segmenter(settings.segment)
         secrets = [
             (text, [span])
@@ -164,19 +164,19 @@ def evaluate_recall(
         # sample secrets uniformly, not rows, which hold different numbers of them
         order = RandomStream.from_seed(len(secrets)).permutation("labelled sample", 0, len(secrets))
         sample = [secrets[i] for i in sorted(order[: settings.evaluate.labelled_secrets].tolist())]
-        points, spans = [text for text, _ in sample], [span_list for _, span_list in sample]
+        examples, spans = [text for text, _ in sample], [span_list for _, span_list in sample]
         result = {
             "run": str(run.root),
             "secrets": len(secrets),
             "public_labels": list(public),
-            "misses": measure_misses(make_run_router(manifest), points, spans, progress=progress),
+            "misses": measure_misses(make_run_router(manifest), examples, spans, progress=progress),
             "left": count_remaining_secrets(run, read_labelled_rows(labelled, public)),
         }
         result["date"] = find_measurement_date(run, result)
         save_recall(run, result)
         return result
 
-    return run_sealed(run.state, measure)
+    return run_sealing_errors(run.state, measure)
 
 
 def find_measurement_date(run: RunFolder, result: dict[str, Any]) -> str:
@@ -214,50 +214,54 @@ def evaluate_redaction(
     run's private state; ids, counts and labels, no text.
     """
     folder = RunFolder(Path(run))
-    detect = DetectSettings.read_back(read_manifest(folder)["configuration"]["detect"])
+    detect = DetectSettings.from_manifest(read_manifest(folder)["configuration"]["detect"])
     public = get_kinds(detect.public_labels)
     chosen, no_engine = choose_independent_engine(detect, engine)
 
     def measure() -> dict[str, Any]:
-        texts = {side: list(read_values(getattr(folder, side), "example_id", "text")) for side in ("public", "private")}
-        authors, several = _map_authors(folder)
+        texts = {
+            split: list(read_values(getattr(folder, split), "example_id", "text")) for split in ("public", "private")
+        }
+        authors, has_repeat_users = _map_authors(folder)
         linkages: dict[str, Any] = dict.fromkeys(authors)
-        for unit in authors if several else ["document"]:
-            shown = {
-                side: [ReleasedExample(i, text, frozenset(authors[unit].get(i, ()))) for i, text in rows]
-                for side, rows in texts.items()
+        for unit in authors if has_repeat_users else ["document"]:
+            released_examples = {
+                split: [ReleasedExample(i, text, frozenset(authors[unit].get(i, ()))) for i, text in rows]
+                for split, rows in texts.items()
             }
             linkages[unit] = run_linkage_attack(
-                shown["public"], shown["private"], rare, MAX_PHRASE_WORDS, progress=progress
+                released_examples["public"], released_examples["private"], rare, MAX_PHRASE_WORDS, progress=progress
             )
         residual = None
         if chosen is not None:
-            reader, words = (
+            independent_detector, words = (
                 Detector(build_engine_settings(chosen, detect.language)),
                 load_optional_words(detect.language),
             )
             is_teacher = detect.tagger is not None and chosen == "spacy"
             # leave the path of a model out of the result
             residual = {"engine": chosen.partition(":")[0], "note": TEACHER_NOTE if is_teacher else None} | {
-                side: find_residual_identifiers(reader.run_engines, points, sample, 0, progress, words, public)
-                for side, points in texts.items()
+                split: find_residual_identifiers(
+                    independent_detector.run_engines, points, sample, 0, progress, words, public
+                )
+                for split, points in texts.items()
             }
-        across = _summarize_cross_split(folder)
+        cross_split = _summarize_cross_split(folder)
         missing = {
-            "linkage.user": None if several else "no user wrote more than one document: same as by document",
+            "linkage.user": None if has_repeat_users else "no user wrote more than one document: same as by document",
             "residual": no_engine or None,
             "across": "the run was curated without dedup.report_cross_split: nothing was compared across the split"
-            if across is None
+            if cross_split is None
             else None,
         }
-        result = {"run": str(folder.root), "linkage": linkages, "residual": residual, "across": across}
+        result = {"run": str(folder.root), "linkage": linkages, "residual": residual, "across": cross_split}
         result["reasons"] = {name: reason for name, reason in missing.items() if reason}
         body = {"format": "redactory-evaluation/1", "parent": file_sha256(folder.manifest)}
         seal_result(folder.redaction, result, body)
         write_report(folder)
         return result
 
-    return run_sealed(folder.state, measure)
+    return run_sealing_errors(folder.state, measure)
 
 
 def choose_independent_engine(detect: DetectSettings, engine: str | None = None) -> tuple[str | None, str]:
@@ -288,10 +292,10 @@ def _map_authors(run: RunFolder) -> tuple[dict[str, dict[str, set[str]]], bool]:
     """Map each released example to all its keyed documents and users; also, whether a user has several documents."""
     columns = ("example_id", "released_id", "dup_of", "document", "user")
     points = list(read_values(run.examples, *columns))
-    released_ids = {point: released_id for point, released_id, *_ in points if released_id is not None}
+    released_ids = {point_id: released_id for point_id, released_id, *_ in points if released_id is not None}
     authors: dict[str, dict[str, set[str]]] = {"document": defaultdict(set), "user": defaultdict(set)}
-    for point, _, original, document, user in points:
-        released_id = released_ids.get(point if original is None else original)
+    for point_id, _, original, document, user in points:
+        released_id = released_ids.get(point_id if original is None else original)
         for unit, name in (("document", document), ("user", user)):
             if released_id is not None and name is not None:
                 authors[unit][released_id].add(name)

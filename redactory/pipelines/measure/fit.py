@@ -67,14 +67,16 @@ def fit_tagger(
     # an unkeyed digest would let any recipient test guesses of a small file
     files, key = [Path(path) for path in labelled], load_digest_key()
     rows = {text.text: text for path in files for text in _read_texts(path)}
-    parts = training, fitted_on, tested_on = _split_rows(list(rows.values()), chosen)
-    part = folder.with_name(f"{TEMPORARY_PREFIX}{folder.name}")
-    shutil.rmtree(part, ignore_errors=True)
+    row_groups = training, fitted_on, tested_on = _split_rows(list(rows.values()), chosen)
+    temporary_folder = folder.with_name(f"{TEMPORARY_PREFIX}{folder.name}")
+    shutil.rmtree(temporary_folder, ignore_errors=True)
     try:
         if base is None:
-            engine, about, result = _fit_tagger(part, folder.name, parts, chosen, progress)
+            engine, description, result = _fit_tagger(temporary_folder, folder.name, row_groups, chosen, progress)
         else:
-            engine, about, result = _fit_classifier(part, folder.name, Path(base), parts, chosen, progress)
+            engine, description, result = _fit_classifier(
+                temporary_folder, folder.name, Path(base), row_groups, chosen, progress
+            )
         result = {
             "rows": len(training),
             "held_out_rows": len(fitted_on) + len(tested_on),
@@ -83,9 +85,9 @@ def fit_tagger(
             "files": [{"name": path.name, "digest": key.file_digest(read_blocks(path))} for path in files],
             **result,
         }
-        write_json(part / "fit.json", result, PUBLIC_FILE)
-        shown = (result["reliability"]["bins"], result["reliability"]["error"])
-        drawn = render_plots("reliability.svg", plot_reliability, *shown)
+        write_json(temporary_folder / "fit.json", result, PUBLIC_FILE)
+        plot_arguments = (result["reliability"]["bins"], result["reliability"]["error"])
+        rendered_plots = render_plots("reliability.svg", plot_reliability, *plot_arguments)
         environment = Environment(
             loader=PackageLoader("redactory.pipelines.measure", "."),
             undefined=StrictUndefined,
@@ -93,12 +95,12 @@ def fit_tagger(
             keep_trailing_newline=True,
         )
         page = environment.get_template("fit_card.md.j2")
-        card = page.render(**result, name=folder.name, about=about, drawn=drawn)
-        for name, text in {**drawn, "README.md": card}.items():
-            write_text(part / name, text, PUBLIC_FILE)
-        part.replace(folder)
+        card = page.render(**result, name=folder.name, about=description, drawn=rendered_plots)
+        for name, text in {**rendered_plots, "README.md": card}.items():
+            write_text(temporary_folder / name, text, PUBLIC_FILE)
+        temporary_folder.replace(folder)
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(temporary_folder, ignore_errors=True)
     return {"tagger": str(folder), **result}
 
 
@@ -110,22 +112,22 @@ def _fit_tagger(
     progress: Progress,
 ) -> tuple[Engine, str, dict[str, Any]]:
     """Train our own small tagger in ``folder``; return its engine, the text of its card, and its facts."""
-    settings, start = _resolve_start(settings)
+    settings, start = _resolve_initial_tagger(settings)
     training, *held_out = rows
     nlp = train_tagger(training, settings, progress, start)
     reliability = calibrate_tagger(nlp, *held_out)
     nlp.to_disk(folder)
-    about = f"A convolutional token classifier that Redactory trained; `detect.tagger.models: [{name}]` uses it."
+    description = f"A convolutional token classifier that Redactory trained; `detect.tagger.models: [{name}]` uses it."
     settings_record = settings.model_dump(mode="json")
     if start is not None:
         settings_record["start"] = {"folder": start.name, "sha256": folder_sha256(start)}
-        about += (
+        description += (
             "\nIts training began with the weights of another tagger, `start` in `fit.json`: what that one\n"
             "was licensed for holds for this one too (the shipped one: CC BY-SA 4.0)."
         )
     return (
         TaggerEngine(TaggerSettings(models=(str(folder),)), "en"),
-        about,
+        description,
         {
             "reliability": asdict(reliability),
             "settings": settings_record,
@@ -134,7 +136,7 @@ def _fit_tagger(
     )
 
 
-def _resolve_start(settings: FitSettings) -> tuple[FitSettings, Path | None]:
+def _resolve_initial_tagger(settings: FitSettings) -> tuple[FitSettings, Path | None]:
     """Return the settings with the dimensions of the tagger that training starts from, and its folder."""
     if settings.start is None:
         return settings, None
@@ -142,9 +144,9 @@ def _resolve_start(settings: FitSettings) -> tuple[FitSettings, Path | None]:
         return settings, find_tagger_folder(settings.start)
     folder = find_tagger_folder(choose_builtin_tagger(settings.language))
     trained = read_json(folder / "fit.json")["settings"]
-    shape = {key: trained[key] for key in ("width", "depth", "table_rows")}
+    dimensions = {key: trained[key] for key in ("width", "depth", "table_rows")}
     # train_tagger refuses settings that differ
-    return FitSettings.model_validate({**shape, **settings.model_dump(exclude_unset=True)}), folder
+    return FitSettings.model_validate({**dimensions, **settings.model_dump(exclude_unset=True)}), folder
 
 
 def _fit_classifier(
@@ -163,14 +165,14 @@ def _fit_classifier(
     origin = {"folder": base.resolve().name, "sha256": folder_sha256(base)}
     used = TransformersSettings(folder=name)
     keys = ", ".join(f"{key}: {value}" for key, value in used.model_dump(exclude_defaults=True).items())
-    about = (
+    description = (
         f"A transformer that Redactory trained further; `detect.transformers: {{{keys}}}` uses it.\n"
         f"It was made from `{origin['folder']}`, sha256 `{origin['sha256']}`, with a new last layer; what\n"
         "that model was licensed for, and what it was trained on, holds for this one too."
     )
     return (
         TransformersEngine(used.model_copy(update={"folder": str(folder)}), "en"),
-        about,
+        description,
         {
             "reliability": asdict(reliability),
             "settings": {**settings.model_dump(mode="json", exclude=set(BASE_SETTINGS)), "base": origin},
@@ -202,11 +204,11 @@ def _score_engine(engine: Engine, rows: Sequence[LabelledText]) -> dict[str, Any
     """Measure fully covered labelled spans, and the labelled share of found characters, at score 0.5."""
     counts: MatchCounts = Counter()
     for row in rows:
-        (reading,) = engine.read([row.text])
-        predicted = [(span.start, span.end) for span in reading.spans if span.score >= 0.5]
+        (engine_output,) = engine.read([row.text])
+        predicted = [(span.start, span.end) for span in engine_output.spans if span.score >= 0.5]
         counts.update(count_matches(row.text, row.spans, predicted))
 
-    def share(label: str, numerator: str, denominator: str) -> float | None:
+    def compute_share(label: str, numerator: str, denominator: str) -> float | None:
         total = counts[label, denominator]
         return round(counts[label, numerator] / total, 4) if total else None
 
@@ -214,7 +216,7 @@ def _score_engine(engine: Engine, rows: Sequence[LabelledText]) -> dict[str, Any
     return {
         "rows": len(rows),
         "spans": counts[ALL_LABELS, "labelled"],
-        "cover_recall": share(ALL_LABELS, "cover_labelled", "labelled"),
-        "char_precision": share(ALL_LABELS, "chars_both", "chars_marked"),
-        "by_label": {label: share(label, "cover_labelled", "labelled") for label in labels},
+        "cover_recall": compute_share(ALL_LABELS, "cover_labelled", "labelled"),
+        "char_precision": compute_share(ALL_LABELS, "chars_both", "chars_marked"),
+        "by_label": {label: compute_share(label, "cover_labelled", "labelled") for label in labels},
     }

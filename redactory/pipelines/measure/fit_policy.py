@@ -38,7 +38,7 @@ from redactory.foundation.bounds import format_lower, format_upper
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import write_text
-from redactory.foundation.intervals import upper_bound
+from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, no_progress, report_loading
 from redactory.foundation.stream import RandomStream
@@ -117,11 +117,11 @@ def find_first_public(
 
     ``len(path)`` if it never becomes public. Bisects: what one policy leaves public all later ones do.
     """
-    marked = tuple(strict.select_spans(text, engine_output)) if engine_output.failure is None else ()
+    strict_spans = tuple(strict.select_spans(text, engine_output)) if engine_output.failure is None else ()
 
     def is_public(policy: ConservativePolicy) -> bool:
-        hits = tuple(policy.select_spans(text, engine_output)) if engine_output.failure is None else ()
-        return route(text, Detection(marked, hits, engine_output.failure)).split == PUBLIC
+        conservative_spans = tuple(policy.select_spans(text, engine_output)) if engine_output.failure is None else ()
+        return route(text, Detection(strict_spans, conservative_spans, engine_output.failure)).split == PUBLIC
 
     return bisect_left(path, True, key=is_public)
 
@@ -190,8 +190,8 @@ def draw_secrets(labels: LabelledSecrets, file_sha256: str) -> list[tuple[str, .
     stream = RandomStream.from_seed(int(file_sha256[:_SEED_DIGITS], 16))
     draws = stream.uniform("one secret of each unit", 0, len(labels.secrets))
     return [
-        unit_secrets[int(draw * len(unit_secrets))]
-        for unit_secrets, draw in zip(labels.secrets.values(), draws, strict=True)
+        unit_secrets[int(fraction * len(unit_secrets))]
+        for unit_secrets, fraction in zip(labels.secrets.values(), draws, strict=True)
     ]
 
 
@@ -284,7 +284,7 @@ def _compute_curve(
 ) -> tuple[list[dict[str, Any]], int | None]:
     """Return the metrics of each step, and the chosen step, if one keeps the bound."""
 
-    def reached(texts: Iterable[tuple[str, int]]) -> list[int]:
+    def count_public_by_step(texts: Iterable[tuple[str, int]]) -> list[int]:
         """Count the (text, count) pairs that become public, by step of the path."""
         counts = np.zeros(len(path) + 1, np.int64)
         for text, count in texts:
@@ -293,8 +293,8 @@ def _compute_curve(
 
     # F(s with the secret masked) is always private, because it holds a mask (CRT, A.6, item 4). So the two
     # splits differ, and both policies miss the secret, exactly if an example with it becomes public
-    misses = reached((min(secret, key=levels.__getitem__), 1) for secret in secrets)
-    public, clean = reached(labels.examples.items()), reached(labels.clean_examples.items())
+    misses = count_public_by_step((min(secret, key=levels.__getitem__), 1) for secret in secrets)
+    public, clean = count_public_by_step(labels.examples.items()), count_public_by_step(labels.clean_examples.items())
     kept_steps = count_passing_settings(misses, len(secrets), miss_rate, confidence)
     curve = [
         {
@@ -303,7 +303,7 @@ def _compute_curve(
             "clean_public_share": clean[j] / max(labels.clean_examples.total(), 1),
             "misses": misses[j],
             "rate": misses[j] / len(secrets),
-            "upper": upper_bound(misses[j], len(secrets), confidence),
+            "upper": clopper_pearson_upper(misses[j], len(secrets), confidence),
             "p_value": binomial_p_value(misses[j], len(secrets), miss_rate),
             "holds": j < kept_steps,
         }
@@ -321,7 +321,7 @@ def _find_public_steps(
         detector, policies = Detector(detect), build_path_policies(detect, path)
     strict, levels, remaining = build_policies(detect)[0], dict[str, int](), iter(texts)
     while batch := list(islice(remaining, detect.batch_size)):
-        for text, reading in zip(batch, detector.run_engines(batch), strict=True):
-            levels[text] = find_first_public(text, detector.prepare_output(text, reading), strict, policies)
+        for text, engine_output in zip(batch, detector.run_engines(batch), strict=True):
+            levels[text] = find_first_public(text, detector.prepare_output(text, engine_output), strict, policies)
         progress("detect", len(levels), len(texts), "texts")
     return levels

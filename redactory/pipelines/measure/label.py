@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 
 from redactory.detectors import DetectSettings
-from redactory.detectors.settings import PolicyFit, flag_fitted_texts, get_kinds, get_public_labels, reject_fitted_rows
+from redactory.detectors.settings import (
+    PolicyFit,
+    flag_fitted_texts,
+    get_kinds,
+    get_public_labels,
+    require_unfitted_rows,
+)
 from redactory.evaluation import sample as samples
 from redactory.evaluation.labelled import build_labelling_interface, to_label_studio_task
 from redactory.evaluation.recall import TextRouter
@@ -25,10 +31,10 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, InputEr
 from redactory.foundation.files import make_private_folder, read_json, write_json, write_text
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.foundation.progress import Progress, no_progress, report_loading
-from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.error_sealing import run_sealing_errors
 from redactory.pipelines.curation.models import seal_result
 from redactory.pipelines.curation.policy import make_run_router
-from redactory.redaction import RunFolder, broken_files, is_finished, read_batches, read_manifest, seal
+from redactory.redaction import RunFolder, is_finished, list_broken_files, read_batches, read_manifest, seal_folder
 from redactory.redaction.folder import SampleFolder
 from redactory.redaction.sealing import find_release
 
@@ -62,7 +68,7 @@ def label_random(
     seed = entropy.randbits(_SEED_BITS) if seed is None else seed
     date = date or datetime.datetime.now(datetime.UTC).date()
 
-    def draw() -> dict[str, Any]:
+    def draw_and_write() -> dict[str, Any]:
         frame = samples.build_frame(folder, _find_fitted_examples(folder, manifest))
         sizes = {stratum: len(frame.list_stratum_ids(stratum)) for stratum in STRATA}
         if not sum(sizes.values()):
@@ -91,12 +97,12 @@ def label_random(
             },
             "quarantined": frame.quarantined,
             "fitted_on": frame.fitted_on._asdict(),
-            "policies": {own: policy["hash"] for own, policy in manifest["policies"].items()},
+            "policies": {policy_name: policy["hash"] for policy_name, policy in manifest["policies"].items()},
         }
         files = _write_sample(folder, sample, texts, summary, manifest)
         return {"run": str(folder.root), **summary, "folder": str(sample.root), "files": files}
 
-    return run_sealed(folder.state, draw)
+    return run_sealing_errors(folder.state, draw_and_write)
 
 
 def _write_sample(
@@ -124,7 +130,7 @@ def _write_sample(
     write_json(folder.draw, {**summary, "key": key.secret.hex(), "rows": records})
     files = {name: getattr(folder, name) for name in ("rows", "table", "tasks", "interface")}
     body = {"format": "redactory-sample/1", "parent": file_sha256(run.manifest), **summary}
-    seal(folder, body, [*files.values(), folder.draw])
+    seal_folder(folder, body, [*files.values(), folder.draw])
     return {name: str(path) for name, path in files.items()}
 
 
@@ -141,7 +147,7 @@ def _find_fitted_examples(run: RunFolder, manifest: dict[str, Any]) -> samples.I
 
 def read_fitted_policy(manifest: dict[str, Any]) -> PolicyFit | None:
     """Return the fit of the run's conservative policy; None if it was not fitted."""
-    return DetectSettings.read_back(manifest["configuration"]["detect"]).conservative.fitted
+    return DetectSettings.from_manifest(manifest["configuration"]["detect"]).conservative.fitted
 
 
 # The measured misses, kept in the run: training, guarantee and report use them.
@@ -160,7 +166,7 @@ def load_recall(run: RunFolder) -> dict[str, Any] | None:
     """
     if not is_finished(run.recall):
         return None
-    if problems := broken_files(run.recall):
+    if problems := list_broken_files(run.recall):
         raise CheckFailed(
             f"state/{run.recall.root.name} changed after sealing ({problems[0]}): measure the misses again "
             "(redactory label score, redactory run)"
@@ -194,7 +200,7 @@ def label_score(
         raise ConfigurationError("confidence must lie strictly between 0 and 1")
     day = (date or datetime.datetime.now(datetime.UTC).date()).isoformat()
 
-    def score() -> dict[str, Any]:
+    def measure_misses() -> dict[str, Any]:
         draw = _read_draw(folder, sample)
         rows = _read_labels(Path(labelled), draw, unchanged)
         changed = sum(row.is_changed for row in rows)
@@ -202,7 +208,7 @@ def label_score(
         kinds = get_kinds(get_public_labels(manifest))
         rows = [row.without_kinds(kinds) for row in rows]
         # misses on the labels that a policy was fitted on say nothing about others
-        reject_fitted_rows([row.text for row in rows], read_fitted_policy(manifest), load_digest_key())
+        require_unfitted_rows([row.text for row in rows], read_fitted_policy(manifest), load_digest_key())
         with report_loading(progress, "load engines"):
             router = route_texts or make_run_router(manifest)
         measured = samples.measure_sample(rows, router, progress)
@@ -220,14 +226,14 @@ def label_score(
         }
         upper_bounds = _extract_upper_bounds(result["misses"])
         result["sample"] = {"name": draw["name"], "date": day, "texts": len(rows), **upper_bounds}
-        result["replaces"] = _describe_replaced(folder, result)
+        result["replaces"] = _summarize_previous_recall(folder, result)
         # beside the sample, and where training and report find it
         body = {"format": "redactory-sample-score/1", "parent": file_sha256(sample.manifest)}
         seal_result(sample.score, result, body)
         save_recall(folder, result)
         return result
 
-    return run_sealed(folder.state, score)
+    return run_sealing_errors(folder.state, measure_misses)
 
 
 def _read_labels(file: Path, draw: dict[str, Any], unchanged: bool) -> list[samples.SampledText]:
@@ -246,7 +252,7 @@ def _extract_upper_bounds(misses: dict[str, Any]) -> dict[str, float]:
     return {f"{rate}_upper": misses[rate]["upper"] for rate in ("gamma", "delta_2")}
 
 
-def _describe_replaced(run: RunFolder, result: dict[str, Any]) -> dict[str, Any] | None:
+def _summarize_previous_recall(run: RunFolder, result: dict[str, Any]) -> dict[str, Any] | None:
     """Return date and bounds of the measurement that ``result`` replaces; None without one, or if it is equal."""
     if not is_finished(run.recall):
         return None
@@ -262,7 +268,7 @@ def _read_draw(run: RunFolder, sample: SampleFolder) -> dict[str, Any]:
     """Read the record of the draw; rows beside it may be labelled in place, the record may not change."""
     if not is_finished(sample):
         raise RunStateError(f"{sample.root} has no sample: draw one first (redactory label random)")
-    problems = [problem for problem in broken_files(sample) if problem.startswith(("draw.json", "manifest"))]
+    problems = [problem for problem in list_broken_files(sample) if problem.startswith(("draw.json", "manifest"))]
     # after an erasure, the samples hold only people who are still in the run
     if problems or find_release(run, read_manifest(sample)["parent"]) is None:
         problem = "; ".join(problems) or "it was drawn from another run"

@@ -16,7 +16,7 @@ from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, no_progress
 from redactory.pipelines.curation.models import require_training_packages
 from redactory.pipelines.measure.evaluate import CLASSIFY
-from redactory.redaction import ModelFolder, broken_files, is_finished, read_manifest
+from redactory.redaction import ModelFolder, is_finished, list_broken_files, read_manifest
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
@@ -92,7 +92,7 @@ def predict(
 def _require_intact_model(folder: ModelFolder) -> ModelFolder:
     if not is_finished(folder) or not str(read_manifest(folder).get("format")).startswith("redactory-model/"):
         raise RunStateError(f"{folder.root} is not a finished model: give a folder RUN/models/NAME")
-    if problems := broken_files(folder):
+    if problems := list_broken_files(folder):
         raise CheckFailed(f"{folder.root.name}: {'; '.join(problems)}")
     return folder
 
@@ -119,25 +119,25 @@ def _predict_next_words(folder: ModelFolder, texts: Sequence[Prompt], top: int) 
     spellings[codec.pad_id] = spellings[codec.begin_id] = _HIDDEN_TOKEN
     spellings[codec.end_id] = END
     # merge ids with the same text (a letter and its byte)
-    places = {name: place for place, name in enumerate(dict.fromkeys(spellings))}
-    names, answer_ids = list(places), [places[name] for name in spellings]
-    for scores in trained.next_log_probs(prompts):
+    answer_numbers = {name: answer_number for answer_number, name in enumerate(dict.fromkeys(spellings))}
+    names, answer_ids = list(answer_numbers), [answer_numbers[name] for name in spellings]
+    for scores in trained.compute_next_log_probs(prompts):
         probabilities = np.zeros(len(names))
         np.add.at(probabilities, answer_ids, np.exp(scores))
-        if _HIDDEN_TOKEN in places:  # a folder's tokenizer may begin, end and pad with one token
-            probabilities[places[_HIDDEN_TOKEN]] = 0.0
-        yield [{"token": names[n], "probability": p} for n, p in _rank_likeliest(probabilities, top)]
+        if _HIDDEN_TOKEN in answer_numbers:  # a folder's tokenizer may begin, end and pad with one token
+            probabilities[answer_numbers[_HIDDEN_TOKEN]] = 0.0
+        yield [{"token": names[n], "probability": p} for n, p in _find_top_k(probabilities, top)]
 
 
 def _predict_classes(folder: ModelFolder, texts: Sequence[Any], top: int) -> Iterator[list[dict[str, Any]]]:
     from redactory.training.model import load_classifier
 
     classifier = load_classifier(folder)
-    for scores in classifier.log_probs(texts):
-        yield [{"class": classifier.classes[n], "probability": p} for n, p in _rank_likeliest(np.exp(scores), top)]
+    for scores in classifier.compute_class_log_probs(texts):
+        yield [{"class": classifier.classes[n], "probability": p} for n, p in _find_top_k(np.exp(scores), top)]
 
 
-def _rank_likeliest(probabilities: NDArray[np.float64], top: int) -> list[tuple[int, float]]:
+def _find_top_k(probabilities: NDArray[np.float64], top: int) -> list[tuple[int, float]]:
     """Return the ``top`` indices with the highest probabilities above 0, and the probabilities."""
     order = (-probabilities).argsort(kind="stable")[:top]
     return [(int(number), float(probabilities[number])) for number in order if probabilities[number] > 0.0]

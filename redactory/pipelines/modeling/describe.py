@@ -10,7 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from redactory.dedup.signatures import describe_parameters
+from redactory.dedup.signatures import describe_near_parameters
 from redactory.detectors import (
     Detector,
     build_policies,
@@ -23,8 +23,8 @@ from redactory.detectors import (
 from redactory.foundation.errors import RedactoryError, pluralize
 from redactory.foundation.progress import Progress, no_progress, report_loading
 from redactory.pipelines.curation.config import Config
-from redactory.pipelines.curation.curate import check_engines, check_kept_columns, choose_text_column
-from redactory.pipelines.curation.loading import ConfigLike, load_config, load_for_texts
+from redactory.pipelines.curation.curate import check_engines, check_metadata_columns, choose_text_column
+from redactory.pipelines.curation.loading import ConfigLike, load_config, load_text_config
 from redactory.pipelines.curation.personal_columns import PersonalColumnDetector, SearchResult
 from redactory.pipelines.curation.policy import Policy
 from redactory.pipelines.curation_hints import describe_text_column
@@ -52,7 +52,7 @@ def describe(config: ConfigLike, *, progress: Progress = no_progress, **changes:
     sources = find_sources(settings.input.path, settings.input.format)
     settings, chosen = choose_text_column(settings, sources)
     check_engines(settings, progress)
-    check_kept_columns(settings, sources)
+    check_metadata_columns(settings, sources)
     counts, policy = RowCounts(settings.input), Policy(settings)
     samples = {source: preview_rows(source, counts, MAX_ROWS) for source in sources}
     bad = [
@@ -62,13 +62,17 @@ def describe(config: ConfigLike, *, progress: Progress = no_progress, **changes:
     ]
     languages = Counter(language for sample in samples.values() for language in detect_languages(sample.texts))
     # without a training, packages for vocabularies may be missing
-    trains = settings.train.vocabulary_sources != TrainSettings().vocabulary_sources
-    vocabulary, remarks = preview_vocabulary(settings) if trains else (None, list[str]())
+    has_training = settings.train.vocabulary_sources != TrainSettings().vocabulary_sources
+    vocabulary, remarks = preview_vocabulary(settings) if has_training else (None, list[str]())
     return {
         "blind": describe_gaps(find_coverage_gaps(settings.detect, languages, policy.masks_nothing())),
         "output": str(settings.output),
         "sources": [
-            {"path": source.name, "format": source.format, "columns": _name_columns(sample.columns, settings, policy)}
+            {
+                "path": source.name,
+                "format": source.format,
+                "columns": _list_safe_column_names(sample.columns, settings, policy),
+            }
             for source, sample in samples.items()
         ],
         "bad_rows": bad[:MAX_SHOWN_ROWS],
@@ -85,7 +89,7 @@ def describe(config: ConfigLike, *, progress: Progress = no_progress, **changes:
             for key in sample.missing_keys
         ],
         "rows_looked_at": MAX_ROWS,
-        "refused": _find_refusal(counts),
+        "refused": _find_failure_reason(counts),
         "stages": _describe_stages(settings),
         "policies": build_policy_records(settings.detect),
         "labels": describe_label_coverage(settings.detect),
@@ -97,7 +101,7 @@ def describe(config: ConfigLike, *, progress: Progress = no_progress, **changes:
     }
 
 
-def _find_refusal(counts: RowCounts) -> str | None:
+def _find_failure_reason(counts: RowCounts) -> str | None:
     try:
         counts.check()
     except RedactoryError as error:
@@ -105,10 +109,10 @@ def _find_refusal(counts: RowCounts) -> str | None:
     return None
 
 
-def _name_columns(columns: Sequence[str], settings: Config, policy: Policy) -> list[str]:
+def _list_safe_column_names(columns: Sequence[str], settings: Config, policy: Policy) -> list[str]:
     """Return the column names; a name that looks personal may be data, so only its kind is returned."""
 
-    def search(names: list[str]) -> list[SearchResult]:
+    def search_names(names: list[str]) -> list[SearchResult]:
         results: list[SearchResult] = []
         for examples in policy.route_many(names):
             failures = [example.failure for example in examples if example.failure is not None]
@@ -116,9 +120,9 @@ def _name_columns(columns: Sequence[str], settings: Config, policy: Policy) -> l
             results.append(failures[0] if failures else hits)
         return results
 
-    judge = PersonalColumnDetector(settings.input.fields, (), search, settings.detect.language)
-    looks = judge.find_personal_keys([dict.fromkeys(columns)])
-    return [f"({looks[name]})" if name in looks else name for name in columns]
+    column_detector = PersonalColumnDetector(settings.input.fields, (), search_names, settings.detect.language)
+    personal_columns = column_detector.find_personal_keys([dict.fromkeys(columns)])
+    return [f"({personal_columns[name]})" if name in personal_columns else name for name in columns]
 
 
 def _try_policies(policy: Policy, documents: list[str], progress: Progress) -> dict[str, Any]:
@@ -127,18 +131,18 @@ def _try_policies(policy: Policy, documents: list[str], progress: Progress) -> d
     texts = [text for text, before in zip(documents, sizes, strict=False) if before < MAX_TRIAL_CHARS][
         :MAX_TRIAL_DOCUMENTS
     ]
-    sides, reasons, masked, public = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    split_counts, reasons, masked, public = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     with report_loading(progress, "try the policies"):
-        for points in policy.route_many(texts):
-            for point in points:
-                sides[point.split] += 1
-                reasons.update(point.reasons)
-                masked.update(hit.label for hit in point.spans if hit.policy == "strict")
-                public.update(hit.label for hit in point.public)
+        for examples in policy.route_many(texts):
+            for example in examples:
+                split_counts[example.split] += 1
+                reasons.update(example.reasons)
+                masked.update(span.label for span in example.spans if span.policy == "strict")
+                public.update(span.label for span in example.public)
     return {
         "documents": len(texts),
-        "examples": sides.total(),
-        **{side: sides[side] for side in ("public", "private", "quarantined")},
+        "examples": split_counts.total(),
+        **{split: split_counts[split] for split in ("public", "private", "quarantined")},
         "reasons": dict(reasons.most_common()),
         "masked": dict(masked.most_common()),
         "left_public": dict(public.most_common()),
@@ -165,7 +169,7 @@ def _describe_stages(config: Config) -> list[dict[str, str]]:
         config=config,
         masked=len(build_policies(config.detect)[0].min_scores),
         rules=config.dedup.rules(),
-        near=describe_parameters(config.dedup.near),
+        near=describe_near_parameters(config.dedup.near),
         trainer=TRAINERS[config.train.trainer],
         some=pluralize,
     )
@@ -182,11 +186,11 @@ def explain(text: str, config: ConfigLike | None = None, *, progress: Progress =
     Returns {text, side, masked, failure, reasons, marks}; a mark is {start, end, value, label, score, detector, masks,
     makes_private, public}: the spans of engines and rules in text order.
     """
-    settings = load_for_texts(config)
+    settings = load_text_config(config)
     with report_loading(progress, "load engines"):
         detector = Detector(settings.detect)
-    (reading,) = detector.run_engines([text])
-    detection = detector.apply_policies(text, reading)
+    (engine_output,) = detector.run_engines([text])
+    detection = detector.apply_policies(text, engine_output)
     decision = route(text, detection)
     masked, flagged = set(detection.strict), set(detection.conservative)
     marks = [
@@ -197,7 +201,7 @@ def explain(text: str, config: ConfigLike | None = None, *, progress: Progress =
             "makes_private": span in masked or span in flagged,
             "public": span in detection.public,
         }
-        for span in sorted({*reading.spans, *masked, *flagged})
+        for span in sorted({*engine_output.spans, *masked, *flagged})
     ]
     return {
         "text": text,

@@ -81,12 +81,14 @@ def ldp_train(
     from redactory.training.ldp.server import LdpServer
 
     folder = make_empty_folder(Path(out))
-    source, service_settings = resolve_service_settings(settings, encoder, declared_public)
-    budgets = open_budgets(budget, limit, delta, source)
-    examples, messages = make_training_messages(Path(data), source, service_settings, budgets)
+    sentence_encoder, service_settings = resolve_service_settings(settings, encoder, declared_public)
+    budgets = open_budgets(budget, limit, delta, sentence_encoder)
+    examples, messages = make_training_messages(Path(data), sentence_encoder, service_settings, budgets)
 
-    card = make_card(folder.name, source, service_settings)
-    server = LdpServer(service_settings, encoder=source.digest, shape=source.get_shape(service_settings.represent))
+    card = make_card(folder.name, sentence_encoder, service_settings)
+    server = LdpServer(
+        service_settings, encoder=sentence_encoder.digest, shape=sentence_encoder.get_shape(service_settings.represent)
+    )
     count = 0
     for count, message in enumerate(messages, 1):
         server.receive(message)
@@ -131,32 +133,32 @@ def resolve_service_settings(
 ) -> tuple[SentenceEncoder, LdpSettings]:
     """Return the encoder, and the settings with its classes as default and the computed noise."""
     settings = parse_ldp_settings(raw_settings)
-    source = load_encoder(encoder, settings, declared_public)
+    sentence_encoder = load_encoder(encoder, settings, declared_public)
     # default to the encoder's classes, which do not apply to pairs
-    classes = settings.classes or (() if settings.pairs else source.classes)
+    classes = settings.classes or (() if settings.pairs else sentence_encoder.classes)
     if len(classes) < 2:
         raise ConfigurationError("classes: name at least two, for example --set 'classes=[no, yes]'")
     complete = parse_settings(type(settings), {**dict(settings), "classes": classes})
-    return source, complete.resolve_all_noise(source.spendings)
+    return sentence_encoder, complete.resolve_all_noise(sentence_encoder.spendings)
 
 
-def make_card(name: str, source: SentenceEncoder, settings: LdpSettings) -> dict[str, Any]:
+def make_card(name: str, sentence_encoder: SentenceEncoder, settings: LdpSettings) -> dict[str, Any]:
     """Make the guarantee card of the service ``name`` with resolved ``settings``."""
     from redactory.training.ldp.card import make_service_card
 
     return make_service_card(
         name,
         settings,
-        provenance=source.provenance,
-        encoder=source.digest,
-        spendings=source.spendings,
+        provenance=sentence_encoder.provenance,
+        encoder=sentence_encoder.digest,
+        spendings=sentence_encoder.spendings,
         seeded=settings.seed is not None,
     )
 
 
-def require_same_encoder(digest: str, source: SentenceEncoder) -> None:
+def require_same_encoder(digest: str, sentence_encoder: SentenceEncoder) -> None:
     """Raise ``RunStateError`` unless ``source`` is the service's encoder, whose digest is ``digest``."""
-    if digest != source.digest:
+    if digest != sentence_encoder.digest:
         raise RunStateError("the service belongs to another encoder; give that one with --encoder")
 
 
@@ -200,13 +202,15 @@ def _read_examples(path: Path, pairs: bool) -> list[LdpExample]:
     return examples
 
 
-def open_budgets(folder: str | Path | None, limit: float, delta: float, source: SentenceEncoder) -> BudgetFolder | None:
+def open_budgets(
+    folder: str | Path | None, limit: float, delta: float, sentence_encoder: SentenceEncoder
+) -> BudgetFolder | None:
     """Open the budgets in ``folder``; ``ConfigurationError`` if the encoder was trained on private text."""
     from redactory.training.ldp.user import BudgetFolder
 
     if folder is None:
         return None
-    if source.spendings:
+    if sentence_encoder.spendings:
         raise ConfigurationError(
             "budget: this encoder was trained on private text, and each user's share of it is not recorded: "
             "use a public encoder; without a budget the card composes it for one sentence"
@@ -217,7 +221,7 @@ def open_budgets(folder: str | Path | None, limit: float, delta: float, source: 
 
 
 def make_training_messages(
-    data: Path, source: SentenceEncoder, settings: LdpSettings, budgets: BudgetFolder | None
+    data: Path, sentence_encoder: SentenceEncoder, settings: LdpSettings, budgets: BudgetFolder | None
 ) -> tuple[list[LdpExample], Iterator[Message]]:
     """Return the rows of ``data`` and the messages of all users; ``budgets`` records the cost of each user.
 
@@ -226,7 +230,7 @@ def make_training_messages(
     """
     from redactory.training.ldp.user import LdpClient
 
-    if data.is_file() and source.provenance.get("text_sha256") == file_sha256(data):
+    if data.is_file() and sentence_encoder.provenance.get("text_sha256") == file_sha256(data):
         raise GuaranteeError(
             f"{data.name} is the text that the encoder was trained on, without noise, so it is not "
             "protected. Create the encoder from public text that does not belong to a user"
@@ -241,16 +245,16 @@ def make_training_messages(
     if budgets is not None:
         budgets.require_room(settings, {user: len(rows) for user, rows in groups.items()})
 
-    def messages() -> Iterator[Message]:
+    def generate_messages() -> Iterator[Message]:
         for number, (user, rows) in enumerate(groups.items()):
             # test mode: one seed per user, so that users draw different noise
             seed = None if settings.seed is None else int(json_sha256([settings.seed, number])[:15], 16)
             user_settings = settings.model_copy(update={"seed": seed})
-            side = LdpClient(source, user_settings, budget=budgets.open_budget(user) if budgets else None)
+            client = LdpClient(sentence_encoder, user_settings, budget=budgets.open_budget(user) if budgets else None)
             texts: Any = [examples[row].text for row in rows]
-            yield from side.make_training_messages(texts, [numbers[str(examples[row].label)] for row in rows])
+            yield from client.make_training_messages(texts, [numbers[str(examples[row].label)] for row in rows])
 
-    return examples, messages()
+    return examples, generate_messages()
 
 
 # Accuracy of a service, with fresh noise for every query.
@@ -282,32 +286,36 @@ def ldp_evaluate(
     server = LdpServer.load(Path(service))
     if {key.split(".")[0] for key in settings or {}} - {"query"}:
         raise ConfigurationError("settings: a service is evaluated unchanged; set only query.*")
-    source = load_encoder(encoder, server.settings, declared_public)
-    require_same_encoder(server.encoder, source)
+    sentence_encoder = load_encoder(encoder, server.settings, declared_public)
+    require_same_encoder(server.encoder, sentence_encoder)
     examples = _read_examples(Path(test), server.settings.pairs)[:limit]
     texts: Any = [example.text for example in examples]
     classes = [example.label for example in examples]
     questions, first = [], None
-    for way in _list_question_settings(server.settings, settings):
-        server.settings = way.resolve_all_noise(source.spendings)
-        noisy: Any = _ServiceClassifier(server, source, _get_noisy_answers)
+    for question_settings in _list_question_settings(server.settings, settings):
+        server.settings = question_settings.resolve_all_noise(sentence_encoder.spendings)
+        noisy_classifier: Any = _ServiceClassifier(server, sentence_encoder, _get_noisy_answers)
         runs = []
         for draw in range(draws):
-            runs.append(measure_accuracy(noisy, texts, classes))
+            runs.append(measure_accuracy(noisy_classifier, texts, classes))
             progress("queries", draw + 1, draws, "draws")
         first = first or runs[0]
-        questions.append(_summarize_questions(server.settings.make_query_settings(source.spendings), source, runs))
+        questions.append(
+            _summarize_questions(
+                server.settings.make_query_settings(sentence_encoder.spendings), sentence_encoder, runs
+            )
+        )
     assert first is not None
-    once = {**server.settings.model_dump(exclude_none=True), **_SINGLE_QUERY}
-    server.settings = parse_settings(type(server.settings), once)
-    plain: Any = _ServiceClassifier(server, source, _get_noise_free_answers)
+    single_query_settings = {**server.settings.model_dump(exclude_none=True), **_SINGLE_QUERY}
+    server.settings = parse_settings(type(server.settings), single_query_settings)
+    noise_free_classifier: Any = _ServiceClassifier(server, sentence_encoder, _get_noise_free_answers)
     card = read_json(Path(service) / CARD)
     return {
         "service": str(service),
         "texts": first["texts"],
         "draws": draws,
         "accuracy": questions[0]["accuracy"],
-        "accuracy_without_noise": 1.0 - measure_accuracy(plain, texts, classes)["error_rate"],
+        "accuracy_without_noise": 1.0 - measure_accuracy(noise_free_classifier, texts, classes)["error_rate"],
         "majority_accuracy": 1.0 - first["majority_error_rate"],
         "by_class": first["by_class"],
         "left_out": first["left_out"],
@@ -328,7 +336,9 @@ def _list_question_settings(service_settings: LdpSettings, overrides: LdpSetting
         yield parse_settings(LdpSettings, {**base_settings, **_SINGLE_QUERY})
 
 
-def _summarize_questions(settings: LdpSettings, source: SentenceEncoder, runs: list[dict[str, Any]]) -> dict[str, Any]:
+def _summarize_questions(
+    settings: LdpSettings, sentence_encoder: SentenceEncoder, runs: list[dict[str, Any]]
+) -> dict[str, Any]:
     """Summarize one way to send queries: messages, noise, epsilons and accuracy."""
     from redactory.training.ldp.accounting import count_steps
     from redactory.training.ldp.card import compute_query_metrics
@@ -337,7 +347,7 @@ def _summarize_questions(settings: LdpSettings, source: SentenceEncoder, runs: l
     return {
         "sampling": settings.sampling.model_dump(exclude_none=True),
         "messages": count_steps(settings.sampling),
-        **compute_query_metrics(settings, source.spendings),
+        **compute_query_metrics(settings, sentence_encoder.spendings),
         "accuracy": {
             "mean": fmean(shares),
             "standard_deviation": pstdev(shares),
@@ -350,7 +360,7 @@ def _summarize_questions(settings: LdpSettings, source: SentenceEncoder, runs: l
 @dataclass(frozen=True)
 class _ServiceClassifier:
     server: LdpServer
-    source: SentenceEncoder
+    sentence_encoder: SentenceEncoder
     get_answers: Callable[[LdpServer, SentenceEncoder, Any], Iterable[dict[str, Any] | None]]
 
     @property
@@ -359,27 +369,31 @@ class _ServiceClassifier:
 
     def log_probs(self, texts: Sequence[Any]) -> NDArray[np.float64]:
         """Return the natural log probability of every class for every text: float64 [texts, classes]."""
-        even = dict.fromkeys(self.classes, 1.0 / len(self.classes))
-        answers = self.get_answers(self.server, self.source, texts)
-        rows = [[(one["probabilities"] if one else even)[name] for name in self.classes] for one in answers]
+        uniform = dict.fromkeys(self.classes, 1.0 / len(self.classes))
+        answers = self.get_answers(self.server, self.sentence_encoder, texts)
+        rows = [[(answer["probabilities"] if answer else uniform)[name] for name in self.classes] for answer in answers]
         log_probabilities: NDArray[np.float64] = np.log(np.maximum(np.array(rows), _MIN_PROBABILITY))
         return log_probabilities
 
 
-def _get_noisy_answers(server: LdpServer, source: SentenceEncoder, texts: Any) -> Iterable[dict[str, Any] | None]:
+def _get_noisy_answers(
+    server: LdpServer, sentence_encoder: SentenceEncoder, texts: Any
+) -> Iterable[dict[str, Any] | None]:
     from redactory.training.ldp.user import LdpClient
 
     # an evaluation protects no text, but draws noise like a user
-    side = LdpClient(source, server.settings.model_copy(update={"seed": None}))
-    return side.combine_answers(server.answer(list(side.make_query_messages(texts))))
+    client = LdpClient(sentence_encoder, server.settings.model_copy(update={"seed": None}))
+    return client.combine_answers(server.answer(list(client.make_query_messages(texts))))
 
 
-def _get_noise_free_answers(server: LdpServer, source: SentenceEncoder, texts: Any) -> Iterable[dict[str, Any]]:
+def _get_noise_free_answers(
+    server: LdpServer, sentence_encoder: SentenceEncoder, texts: Any
+) -> Iterable[dict[str, Any]]:
     from redactory.training.ldp.message import Message
     from redactory.training.ldp.user import DPLayer
 
     settings = server.settings
-    vectors = source.represent(texts, settings.represent)
+    vectors = sentence_encoder.represent(texts, settings.represent)
     clipped = DPLayer(settings.clip_norm, settings.resolve_noise()).clip(
         vectors.flatten(0, 1) if settings.pairs else vectors
     )

@@ -84,7 +84,7 @@ def _plan_training(
     names = [entry.name for entry in fields(PlanInputs) if entry.name in values]
     numbers = {name: _parse_number(name, values.pop(name)) for name in names}
     if config is None:
-        loaded = _make_config(values, numbers)
+        loaded = _make_planning_config(values, numbers)
     else:
         loaded = load_config(config, output=output)
         loaded = validate_config(_merge_sections(values, loaded.model_dump(exclude_unset=True))) if values else loaded
@@ -94,13 +94,13 @@ def _plan_training(
     has_run = config is not None and is_finished(run)
     recall = train.detector_recall_file or (load_last_recall(run) if has_run else None)
     if recall is not None:
-        recall.require_public(loaded.detect.public_labels)
+        recall.require_public_labels(loaded.detect.public_labels)
     # with declared values, the misses were measured on another function
-    known = None if loaded.input.known_value_columns else recall
-    rates = MissRates.from_measurement(known, loaded.detect.conservative.flags_everything)
+    applicable_recall = None if loaded.input.known_value_columns else recall
+    rates = MissRates.from_measurement(applicable_recall, loaded.detect.conservative.flags_everything)
     numbers = {"gamma": rates.gamma, "delta_2": rates.delta_2, **numbers}
-    if has_run and (noised := count_training_examples(run, train)[0]):
-        numbers.setdefault("examples", noised)
+    if has_run and (noisy_count := count_training_examples(run, train)[0]):
+        numbers.setdefault("examples", noisy_count)
     rule = loaded.dedup.rules()["private"]
     dedup = {"rule": rule.name, "group_size": rule.group_size}
     route, selection, start = loaded.route, None, load_base_spec(run, train)
@@ -141,7 +141,7 @@ def _merge_sections(values: Mapping[str, Any], base: Mapping[str, Any]) -> dict[
     return expand_dotted_keys(qualified, base)
 
 
-def _make_config(values: Mapping[str, Any], numbers: dict[str, Any]) -> Config:
+def _make_planning_config(values: Mapping[str, Any], numbers: dict[str, Any]) -> Config:
     """Make a configuration from ``values`` with placeholders for keys that only a training needs.
 
     Missing caps of ``uedp-bounded`` follow from the numbers of users and examples: k is about n/U. A missing divisor of

@@ -12,7 +12,7 @@ from redactory.pipelines.curation.curate import curate
 from redactory.pipelines.curation.loading import ConfigLike, load_config
 from redactory.pipelines.curation.models import require_training_packages
 from redactory.pipelines.curation.release import summarize_run
-from redactory.pipelines.curation.share import publish_configured
+from redactory.pipelines.curation.share import publish_if_configured
 from redactory.pipelines.curation.stage_context import StageMap
 from redactory.pipelines.measure.evaluate import CLASSIFY, evaluate_canary, evaluate_model
 from redactory.pipelines.measure.evaluate_detection import evaluate_recall
@@ -77,4 +77,4 @@ def run(
             "evaluate canary", lambda: evaluate_canary(folder.root, model.root.name, progress=progress)
         )
     done = {**curated, **summarize_run(folder), "model": trained, "evaluation": measured}
-    return publish_configured(settings.store, done, progress)
+    return publish_if_configured(settings.store, done, progress)

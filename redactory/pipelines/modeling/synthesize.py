@@ -23,17 +23,17 @@ from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
-from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.error_sealing import run_sealing_errors
 from redactory.pipelines.curation.models import load_audit, require_training_packages, resolve_model_name, seal_result
-from redactory.pipelines.curation.output_folder import create_folder, lock_run
+from redactory.pipelines.curation.output_folder import create_folder_atomically, lock_run
 from redactory.pipelines.curation.release import render_synthetic_card
 from redactory.pipelines.curation.release_log import check_released
 from redactory.pipelines.curation.share import finish_export
 from redactory.pipelines.modeling.train import guarantee
-from redactory.redaction import MASK, RunFolder, part_name, read_manifest, write_part
+from redactory.redaction import MASK, RunFolder, format_part_name, read_manifest, write_part
 from redactory.redaction.folder import SYNTHETIC, SyntheticFolder
 from redactory.redaction.replacements import ReplacedSpan, Replacer, Surrogate, apply_edits, plan_edits
-from redactory.redaction.shards import CLASS, ROLE, shard_schema
+from redactory.redaction.shards import CLASS, ROLE, build_shard_schema
 from redactory.training.settings import TRAINERS
 
 if TYPE_CHECKING:
@@ -94,14 +94,14 @@ def synthesize(
         raise ConfigurationError(f"synthesize: --rows {rows}: give at least 1")
     how = SamplingSettings(temperature, top_p, tokens, tuple(stop), drop_suspected)
 
-    def work() -> dict[str, Any]:
+    def write_and_seal() -> dict[str, Any]:
         writer = _SyntheticWriter(folder, name, tuple(dict.fromkeys(labels)), how, progress)
         card = writer.make_card(histogram, no_guarantee)
-        with create_folder(Path(out), lambda: check_released(folder)) as staging:
+        with create_folder_atomically(Path(out), lambda: check_released(folder)) as staging:
             result = writer.write_corpus(SyntheticFolder(staging), card, rows, seed)
         return {"run": str(folder.root), "model": name, "out": str(out), **result}
 
-    return run_sealed(folder.state, work)
+    return run_sealing_errors(folder.state, write_and_seal)
 
 
 @dataclass
@@ -149,19 +149,19 @@ class _SyntheticWriter:
             )
         if reason is not None:
             card |= {"holds": False, "holds_reason": reason}
-        self.histogram = None if deviation is None else self._require_histogram(deviation)
+        self.histogram = None if deviation is None else self._obtain_histogram(deviation)
         if self.histogram is None or not card["holds"]:
             return card
         return compose_guarantee(self.run, self.model)
 
-    def _require_histogram(self, deviation: float) -> Histogram:
-        from redactory.training.histogram import require_countable
+    def _obtain_histogram(self, deviation: float) -> Histogram:
+        from redactory.training.histogram import require_histogram_guarantee
 
         if self.prefix != CLASS:
             raise ConfigurationError(
                 "synthesize: --histogram counts classes (train.prefix: class); omit it for this model"
             )
-        require_countable(self.trainer, self.trainer.relation)
+        require_histogram_guarantee(self.trainer, self.trainer.relation)
         with lock_run(self.run):  # two at a time would each draw one
             return self._load_or_draw_histogram(deviation)
 
@@ -178,7 +178,7 @@ class _SyntheticWriter:
                 )
             return earlier
         stream = RandomStream.from_entropy()
-        self._book_cost(deviation, stream)
+        self._charge_budget(deviation, stream)
         histogram = Histogram.draw(read_counted_texts(self.run, self.trainer), self.labels, deviation, stream)
         model = self.run.model(self.model)
         body = {
@@ -190,7 +190,7 @@ class _SyntheticWriter:
         seal_result(model.result(HISTOGRAM_FOLDER), histogram.to_json(), body)
         return histogram
 
-    def _book_cost(self, deviation: float, stream: RandomStream) -> None:
+    def _charge_budget(self, deviation: float, stream: RandomStream) -> None:
         """Charge the model's budget before noise is drawn; ``BudgetExceeded`` if it is full or lacks the training."""
         from redactory.training.guarantee.budget import Budget
         from redactory.training.guarantee.spec import read_ledger_facts, read_training_spec
@@ -222,24 +222,24 @@ class _SyntheticWriter:
         seed = secrets.randbits(_SEED_BITS) if seed is None else seed
         trained, quotas = load_model(self.run.model(self.model)), self._compute_quotas(rows)
         labelled_texts, fitting = self._generate_texts(trained, quotas, seed)
-        every, surrogates = replace_values(
+        replaced_texts, surrogates = replace_values(
             self.run, [text for _, text in labelled_texts], seed, self.sampling.drop_suspected
         )
-        texts = {place: text for place, text in enumerate(every) if text is not None}
-        shuffled = RandomStream.from_seed(seed).permutation("rows", 0, len(every)).tolist()
-        order = [place for place in shuffled if place in texts]
+        texts = {index: text for index, text in enumerate(replaced_texts) if text is not None}
+        shuffled = RandomStream.from_seed(seed).permutation("rows", 0, len(replaced_texts)).tolist()
+        order = [index for index in shuffled if index in texts]
         columns = {self.column: "string"} if self.prefix else {}
         manifest = self._build_manifest(card, len(texts), columns, seed)
         make_private_folder(target.public)
         for part, first in enumerate(range(0, len(order), _PART_ROWS)):
             shard_rows = order[first : first + _PART_ROWS]
             table = {
-                "example_id": [f"synthetic-{first + place}" for place in range(len(shard_rows))],
+                "example_id": [f"synthetic-{first + index}" for index in range(len(shard_rows))],
                 "text": [texts[i] for i in shard_rows],
                 **{column: [labelled_texts[i][0] for i in shard_rows] for column in columns},
             }
-            shard = pa.table(table, schema=shard_schema(manifest, "public"))
-            write_part(target.public / part_name(part), shard, PUBLIC_FILE)
+            shard = pa.table(table, schema=build_shard_schema(manifest, "public"))
+            write_part(target.public / format_part_name(part), shard, PUBLIC_FILE)
         write_json(target.guarantee, card)
         write_text(target.card, render_synthetic_card(manifest, card))
         files = finish_export(target, manifest)
@@ -251,7 +251,7 @@ class _SyntheticWriter:
     def _build_manifest(self, card: Mapping[str, Any], rows: int, columns: dict[str, str], seed: int) -> dict[str, Any]:
         """Build the manifest from public constants, the card's guarantee, and only noisy numbers of the corpus."""
         curated = read_manifest(self.run)
-        how = {key: value for key, value in asdict(self.sampling).items() if key != "stop"}
+        sampling_settings = {key: value for key, value in asdict(self.sampling).items() if key != "stop"}
         return {
             "format": SYNTHETIC,
             "run": curated.get("run", self.run.root.name),
@@ -262,7 +262,7 @@ class _SyntheticWriter:
             "versions": read_manifest(self.run.model(self.model))["versions"],
             "counts": {"public": rows},
             **({"columns": columns, "labels": list(self.labels)} if columns else {}),
-            "sampling": {**how, "stop": list(self.sampling.stop), "seed": seed},
+            "sampling": {**sampling_settings, "stop": list(self.sampling.stop), "seed": seed},
             "histogram": None if self.histogram is None else self.histogram.to_json(),
         }
 
@@ -271,8 +271,8 @@ class _SyntheticWriter:
         if self.histogram is not None:
             return self.histogram.compute_quotas(rows)
         names = self.labels or ("",)
-        more = rows % len(names)
-        return {name: [rows // len(names) + (place < more)] for place, name in enumerate(names)}
+        remainder = rows % len(names)
+        return {name: [rows // len(names) + (label_index < remainder)] for label_index, name in enumerate(names)}
 
     def _generate_texts(
         self, model: LanguageModel, quotas: Mapping[str, list[int]], seed: int
@@ -281,11 +281,18 @@ class _SyntheticWriter:
         from redactory.evaluation.generation import generate_texts
         from redactory.training.histogram import find_length_bin
 
-        labelled_texts, met = list[tuple[str, str]](), 0
-        for place, (label, bins) in enumerate(quotas.items()):
+        labelled_texts, fitting_count = list[tuple[str, str]](), 0
+        for label_index, (label, bins) in enumerate(quotas.items()):
             count = sum(bins) * (OVERSAMPLING if len(bins) > 1 else 1)
             prompts = (f"{label}:",) if label else ()
-            arguments = (self.sampling.tokens, self.sampling.temperature, None, seed + place, prompts, self.progress)
+            arguments = (
+                self.sampling.tokens,
+                self.sampling.temperature,
+                None,
+                seed + label_index,
+                prompts,
+                self.progress,
+            )
             texts = [
                 self._cut_at_stop(text) for text in generate_texts(model, count, *arguments, top_p=self.sampling.top_p)
             ]
@@ -293,12 +300,12 @@ class _SyntheticWriter:
                 (texts, len(texts)) if len(bins) == 1 else select_by_length(texts, bins, find_length_bin)
             )
             labelled_texts += [(label, text) for text in selected]
-            met += fitting
-        return labelled_texts, met
+            fitting_count += fitting
+        return labelled_texts, fitting_count
 
     def _cut_at_stop(self, text: str) -> str:
-        places = (place for stop in self.sampling.stop if stop and (place := text.find(stop)) >= 0)
-        return text[: min(places, default=len(text))].strip()
+        positions = (position for stop in self.sampling.stop if stop and (position := text.find(stop)) >= 0)
+        return text[: min(positions, default=len(text))].strip()
 
 
 def read_counted_texts(run: RunFolder, trainer: Trainer) -> Iterator[tuple[str, str | None]]:
@@ -316,17 +323,17 @@ def read_counted_texts(run: RunFolder, trainer: Trainer) -> Iterator[tuple[str, 
 def compose_guarantee(run: RunFolder, model: str) -> dict[str, Any]:
     """Compose the guarantee of ``model`` and its histogram, without paths of this machine."""
     card = guarantee(run.root, [model])
-    return {**card, "models": [{**one, "run": Path(one["run"]).name} for one in card["models"]]}
+    return {**card, "models": [{**model_card, "run": Path(model_card["run"]).name} for model_card in card["models"]]}
 
 
 def select_by_length(texts: Sequence[str], bins: Sequence[int], get_bin: Callable[[str], int]) -> tuple[list[str], int]:
     """Select as many ``texts`` as ``bins`` request, topped up by spare ones in order; also return how many fit."""
-    left, selected = list(bins), list[str]()
+    remaining, selected = list(bins), list[str]()
     spare: list[str] = []
     for text in texts:
-        place = get_bin(text)
-        (selected if left[place] > 0 else spare).append(text)
-        left[place] -= left[place] > 0
+        length_bin = get_bin(text)
+        (selected if remaining[length_bin] > 0 else spare).append(text)
+        remaining[length_bin] -= remaining[length_bin] > 0
     return selected + spare[: sum(bins) - len(selected)], len(selected)
 
 
@@ -352,7 +359,7 @@ def replace_values(
 
     A text is None if it cannot be searched, and with ``drop_suspected`` if π_c suspects something that π does not mask.
     """
-    settings = DetectSettings.read_back(read_manifest(run)["configuration"]["detect"])
+    settings = DetectSettings.from_manifest(read_manifest(run)["configuration"]["detect"])
     results, replaced = list[str | None](), 0
     stream = RandomStream.from_seed(seed)
     for row, (text, detection) in enumerate(zip(texts, Detector(settings).detect(texts), strict=True)):
@@ -361,9 +368,9 @@ def replace_values(
         if spans:
             # one key per row, so that replacements of a mask differ between rows
             key = DigestKey(stream.random_bytes("surrogates", row, 32))
-            put = Surrogate(key, settings.language).for_document(str(row), [text])
+            make_surrogate = Surrogate(key, settings.language).for_document(str(row), [text])
 
-            def invent_value(kind: str, value: str, replacer: Replacer = put) -> str:
+            def invent_value(kind: str, value: str, replacer: Replacer = make_surrogate) -> str:
                 return replacer(kind, _VALUE_FORMS.get(kind, _VALUE_FORMS["PERSON"])[1] if MASK in value else value)
 
             text = apply_edits(text, plan_edits(text, spans, invent_value))
@@ -380,4 +387,6 @@ def _has_suspected_span(detection: Detection) -> bool:
 
 
 def _guess_kind(context: str) -> str:
-    return next(k for k, (cue, _) in _VALUE_FORMS.items() if re.search(cue, context[-_CONTEXT_CHARS:], re.IGNORECASE))
+    return next(
+        kind for kind, (cue, _) in _VALUE_FORMS.items() if re.search(cue, context[-_CONTEXT_CHARS:], re.IGNORECASE)
+    )

@@ -12,15 +12,15 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStat
 from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, no_progress
 from redactory.pipelines.curation.config import Config
-from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.error_sealing import run_sealing_errors
 from redactory.pipelines.curation.keys import require_not_shredded
 from redactory.pipelines.curation.loading import ConfigLike, load_config, validate_config
 from redactory.pipelines.curation.models import load_audit, require_training_packages, resolve_model_name
 from redactory.pipelines.curation.output_folder import check_keys
-from redactory.pipelines.curation.release_log import check_newest, check_released
-from redactory.pipelines.curation.share import check_store, publish_configured
+from redactory.pipelines.curation.release_log import check_not_rolled_back, check_released
+from redactory.pipelines.curation.share import check_store, publish_if_configured
 from redactory.pipelines.measure.label import load_recall
-from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest
+from redactory.redaction import RunFolder, is_finished, list_broken_files, read_manifest
 from redactory.training.settings import TRAINERS, RecallMeasurement, TrainSettings
 
 
@@ -32,11 +32,11 @@ def train(
     ``changes`` replace keys of the section ``train``. An interrupted training resumes.
     """
     require_training_packages()
-    settings = _apply_changes(config, output, changes)
+    settings = _load_with_changes(config, output, changes)
     run = RunFolder(Path(settings.output))
     manifest = read_manifest(run)
     if settings.train.detector_recall_file is not None:
-        settings.train.detector_recall_file.require_public(get_public_labels(manifest))
+        settings.train.detector_recall_file.require_public_labels(get_public_labels(manifest))
     if not manifest["counts"]["examples"]:
         raise RunStateError(f"{run.root} has no examples to train on; see why with redactory curate --dry-run")
     check_released(run)
@@ -46,7 +46,7 @@ def train(
     check_keys()
     check_store(settings.store, run)
 
-    def work() -> dict[str, Any]:
+    def run_training() -> dict[str, Any]:
         from redactory.training import train_model
 
         train_settings = settings.train
@@ -62,10 +62,10 @@ def train(
         write_report(run)
         return {"run": str(run.root), **result}
 
-    return publish_configured(settings.store, run_sealed(run.state, work), progress)
+    return publish_if_configured(settings.store, run_sealing_errors(run.state, run_training), progress)
 
 
-def _apply_changes(config: ConfigLike, output: str | Path | None, changes: dict[str, Any]) -> Config:
+def _load_with_changes(config: ConfigLike, output: str | Path | None, changes: dict[str, Any]) -> Config:
     settings = load_config(config, output=output)
     if not changes.keys() - {"name"}:
         require_train_section(settings)
@@ -90,7 +90,7 @@ def collect_remarks(config: ConfigLike, *, output: str | Path | None = None, **c
 
     They follow from the settings and the private part's example counts; empty if the run is not finished.
     """
-    settings = _apply_changes(config, output, changes)
+    settings = _load_with_changes(config, output, changes)
     run = RunFolder(Path(settings.output))
     if not is_finished(run):
         return []
@@ -132,19 +132,21 @@ def preview_vocabulary(config: Config) -> tuple[dict[str, Any] | None, list[str]
         build_vocabulary,
         describe_fit_problems,
         get_public_text_reader,
-        measure_fit,
+        measure_vocabulary_fit,
     )
 
     if run is not None or train_settings.public_text is None:
         chat = train_settings.chat is not None
-        public = open_public_text(run, train_settings.public_text, chat=chat) if run is not None else None
+        public = open_public_text(run, train_settings.public_text, is_chat=chat) if run is not None else None
     else:
         columns = config.input.model_dump(mode="json")
         public = PublicText(train_settings.public_text, columns.get("text") or "text", columns.get("label") or "label")
     vocabulary = build_vocabulary(run, train_settings, public)
-    fit = measure_fit(vocabulary, get_public_text_reader(run, train_settings, public), train_settings.max_tokens)
-    return {**vocabulary.to_record(), "fit": fit}, describe_fit_problems(
-        fit, getattr(train_settings.model, "folder", None) is not None
+    vocabulary_fit = measure_vocabulary_fit(
+        vocabulary, get_public_text_reader(run, train_settings, public), train_settings.max_tokens
+    )
+    return {**vocabulary.to_record(), "fit": vocabulary_fit}, describe_fit_problems(
+        vocabulary_fit, getattr(train_settings.model, "folder", None) is not None
     )
 
 
@@ -157,8 +159,10 @@ def count_training_examples(run: RunFolder, settings: TrainSettings) -> tuple[in
     if trainer.has_units or settings.has_whole_conversations:
         return None, None
     sizes = {**counts, "vault": counts["examples"] - counts["quarantined"]}
-    noised = None if trainer.noised_folder is None else int(sizes[trainer.noised_folder])
-    return noised, int(sum(sizes[name] for name in trainer.noise_free_folders)) if trainer.noise_free_folders else None
+    noisy_count = None if trainer.noised_folder is None else int(sizes[trainer.noised_folder])
+    return noisy_count, int(
+        sum(sizes[name] for name in trainer.noise_free_folders)
+    ) if trainer.noise_free_folders else None
 
 
 def check_device(config: Config) -> None:
@@ -216,7 +220,7 @@ def guarantee(
     models: list[tuple[RunFolder, str]] = []
     for folder in (RunFolder(Path(place)) for place in (run, *also)):
         read_manifest(folder)
-        check_newest(folder)
+        check_not_rolled_back(folder)
         # without names, use every finished model
         unnamed: Sequence[str | None] = folder.model_names() if several else [None]
         names = [resolve_model_name(folder, name) for name in requested_names or unnamed]
@@ -230,7 +234,7 @@ def guarantee(
     card = make_composed_card(models, delta) if several else make_guarantee_card(*models[0])
     for folder, name in models:
         # a valid ledger may still differ from the one that the model was sealed with
-        if problems := broken_files(folder.model(name)):
+        if problems := list_broken_files(folder.model(name)):
             raise CheckFailed(
                 f"{folder.root}: {name} changed after sealing ({problems[0]}), so no guarantee is stated; see "
                 "redactory verify"

@@ -28,7 +28,7 @@ from redactory.foundation.files import is_locked, list_leaves
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, KEY_VARIABLE, load_digest_key
 from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.records import Record, chain_head, read_records
-from redactory.pipelines.curation.error_sealing import hide_error_text
+from redactory.pipelines.curation.error_sealing import run_hiding_error_text
 from redactory.pipelines.curation.journal import FILES, REISSUE
 from redactory.pipelines.curation.keys import describe_shredding, find_shred_record
 from redactory.pipelines.curation.reissue import is_reissue_pending, subtract_counts
@@ -44,28 +44,28 @@ from redactory.redaction import (
     ModelFolder,
     RunFolder,
     SealedFolder,
-    broken_files,
-    content_sha256,
+    count_part_rows,
+    find_key_for,
     is_encrypted,
     is_finished,
-    key_for,
+    list_broken_files,
     list_parts,
-    part_rows,
+    read_content_sha256,
     read_manifest,
     read_part,
 )
-from redactory.redaction.encryption import configured_service
+from redactory.redaction.encryption import load_configured_service
 from redactory.redaction.folder import is_export_folder
 from redactory.redaction.sealing import (
     SIGNED_BY,
     Release,
     check_signature,
-    current_release,
     find_release,
+    get_current_release,
     list_irregular_in,
     list_releases,
 )
-from redactory.redaction.shards import keyed_digest, table_digest
+from redactory.redaction.shards import compute_keyed_digest, compute_table_digest
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -152,7 +152,7 @@ def _run_check(
 ) -> CheckResult | None:
     """Make one check; of a foreign error, which can quote text, only the type is reported."""
     try:
-        detail = hide_error_text("it was checked", check, context, *arguments)
+        detail = run_hiding_error_text("it was checked", check, context, *arguments)
     except CheckSkipped as reason:
         return CheckResult(name, True, str(reason), made=False)
     except ConfigurationError as error:
@@ -161,9 +161,9 @@ def _run_check(
     except SealedError as error:
         for path in (path for folder in context.run.data_folders for path in list_parts(folder)):
             try:
-                hide_error_text("a part was opened", part_rows, path)
+                run_hiding_error_text("a part was opened", count_part_rows, path)
             except RedactoryError:
-                return CheckResult(name, False, f"{_get_relative_name(context.root, path)} cannot be read")
+                return CheckResult(name, False, f"{_format_relative_path(context.root, path)} cannot be read")
         return CheckResult(name, False, str(error))
     except RedactoryError as error:
         if name == "files" and isinstance(error, RunStateError):
@@ -176,7 +176,7 @@ def list_seal_problems(folder: SealedFolder, known: Ed25519PublicKey | None) -> 
     """List what changed in a finished folder since it was sealed, and what is wrong with its signature."""
     outcome = check_signature(folder, known)
     signature = [] if outcome.good or not folder.manifest.is_file() else [outcome.detail]
-    return [f"{folder.root.name}: {problem}" for problem in (*broken_files(folder), *signature)]
+    return [f"{folder.root.name}: {problem}" for problem in (*list_broken_files(folder), *signature)]
 
 
 def raise_on_problems(problems: Iterable[str]) -> None:
@@ -185,7 +185,7 @@ def raise_on_problems(problems: Iterable[str]) -> None:
         raise CheckFailed(text)
 
 
-def _get_relative_name(root: Path, path: Path) -> str:
+def _format_relative_path(root: Path, path: Path) -> str:
     return path.relative_to(root).as_posix()
 
 
@@ -196,7 +196,7 @@ def check_files(context: CheckContext) -> str:
     """
     if odd := list_irregular_in(context.run):
         raise CheckFailed(f"{', '.join(odd)}: neither a folder nor a regular file")
-    raise_on_problems(broken_files(context.run))
+    raise_on_problems(list_broken_files(context.run))
     name = context.root.resolve().name
     # readers compare the id with the expected one: another run of the same signer is consistent too
     id_note = f" of the run {context.manifest['id']}" if "id" in context.manifest else ""
@@ -234,7 +234,7 @@ def check_unlisted_files(context: CheckContext) -> str:
     left_open = [f"models/{name} is not finished" for name in sorted(unfinished_models)]
     if unknown:
         left_open.append(f"{', '.join(sorted(unknown))} does not belong to any unfinished work")
-    uncovered = _describe_uncovered(run)
+    uncovered = _describe_undigested_files(run)
     if left_open:
         raise CheckSkipped("; ".join([f"{'; '.join(left_open)}: not checked", *uncovered]))
     return "; ".join(["the run contains only declared files", *uncovered])
@@ -254,11 +254,11 @@ def _find_undeclared_files(
     at_work = {of(name) for of in (run.root_key, run.checkpoint) for name in unfinished_models}
     if is_locked(run.lock):
         at_work |= {run.work, run.cluster, run.staging, run.reissue.root, *run.state.glob("train-*")}
-    strays, unknown = {_get_relative_name(run.root, path) for path in listed if path not in due}, set[str]()
+    strays, unknown = {_format_relative_path(run.root, path) for path in listed if path not in due}, set[str]()
     for path in list_leaves(run.root, (run.orchestrator, run.samples)):
-        name, (top, *inner) = _get_relative_name(run.root, path), path.relative_to(run.root).parts
+        name, (top, *inner) = _format_relative_path(run.root, path), path.relative_to(run.root).parts
         home = next((folder for folder in path.parents if folder in sealed), None)
-        if path in due or (home is not None and _get_relative_name(home, path) in sealed[home]):
+        if path in due or (home is not None and _format_relative_path(home, path) in sealed[home]):
             continue
         if top == run.models.name and inner and inner[0] in unfinished_models:
             # before it is finished, no statement about it is sealed
@@ -289,7 +289,7 @@ def _list_sealed_files(run: RunFolder) -> dict[Path, set[str]]:
     return files_by_folder
 
 
-def _describe_uncovered(run: RunFolder) -> list[str]:
+def _describe_undigested_files(run: RunFolder) -> list[str]:
     """Describe what ``state/`` contains on purpose without a digest; an empty list if there is nothing."""
     samples = len(list(run.samples.iterdir())) if run.samples.is_dir() else 0
     tracebacks = len(run.tracebacks())
@@ -309,7 +309,7 @@ def check_journal(context: CheckContext) -> str:
     records = read_records(run.journal)
     if chain_head(run.journal) != manifest["journal"]:
         raise CheckFailed("its end does not match the manifest")
-    folders = tuple(f"{_get_relative_name(run.root, folder)}/" for folder in run.data_folders)
+    folders = tuple(f"{_format_relative_path(run.root, folder)}/" for folder in run.data_folders)
     listed = {n: e["sha256"] for n, e in manifest["files"].items() if n.startswith(folders)}
     if _find_last_bound_files(records) != listed:
         raise CheckFailed("its ledgers and shards are not those in the manifest")
@@ -340,7 +340,7 @@ def check_encryption(context: CheckContext) -> str:
         when = describe_shredding(record)
         raise_on_problems([f"{file} exists, although it {when}: run redactory keys shred"] if there else [])
         raise CheckSkipped(f"skipped: the private part {when} and is unreadable for everybody")
-    if configured_service() is None:
+    if load_configured_service() is None:
         raise CheckSkipped(f"skipped: set {ENCRYPTION_VARIABLE} to the run's key")
     words = _check_decryption(context, private)
     context.is_private_readable = True
@@ -349,14 +349,16 @@ def check_encryption(context: CheckContext) -> str:
 
 def _check_decryption(context: CheckContext, private: list[Path]) -> str:
     run, manifest = context.run, context.manifest
-    key, digest_key, key_facts = key_for(run.vault / "part"), load_digest_key(), manifest["encryption"]
+    key, digest_key, key_facts = find_key_for(run.vault / "part"), load_digest_key(), manifest["encryption"]
     keyed = digest_key.fingerprint == manifest["key"]["fingerprint"]
     if key is None or (key.run_id, key.fingerprint) != (key_facts["run_id"], key_facts["data_key"]):
         raise CheckFailed("the data key in state/ does not match the manifest")
     for path in private:
-        name, content = _get_relative_name(run.root, path), table_digest(read_part(path))
+        name, content = _format_relative_path(run.root, path), compute_table_digest(read_part(path))
         listed = manifest["files"][name].get("content")
-        if content != content_sha256(path) or (keyed and listed != keyed_digest(digest_key, name, content)):
+        if content != read_content_sha256(path) or (
+            keyed and listed != compute_keyed_digest(digest_key, name, content)
+        ):
             raise CheckFailed(f"{name} does not contain what was written")
     by = "their keyed digests match" if keyed else f"keyed digests not compared: set the run's {KEY_VARIABLE}"
     return f"{pluralize(len(private), 'part')} decrypted to what was written; {by}"
@@ -457,7 +459,7 @@ def check_release_log(context: CheckContext) -> str | None:
         known = list_releases(run)
     except (RedactoryError, OSError, ValueError, KeyError):
         # another check reports that an earlier one is missing
-        known = [current_release(run)]
+        known = [get_current_release(run)]
     judged = [r.body.get("manifest") for r in records if r.type in (Event.RELEASED, Event.HELD)]
     if not problem and judged and known[0].number == 1 and known[0].digest not in judged:
         problem = f"the log has another run with this name, with the manifest {judged[-1]}"

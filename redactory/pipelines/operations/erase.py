@@ -23,23 +23,29 @@ from redactory.foundation.errors import (
     pluralize,
     shorten,
 )
-from redactory.foundation.files import file_lock, list_leaves, make_private_folder, read_json, remove
+from redactory.foundation.files import file_lock, list_leaves, make_private_folder, read_json, remove_path
 from redactory.foundation.keys import DigestKey, load_digest_key
-from redactory.foundation.records import SILENCE, RecordLog, record_ages
+from redactory.foundation.records import MAX_RECORD_GAP, RecordLog, record_ages
 from redactory.pipelines.curation.config import Config
-from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.error_sealing import run_sealing_errors
 from redactory.pipelines.curation.index import discard_drafts, find_index
 from redactory.pipelines.curation.keys import describe_shredding, find_shred_record
 from redactory.pipelines.curation.output_folder import lock_jobs
-from redactory.pipelines.curation.reissue import RunChange, is_reissue_pending, prepare_reissue, reissue, reissue_lock
-from redactory.pipelines.curation.release_log import Event, check_newest, read_history, read_log, run_statuses
+from redactory.pipelines.curation.reissue import (
+    RunChange,
+    is_reissue_pending,
+    prepare_reissue,
+    reissue_lock,
+    reissue_run,
+)
+from redactory.pipelines.curation.release_log import Event, check_not_rolled_back, read_history, read_log, run_statuses
 from redactory.pipelines.operations.erase_points import (
     Person,
     build_manifest_changes,
-    filter_without,
+    filter_without_person,
     find_person_examples,
     find_rejected_rows,
-    recurate_without,
+    recurate_without_person,
     require_run_key,
 )
 from redactory.redaction import RunFolder, is_finished, list_parts, read_manifest, require_regular
@@ -50,7 +56,7 @@ CONFIGURED_FILES = ("input.path", "evaluate.test", "evaluate.labelled", "train.p
 
 
 def erase(
-    places: Iterable[str | Path], *, doc_ids: Iterable[str] = (), user_ids: Iterable[str] = (), dry_run: bool = False
+    paths: Iterable[str | Path], *, doc_ids: Iterable[str] = (), user_ids: Iterable[str] = (), dry_run: bool = False
 ) -> dict[str, Any]:
     """Remove documents, and everything that users wrote, from runs.
 
@@ -67,24 +73,24 @@ def erase(
         raise ConfigurationError(
             "say whose rows to erase: --doc-id, --user-id, or a file with ids (--doc-ids-from, --user-ids-from)"
         )
-    runs = list(dict.fromkeys(run for place in places for run in find_runs(place)))
+    runs = list(dict.fromkeys(run for place in paths for run in find_runs(place)))
     done, problems, key = [], [], load_digest_key()
     with lock_jobs(runs):
         for run in runs:
             try:
                 if not _is_interrupted(run):
-                    done.append(run_sealed(run.state, _erase_from_run, run, person, key, dry_run))
+                    done.append(run_sealing_errors(run.state, _erase_from_run, run, person, key, dry_run))
                 elif any(path not in (run.state, run.lock) for path in list_leaves(run.root)):
-                    done.append(run_sealed(run.state, _discard_run, run, person, key, dry_run))
+                    done.append(run_sealing_errors(run.state, _discard_run, run, person, key, dry_run))
             except RedactoryError as error:
                 problems.append({"run": str(run.root), "problem": str(error), "exit_code": error.exit_code})
-    nowhere = [p for p in person.pseudonyms(key) if all(p in run["unmatched"] for run in done)]
+    unmatched = [p for p in person.pseudonyms(key) if all(p in run["unmatched"] for run in done)]
     return {
         "ok": not problems,
         "dry_run": dry_run,
         "runs": done,
         "problems": problems,
-        "unmatched": nowhere if done else [],
+        "unmatched": unmatched if done else [],
     }
 
 
@@ -124,14 +130,14 @@ def _discard_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) 
             indexes = filter(None, (find_index(read_manifest(finished_run)) for finished_run in near))
             for index in {finished_run.root: finished_run for finished_run in indexes}.values():
                 discard_drafts(index, run)
-            remove(run.root)
+            remove_path(run.root)
         # like a run that has just started: it can still be resumed, or rejected
         make_private_folder(run.root)
         make_private_folder(run.state)
-    return _make_result(run, unmatched=person.pseudonyms(key), files=["input.path"]) | {"discarded": True}
+    return _make_empty_result(run, unmatched=person.pseudonyms(key), files=["input.path"]) | {"discarded": True}
 
 
-def _make_result(run: RunFolder, **extra: Any) -> dict[str, Any]:
+def _make_empty_result(run: RunFolder, **extra: Any) -> dict[str, Any]:
     """The result for a run without data of the person, plus ``extra``."""
     zeros = dict.fromkeys(("examples", "documents", "rejected", "unsearched", "lone_documents"), 0)
     return {"run": str(run.root), **zeros, "release": None, "already": None, "models": [], **extra}
@@ -139,7 +145,7 @@ def _make_result(run: RunFolder, **extra: Any) -> dict[str, Any]:
 
 def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
     manifest = read_manifest(run)
-    config = Config.read_back(manifest["configuration"])
+    config = Config.from_manifest(manifest["configuration"])
     # files outside the run may contain the person too; a share (float) is not a file
     files = [n for n in CONFIGURED_FILES if (file := attrgetter(n)(config)) and not isinstance(file, float)]
     before = [r.body for r in read_history(run) if r.type == Event.REISSUED and r.body.get("why") == ERASURE]
@@ -147,14 +153,14 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool)
     repeats = [body for body in before if all(pseudonym in body["persons"] for pseudonym in pseudonyms)]
     done = {"already": repeats[-1]["release"], "models": repeats[-1]["models"]} if repeats else {}
     if not run.data_key.is_file() and (record := find_shred_record(run)) is not None:
-        return _check_shredded(run, manifest, describe_shredding(record), pseudonyms, done) | {"files": files}
+        return _make_shredded_result(run, manifest, describe_shredding(record), pseudonyms, done) | {"files": files}
     require_run_key(manifest, key)
     points, lone = find_person_examples(run, person, key)
     rejected = find_rejected_rows(run, person, config.input)
     # an id is known if it is in the run, or was before an earlier erasure
     known = [*person.intersect(rejected.ids).pseudonyms(key), *(p for body in before for p in body["persons"])]
     run_pseudonyms = {row[kind] for row in points.values() for kind in ("document", "user")}
-    result = _make_result(
+    result = _make_empty_result(
         run,
         examples=len(points),
         documents=len({row["document"] for row in points.values()}),
@@ -167,15 +173,15 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool)
     if not points and not rejected.rows:
         return result | done
     _require_not_by_count(run, manifest)
-    result |= _find_outside_traces(run, points)
+    result |= _list_outside_traces(run, points)
     if dry_run:
         return result
     prepare_reissue(run)
     has_vault = bool(list_parts(run.vault))
     rest = (
-        recurate_without(run, manifest, key, points.keys(), rejected)
+        recurate_without_person(run, manifest, key, points.keys(), rejected)
         if has_vault
-        else filter_without(run, manifest, points, rejected)
+        else filter_without_person(run, manifest, points, rejected)
     )
     body, counted = build_manifest_changes(manifest, points, rejected, rest)
     result["moved_up"], result["lost"] = sum(counted["moved_up"].values()), len(rest.lost_examples)
@@ -189,15 +195,15 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool)
         change_details={**counted, "lost": len(rest.lost_examples)},
         log_details={"persons": pseudonyms, **counted, "models": result["models"]},
         # attack results refer to the old shards, and no training can continue
-        forget=(
+        removed_state=(
             *(run.sample(name).root for name in result["samples"]),
             run.redaction.root,
             run.exported,
             *run.unfinished_training_files(),
         ),
-        index=rest.index,
+        index_changes=rest.index,
     )
-    return result | {"release": reissue(run, change, key)}
+    return result | {"release": reissue_run(run, change, key)}
 
 
 def _require_not_by_count(run: RunFolder, manifest: dict[str, Any]) -> None:
@@ -209,14 +215,14 @@ def _require_not_by_count(run: RunFolder, manifest: dict[str, Any]) -> None:
         )
 
 
-def _check_shredded(
+def _make_shredded_result(
     run: RunFolder, manifest: dict[str, Any], when: str, ids: Any, done: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the result for a shredded run, which cannot be searched.
 
     ``RunStateError`` if it may still contain the person's text.
     """
-    check_newest(run)
+    check_not_rolled_back(run)
     rows = manifest["counts"]["public"]
     left = [f"{pluralize(rows, 'row')} of public/"] * bool(rows)
     left += [p.relative_to(run.root).as_posix() for p in (run.samples, run.exported) if p.exists()]
@@ -227,11 +233,11 @@ def _check_shredded(
         )
     # the index has keyed digests of the run's text
     index = {} if find_index(manifest) is None else {"index": False}
-    models = _find_outside_traces(run, ())["models"]
-    return _make_result(run, shredded=True, unmatched=[] if done else ids, models=models, **index) | done
+    models = _list_outside_traces(run, ())["models"]
+    return _make_empty_result(run, shredded=True, unmatched=[] if done else ids, models=models, **index) | done
 
 
-def _find_outside_traces(run: RunFolder, points: Collection[int]) -> dict[str, Any]:
+def _list_outside_traces(run: RunFolder, points: Collection[int]) -> dict[str, Any]:
     """List where the person's data may be outside the parts: models, samples, tracebacks, exports.
 
     Every trainer reads the shards or the vault of its run, so every model was trained on the person's examples.
@@ -255,14 +261,14 @@ def _find_outside_traces(run: RunFolder, points: Collection[int]) -> dict[str, A
     ]
     return {
         "models": models,
-        "unfinished_trainings": _unfinished_trainings(run),
+        "unfinished_trainings": _list_idle_trainings(run),
         "samples": samples,
         "tracebacks": len(run.tracebacks()),
         "exports": exports,
     }
 
 
-def _unfinished_trainings(run: RunFolder) -> list[str]:
+def _list_idle_trainings(run: RunFolder) -> list[str]:
     """List the unfinished trainings; they cannot continue after the run is rewritten.
 
     ``RunStateError`` if one is running: it would train on parts of two releases.
@@ -309,13 +315,13 @@ def purge_run(run: RunFolder | str | Path, kinds: Collection[OriginalKind], *, b
     if not is_reissue_pending(folder):
         # a place without a run must not get a lock or a folder
         read_manifest(folder)
-    return run_sealed(folder.state, _purge, folder, [name for name in ORIGINAL_KINDS if name in kinds], by)
+    return run_sealing_errors(folder.state, _purge, folder, [name for name in ORIGINAL_KINDS if name in kinds], by)
 
 
 def _purge(run: RunFolder, kinds: list[OriginalKind], by: str | None) -> dict[str, Any]:
     with reissue_lock(run):
         # otherwise a restored folder would become the newest release, with erased persons in it
-        check_newest(run)
+        check_not_rolled_back(run)
         before = read_manifest(run).get("purged", [])
         training_files = run.unfinished_training_files()
         # files other than parts; in state/ those that can contain or quote original text
@@ -330,7 +336,7 @@ def _purge(run: RunFolder, kinds: list[OriginalKind], by: str | None) -> dict[st
         if not to_purge:
             return {**result, "release": None, "bytes": 0}
         # a running training would find another manifest at its end and be lost
-        _unfinished_trainings(run)
+        _list_idle_trainings(run)
         prepare_reissue(run)
         removed = [path for name in to_purge if name != "state" for path in list_parts(getattr(run, name))]
         # no training can continue after the run is rewritten
@@ -342,17 +348,17 @@ def _purge(run: RunFolder, kinds: list[OriginalKind], by: str | None) -> dict[st
             manifest_changes={"purged": sorted({*before, *to_purge})},
             change_details={"purged": to_purge},
             log_details={"what": to_purge, "bytes": size, **({} if by is None else {"by": by})},
-            remove=tuple(removed),
-            forget=forget,
+            removed_parts=tuple(removed),
+            removed_state=forget,
         )
-        return {**result, "release": reissue(run, change), "bytes": size}
+        return {**result, "release": reissue_run(run, change), "bytes": size}
 
 
 def _list_other_files(folder: Path) -> list[Path]:
     return sorted({*folder.iterdir()} - {*list_parts(folder)}) if folder.is_dir() else []
 
 
-def find_expired(
+def find_expired_originals(
     job: JobFolder, keep: Mapping[OriginalKind, int], now: datetime.datetime, *, by_clock: bool = False
 ) -> dict[str, tuple[OriginalKind, ...]]:
     """Find what is older than the days in ``keep``, by the release log: {run name: kinds}.
@@ -377,18 +383,18 @@ def find_expired(
         )
         if kinds:
             with suppress(RunStateError):
-                _unfinished_trainings(run)
+                _list_idle_trainings(run)
                 expired[name] = kinds
     return expired
 
 
-def check_clock(job: JobFolder, keep: Mapping[OriginalKind, int], now: datetime.datetime) -> None:
+def check_clock_matches_log(job: JobFolder, keep: Mapping[OriginalKind, int], now: datetime.datetime) -> None:
     """Raise ``CheckFailed`` if runs are due by this machine's clock but not by the log's times."""
-    by_clock, by_log = find_expired(job, keep, now, by_clock=True), find_expired(job, keep, now)
+    by_clock, by_log = find_expired_originals(job, keep, now, by_clock=True), find_expired_originals(job, keep, now)
     if doubtful := sorted(name for name, kinds in by_clock.items() if kinds != by_log.get(name)):
         raise CheckFailed(
             f"{job.root}: by the clock of this machine ({now:%Y-%m-%d}) {', '.join(doubtful[:5])} "
             f"{'is' if len(doubtful) == 1 else 'are'} due to be purged, but the times in the release log do "
-            f"not support that clock (more than {SILENCE.days} days between two records, or a step back): "
+            f"not support that clock (more than {MAX_RECORD_GAP.days} days between two records, or a step back): "
             "nothing was purged. Correct the clock; if it is right, purge by hand (redactory purge)"
         )

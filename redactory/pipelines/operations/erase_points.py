@@ -49,7 +49,16 @@ from redactory.pipelines.curation.stages.examples import DUPLICATE, QUARANTINED,
 from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.readers.documents import DUPLICATE_ID
 from redactory.pipelines.readers.tables import SEPARATORS
-from redactory.redaction import MASK, RunFolder, list_parts, part_name, part_schema, read_batches, read_part, write_part
+from redactory.redaction import (
+    MASK,
+    RunFolder,
+    format_part_name,
+    list_parts,
+    read_batches,
+    read_part,
+    read_part_schema,
+    write_part,
+)
 from redactory.redaction import shards as tables
 from redactory.redaction.shards import DOCUMENT, EXAMPLES, SPAN_FIELDS
 
@@ -135,7 +144,7 @@ def find_rejected_rows(run: RunFolder, person: Person, columns: InputSettings) -
     spellings = {i: i for i in person.doc_ids} | {f: user for user in person.user_ids for f in unicode_variants(user)}
     pattern = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(spellings)))})(?![\w-])")
     for path in list_parts(run.quarantine):
-        for place, row in enumerate(read_part(path).to_pylist()):
+        for index, row in enumerate(read_part(path).to_pylist()):
             if row["kind"] != "row":
                 continue
             text = (row["content"] or b"").decode("utf-8", "replace")
@@ -150,7 +159,7 @@ def find_rejected_rows(run: RunFolder, person: Person, columns: InputSettings) -
                 matched_ids |= {user for user in person.user_ids if users & set(unicode_variants(user))}
             if matched_ids:
                 result.ids |= matched_ids
-                result.rows[path.name].append(place)
+                result.rows[path.name].append(index)
                 result.reasons[row["reason"]] += 1
     return result
 
@@ -191,19 +200,19 @@ class RemainingRun:
     index: dict[str, Any] | None = None
 
 
-def recurate_without(
+def recurate_without_person(
     run: RunFolder, manifest: Mapping[str, Any], key: DigestKey, removed_ids: Set[int], rejected: RejectedRows
 ) -> RemainingRun:
     """Write every part of ``run`` without the examples ``removed_ids`` and the rejected rows."""
-    config, new_run = Config.read_back(manifest["configuration"]), RunFolder(run.reissue.files)
+    config, new_run = Config.from_manifest(manifest["configuration"]), RunFolder(run.reissue.files)
     size, partitions = sum(entry["bytes"] for entry in manifest["inputs"]), len(list_parts(run.examples))
     index = _open_run_index(run, manifest)
-    audit = next((part_schema(path) for path in list_parts(run.examples)), EXAMPLES)
+    audit = next((read_part_schema(path) for path in list_parts(run.examples)), EXAMPLES)
     metadata = pa.schema([field for field in audit if field.name not in EXAMPLES.names])
     job = CurationJob(new_run, config, key, index=index, hash_ranges=choose_range_count(size), metadata_schema=metadata)
     ids, earlier = pa.array(sorted(removed_ids), pa.int64()), list[tuple[int, int]]()
     for number in range(partitions):
-        rows = _drop_examples(read_part(run.examples / part_name(number)), ids)
+        rows = _drop_examples(read_part(run.examples / format_part_name(number)), ids)
         _write_redaction_inputs(job, run, number, rows, ids, rejected)
         if job.index is not None:
             places = {entry.name: place for place, entry in enumerate(job.index.runs)}
@@ -220,7 +229,7 @@ def recurate_without(
     both = zip(list_stages(job, partitions), list_stages(job_without_index, partitions), strict=True)
     for stage, asking in dropwhile(lambda pair: pair[0].name != "redact", both):
         recall = stage.name.startswith("recall")
-        for number in range(stage.numbers):
+        for number in range(stage.part_count):
             counts.update((asking if recall else stage).task(number).counts)
         if recall:
             by_part: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -231,7 +240,7 @@ def recurate_without(
             write_pairs(job.range_path("near-earlier", 0), earlier)
     for number in range(partitions):
         # of a point that was quarantined nothing but these says whose it is
-        path = new_run.examples / part_name(number)
+        path = new_run.examples / format_part_name(number)
         rows, old = read_part(path), _drop_examples(read_part(run.examples / path.name), ids)
         for column in ("document", "user"):
             rows = rows.set_column(rows.schema.get_field_index(column), column, old[column])
@@ -259,7 +268,7 @@ def _write_redaction_inputs(
     job: CurationJob, run: RunFolder, number: int, rows: pa.Table, removed_ids: pa.Array, rejected: RejectedRows
 ) -> None:
     """What redaction goes by in one partition: its points, what was found in them, what was rejected."""
-    name = part_name(number)
+    name = format_part_name(number)
     quarantine = run.quarantine / name
     held = read_part(quarantine) if quarantine.is_file() else tables.QUARANTINE.empty_table()
     theirs = pa.array([place in rejected.rows[name] for place in range(held.num_rows)], pa.bool_())
@@ -299,33 +308,35 @@ def _drop_examples(table: pa.Table, points: pa.Array, column: str = "example_id"
 # Without the originals: parts are filtered, and a point moves up where its text is known to be the same.
 
 
-def filter_without(
+def filter_without_person(
     run: RunFolder, manifest: Mapping[str, Any], removed_rows: Mapping[int, Row], rejected: RejectedRows
 ) -> RemainingRun:
-    """Like :func:`recurate_without`, for a purged ``vault/``.
+    """Like :func:`recurate_without_person`, for a purged ``vault/``.
 
     In modes ``none`` and ``exact`` the first duplicate of a removed example replaces it. In other modes the text
     of a duplicate is unknown, so what only this example represented is lost.
     """
     new_run = RunFolder(run.reissue.files)
-    heirs, lost = _find_replacements(run, Config.read_back(manifest["configuration"]).dedup, removed_rows)
-    texts = _read_replacement_texts(run, {removed_rows[point]["released_id"]: heir for point, heir in heirs.items()})
-    out, counts = pa.array(sorted({*removed_rows, *lost}), pa.int64()), Counter[str]()
+    replacements, lost = _find_replacements(run, Config.from_manifest(manifest["configuration"]).dedup, removed_rows)
+    texts = _read_replacement_texts(
+        run, {removed_rows[point]["released_id"]: heir for point, heir in replacements.items()}
+    )
+    removed_ids, counts = pa.array(sorted({*removed_rows, *lost}), pa.int64()), Counter[str]()
     for path in list_parts(run.examples):
-        name, audit = path.name, _drop_examples(read_part(path), out)
+        name, audit = path.name, _drop_examples(read_part(path), removed_ids)
         rows = audit.to_pylist()
         for row in rows:
             if row["example_id"] in texts:
                 row.update(decision=row["split"], dup_of=None)
             else:
-                row["dup_of"] = heirs.get(row["dup_of"], row["dup_of"])
+                row["dup_of"] = replacements.get(row["dup_of"], row["dup_of"])
             counts[row["decision"]] += 1
             counts.update(f"reason/{reason}" for reason in row["reasons"])
             if row["earlier_run"] is not None:
                 counts[f"duplicate_earlier/{row['split']}"] += 1
         write_part(new_run.examples / name, pa.Table.from_pylist(rows, audit.schema))
         counts["masks"] -= _filter_shards(run, new_run, name, rows, texts)
-        spans = _drop_examples(read_part(run.spans / name), out)
+        spans = _drop_examples(read_part(run.spans / name), removed_ids)
         write_part(new_run.spans / name, spans)
         for span in spans.select(["policy", "detector", "label", "score"]).to_pylist():
             policy, detector, label, score = span.values()
@@ -333,12 +344,14 @@ def filter_without(
         if (run.quarantine / name).is_file():
             held = read_part(run.quarantine / name)
             places = sorted({*range(held.num_rows)} - {*rejected.rows[name]})
-            held = _drop_examples(held.take(pa.array(places, pa.int64())), out)
+            held = _drop_examples(held.take(pa.array(places, pa.int64())), removed_ids)
             write_part(new_run.quarantine / name, held)
             kept_rows = (row for row in held.to_pylist() if row["kind"] == "point")
             counts.update(f"quarantined/{row['reason']}" for row in kept_rows)
         if (run.across / name).is_file():
-            pairs = _drop_examples(_drop_examples(read_part(run.across / name), out), out, "private_point")
+            pairs = _drop_examples(
+                _drop_examples(read_part(run.across / name), removed_ids), removed_ids, "private_point"
+            )
             write_part(new_run.across / name, pairs)
             counts["across/examples"] += pairs.num_rows
     counts["masks"] = max(0, manifest["masks"] + counts["masks"])
@@ -408,7 +421,7 @@ def build_manifest_changes(
     new = subtract_counts(old_counts, removed, moved_up)
     if any(new[decision] != counts[decision] for decision in (*SPLIT_NUMBERS, DUPLICATE, QUARANTINED)):
         raise CheckFailed("what remains of the run is not the previous content minus what is removed")
-    sections = summarize_counts(Config.read_back(manifest["configuration"]).dedup, counts)
+    sections = summarize_counts(Config.from_manifest(manifest["configuration"]).dedup, counts)
     dedup = {**manifest["dedup"], **({} if "vault" in manifest.get("purged", ()) else sections.pop("dedup"))}
     if dedup["across"] is not None:
         dedup["across"] = counts["across/examples"]

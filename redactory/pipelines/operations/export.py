@@ -9,24 +9,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors import publishable_gaps
-from redactory.detectors.settings import get_public_labels, public_label_note
+from redactory.detectors import get_publishable_gaps
+from redactory.detectors.settings import format_public_label_note, get_public_labels
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
 from redactory.foundation.files import make_private_folder, read_json, sync_to_disk, write_text
 from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.records import read_records
-from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.error_sealing import run_sealing_errors
 from redactory.pipelines.curation.models import load_audit
-from redactory.pipelines.curation.output_folder import create_folder, make_world_readable
+from redactory.pipelines.curation.output_folder import create_folder_atomically, make_world_readable
 from redactory.pipelines.curation.release import render_croissant, render_export_card
 from redactory.pipelines.curation.release_log import Event, append_event
 from redactory.pipelines.curation.share import export_lock, files_by_name, finish_export, mirror_folder
 from redactory.pipelines.modeling.synthesize import compose_guarantee
 from redactory.pipelines.operations.checks import CheckContext
 from redactory.pipelines.operations.verify import check_export
-from redactory.pipelines.store import Store, is_url, without_secrets
-from redactory.redaction import ModelFolder, RunFolder, broken_files, is_finished, read_manifest, seal
+from redactory.pipelines.store import Store, is_url, remove_credentials
+from redactory.redaction import ModelFolder, RunFolder, is_finished, list_broken_files, read_manifest, seal_folder
 from redactory.redaction.folder import FORMAT, SYNTHETIC, ExportFolder, SyntheticFolder
 from redactory.redaction.sealing import read_result
 
@@ -58,17 +58,17 @@ def export(
         raise ConfigurationError("export: --synthetic excludes --model and the public split: give one")
     else:
         fill = partial(_fill_synthetic_export, folder, SyntheticFolder(Path(synthetic)), by=by)
-    return run_sealed(folder.state, _export, folder, str(to), fill, progress)
+    return run_sealing_errors(folder.state, _export, folder, str(to), fill, progress)
 
 
 def _export(
     run: RunFolder, destination: str, fill: Callable[[ExportFolder, str], dict[str, Any]], progress: Progress
 ) -> dict[str, Any]:
     with export_lock(run) as ensure_unchanged:
-        if problems := broken_files(run):
+        if problems := list_broken_files(run):
             raise CheckFailed(f"cannot export {run.root}, which changed after sealing: {'; '.join(problems)}")
         if not is_url(destination):
-            with create_folder(Path(destination), ensure_unchanged) as staging:
+            with create_folder_atomically(Path(destination), ensure_unchanged) as staging:
                 return fill(ExportFolder(staging), destination)
         store = Store.from_url(destination)
         store.list_names()  # one that cannot be read is known before anything is entered in the log
@@ -96,7 +96,7 @@ def _fill_export(
     finish_export(export, export_manifest)
     facts = {"release": export_manifest["release"], "models": list(models)}
     return _check_and_log(run, export, destination, facts, by) | {
-        "public_labels": public_label_note(export_manifest["public_labels"])
+        "public_labels": format_public_label_note(export_manifest["public_labels"])
     }
 
 
@@ -107,7 +107,7 @@ def _check_and_log(
     failed = [check.name for check in check_export(CheckContext(export.root)) if not check.ok]
     if failed:
         raise CheckFailed(f"cannot export {run.root}: these checks fail: {', '.join(failed)}")
-    where, digest = without_secrets(destination), file_sha256(export.manifest)
+    where, digest = remove_credentials(destination), file_sha256(export.manifest)
     # whoever reads the log later stands elsewhere
     location = where if is_url(destination) else str(Path(destination).absolute())
     append_event(
@@ -176,7 +176,7 @@ def _copy_model(run: RunFolder, name: str, target: ModelFolder) -> str:
     if not is_finished(model):
         known = ", ".join(run.model_names()) or "none"
         raise RunStateError(f"{run.root} has no finished model {name}; finished models: {known}")
-    if problems := broken_files(model):
+    if problems := list_broken_files(model):
         raise CheckFailed(f"cannot export models/{name}, which changed after sealing: {'; '.join(problems)}")
     card, audit, manifest = read_json(model.guarantee), load_audit(run, name), read_manifest(model)
     if not card["holds"]:
@@ -190,7 +190,7 @@ def _copy_model(run: RunFolder, name: str, target: ModelFolder) -> str:
         _copy_sealed(path, target.root / inside, manifest["files"][inside]["sha256"])
     # not how long it took, and how much memory: no epsilon covers these
     body = {key: manifest[key] for key in ("format", "parent", "settings", "versions")}
-    return seal(target, body, list(files_by_name(target.root).values()))
+    return seal_folder(target, body, list(files_by_name(target.root).values()))
 
 
 def _copy_sealed(path: Path, target: Path, digest: str) -> None:
@@ -215,7 +215,7 @@ def select_public_fields(manifest: dict[str, Any], digest: str) -> dict[str, Any
         "format": FORMAT,
         "run": manifest["run"],
         **({"id": manifest["id"]} if "id" in manifest else {}),
-        "blind": dict(publishable_gaps(manifest)),
+        "blind": dict(get_publishable_gaps(manifest)),
         "public_labels": list(get_public_labels(manifest)),
         "release": manifest.get("release", 1),
         "parent": digest,

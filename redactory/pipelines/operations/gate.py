@@ -19,7 +19,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from redactory.detectors.settings import get_public_labels, public_label_note
+from redactory.detectors.settings import format_public_label_note, get_public_labels
 from redactory.evaluation.drift import DriftResult, DriftSettings, compare_with_history, extract_metrics
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
@@ -45,9 +45,9 @@ from redactory.pipelines.curation.release_log import (
     read_log,
     run_statuses,
 )
-from redactory.pipelines.curation.share import find_release_blocker
+from redactory.pipelines.curation.share import explain_release_blocker
 from redactory.redaction import RunFolder, is_finished, read_manifest
-from redactory.redaction.folder import JobFolder, job_containing
+from redactory.redaction.folder import JobFolder, find_containing_job
 
 FORMAT = "redactory-gate/1"
 _INDEX_ACTION = "index"
@@ -101,7 +101,7 @@ def release_or_hold(
 ) -> dict[str, Any]:
     """Release or hold a run whose curation is finished; return its state, findings and failed hooks."""
     findings = [finding.to_json() for finding in evaluate_drift(job, run, settings.drift)]
-    if (blocker := find_release_blocker(read_manifest(run))) is not None:
+    if (blocker := explain_release_blocker(read_manifest(run))) is not None:
         findings.append({"metric": "blind", "why": blocker})
     if is_empty_run(counts):
         # whoever reads what was released last would find nothing, however usual bad rows are
@@ -125,7 +125,7 @@ def explain_skipped_drift(result: Mapping[str, Any]) -> str | None:
 
 def record_failure(job: JobFolder, run: RunFolder, settings: NightlySettings, error: RedactoryError) -> None:
     """Enter that a scheduled run failed, and call the hook.  Messages of our own errors hold no text."""
-    record = _append_event(run, Event.FAILED, {"error": str(error)}, settings)
+    record = _append_event_with_actions(run, Event.FAILED, {"error": str(error)}, settings)
     with suppress(RedactoryError, OSError):
         # the error itself is what is to be reported
         write_metrics(job)
@@ -141,7 +141,7 @@ def record_decision(
 ) -> list[str]:
     """Log a decision on ``run`` and run its actions; return the hooks that failed."""
     name = run.root.resolve().name
-    _append_event(run, event, facts, settings or _load_run_settings(run_statuses(read_log(job))[name]))
+    _append_event_with_actions(run, event, facts, settings or _load_run_settings(run_statuses(read_log(job))[name]))
     if event in (Event.APPROVED, Event.REJECTED) and is_finished(run.gate):
         # the report must not go on saying that the run is held back
         author = {key: facts[key] for key in ("by", "reason")}
@@ -149,7 +149,9 @@ def record_decision(
     return run_pending_actions(job, settings).get(name, [])
 
 
-def _append_event(run: RunFolder, event: Event, facts: Mapping[str, Any], settings: NightlySettings | None) -> Record:
+def _append_event_with_actions(
+    run: RunFolder, event: Event, facts: Mapping[str, Any], settings: NightlySettings | None
+) -> Record:
     follows = [*([_INDEX_ACTION] if facts.get("index") else []), *(["hook"] if settings and settings.hook else [])]
     return append_event(run, event, **facts, **({ACTIONS_KEY: follows} if follows else {}))
 
@@ -249,7 +251,7 @@ def approve_release(run: str | Path, by: str, reason: str, *, empty: bool = Fals
         if status.state != "held":
             raise RunStateError(f"{status.run} is {status.state}: only a held run can be approved")
         manifest = read_manifest(folder)
-        if (blocker := find_release_blocker(manifest)) is not None:
+        if (blocker := explain_release_blocker(manifest)) is not None:
             raise CheckFailed(f"cannot release or export {folder.root}: {blocker}")
         if (is_empty := is_empty_run(manifest["counts"])) and not empty:
             raise RunStateError(
@@ -260,7 +262,7 @@ def approve_release(run: str | Path, by: str, reason: str, *, empty: bool = Fals
         extra = {"empty": True} if is_empty else {}
         failed = record_decision(job, folder, Event.APPROVED, {**facts, **extra})
     result = {"run": str(folder.root), "latest": read_latest_link(job), "hooks_failed": failed}
-    open_ = public_label_note(get_public_labels(manifest))
+    open_ = format_public_label_note(get_public_labels(manifest))
     return {**result, "state": "released", "empty": is_empty, "public_labels": open_}
 
 
@@ -286,13 +288,13 @@ def reject_release(run: str | Path, by: str, reason: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _decision_lock(place: str | Path, by: str, reason: str) -> Iterator[tuple[RunFolder, JobFolder, RunStatus]]:
+def _decision_lock(path: str | Path, by: str, reason: str) -> Iterator[tuple[RunFolder, JobFolder, RunStatus]]:
     """A run, its job and how it stands, while nobody else writes; what an earlier process left is done."""
     for word in (by, reason):
         if not word.strip() or len(word) > MAX_LINE_LENGTH or not word.isprintable():
             raise ConfigurationError(f"--by and --reason: one line of 1 to {MAX_LINE_LENGTH} characters each")
     # "latest" may lead to another run soon
-    run, job = RunFolder(Path(place).resolve()), job_containing(RunFolder(Path(place)))
+    run, job = RunFolder(Path(path).resolve()), find_containing_job(RunFolder(Path(path)))
     if job is None:
         raise RunStateError(f"{run.root} does not belong to a job, so it was never held or released")
     with lock_run(run):
@@ -375,19 +377,19 @@ def _collect_samples(job: JobFolder, now: datetime.datetime) -> Iterator[_Sample
     yield "nights_since_release", "Scheduled runs since the last release that ended without one.", unreleased, {}
     yield "held_runs", "Runs waiting to be approved or rejected.", waiting, {}
     if released:
-        when = _get_timestamp(records[released[-1]])
+        when = _parse_timestamp(records[released[-1]])
         yield "last_release_timestamp_seconds", "When a run was last released.", when, {}
     for end in ends:
         count = sum(record.type == end for record in ended)
         yield "nights_total", "Scheduled runs that ended, by how they did.", count, {"state": end.value}
     if ended:
         last = ended[-1]
-        yield "last_night_timestamp_seconds", "When the last scheduled run ended.", _get_timestamp(last), {}
+        yield "last_night_timestamp_seconds", "When the last scheduled run ended.", _parse_timestamp(last), {}
         for end in ends:
             yield "last_night_state", "1 for how the last one ended.", last.type == end, {"state": end.value}
         start_records = [r for r in records[: last.seq] if (r.type, r.body["run"]) == (Event.STARTED, last.body["run"])]
         if start_records:
-            duration = _get_timestamp(last) - _get_timestamp(start_records[-1])
+            duration = _parse_timestamp(last) - _parse_timestamp(start_records[-1])
             yield "last_night_duration_seconds", "Duration of the last scheduled run.", duration, {}
     finished = [job.run(r.body["run"]) for r in records if r.type in (Event.RELEASED, Event.HELD)]
     if finished and is_finished(finished[-1]):
@@ -418,5 +420,5 @@ def _collect_run_samples(manifest: dict[str, Any]) -> Iterator[_Sample]:
         yield "spans", "Spans of the policies, before overlapping ones are merged.", hit["count"], labels
 
 
-def _get_timestamp(record: Record) -> float:
+def _parse_timestamp(record: Record) -> float:
     return datetime.datetime.fromisoformat(record.body["time"]).timestamp()

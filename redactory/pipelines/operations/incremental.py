@@ -63,7 +63,7 @@ class FileSlice:
 
     def is_unchanged_in(self, source: Source) -> bool:
         """Whether ``source`` still has these bytes; ``ConfigurationError`` under another key."""
-        digest, key = _digest(source, self.slice)
+        digest, key = _digest_slice(source, self.slice)
         if self.key != key:
             raise ConfigurationError(
                 f"{self.name}: an earlier run read it with the key {self.key}, but {KEY_VARIABLE} is {key}, "
@@ -73,7 +73,7 @@ class FileSlice:
         return digest == self.digest
 
 
-def _digest(source: Source, part: Slice) -> tuple[str, str]:
+def _digest_slice(source: Source, part: Slice) -> tuple[str, str]:
     """The keyed digest of these bytes, and the fingerprint of the key."""
     key = load_digest_key()
     return key.file_digest(source.read_blocks(part.without_header())), key.fingerprint
@@ -184,12 +184,12 @@ def plan_reading(
     """
     now = now or datetime.datetime.now(datetime.UTC)
     sources = sources_by_path(config.input.path, config.input.format)
-    anew = {source.url for source in sources_by_path(tuple(reread), config.input.format)} if reread else set()
-    if unknown := anew - {source.url for source in sources}:
+    reread_sources = {source.url for source in sources_by_path(tuple(reread), config.input.format)} if reread else set()
+    if unknown := reread_sources - {source.url for source in sources}:
         raise ConfigurationError(f"--reread: {min(unknown)} is not a file of the input (input.path)")
     plan, changed = ReadingPlan([], {}), list[str]()
     for source in sources:
-        earlier, is_reread = read_slices.get(source.url, ()), source.url in anew.difference(reread_urls)
+        earlier, is_reread = read_slices.get(source.url, ()), source.url in reread_sources.difference(reread_urls)
         try:
             new_slices, rest = _find_new_slices(source, () if is_reread else earlier, config, now)
         except _ChangedFileError as change:
@@ -235,7 +235,7 @@ def _find_new_slices(
         if size and not earlier and not _is_quiet(source, config, now) and not source.is_complete():
             # perhaps it is still being written; once it is quiet, what cannot be read is quarantined
             return [], size
-        new = [] if earlier or not size else [_digest(source, Slice(0, size))]
+        new = [] if earlier or not size else [_digest_slice(source, Slice(0, size))]
         return [FileSlice(*of, 0, size, 0, 0, *digest, whole=True, stamp=stamp) for digest in new], 0
     for piece in (entry.file_slice for entry in earlier):
         if piece.to_byte > size or not piece.is_unchanged_in(source):
@@ -253,7 +253,7 @@ def _find_new_slices(
     if end == start or (count <= 1 and not start and source.format != "jsonl"):
         # nothing yet, or a table's header alone
         return gaps, size - start
-    piece = FileSlice(*of, start, end, row, count, *_digest(source, Slice(start, end)), header)
+    piece = FileSlice(*of, start, end, row, count, *_digest_slice(source, Slice(start, end)), header)
     return [*gaps, replace(piece, stamp=stamp if end == size else None)], size - end
 
 

@@ -18,7 +18,7 @@ from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.records import Record
 from redactory.pipelines.curation.config import Config, NightlySettings
 from redactory.pipelines.curation.curate import check_engines, curate
-from redactory.pipelines.curation.error_sealing import hide_error_text, run_sealed
+from redactory.pipelines.curation.error_sealing import run_hiding_error_text, run_sealing_errors
 from redactory.pipelines.curation.journal import RunMismatchError
 from redactory.pipelines.curation.loading import ConfigLike, load_config
 from redactory.pipelines.curation.output_folder import check_disk_space, check_keys, lock_job
@@ -34,7 +34,7 @@ from redactory.pipelines.curation.release_log import (
     run_statuses,
 )
 from redactory.pipelines.curation.share import check_store, publish
-from redactory.pipelines.operations.erase import check_clock, find_expired, purge_run
+from redactory.pipelines.operations.erase import check_clock_matches_log, find_expired_originals, purge_run
 from redactory.pipelines.operations.gate import record_failure, release_or_hold, run_pending_actions, write_metrics
 from redactory.pipelines.operations.incremental import (
     Day,
@@ -47,7 +47,7 @@ from redactory.pipelines.operations.incremental import (
     resolve_days,
 )
 from redactory.pipelines.readers import sources_by_path
-from redactory.pipelines.store import without_secrets
+from redactory.pipelines.store import remove_credentials
 from redactory.redaction import RunFolder, is_finished
 from redactory.redaction.folder import JobFolder
 
@@ -88,7 +88,7 @@ def nightly(
     scheduled = _ScheduledRuns(job, settings, file, tuple(reread), curate_run, progress)
     with lock_job(job):
         with scheduled.report_failures():
-            hide_error_text("an interrupted run was finished", _recover_interrupted, job, settings.nightly)
+            run_hiding_error_text("an interrupted run was finished", _recover_interrupted, job, settings.nightly)
         left = find_unfinished_runs(read_log(job))
         # asked once more after a crash, --reread is not another asking
         done = [
@@ -101,7 +101,9 @@ def nightly(
         results = [scheduled.finish_run(status) for status in left]
         results += [scheduled.start_run(day, done, one_of_many=len(days) > 1) for day in days]
         with scheduled.report_failures():
-            maintenance = hide_error_text("runs were published or purged", _apply_retention, job, settings.nightly)
+            maintenance = run_hiding_error_text(
+                "runs were published or purged", _apply_retention, job, settings.nightly
+            )
     held = [run for run, status in run_statuses(read_log(job)).items() if status.state == "held"]
     latest = str(job.latest.resolve()) if read_latest_link(job) else None
     return {"job": str(job.root), "nights": results, **maintenance, "latest": latest, "held": held}
@@ -185,7 +187,7 @@ class _ScheduledRuns:
                 return {"run": None, "date": date, "state": "nothing there"}
         with self.report_failures(run):
             look = (config, read_watermark(records), self.reread_files, now, reread_urls)
-            plan = hide_error_text("the input was checked", plan_reading, *look)
+            plan = run_hiding_error_text("the input was checked", plan_reading, *look)
             waiting = plan.to_json()["waiting"]
             if not plan.slices:
                 return {"run": None, "date": date, "state": "nothing new", "waiting": waiting}
@@ -213,7 +215,7 @@ class _ScheduledRuns:
                     f"reject {run.root} --by NAME --reason TEXT)"
                 ) from None
             counts = {name: summary[name] for name in COUNT_KEYS}
-            outcome = run_sealed(run.state, release_or_hold, self.job, run, config.nightly, counts)
+            outcome = run_sealing_errors(run.state, release_or_hold, self.job, run, config.nightly, counts)
         result = {"run": str(run.root), "date": date, **outcome, "resumed": is_resumed}
         return {**result, "counts": counts, "report": str(run.report)}
 
@@ -232,12 +234,12 @@ def _apply_retention(job: JobFolder, settings: NightlySettings) -> dict[str, Any
     """Publish what is released, purge what is not to be kept any longer: ``{"published", "purged"}``."""
     published = publish_released(job, settings.publish)
     now = datetime.datetime.now(datetime.UTC)
-    expired = find_expired(job, settings.keep, now)
+    expired = find_expired_originals(job, settings.keep, now)
     purged = {name: purge_run(job.run(name), what)["purged"] for name, what in expired.items()}
     # what was written anew is mirrored again
     published += publish_released(job, settings.publish)
     write_metrics(job)
-    check_clock(job, settings.keep, now)
+    check_clock_matches_log(job, settings.keep, now)
     return {"published": published, "purged": purged}
 
 
@@ -248,20 +250,20 @@ def publish_released(job: JobFolder, url: str | None) -> list[str]:
     """
     if url is None:
         return []
-    there, done = set[str](), []
+    published_runs, done = set[str](), []
     records = read_log(job)
     for record in records:
         name: str = record.body["run"]
         if record.type in (Event.RELEASED, Event.HELD, Event.REISSUED, Event.ROTATED, Event.SHREDDED):
-            there.discard(name)
-        elif record.body.get("published") == without_secrets(_make_run_url(url, name)):
-            there.add(name)
+            published_runs.discard(name)
+        elif record.body.get("published") == remove_credentials(_make_run_url(url, name)):
+            published_runs.add(name)
     for name, status in run_statuses(records).items():
-        run, place = job.run(name), _make_run_url(url, name)
-        if status.state == "released" and name not in there and is_finished(run):
-            publish(run.root, place)
+        run, run_url = job.run(name), _make_run_url(url, name)
+        if status.state == "released" and name not in published_runs and is_finished(run):
+            publish(run.root, run_url)
             # a URL can have a password in it
-            shown_url, digest = without_secrets(place), file_sha256(run.manifest)
+            shown_url, digest = remove_credentials(run_url), file_sha256(run.manifest)
             append_event(run, Event.EXPORTED, published=shown_url, manifest=digest)
             done.append(name)
     return done

@@ -16,7 +16,7 @@ from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import write_bytes
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.pipelines.curation.config import Config
-from redactory.pipelines.curation.error_sealing import run_sealed
+from redactory.pipelines.curation.error_sealing import run_sealing_errors
 from redactory.pipelines.curation.output_folder import lock_run
 from redactory.pipelines.curation.release_log import check_released
 from redactory.pipelines.operations.erase_points import require_run_key
@@ -48,7 +48,7 @@ def quarantine_list(place: str | Path, limit: int = MAX_LISTED) -> dict[str, Any
         runs = [RunFolder(path) for path in finished if not path.is_symlink()]
     else:
         read_manifest(runs[0])
-    return {"runs": [run_sealed(run.state, _list_run, run, limit) for run in runs]}
+    return {"runs": [run_sealing_errors(run.state, _list_run_entries, run, limit) for run in runs]}
 
 
 def read_entries(run: RunFolder, columns: list[str]) -> Iterator[dict[str, Any]]:
@@ -59,7 +59,7 @@ def read_entries(run: RunFolder, columns: list[str]) -> Iterator[dict[str, Any]]
             yield {"id": f"{number}-{offset}", **entry}
 
 
-def _list_run(run: RunFolder, limit: int) -> dict[str, Any]:
+def _list_run_entries(run: RunFolder, limit: int) -> dict[str, Any]:
     counts, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     listed: list[dict[str, Any]] = []
     if "quarantine" in read_manifest(run).get("purged", ()):
@@ -87,7 +87,9 @@ def read_entry(run: str | Path, entry: str) -> bytes:
     """
     folder = RunFolder(Path(run))
     read_manifest(folder)
-    rows = run_sealed(folder.state, list, (row for row in read_entries(folder, ["content"]) if row["id"] == entry))
+    rows = run_sealing_errors(
+        folder.state, list, (row for row in read_entries(folder, ["content"]) if row["id"] == entry)
+    )
     if not rows:
         raise ConfigurationError(
             f"{folder.root.name} has no quarantine entry with that id: see redactory quarantine list {folder.root}"
@@ -126,11 +128,11 @@ def quarantine_export(run: str | Path, *, unencrypted: bool = False) -> dict[str
             f"original text to {folder.exported.relative_to(folder.root)}"
         )
     # a key that the run drew for itself is gone, and fewer users are then known
-    key, config = load_digest_key(), Config.read_back(manifest["configuration"])
+    key, config = load_digest_key(), Config.from_manifest(manifest["configuration"])
     if not manifest["key"]["fresh"]:
         require_run_key(manifest, key)
     with lock_run(folder):
-        return run_sealed(folder.state, _export_rows, folder, config, None if manifest["key"]["fresh"] else key)
+        return run_sealing_errors(folder.state, _export_rows, folder, config, None if manifest["key"]["fresh"] else key)
 
 
 def _export_rows(run: RunFolder, config: Config, key: DigestKey | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from redactory.detectors import Detector, DetectSettings, describe_gaps, describe_policy_changes
-from redactory.detectors.settings import get_kinds, get_public_labels, public_label_note
+from redactory.detectors.settings import format_public_label_note, get_kinds, get_public_labels
 from redactory.evaluation.report import render_pages
 from redactory.foundation.canonical import file_sha256, package_version
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, pluralize
@@ -22,16 +22,16 @@ from redactory.foundation.files import list_leaves, read_json
 from redactory.foundation.keys import KEY_VARIABLE, load_digest_key, read_public_key
 from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.records import chain_head, read_records
-from redactory.pipelines.curation.error_sealing import hide_error_text
+from redactory.pipelines.curation.error_sealing import run_hiding_error_text
 from redactory.pipelines.curation.release import (
-    check_conservation,
+    check_counts_add_up,
     digest_configuration,
     render_croissant,
     render_dataset_card,
     render_export_card,
     render_synthetic_card,
 )
-from redactory.pipelines.curation.share import find_release_blocker, format_sums, temporary_download
+from redactory.pipelines.curation.share import explain_release_blocker, format_sums, temporary_download
 from redactory.pipelines.modeling.train import guarantee
 from redactory.pipelines.operations.checks import (
     CheckContext,
@@ -50,23 +50,23 @@ from redactory.pipelines.operations.checks import (
     raise_on_problems,
     run_check_registry,
 )
-from redactory.pipelines.store import is_url, without_secrets
+from redactory.pipelines.store import is_url, remove_credentials
 from redactory.redaction import (
     MASK,
     ModelFolder,
     RunFolder,
-    broken_files,
+    count_part_rows,
     is_result_for,
+    list_broken_files,
     list_parts,
-    part_rows,
-    part_schema,
     read_batches,
     read_manifest,
+    read_part_schema,
     route,
 )
 from redactory.redaction.folder import SYNTHETIC, ExportFolder, SyntheticFolder, is_export_folder
 from redactory.redaction.sealing import find_release
-from redactory.redaction.shards import read_column, read_values, shard_schema
+from redactory.redaction.shards import build_shard_schema, read_column, read_values
 from redactory.redaction.values import find_unmasked_values
 
 
@@ -83,10 +83,10 @@ def verify(
     """
     if is_url(run):
         with temporary_download(str(run), progress) as place:
-            return {**verify(place, progress, public_key=public_key), "run": without_secrets(str(run))}
+            return {**verify(place, progress, public_key=public_key), "run": remove_credentials(str(run))}
     context = CheckContext(Path(run), None if public_key is None else read_public_key(Path(public_key)), progress)
     # its maker may have written anything, so hide error texts; never write into the run
-    checks = hide_error_text("a run was verified", _run_all_checks, context)
+    checks = run_hiding_error_text("a run was verified", _run_all_checks, context)
     return {
         "run": str(context.root),
         "ok": all(result.ok for result in checks),
@@ -144,15 +144,15 @@ def check_closed_modes(root: Path, private_names: Collection[str], excluded: Col
     return "only the owner can write, and read what is private"
 
 
-def note_purged(context: CheckContext) -> str | None:
+def describe_purged(context: CheckContext) -> str | None:
     """Note what was purged; None if nothing was."""
     kinds = context.manifest.get("purged")
     return f"{', '.join(kinds)}: deleted on purpose" if kinds else None
 
 
-def note_public_labels(context: CheckContext) -> str | None:
+def describe_public_labels(context: CheckContext) -> str | None:
     """Note the labels that were made public; None if there are none."""
-    return public_label_note(get_public_labels(context.manifest))
+    return format_public_label_note(get_public_labels(context.manifest))
 
 
 # The examples: what a run holds, and that each is in the right split.
@@ -160,7 +160,7 @@ def note_public_labels(context: CheckContext) -> str | None:
 
 def check_name_coverage(context: CheckContext) -> str:
     """Check that names of every kind were looked for, or that the gaps were accepted."""
-    raise_on_problems(filter(None, [find_release_blocker(context.manifest)]))
+    raise_on_problems(filter(None, [explain_release_blocker(context.manifest)]))
     allowed_text = describe_gaps(context.manifest["blind"])
     return (
         f"accepted (release.allow_uncovered_kinds). {allowed_text}"
@@ -172,7 +172,7 @@ def check_name_coverage(context: CheckContext) -> str:
 def check_counts(context: CheckContext) -> str:
     """Check that the manifest's counts add up and match the rows of the parts."""
     run, manifest, counts = context.run, context.manifest, context.manifest["counts"]
-    check_conservation(counts)
+    check_counts_add_up(counts)
     expected = {
         run.public: counts["public"],
         run.private: counts["private"],
@@ -182,7 +182,7 @@ def check_counts(context: CheckContext) -> str:
         run.across: manifest["dedup"]["across"] or 0,
     }
     expected.update(dict.fromkeys((f for f in expected if f.name in manifest.get("purged", ())), 0))
-    rows = {f: sum(map(part_rows, list_parts(f))) for f in expected}
+    rows = {f: sum(map(count_part_rows, list_parts(f))) for f in expected}
     raise_on_problems(f"{f.name}: {pluralize(rows[f], 'row')}, not {n}" for f, n in expected.items() if rows[f] != n)
     return f"{pluralize(counts['rows'], 'row')} and {pluralize(counts['examples'], 'example')} are accounted for"
 
@@ -193,17 +193,17 @@ def check_public_masks(context: CheckContext) -> str | None:
         return None
     batches = read_batches(context.run.public, ["text"])
     mask_count = sum(pc.sum(pc.match_substring(batch["text"], MASK)).as_py() or 0 for batch in batches)
-    words = f"{pluralize(mask_count, 'public example')} with {MASK}"
-    raise_on_problems([words] if mask_count else [])
-    return words
+    summary = f"{pluralize(mask_count, 'public example')} with {MASK}"
+    raise_on_problems([summary] if mask_count else [])
+    return summary
 
 
-def _find_wrong_columns(context: CheckContext, folder: Path) -> list[str]:
+def _find_column_mismatches(context: CheckContext, folder: Path) -> list[str]:
     """Find columns of a split's parts that differ from the manifest in name or type."""
     more, wrong = context.manifest.get("columns", {}), set[str]()
-    schema = shard_schema({**context.manifest, "columns": {}}, folder.name)
+    schema = build_shard_schema({**context.manifest, "columns": {}}, folder.name)
     for path in list_parts(folder):
-        part_columns = part_schema(path)
+        part_columns = read_part_schema(path)
         wrong |= {*part_columns.names} ^ {*schema.names, *more}
         types = {field.name: str(field.type) for field in part_columns}
         wrong |= {name for name, kind in more.items() if types.get(name) != kind}
@@ -215,7 +215,7 @@ def check_example_ids(context: CheckContext) -> str:
     """Check that released ids are unique and that each shard holds exactly the examples decided for it."""
     problems = []
     for folder in (context.run.public, context.run.private):
-        problems += _find_wrong_columns(context, folder)
+        problems += _find_column_mismatches(context, folder)
         released_ids = read_column(folder, "example_id")
         decisions = read_values(context.run.examples, "released_id", "decision")
         due = {i for i, decision in decisions if decision == folder.name}
@@ -250,7 +250,7 @@ def rescan_public(context: CheckContext) -> str | None:
     if manifest.get("route", {}).get("strategy") == "count":
         return None
     try:
-        settings = DetectSettings.read_back(manifest["configuration"]["detect"])
+        settings = DetectSettings.from_manifest(manifest["configuration"]["detect"])
     except RunStateError as error:
         raise ConfigurationError(f"skipped: {error}") from None
     named = settings.list_file_keys()
@@ -267,15 +267,15 @@ def rescan_public(context: CheckContext) -> str | None:
         raise ConfigurationError(f"skipped: {change}")
     detector, flagged, done = Detector(settings), [], 0
     for batch in read_batches(context.run.public):
-        points, texts = batch["example_id"].to_pylist(), batch["text"].to_pylist()
-        for point, text, detection in zip(points, texts, detector.detect(texts), strict=True):
+        example_ids, texts = batch["example_id"].to_pylist(), batch["text"].to_pylist()
+        for example_id, text, detection in zip(example_ids, texts, detector.detect(texts), strict=True):
             if route(text, detection).reasons or detection.failure:
-                flagged.append(point)
+                flagged.append(example_id)
         done += len(texts)
         context.progress("re-scan", done, manifest["counts"]["public"], "examples")
-    words = f"{len(flagged)} of {pluralize(done, 'public example')} flagged"
-    raise_on_problems([f"{words}, first {flagged[0]}"] if flagged else [])
-    return words
+    summary = f"{len(flagged)} of {pluralize(done, 'public example')} flagged"
+    raise_on_problems([f"{summary}, first {flagged[0]}"] if flagged else [])
+    return summary
 
 
 def check_unmasked_values(context: CheckContext) -> str:
@@ -290,9 +290,9 @@ def check_unmasked_values(context: CheckContext) -> str:
     count = len(context.unmasked_values)
     hint = "--json names them; " if count else ""
     bound = "no limit is set (release.max_open_values)" if limit is None else f"at most {limit} allowed"
-    words = f"{pluralize(count, 'public example')} with a value masked elsewhere; {hint}{bound}"
-    raise_on_problems([words] if limit is not None and count > limit else [])
-    return words
+    summary = f"{pluralize(count, 'public example')} with a value masked elsewhere; {hint}{bound}"
+    raise_on_problems([summary] if limit is not None and count > limit else [])
+    return summary
 
 
 # Models, and pages for readers.
@@ -397,10 +397,10 @@ def check_exported_ids(context: CheckContext) -> str:
     """Check that ids are unique, and that the number of examples and their columns match the manifest."""
     folder, due = ExportFolder(context.root).public, context.manifest["counts"]["public"]
     exported, problems = read_column(folder, "example_id"), list[str]()
-    problems += _find_wrong_columns(context, folder)
+    problems += _find_column_mismatches(context, folder)
     if len(exported) != len(set(exported)):
         problems.append("an id occurs twice")
-    if not len(exported) == sum(map(part_rows, list_parts(folder))) == due:
+    if not len(exported) == sum(map(count_part_rows, list_parts(folder))) == due:
         problems.append(f"{pluralize(len(exported), 'example')}, expected {due}")
     raise_on_problems(problems)
     return f"{pluralize(due, 'example')}, each with a unique id"
@@ -423,7 +423,7 @@ def check_exported_model(context: CheckContext, name: str) -> str:
 
 def _find_model_mismatches(model: ModelFolder, digest: str) -> Iterator[str]:
     """Find what does not match among a model's files, ledger and guarantee."""
-    yield from broken_files(model)
+    yield from list_broken_files(model)
     if file_sha256(model.manifest) != digest:
         yield "its manifest is not the exported one"
     records, card = read_records(model.ledger), read_json(model.guarantee)
@@ -468,10 +468,10 @@ RUN_CHECKS: dict[str, CheckFunction] = {
     "encryption": check_encryption,
     "earlier releases": check_earlier_releases,
     "release log": check_release_log,
-    "purged": note_purged,
+    "purged": describe_purged,
     "measured": check_measurements,
     "names looked for": check_name_coverage,
-    "public labels": note_public_labels,
+    "public labels": describe_public_labels,
     "conservation": check_counts,
     "no mask in public": check_public_masks,
     "example ids": check_example_ids,
@@ -491,7 +491,7 @@ EXPORT_CHECKS: dict[str, CheckFunction] = {
     "croissant": lambda seen: _check_page(
         seen, ExportFolder(seen.root).croissant, render_croissant(seen.manifest, seen.manifest["files"])
     ),
-    "public labels": note_public_labels,
+    "public labels": describe_public_labels,
     "no mask in public": check_public_masks,
     "example ids": check_exported_ids,
     "model": check_exported_model,

@@ -85,7 +85,7 @@ class RecordBatchFormat(Format):
         )
 
     def _build_batch_row(self, number: int, group: int, batch: Any, visible: Any, index: int) -> Row:
-        cells, reason = read_cells(visible, index, self.limit)
+        cells, reason = read_row_cells(visible, index, self.limit)
         if cells is None:
             return Row(number, reason=reason)
 
@@ -105,7 +105,9 @@ class RecordBatchFormat(Format):
             writer = writer or self.open_writer(target, batches[0].schema)
             writer.write_table(pa.Table.from_batches(batches))
         if writer is None:
-            empty = pa.schema(map(_strip_metadata, self.schema), _structural_metadata(self.schema, _TYPE_METADATA_KEYS))
+            empty = pa.schema(
+                map(_strip_metadata, self.schema), _select_structural_metadata(self.schema, _TYPE_METADATA_KEYS)
+            )
             writer = self.open_writer(target, empty)
         writer.close()
 
@@ -115,7 +117,7 @@ class RecordBatchFormat(Format):
 
         batch, whole = rows[0][1], rows[0][4]
         indices = pa.array([row[2] for row in rows])
-        anew = {*self.fields.columns, *self.fields.paths}
+        text_columns = {*self.fields.columns, *self.fields.paths}
         columns, fields_ = [], []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             schema = _strip_metadata(batch.schema.field(name))
@@ -125,13 +127,14 @@ class RecordBatchFormat(Format):
                 values = [None if row[3].get(name) is None else row[4][name] for row in rows]
                 schema = schema.with_type(pa.string())
                 columns.append(pa.array(values, pa.string()))
-            elif name in anew:
+            elif name in text_columns:
                 columns.append(pa.array([row[3][name] for row in rows], schema.type))
             else:
                 columns.append(column.take(indices).cast(schema.type))
             fields_.append(schema)
         return pa.RecordBatch.from_arrays(
-            columns, schema=pa.schema(fields_, _structural_metadata(batch.schema, () if whole else _TYPE_METADATA_KEYS))
+            columns,
+            schema=pa.schema(fields_, _select_structural_metadata(batch.schema, () if whole else _TYPE_METADATA_KEYS)),
         )
 
 
@@ -141,7 +144,7 @@ _STRUCTURAL_KEY = re.compile(rb"ARROW:(?:schema|extension:.*)|PARQUET:field_id",
 """Notes that say how a column is to be read; any other one ("exported_by") is text that nobody looks at."""
 
 
-def _structural_metadata(owner: Any, extra_keys: Sequence[bytes] = ()) -> dict[bytes, bytes]:
+def _select_structural_metadata(owner: Any, extra_keys: Sequence[bytes] = ()) -> dict[bytes, bytes]:
     """Of the notes of a schema or a field those that are structural, or named in ``extra_keys``."""
     metadata = (owner.metadata or {}).items()
     return {key: value for key, value in metadata if _STRUCTURAL_KEY.fullmatch(key) or key in extra_keys}
@@ -168,7 +171,7 @@ def _strip_metadata(field: Any) -> Any:
     elif pa.types.is_list(type_) or pa.types.is_large_list(type_):
         made = pa.list_ if pa.types.is_list(type_) else pa.large_list
         type_ = made(_strip_metadata(type_.value_field))
-    return pa.field(field.name, type_, field.nullable, _structural_metadata(field) or None)
+    return pa.field(field.name, type_, field.nullable, _select_structural_metadata(field) or None)
 
 
 def _measure_decoded_size(column: Any) -> int:
@@ -212,7 +215,7 @@ def _measure_lengths(column: Any) -> Any:
     return pc.fill_null(lengths.cast(pa.int64()), 0)
 
 
-def read_cells(batch: Any, index: int, limit: int) -> tuple[dict[str, Any] | None, str | None]:
+def read_row_cells(batch: Any, index: int, limit: int) -> tuple[dict[str, Any] | None, str | None]:
     """Read the values of a row by column, or return the reason why it cannot be read."""
     if batch.nbytes > limit and sum(_measure_decoded_size(column) for column in batch.slice(index, 1).columns) > limit:
         return None, ROW_TOO_LONG

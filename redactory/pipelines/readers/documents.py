@@ -23,9 +23,9 @@ from redactory.pipelines.json_paths import (
     EVERY_ENTRY,
     Fields,
     NoTextError,
+    get_rejection_code,
     join_texts,
     parse_path,
-    reason_for_value,
     strip_roles,
 )
 from redactory.pipelines.readers.files import Source
@@ -174,7 +174,7 @@ class InputSettings(Settings):
 
     @property
     def has_multiple_texts(self) -> bool:
-        """Whether a document may have several texts, as :func:`redactory.pipelines.curation.segment.segment_each_text`
+        """Whether a document may have several texts, as ``curation.segment.make_multi_text_segmenter``
         cuts."""
         return not isinstance(self.text, str) or self.text in CONVERSATION_COLUMNS or len(self.fields.steps[0]) > 1
 
@@ -317,23 +317,23 @@ def _parse_document(record: Mapping[str, Any], settings: InputSettings, name: st
         _join_row_texts(record, settings.fields) if settings.has_multiple_texts else record.get(str(settings.text))
     )
     text = _check_text(raw_text, settings.max_chars)
-    doc_id = _check_name(record.get(settings.id), "id")
+    doc_id = _parse_name(record.get(settings.id), "id")
     if doc_id is None:
         if "id" in settings.model_fields_set:
             raise _UnusableRowError(MISSING_ID)
         doc_id = f"{name}:{number}"
-    user = _check_name(record.get(settings.user), "user")
-    label = None if settings.label is None else _check_name(record.get(settings.label), "label")
+    user = _parse_name(record.get(settings.user), "user")
+    label = None if settings.label is None else _parse_name(record.get(settings.label), "label")
     # two spellings of one name are one person
     kept = (
         json.dumps([_read_kept_value(record, path) for path in settings.metadata_columns])
         if settings.metadata_columns
         else None
     )
-    said_of = (
-        (_check_name(record.get(column), "known"), kind) for column, kind in settings.known_value_columns.items()
+    known_values = (
+        (_parse_name(record.get(column), "known"), kind) for column, kind in settings.known_value_columns.items()
     )
-    known = json.dumps({value: kind for value, kind in said_of if value}) if settings.known_value_columns else None
+    known = json.dumps({value: kind for value, kind in known_values if value}) if settings.known_value_columns else None
     return Document(doc_id, user and unicode_variants(user)[0], text, name, number, label, kept, known)
 
 
@@ -370,7 +370,7 @@ def _check_text(text: Any, max_chars: int) -> str:
     if text is None:
         raise _UnusableRowError(MISSING_TEXT)
     if not isinstance(text, str):
-        raise _UnusableRowError(reason_for_value(text))
+        raise _UnusableRowError(get_rejection_code(text))
     if len(text) > max_chars:
         raise _UnusableRowError("too_long")
     if "\x00" in text:
@@ -382,7 +382,7 @@ def _check_text(text: Any, max_chars: int) -> str:
     return text
 
 
-def _check_name(value: Any, kind: str) -> str | None:
+def _parse_name(value: Any, kind: str) -> str | None:
     if value is None or value == "":
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):

@@ -35,7 +35,7 @@ from redactory.pipelines.store import (
     is_url,
     list_files_below,
     open_filesystem,
-    without_secrets,
+    remove_credentials,
 )
 
 _FILE_SCHEME = "file://"
@@ -385,15 +385,17 @@ def sources_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path
         except (ValueError, ImportError, OSError) as error:
             if isinstance(error, ConfigurationError):
                 raise
-            safe_path = without_secrets(path)
+            safe_path = remove_credentials(path)
             raise ConfigurationError(f"{key}: '{safe_path}' cannot be opened: {_describe_error(path, error)}") from None
         if not matches:
-            raise ConfigurationError(f"{key}: nothing to read at '{without_secrets(path)}'{_explain_no_match(path)}")
+            raise ConfigurationError(f"{key}: nothing to read at '{remove_credentials(path)}'{_explain_no_match(path)}")
         folder = _find_base_folder(path) if is_local else None
         for url, name in matches:
             urls[url] = escape_unprintable(name)
             # a file that is named itself may be a link
-            refusals[url] = (folder and refusals.get(url, "") is not None and _find_refusal(name, folder)) or None
+            refusals[url] = (
+                folder and refusals.get(url, "") is not None and _find_refusal_reason(name, folder)
+            ) or None
     return [
         Source(url, name, "text", refusal=reason) if (reason := refusals[url]) else _make_source(url, name, format_)
         for url, name in urls.items()
@@ -409,7 +411,7 @@ _REFUSAL_MESSAGES = {
 }
 
 
-def _find_refusal(name: str, folder: str) -> str | None:
+def _find_refusal_reason(name: str, folder: str) -> str | None:
     """The reason why an entry below ``folder`` is not opened."""
     if os.path.isdir(name):
         return LINKED_FOLDER

@@ -420,13 +420,13 @@ def _read_first_lines(file: BinaryIO, limit: int) -> list[bytes]:
         if not has_row and (has_row := bool(line.strip())):
             # most files: the first row is a line by itself
             start = line.removeprefix(BYTE_ORDER_MARK).lstrip()[:1]
-            if start != b"{" or _is_object(line):
+            if start != b"{" or _is_json_object(line):
                 return lines
     joined = b"".join(lines)
-    return [joined] if size <= limit and _is_object(joined) else lines
+    return [joined] if size <= limit and _is_json_object(joined) else lines
 
 
-def _is_object(data: bytes) -> bool:
+def _is_json_object(data: bytes) -> bool:
     """Whether ``data`` is one JSON object, a usable one or not."""
     try:
         return isinstance(json.loads(data.decode("utf-8-sig", "replace")), dict)

@@ -221,7 +221,7 @@ def _escape_script(new: str) -> str:
     return re.sub(r"[\"'\\]", lambda match: f"\\u{ord(match[0]):04x}", new)
 
 
-def _is_code(name: str, value: str) -> bool:
+def _is_machine_value(name: str, value: str) -> bool:
     return (name in _CODE_ATTRIBUTES and _CODE_VALUE.fullmatch(value) is not None) or (
         name in _DRAWING_ATTRIBUTES and _NUMERIC_VALUE.fullmatch(value) is not None
     )
@@ -296,7 +296,7 @@ class _PageParser:
                 yield [self._make_value_node(match[1], start + match.start(1))], False
             for group in (2, 3, 4):
                 value = match[group]
-                if value and not _is_code(name, value):
+                if value and not _is_machine_value(name, value):
                     yield [self._make_value_node(value, start + match.start(group), name, group == 4)], False
 
     def _make_value_node(self, value: str, start: int, name: str = "", is_bare: bool = True) -> Node:

@@ -191,8 +191,8 @@ def parse_message(data: bytes, depth: int = 0, default_type: str = "text/plain")
     separator = blank[0] if blank else b""
     end = b"\r\n" if b"\r\n" in data[:position] + separator else b"\n"
     kind, coding = (
-        _ContentType(_single_header(fields, "content-type") or default_type),
-        _single_header(fields, "content-transfer-encoding"),
+        _ContentType(_get_single_header(fields, "content-type") or default_type),
+        _get_single_header(fields, "content-transfer-encoding"),
     )
     body = _parse_body(kind, coding.partition("(")[0].strip().lower(), data[position + len(separator) :], depth, end)
     for field in fields:
@@ -229,7 +229,7 @@ def _parse_fields(data: bytes) -> tuple[list[bytes | ExtractedText], list[re.Mat
     return head, fields, position
 
 
-def _single_header(fields: Sequence[re.Match[bytes]], name: str) -> str:
+def _get_single_header(fields: Sequence[re.Match[bytes]], name: str) -> str:
     """The value of the one field of a name; ``UnreadableDocument`` where there are several: readers would differ."""
     values = [field["value"] for field in fields if field["name"].decode().lower() == name]
     if len(values) > 1:
@@ -311,14 +311,14 @@ def _find_structural_spans(name: str, text: str) -> list[ReplacedSpan]:
     if name.startswith("list-"):
         return spans + [ReplacedSpan(*match.span(1), "IDENTIFIER") for match in _ANGLE_BRACKETS.finditer(text)]
     has_addresses = name.startswith("x-") and any("@" in match[1] for match in _ANGLE_BRACKETS.finditer(text))
-    return spans + _find_entries(text) if name in _ADDRESS_HEADERS or has_addresses else spans
+    return spans + _find_address_entries(text) if name in _ADDRESS_HEADERS or has_addresses else spans
 
 
 def _find_addresses(text: str) -> list[ReplacedSpan]:
     return [ReplacedSpan(*match.span(), "EMAIL_ADDRESS") for match in _ADDRESS.finditer(text)]
 
 
-def _find_entries(text: str) -> list[ReplacedSpan]:
+def _find_address_entries(text: str) -> list[ReplacedSpan]:
     """The names and addresses of a list of addresses, comments among them."""
     spans = []
     for match in _ADDRESS_ENTRY.finditer(text):
@@ -510,12 +510,12 @@ def _parse_text_body(kind: _ContentType, data: bytes) -> ExtractedText:
     in_lines = is_card or kind.main == "message"
     escapes = _CARD if is_card else _UNFOLD if in_lines else flowed if flows else INVISIBLE
 
-    def sure(text: str) -> list[ReplacedSpan]:
+    def sure(source_text: str) -> list[ReplacedSpan]:
         if kind.sub in _CARD_SUBTYPES:
-            return [ReplacedSpan(*match.span("value"), "IDENTIFIER") for match in _CARD_LINE.finditer(text)]
-        spans = _find_addresses(text) if in_lines else []
+            return [ReplacedSpan(*match.span("value"), "IDENTIFIER") for match in _CARD_LINE.finditer(source_text)]
+        spans = _find_addresses(source_text) if in_lines else []
         if is_card:
-            for match in _ATTENDEE.finditer(text):
+            for match in _ATTENDEE.finditer(source_text):
                 spans.append(ReplacedSpan(*match.span("a" if match["a"] else "b"), "PERSON"))
         return spans
 

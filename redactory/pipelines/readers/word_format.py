@@ -193,7 +193,7 @@ class _XmlPart:
     def __init__(self, name: str, root: Any, is_modified: bool) -> None:
         self.name, self.root, self.is_modified = name, root, is_modified
         self.is_custom_xml = re.match(r"customXml/(?!_rels/|itemProps)", name) is not None
-        self.builtin_styles = frozenset(_builtin_style_names(root))
+        self.builtin_styles = frozenset(_collect_builtin_style_names(root))
 
     @classmethod
     def parse(cls, name: str, data: bytes) -> _XmlPart:
@@ -336,7 +336,7 @@ class _XmlPart:
         return not _CODE_VALUE.fullmatch(value)
 
 
-def _builtin_style_names(root: Any) -> Iterator[str]:
+def _collect_builtin_style_names(root: Any) -> Iterator[str]:
     """What Word calls the styles that are not the user's own."""
     for style in root.iter("{*}style"):
         if not any(_strip_namespace(key) == "customStyle" for key in style.attrib):

@@ -14,4 +14,4 @@ from redactory.training.accounting.epsilons import calibrate_noise as calibrate_
 from redactory.training.accounting.epsilons import compute_epsilon as compute_epsilon
 from redactory.training.accounting.epsilons import compute_group_epsilon as compute_group_epsilon
 from redactory.training.accounting.epsilons import compute_removal_epsilon as compute_removal_epsilon
-from redactory.training.accounting.epsilons import total_epsilon as total_epsilon
+from redactory.training.accounting.epsilons import compute_total_epsilon as compute_total_epsilon

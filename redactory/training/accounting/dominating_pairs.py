@@ -168,7 +168,7 @@ def make_group_mixture(rate: float, group_size: int) -> Mixture:
     return make_mixture(law)
 
 
-def make_branches(mechanism: Mechanism, relation: Relation) -> Branches:
+def make_dominating_pairs(mechanism: Mechanism, relation: Relation) -> Branches:
     """The pairs that dominate one step of ``mechanism`` under ``relation``, for one point.
 
     With correlated noise a "step" is a block of rows, one draw from a point's group.
@@ -188,7 +188,7 @@ def make_branches(mechanism: Mechanism, relation: Relation) -> Branches:
 
 def make_composition(spendings: Spendings, relation: Relation) -> Composition:
     """The pairs that dominate each training's step, with how many compose: one row of each."""
-    return tuple((make_branches(spending.mechanism, relation), count_draws(spending)) for spending in spendings)
+    return tuple((make_dominating_pairs(spending.mechanism, relation), count_draws(spending)) for spending in spendings)
 
 
 def count_draws(spending: Spending) -> int:

@@ -32,11 +32,11 @@ _MAX_SEARCHED_EPSILON = 1e6
 def compute_epsilon(
     mechanism: Mechanism, steps: int, delta: float, relation: Relation, discretization: float = DISCRETIZATION
 ) -> float | None:
-    """:func:`total_epsilon` of a single training."""
-    return total_epsilon((Spending(mechanism, steps),), delta, relation, discretization)
+    """:func:`compute_total_epsilon` of a single training."""
+    return compute_total_epsilon((Spending(mechanism, steps),), delta, relation, discretization)
 
 
-def total_epsilon(
+def compute_total_epsilon(
     spendings: Spendings, delta: float, relation: Relation, discretization: float = DISCRETIZATION
 ) -> float | None:
     """Epsilon at ``delta`` in (0, 1) of all adaptive steps of ``spendings`` together; None where not finite.
@@ -55,11 +55,11 @@ def total_epsilon(
         return compute_group_epsilon(spendings, delta, 1)
     _require_single_rows(spendings)
     if _is_unsampled(spendings):
-        return finite_or_none(
+        return replace_infinite_by_none(
             gaussian_epsilon(_compute_shift(spendings, 2 if relation is Relation.SUBSTITUTION else 1), delta)
         )
     parts = make_composition(spendings, relation)
-    return finite_or_none(compose_epsilon(parts, choose_discretization(spendings, discretization), delta))
+    return replace_infinite_by_none(compose_epsilon(parts, choose_discretization(spendings, discretization), delta))
 
 
 def compute_group_epsilon(
@@ -103,14 +103,14 @@ def _compute_group_epsilon(
     spendings: Spendings,
     delta: float,
     group_size: int,
-    sides: int,
+    directions: int,
     coarsening: float = 1.0,
     splits: tuple[float, ...] = CHAIN_SPLITS,
 ) -> float | None:
     spendings = normalize_spendings(spendings)
     if not spendings:
         return 0.0
-    if compute_failure_delta(spendings) and (sides > 1 or group_size > 1):
+    if compute_failure_delta(spendings) and (directions > 1 or group_size > 1):
         raise GuaranteeError("a selection by counts can only be accounted for one example, or one user")
     ratio = max(group_size * spending.rows / spending.mechanism.noise_multiplier for spending in spendings)
     if ratio > _MAX_SHIFT_RATIO:
@@ -124,7 +124,9 @@ def _compute_group_epsilon(
         # the range of losses grows with K/σ: as many cells
         return compose_epsilon(parts, coarsening * GROUP_DISCRETIZATION * max(1.0, ratio), delta_at)
 
-    return finite_or_none(one_side(delta) if sides == 1 else chain_epsilon(one_side, one_side, delta, splits))
+    return replace_infinite_by_none(
+        one_side(delta) if directions == 1 else chain_epsilon(one_side, one_side, delta, splits)
+    )
 
 
 def _require_single_rows(spendings: Spendings) -> None:
@@ -157,7 +159,7 @@ def _compute_shift(spendings: Spendings, clips: float) -> float:
     )
 
 
-def finite_or_none(value: float) -> float | None:
+def replace_infinite_by_none(value: float) -> float | None:
     """``value``, None where it is not finite."""
     return float(value) if math.isfinite(value) else None
 
@@ -183,7 +185,9 @@ class EpsilonCurve:
 def compute_epsilon_curve(spending: Spending, delta: float, relation: Relation, max_points: int = 24) -> EpsilonCurve:
     """At most ``max_points`` numbers of steps up to ``spent.steps``, evenly spread, on a coarse grid."""
     step_counts = spread_step_counts(spending.steps, max_points)
-    epsilons = (total_epsilon((replace(spending, steps=count),), delta, relation, _CURVE_GRID) for count in step_counts)
+    epsilons = (
+        compute_total_epsilon((replace(spending, steps=count),), delta, relation, _CURVE_GRID) for count in step_counts
+    )
     return EpsilonCurve(tuple(step_counts), tuple(math.inf if value is None else value for value in epsilons))
 
 
@@ -253,10 +257,10 @@ def find_noise(target: float, cost: NoiseCost, coarsening: float, search: NoiseS
     def off(grid: float) -> Callable[[float], float]:
         return cache(lambda noise: math.log(cost(grid, noise) / target))
 
-    looked = _find_noise_root(
+    coarse_root = _find_noise_root(
         off(coarsening), _INITIAL_SLOPE, replace(search, tolerance=_COARSE_TOLERANCE, steps_per_unit=None)
     )
-    start, slope = looked or (search.start, _INITIAL_SLOPE)
+    start, slope = coarse_root or (search.start, _INITIAL_SLOPE)
     root = _find_noise_root(off(1.0), slope, replace(search, start=start))
     if root is None:
         raise GuaranteeError(f"no noise multiplier below {search.maximum:.0f} reaches the target epsilon")
@@ -326,7 +330,7 @@ def calibrate_noise(
         if group_size > 1:
             epsilon = compute_group_epsilon(spendings, delta, group_size, coarsening_factor)
         else:
-            epsilon = total_epsilon(spendings, delta, relation, coarsening_factor * discretization)
+            epsilon = compute_total_epsilon(spendings, delta, relation, coarsening_factor * discretization)
         return _MAX_SEARCHED_EPSILON if epsilon is None else min(max(epsilon, 1e-12), _MAX_SEARCHED_EPSILON)
 
     coarsening = choose_coarsening(GROUP_DISCRETIZATION if group_size > 1 else discretization, target, steps)

@@ -41,7 +41,7 @@ from redactory.training.accounting.dominating_pairs import (
     compute_failure_delta,
     normalize_spendings,
 )
-from redactory.training.accounting.epsilons import find_best_delta_share, total_epsilon
+from redactory.training.accounting.epsilons import compute_total_epsilon, find_best_delta_share
 from redactory.training.mechanisms.mechanism import (
     BandedGaussian,
     HiddenClassGaussian,
@@ -595,7 +595,7 @@ def confirm_epsilon(
 def confirm_single_epsilon(spendings: Spendings, delta: float, relation: Relation, name: str) -> ConfirmedEpsilon:
     """Epsilon of one point under ``relation``, computed twice."""
     return confirm_epsilon(
-        lambda at: total_epsilon(spendings, at, relation),
+        lambda at: compute_total_epsilon(spendings, at, relation),
         lambda at: bound_epsilon(spendings, at, relation),
         delta,
         name,

@@ -35,7 +35,7 @@ def sum_over_ranks(flat: Tensor, parameters: Iterable[Tensor], group: Any) -> Te
     Raises ``ConfigurationError`` in all processes if their ``parameters`` differ in any bit.
     """
     ranks = processes.get_world_size(group)
-    local_bits = torch.stack([_sum_bits(parameter) for parameter in parameters])
+    local_bits = torch.stack([_checksum_bits(parameter) for parameter in parameters])
     all_bits = [torch.empty_like(local_bits) for _ in range(ranks)]
     processes.all_gather(all_bits, local_bits, group=group)
     if any(not torch.equal(all_bits[0], other) for other in all_bits):
@@ -51,6 +51,6 @@ def sum_over_ranks(flat: Tensor, parameters: Iterable[Tensor], group: Any) -> Te
     return total
 
 
-def _sum_bits(parameter: Tensor) -> Tensor:
-    whole = torch.int64 if parameter.element_size() == 8 else torch.int32
-    return parameter.detach().contiguous().view(whole).sum(dtype=torch.int64)
+def _checksum_bits(parameter: Tensor) -> Tensor:
+    integer_type = torch.int64 if parameter.element_size() == 8 else torch.int32
+    return parameter.detach().contiguous().view(integer_type).sum(dtype=torch.int64)

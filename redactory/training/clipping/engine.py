@@ -19,9 +19,9 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.training.clipping.distributed import is_distributed, sum_over_ranks, unwrap_network
 from redactory.training.clipping.gradients import (
     GramCache,
-    InseparableExamples,
+    InseparableExamplesError,
     Tape,
-    compute_formed_squares,
+    compute_dense_squared_norms,
     compute_squared_norms,
     use_tape,
 )
@@ -36,12 +36,12 @@ from redactory.training.data import (
     map_micro_batches,
     split_micro_batches,
 )
-from redactory.training.mechanisms.mechanism import LARGEST_CLIP, require_clip_norm
+from redactory.training.mechanisms.mechanism import MAX_CLIP_NORM, require_valid_clip_norm
 
 NamedParameters = dict[str, nn.Parameter]
 
 
-def check_supported(network: nn.Module) -> None:
+def require_supported_network(network: nn.Module) -> None:
     """Raise ``ConfigurationError`` naming the module that prevents exact per-example clipping.
 
     Refused before anything runs: batch normalisation, running statistics, embeddings with ``max_norm`` or
@@ -64,11 +64,11 @@ def check_supported(network: nn.Module) -> None:
             raise ConfigurationError(f"{name}: running statistics carry information from example to example")
         if isinstance(module, nn.Embedding) and (module.max_norm is not None or module.scale_grad_by_freq):
             raise ConfigurationError(f"{name}: max_norm and scale_grad_by_freq mix the examples of a batch")
-    trainable = trainable_parameters(network)
+    trainable = get_trainable_parameters(network)
     dtypes = {p.dtype for p in trainable.values()}
     if not (dtypes <= {torch.float32} or dtypes <= {torch.float64}):
         raise ConfigurationError("the trained parameters must all be float32, or all float64")
-    places: dict[int, str] = {}
+    name_by_storage: dict[int, str] = {}
     for name, parameter in trainable.items():
         if hasattr(parameter, "device_mesh"):
             raise ConfigurationError(
@@ -77,12 +77,14 @@ def check_supported(network: nn.Module) -> None:
             )
         if "." not in name:
             raise ConfigurationError(f"{name}: is a parameter of the network itself; move it into a layer")
-        other = places.setdefault(parameter.untyped_storage().data_ptr(), name) if parameter.numel() else name
-        if other != name:
-            raise ConfigurationError(f"{name} and {other} share memory but are two parameters")
+        other_name = (
+            name_by_storage.setdefault(parameter.untyped_storage().data_ptr(), name) if parameter.numel() else name
+        )
+        if other_name != name:
+            raise ConfigurationError(f"{name} and {other_name} share memory but are two parameters")
 
 
-def trainable_parameters(network: nn.Module) -> NamedParameters:
+def get_trainable_parameters(network: nn.Module) -> NamedParameters:
     """Return the trainable parameters by name, in order; a shared one appears once."""
     return {name: p for name, p in network.named_parameters() if p.requires_grad}
 
@@ -114,7 +116,7 @@ def find_recording_sites(module: nn.Module, name: str = "") -> Iterator[Recordin
 @contextmanager
 def record_layers(recording_sites: list[RecordingSite], tape: Tape) -> Iterator[None]:
     """Make the modules report to ``tape`` during a forward pass."""
-    before = {id(site.module): site.module.__dict__.get("forward") for site in recording_sites}
+    original_forwards = {id(site.module): site.module.__dict__.get("forward") for site in recording_sites}
     try:
         for site in recording_sites:
             if site.rule is not None:
@@ -123,7 +125,7 @@ def record_layers(recording_sites: list[RecordingSite], tape: Tape) -> Iterator[
             yield
     finally:
         for site in recording_sites:
-            forward = before[id(site.module)]
+            forward = original_forwards[id(site.module)]
             if forward is not None:
                 site.module.forward = forward
             elif "forward" in site.module.__dict__:
@@ -176,7 +178,7 @@ def compute_clipped_gradient(
     with unwrap_network(network) as inner_network:
         clipped = _clip_local_batch(inner_network, losses, clip_norm, batch_size)
     if isinstance(network, DistributedDataParallel):
-        summed = sum_over_ranks(clipped.flat, trainable_parameters(network).values(), network.process_group)
+        summed = sum_over_ranks(clipped.flat, get_trainable_parameters(network).values(), network.process_group)
         clipped = replace(clipped, flat=summed)
     return clipped
 
@@ -184,28 +186,28 @@ def compute_clipped_gradient(
 def _clip_local_batch(
     network: nn.Module, losses: Callable[[], Tensor], clip_norm: float, batch_size: int | None
 ) -> ClippedGradient:
-    require_clip_norm(clip_norm)
-    check_supported(network)
-    trainable, recording_sites = trainable_parameters(network), list(find_recording_sites(network))
-    held = Counter(id(p) for m in network.modules() for p in m._parameters.values() if p is not None)
-    shared = frozenset(key for key, times in held.items() if times > 1)
+    require_valid_clip_norm(clip_norm)
+    require_supported_network(network)
+    trainable, recording_sites = get_trainable_parameters(network), list(find_recording_sites(network))
+    holder_counts = Counter(id(p) for m in network.modules() for p in m._parameters.values() if p is not None)
+    shared = frozenset(key for key, count in holder_counts.items() if count > 1)
     tape = Tape({id(p): name for name, p in trainable.items()}, shared, batch_size)
     with record_layers(recording_sites, tape):  # includes the backward pass: a checkpointed block runs again in it
-        values = losses()
-        if values.dim() != 1:
+        loss_values = losses()
+        if loss_values.dim() != 1:
             raise ConfigurationError("the losses of a batch must have one dimension, the examples")
-        if not len(values) or not values.requires_grad:
-            nothing = torch.cat([p.new_zeros(p.numel(), requires_grad=False) for p in trainable.values()])
-            zeros = values.detach().new_zeros(len(values), dtype=torch.float64)
-            return ClippedGradient(nothing, zeros, torch.ones_like(zeros, dtype=torch.bool))
+        if not len(loss_values) or not loss_values.requires_grad:
+            zero_gradient = torch.cat([p.new_zeros(p.numel(), requires_grad=False) for p in trainable.values()])
+            zeros = loss_values.detach().new_zeros(len(loss_values), dtype=torch.float64)
+            return ClippedGradient(zero_gradient, zeros, torch.ones_like(zeros, dtype=torch.bool))
         names = tuple(site.name for site in recording_sites)
-        with disable_autocast(values.device.type):
-            if len(values) > 1 and _PROBED_LAYERS.get(network) != names:
-                _check_loss_separation(tape, values, trainable)
+        with disable_autocast(loss_values.device.type):
+            if len(loss_values) > 1 and _PROBED_LAYERS.get(network) != names:
+                _check_loss_separation(tape, loss_values, trainable)
                 _PROBED_LAYERS[network] = names
-            _run_backward(tape, values, torch.ones_like(values), trainable)
-    with disable_autocast(values.device.type), force_single_precision():
-        return _clip_and_sum(tape, trainable, len(values), clip_norm)
+            _run_backward(tape, loss_values, torch.ones_like(loss_values), trainable)
+    with disable_autocast(loss_values.device.type), force_single_precision():
+        return _clip_and_sum(tape, trainable, len(loss_values), clip_norm)
 
 
 def _run_backward(
@@ -224,8 +226,8 @@ def _run_backward(
         ) from None
     for name, gradient in zip(trainable, gradients, strict=True):
         if gradient is not None:
-            raise InseparableExamples(name, "used outside its layer, where examples cannot be separated")
-    tape.check_examples(len(loss_values))
+            raise InseparableExamplesError(name, "used outside its layer, where examples cannot be separated")
+    tape.check_example_counts(len(loss_values))
 
 
 def _check_loss_separation(tape: Tape, loss_values: Tensor, trainable: NamedParameters) -> None:
@@ -233,30 +235,30 @@ def _check_loss_separation(tape: Tape, loss_values: Tensor, trainable: NamedPara
 
     Runs once per network, on its first batch of two or more examples. Rows that are not finite are skipped.
     """
-    first = torch.zeros_like(loss_values)
-    first[: len(loss_values) // 2] = 1.0
+    half_weights = torch.zeros_like(loss_values)
+    half_weights[: len(loss_values) // 2] = 1.0
     tape.probing = True
-    _run_backward(tape, loss_values, first, trainable, retain_graph=True)
+    _run_backward(tape, loss_values, half_weights, trainable, retain_graph=True)
     for key, uses in tape.uses.items():
         squared = compute_squared_norms(uses, {})[0][len(loss_values) // 2 :]
         if bool((squared.isfinite() & (squared != 0.0)).any()):
-            raise InseparableExamples(tape.names[key], "one example's loss depends on another's row")
+            raise InseparableExamplesError(tape.names[key], "one example's loss depends on another's row")
     tape.uses.clear()
     tape.probing = False
 
 
 @torch.no_grad()
 def _clip_and_sum(tape: Tape, trainable: NamedParameters, batch_size: int, clip_norm: float) -> ClippedGradient:
-    like = next(iter(trainable.values()))
-    squared = _compute_squared_norms(tape, like, batch_size)
+    reference = next(iter(trainable.values()))
+    squared = _compute_squared_norms(tape, reference, batch_size)
     norms = squared.clamp(min=0.0).sqrt()
     weights = (clip_norm / norms).clamp(max=1.0)
     # a subnormal weight lost most of its bits and would not clip
-    finite = squared.isfinite() & (weights >= torch.finfo(like.dtype).tiny)
+    finite = squared.isfinite() & (weights >= torch.finfo(reference.dtype).tiny)
     weights = weights.masked_fill((norms == 0.0) | ~finite, 0.0)
     if not bool(finite.all()):
         tape.uses = {key: [use.zero_examples(~finite) for use in uses] for key, uses in tape.uses.items()}
-    return ClippedGradient(_sum_weighted_gradients(tape, trainable, weights.to(like.dtype)), norms, finite)
+    return ClippedGradient(_sum_weighted_gradients(tape, trainable, weights.to(reference.dtype)), norms, finite)
 
 
 def _compute_squared_norms(tape: Tape, reference: Tensor, batch_size: int) -> Tensor:
@@ -271,7 +273,7 @@ def _compute_squared_norms(tape: Tape, reference: Tensor, batch_size: int) -> Te
     is_imprecise = (squared * MAX_CANCELLATION[reference.dtype] < diagonal_sum) & diagonal_sum.isfinite()
     rows = is_imprecise.nonzero().flatten().tolist()
     if rows:
-        formed = [compute_formed_squares(uses, rows) for uses in tape.uses.values()]
+        formed = [compute_dense_squared_norms(uses, rows) for uses in tape.uses.values()]
         squared[is_imprecise] = torch.stack(formed).sum(0)
     return squared
 
@@ -341,11 +343,11 @@ def compute_clipped_sum(
     Formal guarantees: exchanging one example changes the sum by at most 2C, removing one by at most C, in exact
     arithmetic (``docs/guarantees.md``, "Substitution").
     """
-    require_clip_norm(clip_norm)  # even if no example was sampled
-    total = torch.cat([torch.zeros_like(p.detach()).flatten() for p in trainable_parameters(network).values()])
-    pieces = split_micro_batches(rows, examples.lengths, max_tokens)
-    for part in micro_batch_map(network, ClippedSumFunction(clip_norm), examples, pieces):
-        total += part
+    require_valid_clip_norm(clip_norm)  # even if no example was sampled
+    total = torch.cat([torch.zeros_like(p.detach()).flatten() for p in get_trainable_parameters(network).values()])
+    micro_batches = split_micro_batches(rows, examples.lengths, max_tokens)
+    for micro_batch_sum in micro_batch_map(network, ClippedSumFunction(clip_norm), examples, micro_batches):
+        total += micro_batch_sum
     return total
 
 
@@ -360,22 +362,22 @@ def check_batch_independence(network: Any, examples: TokenizedExamples, rows: In
 
     Not detected: effects below :data:`MAX_GRADIENT_DIFFERENCE`, only in other batches, or between batches.
     """
-    piece = max(split_micro_batches(rows, examples.lengths, max_tokens), key=len, default=rows)
-    if len(piece) < 2:
+    micro_batch = max(split_micro_batches(rows, examples.lengths, max_tokens), key=len, default=rows)
+    if len(micro_batch) < 2:
         return False
-    half = len(piece) // 2
+    half = len(micro_batch) // 2
     whole, *halves = (
-        _clip_batch(network, examples.make_batch(part).to(network.device), LARGEST_CLIP)
-        for part in (piece, piece[:half], piece[half:])
+        _clip_batch(network, examples.make_batch(part).to(network.device), MAX_CLIP_NORM)
+        for part in (micro_batch, micro_batch[:half], micro_batch[half:])
     )
     norms, finite = (torch.cat([getattr(part, name) for part in halves]) for name in ("norms", "finite"))
     is_finite = whole.finite & finite
     largest = float(norms[is_finite].max()) if bool(is_finite.any()) else 0.0
-    apart = [float((whole.norms - norms)[is_finite].abs().max())] if bool(is_finite.any()) else []
+    differences = [float((whole.norms - norms)[is_finite].abs().max())] if bool(is_finite.any()) else []
     if bool(is_finite.all()):
-        apart.append(float((whole.flat - sum(part.flat for part in halves)).norm()) / len(piece))
+        differences.append(float((whole.flat - sum(part.flat for part in halves)).norm()) / len(micro_batch))
     # an almost vanished gradient is only rounding
-    if any(distance > MAX_GRADIENT_DIFFERENCE * largest + 1e-5 for distance in apart):
+    if any(difference > MAX_GRADIENT_DIFFERENCE * largest + 1e-5 for difference in differences):
         raise ConfigurationError(
             "the gradient of an example changes with the other examples in its batch, so that one could "
             "affect all: nothing may be centred, normalised or weighted over a batch"
@@ -427,7 +429,7 @@ def clipped_backward(optimizer: Any, network: nn.Module, losses: Callable[[], Te
             "with several processes the networks would diverge: wrap the network in DistributedDataParallel "
             "and use Opacus' DistributedDPOptimizerFastGradientClipping"
         )
-    parameters = list(trainable_parameters(network).values())
+    parameters = list(get_trainable_parameters(network).values())
     if {id(p) for p in optimizer.params} != {id(p) for p in parameters}:
         raise ConfigurationError(
             "the optimizer's parameters are not those that the network trains: create it from [p for p in "
@@ -435,12 +437,12 @@ def clipped_backward(optimizer: Any, network: nn.Module, losses: Callable[[], Te
         )
     recorded_losses: list[Tensor] = []
 
-    def noted() -> Tensor:
+    def record_losses() -> Tensor:
         recorded_losses.append(losses())
         return recorded_losses[0]
 
     with unwrap_network(network) as inner_network:
-        flat_sum = _clip_local_batch(inner_network, noted, float(optimizer.max_grad_norm), None).flat
+        flat_sum = _clip_local_batch(inner_network, record_losses, float(optimizer.max_grad_norm), None).flat
     for parameter, share in zip(parameters, torch.split(flat_sum, [p.numel() for p in parameters]), strict=True):
         parameter.grad = share.view_as(parameter)
     return recorded_losses[0].detach()

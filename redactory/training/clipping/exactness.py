@@ -18,12 +18,12 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.training.clipping.engine import (
     RECORD_AS_ONE,
     ClippedGradient,
-    check_supported,
     compute_clipped_gradient,
     find_recording_sites,
-    trainable_parameters,
+    get_trainable_parameters,
+    require_supported_network,
 )
-from redactory.training.clipping.gradients import InseparableExamples
+from redactory.training.clipping.gradients import InseparableExamplesError
 
 LossCallable = Callable[[], Tensor]
 TEST_CLIP_NORM = 0.1
@@ -31,7 +31,7 @@ MAX_LOSS_DIFFERENCE, MAX_GRADIENT_DIFFERENCE = 1e-5, 1e-4
 """Largest error of a loss and of a gradient, relative to the largest: float32 rounding in a deep network."""
 
 
-def check_exact(
+def check_exact_clipping(
     network: nn.Module,
     losses: LossCallable,
     single_losses: Sequence[LossCallable],
@@ -50,23 +50,23 @@ def check_exact(
     batch of another shape, is not detected; :func:`redactory.training.clipping.check_parts` checks again on the
     examples of a training.
     """
-    check_supported(network)
+    require_supported_network(network)
     with _perturb_zero_parameters(network):
         _check_loss_independence(network, losses, single_losses)
         if long_batch_losses is not None:
             _check_loss_independence(network, long_batch_losses, single_losses[:1])
-        clipped = _clip_and_widen(network, losses, len(single_losses))
+        clipped = _clip_widening_blocks(network, losses, len(single_losses))
         expected, norms = _clip_by_autograd(network, single_losses)
-    distance = float((clipped.norms - norms).abs().max())
-    parameters = trainable_parameters(network)
+    norm_difference = float((clipped.norms - norms).abs().max())
+    parameters = get_trainable_parameters(network)
     sizes = [parameter.numel() for parameter in parameters.values()]
-    shares = zip(torch.split(clipped.flat, sizes), torch.split(expected, sizes), strict=True)
-    for (name, parameter), (share, expected_share) in zip(parameters.items(), shares, strict=True):
-        if parameter.numel() and float((share - expected_share).norm()) > MAX_GRADIENT_DIFFERENCE * float(
+    gradient_parts = zip(torch.split(clipped.flat, sizes), torch.split(expected, sizes), strict=True)
+    for (name, parameter), (gradient_part, expected_part) in zip(parameters.items(), gradient_parts, strict=True):
+        if parameter.numel() and float((gradient_part - expected_part).norm()) > MAX_GRADIENT_DIFFERENCE * float(
             expected.norm()
         ):
             raise ConfigurationError(f"{name}: its clipped gradient differs from that of autograd")
-    if distance > MAX_GRADIENT_DIFFERENCE * float(norms.max()):
+    if norm_difference > MAX_GRADIENT_DIFFERENCE * float(norms.max()):
         raise ConfigurationError("the norms of the examples' gradients differ from those of autograd")
 
 
@@ -83,7 +83,7 @@ def _check_loss_independence(network: nn.Module, losses: LossCallable, single_lo
                         f"{name}: an example changes this buffer, and with it the results of later ones "
                         "(rotary positions that change with the length?)"
                     )
-        first, repeated, *rest = (point_losses[: len(single_losses)] for point_losses in computed)
+        first, repeated, *rest = (batch_losses[: len(single_losses)] for batch_losses in computed)
         single = torch.cat(rest)
     if not bool((first.isfinite() & single.isfinite()).all()):
         raise ConfigurationError("the network gives a non-finite loss for an example")
@@ -96,13 +96,13 @@ def _check_loss_independence(network: nn.Module, losses: LossCallable, single_lo
         )
 
 
-def _clip_and_widen(network: nn.Module, losses: LossCallable, batch_size: int) -> ClippedGradient:
+def _clip_widening_blocks(network: nn.Module, losses: LossCallable, batch_size: int) -> ClippedGradient:
     """Return the clipped sum, marking ever larger blocks as one until examples can be separated."""
-    first: InseparableExamples | None = None
+    first: InseparableExamplesError | None = None
     while True:
         try:
             return compute_clipped_gradient(network, losses, TEST_CLIP_NORM, batch_size)
-        except InseparableExamples as problem:
+        except InseparableExamplesError as problem:
             first = first or problem
             if not _record_enclosing_block(network, problem.name):
                 raise ConfigurationError(f"{first}; and no block around it can be run on each example alone") from None
@@ -110,13 +110,13 @@ def _clip_and_widen(network: nn.Module, losses: LossCallable, batch_size: int) -
 
 def _record_enclosing_block(network: nn.Module, name: str) -> bool:
     """Mark the block around ``name``, and all of its kind, to be recorded as one; False at the top."""
-    inside = [site.name for site in find_recording_sites(network) if f"{name}.".startswith(f"{site.name}.")]
-    outer = inside[0].rpartition(".")[0] if inside else ""
-    while outer and type(network.get_submodule(outer)).forward is nn.Module.forward:
-        outer = outer.rpartition(".")[0]
-    if not outer:
+    inner_sites = [site.name for site in find_recording_sites(network) if f"{name}.".startswith(f"{site.name}.")]
+    block_name = inner_sites[0].rpartition(".")[0] if inner_sites else ""
+    while block_name and type(network.get_submodule(block_name)).forward is nn.Module.forward:
+        block_name = block_name.rpartition(".")[0]
+    if not block_name:
         return False
-    kind = type(network.get_submodule(outer))
+    kind = type(network.get_submodule(block_name))
     for module in network.modules():
         if type(module) is kind:
             setattr(module, RECORD_AS_ONE, True)
@@ -125,7 +125,7 @@ def _record_enclosing_block(network: nn.Module, name: str) -> bool:
 
 def _clip_by_autograd(network: nn.Module, single_losses: Sequence[LossCallable]) -> tuple[Tensor, Tensor]:
     """Return Σ_i g_i · min(1, C/‖g_i‖), flat, and the norms [B] float64, with one backward pass per example."""
-    trainable, norms = list(trainable_parameters(network).values()), []
+    trainable, norms = list(get_trainable_parameters(network).values()), []
     total = torch.cat([torch.zeros_like(p.detach()).flatten() for p in trainable])
     for loss in single_losses:
         gradients = torch.autograd.grad(loss().sum(), trainable, allow_unused=True)
@@ -139,7 +139,7 @@ def _clip_by_autograd(network: nn.Module, single_losses: Sequence[LossCallable])
 @contextmanager
 def _perturb_zero_parameters(network: nn.Module) -> Iterator[None]:
     """Perturb all-zero parameters inside the block: an adapter's zero matrix hides its other matrix."""
-    zero = [p for p in trainable_parameters(network).values() if not bool(p.any())]
+    zero = [p for p in get_trainable_parameters(network).values() if not bool(p.any())]
     generator = torch.Generator().manual_seed(0)
     try:
         with torch.no_grad():

@@ -23,7 +23,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.training.clipping.matmul import add_product, multiply, to_float32
 
 
-class InseparableExamples(ConfigurationError):
+class InseparableExamplesError(ConfigurationError):
     """The examples cannot be separated at ``name``, a parameter or a module; the enclosing block may work."""
 
     def __init__(self, name: str, problem: str) -> None:
@@ -53,7 +53,7 @@ class _ParameterUse:
     counts: list[int] | None = None
 
     @property
-    def examples(self) -> int:
+    def example_count(self) -> int:
         return len(self.right) if self.counts is None else len(self.counts)
 
 
@@ -83,26 +83,26 @@ class OuterProducts(_ParameterUse):
             pairs = zip(*(torch.split(x, self.counts) for x in (self.left, self.right)), strict=True)
         return [(left, right.contiguous()) for left, right in pairs]
 
-    def form_rows(self, factors: ExampleFactors, rows: slice) -> Tensor:
+    def compute_gradient_rows(self, factors: ExampleFactors, rows: slice) -> Tensor:
         """The slice ``rows`` of one example's G."""
         gradient = multiply(to_float32(factors[0][:, rows]).t(), to_float32(factors[1]))
         return gradient if self.mask is None else gradient.mul_(self.mask[rows])
 
     def zero_examples(self, excluded: Tensor) -> OuterProducts:
         """The same with the examples ``excluded`` [B] set to zero."""
-        place = self._broadcast(excluded)
-        left, right = self.left.masked_fill(place, 0.0), self.right.masked_fill(place, 0.0)
+        excluded_mask = self._broadcast_to_factors(excluded)
+        left, right = self.left.masked_fill(excluded_mask, 0.0), self.right.masked_fill(excluded_mask, 0.0)
         return replace(self, left=left, right=right)
 
     def add_weighted_sum(self, total: Tensor, weights: Tensor, is_empty: bool) -> None:
         """Add Σ_i weights_i G_i to ``total`` [L, R]."""
-        left, right, place_weights = self.left, self.right, self._broadcast(weights)
+        left, right, factor_weights = self.left, self.right, self._broadcast_to_factors(weights)
         if self.counts is None and left.stride(0) < left.stride(1):  # time is the outer dimension in memory
-            left, right, place_weights = (x.transpose(0, 1) for x in (left, right, place_weights))
+            left, right, factor_weights = (x.transpose(0, 1) for x in (left, right, factor_weights))
         if left.shape[-1] < right.shape[-1]:
-            left = left * place_weights
+            left = left * factor_weights
         else:
-            right = right * place_weights
+            right = right * factor_weights
         left, right = (to_float32(x.reshape(-1, x.shape[-1])) for x in (left, right))
         if self.mask is not None and not is_empty:
             total.addcmul_(multiply(left.t(), right), self.mask)
@@ -111,7 +111,7 @@ class OuterProducts(_ParameterUse):
         if self.mask is not None:
             total.mul_(self.mask)
 
-    def _broadcast(self, values: Tensor) -> Tensor:
+    def _broadcast_to_factors(self, values: Tensor) -> Tensor:
         if self.counts is None:
             return values[:, None, None]
         return values.repeat_interleave(torch.tensor(self.counts, device=values.device))[:, None]
@@ -129,7 +129,7 @@ class EmbeddingRows(_ParameterUse):
         """Split into one gradient per example."""
         return list(zip(self.left, self.right, strict=True))
 
-    def form_rows(self, factors: ExampleFactors, rows: slice) -> Tensor:
+    def compute_gradient_rows(self, factors: ExampleFactors, rows: slice) -> Tensor:
         """The slice ``rows`` of one example's G."""
         ids, right = factors
         slab = right.new_zeros(rows.stop - rows.start, right.shape[1])
@@ -162,7 +162,7 @@ class DenseGradients(_ParameterUse):
         """Split into one gradient per example."""
         return [(gradient, gradient) for gradient in self.right]
 
-    def form_rows(self, factors: ExampleFactors, rows: slice) -> Tensor:
+    def compute_gradient_rows(self, factors: ExampleFactors, rows: slice) -> Tensor:
         """The slice ``rows`` of one example's G."""
         return factors[1][rows]
 
@@ -205,11 +205,11 @@ def compute_squared_norms(uses: Sequence[ParameterUse], grams: GramCache) -> Exa
     only_embedding = uses[0] if len(uses) == 1 and isinstance(uses[0], EmbeddingRows) else None
     if only_embedding is not None or len(factors) < len(uses) or _has_long_examples(uses):
         if only_embedding is not None:
-            exact = _sum_row_squares(only_embedding)
+            exact = _sum_embedding_squares(only_embedding)
         elif len(dense) == len(uses):
             exact = _sum_squares(torch.stack(dense).sum(0) if len(dense) > 1 else dense[0])
         else:
-            exact = compute_formed_squares(uses, list(range(uses[0].examples)))
+            exact = compute_dense_squared_norms(uses, list(range(uses[0].example_count)))
         return exact, torch.zeros_like(exact)
     inner_products = [_compute_inner_products(use, use, grams) for use in factors]
     total, diagonal_sum = (torch.stack(parts).sum(0) for parts in zip(*inner_products, strict=True))
@@ -223,28 +223,28 @@ def _has_long_examples(uses: Sequence[ParameterUse]) -> bool:
     """Return whether some example has so many positions that its gradient is no larger than its factors."""
     outer = [use for use in uses if isinstance(use, OuterProducts) and use.mask is None]
     sizes = [(use.left.shape[-1], use.right.shape[-1], max(use.counts or use.left.shape[-2:-1])) for use in outer]
-    return any(left * right <= places * (left + right) for left, right, places in sizes)
+    return any(left * right <= positions * (left + right) for left, right, positions in sizes)
 
 
-def _sum_row_squares(use: EmbeddingRows) -> Tensor:
-    offsets = use.height * torch.arange(use.examples, device=use.left.device)[:, None]
+def _sum_embedding_squares(use: EmbeddingRows) -> Tensor:
+    offsets = use.height * torch.arange(use.example_count, device=use.left.device)[:, None]
     row_keys, row_index = (use.left + offsets).unique(return_inverse=True)  # type: ignore[no-untyped-call]
     summed = use.right.new_zeros(len(row_keys), use.right.shape[-1])
     summed.index_add_(0, row_index.flatten(), use.right.flatten(0, 1))
-    total = torch.zeros(use.examples, dtype=torch.float64, device=use.right.device)
+    total = torch.zeros(use.example_count, dtype=torch.float64, device=use.right.device)
     return total.index_add_(0, row_keys // use.height, _sum_squares(summed))
 
 
-def compute_formed_squares(uses: Sequence[ParameterUse], rows: Sequence[int]) -> Tensor:
+def compute_dense_squared_norms(uses: Sequence[ParameterUse], rows: Sequence[int]) -> Tensor:
     """Return ‖Σ_uses G_i‖² of the examples ``rows``, [len(rows)] float64, by forming the gradients."""
-    shares, height = [use.split_examples() for use in uses], uses[0].height
+    factors_by_use, height = [use.split_examples() for use in uses], uses[0].height
     total = torch.zeros(len(rows), dtype=torch.float64, device=uses[0].right.device)
     for start in range(0, height, SLAB_ROWS):
-        part = slice(start, min(start + SLAB_ROWS, height))
+        row_slice = slice(start, min(start + SLAB_ROWS, height))
         for index, row in enumerate(rows):
-            slab = uses[0].form_rows(shares[0][row], part)
-            for use, use_factors in zip(uses[1:], shares[1:], strict=True):
-                slab = slab + use.form_rows(use_factors[row], part)
+            slab = uses[0].compute_gradient_rows(factors_by_use[0][row], row_slice)
+            for use, use_factors in zip(uses[1:], factors_by_use[1:], strict=True):
+                slab = slab + use.compute_gradient_rows(use_factors[row], row_slice)
             total[index] += _sum_squares(slab[None])[0]
     return total
 
@@ -253,18 +253,20 @@ def _compute_inner_products(
     first: OuterProducts | EmbeddingRows, second: OuterProducts | EmbeddingRows, grams: GramCache
 ) -> ExampleFactors:
     """Return ⟨G_i, G'_i⟩ of every example and the part from equal positions t, both [B] float64."""
-    if not first.examples:
+    if not first.example_count:
         zeros = torch.zeros(0, dtype=torch.float64, device=first.right.device)
         return zeros, zeros
     if first.counts is None and second.counts is None:
-        return _sum_products(_get_gram(first.left, second.left, grams), _get_gram(first.right, second.right, grams))
+        return _sum_gram_products(
+            _get_or_compute_gram(first.left, second.left, grams), _get_or_compute_gram(first.right, second.right, grams)
+        )
     pairs = zip(first.split_examples(), second.split_examples(), strict=True)
-    sums = [_sum_products(_compute_gram(a[0], b[0]), _compute_gram(a[1], b[1])) for a, b in pairs]
+    sums = [_sum_gram_products(_compute_gram(a[0], b[0]), _compute_gram(a[1], b[1])) for a, b in pairs]
     total, diagonals = zip(*sums, strict=True)
     return torch.stack(total), torch.stack(diagonals)
 
 
-def _sum_products(gram: Tensor, other_gram: Tensor) -> ExampleFactors:
+def _sum_gram_products(gram: Tensor, other_gram: Tensor) -> ExampleFactors:
     products = gram.double() * other_gram.double()
     total, diagonal = products.sum((-2, -1)), products.diagonal(dim1=-2, dim2=-1).sum(-1)
     if not products.numel():
@@ -287,7 +289,7 @@ def _compute_gram(left: Tensor, right: Tensor) -> Tensor:
             return _compute_gram(right, left).mT
 
 
-def _get_gram(left: Tensor, right: Tensor, grams: GramCache) -> Tensor:
+def _get_or_compute_gram(left: Tensor, right: Tensor, grams: GramCache) -> Tensor:
     key = tuple((x.data_ptr(), x.shape, x.stride(), x.dtype) for x in (left, right))
     if key not in grams:
         grams[key] = _compute_gram(left, right)
@@ -312,22 +314,22 @@ class Tape:
     if the caller knows it.
     """
 
-    def __init__(self, names: Mapping[int, str], shared: frozenset[int], points: int | None = None) -> None:
-        self.names, self.shared, self.points = names, shared, points
+    def __init__(self, names: Mapping[int, str], shared: frozenset[int], batch_size: int | None = None) -> None:
+        self.names, self.shared, self.batch_size = names, shared, batch_size
         self.uses: dict[int, list[ParameterUse]] = {}
         self.probing = False
         """Whether the backward pass will be repeated, so layers must not change their saved tensors."""
-        self.examples = points or 0
+        self.example_count = batch_size or 0
         """B, or if unknown the longest first dimension of a layer's input so far."""
 
-    def is_merged(self, rows: int) -> bool:
+    def observe_batch_rows(self, rows: int) -> bool:
         """Return whether an input's first dimension merges examples and positions, [B·T]."""
-        if self.points is None:
-            self.examples = max(self.examples, rows)
+        if self.batch_size is None:
+            self.example_count = max(self.example_count, rows)
             return False
-        return rows > self.points and rows % self.points == 0
+        return rows > self.batch_size and rows % self.batch_size == 0
 
-    def outer(
+    def report_outer_products(
         self,
         parameter: Tensor,
         left: Tensor,
@@ -346,37 +348,37 @@ class Tape:
             counts = None
         use: ParameterUse = OuterProducts(left, right, None if counts is None else list(counts), mask)
         if mask is None and counts is None and id(parameter) not in self.shared:
-            places, sizes = left.shape[1], (left.shape[2], right.shape[2])
-            if sizes[0] * sizes[1] <= places * sum(sizes):
+            positions, sizes = left.shape[1], (left.shape[2], right.shape[2])
+            if sizes[0] * sizes[1] <= positions * sum(sizes):
                 # No larger than its two factors, and it avoids the weighted product.
                 use = DenseGradients(to_float32(left).mT @ to_float32(right))
-        self._record(parameter, use)
+        self._record_use(parameter, use)
 
-    def rows(self, parameter: Tensor, ids: Tensor, right: Tensor) -> None:
+    def report_embedding_rows(self, parameter: Tensor, ids: Tensor, right: Tensor) -> None:
         """Report ``right``_it [B, T, E] on row ``ids``_it [B, T] as example i's gradient of ``parameter`` [V, E]."""
-        self._record(parameter, EmbeddingRows(ids, to_float32(right.detach()), len(parameter)))
+        self._record_use(parameter, EmbeddingRows(ids, to_float32(right.detach()), len(parameter)))
 
-    def dense(self, parameter: Tensor | None, gradients: Tensor) -> None:
+    def report_dense_gradients(self, parameter: Tensor | None, gradients: Tensor) -> None:
         r"""Report the examples' gradients [B, \*shape of parameter], if the parameter is trainable."""
         if parameter is not None and parameter.requires_grad:
-            self._record(parameter, DenseGradients(to_float32(gradients.detach())))
+            self._record_use(parameter, DenseGradients(to_float32(gradients.detach())))
 
-    def _record(self, parameter: Tensor, use: ParameterUse) -> None:
+    def _record_use(self, parameter: Tensor, use: ParameterUse) -> None:
         if id(parameter) not in self.names:
             raise ConfigurationError("a layer reported a parameter that does not belong to the network")
         self.uses.setdefault(id(parameter), []).append(use)
 
-    def check_examples(self, examples: int) -> None:
+    def check_example_counts(self, examples: int) -> None:
         """Check that every use saw ``examples`` examples; ``ConfigurationError`` names the parameter otherwise."""
         for key, uses in self.uses.items():
             for use in uses:
-                if use.examples != examples:
-                    raise InseparableExamples(
+                if use.example_count != examples:
+                    raise InseparableExamplesError(
                         self.names[key],
-                        f"its layer received {use.examples} rows in a batch of {examples}; the first "
+                        f"its layer received {use.example_count} rows in a batch of {examples}; the first "
                         "dimension of its input must be the batch. If it combines examples and positions "
                         "(experts, OPT), pass the number of examples; if it has no batch (relative "
-                        "positions), have check_exact record the surrounding block as one",
+                        "positions), have check_exact_clipping record the surrounding block as one",
                     )
 
 

@@ -20,7 +20,7 @@ from torch.func import functional_call, vjp, vmap
 from torch.utils import _pytree as pytree
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.clipping.gradients import InseparableExamples, Tape, use_tape
+from redactory.training.clipping.gradients import InseparableExamplesError, Tape, use_tape
 from redactory.training.clipping.layers import LstmWeights, run_lstm_layer
 from redactory.training.clipping.matmul import (
     apply_affine,
@@ -55,12 +55,12 @@ class RecordedLinear(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, delta: Tensor) -> OptionalGradients:
-        (weight, bias), rows = ctx.parameters, _flatten_places(delta)
+        (weight, bias), rows = ctx.parameters, _flatten_positions(delta)
         if weight.requires_grad:
-            factors = (rows, _flatten_places(ctx.saved_tensors[0]))
-            ctx.tape.outer(weight, *(reversed(factors) if ctx.turned else factors))
+            factors = (rows, _flatten_positions(ctx.saved_tensors[0]))
+            ctx.tape.report_outer_products(weight, *(reversed(factors) if ctx.turned else factors))
         if bias is not None:
-            ctx.tape.dense(bias, rows.sum(1, dtype=weight.dtype))
+            ctx.tape.report_dense_gradients(bias, rows.sum(1, dtype=weight.dtype))
         input_gradient = None
         if ctx.needs_input_grad[1]:
             cast = weight.to(delta.dtype)
@@ -80,10 +80,10 @@ class RecordedEmbedding(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, delta: Tensor) -> OptionalGradients:
-        ids, rows = ctx.saved_tensors[0].flatten(1), _flatten_places(delta)
+        ids, rows = ctx.saved_tensors[0].flatten(1), _flatten_positions(delta)
         if ctx.padding is not None:
             rows = rows.masked_fill((ids == ctx.padding)[:, :, None], 0.0)
-        ctx.tape.rows(ctx.parameter, ids, rows)
+        ctx.tape.report_embedding_rows(ctx.parameter, ids, rows)
         return None, None, None, None
 
 
@@ -101,8 +101,8 @@ class RecordedLayerNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, delta: Tensor) -> OptionalGradients:
         (inputs, mean, scale), (weight, bias) = ctx.saved_tensors, ctx.parameters
-        ctx.tape.dense(weight, _sum_places((inputs - mean).mul_(scale).mul_(delta), weight.shape))
-        ctx.tape.dense(bias, _sum_places(delta, weight.shape))
+        ctx.tape.report_dense_gradients(weight, _sum_positions((inputs - mean).mul_(scale).mul_(delta), weight.shape))
+        ctx.tape.report_dense_gradients(bias, _sum_positions(delta, weight.shape))
         input_gradient = None
         if ctx.needs_input_grad[1]:
             input_gradient, _, _ = torch.ops.aten.native_layer_norm_backward(
@@ -123,31 +123,33 @@ class RecordedScale(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, delta: Tensor) -> OptionalGradients:
-        ctx.tape.dense(ctx.parameter, _sum_places(delta * ctx.saved_tensors[0], ctx.parameter.shape))
+        ctx.tape.report_dense_gradients(
+            ctx.parameter, _sum_positions(delta * ctx.saved_tensors[0], ctx.parameter.shape)
+        )
         return None, delta * ctx.parameter if ctx.needs_input_grad[1] else None, None
 
 
 def _make_single_input_rule(
     function: type[torch.autograd.Function],
-    parameters: Callable[[Any], tuple[Any, ...]],
+    get_parameters: Callable[[Any], tuple[Any, ...]],
     preprocess: Callable[[Any, Tensor], Tensor] = lambda module, x: x,
 ) -> RecordingRule:
-    def rule(module: Any, name: str, tape: Tape) -> ForwardFunction:
+    def make_recorded_forward(module: Any, name: str, tape: Tape) -> ForwardFunction:
         def forward(*positional: Tensor, **keywords: Tensor) -> Tensor:
             (x,) = (*positional, *keywords.values())
             x, is_merged = _unmerge_input(x, name, tape)
-            output = _apply_function(function, tape, preprocess(module, x), *parameters(module))
+            output = _apply_autograd_function(function, tape, preprocess(module, x), *get_parameters(module))
             return output.flatten(0, 1) if is_merged else output
 
         return forward
 
-    return rule
+    return make_recorded_forward
 
 
 def _record_embedding(module: nn.Embedding, name: str, tape: Tape) -> ForwardFunction:
     def forward(input: Tensor) -> Tensor:  # noqa: A002
         ids, is_merged = _unmerge_input(_expand_shared_row(input, tape), name, tape)
-        output = _apply_function(RecordedEmbedding, tape, ids, module.weight, module.padding_idx)
+        output = _apply_autograd_function(RecordedEmbedding, tape, ids, module.weight, module.padding_idx)
         return output.flatten(0, 1) if is_merged else output
 
     return forward
@@ -160,7 +162,7 @@ def _record_lstm(module: nn.LSTM, name: str, tape: Tape) -> ForwardFunction:
         if hx is not None and any(state.requires_grad or bool(state.any()) for state in hx):
             raise ConfigurationError(f"{name}: receives a hidden state; every example must start from the zero state")
         states = input if module.batch_first else input.transpose(0, 1)
-        tape.is_merged(len(states))
+        tape.observe_batch_rows(len(states))
         last, cells = [], []
         for layer in range(module.num_layers):
             if layer:
@@ -197,7 +199,7 @@ _RULES: dict[Any, RecordingRule] = {
     ),
 }
 """Rules by the ``forward`` of the module's class, or by the name of a transformers class."""
-_IS_PLAIN_RMS_NORM: dict[type, bool] = {}
+_IS_STANDARD_RMS_NORM: dict[type, bool] = {}
 
 
 def find_rule(module: nn.Module) -> RecordingRule | None:
@@ -212,7 +214,7 @@ def find_rule(module: nn.Module) -> RecordingRule | None:
         return None
     name = type(module).__name__
     if type(module).__module__.startswith("transformers."):
-        if name.endswith("RMSNorm") and _is_plain_rms_norm(module):
+        if name.endswith("RMSNorm") and _is_standard_rms_norm(module):
             return _RULES["RMSNorm"]
         if name == "Conv1D":
             return _RULES[name]
@@ -220,45 +222,45 @@ def find_rule(module: nn.Module) -> RecordingRule | None:
 
 
 @torch.no_grad()
-def _is_plain_rms_norm(module: Any) -> bool:
+def _is_standard_rms_norm(module: Any) -> bool:
     """Return whether a class named like an RMSNorm computes weight · x / rms(x); some add 1 to the weight."""
-    if type(module) not in _IS_PLAIN_RMS_NORM:
+    if type(module) not in _IS_STANDARD_RMS_NORM:
         eps, weight = getattr(module, "variance_epsilon", None), getattr(module, "weight", None)
         is_plain = eps is not None and isinstance(weight, nn.Parameter)
         if is_plain:
             x = torch.linspace(-1.0, 2.0, module.weight.numel()).to(module.weight)[None]
             is_plain = torch.allclose(module(x), module.weight * _normalise_by_rms(x, module.variance_epsilon))
-        _IS_PLAIN_RMS_NORM[type(module)] = is_plain
-    return _IS_PLAIN_RMS_NORM[type(module)]
+        _IS_STANDARD_RMS_NORM[type(module)] = is_plain
+    return _IS_STANDARD_RMS_NORM[type(module)]
 
 
 def _unmerge_input(x: Tensor, name: str, tape: Tape) -> tuple[Tensor, bool]:
     """Return a layer's input with the examples first, and whether it was [B·T, ...] before."""
     if x.dim() < 2:
-        raise InseparableExamples(name, "its input has no dimension for the examples of a batch")
-    is_merged = tape.is_merged(len(x))
-    return _split_merged(x, tape.examples) if is_merged else x, is_merged
+        raise InseparableExamplesError(name, "its input has no dimension for the examples of a batch")
+    is_merged = tape.observe_batch_rows(len(x))
+    return _split_merged_batch(x, tape.example_count) if is_merged else x, is_merged
 
 
-def _split_merged(x: Tensor, points: int) -> Tensor:
-    return x.reshape(points, len(x) // points, *x.shape[1:])
+def _split_merged_batch(x: Tensor, batch_size: int) -> Tensor:
+    return x.reshape(batch_size, len(x) // batch_size, *x.shape[1:])
 
 
 def _expand_shared_row(x: Tensor, tape: Tape) -> Tensor:
     """Repeat one row that all examples share, such as positions, once per example."""
-    return x.expand(tape.examples, *x.shape[1:]) if x.dim() > 1 and len(x) == 1 and tape.examples > 1 else x
+    return x.expand(tape.example_count, *x.shape[1:]) if x.dim() > 1 and len(x) == 1 and tape.example_count > 1 else x
 
 
-def _apply_function(function: type[torch.autograd.Function], *arguments: Any) -> Tensor:
+def _apply_autograd_function(function: type[torch.autograd.Function], *arguments: Any) -> Tensor:
     output: Tensor = function.apply(*arguments)  # type: ignore[no-untyped-call]
     return output
 
 
-def _flatten_places(x: Tensor) -> Tensor:
+def _flatten_positions(x: Tensor) -> Tensor:
     return x.reshape(len(x), -1, x.shape[-1])
 
 
-def _sum_places(x: Tensor, shape: torch.Size) -> Tensor:
+def _sum_positions(x: Tensor, shape: torch.Size) -> Tensor:
     return x.reshape(len(x), -1, *shape).sum(1)
 
 
@@ -275,27 +277,39 @@ def record_opaque(module: nn.Module, name: str, tape: Tape) -> Callable[..., Any
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         leaves, layout = pytree.tree_flatten((args, kwargs))
-        moving = [position for position, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-        if not moving or any(leaves[position].dim() < 2 for position in moving):
-            raise InseparableExamples(name, "the first dimension of every tensor that it takes must be the batch")
-        device = leaves[moving[0]].device.type
-        for position in moving:
+        tensor_positions = [position for position, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        if not tensor_positions or any(leaves[position].dim() < 2 for position in tensor_positions):
+            raise InseparableExamplesError(name, "the first dimension of every tensor that it takes must be the batch")
+        device = leaves[tensor_positions[0]].device.type
+        for position in tensor_positions:
             leaves[position] = _expand_shared_row(leaves[position], tape)
             if is_autocast_enabled(device):
                 leaves[position] = to_float32(leaves[position])
-        joined = frozenset(position for position in moving if tape.is_merged(len(leaves[position])))
+        merged_inputs = frozenset(
+            position for position in tensor_positions if tape.observe_batch_rows(len(leaves[position]))
+        )
         with _use_original_forward(module, original_forward), disable_autocast(device):
             output = _run_module(module, name, *pytree.tree_unflatten(leaves, layout))
-        flat, shape = pytree.tree_flatten(output)
+        flat, output_layout = pytree.tree_flatten(output)
         float_positions = [position for position, leaf in enumerate(flat) if _is_float_tensor(leaf)]
         outputs = [_expand_shared_row(flat[position], tape) for position in float_positions]
-        together = [value.dim() > 0 and tape.is_merged(len(value)) for value in outputs]
-        call = _OpaqueCall(module, original_forward, name, leaves, layout, moving, tape.examples, joined, together)
+        merged_outputs = [value.dim() > 0 and tape.observe_batch_rows(len(value)) for value in outputs]
+        call = _OpaqueCall(
+            module,
+            original_forward,
+            name,
+            leaves,
+            layout,
+            tensor_positions,
+            tape.example_count,
+            merged_inputs,
+            merged_outputs,
+        )
         anchor = next(p for p in module.parameters() if p.requires_grad)
-        tagged = _GradientRecorder.apply(tape, call, anchor, *outputs)  # type: ignore[no-untyped-call]
-        for position, value in zip(float_positions, tagged, strict=True):
+        recorded_outputs = _GradientRecorder.apply(tape, call, anchor, *outputs)  # type: ignore[no-untyped-call]
+        for position, value in zip(float_positions, recorded_outputs, strict=True):
             flat[position] = value
-        return pytree.tree_unflatten(flat, shape)
+        return pytree.tree_unflatten(flat, output_layout)
 
     return forward
 
@@ -317,7 +331,7 @@ def _use_original_forward(module: Any, original_forward: ForwardFunction | None)
 def _run_module(module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
     buffers = [(buffer, buffer._version) for buffer in module.buffers()]
     trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    random = _get_random_states(module)
+    random_states = _get_random_states(module)
     try:
         for parameter in trainable:
             parameter.requires_grad_(False)
@@ -327,8 +341,8 @@ def _run_module(module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
         for parameter in trainable:
             parameter.requires_grad_(True)
     if any(buffer._version != version for buffer, version in buffers):
-        raise InseparableExamples(name, "writes a buffer, which carries information from example to example")
-    if not all(map(torch.equal, random, _get_random_states(module))):
+        raise InseparableExamplesError(name, "writes a buffer, which carries information from example to example")
+    if not all(map(torch.equal, random_states, _get_random_states(module))):
         raise ConfigurationError(f"{name}: draws random numbers; make its dropout a separate module")
     return output
 
@@ -354,43 +368,50 @@ class _OpaqueCall:
     tensor_positions: list[int]
     examples: int
     merged_inputs: frozenset[int]
-    together: list[bool]
+    merged_outputs: list[bool]
 
-    def gradients(self, deltas: dict[int, Tensor]) -> tuple[NamedTensors, list[Tensor]]:
+    def compute_gradients(self, deltas: dict[int, Tensor]) -> tuple[NamedTensors, list[Tensor]]:
         """Return ∂loss/∂parameter of every example, and the used outputs, computed again.
 
         ``deltas`` maps an output's index to ∂loss/∂output [B, ...].
         """
         inputs = [
-            self.apart(self.leaves[place].detach(), place in self.merged_inputs) for place in self.tensor_positions
+            self.split_if_merged(self.leaves[position].detach(), position in self.merged_inputs)
+            for position in self.tensor_positions
         ]
-        wanted = [self.apart(delta, self.together[place]) for place, delta in deltas.items()]
-        if any(len(x) != len(wanted[0]) for x in [*inputs, *wanted]):
-            raise InseparableExamples(self.name, "every input and output tensor must begin with the batch")
+        split_deltas = [
+            self.split_if_merged(delta, self.merged_outputs[position]) for position, delta in deltas.items()
+        ]
+        if any(len(x) != len(split_deltas[0]) for x in [*inputs, *split_deltas]):
+            raise InseparableExamplesError(self.name, "every input and output tensor must begin with the batch")
         parameters = {name: p.detach() for name, p in self.module.named_parameters() if p.requires_grad}
 
-        def compute_one(inputs: list[Tensor], output_gradients: list[Tensor]) -> tuple[NamedTensors, list[Tensor]]:
+        def compute_example_gradients(
+            inputs: list[Tensor], output_gradients: list[Tensor]
+        ) -> tuple[NamedTensors, list[Tensor]]:
             differentiated: Any = vjp(
-                lambda changed_parameters: self._select_outputs(self._run_single(changed_parameters, inputs), deltas),
+                lambda changed_parameters: self._select_outputs(
+                    self._run_single_example(changed_parameters, inputs), deltas
+                ),
                 parameters,
             )
-            outputs, back = differentiated
-            return back(output_gradients)[0], outputs
+            outputs, pullback = differentiated
+            return pullback(output_gradients)[0], outputs
 
         with _use_original_forward(self.module, self.original_forward), use_tape(None):
             try:
-                return vmap(compute_one)(inputs, wanted)
+                return vmap(compute_example_gradients)(inputs, split_deltas)
             except RuntimeError:
-                rows = range(len(wanted[0]))
+                rows = range(len(split_deltas[0]))
             try:
                 pairs = [
                     self._compute_single_gradients(
-                        [x[row] for x in inputs], {k: x[row] for k, x in zip(deltas, wanted, strict=True)}
+                        [x[row] for x in inputs], {k: x[row] for k, x in zip(deltas, split_deltas, strict=True)}
                     )
                     for row in rows
                 ]
             except RuntimeError:
-                raise InseparableExamples(self.name, "cannot be run on a single example") from None
+                raise InseparableExamplesError(self.name, "cannot be run on a single example") from None
         gradients, outputs = zip(*pairs, strict=True)
         stacked = {
             name: torch.stack([example_gradients[name] for example_gradients in gradients]) for name in parameters
@@ -403,26 +424,26 @@ class _OpaqueCall:
     ) -> tuple[NamedTensors, list[Tensor]]:
         """Compute the gradients of one example with plain autograd, which handles what ``torch.func`` cannot trace."""
         trainable = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
-        outputs = self._select_outputs(self._run_single({}, inputs), output_gradients)
-        back = torch.autograd.grad(
+        outputs = self._select_outputs(self._run_single_example({}, inputs), output_gradients)
+        parameter_gradients = torch.autograd.grad(
             outputs, list(trainable.values()), list(output_gradients.values()), allow_unused=True
         )
-        pairs = zip(trainable.items(), back, strict=True)
+        pairs = zip(trainable.items(), parameter_gradients, strict=True)
         gradients = {name: torch.zeros_like(p) if g is None else g.detach() for (name, p), g in pairs}
         return gradients, [output.detach() for output in outputs]
 
     def _select_outputs(self, outputs: list[Tensor], positions: Iterable[int]) -> list[Tensor]:
-        return [outputs[place] if self.together[place] else outputs[place][0] for place in positions]
+        return [outputs[position] if self.merged_outputs[position] else outputs[position][0] for position in positions]
 
-    def apart(self, x: Tensor, is_merged: bool) -> Tensor:
+    def split_if_merged(self, x: Tensor, is_merged: bool) -> Tensor:
         if not x.dim():
-            raise InseparableExamples(self.name, "every input and output tensor must begin with the batch")
-        return _split_merged(x, self.examples) if is_merged else x
+            raise InseparableExamplesError(self.name, "every input and output tensor must begin with the batch")
+        return _split_merged_batch(x, self.examples) if is_merged else x
 
-    def _run_single(self, parameters: NamedTensors, inputs: list[Tensor]) -> list[Tensor]:
+    def _run_single_example(self, parameters: NamedTensors, inputs: list[Tensor]) -> list[Tensor]:
         leaves = list(self.leaves)
-        for place, x in zip(self.tensor_positions, inputs, strict=True):
-            leaves[place] = x if place in self.merged_inputs else x[None]
+        for position, x in zip(self.tensor_positions, inputs, strict=True):
+            leaves[position] = x if position in self.merged_inputs else x[None]
         args, kwargs = pytree.tree_unflatten(leaves, self.layout)
         flat, _ = pytree.tree_flatten(functional_call(self.module, parameters, args, kwargs))
         return [leaf for leaf in flat if _is_float_tensor(leaf)]
@@ -442,14 +463,14 @@ class _GradientRecorder(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *deltas: Tensor | None) -> tuple[Tensor | None, ...]:
-        used = {place: delta for place, delta in enumerate(deltas) if delta is not None}
-        gradients, outputs = ctx.call.gradients(used)
-        for place, again in zip(used, outputs, strict=True):
-            first = ctx.call.apart(ctx.saved_tensors[place], ctx.call.together[place])
-            _check_equal_outputs(first, again, ctx.call.name)
+        used = {position: delta for position, delta in enumerate(deltas) if delta is not None}
+        gradients, outputs = ctx.call.compute_gradients(used)
+        for position, recomputed in zip(used, outputs, strict=True):
+            first = ctx.call.split_if_merged(ctx.saved_tensors[position], ctx.call.merged_outputs[position])
+            _check_equal_outputs(first, recomputed, ctx.call.name)
         parameters = dict(ctx.call.module.named_parameters())
         for name, gradient in gradients.items():
-            ctx.tape.dense(parameters[name], gradient)
+            ctx.tape.report_dense_gradients(parameters[name], gradient)
         return None, None, None, *deltas
 
 
@@ -459,8 +480,8 @@ def _is_float_tensor(leaf: Any) -> bool:
 
 def _check_equal_outputs(first: Tensor, recomputed: Tensor, name: str) -> None:
     if first.shape != recomputed.shape:
-        raise InseparableExamples(name, "every input and output tensor must begin with the batch")
+        raise InseparableExamplesError(name, "every input and output tensor must begin with the batch")
     is_finite = first.isfinite() & recomputed.isfinite()
     first, recomputed = first[is_finite], recomputed[is_finite]
     if len(first) and float((first - recomputed).abs().max()) > 1e-3 * float(first.abs().max()) + 1e-12:
-        raise InseparableExamples(name, "its result for one example depends on the others in its batch")
+        raise InseparableExamplesError(name, "its result for one example depends on the others in its batch")

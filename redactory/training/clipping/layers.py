@@ -70,10 +70,10 @@ class Lstm(nn.Module):
             if layer:
                 inputs = F.dropout(inputs, self.dropout, self.training)
             mask = None if recurrent_masks is None else recurrent_masks[layer]
-            inputs, _ = run_lstm_layer(inputs, self.get_weights(layer), mask)
+            inputs, _ = run_lstm_layer(inputs, self.get_layer_weights(layer), mask)
         return inputs
 
-    def get_weights(self, layer: int) -> LstmWeights:
+    def get_layer_weights(self, layer: int) -> LstmWeights:
         """The parameters of one layer."""
         return LstmWeights(*(getattr(self, f"{name}_l{layer}") for name in LstmWeights._fields))
 
@@ -85,12 +85,12 @@ class Lstm(nn.Module):
         """
         hidden, cells = [], []
         for layer in range(self.num_layers):
-            inputs, c = torch.lstm_cell(inputs, (state[0][layer], state[1][layer]), *self.get_weights(layer))
+            inputs, c = torch.lstm_cell(inputs, (state[0][layer], state[1][layer]), *self.get_layer_weights(layer))
             hidden.append(inputs)
             cells.append(c)
         return inputs, (torch.stack(hidden), torch.stack(cells))
 
-    def initial_state(self, batch: int) -> LstmState:
+    def make_initial_state(self, batch: int) -> LstmState:
         """Return the zero state (h, c), each [layers, ``batch``, H]."""
         zeros = self.get_parameter("weight_hh_l0").new_zeros(self.num_layers, batch, self.hidden_size)
         return zeros, zeros
@@ -121,10 +121,13 @@ class _LstmFunction(torch.autograd.Function):
         mask: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         bias = None if bias_ih is None or bias_hh is None else bias_ih + bias_hh
-        used = weight_hh if mask is None else weight_hh * mask
-        timed = inputs.transpose(0, 1).contiguous()
-        ctx.trace, ctx.listener = run_recurrence(apply_affine(timed, weight_ih, bias), used), get_tape()
-        ctx.save_for_backward(timed, weight_ih, used, mask)
+        masked_weight = weight_hh if mask is None else weight_hh * mask
+        time_major_inputs = inputs.transpose(0, 1).contiguous()
+        ctx.trace, ctx.listener = (
+            run_lstm_recurrence(apply_affine(time_major_inputs, weight_ih, bias), masked_weight),
+            get_tape(),
+        )
+        ctx.save_for_backward(time_major_inputs, weight_ih, masked_weight, mask)
         ctx.parameters = LstmWeights(weight_ih, weight_hh, bias_ih, bias_hh)
         ctx.set_materialize_grads(False)
         return ctx.trace.states[1:].transpose(0, 1), ctx.trace.cells[-1].clone()
@@ -132,32 +135,41 @@ class _LstmFunction(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, state_gradient: Tensor | None, cell_gradient: Tensor | None) -> tuple[Tensor | None, ...]:
-        inputs, weight_ih, used, mask = ctx.saved_tensors
+        inputs, weight_ih, masked_weight, mask = ctx.saved_tensors
         if ctx.trace is None:
             raise RuntimeError("the backward pass of this LSTM runs once per forward pass")
         trace, tape = ctx.trace, ctx.listener
         state_gradient = (
-            torch.zeros_like(trace.shown) if state_gradient is None else state_gradient.transpose(0, 1).contiguous()
+            torch.zeros_like(trace.tanh_cells)
+            if state_gradient is None
+            else state_gradient.transpose(0, 1).contiguous()
         )
         if tape is not None and tape.probing:
-            trace = LstmTrace(trace.gates.clone(), trace.cells, trace.states, trace.shown.clone())
+            trace = LstmTrace(trace.gates.clone(), trace.cells, trace.states, trace.tanh_cells.clone())
         else:
             ctx.trace = None
-        deltas, before = run_adjoint(trace, used, state_gradient, cell_gradient), trace.states[:-1]
+        deltas, previous_states = (
+            run_lstm_adjoint(trace, masked_weight, state_gradient, cell_gradient),
+            trace.states[:-1],
+        )
         input_gradient = None
         if ctx.needs_input_grad[0]:
             input_gradient = apply_affine(deltas, weight_ih.t(), None).transpose(0, 1)
         if tape is None:
-            return input_gradient, *_compute_weight_gradients(ctx.needs_input_grad, deltas, inputs, before, mask), None
+            return (
+                input_gradient,
+                *_compute_weight_gradients(ctx.needs_input_grad, deltas, inputs, previous_states, mask),
+                None,
+            )
         parameters: LstmWeights = ctx.parameters
-        example_deltas, read, states = (x.transpose(0, 1) for x in (deltas, inputs, before))
+        example_deltas, read, states = (x.transpose(0, 1) for x in (deltas, inputs, previous_states))
         if parameters.weight_ih.requires_grad:
-            tape.outer(parameters.weight_ih, example_deltas, read)
+            tape.report_outer_products(parameters.weight_ih, example_deltas, read)
         if parameters.weight_hh.requires_grad:
-            tape.outer(parameters.weight_hh, example_deltas, states, mask=mask)
+            tape.report_outer_products(parameters.weight_hh, example_deltas, states, mask=mask)
         summed = example_deltas.sum(1)
-        tape.dense(parameters.bias_ih, summed)
-        tape.dense(parameters.bias_hh, summed)
+        tape.report_dense_gradients(parameters.bias_ih, summed)
+        tape.report_dense_gradients(parameters.bias_hh, summed)
         return input_gradient, None, None, None, None, None
 
 
@@ -165,12 +177,17 @@ def _compute_weight_gradients(
     needs_gradient: Sequence[bool], deltas: Tensor, inputs: Tensor, previous_states: Tensor, mask: Tensor | None
 ) -> list[Tensor | None]:
     flat = deltas.flatten(0, 1)
-    of_input = multiply_transposed(flat, inputs.flatten(0, 1)) if needs_gradient[1] else None
-    of_state = multiply_transposed(flat, previous_states.flatten(0, 1)) if needs_gradient[2] else None
-    if of_state is not None and mask is not None:
-        of_state *= mask
+    input_weight_gradient = multiply_transposed(flat, inputs.flatten(0, 1)) if needs_gradient[1] else None
+    state_weight_gradient = multiply_transposed(flat, previous_states.flatten(0, 1)) if needs_gradient[2] else None
+    if state_weight_gradient is not None and mask is not None:
+        state_weight_gradient *= mask
     bias = flat.sum(0) if needs_gradient[3] or needs_gradient[4] else None
-    return [of_input, of_state, bias if needs_gradient[3] else None, bias if needs_gradient[4] else None]
+    return [
+        input_weight_gradient,
+        state_weight_gradient,
+        bias if needs_gradient[3] else None,
+        bias if needs_gradient[4] else None,
+    ]
 
 
 # The recurrence and its adjoint over whole sequences.
@@ -186,30 +203,30 @@ class LstmTrace(NamedTuple):
     gates: Tensor
     cells: Tensor
     states: Tensor
-    shown: Tensor
+    tanh_cells: Tensor
 
 
-def run_recurrence(gates: Tensor, weight: Tensor) -> LstmTrace:
+def run_lstm_recurrence(gates: Tensor, weight: Tensor) -> LstmTrace:
     """Run the recurrence from the input's share of the gates [T, B, 4H] (overwritten) and W_hh [4H, H]."""
     length, batch, width = gates.shape
     size = width // 4
     cells, states = gates.new_empty(length + 1, batch, size), gates.new_empty(length + 1, batch, size)
     cells[0], states[0] = 0.0, 0.0
-    shown = gates.new_empty(length, batch, size)
-    recurrent = prepare_product(weight.t(), batch)
+    tanh_cells = gates.new_empty(length, batch, size)
+    multiply_by_weight = prepare_product(weight.t(), batch)
     steps = zip(
         gates.unbind(0),
         gates[..., : 2 * size].unbind(0),
         *(gates[..., k * size : (k + 1) * size].unbind(0) for k in range(4)),
         cells.unbind(0)[1:],
         states.unbind(0)[1:],
-        shown.unbind(0),
+        tanh_cells.unbind(0),
         strict=True,
     )
     c, h = cells[0], states[0]
     for index, (all_four, first_two, i, f, g, o, cell, state, cell_tanh) in enumerate(steps):
         if index:
-            all_four.add_(recurrent(h))
+            all_four.add_(multiply_by_weight(h))
         first_two.sigmoid_()
         g.tanh_()
         o.sigmoid_()
@@ -217,41 +234,45 @@ def run_recurrence(gates: Tensor, weight: Tensor) -> LstmTrace:
         torch.tanh(cell, out=cell_tanh)
         torch.mul(o, cell_tanh, out=state)
         c, h = cell, state
-    return LstmTrace(gates, cells, states, shown)
+    return LstmTrace(gates, cells, states, tanh_cells)
 
 
-def run_adjoint(trace: LstmTrace, weight: Tensor, state_gradient: Tensor, cell_gradient: Tensor | None) -> Tensor:
+def run_lstm_adjoint(trace: LstmTrace, weight: Tensor, state_gradient: Tensor, cell_gradient: Tensor | None) -> Tensor:
     """Return ∂loss/∂a [T, B, 4H] from ∂loss/∂h ``state_gradient`` [T, B, H] and ∂loss/∂c_T ``cell_gradient`` [B, H].
 
-    Overwrites ``trace.gates`` and ``trace.shown``; the result shares the memory of the gates.
+    Overwrites ``trace.gates`` and ``trace.tanh_cells``; the result shares the memory of the gates.
     """
-    gates, size = trace.gates, trace.shown.shape[2]
+    gates, size = trace.gates, trace.tanh_cells.shape[2]
     forget_gates = gates[..., size : 2 * size].clone().unbind(0)
-    through = _compute_gate_factors(trace).unbind(0)
-    backwards = prepare_product(weight, gates.shape[1])
+    cell_factors = _compute_gate_factors(trace).unbind(0)
+    multiply_by_weight = prepare_product(weight, gates.shape[1])
     dh = state_gradient[-1]
     dc = torch.zeros_like(dh) if cell_gradient is None else cell_gradient.clone()
-    of_cell = gates[..., : 3 * size].view(*gates.shape[:2], 3, size).unbind(0)
-    deltas, of_output, earlier = gates.unbind(0), gates[..., 3 * size :].unbind(0), state_gradient.unbind(0)
+    cell_gate_deltas = gates[..., : 3 * size].view(*gates.shape[:2], 3, size).unbind(0)
+    deltas, output_gate_deltas, state_gradients = (
+        gates.unbind(0),
+        gates[..., 3 * size :].unbind(0),
+        state_gradient.unbind(0),
+    )
     for index in range(len(gates) - 1, -1, -1):
-        dc.addcmul_(dh, through[index])
-        of_cell[index].mul_(dc[:, None])
-        of_output[index].mul_(dh)
+        dc.addcmul_(dh, cell_factors[index])
+        cell_gate_deltas[index].mul_(dc[:, None])
+        output_gate_deltas[index].mul_(dh)
         if index:
             dc.mul_(forget_gates[index])
-            dh = backwards(deltas[index]).add_(earlier[index - 1])
+            dh = multiply_by_weight(deltas[index]).add_(state_gradients[index - 1])
     return gates
 
 
 def _compute_gate_factors(trace: LstmTrace) -> Tensor:
     """Replace each gate by the factor of its gradient: times ∂loss/∂c, or ∂loss/∂h for o.
 
-    Returns the factor [T, B, H] from ∂loss/∂h to ∂loss/∂c, in the memory of ``trace.shown``.
+    Returns the factor [T, B, H] from ∂loss/∂h to ∂loss/∂c, in the memory of ``trace.tanh_cells``.
     """
-    cells, shown, size = trace.cells, trace.shown, trace.shown.shape[2]
+    cells, tanh_cells, size = trace.cells, trace.tanh_cells, trace.tanh_cells.shape[2]
     for index, gates in enumerate(trace.gates):
         i, f, g, o = (gates[:, k * size : (k + 1) * size] for k in range(4))
-        cell_tanh = shown[index]
+        cell_tanh = tanh_cells[index]
         from_g = torch.addcmul(i, i * g, g, value=-1.0)
         from_i = torch.addcmul(g, g, i, value=-1.0).mul_(i)
         from_o = torch.addcmul(o, o, o, value=-1.0).mul_(cell_tanh)
@@ -260,7 +281,7 @@ def _compute_gate_factors(trace: LstmTrace) -> Tensor:
         i.copy_(from_i)
         g.copy_(from_g)
         o.copy_(from_o)
-    return shown
+    return tanh_cells
 
 
 # The output layer over a vocabulary combined with its loss: no matrix of logits is kept.
@@ -297,29 +318,35 @@ class _VocabularyLossFunction(torch.autograd.Function):
         )
         ctx.counts, ctx.listener, ctx.parameters = real.sum(1).tolist(), get_tape(), (weight, bias)
         ctx.save_for_backward(inputs, real, input_gradient)
-        return torch.stack([piece.sum() for piece in torch.split(losses, ctx.counts)]) if len(real) else losses
+        return (
+            torch.stack([example_losses.sum() for example_losses in torch.split(losses, ctx.counts)])
+            if len(real)
+            else losses
+        )
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
         inputs, real, input_gradient = ctx.saved_tensors
         weight, bias = ctx.parameters
-        place_scales = scale.repeat_interleave(torch.tensor(ctx.counts, device=scale.device))[:, None]
+        position_scales = scale.repeat_interleave(torch.tensor(ctx.counts, device=scale.device))[:, None]
         upstream = None
         if input_gradient is not None:
             upstream = input_gradient.new_zeros(*real.shape, input_gradient.shape[1])
-            upstream[real] = input_gradient * place_scales.to(input_gradient.dtype)
+            upstream[real] = input_gradient * position_scales.to(input_gradient.dtype)
         if ctx.deltas is None:
             return upstream, None, None, None, None
-        deltas = ctx.deltas if bool((scale == 1).all()) else ctx.deltas * place_scales
+        deltas = ctx.deltas if bool((scale == 1).all()) else ctx.deltas * position_scales
         if ctx.listener is None:
-            of_weight = multiply_transposed(deltas, to_float32(inputs)) if ctx.needs_input_grad[1] else None
-            of_bias = deltas.sum(0) if ctx.needs_input_grad[2] else None
-            return upstream, of_weight, of_bias, None, None
+            weight_gradient = multiply_transposed(deltas, to_float32(inputs)) if ctx.needs_input_grad[1] else None
+            bias_gradient = deltas.sum(0) if ctx.needs_input_grad[2] else None
+            return upstream, weight_gradient, bias_gradient, None, None
         if weight.requires_grad:
-            ctx.listener.outer(weight, deltas, inputs, counts=ctx.counts)
+            ctx.listener.report_outer_products(weight, deltas, inputs, counts=ctx.counts)
         if bias is not None:
-            ctx.listener.dense(bias, torch.stack([piece.sum(0) for piece in torch.split(deltas, ctx.counts)]))
+            ctx.listener.report_dense_gradients(
+                bias, torch.stack([example_deltas.sum(0) for example_deltas in torch.split(deltas, ctx.counts)])
+            )
         if not ctx.listener.probing:
             ctx.deltas = None
         return upstream, None, None, None, None
@@ -337,23 +364,23 @@ def _compute_losses_in_chunks(
 
     Products use the type of ``inputs``; everything else is at least single precision.
     """
-    places, vocabulary = len(inputs), len(weight)
+    positions, vocabulary = len(inputs), len(weight)
     dtype, cast = torch.promote_types(weight.dtype, torch.float32), weight.to(inputs.dtype)
-    losses = inputs.new_empty(places, dtype=dtype)
-    deltas = inputs.new_empty(places, vocabulary, dtype=dtype) if is_trained else None
+    losses = inputs.new_empty(positions, dtype=dtype)
+    deltas = inputs.new_empty(positions, vocabulary, dtype=dtype) if is_trained else None
     bias = None if bias is None else bias.to(inputs.dtype)
     input_gradient = torch.empty_like(inputs) if needs_input_gradient else None
     size = max(16, CHUNK_BYTES // (vocabulary * inputs.element_size()))
-    for start in range(0, places, size):
+    for start in range(0, positions, size):
         chunk = slice(start, start + size)
         logits = apply_affine(inputs[chunk], cast, bias).to(dtype)
         target = target_ids[chunk, None]
-        highest, where = logits.max(1, keepdim=True)
-        chosen = logits.gather(1, target)
+        max_logits, max_indices = logits.max(1, keepdim=True)
+        target_logits = logits.gather(1, target)
         delta = torch.softmax(logits, 1, out=None if deltas is None else deltas[chunk])
         # log Σ exp = the highest logit − the logarithm of its own share, which is at least 1/V.
-        losses[chunk] = (highest - delta.gather(1, where).log() - chosen)[:, 0]
-        delta.scatter_add_(1, target, torch.full_like(chosen, -1.0))
+        losses[chunk] = (max_logits - delta.gather(1, max_indices).log() - target_logits)[:, 0]
+        delta.scatter_add_(1, target, torch.full_like(target_logits, -1.0))
         if input_gradient is not None:
             input_gradient[chunk] = multiply(delta.to(inputs.dtype), cast)
     return losses, deltas, input_gradient

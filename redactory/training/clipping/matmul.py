@@ -35,12 +35,12 @@ def get_product_dtype(weight: Tensor) -> torch.dtype:
 @contextmanager
 def force_single_precision() -> Iterator[None]:
     """Compute float32 products in full float32 inside the block, even if torch is set to round their factors."""
-    before = torch.get_float32_matmul_precision()
+    previous = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(previous)
 
 
 def is_autocast_enabled(device: str) -> bool:

@@ -20,7 +20,7 @@ from redactory.training.accounting.verification import confirm_single_epsilon
 from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee.metrics import confirm_removal
 from redactory.training.guarantee.spec import TrainingSpec
-from redactory.training.mechanisms.mechanism import PoissonUsersGaussian, Relation, mechanism_from_json
+from redactory.training.mechanisms.mechanism import PoissonUsersGaussian, Relation, parse_mechanism_json
 from redactory.training.settings import BudgetSettings, TrainSettings
 from redactory.training.unit_settings import PrivacyUnit
 
@@ -214,7 +214,7 @@ class Budget:
 def _parse_spendings(reservations: list[dict[str, Any]]) -> Spendings:
     spendings = []
     for body in reservations:
-        mechanism = mechanism_from_json(body["mechanism"])
+        mechanism = parse_mechanism_json(body["mechanism"])
         if isinstance(mechanism, PoissonUsersGaussian):
             raise GuaranteeError("the budget describes a mechanism that cannot be composed")
         spendings.append(Spending(mechanism, body["steps"], body["rows"]))

@@ -10,9 +10,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, Template
 
-from redactory.detectors import describe_gaps, publishable_gaps
-from redactory.detectors.settings import describe_fit_side_channel, get_public_labels, public_label_note
-from redactory.foundation.bounds import FILTERS
+from redactory.detectors import describe_gaps, get_publishable_gaps
+from redactory.detectors.settings import describe_fit_side_channel, format_public_label_note, get_public_labels
+from redactory.foundation.bounds import TEMPLATE_FILTERS
 from redactory.foundation.errors import pluralize
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
@@ -40,9 +40,9 @@ from redactory.training.guarantee.spec import (
     read_parent_manifest,
     read_training_spec,
 )
-from redactory.training.held_out import read_curve
+from redactory.training.held_out import read_curve_rows
 from redactory.training.mechanisms.mechanism import BandedGaussian, PoissonUsersGaussian
-from redactory.training.model import count_parameters, describe_loading, get_library_name
+from redactory.training.model import count_parameters, format_loading_instructions, get_library_name
 from redactory.training.settings import RecallMeasurement
 from redactory.training.uedp.bounding import R_LOC
 from redactory.training.unit_settings import Adjacency, PrivacyUnit
@@ -63,7 +63,7 @@ def make_guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | N
     if facts.trainer.has_units:
         spec, card = facts.make_spec(), make_units_card(name, facts, manifest)
     else:
-        uncovered = describe_gaps(publishable_gaps(manifest)) if facts.trainer.uses_policy else None
+        uncovered = describe_gaps(get_publishable_gaps(manifest)) if facts.trainer.uses_policy else None
         measurement = (
             None if uncovered or not is_routed_by_text(manifest) else recall or facts.settings.detector_recall_file
         )
@@ -73,7 +73,7 @@ def make_guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | N
     count = None if getattr(facts.settings.model, "lora", None) else count_parameters(folder)
     points = count_noised_examples(spec, manifest.get("counts", {}))
     training_facts = TrainingFacts(
-        points, parameters=count, held_out_curve=read_curve(folder.held_out), is_upper_bound=True
+        points, parameters=count, held_out_curve=read_curve_rows(folder.held_out), is_upper_bound=True
     )
     return {**card, "remarks": make_remarks(spec, training_facts)}
 
@@ -111,7 +111,9 @@ def make_examples_card(
             "blind": uncovered,
             "public_labels": list(get_public_labels(manifest)) if spec.trainer.uses_policy else [],
             "event": make_event_tree(inputs.spendings) if spec.mechanism else None,
-            "sensitivity": spending.rows * spending.mechanism.sensitivity(inputs.missed_relation) if spending else None,
+            "sensitivity": spending.rows * spending.mechanism.get_sensitivity(inputs.missed_relation)
+            if spending
+            else None,
             "miss_rates": {
                 "gamma_upper": spec.rates.gamma,
                 "delta_2_upper": spec.rates.delta_2,
@@ -282,7 +284,7 @@ def _make_texts(
             for number, (channel, ensured) in enumerate(WORDS["side_channels"], 1)
         ],
         "not_covered": [
-            *filter(None, [public_label_note(get_public_labels(manifest)) if by_policy else None]),
+            *filter(None, [format_public_label_note(get_public_labels(manifest)) if by_policy else None]),
             *(counted["not_covered"] if counted else WORDS["not_covered"][:1]),
             *(WORDS["not_covered"][2:3] if counted else WORDS["not_covered"][1:4]),
             *WORDS["not_covered"][4:],
@@ -417,7 +419,7 @@ def render_guarantee_page(card: dict[str, Any]) -> str:
         units=units,
         titles=_UNITS_TITLES if units else _TITLES | (_COUNTED_TITLES if "selection" in card else {}),
         library=get_library_name(card["kind"]),
-        opened_with=describe_loading(card["kind"], card.get("task", "next-word")),
+        opened_with=format_loading_instructions(card["kind"], card.get("task", "next-word")),
         bounds=[] if units else list(_iterate_bounds(card)),
         event=json.dumps(card.get("event"), sort_keys=True),
     )
@@ -433,7 +435,7 @@ def _load_template() -> Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(FILTERS, some=pluralize)
+    environment.filters.update(TEMPLATE_FILTERS, some=pluralize)
     return environment.get_template("card.md.j2")
 
 

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors.settings import get_kinds, get_public_labels, public_label_note
+from redactory.detectors.settings import format_public_label_note, get_kinds, get_public_labels
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.redaction.folder import RunFolder
 from redactory.training.accounting import make_event_tree
@@ -101,7 +101,7 @@ def make_composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | N
     ``GuaranteeError`` where a ledger does not hold, where a model is named twice, or where units or
     relations differ: such figures cannot be added.  A model without a finite epsilon leaves none to all.
     """
-    models_read = [_ComposedModel.load(run, name) for run, name in _include_start_models(models)]
+    models_read = [_ComposedModel.load(run, name) for run, name in _add_start_models(models)]
     of_units = _require_same_relation(models_read)
     stated = sorted({member.spec.delta for member in models_read})
     if delta is None and len(stated) > 1:
@@ -127,7 +127,7 @@ def make_composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | N
     return {**composed, "models": summaries, "holds": reason is None, "holds_reason": reason, "delta": delta}
 
 
-def _include_start_models(models: Sequence[tuple[RunFolder, str]]) -> list[tuple[RunFolder, str]]:
+def _add_start_models(models: Sequence[tuple[RunFolder, str]]) -> list[tuple[RunFolder, str]]:
     """``models`` and, once each, those of their runs that they started from: those are in the weights."""
     models_with_starts = list(models)
     for run, name in models_with_starts:  # which grows
@@ -185,7 +185,7 @@ def _compose_examples(members: Sequence[_ComposedModel], delta: float, refusals:
             *WORDS["assumptions"],
             WORDS["several_models"],
             *([WORDS["across_an_index"]] if any(rows_moved) else []),
-            *filter(None, [public_label_note(members[0].public_labels)]),
+            *filter(None, [format_public_label_note(members[0].public_labels)]),
         ],
         "public_labels": sorted(members[0].public_labels),
         "notes": WORDS["notes"],

@@ -36,13 +36,13 @@ from redactory.training.uedp.bounded_accounting import (
 from redactory.training.uedp.bounding import NONE, R_LOC
 from redactory.training.uedp.federated_accounting import (
     NO_SHARE_REASON,
+    compute_federated_epsilons,
     compute_published_federated,
     compute_spread_curve,
     confirm_federated_epsilon,
-    federated_epsilons,
     get_entity_spread,
 )
-from redactory.training.unit_settings import Adjacency, PrivacyUnit, UnitEpsilon, name_relation
+from redactory.training.unit_settings import Adjacency, PrivacyUnit, UnitEpsilon, make_relation_name
 
 EPSILON_NAMES = (
     *("epsilon", "epsilon_confidentiality", "epsilon_bayesian", "epsilon_substitution"),
@@ -363,7 +363,7 @@ def _add_bounded_metrics(spec: TrainingSpec, metrics: Metrics) -> None:
     if bounding.rule == R_LOC and bounding.entities_per_point is not None:
         vanishing = compute_user_removal_epsilon(training, spec.delta)
     else:
-        name = name_relation(spec.protect, Adjacency.USER_REMOVAL)
+        name = make_relation_name(spec.protect, Adjacency.USER_REMOVAL)
         vanishing = UnitEpsilon(None, spec.delta, name, texts["only_r_loc"])
     metrics.set_value("epsilon_user_removal", vanishing.epsilon, None, vanishing.reason or "")
     metrics.set_value("epsilon_as_published", None, None, texts["not_published"])
@@ -400,7 +400,11 @@ def _add_federated_metrics(spec: TrainingSpec, mechanism: PoissonUsersGaussian, 
         metrics.no_bounds_reason = (
             texts["no_second_of_entities"] if epsilon.epsilon else "there is no epsilon to confirm"
         )
-    entities, computed, of_users = mechanism.entities, federated_epsilons(*arguments), spec.protect.value == "users"
+    entities, computed, of_users = (
+        mechanism.entities,
+        compute_federated_epsilons(*arguments),
+        spec.protect.value == "users",
+    )
     facts = metrics.facts
     facts |= {"adjacency": epsilon.relation, "users": mechanism.users, "K": None, "M": None, "M_source": None}
     if entities is not None:
@@ -424,7 +428,7 @@ RemarkFunction = Callable[[int], str]
 _UNIT_CURVE_POINTS = 8
 
 
-def make_empty_remark(steps: int) -> str:
+def omit_epsilon_remark(steps: int) -> str:
     """Return no remark: for a training without noise."""
     return ""
 
@@ -435,7 +439,7 @@ def make_epsilon_remark(spec: TrainingSpec) -> RemarkFunction:
     is_counted = spec.selection is not None
     is_unbounded = spec.trainer.hides_units and spec.settings.bounding.rule == NONE
     if spending is None or spec.start or is_counted or is_unbounded:
-        return make_empty_remark
+        return omit_epsilon_remark
     if spec.trainer.hides_units and not spec.trainer.samples_users:
         return _make_unit_epsilon_remark(spec)
     curve = compute_epsilon_curve(spending, delta, spec.relation if spending.rows == 1 else Relation.SUBSTITUTION)

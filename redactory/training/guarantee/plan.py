@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.accounting.epsilons import compute_epsilon_curve, finite_or_none, spread_step_counts
+from redactory.training.accounting.epsilons import compute_epsilon_curve, replace_infinite_by_none, spread_step_counts
 from redactory.training.accounting.published_epsilons import Estimator
 from redactory.training.band_selection import compare_band_counts
 from redactory.training.count_selection import CountSelection
@@ -191,9 +191,14 @@ def _plan_curve(spec: TrainingSpec) -> list[dict[str, Any]]:
         caught = list(compute_epsilon_curve(spending, inner, inputs.missed_relation, _CURVE_POINTS).values)
     rows = []
     for steps, value, missed in zip(named.steps, named.values, caught, strict=True):
-        row: dict[str, Any] = {"steps": steps, "epsilon": finite_or_none(value)}
+        row: dict[str, Any] = {"steps": steps, "epsilon": replace_infinite_by_none(value)}
         if inputs.uses_policy:
-            row["epsilon_bayesian"] = compute_bayesian_epsilon(lambda _, v=missed: finite_or_none(v), delta, gamma, 0.0)  # type: ignore[misc]
+            row["epsilon_bayesian"] = compute_bayesian_epsilon(
+                lambda _, v=missed: replace_infinite_by_none(v),  # type: ignore[misc]
+                delta,
+                gamma,
+                0.0,
+            )
         rows.append(row)
     return rows
 

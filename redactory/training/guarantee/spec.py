@@ -10,12 +10,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from redactory.dedup import RULES
-from redactory.detectors import publishable_gaps
+from redactory.detectors import get_publishable_gaps
 from redactory.detectors.settings import get_public_labels
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.foundation.files import read_json
-from redactory.foundation.intervals import upper_bound
+from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.records import chain_head, read_records
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import find_release, is_finished
@@ -28,14 +28,14 @@ from redactory.training.mechanisms.mechanism import (
     BandedGaussian,
     PoissonUsersGaussian,
     Relation,
-    mechanism_from_json,
+    parse_mechanism_json,
 )
 from redactory.training.settings import VOCABULARY_SOURCES, RecallMeasurement, TrainSettings
 from redactory.training.tokenizer import compute_tokenizer_digest
 from redactory.training.trainers import Trainer, get_trainer
 from redactory.training.trainers.base import EXAMPLE_NOUN
 from redactory.training.unit_settings import PrivacyUnit
-from redactory.training.vocabulary import is_public_source
+from redactory.training.vocabulary import has_only_public_sources
 
 KNOWN_IN_DOCUMENT, KNOWN_IN_EXAMPLE = "document", "example"
 """Scope in which a run masks known values (``known_in`` in its manifest)."""
@@ -65,8 +65,8 @@ class MissRates:
         elif recall.sample is not None:
             rates = cls(recall.sample.gamma_upper, recall.sample.delta_2_upper)
         else:
-            gamma = upper_bound(recall.missed_by_strict, recall.labels, recall.confidence)
-            both = upper_bound(recall.missed_by_both, recall.labels, recall.confidence)
+            gamma = clopper_pearson_upper(recall.missed_by_strict, recall.labels, recall.confidence)
+            both = clopper_pearson_upper(recall.missed_by_both, recall.labels, recall.confidence)
             rates = cls(gamma, min(both, gamma))
         return cls(rates.gamma, 0.0) if is_all_private else rates
 
@@ -84,9 +84,9 @@ class MissRates:
         If counts decide what is public, every secret has a guarantee, whatever is missed.
         """
         if recall is not None:
-            recall.require_public(get_public_labels(manifest))
+            recall.require_public_labels(get_public_labels(manifest))
         if CountSelection.from_manifest(manifest) is not None:
-            measured = recall if is_routed_by_text(manifest) and not publishable_gaps(manifest)["kinds"] else None
+            measured = recall if is_routed_by_text(manifest) and not get_publishable_gaps(manifest)["kinds"] else None
             return cls.from_measurement(measured, is_all_private=True)
         if manifest["blind"]["kinds"]:
             return NOT_MEASURED
@@ -199,7 +199,7 @@ class TrainingSpec:
     @property
     def rows(self) -> int:
         """The number of noised rows that one exchanged example exchanges; for a unit, its examples K."""
-        return self.trainer.exchanged_rows(self.settings, (self.dedup or {}).get("group_size"))
+        return self.trainer.count_exchanged_rows(self.settings, (self.dedup or {}).get("group_size"))
 
     @property
     def spending(self) -> Spending | None:
@@ -238,7 +238,7 @@ class TrainingSpec:
         if self.protect is PrivacyUnit.USERS:
             return str(description)
         labels = "" if units.labels is None else f"; entities are those labelled {', '.join(sorted(units.labels))}"
-        files = ["a list of hubs"] if units.hub_files else []
+        files = ["a list of hubs"] if units.high_degree_files else []
         hubs = [*sorted(one for one in units.high_degree_entities if isinstance(one, str)), *files]
         list_texts = (
             ("entities on a list count", units.entities is not None),
@@ -346,7 +346,7 @@ class LedgerFacts:
         selection: CountSelection | None = None,
     ) -> TrainingSpec:
         """Make the spec, with deduplication, miss rates and routing from the run's manifest."""
-        public = is_public_source(self.vocabulary["made_of"]) and START_KEY not in (self.base or ())
+        public = has_only_public_sources(self.vocabulary["made_of"]) and START_KEY not in (self.base or ())
         rates = rates if start is None else rates.take_larger(start.rates)
         run = (dedup, rates, public, self.seeded, known_in, start, selection)
         return TrainingSpec(self.settings, self.mechanism, self.steps, *run)
@@ -367,7 +367,7 @@ def read_ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     has_head = len(records) >= 2 and records[0].type == HEAD and records[0].body.get("format") == FORMAT
     _require_ledger(has_head and records[-1].type == END, "has no head or no end: the training is unfinished")
     head, steps, end = records[0].body, records[1:-1], records[-1].body
-    mechanism = None if head["mechanism"] is None else mechanism_from_json(head["mechanism"])
+    mechanism = None if head["mechanism"] is None else parse_mechanism_json(head["mechanism"])
     try:
         settings = TrainSettings.model_validate(head["settings"])
     except ValidationError:

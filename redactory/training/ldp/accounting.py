@@ -30,8 +30,8 @@ from redactory.training.accounting.epsilons import (
     NoiseSearch,
     choose_coarsening,
     choose_discretization,
+    compute_total_epsilon,
     find_noise,
-    total_epsilon,
 )
 from redactory.training.accounting.privacy_losses import compose_epsilon
 from redactory.training.accounting.verification import (
@@ -101,7 +101,7 @@ def compute_sensitivity(vectors: int) -> float:
     return 2.0 * math.sqrt(vectors)
 
 
-def message_mechanism(noise: float, vectors: int, rate: float = 1.0) -> PoissonGaussian:
+def make_message_mechanism(noise: float, vectors: int, rate: float = 1.0) -> PoissonGaussian:
     """Return one message as a mechanism in units of C; its joined vectors have norm at most √vectors."""
     if not 0.0 < noise < math.inf:
         raise ConfigurationError("noise_multiplier: must be positive")
@@ -113,7 +113,7 @@ def make_hidden_message_mechanism(
     noise: float, vectors: int, sampling: HiddenSampling
 ) -> PoissonGaussian | HiddenClassGaussian:
     """Return one message of a slot that sends in every step, with a hidden class if ``sampling`` hides it."""
-    mechanism = message_mechanism(noise, vectors, sampling.rate)
+    mechanism = make_message_mechanism(noise, vectors, sampling.rate)
     if sampling.classes is None:
         return mechanism
     scales = mechanism.noise_multiplier, mechanism.clip_norm, mechanism.normaliser, mechanism.noise
@@ -128,7 +128,7 @@ def make_message_spendings(noise: float, vectors: int, participation: Participat
     """
     match participation:
         case FixedSends():
-            return (Spending(message_mechanism(noise, vectors), participation.sends),)
+            return (Spending(make_message_mechanism(noise, vectors), participation.sends),)
         case HiddenSampling():
             return (Spending(make_hidden_message_mechanism(noise, vectors, participation), participation.steps),)
         case VisibleSampling():
@@ -138,13 +138,13 @@ def make_message_spendings(noise: float, vectors: int, participation: Participat
 def make_booked_spendings(noise: float, vectors: int, participation: Participation) -> Spendings:
     """Return what a budget books for a sentence before its first message; for visible coins, one send per step."""
     spendings = make_message_spendings(noise, vectors, participation)
-    return spendings or (Spending(message_mechanism(noise, vectors), count_steps(participation)),)
+    return spendings or (Spending(make_message_mechanism(noise, vectors), count_steps(participation)),)
 
 
 def _make_accounted_spendings(noise: float, vectors: int, sampling: FixedSends | HiddenSampling) -> Spendings:
     """Combine J sends into one at z/√J, because their mean is sufficient."""
     if isinstance(sampling, FixedSends):
-        return (Spending(message_mechanism(noise / math.sqrt(sampling.sends), vectors), 1),)
+        return (Spending(make_message_mechanism(noise / math.sqrt(sampling.sends), vectors), 1),)
     return (Spending(make_hidden_message_mechanism(noise, vectors, sampling), sampling.steps),)
 
 
@@ -153,7 +153,7 @@ def _make_visible_composition(sampling: VisibleSampling, pair: DominatingPair) -
     return ((tuple(branch for branch in branches if branch[0] > 0.0), sampling.steps),)
 
 
-def sound_epsilon(
+def compute_message_epsilon(
     noise: float,
     vectors: int,
     participation: Participation,
@@ -170,7 +170,7 @@ def sound_epsilon(
     way, encoder_costs, message_spending = (
         participation,
         normalize_spendings(encoder_costs),
-        Spending(message_mechanism(noise, vectors), 1),
+        Spending(make_message_mechanism(noise, vectors), 1),
     )
     if isinstance(way, VisibleSampling):
         if any(spendings.rows > 1 for spendings in encoder_costs):
@@ -184,7 +184,7 @@ def sound_epsilon(
         )
     else:
         spendings = _make_accounted_spendings(noise, vectors, way)
-        epsilon = total_epsilon((*encoder_costs, *spendings), delta, Relation.SUBSTITUTION, grid)
+        epsilon = compute_total_epsilon((*encoder_costs, *spendings), delta, Relation.SUBSTITUTION, grid)
     return epsilon if epsilon is not None and epsilon < MAX_EPSILON else None
 
 
@@ -195,7 +195,7 @@ def bound_message_epsilon(
     if not isinstance(participation, VisibleSampling):
         spendings = (*encoder_costs, *_make_accounted_spendings(noise, vectors, participation))
         return verification.bound_epsilon(spendings, delta, Relation.SUBSTITUTION)
-    message_pair = verification.restate_exchange_pair(1.0, message_mechanism(noise, vectors).noise_multiplier)
+    message_pair = verification.restate_exchange_pair(1.0, make_message_mechanism(noise, vectors).noise_multiplier)
     before = verification.restate_composition(encoder_costs, Relation.SUBSTITUTION)
     return verification.bound_composed_epsilon(
         (*before, *_make_visible_composition(participation, message_pair)), delta
@@ -205,17 +205,17 @@ def bound_message_epsilon(
 def confirm_message_epsilon(
     noise: float, vectors: int, participation: Participation, delta: float, encoder_costs: Spendings = ()
 ) -> ConfirmedEpsilon:
-    """Return :func:`sound_epsilon`, confirmed by the second accountant if it proves it.
+    """Return :func:`compute_message_epsilon`, confirmed by the second accountant if it proves it.
 
     ``GuaranteeError`` if the accountants contradict each other. There are no bounds if epsilon is missing or above 200,
     or if a step of the encoder exchanges several rows.
     """
     arguments = (noise, vectors, participation)
-    value = sound_epsilon(*arguments, delta, encoder_costs)
+    value = compute_message_epsilon(*arguments, delta, encoder_costs)
     if value is None or value > MAX_VERIFIED_EPSILON or any(one.rows > 1 for one in encoder_costs):
         return ConfirmedEpsilon(value, None, NO_FINITE_EPSILON if value is None else None)
     return confirm_epsilon(
-        lambda at: sound_epsilon(*arguments, at, encoder_costs),
+        lambda at: compute_message_epsilon(*arguments, at, encoder_costs),
         lambda at: bound_message_epsilon(*arguments, at, encoder_costs),
         delta,
         "the messages of one sentence",
@@ -225,25 +225,25 @@ def confirm_message_epsilon(
 def calibrate_message_noise(
     epsilon: float, vectors: int, participation: Participation, delta: float, encoder_costs: Spendings = ()
 ) -> float:
-    """Return the smallest noise z, rounded up to four decimals, with :func:`sound_epsilon` at most ``epsilon``.
+    """Return the smallest noise z, rounded up to 4 decimals, with :func:`compute_message_epsilon` at most ``epsilon``.
 
     ``GuaranteeError`` if no noise below 10,000 reaches it, or the encoder alone costs more.
     """
-    encoder_epsilon = total_epsilon(encoder_costs, delta, Relation.SUBSTITUTION)
+    encoder_epsilon = compute_total_epsilon(encoder_costs, delta, Relation.SUBSTITUTION)
     if encoder_epsilon is None or encoder_epsilon >= epsilon:
         raise GuaranteeError(
             f"the training of the encoder alone spends epsilon {format_upper(epsilon)}: no message can be sent"
         )
 
     if getattr(participation, "classes", None) is not None:
-        least_epsilon = sound_epsilon(_MAX_NOISE, vectors, participation, delta, encoder_costs)
+        least_epsilon = compute_message_epsilon(_MAX_NOISE, vectors, participation, delta, encoder_costs)
         if least_epsilon is None or least_epsilon > epsilon:
             raise GuaranteeError(
                 f"epsilon {format_upper(epsilon)} is spent by the hidden classes alone: lower sampling.rate or steps"
             )
 
     def cost(coarsening: float, noise: float) -> float:
-        epsilon_found = sound_epsilon(
+        epsilon_found = compute_message_epsilon(
             noise, vectors, participation, delta, encoder_costs, coarsening * CALIBRATION_GRID
         )
         return MAX_EPSILON if epsilon_found is None else max(epsilon_found, 1e-12)
@@ -252,7 +252,7 @@ def calibrate_message_noise(
     search = NoiseSearch(1.0, 1e-3, _MAX_NOISE, _TOLERANCE, 1e4)
     noise = find_noise(epsilon, cost, choose_coarsening(CALIBRATION_GRID, epsilon, steps), search)
     while (
-        epsilon_reached := sound_epsilon(noise, vectors, participation, delta, encoder_costs)
+        epsilon_reached := compute_message_epsilon(noise, vectors, participation, delta, encoder_costs)
     ) is None or epsilon_reached > epsilon:
         noise = round_up(noise * (1.0 + _TOLERANCE), places=4)
     return noise

@@ -1,7 +1,7 @@
 """Guarantees of a local service's messages: its plan before the first message, and its card.
 
-Formal guarantees: both state ``sound_epsilon`` by the same code and both accountants. The plan's value equals that of
-the service's card if the plan's ``conditions`` hold (``docs/guarantees.md``, "Local differential privacy").
+Formal guarantees: both state ``compute_message_epsilon`` by the same code and both accountants. The plan's value equals
+that of the service's card if the plan's ``conditions`` hold (``docs/guarantees.md``, "Local differential privacy").
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from redactory.training.ldp.accounting import (
     HiddenSampling,
     Participation,
     VisibleSampling,
+    compute_message_epsilon,
     compute_sensitivity,
     confirm_message_epsilon,
     count_steps,
     make_message_spendings,
-    sound_epsilon,
 )
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanisms.mechanism import Relation
@@ -288,7 +288,7 @@ def _compare_participations(settings: LdpSettings, noise: float) -> list[dict[st
     elif way.sends > 1:
         ways.append((f"{way.sends} sends", way))
     return [
-        {"sampling": words, "epsilon": sound_epsilon(noise, settings.vectors, way, settings.delta)}
+        {"sampling": words, "epsilon": compute_message_epsilon(noise, settings.vectors, way, settings.delta)}
         for words, way in ways
     ]
 

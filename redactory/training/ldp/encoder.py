@@ -22,15 +22,20 @@ from torch import Tensor, nn
 
 from redactory.foundation.canonical import folder_sha256, json_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, InputError
-from redactory.foundation.files import commit, make_folder, read_json, write_json
+from redactory.foundation.files import commit_file, make_folder, read_json, write_json
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder, SealedFolder
-from redactory.redaction.sealing import broken_files, seal
+from redactory.redaction.sealing import list_broken_files, seal_folder
 from redactory.training.accounting import Spendings
 from redactory.training.data import Batch, TokenizedExamples
 from redactory.training.guarantee.spec import START_KEY, read_ledger_facts
-from redactory.training.model import build_from_config, is_classifier, load_classifier, load_model
-from redactory.training.models.hugging_face import SequenceClassifier, extend_vocabulary, get_context_length, read_model
+from redactory.training.model import build_network_from_config, is_classifier_config, load_classifier, load_model
+from redactory.training.models.hugging_face import (
+    SequenceClassifier,
+    extend_vocabulary,
+    get_context_length,
+    read_folder_model,
+)
 from redactory.training.models.network import ClassifierNetwork, Encoder, LanguageNetwork
 from redactory.training.models.recurrent import PooledClassifier, pool_states
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, require_transformers
@@ -98,7 +103,7 @@ class SentenceEncoder:
             tokenizer, network, length, provenance = read_encoder(folder)
         elif model.ledger.exists():
             provenance, spendings = _check_trained_model(model)
-            loaded: Any = load_classifier(model) if is_classifier(config) else load_model(model)
+            loaded: Any = load_classifier(model) if is_classifier_config(config) else load_model(model)
             tokenizer, network = loaded.tokenizer, loaded.network
             length = getattr(loaded, "max_tokens", None) or DEFAULT_MAX_TOKENS
         else:
@@ -249,7 +254,7 @@ def _check_trained_model(model: ModelFolder) -> tuple[dict[str, Any], Spendings]
     run = RunFolder(folder.resolve().parent.parent)
     if folder.resolve().parent != run.models or not run.manifest.is_file():
         raise GuaranteeError(f"{folder.name}: a trained model must be checked against its run: give RUN/models/NAME")
-    if problems := broken_files(model):
+    if problems := list_broken_files(model):
         raise GuaranteeError(f"{folder.name} changed after sealing: {problems[0]}")
     facts, card = read_ledger_facts(run, model), read_json(model.guarantee)
     by, refusal = f"trained with {facts.settings.trainer}", None
@@ -343,7 +348,7 @@ def read_encoder_folder(folder: Path) -> tuple[FolderTokenizer, FolderEncoder]:
     from transformers import AutoModel
 
     tokenizer = FolderTokenizer.from_folder(folder)
-    model, missing = read_model(folder, AutoModel)
+    model, missing = read_folder_model(folder, AutoModel)
     if lacking := sorted(name for name in missing if "pooler" not in name):
         raise ConfigurationError(f"{folder.name}: weights are missing ({lacking[0]})")
     extend_vocabulary(model, tokenizer.size)
@@ -391,12 +396,12 @@ def write_encoder(
     else:
         assert isinstance(tokenizer, Tokenizer)
         write_json(out / TOKENIZER, tokenizer.to_json())
-    with commit(out / WEIGHTS) as temporary:
+    with commit_file(out / WEIGHTS) as temporary:
         contiguous = {name: value.contiguous() for name, value in weights.items()}
         save_file(contiguous, temporary, metadata={"format": "pt"})
     write_json(out / CONFIG, {"format": FORMAT, "max_tokens": max_tokens, "network": network.describe()})
     write_json(out / PROVENANCE, provenance)
-    seal(SealedFolder(out), {"format": FORMAT}, [path for path in out.rglob("*") if path.is_file()])
+    seal_folder(SealedFolder(out), {"format": FORMAT}, [path for path in out.rglob("*") if path.is_file()])
 
 
 def read_encoder(folder: Path) -> tuple[TextCodec, PooledClassifier, int, dict[str, Any]]:
@@ -405,7 +410,7 @@ def read_encoder(folder: Path) -> tuple[TextCodec, PooledClassifier, int, dict[s
     ``RunStateError`` if it is not finished, ``CheckFailed`` if a file differs from its sealed state, ``InputError`` for
     another format.
     """
-    if problems := broken_files(SealedFolder(folder)):
+    if problems := list_broken_files(SealedFolder(folder)):
         raise CheckFailed(f"the encoder {folder.name} changed after sealing: {problems[0]}")
     config, record = read_json(folder / CONFIG), read_json(folder / PROVENANCE)
     network = config["network"]
@@ -420,7 +425,7 @@ def read_encoder(folder: Path) -> tuple[TextCodec, PooledClassifier, int, dict[s
     else:
         tokenizer, encoder_network = (
             Tokenizer.from_json(read_json(folder / TOKENIZER)),
-            build_from_config(folder.name, network),
+            build_network_from_config(folder.name, network),
         )
     missing, unknown = encoder_network.load_state_dict(load_file(folder / WEIGHTS), strict=False)
     if unknown or [name for name in missing if not (elsewhere and name.startswith(_ENCODER_PREFIX))]:

@@ -30,7 +30,7 @@ from redactory.training.ldp.encoder import (
 from redactory.training.ldp.settings import EncoderSettings, FrozenFolderSettings
 from redactory.training.models.network import Network
 from redactory.training.models.recurrent import BiLstmEncoder, PooledClassifier
-from redactory.training.numerics import deterministic_numerics
+from redactory.training.numerics import use_deterministic_numerics
 from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer, make_optimizer
 from redactory.training.tokenizer import TextCodec, Tokenizer
 
@@ -57,7 +57,7 @@ def pretrain_encoder(
         raise InputError(
             f"{public.path.name}: an encoder needs rows of at least two classes, in column {public.label_column!r}"
         )
-    with deterministic_numerics(settings.threads):
+    with use_deterministic_numerics(settings.threads):
         tokenizer, network, base = _make_encoder_network(public, settings, classes)
         bound = min(settings.max_tokens, (network.context or settings.max_tokens + 1) - 1)
         examples = replace(TokenizedExamples.from_texts(public.read_texts(), tokenizer, bound), labels=class_ids)

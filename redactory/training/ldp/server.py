@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError
-from redactory.foundation.files import commit, read_json, write_json
+from redactory.foundation.files import commit_file, read_json, write_json
 from redactory.foundation.progress import Progress, no_progress
 from redactory.training.ldp.accounting import HiddenSampling, Participation, compute_signal_share, count_steps
 from redactory.training.ldp.message import Message
@@ -169,7 +169,7 @@ class LdpServer:
     def save(self, folder: Path) -> None:
         """Commit weights, then public facts, because the facts declare that the weights exist."""
         if self._head is not None:
-            with commit(folder / _HEAD) as temporary:
+            with commit_file(folder / _HEAD) as temporary:
                 save_file(self._head.state_dict(), temporary)
         write_json(folder / _SERVICE, {"format": FORMAT, **self.describe()})
 

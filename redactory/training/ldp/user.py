@@ -30,7 +30,7 @@ from redactory.training.ldp.accounting import HiddenSampling, count_steps, draw_
 from redactory.training.ldp.message import Message, Purpose
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanisms.lattice import add_lattice_noise
-from redactory.training.mechanisms.mechanism import Mechanism, PoissonGaussian, Relation, require_clip_norm
+from redactory.training.mechanisms.mechanism import Mechanism, PoissonGaussian, Relation, require_valid_clip_norm
 from redactory.training.settings import BudgetSettings
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class DPLayer(nn.Module):
 
     def __init__(self, clip_norm: float, noise_multiplier: float, stream: RandomStream | None = None) -> None:
         super().__init__()
-        require_clip_norm(clip_norm, "ldp.clip_norm")
+        require_valid_clip_norm(clip_norm, "ldp.clip_norm")
         if not (math.isfinite(noise_multiplier) and noise_multiplier > 0.0):
             raise ConfigurationError("ldp.noise_multiplier: must be finite and above 0")
         self.clip_norm, self.noise_multiplier = float(clip_norm), float(noise_multiplier)

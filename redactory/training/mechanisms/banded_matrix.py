@@ -61,23 +61,23 @@ class BandedMatrix:
         """The matrix by name: hex sha256 of its coefficients and steps."""
         return json_sha256([list(self.coefficients), self.steps])
 
-    def get_row(self, step: int) -> dict[int, float]:
+    def compute_row(self, step: int) -> dict[int, float]:
         """The entries of row ``step`` by column, the diagonal last."""
         first = max(0, step - self.bands + 1)
-        return {j: self.coefficients[step - j] * self._column_scale(j) for j in range(first, step + 1)}
+        return {j: self.coefficients[step - j] * self._compute_column_scale(j) for j in range(first, step + 1)}
 
-    def _column_scale(self, column: int) -> float:
-        left = self.steps - column
-        if left >= self.bands:
+    def _compute_column_scale(self, column: int) -> float:
+        remaining_steps = self.steps - column
+        if remaining_steps >= self.bands:
             return 1.0
-        return _BELOW_ONE / math.sqrt(math.fsum(c * c for c in self.coefficients[:left]))
+        return _BELOW_ONE / math.sqrt(math.fsum(c * c for c in self.coefficients[:remaining_steps]))
 
     def compute_rms_error(self, rates: NDArray[np.float64]) -> float:
         """√ of the mean over steps t of ‖row t of A·C⁻¹‖², A[t, j] = ``rates``[j] for j <= t: of σ = 1.
 
         How far noise has moved the model by step t, on average, in the view of plain SGD.
         """
-        scaled_rates = rates / np.array([self._column_scale(j) for j in range(self.steps)])
+        scaled_rates = rates / np.array([self._compute_column_scale(j) for j in range(self.steps)])
         return math.sqrt(_compute_mean_squared_error(np.array(self.coefficients), scaled_rates))
 
     @property
@@ -122,7 +122,7 @@ def optimize_matrix(bands: int, steps: int, schedule: LearningRateSchedule) -> B
 
     rates = compute_step_sizes(schedule, steps)
 
-    def cost(ratios: NDArray[np.float64]) -> float:
+    def compute_log_error(ratios: NDArray[np.float64]) -> float:
         candidate = np.concatenate([[1.0], ratios])
         with np.errstate(over="ignore"):
             return math.log(min(float(candidate @ candidate) * _compute_mean_squared_error(candidate, rates), 1e300))
@@ -131,7 +131,7 @@ def optimize_matrix(bands: int, steps: int, schedule: LearningRateSchedule) -> B
     ratios = np.cumprod((2 * k - 1) / (2 * k))
     if bands > 1:
         options = {"bounds": [(0.0, 1.0)] * len(ratios), "options": {"maxiter": _MAX_ITERATIONS}}
-        ratios = optimize.minimize(cost, ratios, method="L-BFGS-B", **options).x
+        ratios = optimize.minimize(compute_log_error, ratios, method="L-BFGS-B", **options).x
     # fewer digits than two machines could differ in
     coefficients = np.concatenate([[1.0], np.round(ratios, 4)])
     return BandedMatrix(

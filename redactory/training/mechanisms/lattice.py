@@ -53,14 +53,14 @@ def add_lattice_noise(
     Formal guarantees: the result is a function of x + (1+MARGIN)·σC·Z with x the rounded sum and Z
     standard normal in d dimensions over the real numbers, as far as the stream's octets are random.
     """
-    unit = choose_lattice_spacing(mechanism.clip_norm, len(total))
-    scaled = total / unit
+    spacing = choose_lattice_spacing(mechanism.clip_norm, len(total))
+    scaled = total / spacing
     if not bool((np.abs(scaled) < 2.0**52).all()):
         raise CheckFailed("a clipped sum is not finite, or too large for its lattice")
     deviation = mechanism.noise_deviation * (1.0 + NOISE_MARGIN)
-    noise = draw_rounded_normal(stream, "noise", step, len(total), deviation / unit)
+    noise = draw_rounded_normal(stream, "noise", step, len(total), deviation / spacing)
     noise += np.rint(scaled, out=scaled).astype(np.int64)
-    return np.multiply(noise, unit, out=scaled)
+    return np.multiply(noise, spacing, out=scaled)
 
 
 def draw_rounded_normal(stream: RandomStream, purpose: str, step: int, count: int, scale: float) -> NDArray[np.int64]:
@@ -75,27 +75,27 @@ def draw_rounded_normal(stream: RandomStream, purpose: str, step: int, count: in
     half = (count + 1) // 2
     words = np.frombuffer(bytearray(stream.random_bytes(purpose, step, 16 * half)), "<u8")
     result, is_unsure = np.empty(2 * half, np.int64), np.empty(2 * half, bool)
-    drawn, rounded, doubt = (torch.from_numpy(array) for array in (words.view("<i8"), result, is_unsure))
+    drawn, rounded, unsure_flags = (torch.from_numpy(array) for array in (words.view("<i8"), result, is_unsure))
     for start in range(0, half, _CHUNK_SIZE):
-        place = slice(start, min(start + _CHUNK_SIZE, half))
-        radius, radius_error = _compute_radius(drawn[place])
-        beside = slice(half + place.start, half + place.stop)
+        first_part = slice(start, min(start + _CHUNK_SIZE, half))
+        radius, radius_error = _compute_normal_radius(drawn[first_part])
+        second_part = slice(half + first_part.start, half + first_part.stop)
         # as signed words the angles are those around 0: the same points of the circle
-        angle = drawn[beside].to(torch.float64).add_(0.5).mul_(2.0**-63 * math.pi)
+        angle = drawn[second_part].to(torch.float64).add_(0.5).mul_(2.0**-63 * math.pi)
         # 4 units in the last place of log, sqrt, sin and cos, and rounding between: at most 3.25·2⁻⁵⁰·r
         error = radius_error.add_(radius, alpha=2.0**-48).mul_(scale)
         radius.mul_(scale)
-        for part, wave in ((place, torch.cos(angle)), (beside, angle.sin_())):
-            value = wave.mul_(radius)
+        for part, coordinate in ((first_part, torch.cos(angle)), (second_part, angle.sin_())):
+            value = coordinate.mul_(radius)
             nearest = torch.round(value)
-            doubt[part] = value.sub_(nearest).abs_().add_(error).lt(0.5).logical_not_()
+            unsure_flags[part] = value.sub_(nearest).abs_().add_(error).lt(0.5).logical_not_()
             rounded[part] = nearest.to(torch.int64)
     for number in np.flatnonzero(is_unsure[:count]):
-        result[number] = _round_exactly(words, int(number), half, (stream, purpose, step), scale)
+        result[number] = _round_draw_exactly(words, int(number), half, (stream, purpose, step), scale)
     return result[:count]
 
 
-def _compute_radius(words: Tensor) -> tuple[Tensor, Tensor]:
+def _compute_normal_radius(words: Tensor) -> tuple[Tensor, Tensor]:
     """√(−2 ln u) for u in the cell of the first 64 bits, and how far the cell's width moves it, float64.
 
     ``words`` int64 [n]: the bits as signed numbers, which PyTorch can read.
@@ -106,7 +106,7 @@ def _compute_radius(words: Tensor) -> tuple[Tensor, Tensor]:
     return radius, u.reciprocal_().mul_(2.0**-63).add_(2.0**-50).div_(radius)
 
 
-def _round_exactly(
+def _round_draw_exactly(
     words: NDArray[np.uint64], index: int, half: int, draw_name: tuple[RandomStream, str, int], scale: float
 ) -> int:
     """Draw ``index`` with 256 bits of each uniform; ``CheckFailed`` where these do not decide (2⁻²⁰⁰)."""
@@ -114,17 +114,17 @@ def _round_exactly(
 
     stream, purpose, step = draw_name
     pair, size = index % half, _EXTRA_BITS // 8
-    more = stream.random_bytes(f"{purpose}, more bits", step, 2 * size, pair)
-    first = (int(words[pair]) << _EXTRA_BITS) + int.from_bytes(more[:size], "big")
-    second = (int(words[half + pair]) << _EXTRA_BITS) + int.from_bytes(more[size:], "big")
+    extra_bytes = stream.random_bytes(f"{purpose}, more bits", step, 2 * size, pair)
+    first = (int(words[pair]) << _EXTRA_BITS) + int.from_bytes(extra_bytes[:size], "big")
+    second = (int(words[half + pair]) << _EXTRA_BITS) + int.from_bytes(extra_bytes[size:], "big")
     with mp.workprec(_PRECISION):
-        whole = mp.mpf(2) ** (64 + _EXTRA_BITS)
-        u, v = (first + mp.mpf(0.5)) / whole, (second + mp.mpf(0.5)) / whole
+        word_range = mp.mpf(2) ** (64 + _EXTRA_BITS)
+        u, v = (first + mp.mpf(0.5)) / word_range, (second + mp.mpf(0.5)) / word_range
         radius = mp.sqrt(-2 * mp.log(u))
-        wave = mp.cos(2 * mp.pi * v) if index < half else mp.sin(2 * mp.pi * v)
-        value = mp.mpf(scale) * radius * wave
+        coordinate = mp.cos(2 * mp.pi * v) if index < half else mp.sin(2 * mp.pi * v)
+        value = mp.mpf(scale) * radius * coordinate
         nearest = mp.nint(value)
-        error = mp.mpf(scale) * (1 / (u * whole * radius) + 8 * radius / whole)
+        error = mp.mpf(scale) * (1 / (u * word_range * radius) + 8 * radius / word_range)
         if not abs(value - nearest) + error < mp.mpf(0.5):
             raise CheckFailed("256 random bits did not decide a rounding: the stream is not random")
         return int(nearest)

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NoiseKind = Literal["float", "lattice"]
-SMALLEST_CLIP, LARGEST_CLIP = 1e-6, 1e6
+MIN_CLIP_NORM, MAX_CLIP_NORM = 1e-6, 1e6
 """Within these a weight C/‖g‖ and the lattice's spacing have all their bits in float32 and float64."""
 
 
-def require_clip_norm(clip_norm: float, name: str = "clip_norm") -> None:
+def require_valid_clip_norm(clip_norm: float, name: str = "clip_norm") -> None:
     """``ConfigurationError`` naming ``name`` unless clipping to ``clip_norm`` is exact but for rounding."""
-    if not SMALLEST_CLIP <= clip_norm <= LARGEST_CLIP:
+    if not MIN_CLIP_NORM <= clip_norm <= MAX_CLIP_NORM:
         raise ConfigurationError(
-            f"{name} {clip_norm:g}: use a value from {SMALLEST_CLIP:g} to {LARGEST_CLIP:g}; outside, single "
+            f"{name} {clip_norm:g}: use a value from {MIN_CLIP_NORM:g} to {MAX_CLIP_NORM:g}; outside, single "
             "precision cannot keep a clipped gradient within its bound"
         )
 
@@ -41,8 +41,8 @@ class Relation(Enum):
 class SampledGaussian:
     """What both mechanisms share: a sampled sum of vectors of norm at most C with Gaussian noise.
 
-    ``sampling_rate`` q in (0, 1], ``noise_multiplier`` σ > 0, ``clip_norm`` C from ``SMALLEST_CLIP`` to
-    ``LARGEST_CLIP``; ``normaliser`` is the public constant that the noisy sum is divided by; ``noise`` says how the
+    ``sampling_rate`` q in (0, 1], ``noise_multiplier`` σ > 0, ``clip_norm`` C from ``MIN_CLIP_NORM`` to
+    ``MAX_CLIP_NORM``; ``normaliser`` is the public constant that the noisy sum is divided by; ``noise`` says how the
     noise is drawn and added (``docs/guarantees.md``, "Floating point").
     """
 
@@ -57,9 +57,9 @@ class SampledGaussian:
     """What a ledger calls a step: a class of dp_accounting, or one that it lacks, so that none is misread."""
 
     def __post_init__(self) -> None:
-        require_clip_norm(self.clip_norm)
+        require_valid_clip_norm(self.clip_norm)
 
-    def sensitivity(self, relation: Relation) -> float:
+    def get_sensitivity(self, relation: Relation) -> float:
         """How far (L2) the sum before noise can move when a sampled point changes: 2C or C."""
         match relation:
             case Relation.SUBSTITUTION:
@@ -94,7 +94,7 @@ class SampledGaussian:
         return {
             "class": self.event_class,
             "sampling_probability": self.sampling_rate,
-            **{name: value for name, value in asdict(self).items() if name not in SHARED},
+            **{name: value for name, value in asdict(self).items() if name not in SHARED_FIELD_NAMES},
             "event": {"class": "GaussianDpEvent", "noise_multiplier": self.noise_multiplier},
         }
 
@@ -105,11 +105,11 @@ class SampledGaussian:
             "clip_norm": self.clip_norm,
             "normaliser": {"kind": "public constant", "value": self.normaliser},
             "noise": self.noise,
-            "sensitivity": {relation.value: self.sensitivity(relation) for relation in Relation},
+            "sensitivity": {relation.value: self.get_sensitivity(relation) for relation in Relation},
         }
 
 
-SHARED = {field.name for field in fields(SampledGaussian)}
+SHARED_FIELD_NAMES = {field.name for field in fields(SampledGaussian)}
 
 
 @dataclass(frozen=True)
@@ -169,12 +169,12 @@ ROUNDING_MARGIN = 0.5
 """Counts are whole and so is the noise, round(sZ): what reaches τ is a real number of at least τ − ½."""
 
 
-def threshold_failure_delta(deviation: float, threshold: int, texts: int) -> float:
+def compute_threshold_failure_delta(deviation: float, threshold: int, texts: int) -> float:
     """d: the chance that one of ``texts`` texts that a single user gives reaches ``threshold``."""
     from scipy.special import ndtr
 
-    above = float(ndtr(-(threshold - ROUNDING_MARGIN - 1.0) / deviation))
-    return -math.expm1(texts * math.log1p(-above))
+    tail_probability = float(ndtr(-(threshold - ROUNDING_MARGIN - 1.0) / deviation))
+    return -math.expm1(texts * math.log1p(-tail_probability))
 
 
 @dataclass(frozen=True)
@@ -184,9 +184,9 @@ class CountSelectionGaussian(PoissonGaussian):
     ``noise_multiplier`` is that of a Gaussian whose sum the unit moves by 1 (there or not) or 2 (exchanged);
     ``texts`` are those that the unit alone may give.
 
-    Formal guarantees: but for an event of probability d = :attr:`threshold_failure_delta` at most, in either world,
-    what is released is that Gaussian, post-processed.  So n selections and any training after them are (ε − n·ln(1 −
-    d), δ + n·d)-close where the Gaussians and that training are (ε, δ)-close.
+    Formal guarantees: but for an event of probability d = :attr:`compute_threshold_failure_delta` at most, in either
+    world, what is released is that Gaussian, post-processed.  So n selections and any training after them are (ε −
+    n·ln(1 − d), δ + n·d)-close where the Gaussians and that training are (ε, δ)-close.
     """
 
     deviation: float = 1.0
@@ -199,7 +199,7 @@ class CountSelectionGaussian(PoissonGaussian):
     @property
     def failure_delta(self) -> float:
         """d of one selection."""
-        return threshold_failure_delta(self.deviation, self.threshold, self.texts)
+        return compute_threshold_failure_delta(self.deviation, self.threshold, self.texts)
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ class PoissonUsersGaussian(SampledGaussian):
         if not (self.users >= 1 and 0.0 < self.sampling_rate <= 1.0 and (cap or 0) <= self.users):
             raise GuaranteeError("a sample of users needs users >= 1, a rate in (0, 1], and M <= users")
 
-    def for_one_user(self) -> PoissonGaussian:
+    def make_single_user_mechanism(self) -> PoissonGaussian:
         """The same step with a user in the place of a point: what hides one user, and no entity."""
         return PoissonGaussian(self.sampling_rate, self.noise_multiplier, self.clip_norm, self.normaliser, self.noise)
 
@@ -289,26 +289,28 @@ AnyMechanism = Mechanism | PoissonUsersGaussian
 """A mechanism that samples points, or one that samples users."""
 
 
-_BY_EVENT: dict[str, type[AnyMechanism]] = {
+_MECHANISM_BY_EVENT: dict[str, type[AnyMechanism]] = {
     kind.event_class: kind
     for kind in (PoissonGaussian, BandedGaussian, HiddenClassGaussian, CountSelectionGaussian, PoissonUsersGaussian)
 }
 
 
-def mechanism_from_json(value: Any) -> AnyMechanism:
+def parse_mechanism_json(value: Any) -> AnyMechanism:
     """The mechanism of a ledger's head; ``GuaranteeError`` for anything but what is proved somewhere."""
     try:
         event = value["event"]
-        kind = _BY_EVENT[event["class"]]
+        mechanism_class = _MECHANISM_BY_EVENT[event["class"]]
         specific_fields: dict[str, Any] = {
-            field_info.name: event[field_info.name] for field_info in fields(kind) if field_info.name not in SHARED
+            field_info.name: event[field_info.name]
+            for field_info in fields(mechanism_class)
+            if field_info.name not in SHARED_FIELD_NAMES
         }
         if specific_fields.get("entities") is not None:
             specific_fields["entities"] = EntitySampling(**specific_fields["entities"])
         if "matrix" in specific_fields:
             matrix = value["matrix"]
             specific_fields["matrix"] = BandedMatrix(tuple(matrix["coefficients"]), matrix["steps"])
-        mechanism = kind(
+        mechanism = mechanism_class(
             sampling_rate=event["sampling_probability"],
             noise_multiplier=event["event"]["noise_multiplier"],
             clip_norm=value["clip_norm"],

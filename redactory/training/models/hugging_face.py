@@ -21,9 +21,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.files import commit, make_folder
+from redactory.foundation.files import commit_file, make_folder
 from redactory.foundation.stream import RandomStream
-from redactory.training.clipping import check_exact
+from redactory.training.clipping import check_exact_clipping
 from redactory.training.data import Batch
 from redactory.training.models.network import (
     ClassifierNetwork,
@@ -37,7 +37,7 @@ from redactory.training.models.settings import LoraSettings, TransformerSettings
 from redactory.training.tokenizer import require_transformers, silence_transformers
 
 
-def _get_transformer_sizes(settings: TransformerSettings) -> dict[str, Any]:
+def _make_transformer_config(settings: TransformerSettings) -> dict[str, Any]:
     return {
         "hidden_size": settings.width,
         "intermediate_size": 4 * settings.width,
@@ -47,7 +47,7 @@ def _get_transformer_sizes(settings: TransformerSettings) -> dict[str, Any]:
     }
 
 
-def _get_gpt2_sizes(settings: TransformerSettings) -> dict[str, Any]:
+def _make_gpt2_config(settings: TransformerSettings) -> dict[str, Any]:
     return {
         "n_embd": settings.width,
         "n_layer": settings.layers,
@@ -56,11 +56,11 @@ def _get_gpt2_sizes(settings: TransformerSettings) -> dict[str, Any]:
     }
 
 
-SizeNames = Callable[[TransformerSettings], dict[str, Any]]
-FRESH_MODELS: dict[str, tuple[str, SizeNames]] = {
-    "gpt2": ("next-word", _get_gpt2_sizes),
-    "llama": ("next-word", _get_transformer_sizes),
-    "bert": ("classify", _get_transformer_sizes),
+SizeFunction = Callable[[TransformerSettings], dict[str, Any]]
+FRESH_MODELS: dict[str, tuple[str, SizeFunction]] = {
+    "gpt2": ("next-word", _make_gpt2_config),
+    "llama": ("next-word", _make_transformer_config),
+    "bert": ("classify", _make_transformer_config),
 }
 """By kind of a fresh network: its task, and the library's names of its sizes."""
 LIBRARY_CLASSES = {"next-word": "AutoModelForCausalLM", "classify": "AutoModelForSequenceClassification"}
@@ -123,13 +123,13 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
 
     def __init__(self, model: Any, pretrained: bool = False, fresh_parameters: frozenset[str] = frozenset()) -> None:
         super().__init__(model, pretrained, fresh_parameters)
-        self._has_plain_head = _ends_in_head(self._base_model)
+        self._has_final_head = _probe_output_head(self._base_model)
         self._empty_cache: list[Any] | None = None
 
     @property
     def head(self) -> nn.Module:
         """The output layer, whose weight may be the embedding's; an identity if the model adds layers after it."""
-        layer: nn.Module = self._base_model.get_output_embeddings() if self._has_plain_head else nn.Identity()
+        layer: nn.Module = self._base_model.get_output_embeddings() if self._has_final_head else nn.Identity()
         return layer
 
     def hidden_states(self, batch: Batch) -> Tensor:
@@ -137,15 +137,15 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
         return self._compute_states(batch.inputs)
 
     def _compute_states(self, ids: Tensor) -> Tensor:
-        reader = self._base_model.base_model if self._has_plain_head else self.model
-        output = reader(input_ids=ids, use_cache=False)
-        states: Tensor = output.last_hidden_state if self._has_plain_head else output.logits
+        reading_model = self._base_model.base_model if self._has_final_head else self.model
+        output = reading_model(input_ids=ids, use_cache=False)
+        states: Tensor = output.last_hidden_state if self._has_final_head else output.logits
         return states
 
-    def initial_state(self, batch: int) -> State:
+    def make_initial_state(self, batch: int) -> State:
         """Return empty keys and values [batch, heads, 0, width] of every layer, or empty ids, int64 [batch, 0]."""
         if self._empty_cache is None:
-            self._empty_cache = self._try_cache()
+            self._empty_cache = self._probe_cache()
         if not self._empty_cache:
             return (torch.zeros(batch, 0, dtype=torch.int64, device=self.device),)
         return tuple(part.new_zeros(batch, part.shape[1], 0, part.shape[3]) for part in self._empty_cache)
@@ -153,26 +153,26 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
     @torch.no_grad()
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one token per row, ids [B]; ``ValueError`` beyond the context."""
-        without = not state[0].is_floating_point()
-        tokens_read = state[0].shape[1 if without else 2]
+        has_no_cache = not state[0].is_floating_point()
+        tokens_read = state[0].shape[1 if has_no_cache else 2]
         if self.context is not None and tokens_read >= self.context:
             raise ValueError("the model's context is full")
-        if without:
+        if has_no_cache:
             all_ids = torch.cat([state[0], ids[:, None]], 1)
             new_state: State = (all_ids,)
-            last = self._compute_last_logits(all_ids)
+            last_logits = self._compute_last_logits(all_ids)
         else:
             logits, new_state = self._read_token(ids, state, tokens_read)
-            last = logits[:, -1]
-        return F.log_softmax(last, -1), new_state
+            last_logits = logits[:, -1]
+        return F.log_softmax(last_logits, -1), new_state
 
     def _compute_last_logits(self, ids: Tensor) -> Tensor:
-        if self._has_plain_head:
+        if self._has_final_head:
             last_logits: Tensor = self.head(self._compute_states(ids)[:, -1])
             return last_logits
-        known = inspect.signature(self._base_model.forward).parameters
-        last = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
-        logits: Tensor = self.model(input_ids=ids, use_cache=False, **last).logits
+        forward_parameters = inspect.signature(self._base_model.forward).parameters
+        last_only = {"logits_to_keep": 1} if "logits_to_keep" in forward_parameters else {}
+        logits: Tensor = self.model(input_ids=ids, use_cache=False, **last_only).logits
         return logits[:, -1]
 
     def _read_token(self, ids: Tensor, state: State, tokens_read: int) -> tuple[Tensor, State]:
@@ -192,7 +192,7 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
         return logits, new_state
 
     @torch.no_grad()
-    def _try_cache(self) -> list[Any]:
+    def _probe_cache(self) -> list[Any]:
         """Return the cache after a few tokens, or nothing if it changes the logits.
 
         Also returns nothing if a layer has a bounded attention window, which the short trial cannot exceed.
@@ -202,13 +202,13 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
             return []
         state: State = ()
         try:
-            for place in range(ids.shape[1]):
-                logits, state = self._read_token(ids[:, place], state, place)
+            for position in range(ids.shape[1]):
+                logits, state = self._read_token(ids[:, position], state, position)
             expected = self.model(input_ids=ids, use_cache=False).logits[:, -1]
         except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):
             return []
-        fits = bool(state) and all(part.dim() == 4 and part.shape[2] == ids.shape[1] for part in state)
-        return list(state) if fits and torch.allclose(logits[:, -1], expected, rtol=1e-4, atol=1e-4) else []
+        has_all_tokens = bool(state) and all(part.dim() == 4 and part.shape[2] == ids.shape[1] for part in state)
+        return list(state) if has_all_tokens and torch.allclose(logits[:, -1], expected, rtol=1e-4, atol=1e-4) else []
 
 
 class SequenceClassifier(HuggingFaceNetwork, ClassifierNetwork):
@@ -235,7 +235,7 @@ class SequenceClassifier(HuggingFaceNetwork, ClassifierNetwork):
 
 
 @torch.no_grad()
-def _ends_in_head(model: Any) -> bool:
+def _probe_output_head(model: Any) -> bool:
     """Return whether the logits are the output layer applied to the last states, with nothing after it.
 
     ``ConfigurationError`` if a position depends on the next one.
@@ -281,13 +281,13 @@ TRIAL_LENGTHS = (5, 3, 2)
 
 
 def require_exact_clipping(network: HuggingFaceNetwork, pad_id: int, end_id: int, longest: int) -> None:
-    """Check by :func:`require_exact_on_trial` what the network declares about itself."""
-    known, kind = len(network.model.get_input_embeddings().weight), network.model.config.model_type
+    """Check by :func:`require_exact_clipping_on_trial` what the network declares about itself."""
+    token_count, kind = len(network.model.get_input_embeddings().weight), network.model.config.model_type
     classes = len(network.classes) if isinstance(network, SequenceClassifier) else 0
-    require_exact_on_trial(network, pad_id, end_id, longest, known, classes, kind)
+    require_exact_clipping_on_trial(network, pad_id, end_id, longest, token_count, classes, kind)
 
 
-def require_exact_on_trial(
+def require_exact_clipping_on_trial(
     network: Network, pad_id: int, end_id: int, longest: int, token_count: int, classes: int, display_name: str
 ) -> None:
     """Raise ``ConfigurationError`` naming the part of ``network`` that is not clipped exactly.
@@ -309,14 +309,14 @@ def require_exact_on_trial(
     single_losses = [
         partial(network.example_losses, batch.select_example(index)) for index in range(len(TRIAL_LENGTHS))
     ]
-    last = token_count - 1 if token_count - 1 not in (pad_id, end_id) else token_ids[-1]
-    long = _make_long_batch(batch, max(longest, inputs.shape[1]), pad_id, last)
+    last_token = token_count - 1 if token_count - 1 not in (pad_id, end_id) else token_ids[-1]
+    long_batch = _make_long_batch(batch, max(longest, inputs.shape[1]), pad_id, last_token)
     try:
-        check_exact(
+        check_exact_clipping(
             network.train(),
             partial(network.example_losses, batch),
             single_losses,
-            partial(network.example_losses, long),
+            partial(network.example_losses, long_batch),
         )
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
         reason = error if isinstance(error, ConfigurationError) else _UNREADABLE_MESSAGE.format(type(error).__name__)
@@ -393,7 +393,7 @@ def save_adapters(model: Any, folder: Path) -> list[Path]:
     config, weights = folder / "adapter_config.json", folder / "adapter_model.safetensors"
     make_folder(folder)
     state = get_peft_model_state_dict(model, save_embedding_layers=False)
-    with commit(weights) as temporary:
+    with commit_file(weights) as temporary:
         save_file({name: value.contiguous() for name, value in state.items()}, temporary, {"format": "pt"})
     model.peft_config["default"].save_pretrained(folder)
     return [config, weights]
@@ -404,11 +404,11 @@ def save_adapters(model: Any, folder: Path) -> list[Path]:
 
 def make_fresh_transformer(kind: str, settings: TransformerSettings, **config: Any) -> Any:
     """Make a model of the sizes in ``settings``, without dropout; its weights are not initialised."""
-    task, sizes = FRESH_MODELS[kind]
+    task, make_sizes = FRESH_MODELS[kind]
     library = get_library_class(task)
     from transformers import AutoConfig
 
-    return disable_dropout(library.from_config(AutoConfig.for_model(kind, **sizes(settings), **config)))
+    return disable_dropout(library.from_config(AutoConfig.for_model(kind, **make_sizes(settings), **config)))
 
 
 def get_library_class(task: str) -> Any:
@@ -436,8 +436,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
         config = None
     if not isinstance(config, dict):
         raise ConfigurationError(f"model.folder: {folder.name}/config.json cannot be read")
-    inner = config.get("text_config")
-    if any(part.get(key) is not None for part in (config, inner) if isinstance(part, dict)):
+    text_config = config.get("text_config")
+    if any(part.get(key) is not None for part in (config, text_config) if isinstance(part, dict)):
         raise ConfigurationError(
             f"model.folder: {folder.name}/config.json has the key {key}: quantized weights are not "
             "supported; give the folder of the original model, or one saved dequantized"
@@ -448,23 +448,23 @@ def _read_config(folder: Path) -> dict[str, Any]:
 def require_task_support(folder: Path, task: str) -> None:
     """Raise ``ConfigurationError`` if ``transformers`` has no network of the folder's kind for ``task``."""
     require_transformers()
-    from transformers.models.auto import modeling_auto as known
+    from transformers.models.auto import modeling_auto as modeling_auto
 
     kind = read_model_type(folder)
-    able = {
-        "next-word": known.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-        "classify": known.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+    kinds_by_task = {
+        "next-word": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        "classify": modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
     }
-    if kind not in able[task]:
-        others = [name for name, kinds in able.items() if kind in kinds]
-        fix = f"; it can be trained with train.task: {others[0]}" if others else ""
+    if kind not in kinds_by_task[task]:
+        supported_tasks = [name for name, kinds in kinds_by_task.items() if kind in kinds]
+        fix = f"; it can be trained with train.task: {supported_tasks[0]}" if supported_tasks else ""
         raise ConfigurationError(
             f"model.folder: {folder.name} holds a model of kind '{kind}', which {LIBRARY_CLASSES[task]} of the "
             f"installed transformers cannot read{fix}"
         )
 
 
-def read_model(folder: Path, task: Any, **config: Any) -> tuple[Any, frozenset[str]]:
+def read_folder_model(folder: Path, model_class: Any, **config: Any) -> tuple[Any, frozenset[str]]:
     """Read the model in ``folder`` as ``task`` (a class of ``transformers``), without dropout.
 
     ``config`` replaces keys of the folder's configuration. Also returns the names of the parameters that the folder
@@ -480,7 +480,7 @@ def read_model(folder: Path, task: Any, **config: Any) -> tuple[Any, frozenset[s
     _read_config(folder)
     try:
         with silence_transformers():
-            model, loading = task.from_pretrained(
+            model, loading = model_class.from_pretrained(
                 folder,
                 local_files_only=True,
                 dtype="float32",

@@ -62,14 +62,14 @@ class KeyedDropout:
         if self._find_seed is None or rows is None or not any(rates):
             return [1.0] * len(widths)
         draws = torch.stack([self._draw_uniform(sum(widths), "rows", int(row)) for row in rows])[:, None]
-        row_draws = torch.split(draws, list(widths), dim=-1)
-        return [_make_mask(row_draw, rate) for row_draw, rate in zip(row_draws, rates, strict=True)]
+        draws_by_width = torch.split(draws, list(widths), dim=-1)
+        return [_make_dropout_mask(row_draw, rate) for row_draw, rate in zip(draws_by_width, rates, strict=True)]
 
     def draw_shared_mask(self, shape: tuple[int, ...], rate: float, index: int) -> Tensor | float:
         """Draw a mask of ``shape`` that all examples of the step share; the number 1 without dropout."""
         if self._find_seed is None or not rate:
             return 1.0
-        return _make_mask(self._draw_uniform(torch.Size(shape).numel(), "shared", index).view(shape), rate)
+        return _make_dropout_mask(self._draw_uniform(torch.Size(shape).numel(), "shared", index).view(shape), rate)
 
     def _draw_uniform(self, count: int, kind: str, index: int) -> Tensor:
         assert self._find_seed is not None
@@ -81,7 +81,7 @@ class KeyedDropout:
         return torch.rand(count, generator=generator)
 
 
-def _make_mask(uniform: Tensor, rate: float) -> Tensor:
+def _make_dropout_mask(uniform: Tensor, rate: float) -> Tensor:
     return (uniform >= rate).to(torch.get_default_dtype()) / (1.0 - rate)
 
 
@@ -103,20 +103,20 @@ class NetworkPart(nn.Module, ABC):
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
         """Draw dropout of the step (``purpose``, ``step``) from ``stream`` from now on."""
-        for part in self._parts:
+        for part in self._child_parts:
             part.begin_step(stream, purpose, step)
 
-    def step_seeds(self, rows: Iterable[int]) -> Seeds:
+    def collect_step_seeds(self, rows: Iterable[int]) -> Seeds:
         """Return the seeds from which another process draws this step's dropout for the examples ``rows``."""
-        return {name: seed for part in self._parts for name, seed in part.step_seeds(rows).items()}
+        return {name: seed for part in self._child_parts for name, seed in part.collect_step_seeds(rows).items()}
 
     def use_seeds(self, seeds: Seeds) -> None:
-        """Draw dropout from ``seeds``, which :meth:`step_seeds` returned in another process, from now on."""
-        for part in self._parts:
+        """Draw dropout from ``seeds``, which :meth:`collect_step_seeds` returned in another process, from now on."""
+        for part in self._child_parts:
             part.use_seeds(seeds)
 
     @property
-    def _parts(self) -> Iterator[NetworkPart]:
+    def _child_parts(self) -> Iterator[NetworkPart]:
         return (child for child in self.children() if isinstance(child, NetworkPart))
 
 
@@ -193,7 +193,7 @@ class LanguageNetwork(Network):
         """Return the features from which each position of ``batch.inputs`` predicts the next token: [B, T, H]."""
 
     @abstractmethod
-    def initial_state(self, batch: int) -> State:
+    def make_initial_state(self, batch: int) -> State:
         """Return the state before any token, with ``batch`` rows."""
 
     @abstractmethod

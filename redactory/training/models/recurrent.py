@@ -108,9 +108,9 @@ class LstmLanguageModel(LstmEncoder, LanguageNetwork):
         """The output layer."""
         return self.output
 
-    def initial_state(self, batch: int) -> State:
+    def make_initial_state(self, batch: int) -> State:
         """The zero state (h, c), each [batch, layers, H]."""
-        h, c = self.lstm.initial_state(batch)
+        h, c = self.lstm.make_initial_state(batch)
         return h.transpose(0, 1), c.transpose(0, 1)
 
     @torch.no_grad()
@@ -150,7 +150,7 @@ class AwdLstmEncoder(RecurrentEncoder):
         """Draw masks for this step from now on."""
         self._dropout.begin_step(stream, purpose, step)
 
-    def step_seeds(self, rows: Iterable[int]) -> Seeds:
+    def collect_step_seeds(self, rows: Iterable[int]) -> Seeds:
         """Seeds of the word mask, of each layer's weight mask, and of the examples' masks."""
         return self._dropout.collect_seeds(rows, shared_count=1 + len(self.layers))
 
@@ -171,10 +171,10 @@ class AwdLstmEncoder(RecurrentEncoder):
         for index, layer in enumerate(self.layers):
             weight, mask = layer.get_parameter("weight_hh_l0"), None
             if self.training:
-                drawn = self._dropout.draw_shared_mask(tuple(weight.shape), settings.weight_dropout, 1 + index)
-                mask = drawn.to(weight) if isinstance(drawn, Tensor) else None
-            states = layer(states * _match_tensor(masks[index], states), [mask])
-        last: Tensor = states * _match_tensor(masks[-1], states)
+                weight_mask = self._dropout.draw_shared_mask(tuple(weight.shape), settings.weight_dropout, 1 + index)
+                mask = weight_mask.to(weight) if isinstance(weight_mask, Tensor) else None
+            states = layer(states * _convert_mask(masks[index], states), [mask])
+        last: Tensor = states * _convert_mask(masks[-1], states)
         return last
 
 
@@ -191,7 +191,7 @@ class AwdLstm(AwdLstmEncoder, LanguageNetwork):
         """The output layer; its weight is the embedding's."""
         return self.output
 
-    def initial_state(self, batch: int) -> State:
+    def make_initial_state(self, batch: int) -> State:
         """The zero state: h and c of each layer, each [batch, its width]."""
         zeros = self.embedding.weight.new_zeros
         return tuple(zeros(batch, width) for width in self._widths[1:] for _ in range(2))
@@ -207,7 +207,7 @@ class AwdLstm(AwdLstmEncoder, LanguageNetwork):
         return F.log_softmax(self.output(states), -1), tuple(new_state)
 
 
-def _match_tensor(mask: Tensor | float, tensor: Tensor) -> Tensor | float:
+def _convert_mask(mask: Tensor | float, tensor: Tensor) -> Tensor | float:
     return mask.to(tensor) if isinstance(mask, Tensor) else mask
 
 
@@ -235,8 +235,8 @@ class BiLstmEncoder(RecurrentEncoder):
         # each row's real positions in reverse order, then the others
         positions = torch.arange(real.shape[1], device=real.device).expand(real.shape)
         positions = torch.where(real, real.sum(1, keepdim=True) - 1 - positions, positions)
-        back = self.back(_gather_positions(embedded, positions))
-        return torch.cat([self.ahead(embedded), _gather_positions(back, positions)], dim=2)
+        reversed_states = self.back(_gather_positions(embedded, positions))
+        return torch.cat([self.ahead(embedded), _gather_positions(reversed_states, positions)], dim=2)
 
 
 def _gather_positions(states: Tensor, positions: Tensor) -> Tensor:
@@ -312,9 +312,9 @@ class PooledClassifier(ClassifierNetwork):
     def __init__(self, encoder: Encoder, classes: tuple[str, ...], pooling: str, bottleneck: int | None = None) -> None:
         super().__init__()
         self.encoder, self.context = encoder, encoder.context
-        pools = encoder.width * len(pooling.split("-"))
-        self.bottleneck = nn.Identity() if bottleneck is None else nn.Linear(pools, bottleneck)
-        self.width = bottleneck or pools
+        pooled_width = encoder.width * len(pooling.split("-"))
+        self.bottleneck = nn.Identity() if bottleneck is None else nn.Linear(pooled_width, bottleneck)
+        self.width = bottleneck or pooled_width
         self.head = nn.Linear(self.width, len(classes))
         self._classes, self._pooling = classes, pooling
 
@@ -326,10 +326,10 @@ class PooledClassifier(ClassifierNetwork):
     def initialise(self, stream: RandomStream) -> None:
         """Draw every parameter from ``stream``: the encoder's by its rule, the rest uniform within ±1/√inputs."""
         self.encoder.initialise(stream)
-        before = sum(1 for _ in self.encoder.parameters())
+        encoder_parameter_count = sum(1 for _ in self.encoder.parameters())
         layers = [layer for layer in (self.bottleneck, self.head) if isinstance(layer, nn.Linear)]
-        rest = [(p, layer.in_features) for layer in layers for p in layer.parameters()]
-        for index, (parameter, inputs) in enumerate(rest, before):
+        linear_parameters = [(p, layer.in_features) for layer in layers for p in layer.parameters()]
+        for index, (parameter, inputs) in enumerate(linear_parameters, encoder_parameter_count):
             fill_uniform(parameter, 1.0 / math.sqrt(inputs), stream, index)
 
     def logits(self, batch: Batch) -> Tensor:
@@ -348,6 +348,6 @@ class PooledClassifier(ClassifierNetwork):
 
     def describe(self) -> dict[str, Any]:
         """The encoder, the pooling and the names of the classes."""
-        narrow = {"bottleneck": self.width} if isinstance(self.bottleneck, nn.Linear) else {}
-        head = {"format": self.FORMAT, "encoder": self.encoder.describe(), "pooling": self._pooling}
-        return {**head, **narrow, "classes": list(self._classes)}
+        bottleneck_config = {"bottleneck": self.width} if isinstance(self.bottleneck, nn.Linear) else {}
+        header = {"format": self.FORMAT, "encoder": self.encoder.describe(), "pooling": self._pooling}
+        return {**header, **bottleneck_config, "classes": list(self._classes)}

@@ -127,7 +127,7 @@ CLASSIFIER_KINDS = ("bert", "bilstm", "bag")
 """The kinds that only classify."""
 
 
-def _read_kind(value: Any) -> str | None:
+def _get_model_kind(value: Any) -> str | None:
     if not isinstance(value, dict):
         return getattr(value, "kind", None)
     # LSTM by default, so that `model: {hidden_size: 64}` is enough
@@ -145,7 +145,7 @@ ModelSettings = Annotated[
     | Annotated[BagSettings, Tag("bag")]
     | Annotated[FolderSettings, Tag("folder")],
     Discriminator(
-        _read_kind, custom_error_type="model_kind", custom_error_message=f"kind must be one of {', '.join(KINDS)}"
+        _get_model_kind, custom_error_type="model_kind", custom_error_message=f"kind must be one of {', '.join(KINDS)}"
     ),
 ]
 """The section ``train.model``; ``kind`` selects the network."""

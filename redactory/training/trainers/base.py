@@ -67,7 +67,7 @@ class Trainer:
         if "name" in vars(cls):
             TRAINERS[cls.name] = cls()
 
-    def find_problem(self, settings: TrainSettings) -> str | None:
+    def find_settings_problem(self, settings: TrainSettings) -> str | None:
         """Return what in ``settings`` does not suit this trainer, with a fix, or None."""
         return None
 
@@ -90,7 +90,7 @@ class Trainer:
         """Count the noisy steps of a training: ⌈1/q⌉ per epoch, whatever the number of examples or users."""
         return 0 if self.noised_folder is None else settings.epochs * math.ceil(1.0 / self.get_sampling_rate(settings))
 
-    def exchanged_rows(self, settings: TrainSettings, group_size: int | None) -> int:
+    def count_exchanged_rows(self, settings: TrainSettings, group_size: int | None) -> int:
         """Count the noised rows that change with one exchanged example, for a deduplication rule of ``group_size``."""
         return 1
 
@@ -105,17 +105,17 @@ class Trainer:
         if self.noised_folder is None:
             return None
         steps = self.count_noisy_steps(settings) if steps is None else steps
-        rows = self.exchanged_rows(settings, group_size)
-        matrix, rate, draws = self.make_matrix(settings, rows, steps), settings.sampling_rate, steps
+        rows = self.count_exchanged_rows(settings, group_size)
+        matrix, rate, compositions = self.make_noise_matrix(settings, rows, steps), settings.sampling_rate, steps
         arguments = (rate, 1.0, settings.clip_norm, settings.expected_batch_size, settings.noise)
-        quiet: PoissonGaussian | BandedGaussian = PoissonGaussian(*arguments)
+        unit_noise: PoissonGaussian | BandedGaussian = PoissonGaussian(*arguments)
         if matrix is not None:
-            quiet = BandedGaussian(*arguments, matrix=matrix)
-            rate, draws = quiet.group_rate, math.ceil(steps / matrix.bands)
-        noise = settings.noise_multiplier or self.calibrate_bounded_noise(settings, rate, draws, rows)
-        return replace(quiet, noise_multiplier=noise)
+            unit_noise = BandedGaussian(*arguments, matrix=matrix)
+            rate, compositions = unit_noise.group_rate, math.ceil(steps / matrix.bands)
+        noise_multiplier = settings.noise_multiplier or self.calibrate_example_noise(settings, rate, compositions, rows)
+        return replace(unit_noise, noise_multiplier=noise_multiplier)
 
-    def make_matrix(self, settings: TrainSettings, rows: int, steps: int) -> BandedMatrix | None:
+    def make_noise_matrix(self, settings: TrainSettings, rows: int, steps: int) -> BandedMatrix | None:
         """Make the matrix that correlates the noise of ``steps``, or None for independent noise.
 
         Raises ``ConfigurationError`` for several bands if one exchanged example changes several ``rows``.
@@ -128,19 +128,21 @@ class Trainer:
                 "with this deduplication rule it exchanges two: set bands to 1, or dedup.private_mode to "
                 "exact"
             )
-        from redactory.training.band_selection import choose_band_count, get_schedule
+        from redactory.training.band_selection import choose_band_count, get_learning_rate_schedule
 
         bands = choose_band_count(settings, steps, self.relation)
-        return None if bands == 1 else optimize_matrix(bands, steps, get_schedule(settings))
+        return None if bands == 1 else optimize_matrix(bands, steps, get_learning_rate_schedule(settings))
 
-    def calibrate_bounded_noise(self, settings: TrainSettings, rate: float, draws: int, rows: int) -> float:
+    def calibrate_example_noise(self, settings: TrainSettings, rate: float, compositions: int, rows: int) -> float:
         """Find the noise multiplier that reaches the target epsilon under the trainer's relation.
 
         An example is sampled at ``rate`` in ``draws`` steps; one exchanged example changes ``rows`` rows.
         """
         from redactory.training.accounting import calibrate_noise
 
-        return calibrate_noise(settings.epsilon, settings.delta, rate, draws, group_size=rows, relation=self.relation)
+        return calibrate_noise(
+            settings.epsilon, settings.delta, rate, compositions, group_size=rows, relation=self.relation
+        )
 
     def compute_spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
         """Return the training's privacy spending for composition; None without noise or without a proved pair."""
@@ -152,18 +154,18 @@ class Trainer:
 
     # construction of the steps
 
-    def read_originals(self, run: RunFolder, settings: TrainSettings) -> OriginalExamples | None:
+    def read_original_examples(self, run: RunFolder, settings: TrainSettings) -> OriginalExamples | None:
         """Select the vault examples of a trainer with privacy units, with bounded contributions; otherwise None."""
         if not self.has_units:
             return None
         from redactory.training.uedp.units import OriginalExamples, load_entity_names, read_unit_incidence
 
-        masked = load_entity_names(settings.units) if self.masks_entities else None
+        masked_names = load_entity_names(settings.units) if self.masks_entities else None
         if not self.hides_units and settings.units.duplicates != "merge":
-            return OriginalExamples(run, masked_names=masked)
-        whole = settings.has_whole_conversations
-        incidence = self.bound_contributions(read_unit_incidence(run, settings.units, whole), settings)
-        return OriginalExamples(run, incidence.example_ids, masked, incidence, whole)
+            return OriginalExamples(run, masked_names=masked_names)
+        whole_conversations = settings.has_whole_conversations
+        incidence = self.bound_contributions(read_unit_incidence(run, settings.units, whole_conversations), settings)
+        return OriginalExamples(run, incidence.example_ids, masked_names, incidence, whole_conversations)
 
     def bound_contributions(self, incidence: Any, settings: TrainSettings) -> Any:
         """Return the part of the hypergraph to train on: all of it, unless contributions are bounded."""
@@ -198,6 +200,6 @@ class Trainer:
         examples = (
             context.encode_originals()
             if self.has_units
-            else context.read_examples(getattr(context.run, self.noised_folder))
+            else context.encode_data_folder(getattr(context.run, self.noised_folder))
         )
         return context.make_noisy_steps(scheduled_optimizer, examples, mechanism, ledger)

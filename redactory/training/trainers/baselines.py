@@ -71,7 +71,7 @@ class Sdp(Trainer):
         "trained without noise on a secret that it missed; if a policy can miss, epsilon is infinite"
     )
 
-    def find_problem(self, settings: TrainSettings) -> str | None:
+    def find_settings_problem(self, settings: TrainSettings) -> str | None:
         """Require the one-layer LSTM of the publication and an explicit noise multiplier."""
         if settings.model.kind != "lstm" or settings.model.layers != 1:
             return "sdp adds noise to the state of one LSTM layer: set model kind to lstm, layers to 1"

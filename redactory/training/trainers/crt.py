@@ -32,7 +32,7 @@ class Crt(Trainer):
         "epsilon_substitution.",
     )
 
-    def exchanged_rows(self, settings: TrainSettings, group_size: int | None) -> int:
+    def count_exchanged_rows(self, settings: TrainSettings, group_size: int | None) -> int:
         """Return the deduplication rule's ``group_size``; without a rule no epsilon is stated."""
         return group_size or 1
 
@@ -42,7 +42,7 @@ class Crt(Trainer):
         """Make passes over ``public/``: each distinct text once, or as often as it occurred."""
         from redactory.training.data import count_public_occurrences
 
-        examples = context.read_examples(context.run.public)
+        examples = context.encode_data_folder(context.run.public)
         rows = examples.included_rows
         if context.settings.public_weighting == "count":
             rows = np.repeat(rows, count_public_occurrences(context.run)[rows])

@@ -30,7 +30,7 @@ class UserLevel(Trainer):
     can_classify = can_chat = has_units = hides_units = samples_users = True
     relation = Relation.ADD_OR_REMOVE
 
-    def find_problem(self, settings: TrainSettings) -> str | None:
+    def find_settings_problem(self, settings: TrainSettings) -> str | None:
         """Require |U| and separate duplicates; refuse an entity cap for users alone, and a budget for Algorithm 1."""
         federated = settings.federated
         if federated.users is None:
@@ -57,7 +57,7 @@ class UserLevel(Trainer):
         """Make the mechanism of ``steps`` noisy steps; calibrate its noise unless the settings give it."""
         federated = settings.federated
         assert federated.users is not None
-        quiet = PoissonUsersGaussian(
+        unit_noise = PoissonUsersGaussian(
             sampling_rate=federated.user_rate,
             noise_multiplier=1.0,
             clip_norm=settings.clip_norm,
@@ -67,8 +67,8 @@ class UserLevel(Trainer):
             entities=self.make_entity_sampling(settings),
         )
         steps = self.count_noisy_steps(settings) if steps is None else steps
-        noise = settings.noise_multiplier or self.calibrate_user_noise(quiet, settings, steps)
-        return replace(quiet, noise_multiplier=noise)
+        noise = settings.noise_multiplier or self.calibrate_user_noise(unit_noise, settings, steps)
+        return replace(unit_noise, noise_multiplier=noise)
 
     def make_entity_sampling(self, settings: TrainSettings) -> EntitySampling | None:
         """Return how entities are sampled; None without entity sampling."""
@@ -79,19 +79,19 @@ class UserLevel(Trainer):
         from redactory.training.accounting import calibrate_noise
         from redactory.training.accounting.bounds import MAX_EPSILON
         from redactory.training.accounting.epsilons import NoiseSearch, find_noise
-        from redactory.training.uedp.federated_accounting import federated_epsilons
+        from redactory.training.uedp.federated_accounting import compute_federated_epsilons
 
         target, delta = settings.epsilon, settings.delta
-        protect = self.get_privacy_unit(settings)
-        if protect is PrivacyUnit.USERS:
+        privacy_unit = self.get_privacy_unit(settings)
+        if privacy_unit is PrivacyUnit.USERS:
             return calibrate_noise(target, delta, unit_noise.sampling_rate, steps, relation=self.relation)
 
-        def spent(coarser: float, ratio: float) -> float:
-            candidate = replace(unit_noise, noise_multiplier=ratio)
-            epsilon = federated_epsilons(candidate, steps, delta, protect, coarser).sound.epsilon
+        def compute_epsilon(coarsening: float, noise_multiplier: float) -> float:
+            candidate = replace(unit_noise, noise_multiplier=noise_multiplier)
+            epsilon = compute_federated_epsilons(candidate, steps, delta, privacy_unit, coarsening).sound.epsilon
             return MAX_EPSILON if epsilon is None else max(epsilon, 1e-9)
 
-        return find_noise(target, spent, _ROUGH_COARSENESS, NoiseSearch(1.0, 0.5, _MAX_NOISE, _TOLERANCE))
+        return find_noise(target, compute_epsilon, _ROUGH_COARSENESS, NoiseSearch(1.0, 0.5, _MAX_NOISE, _TOLERANCE))
 
     def compute_spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
         """Return the spending of one user; None for Algorithm 1, which has no pair to compose."""
@@ -99,7 +99,7 @@ class UserLevel(Trainer):
 
         if not isinstance(mechanism, PoissonUsersGaussian) or mechanism.entities is not None:
             return None
-        return Spending(mechanism.for_one_user(), steps)
+        return Spending(mechanism.make_single_user_mechanism(), steps)
 
     def make_noisy_steps(
         self,
@@ -115,24 +115,24 @@ class UserLevel(Trainer):
 
         assert isinstance(mechanism, PoissonUsersGaussian)
         assert context.original_examples is not None
-        incidence, points, entities = (
+        incidence, examples, federated = (
             context.original_examples.incidence,
             context.encode_originals().examples,
             context.settings.federated,
         )
-        if incidence is None or len(incidence) != len(points):
+        if incidence is None or len(incidence) != len(examples):
             raise CheckFailed("the hypergraph is not that of the examples that are trained on")
         return FederatedSteps(
             network=context.network,
             scheduled_optimizer=ScheduledOptimizer(make_optimizer(context.network, "sgd"), 1.0),
-            examples=points,
+            examples=examples,
             users=collect_users(incidence, mechanism),
             mechanism=mechanism,
             weights=make_example_weights(incidence, mechanism),
             rule=LocalUpdateRule(
-                entities.local_epochs,
-                entities.local_batch_size,
-                entities.local_learning_rate,
+                federated.local_epochs,
+                federated.local_batch_size,
+                federated.local_learning_rate,
                 mechanism.clip_norm,
                 context.settings.max_physical_batch_tokens,
             ),

@@ -22,13 +22,13 @@ class UedpBounded(Trainer):
     can_classify = can_chat = has_units = hides_units = True
     relation = Relation.ADD_OR_REMOVE
 
-    def find_problem(self, settings: TrainSettings) -> str | None:
+    def find_settings_problem(self, settings: TrainSettings) -> str | None:
         """Require the caps of the privacy unit and settings that the rule's proof covers."""
         bounding, units = settings.bounding, settings.units
-        missing = bounding.find_missing_cap(units.privacy_unit)
-        if missing is not None:
+        missing_cap = bounding.find_missing_cap(units.privacy_unit)
+        if missing_cap is not None:
             return (
-                f"train.bounding.{missing}: units.privacy_unit is {units.privacy_unit.value}, so a cap is "
+                f"train.bounding.{missing_cap}: units.privacy_unit is {units.privacy_unit.value}, so a cap is "
                 "needed; redactory plan suggests one from the numbers of users and examples"
             )
         if bounding.rule == "none" and settings.noise_multiplier is None:
@@ -44,7 +44,7 @@ class UedpBounded(Trainer):
             )
         return None
 
-    def exchanged_rows(self, settings: TrainSettings, group_size: int | None) -> int:
+    def count_exchanged_rows(self, settings: TrainSettings, group_size: int | None) -> int:
         """Return K; 1 without a cap, where no epsilon is stated for a unit."""
         from redactory.training.uedp.bounded_accounting import BoundedTraining, count_affected
 
@@ -53,12 +53,12 @@ class UedpBounded(Trainer):
         except GuaranteeError:
             return 1
 
-    def calibrate_bounded_noise(self, settings: TrainSettings, rate: float, draws: int, rows: int) -> float:
+    def calibrate_example_noise(self, settings: TrainSettings, rate: float, compositions: int, rows: int) -> float:
         """Find the noise multiplier that reaches the target epsilon under C1."""
         from redactory.training.uedp.bounded_accounting import BoundedTraining, calibrate_bounded_noise
 
         return calibrate_bounded_noise(
-            settings.epsilon, BoundedTraining.from_settings(settings, 1.0, draws), settings.delta
+            settings.epsilon, BoundedTraining.from_settings(settings, 1.0, compositions), settings.delta
         )
 
     def bound_contributions(self, incidence: Any, settings: TrainSettings) -> Any:

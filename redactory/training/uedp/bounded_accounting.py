@@ -22,7 +22,7 @@ from redactory.training.accounting.privacy_losses import FINEST_GRID, make_group
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp.bounding import GREEDY, NONE, AffectedExamples, bound_contributions, check_stable
 from redactory.training.uedp.incidence import Incidence
-from redactory.training.unit_settings import Adjacency, ConstantsSource, PrivacyUnit, UnitEpsilon, name_relation
+from redactory.training.unit_settings import Adjacency, ConstantsSource, PrivacyUnit, UnitEpsilon, make_relation_name
 
 CURVE_SIZES = (1, 2, 4, 8, 16, 32)
 _MAX_NOISE = 1e6
@@ -94,7 +94,7 @@ def count_affected(training: BoundedTraining) -> AffectedExamples:
 
 def compute_zero_out_epsilon(training: BoundedTraining, delta: float) -> UnitEpsilon:
     """C1, the default: the unit's points are null in the other world, the hypergraph is the same."""
-    name = name_relation(training.protect, Adjacency.FIXED_GRAPH)
+    name = make_relation_name(training.protect, Adjacency.FIXED_GRAPH)
     return _make_unit_epsilon(training, delta, name, Adjacency.FIXED_GRAPH, partial(count_affected, training))
 
 
@@ -108,7 +108,7 @@ def compute_user_removal_epsilon(training: BoundedTraining, delta: float) -> Uni
         user_cap = training.k_user if training.protect is not PrivacyUnit.ENTITIES else 0
         return AffectedExamples(count_affected(training).removed, (user_cap or 0) * (training.entities_per_point or 0))
 
-    name = name_relation(training.protect, Adjacency.USER_REMOVAL)
+    name = make_relation_name(training.protect, Adjacency.USER_REMOVAL)
     return _make_unit_epsilon(training, delta, name, Adjacency.USER_REMOVAL, changed)
 
 
@@ -145,10 +145,10 @@ def _make_unit_epsilon(
                 "the sampling rate, the steps, the normaliser or the caps may depend on the data: they "
                 "change once examples are removed"
             )
-        points = count_changed()
+        affected_examples = count_changed()
     except GuaranteeError as error:
         return UnitEpsilon(None, delta, relation_name, f"no finite epsilon: {error}")
-    epsilon_found = compute_bounded_epsilon(training, points, delta)
+    epsilon_found = compute_bounded_epsilon(training, affected_examples, delta)
     if epsilon_found >= MAX_EPSILON:
         return UnitEpsilon(None, delta, relation_name, "no finite epsilon was found for so little noise")
     return UnitEpsilon(epsilon_found, delta, relation_name)

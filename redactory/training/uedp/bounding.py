@@ -75,7 +75,7 @@ def bound_contributions(
     return kept
 
 
-def sort_examples(incidence: Incidence) -> NDArray[np.int64]:
+def rank_examples_by_sharing(incidence: Incidence) -> NDArray[np.int64]:
     """The points, those first whose units have the fewest points together; then by keyed id.
 
     A point that shares its units with many others stands in the way of many: taken last, more are kept.
@@ -87,15 +87,15 @@ def sort_examples(incidence: Incidence) -> NDArray[np.int64]:
 def cap_entity_users(incidence: Incidence, max_users: int) -> KeptMask:
     """The points that leave each entity with at most ``max_users`` M users: Algorithm 1's cap, on a fixed graph.
 
-    Greedy in the order of :func:`sort_examples`: a point stays where each of its entities is already held by its user,
-    or has fewer than M users so far.  ``GuaranteeError`` for points with several users.
+    Greedy in the order of :func:`rank_examples_by_sharing`: a point stays where each of its entities is already held by
+    its user, or has fewer than M users so far.  ``GuaranteeError`` for points with several users.
     """
     if max_users < 1:
         raise ConfigurationError("max_users_per_entity: must be at least 1")
     owners = _require_single_user(incidence, "the cap on an entity's users").tolist()
     holders: list[set[int]] = [set() for _ in range(incidence.entities.columns)]
     kept = np.zeros(len(incidence), np.bool_)
-    for row in sort_examples(incidence).tolist():
+    for row in rank_examples_by_sharing(incidence).tolist():
         owner, entities = owners[row], incidence.entities.get_columns(row).tolist()
         if all(owner in holders[e] or len(holders[e]) < max_users for e in entities):
             kept[row] = True
@@ -116,7 +116,7 @@ def _select_greedily(
     unlimited = len(incidence) + 1
     places = [k_user or unlimited] * shift + [k_entity or unlimited] * entities.columns
     kept = np.zeros(len(incidence), np.bool_)
-    for row in sort_examples(incidence).tolist():
+    for row in rank_examples_by_sharing(incidence).tolist():
         units = users.get_columns(row).tolist() + [shift + e for e in entities.get_columns(row).tolist()]
         if all(places[unit] for unit in units):
             kept[row] = True

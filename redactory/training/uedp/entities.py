@@ -60,7 +60,7 @@ class EntityNames:
         aliases: Mapping[str, str] = MappingProxyType({}),
         titles: frozenset[str] = TITLES,
     ) -> None:
-        self._key, self._purpose, self._titles = key, key.derive("uedp/entity"), titles
+        self._key, self._purpose, self._titles = key, key.derive_subkey("uedp/entity"), titles
         self.categories = categories
         self._aliases = self._resolve_aliases(aliases)
         listed_values = [self._normalize_entry("listed", row, value) for row, value in enumerate(listed, 1)]

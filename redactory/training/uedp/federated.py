@@ -15,7 +15,7 @@ from redactory.training.data import TokenizedExamples
 from redactory.training.mechanisms.ledger import Admission
 from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.models.network import Network
-from redactory.training.steps import ScheduledOptimizer, apply_gradient, trainable
+from redactory.training.steps import ScheduledOptimizer, apply_gradient, list_trainable_parameters
 from redactory.training.uedp.bounding import cap_entity_users
 from redactory.training.uedp.incidence import Incidence, KeyedIds
 from redactory.training.uedp.local_update import (
@@ -168,11 +168,11 @@ class FederatedSteps:
                 root = self.stream.random_bytes("local update", number, 32, user.key)
                 local_stream = RandomStream(root, seeded=self.stream.seeded)
                 drawn.append(LocalUserData(self.examples.take(user.rows), weights, local_stream))
-        total = torch.zeros(sum(p.numel() for p in trainable(self.network)), dtype=torch.float64)
+        total = torch.zeros(sum(p.numel() for p in list_trainable_parameters(self.network)), dtype=torch.float64)
         tasks = make_cohorts(self.network, drawn, self.rule)
         for part in self.update_map(self.update, tasks):
             total += torch.from_numpy(part)
         self.ledger.admit(number, total)
         mean = self.mechanism.compute_noisy_mean(total, self.stream, number)
-        like = trainable(self.network)[0]
+        like = list_trainable_parameters(self.network)[0]
         apply_gradient(self.network, self.scheduled_optimizer, -mean.to(like), number)

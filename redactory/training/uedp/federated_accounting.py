@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.accounting import Spending, total_epsilon
+from redactory.training.accounting import Spending, compute_total_epsilon
 from redactory.training.accounting.bounds import FINE_SPLITS, MAX_EPSILON, chain_epsilon, compute_revealed_epsilon
 from redactory.training.accounting.dominating_pairs import (
     NO_SHIFT,
@@ -36,7 +36,7 @@ from redactory.training.accounting.published_epsilons import (
 )
 from redactory.training.accounting.verification import EpsilonBounds, confirm_single_epsilon
 from redactory.training.mechanisms.mechanism import PoissonUsersGaussian, Relation
-from redactory.training.unit_settings import Adjacency, PrivacyUnit, UnitEpsilon, name_relation
+from redactory.training.unit_settings import Adjacency, PrivacyUnit, UnitEpsilon, make_relation_name
 
 _MAX_CHAIN_EPSILON, _MAX_CHAIN_USERS = 20.0, 64
 """Beyond such an epsilon the chain gains nothing but where few users hold the entity."""
@@ -70,7 +70,7 @@ def get_entity_spread(mechanism: PoissonUsersGaussian) -> tuple[int, str] | None
 
 
 @lru_cache(maxsize=64)
-def federated_epsilons(
+def compute_federated_epsilons(
     mechanism: PoissonUsersGaussian, steps: int, delta: float, protect: PrivacyUnit, coarsening: float = 1.0
 ) -> FederatedEpsilons:
     """The sound epsilon at ``delta``: of B(i) the least of *revealed* and *chain*, and B(ii).
@@ -108,7 +108,7 @@ def _compute_epsilons(
     rate, noise = mechanism.sampling_rate, mechanism.noise_multiplier
     # points may vanish only where no cap looks at what else is there
     is_capped = spread is not None and spread[1] == FIXED_GRAPH_CAP
-    name = name_relation(protect, Adjacency.FIXED_GRAPH if is_capped else Adjacency.REMOVAL)
+    name = make_relation_name(protect, Adjacency.FIXED_GRAPH if is_capped else Adjacency.REMOVAL)
 
     def figure(value: float) -> UnitEpsilon:
         finite = math.isfinite(value) and value < MAX_EPSILON
@@ -206,12 +206,12 @@ def compute_federated_epsilon(
 ) -> UnitEpsilon:
     """The sound epsilon of ``steps`` steps at ``delta``, under the relation that it names."""
     if protect is not PrivacyUnit.USERS:
-        return federated_epsilons(mechanism, steps, delta, protect).sound
+        return compute_federated_epsilons(mechanism, steps, delta, protect).sound
     # one user is one Poisson-sampled Gaussian: the target of calibration
-    name = federated_epsilons(mechanism, 0, delta, protect).sound.relation
+    name = compute_federated_epsilons(mechanism, 0, delta, protect).sound.relation
     epsilon = None
     if mechanism.noise_multiplier >= _MIN_SEARCHED_NOISE:
-        epsilon = total_epsilon(_make_user_spendings(mechanism, steps), delta, Relation.ADD_OR_REMOVE)
+        epsilon = compute_total_epsilon(_make_user_spendings(mechanism, steps), delta, Relation.ADD_OR_REMOVE)
     return UnitEpsilon(epsilon, delta, name, NO_EPSILON_FOUND if epsilon is None else None)
 
 
@@ -232,7 +232,7 @@ def confirm_federated_epsilon(
 
 
 def _make_user_spendings(mechanism: PoissonUsersGaussian, steps: int) -> tuple[Spending, ...]:
-    return (Spending(mechanism.for_one_user(), steps),) if steps else ()
+    return (Spending(mechanism.make_single_user_mechanism(), steps),) if steps else ()
 
 
 def compute_spread_curve(
@@ -252,7 +252,7 @@ def compute_spread_curve(
     for size in (*(size for size in CURVE_SPREADS if size < spread[0]), spread[0]):
         narrowed = replace(mechanism, entities=replace(entities, max_users_per_entity=size))
         chosen = mechanism if size == spread[0] else narrowed
-        epsilons[size] = federated_epsilons(chosen, steps, delta, protect).sound.epsilon
+        epsilons[size] = compute_federated_epsilons(chosen, steps, delta, protect).sound.epsilon
     return epsilons
 
 

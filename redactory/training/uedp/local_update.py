@@ -22,8 +22,8 @@ from redactory.foundation.stream import RandomStream
 from redactory.training.data import TokenizedExamples, split_micro_batches
 from redactory.training.mechanisms.lattice import choose_lattice_spacing
 from redactory.training.models.network import Network
-from redactory.training.numerics import deterministic_numerics
-from redactory.training.steps import flatten_parameters, load_parameters, trainable
+from redactory.training.numerics import use_deterministic_numerics
+from redactory.training.steps import flatten_parameters, list_trainable_parameters, set_flat_parameters
 
 COHORT_SIZE = 8
 """Users of a task: enough that sending the parameters costs little."""
@@ -84,11 +84,11 @@ def sum_cohort_updates(cohort: Cohort) -> NDArray[np.float64]:
     two, so that sums of fewer than 2³⁰ are exact in any order.  An update that is not finite is zero.
     """
     network: Network = pickle.loads(cohort.network)
-    with deterministic_numerics(1):
+    with use_deterministic_numerics(1):
         first = flatten_parameters(network).double()
         total = torch.zeros_like(first)
         for user in cohort.users:
-            load_parameters(network, first)
+            set_flat_parameters(network, first)
             train_locally(network, user, cohort.rule)
             total += clip_and_round_update(flatten_parameters(network).double() - first, cohort.rule.clip_norm)
     return np.asarray(total.cpu().numpy())
@@ -113,7 +113,7 @@ def train_locally(network: Network, user: LocalUserData, rule: LocalUpdateRule) 
 
 def _take_local_step(network: Network, user: LocalUserData, rows: NDArray[np.int64], rule: LocalUpdateRule) -> None:
     """One step along the gradient of the weighted loss; its parts, of pieces that fit, are all at one θ."""
-    parameters, parts = trainable(network), []
+    parameters, parts = list_trainable_parameters(network), []
     for piece in split_micro_batches(rows, user.examples.lengths, rule.max_physical_batch_tokens):
         losses = network.example_losses(user.examples.make_batch(piece).to(network.device))
         weights = torch.as_tensor(user.weights[piece]).to(losses)

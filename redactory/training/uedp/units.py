@@ -34,7 +34,7 @@ from redactory.training.data import (
     read_folder_classes,
     read_manifest_digest,
     read_original_conversations,
-    require_unchanged,
+    require_unchanged_parts,
 )
 from redactory.training.tokenizer import TextCodec
 from redactory.training.uedp.entities import EntityNames, Mention, get_hub_labels, get_hub_values
@@ -75,7 +75,7 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whol
     ``GuaranteeError`` where ``merge`` meets a deduplication that does not know every holder.
     """
     for folder in (run.vault, run.examples, run.spans):
-        require_unchanged(run, folder)
+        require_unchanged_parts(run, folder)
     holders = _read_copy_holders(run) if merge else {}
     owners, hits = _RowsById(read_columns(run.examples, _EXAMPLE_COLUMNS)), _read_strict_spans(run)
     collector = IncidenceBuilder()
@@ -250,7 +250,7 @@ def load_entity_names(units: UnitSettings, key: DigestKey | None = None) -> Enti
         if isinstance(name, str)
         for value in get_hub_values(name)
     }
-    file_hubs = tuple(value for path in units.hub_files for value in _read_lines("high_degree_entities", path))
+    file_hubs = tuple(value for path in units.high_degree_files for value in _read_lines("high_degree_entities", path))
     return EntityNames(
         key or load_digest_key(),
         categories=None if units.labels is None else frozenset(units.labels),
@@ -344,7 +344,7 @@ def encode_examples(
         if drop_masked:
             excluded |= np.array(is_masked, bool)
         return EncodedExamples(replace(examples, labels=numbers), excluded)
-    excluded = examples.no_loss_mask
+    excluded = examples.examples_without_loss
     if drop_masked:
         excluded = np.array(is_masked, bool) | (False if excluded is None else excluded)
     return EncodedExamples(examples, excluded)

@@ -26,7 +26,7 @@ from redactory.pipelines.operations.gate import (
     render_metrics,
     write_metrics,
 )
-from redactory.redaction import broken_files
+from redactory.redaction import list_broken_files
 from redactory.redaction.folder import JobFolder, RunFolder
 from tests.pipelines.nightly.made_job import MadeJob
 
@@ -53,7 +53,7 @@ def test_a_run_like_the_others_is_within_the_limits(steady: MadeJob) -> None:
     assert evaluate_drift(steady.job, run, SETTINGS) == []
     kept = read_json(run.gate.root / "result.json")
     assert (kept["verdict"], len(kept["runs"])) == ("within", 10)
-    assert broken_files(run.gate) == []
+    assert list_broken_files(run.gate) == []
     assert "Every metric is within its limits" in read_report(run)
     assert "unlike earlier runs" not in read_report(run)
     assert "10 of these runs were made with other policies" in read_report(run)

@@ -18,8 +18,8 @@ from redactory.training.accounting import (
     calibrate_noise,
     compute_epsilon,
     compute_removal_epsilon,
+    compute_total_epsilon,
     privacy_losses,
-    total_epsilon,
 )
 from redactory.training.accounting.dominating_pairs import make_exchange_pair
 from redactory.training.accounting.verification import (
@@ -162,7 +162,7 @@ def test_full_batches_are_one_gaussian_whatever_they_are_made_of(steps: tuple[in
         found = [(points, compute_removal_epsilon(own, delta, points)) for points in (1, 2)]
         if rows == 1:
             sides = (2, Relation.SUBSTITUTION), (1, Relation.ADD_OR_REMOVE)
-            found += [(clips, total_epsilon(own, delta, relation)) for clips, relation in sides]
+            found += [(clips, compute_total_epsilon(own, delta, relation)) for clips, relation in sides]
         for clips, value in found:
             exact = gaussian(clips * shift, delta)
             assert exact * (1 - 1e-11) <= value <= exact * (1 + 1e-8)

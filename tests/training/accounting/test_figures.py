@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.foundation.intervals import upper_bound
+from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.training.accounting import Spending, calibrate_noise, compute_epsilon, compute_group_epsilon
 from redactory.training.accounting.bounds import (
     PrivacyCurve,
@@ -31,7 +31,7 @@ from redactory.training.accounting.published_epsilons import (
     compute_renyi_epsilon,
 )
 from redactory.training.guarantee.spec import MissRates, compute_bayesian_epsilon
-from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation, mechanism_from_json
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation, parse_mechanism_json
 from redactory.training.settings import RecallMeasurement
 
 GRID = 1e-3
@@ -134,15 +134,15 @@ def test_renyi_accounting_is_refused_where_it_is_not_valid() -> None:
     ("labels", "bound"), [(200, 0.0149), (2995, 1e-3), (30_552, 9.8e-5), (37_446, 8e-5), (299_572, 1e-5)]
 )
 def test_d4_zero_misses_support_only_so_much(labels: int, bound: float) -> None:
-    assert upper_bound(0, labels, 0.95) == pytest.approx(bound, rel=5e-3)
+    assert clopper_pearson_upper(0, labels, 0.95) == pytest.approx(bound, rel=5e-3)
 
 
 @given(st.integers(1, 400), st.floats(0, 1), st.floats(0.5, 0.999))
 def test_the_upper_bound_leaves_out_the_rest_of_the_binomial(labels: int, share: float, confidence: float) -> None:
     misses = min(labels - 1, int(share * labels))
-    upper = upper_bound(misses, labels, confidence)
+    upper = clopper_pearson_upper(misses, labels, confidence)
     assert stats.binom.cdf(misses, labels, upper) == pytest.approx(1 - confidence, abs=1e-6)
-    assert upper_bound(labels, labels, confidence) == 1.0
+    assert clopper_pearson_upper(labels, labels, confidence) == 1.0
 
 
 def test_both_missed_is_never_bounded_above_missed() -> None:
@@ -197,10 +197,10 @@ def test_no_steps_cost_nothing_and_too_little_noise_has_no_group_figure() -> Non
 )
 def test_an_unknown_mechanism_is_refused(change: dict[str, object]) -> None:
     one = PoissonGaussian(0.1, 1.0, 0.3, 8.0, noise="lattice")
-    assert [one.sensitivity(relation) for relation in Relation] == [0.6, 0.3]
-    assert mechanism_from_json(one.to_json()) == one
+    assert [one.get_sensitivity(relation) for relation in Relation] == [0.6, 0.3]
+    assert parse_mechanism_json(one.to_json()) == one
     with pytest.raises(GuaranteeError):
-        mechanism_from_json({**one.to_json(), **change})
+        parse_mechanism_json({**one.to_json(), **change})
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-6])

@@ -18,9 +18,9 @@ from redactory.training.accounting import (
     Spending,
     compute_group_epsilon,
     compute_removal_epsilon,
+    compute_total_epsilon,
     dominating_pairs,
     privacy_losses,
-    total_epsilon,
 )
 from redactory.training.accounting.bounds import (
     FINE_SPLITS,
@@ -34,7 +34,7 @@ from redactory.training.accounting.dominating_pairs import (
     Composition,
     DominatingPair,
     Mixture,
-    make_branches,
+    make_dominating_pairs,
     make_exchange_pair,
     make_group_mixture,
     make_mixture,
@@ -81,7 +81,7 @@ def _off(relation: Relation, deviation: float, rate: float, grid: float) -> floa
     )
     epsilons = np.arange(-2.0, 12.0, 0.37)
     privacy_losses.make_step_distributions.cache_clear()
-    step = make_branches(PoissonGaussian(rate, deviation, 1.0, 1.0), relation)
+    step = make_dominating_pairs(PoissonGaussian(rate, deviation, 1.0, 1.0), relation)
     ours = compose_deltas(((step, 1),), grid, epsilons + 1e-9)
     return float(np.abs(ours - np.asarray(theirs.get_delta_for_epsilon(epsilons))).max())
 
@@ -271,7 +271,7 @@ def test_a_card_s_group_and_a_unit_cost_the_same(points: int, rate: float, sigma
 def test_noise_too_small_for_a_double_has_no_figure_and_ends_no_training(deviation: float) -> None:
     """A model that was trained with next to no noise gets its card, with none on it."""
     spent = (Spending(PoissonGaussian(0.02, deviation, 1.0, 256.0), 400),)
-    assert total_epsilon(spent, 1e-5, Relation.ADD_OR_REMOVE) is None
+    assert compute_total_epsilon(spent, 1e-5, Relation.ADD_OR_REMOVE) is None
     assert confirm_single_epsilon(spent, 1e-5, Relation.ADD_OR_REMOVE, "test").value is None
-    exchanged = total_epsilon(spent, 1e-5, Relation.SUBSTITUTION)
+    exchanged = compute_total_epsilon(spent, 1e-5, Relation.SUBSTITUTION)
     assert exchanged is None or exchanged > 1_000.0

@@ -17,9 +17,9 @@ from redactory.training.accounting import (
     Spending,
     compute_group_epsilon,
     compute_removal_epsilon,
+    compute_total_epsilon,
     dominating_pairs,
     make_event_tree,
-    total_epsilon,
     verification,
 )
 from redactory.training.accounting.dominating_pairs import (
@@ -67,7 +67,7 @@ def test_full_batches_have_a_closed_form_between_the_bounds(noise: float, steps:
 @settings(max_examples=5, deadline=None)
 def test_the_main_figure_lies_between_the_bounds(rate: float, noise: float, steps: int, delta: float) -> None:
     for relation in Relation:
-        figure = total_epsilon(spent(rate, noise, steps), delta, relation, GRID)
+        figure = compute_total_epsilon(spent(rate, noise, steps), delta, relation, GRID)
         assert confirmed(figure, bound_epsilon(spent(rate, noise, steps), delta, relation)) == figure
 
 
@@ -105,10 +105,10 @@ def test_bounds_lie_as_far_apart_as_the_theorem_says(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("factor", [0.9, 0.98, 1.02, 1.1])
 def test_a_figure_that_is_off_is_refused(factor: float) -> None:
     own = spent(0.02, 1.5, 200)
-    figure, bounds = total_epsilon(own, 1e-5, SUBSTITUTION), bound_epsilon(own, 1e-5, SUBSTITUTION)
+    figure, bounds = compute_total_epsilon(own, 1e-5, SUBSTITUTION), bound_epsilon(own, 1e-5, SUBSTITUTION)
     assert confirmed(figure, bounds) == figure
     # also the figure of a point there or not in the place of an exchange
-    for wrong in (factor * figure, total_epsilon(own, 1e-5, ADD_OR_REMOVE)):
+    for wrong in (factor * figure, compute_total_epsilon(own, 1e-5, ADD_OR_REMOVE)):
         with pytest.raises(GuaranteeError, match="disagree about epsilon"):
             confirmed(wrong, bounds)
     assert confirmed(None, bounds) is None
@@ -134,7 +134,7 @@ def test_a_slip_in_a_pair_is_refused(monkeypatch: pytest.MonkeyPatch, points: in
 
     def both() -> tuple[float | None, EpsilonBounds]:
         if points is None:
-            return total_epsilon(own, 1e-5, SUBSTITUTION), bound_epsilon(own, 1e-5, SUBSTITUTION)
+            return compute_total_epsilon(own, 1e-5, SUBSTITUTION), bound_epsilon(own, 1e-5, SUBSTITUTION)
         return compute_removal_epsilon(own, 1e-5, points), bound_removal_epsilon(own, 1e-5, points)
 
     right, bounds = both()
@@ -196,20 +196,20 @@ def test_groups_exchanged(points: int, expected: float) -> None:
 
 
 def test_rows_of_one_point_are_a_group() -> None:
-    assert total_epsilon(spent(0.02, 2.0, 200, rows=2), 1e-5, SUBSTITUTION) == pytest.approx(2.681, rel=5e-3)
+    assert compute_total_epsilon(spent(0.02, 2.0, 200, rows=2), 1e-5, SUBSTITUTION) == pytest.approx(2.681, rel=5e-3)
     with pytest.raises(GuaranteeError):
-        total_epsilon(spent(0.02, 2.0, 200, rows=2), 1e-5, ADD_OR_REMOVE)
+        compute_total_epsilon(spent(0.02, 2.0, 200, rows=2), 1e-5, ADD_OR_REMOVE)
 
 
 def test_models_compose_to_less_than_the_sum_and_more_than_each() -> None:
     first, other = spent(0.01, 1.0, 500)[0], spent(0.02, 2.0, 300)[0]
-    alone = [total_epsilon((one,), 1e-5, SUBSTITUTION, GRID) or 0.0 for one in (first, other)]
-    both: Any = total_epsilon((first, other), 1e-5, SUBSTITUTION, GRID)
+    alone = [compute_total_epsilon((one,), 1e-5, SUBSTITUTION, GRID) or 0.0 for one in (first, other)]
+    both: Any = compute_total_epsilon((first, other), 1e-5, SUBSTITUTION, GRID)
     assert max(alone) < both < sum(alone)
     assert confirmed(both, bound_epsilon((first, other), 1e-5, SUBSTITUTION)) == both
-    halves = total_epsilon(spent(0.01, 1.0, 250) * 2, 1e-5, SUBSTITUTION)
-    assert halves == pytest.approx(total_epsilon((first,), 1e-5, SUBSTITUTION), abs=1e-3)
-    assert total_epsilon((), 1e-5, SUBSTITUTION) == 0.0
+    halves = compute_total_epsilon(spent(0.01, 1.0, 250) * 2, 1e-5, SUBSTITUTION)
+    assert halves == pytest.approx(compute_total_epsilon((first,), 1e-5, SUBSTITUTION), abs=1e-3)
+    assert compute_total_epsilon((), 1e-5, SUBSTITUTION) == 0.0
 
 
 def as_event(tree: dict[str, Any]) -> Any:
@@ -228,6 +228,6 @@ def test_the_event_in_the_ledger_gives_dp_accountings_own_figure(relation: Relat
     own = (*spent(0.05, 1.5, 30), *spent(0.1, 2.0, 10))
     accountant = PLDAccountant(THEIRS[relation], GRID)
     accountant.compose(as_event(make_event_tree(own)))
-    assert total_epsilon(own, 1e-5, relation, GRID) == pytest.approx(accountant.get_epsilon(1e-5), abs=1e-6)
+    assert compute_total_epsilon(own, 1e-5, relation, GRID) == pytest.approx(accountant.get_epsilon(1e-5), abs=1e-6)
     assert make_event_tree(()) == {"class": "NoOpDpEvent"}
     assert make_event_tree(own[:1])["class"] == "SelfComposedDpEvent"

@@ -43,7 +43,7 @@ def test_step_goes_on_from_the_state_and_dropout_is_between_layers() -> None:
     x = torch.randn(2, 5, 3)
     assert not torch.equal(lstm(x), lstm(x))
     lstm.eval()
-    state, outputs = lstm.initial_state(2), []
+    state, outputs = lstm.make_initial_state(2), []
     for place in range(5):
         output, state = lstm.step(x[:, place], state)
         outputs.append(output)

@@ -17,15 +17,15 @@ from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import (
     check_batch_independence,
-    check_supported,
     compute_clipped_gradient,
     compute_clipped_sum,
+    require_supported_network,
 )
 from redactory.training.clipping.layers import Lstm, compute_vocabulary_losses
 from redactory.training.data import Batch, TokenizedExamples
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import DPLayer
-from redactory.training.mechanisms.mechanism import PoissonGaussian, PoissonUsersGaussian, mechanism_from_json
+from redactory.training.mechanisms.mechanism import PoissonGaussian, PoissonUsersGaussian, parse_mechanism_json
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.models.settings import LstmSettings
 from redactory.training.settings import TrainSettings
@@ -151,7 +151,7 @@ RUNNING = {
 def test_refused_before_anything_runs(case: str) -> None:
     middle, words = STATIC[case]
     with pytest.raises(ConfigurationError, match=words):
-        check_supported(Small(middle))
+        require_supported_network(Small(middle))
 
 
 @pytest.mark.parametrize("case", RUNNING)
@@ -240,21 +240,21 @@ def test_a_clip_that_single_precision_cannot_hold_is_refused_wherever_it_is_give
             settings.model_validate({"clip_norm": clip_norm})
     head = PoissonGaussian(0.1, 1.0, 1.0, 1.0).to_json()
     with pytest.raises(GuaranteeError, match="no guarantee is proved"):
-        mechanism_from_json({**head, "clip_norm": clip_norm})
+        parse_mechanism_json({**head, "clip_norm": clip_norm})
 
 
 def test_a_parameter_of_the_network_itself_is_refused() -> None:
     net = Small(nn.Identity())
     net.scale = nn.Parameter(torch.ones(()))
     with pytest.raises(ConfigurationError, match="scale: is a parameter of the network itself"):
-        check_supported(net)
+        require_supported_network(net)
 
 
 def test_memory_shared_by_two_parameters_is_refused() -> None:
     net = Small(nn.Linear(3, 3))
     net.output.weight = nn.Parameter(net.middle.weight[:2])
     with pytest.raises(ConfigurationError, match=r"output.weight and middle.weight share memory"):
-        check_supported(net)
+        require_supported_network(net)
 
 
 def test_one_row_of_positions_for_all_points_is_given_to_each() -> None:

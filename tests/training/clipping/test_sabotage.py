@@ -62,7 +62,7 @@ SABOTAGE: dict[str, tuple[Any, str, Callable[[Any], Any], str, bool]] = {
     "bias forgotten": (TAPE, "dense", lambda _: lambda *_: None, "our LSTM", False),
     "padding counted": (LOSS, "apply", no_padding, "our LSTM", False),
     "mask of dropped weights forgotten": (TAPE, "outer", no_recurrent_mask, "LSTM with dropped weights", False),
-    "tokens that come twice": (gradients, "_sum_row_squares", rows_not_added_up, "our LSTM", False),
+    "tokens that come twice": (gradients, "_sum_embedding_squares", rows_not_added_up, "our LSTM", False),
     "tokens that come twice, tied": (gradients, "_compute_gram", rows_read_twice_as_if_apart, "our LSTM", True),
     "scale of a norm forgotten": (TAPE, "dense", no_norm_layers, "transformer", False),
 }

@@ -10,7 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from redactory.foundation.errors import CheckFailed, GuaranteeError
-from redactory.training.accounting import Spending, total_epsilon
+from redactory.training.accounting import Spending, compute_total_epsilon
 from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.guarantee.budget import Budget, BudgetExceeded
 from redactory.training.ldp.accounting import FixedSends, HiddenSampling, VisibleSampling, make_booked_spendings
@@ -132,7 +132,7 @@ def test_visible_coins_are_booked_as_the_most_they_can_send_and_hidden_ones_comp
     hidden = LdpSettings(noise_multiplier=2.0, sampling=HiddenSampling(kind="secret_bernoulli", rate=0.1, steps=4))
     two = make_user_spendings(hidden, 2)
     assert [one.steps for one in two] == [8]
-    straight = total_epsilon(tuple(two), 1e-5, Relation.SUBSTITUTION)
+    straight = compute_total_epsilon(tuple(two), 1e-5, Relation.SUBSTITUTION)
     assert compute_user_epsilon((*make_user_spendings(hidden, 1), *make_user_spendings(hidden, 1)), 1e-5) == straight
     assert compute_user_epsilon((*two, *make_user_spendings(AT_TWO, 1)), 1e-5) > straight  # type: ignore[operator]
     classes = LdpSettings(

@@ -19,7 +19,11 @@ from redactory.training.accounting.bounds import compute_revealed_epsilon
 from redactory.training.accounting.dominating_pairs import make_mixture
 from redactory.training.accounting.published_epsilons import compute_moments_epsilon
 from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
-from redactory.training.uedp.federated_accounting import compute_paper_noise, federated_epsilons, make_shift_mixture
+from redactory.training.uedp.federated_accounting import (
+    compute_federated_epsilons,
+    compute_paper_noise,
+    make_shift_mixture,
+)
 from redactory.training.unit_settings import PrivacyUnit, UnitEpsilon
 from tests.training.uedp.worlds import Law, added, hockey_stick, sampled_sum
 
@@ -37,7 +41,7 @@ def run_of(data: tuple[int, int], spread: int | None, rule: str = "any", patent:
 
 
 def sound(run: Any, steps: int = 50, protect: PrivacyUnit = PrivacyUnit.BOTH, delta: float = DELTA) -> UnitEpsilon:
-    return federated_epsilons(run, steps, delta, protect).sound
+    return compute_federated_epsilons(run, steps, delta, protect).sound
 
 
 @pytest.mark.slow
@@ -69,7 +73,7 @@ def test_the_any_rule_has_these_figures(
 @pytest.mark.parametrize(("spread", "expected"), [(1, 0.0304), (5, 0.127), (20, 0.381), (100, 1.707)])
 def test_the_all_rule_has_these_figures(spread: int, expected: float) -> None:
     """Below the any rule's; at M = 5 and 1 that bound is the smaller one."""
-    found = federated_epsilons(run_of(CONLL, spread, "all"), 50, DELTA, PrivacyUnit.BOTH)
+    found = compute_federated_epsilons(run_of(CONLL, spread, "all"), 50, DELTA, PrivacyUnit.BOTH)
     assert found.sound.epsilon == pytest.approx(expected, rel=4e-3)
     if spread <= 5:
         assert found.all_rule == pytest.approx({1: 0.061, 5: 0.145}[spread], abs=6e-4)

@@ -50,7 +50,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 def originals_of(run: RunFolder, settings: TrainSettings) -> OriginalExamples:
-    found: Any = get_trainer(settings).read_originals(run, settings)
+    found: Any = get_trainer(settings).read_original_examples(run, settings)
     return found
 
 
@@ -115,7 +115,7 @@ def test_a_null_unit_moves_a_sum_by_its_clips(max_tokens: int, run: RunFolder, p
         if not null.any():
             continue
         units = sums.settings.units.model_copy(update={"privacy_unit": PrivacyUnit(protect)})
-        size = TRAINERS["uedp-bounded"].exchanged_rows(sums.settings.model_copy(update={"units": units}), None)
+        size = TRAINERS["uedp-bounded"].count_exchanged_rows(sums.settings.model_copy(update={"units": units}), None)
         assert null.sum() <= size
         if protect != "both" or null.sum() == size:
             for apart, sampled in sums.distances(null):

@@ -22,7 +22,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.training.data import TokenizedExamples
 from redactory.training.mechanisms.ledger import StepLedger
-from redactory.training.mechanisms.mechanism import EntitySampling, mechanism_from_json
+from redactory.training.mechanisms.mechanism import EntitySampling, parse_mechanism_json
 from redactory.training.uedp.entities import Mention
 from redactory.training.uedp.federated import collect_users, draw_users, make_example_weights
 from redactory.training.uedp.incidence import IncidenceBuilder
@@ -249,7 +249,7 @@ def test_points_of_several_users_and_more_users_than_declared_are_refused() -> N
 @pytest.mark.parametrize("entities", [None, ANY, replace(ALL, max_users_per_entity=3)])
 def test_a_ledger_gives_the_mechanism_back_and_nothing_else(entities: Any) -> None:
     own = mechanism(entities, noise="lattice")
-    assert mechanism_from_json(own.to_json()) == own
+    assert parse_mechanism_json(own.to_json()) == own
     for change in (
         {"event": {**own.to_event(), "class": "PoissonSampledDpEvent"}},
         {"event": {**own.to_event(), "users": 0}},
@@ -260,4 +260,4 @@ def test_a_ledger_gives_the_mechanism_back_and_nothing_else(entities: Any) -> No
         {"more": 1},
     ):
         with pytest.raises(GuaranteeError):
-            mechanism_from_json({**own.to_json(), **change})
+            parse_mechanism_json({**own.to_json(), **change})

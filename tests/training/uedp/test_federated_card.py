@@ -17,10 +17,10 @@ from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.uedp import federated_accounting as federated_figures
 from redactory.training.uedp.federated_accounting import (
     compute_federated_epsilon,
+    compute_federated_epsilons,
     compute_noise_scale,
     compute_spread_curve,
     confirm_federated_epsilon,
-    federated_epsilons,
 )
 from redactory.training.unit_settings import PrivacyUnit
 
@@ -71,14 +71,14 @@ def test_two_accountants_agree_on_a_user(own: PoissonUsersGaussian, monkeypatch:
     stated, bounds = confirm_federated_epsilon(own, STEPS, DELTA, PrivacyUnit.USERS)
     assert stated == figure
     assert bounds.lower <= (figure.epsilon or 0.0) <= bounds.upper
-    monkeypatch.setattr(federated_figures, "total_epsilon", lambda *told: 0.5)
-    monkeypatch.setattr(verification, "total_epsilon", lambda *told: 0.5)
+    monkeypatch.setattr(federated_figures, "compute_total_epsilon", lambda *told: 0.5)
+    monkeypatch.setattr(verification, "compute_total_epsilon", lambda *told: 0.5)
     with pytest.raises(GuaranteeError, match="disagree"):
         confirm_federated_epsilon(own, STEPS, DELTA, PrivacyUnit.USERS)
 
 
 def test_dp_fedavg_hides_no_entity() -> None:
-    assert federated_epsilons(FEDAVG, STEPS, DELTA, PrivacyUnit.BOTH).sound.epsilon is None
+    assert compute_federated_epsilons(FEDAVG, STEPS, DELTA, PrivacyUnit.BOTH).sound.epsilon is None
     assert compute_federated_epsilon(FEDAVG, STEPS, DELTA, PrivacyUnit.USERS).relation == "user removal"
 
 

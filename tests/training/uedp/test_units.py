@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, InputError
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.sealing import seal
+from redactory.redaction.sealing import seal_folder
 from redactory.redaction.shards import EXAMPLES, list_parts, read_batches, write_part
 from redactory.training.uedp.entities import LISTED_LABEL, TITLES, EntityNames, Mention, get_hub_values
 from redactory.training.uedp.incidence import Incidence, IncidenceBuilder
@@ -283,7 +283,9 @@ def test_a_run_whose_tables_do_not_fit_is_refused(tmp_path: Path) -> None:
     short = write_run(tmp_path / "short")
     write_part(list_parts(short.examples)[0], EXAMPLES.empty_table())
     body = {name: value for name, value in json.loads(short.manifest.read_text()).items() if name != "files"}
-    seal(short, body, [path for folder in (short.vault, short.examples, short.spans) for path in list_parts(folder)])
+    seal_folder(
+        short, body, [path for folder in (short.vault, short.examples, short.spans) for path in list_parts(folder)]
+    )
     with pytest.raises(CheckFailed, match="lacks point 0"):
         read_incidence(short, names())
 

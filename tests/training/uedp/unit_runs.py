@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.sealing import seal
+from redactory.redaction.sealing import seal_folder
 from redactory.redaction.shards import EXAMPLES, LABELLED_VAULT, PUBLIC, SPANS, VAULT, list_parts, write_part
 from redactory.training import TrainSettings
 
@@ -120,7 +120,7 @@ def write_unit_run(
         **({"route": dict(route)} if route else {}),
     }
     folders = (run.vault, run.examples, run.spans, run.public)
-    seal(run, body, [path for folder in folders for path in list_parts(folder)])
+    seal_folder(run, body, [path for folder in folders for path in list_parts(folder)])
     return run
 
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from redactory.dedup import write_digests
-from redactory.dedup.counting import bound_range, count_range, write_contributions
-from redactory.dedup.plan import ENTRY, is_member
+from redactory.dedup.counting import bound_contributions, count_users, write_contributions
+from redactory.dedup.plan import ENTRY, mark_members
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import PUBLIC_FILE, make_private_folder
 from redactory.foundation.keys import DIGEST_BYTES
@@ -39,7 +39,7 @@ from redactory.redaction import (
     PRIVATE,
     PUBLIC,
     RoutingDecision,
-    part_name,
+    format_part_name,
     read_part,
     read_secret,
     write_part,
@@ -67,8 +67,8 @@ def begin_selection(job: CurationJob, journal: RunJournal) -> CurationJob:
         make_private_folder(job.run.work)
         write_secret(job.count_key_path, stream.root)
         calibrated = CountSelection.calibrate(route.epsilon, route.delta, route.texts_per_user)
-        name = stream.random_bytes("fingerprint", 0, 16).hex()
-        journal.record_selection({**route.model_dump(mode="json"), **replace(calibrated, id=name).to_json()})
+        fingerprint = stream.random_bytes("fingerprint", 0, 16).hex()
+        journal.record_selection({**route.model_dump(mode="json"), **replace(calibrated, id=fingerprint).to_json()})
     selection = CountSelection.from_manifest({"route": journal.selection})
     assert selection is not None
     if job.config.train.budget is not None:
@@ -102,12 +102,12 @@ def write_user_contributions(
     With ``strategy: both`` only texts without any span, which also depends on the text alone.
     """
     key, digests = job.key, compute_text_digests(job, examples, [decision.text for decision in decisions])
-    of_user, of_pair = key.derive("count/user"), key.derive("count/choice")
+    user_subkey, rank_subkey = key.derive_subkey("count/user"), key.derive_subkey("count/choice")
     rows = []
     for user, text, decision in zip(read_users(examples), digests, decisions, strict=True):
         if decision.failure is None and (job.config.route.strategy == "count" or decision.split == PUBLIC):
-            user_digest = key.text_digest(of_user, user.encode())
-            rows.append((user_digest, key.text_digest(of_pair, user_digest + text), text))
+            user_digest = key.text_digest(user_subkey, user.encode())
+            rows.append((user_digest, key.text_digest(rank_subkey, user_digest + text), text))
     _write_decision_table(job, "masked", partition, examples, decisions)
     users, ranks, texts = zip(*rows, strict=True) if rows else ((), (), ())
     write_contributions(job.digests_path("given", partition), users, ranks, texts)
@@ -115,7 +115,7 @@ def write_user_contributions(
 
 def compute_text_digests(job: CurationJob, examples: pa.Table, texts: Sequence[str | None]) -> list[bytes]:
     """Return the counted digest of each example: of its masked text, with its role if there are roles."""
-    purpose = job.key.derive("count/text")
+    purpose = job.key.derive_subkey("count/text")
     roles = examples[ROLE].to_pylist() if ROLE in job.metadata_schema.names else [None] * len(texts)
     pairs = zip(roles, texts, strict=True)
     return [job.key.text_digest(purpose, f"{role or ''}\x00{text or ''}".encode()) for role, text in pairs]
@@ -124,7 +124,7 @@ def compute_text_digests(job: CurationJob, examples: pa.Table, texts: Sequence[s
 def bound_user_contributions(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Keep k distinct texts of each user, in one hash range of users."""
     files = [job.digests_path("given", partition) for partition in range(partitions)]
-    bound_range(
+    bound_contributions(
         files, number, job.hash_ranges, _require_selection(job).texts_per_user, job.range_path("bounded", number)
     )
     return StageReport("bound")
@@ -140,15 +140,15 @@ def count_texts(job: CurationJob, partitions: int, number: int) -> StageReport:
     if stream.random_bytes("fingerprint", 0, 16).hex() != selection.id:
         raise RunStateError("the key of the counts' noise belongs to another run: start a new run in another folder")
 
-    def noise(block: int, texts: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def draw_noise(block: int, texts: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         return draw_rounded_normal(stream, "counts", block, texts, selection.deviation)
 
-    count_range(
+    count_users(
         job.range_paths("bounded"),
         number,
         job.hash_ranges,
         selection.threshold,
-        noise,
+        draw_noise,
         job.range_path("counted", number),
     )
     return StageReport("count")
@@ -173,12 +173,12 @@ def route_examples(job: CurationJob, partitions: int, number: int) -> StageRepor
     digests = b"".join(compute_text_digests(job, examples, [decision.text for decision in decisions]))
     words = np.frombuffer(digests, ">u8").reshape(-1, 2).T
     entries["high"], entries["low"] = words
-    among = np.zeros(len(decisions), bool)
+    is_selected = np.zeros(len(decisions), bool)
     for path in job.range_paths("counted"):
-        among |= is_member(path, entries)
-    both, routed = job.config.route.strategy == "both", list[RoutingDecision]()
-    for decision, selected in zip(decisions, among.tolist(), strict=True):
-        if decision.failure is not None or (both and decision.split == PRIVATE):
+        is_selected |= mark_members(path, entries)
+    needs_policies, routed = job.config.route.strategy == "both", list[RoutingDecision]()
+    for decision, selected in zip(decisions, is_selected.tolist(), strict=True):
+        if decision.failure is not None or (needs_policies and decision.split == PRIVATE):
             routed.append(decision)
         elif selected:
             routed.append(replace(decision, split=PUBLIC, reasons=()))
@@ -219,13 +219,15 @@ def write_public_shard(job: CurationJob, partitions: int, number: int) -> StageR
     """Write ``public/``: the selected texts in the order of their digests, each with its noisy count."""
     rows = pa.concat_tables(read_part(job.part_path("held", partition)) for partition in range(partitions))
     counted = np.concatenate([np.load(path) for path in job.range_paths("counted")])
-    octets = np.stack([counted["high"], counted["low"]], 1).astype(">u8").tobytes()
-    keys = [octets[place : place + DIGEST_BYTES].hex() for place in range(0, len(octets), DIGEST_BYTES)]
+    digest_bytes = np.stack([counted["high"], counted["low"]], 1).astype(">u8").tobytes()
+    keys = [
+        digest_bytes[position : position + DIGEST_BYTES].hex() for position in range(0, len(digest_bytes), DIGEST_BYTES)
+    ]
     users = dict(zip(job.key.pseudonyms("counted", keys), counted["users"].tolist(), strict=True))
-    order = {name: place for place, name in enumerate(users)}
+    order = {name: position for position, name in enumerate(users)}
     ids = rows["example_id"].to_pylist()
     rows = rows.take(make_column(sorted(range(len(ids)), key=lambda row: order[ids[row]]), pa.int64()))
     user_counts = [users[name] for name in rows["example_id"].to_pylist()]
     columns = {**{name: rows[name] for name in rows.column_names}, USERS: user_counts}
-    write_part(job.run.public / part_name(0), make_table(columns, job.shard_schema(PUBLIC)), PUBLIC_FILE)
+    write_part(job.run.public / format_part_name(0), make_table(columns, job.shard_schema(PUBLIC)), PUBLIC_FILE)
     return StageReport("publish")

@@ -16,38 +16,38 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from rbloom import Bloom
 
-from redactory.dedup import DedupSettings, lookup_first, plan_range
+from redactory.dedup import DedupSettings, find_range_repeats, lookup_replacements
 from redactory.dedup.index import IndexFolder
 from redactory.dedup.near import (
-    ACROSS,
-    PRIVATE_SIDE,
-    PUBLIC_SIDE,
-    choose_kept,
+    CROSS_SPLIT_PAIR,
+    PRIVATE_SPLIT,
+    PUBLIC_SPLIT,
+    choose_dropped,
     compare_buckets,
-    copy_signed,
-    find_near_earlier,
+    copy_signed_texts,
+    find_earlier_near_duplicates,
     join_groups,
     nearest_pairs,
 )
 from redactory.dedup.plan import (
+    MAX_UNDIVIDED_DIGESTS,
     PIECES,
-    WHOLE,
     BloomPass,
     Entries,
     Ids,
     count_entries,
     digests_to_int,
     distinct_digests,
-    is_member,
     make_bloom_filter,
+    mark_members,
     merge_digests,
     read_bloom,
     read_range,
     write_entries,
     write_pairs,
 )
-from redactory.dedup.settings import Rule
-from redactory.dedup.signatures import ROW, Shingler, SignedFiles, WordTokenizer, choose_banding, write_signed
+from redactory.dedup.settings import DedupRule
+from redactory.dedup.signatures import ROW, Shingler, SignedFiles, WordTokenizer, choose_banding, write_signed_texts
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import write_bytes
 from redactory.foundation.keys import DIGEST_BYTES, DigestKey
@@ -57,7 +57,7 @@ from redactory.pipelines.json_paths import ROLE_SEPARATOR as ROLE_MARK
 from redactory.redaction import MASK, PRIVATE, PUBLIC, RoutingDecision, read_part
 from redactory.redaction.shards import ROLE
 
-SPLIT_NUMBERS = {PUBLIC: PUBLIC_SIDE, PRIVATE: PRIVATE_SIDE}
+SPLIT_NUMBERS = {PUBLIC: PUBLIC_SPLIT, PRIVATE: PRIVATE_SPLIT}
 """The number of each split in the files of near-duplicates."""
 UNKNOWN_EXAMPLE, NO_RUN = -1, -1
 """In place of the kept example if it is unknown (a Bloom filter does not tell), and of a missing earlier run."""
@@ -84,7 +84,7 @@ def plan_duplicates(job: CurationJob, partitions: int, number: int) -> StageRepo
 
 def _plan_repeats(job: CurationJob, table: str, plan: str, partitions: int, number: int) -> StageReport:
     files = [job.digests_path(table, partition) for partition in range(partitions)]
-    repeats = plan_range(files, number, job.range_path(plan, number), ranges=job.hash_ranges)
+    repeats = find_range_repeats(files, number, job.range_path(plan, number), ranges=job.hash_ranges)
     return StageReport(plan, Counter({"repeats": repeats}))
 
 
@@ -94,7 +94,7 @@ def deduplicate_in_one_pass(job: CurationJob, partitions: int, number: int) -> S
     Each split has its own filter, so that what is public does not depend on private text.
     """
     split, bloom = list(SPLIT_NUMBERS)[number], job.config.dedup.bloom
-    if split not in job.splits_with(IS_ONE_PASS):
+    if split not in job.select_splits(IS_ONE_PASS):
         return StageReport("dedup in one pass")
     files = [job.digests_path("redacted-digests", partition) for partition in range(partitions)]
     one_pass, drop_count = BloomPass(bloom.capacity or count_entries(files), bloom.error_rate), 0
@@ -102,7 +102,7 @@ def deduplicate_in_one_pass(job: CurationJob, partitions: int, number: int) -> S
         examples = read_part(job.part_path("redacted", partition), columns=["example_id", "split", "failure"])
         entries = np.load(path)
         entries = entries[np.argsort(entries["id"], kind="stable")][_usable_mask(examples, [split])]
-        repeats = np.array(one_pass.drop_repeats(digests_to_int(entries)), bool)
+        repeats = np.array(one_pass.mark_repeats(digests_to_int(entries)), bool)
         write_entries(job.digests_path(f"passed-{split}", partition), np.array(entries["id"][repeats]))
         drop_count += int(repeats.sum())
     facts = {
@@ -128,10 +128,10 @@ def compute_decision_digests(
     split the digest is that of the local key, and the text's own digest is its rank: the smallest rank is kept (rule
     S2). Otherwise all ranks are equal. A quarantined example must repeat nothing: its digest is that of its id.
     """
-    words, unique_purpose = WordTokenizer(MASK), key.derive("dedup/alone")
+    words, unique_purpose = WordTokenizer(MASK), key.derive_subkey("dedup/alone")
     rules = settings.rules()
-    exact_purposes = {split: key.derive(f"dedup/{split}") for split in rules}
-    folded = {s: key.derive(digest_purpose(settings, s)) for s, rule in rules.items() if rule.folded}
+    exact_purposes = {split: key.derive_subkey(f"dedup/{split}") for split in rules}
+    folded = {s: key.derive_subkey(digest_purpose(settings, s)) for s, rule in rules.items() if rule.folded}
     digests, ranks = [], []
     for number, (example, decision) in enumerate(zip(ids, decisions, strict=True)):
         owner = f"{owners[number]}\x00" if owners is not None and owners[number] else ""
@@ -142,7 +142,7 @@ def compute_decision_digests(
             digest = key.text_digest(exact_purposes[decision.split], (owner + decision.text).encode())
             if decision.split in folded:
                 rank = digest
-                digest = key.text_digest(folded[decision.split], (owner + words.fold(decision.text)).encode())
+                digest = key.text_digest(folded[decision.split], (owner + words.fold_text(decision.text)).encode())
         digests.append(digest)
         ranks.append(rank)
     return digests, ranks if folded else None
@@ -180,8 +180,8 @@ def _split_mask(examples: pa.Table, splits: Sequence[str]) -> NDArray[np.bool_]:
 
 def _usable_mask(examples: pa.Table, splits: Sequence[str]) -> NDArray[np.bool_]:
     """Mark the examples of these splits that are not quarantined."""
-    fine: NDArray[np.bool_] = np.array([failure is None for failure in examples["failure"].to_pylist()], bool)
-    return fine & _split_mask(examples, splits)
+    is_processed: NDArray[np.bool_] = np.array([failure is None for failure in examples["failure"].to_pylist()], bool)
+    return is_processed & _split_mask(examples, splits)
 
 
 # The result of all plans.
@@ -192,41 +192,43 @@ def find_representatives(job: CurationJob, partition: int, redacted: pa.Table) -
 
     An example that repeats an earlier run has a value below ``UNKNOWN_EXAMPLE`` (:func:`decode_earlier_runs`).
     """
-    first = _find_distinct_examples(job, partition, redacted)
-    if near := job.splits_with(IS_NEAR):
+    representatives = _find_exact_representatives(job, partition, redacted)
+    if near := job.select_splits(IS_NEAR):
         is_near = _split_mask(redacted, near)
-        recalled = job.near_range_paths("near-earlier") if job.index is not None else []
-        places = lookup_first(recalled, first[is_near], NO_RUN)
-        first[is_near] = _encode_earlier_runs(
-            places, lookup_first(job.near_range_paths("near-duplicates"), first[is_near])
+        earlier_files = job.near_range_paths("near-earlier") if job.index is not None else []
+        run_indices = lookup_replacements(earlier_files, representatives[is_near], NO_RUN)
+        representatives[is_near] = _encode_earlier_runs(
+            run_indices, lookup_replacements(job.near_range_paths("near-duplicates"), representatives[is_near])
         )
-    if job.index is not None and job.splits_with(IS_BY_DIGEST):
+    if job.index is not None and job.select_splits(IS_BY_DIGEST):
         ids = read_integers(redacted, "example_id")
-        first = _encode_earlier_runs(lookup_first([job.digests_path("earlier", partition)], ids, NO_RUN), first)
-    return first
+        representatives = _encode_earlier_runs(
+            lookup_replacements([job.digests_path("earlier", partition)], ids, NO_RUN), representatives
+        )
+    return representatives
 
 
-def _find_distinct_examples(job: CurationJob, partition: int, redacted: pa.Table, all_sides: bool = False) -> Ids:
+def _find_exact_representatives(job: CurationJob, partition: int, redacted: pa.Table, all_splits: bool = False) -> Ids:
     """Do as ``find_representatives`` before near-duplicates are dropped; ``all_sides``: use the plan for all splits."""
     ids: Ids = read_integers(redacted, "example_id")
-    splits = job.splits_with(lambda rule: rule.planned or (all_sides and not rule.one_pass))
-    first = ids
+    splits = job.select_splits(lambda rule: rule.planned or (all_splits and not rule.one_pass))
+    representatives = ids
     if (is_planned := _split_mask(redacted, splits)).any():
-        first = np.where(is_planned, lookup_first(job.range_paths("duplicates"), ids), ids)
-    for split in job.splits_with(IS_ONE_PASS):
+        representatives = np.where(is_planned, lookup_replacements(job.range_paths("duplicates"), ids), ids)
+    for split in job.select_splits(IS_ONE_PASS):
         dropped = np.isin(ids, np.load(job.digests_path(f"passed-{split}", partition)))
-        first = np.where(dropped, UNKNOWN_EXAMPLE, first)
-    return first.copy()
+        representatives = np.where(dropped, UNKNOWN_EXAMPLE, representatives)
+    return representatives.copy()
 
 
-def decode_earlier_runs(first: Ids) -> Ids:
+def decode_earlier_runs(representatives: Ids) -> Ids:
     """Return which earlier run of the open index each example repeats, as its position there, or ``NO_RUN``."""
-    return np.where(first < UNKNOWN_EXAMPLE, UNKNOWN_EXAMPLE - 1 - first, NO_RUN)
+    return np.where(representatives < UNKNOWN_EXAMPLE, UNKNOWN_EXAMPLE - 1 - representatives, NO_RUN)
 
 
-def _encode_earlier_runs(places: Ids, first: Ids) -> Ids:
+def _encode_earlier_runs(run_indices: Ids, representatives: Ids) -> Ids:
     """Set a value below ``UNKNOWN_EXAMPLE`` for each example that repeats an earlier run."""
-    return np.where(places == NO_RUN, first, UNKNOWN_EXAMPLE - 1 - places)
+    return np.where(run_indices == NO_RUN, representatives, UNKNOWN_EXAMPLE - 1 - run_indices)
 
 
 # Near-duplicates, within each split and across splits: sign, compare, group, choose.
@@ -236,8 +238,10 @@ def sign_texts(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Write the buckets, rows and shingles of the distinct redacted texts of one partition."""
     settings = job.config.dedup
     redacted = read_part(job.part_path("redacted", number))
-    splits = list(SPLIT_NUMBERS) if settings.report_cross_split else job.splits_with(IS_NEAR)
-    is_signed = _find_distinct_examples(job, number, redacted, all_sides=True) == read_integers(redacted, "example_id")
+    splits = list(SPLIT_NUMBERS) if settings.report_cross_split else job.select_splits(IS_NEAR)
+    is_signed = _find_exact_representatives(job, number, redacted, all_splits=True) == read_integers(
+        redacted, "example_id"
+    )
     is_signed &= _usable_mask(redacted, splits)
     signed = filter_rows(redacted, is_signed)
     texts = signed["text"].to_pylist()
@@ -249,31 +253,31 @@ def sign_texts(job: CurationJob, partitions: int, number: int) -> StageReport:
     if role_columns or settings.scope == "user":
         examples = read_part(job.part_path("examples", number), columns=["user_id", "doc_id", *role_columns])
         rows["group"] = _hash_values(job.key, "dedup/user", build_owners(job, filter_rows(examples, is_signed)) or [])
-    sets = Shingler(job.key, settings.near.shingle, WordTokenizer(MASK)).sets(texts)
+    sets = Shingler(job.key, settings.near.shingle, WordTokenizer(MASK)).make_sets(texts)
     banding = choose_banding(settings.near.threshold, settings.near.permutations)
-    write_signed(job.signed_files(number), rows, sets, banding)
+    write_signed_texts(job.signed_files(number), rows, sets, banding)
     return StageReport("sign", Counter({"signed": len(texts)}))
 
 
 def _hash_values(key: DigestKey, purpose: str, values: list[str]) -> NDArray[np.uint64]:
-    subkey = key.derive(purpose)
+    subkey = key.derive_subkey(purpose)
     digests = b"".join(key.text_digest(subkey, value.encode())[:8] for value in values)
     return np.frombuffer(digests, "<u8")
 
 
 def compare_near_duplicates(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Compare the texts that share a bucket of one hash range, within splits and across them."""
-    settings, near = job.config.dedup, [SPLIT_NUMBERS[split] for split in job.splits_with(IS_NEAR)]
-    pairs, across, counts = compare_buckets(
+    settings, near_splits = job.config.dedup, [SPLIT_NUMBERS[split] for split in job.select_splits(IS_NEAR)]
+    pairs, cross_split_pairs, counts = compare_buckets(
         _list_signed_files(job, partitions),
         number,
         settings.near.threshold,
-        near,
+        near_splits,
         settings.report_cross_split,
         job.near_range_count,
     )
     write_entries(job.range_path("near-pairs", number), pairs)
-    write_entries(job.range_path("near-across", number), across)
+    write_entries(job.range_path("near-across", number), cross_split_pairs)
     return _make_near_report("compare", counts)
 
 
@@ -287,8 +291,8 @@ def choose_representatives(job: CurationJob, partitions: int, number: int) -> St
     """Choose the kept texts of each group; texts that repeat an earlier run are excluded first."""
     pairs = np.load(job.range_path("near-groups", number))
     if job.index is not None:
-        pairs = pairs[lookup_first(job.near_range_paths("near-earlier"), pairs["id"], NO_RUN) == NO_RUN]
-    dropped = choose_kept(_list_signed_files(job, partitions), pairs, job.config.dedup.near.threshold)
+        pairs = pairs[lookup_replacements(job.near_range_paths("near-earlier"), pairs["id"], NO_RUN) == NO_RUN]
+    dropped = choose_dropped(_list_signed_files(job, partitions), pairs, job.config.dedup.near.threshold)
     write_pairs(job.range_path("near-duplicates", number), dropped)
     return StageReport("choose", Counter({"near/dropped": len(dropped)}))
 
@@ -299,13 +303,13 @@ def find_cross_split_rows(job: CurationJob, records: pa.Table) -> list[tuple[Any
     if not job.config.dedup.report_cross_split or not public.num_rows:
         return []
     released = dict(zip(*(public[name].to_pylist() for name in ("example_id", "released_id")), strict=True))
-    pairs_by_range = [np.empty(0, ACROSS)]
+    pairs_by_range = [np.empty(0, CROSS_SPLIT_PAIR)]
     for path in job.near_range_paths("near-across"):
         pairs = np.load(path, mmap_mode="r")
         low, high = np.searchsorted(pairs["public"], [min(released), max(released) + 1])
         pairs_by_range.append(np.array(pairs[low:high]))
-    best = nearest_pairs(np.concatenate(pairs_by_range)).tolist()
-    return [(p, released[p], q, similarity) for p, q, similarity in best if p in released]
+    nearest = nearest_pairs(np.concatenate(pairs_by_range)).tolist()
+    return [(p, released[p], q, similarity) for p, q, similarity in nearest if p in released]
 
 
 def _list_signed_files(job: CurationJob, partitions: int) -> list[SignedFiles]:
@@ -325,21 +329,21 @@ def match_earlier_runs(job: CurationJob, partitions: int, number: int) -> StageR
     examples = read_part(job.part_path("redacted", number), columns=["example_id", "split", "failure"])
     entries: Entries = np.load(job.digests_path("redacted-digests", number))
     # maps entries, sorted by digest for fast look-ups, to rows of the examples
-    row = np.argsort(np.argsort(entries["id"], kind="stable"), kind="stable")
+    example_rows = np.argsort(np.argsort(entries["id"], kind="stable"), kind="stable")
     pairs: list[tuple[int, int]] = []
-    for split in job.splits_with(IS_BY_DIGEST):
-        unmatched = entries[_usable_mask(examples, [split])[row]]
+    for split in job.select_splits(IS_BY_DIGEST):
+        unmatched = entries[_usable_mask(examples, [split])[example_rows]]
         write_entries(job.digests_path(f"seen-{split}", number), distinct_digests([unmatched]))
-        for place, entry in enumerate(index.runs):
+        for run_index, entry in enumerate(index.runs):
             with _translate_missing_entry(index):
                 is_seen = _seen_mask(seen_path(entry.folder, split, rules[split]), unmatched)
-            pairs += ((example, place) for example in unmatched["id"][is_seen].tolist())
+            pairs += ((example, run_index) for example in unmatched["id"][is_seen].tolist())
             unmatched = unmatched[~is_seen]
     repeats = write_pairs(job.digests_path("earlier", number), pairs)
     return StageReport("recall", Counter({"repeats": repeats}))
 
 
-def seen_path(folder: Path, split: str, rule: Rule) -> Path:
+def seen_path(folder: Path, split: str, rule: DedupRule) -> Path:
     """Return the file of the texts that an entry's run saw in a split: digests, or the filter of mode ``bloom``."""
     return folder / (f"{split}.bloom" if rule.one_pass else f"{split}.digests.npy")
 
@@ -347,7 +351,7 @@ def seen_path(folder: Path, split: str, rule: Rule) -> Path:
 def _seen_mask(path: Path, entries: Entries) -> NDArray[np.bool_]:
     """Mark the ``entries`` that an earlier run saw."""
     if path.suffix == ".npy":
-        return is_member(path, entries)
+        return mark_members(path, entries)
     bloom = _load_bloom_filter(path, path.stat().st_mtime_ns)
     return np.fromiter((digest in bloom for digest in digests_to_int(entries)), bool, len(entries))
 
@@ -361,19 +365,19 @@ def _load_bloom_filter(path: Path, modified: int) -> Bloom:
 def match_earlier_near_duplicates(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Find the texts that nearly duplicate one that an earlier run kept, in one range of the buckets."""
     index, near, files = require_index(job), job.config.dedup.near, _list_signed_files(job, partitions)
-    first: dict[int, int] = {}
+    first_runs: dict[int, int] = {}
     counts: Counter[str] = Counter()
-    for split in job.splits_with(IS_NEAR):
-        for place, entry in enumerate(index.runs):
-            theirs = [kept_signed_files(entry.folder, split, p) for p in range(entry.body["partitions"])]
+    for split in job.select_splits(IS_NEAR):
+        for run_index, entry in enumerate(index.runs):
+            earlier_files = [kept_signed_files(entry.folder, split, p) for p in range(entry.body["partitions"])]
             with _translate_missing_entry(index):
-                matches, more = find_near_earlier(
-                    files, theirs, SPLIT_NUMBERS[split], number, near.threshold, job.near_range_count
+                matches, run_counts = find_earlier_near_duplicates(
+                    files, earlier_files, SPLIT_NUMBERS[split], number, near.threshold, job.near_range_count
                 )
-            counts.update(more)
+            counts.update(run_counts)
             for example in matches:
-                first.setdefault(example, place)
-    write_pairs(job.range_path("near-earlier", number), first.items())
+                first_runs.setdefault(example, run_index)
+    write_pairs(job.range_path("near-earlier", number), first_runs.items())
     return _make_near_report("recall near", counts)
 
 
@@ -385,17 +389,17 @@ def index_digests(job: CurationJob, partitions: int, number: int) -> StageReport
     """
     counts: Counter[str] = Counter()
     bloom, rules = job.config.dedup.bloom, job.config.dedup.rules()
-    for split in job.splits_with(IS_BY_DIGEST):
+    for split in job.select_splits(IS_BY_DIGEST):
         files = [job.digests_path(f"seen-{split}", partition) for partition in range(partitions)]
-        ranges = job.hash_ranges * (PIECES if count_entries(files) > WHOLE else 1)
+        ranges = job.hash_ranges * (PIECES if count_entries(files) > MAX_UNDIVIDED_DIGESTS else 1)
         out = seen_path(require_index(job).draft_folder, split, rules[split])
-        seen = job.range_path(f"seen-{split}", 0) if rules[split].one_pass else out
-        counts[f"index/{split}"] = merge_digests(files, ranges, seen)
+        seen_digests = job.range_path(f"seen-{split}", 0) if rules[split].one_pass else out
+        counts[f"index/{split}"] = merge_digests(files, ranges, seen_digests)
         if rules[split].one_pass:
-            held = make_bloom_filter(bloom.capacity or counts[f"index/{split}"], bloom.error_rate)
+            bloom_filter = make_bloom_filter(bloom.capacity or counts[f"index/{split}"], bloom.error_rate)
             for n in range(ranges):
-                held.update(digests_to_int(read_range(seen, n, ranges)))
-            write_bytes(out, held.save_bytes())
+                bloom_filter.update(digests_to_int(read_range(seen_digests, n, ranges)))
+            write_bytes(out, bloom_filter.save_bytes())
     return StageReport("remember", counts)
 
 
@@ -405,9 +409,9 @@ def index_signatures(job: CurationJob, partitions: int, number: int) -> StageRep
     ids = read_integers(redacted, "example_id")
     kept_ids = ids[find_representatives(job, number, redacted) == ids]
     counts: Counter[str] = Counter()
-    for split in job.splits_with(IS_NEAR):
+    for split in job.select_splits(IS_NEAR):
         out = kept_signed_files(require_index(job).draft_folder, split, number)
-        counts[f"index/{split}"] += copy_signed(job.signed_files(number), kept_ids, SPLIT_NUMBERS[split], out)
+        counts[f"index/{split}"] += copy_signed_texts(job.signed_files(number), kept_ids, SPLIT_NUMBERS[split], out)
     return StageReport("remember near", counts)
 
 

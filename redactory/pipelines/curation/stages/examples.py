@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from redactory.dedup import hash_ranges, lookup_first, write_digests
+from redactory.dedup import hash_ranges, lookup_replacements, write_digests
 from redactory.dedup.plan import Ids
 from redactory.detectors import Detection, Detector, DetectSettings, Span, TextDetector, detect_languages
 from redactory.foundation.files import PUBLIC_FILE
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import Progress, StageReport
-from redactory.pipelines.curation.segment import make_segmenter, segment_each_text
+from redactory.pipelines.curation.segment import make_multi_text_segmenter, make_segmenter
 from redactory.pipelines.curation.stage_context import (
     DETECTED,
     DOCUMENTS,
@@ -54,8 +54,8 @@ from redactory.redaction import (
     PUBLIC,
     RoutingDecision,
     ValueDigests,
+    format_part_name,
     merge_document_decisions,
-    part_name,
     read_id_range,
     read_part,
     route,
@@ -105,7 +105,7 @@ def ingest_documents(job: CurationJob, sources: list[Source], progress: Progress
 def _commit_partition(job: CurationJob, number: int, entries: list[Document | Rejection]) -> StageReport:
     documents = [entry for entry in entries if isinstance(entry, Document)]
     rejections = [entry for entry in entries if isinstance(entry, Rejection)]
-    purpose = job.key.derive("document")
+    purpose = job.key.derive_subkey("document")
     digests = [job.key.text_digest(purpose, document.doc_id.encode()) for document in documents]
     ids = np.arange(len(documents), dtype=np.int64) + example_id(number, 0)
     write_digests(job.digests_path("document-ids", number), digests, ids)
@@ -125,18 +125,18 @@ def segment_documents(job: CurationJob, partitions: int, partition: int) -> Stag
     """Cut the documents of one partition into examples; reject a document whose id occurred before."""
     documents = read_part(job.part_path("documents", partition))
     ids = np.arange(documents.num_rows, dtype=np.int64) + example_id(partition, 0)
-    is_first = lookup_first(job.range_paths("repeated-documents"), ids) == ids
+    is_first = lookup_replacements(job.range_paths("repeated-documents"), ids) == ids
     repeated, documents = filter_rows(documents, ~is_first), filter_rows(documents, is_first)
-    texts, cut = documents["text"].to_pylist(), make_segmenter(job.config.segment)
-    cut = segment_each_text(cut) if job.config.input.has_multiple_texts else cut
-    segments = [cut(text) for text in texts]
+    texts, segment_text = documents["text"].to_pylist(), make_segmenter(job.config.segment)
+    segment_text = make_multi_text_segmenter(segment_text) if job.config.input.has_multiple_texts else segment_text
+    segments = [segment_text(text) for text in texts]
     # the document of each example
-    rows = np.repeat(np.arange(len(texts)), [len(document_segments) for document_segments in segments])
-    owners = documents.select(["doc_id", "user_id", "label"]).take(make_column(rows, pa.int64()))
-    prefix, text, suffix, speaker = zip(*chain(*segments), strict=True) if len(rows) else ((), (), (), ())
+    document_indices = np.repeat(np.arange(len(texts)), [len(document_segments) for document_segments in segments])
+    owners = documents.select(["doc_id", "user_id", "label"]).take(make_column(document_indices, pa.int64()))
+    prefix, text, suffix, speaker = zip(*chain(*segments), strict=True) if len(document_indices) else ((), (), (), ())
     examples = make_table(
         {
-            "example_id": np.arange(len(rows), dtype=np.int64) + example_id(partition, 0),
+            "example_id": np.arange(len(document_indices), dtype=np.int64) + example_id(partition, 0),
             "doc_id": owners["doc_id"],
             "user_id": owners["user_id"],
             CLASS: owners["label"],
@@ -148,18 +148,18 @@ def segment_documents(job: CurationJob, partitions: int, partition: int) -> Stag
         },
         pa.schema([*job.vault_schema, *job.metadata_schema]),
     )
-    purpose = job.key.derive("text")
+    purpose = job.key.derive_subkey("text")
     digests = [job.key.text_digest(purpose, example_text.encode()) for example_text in text]
     write_digests(job.digests_path("text-digests", partition), digests, read_integers(examples, "example_id"))
-    again = {
+    repeated_rows = {
         "reason": [DUPLICATE_ID] * repeated.num_rows,
         "source": repeated["source"],
         "row": repeated["row"],
         "content": repeated["text"],
     }
-    write_part(job.part_path("repeated", partition), make_table(again, REJECTED))
+    write_part(job.part_path("repeated", partition), make_table(repeated_rows, REJECTED))
     write_part(job.part_path("examples", partition), examples)
-    counts = Counter({"documents": len(texts), "examples": len(rows)})
+    counts = Counter({"documents": len(texts), "examples": len(document_indices)})
     if ROLE in job.metadata_schema.names:
         counts["roles_left_out"] = (
             pc.sum(pc.and_(pc.is_null(examples[ROLE]), pc.is_valid(examples["speaker"]))).as_py() or 0
@@ -198,14 +198,14 @@ def detect_texts(job: CurationJob, partitions: int, partition: int) -> StageRepo
             job.config, zip(*(values.to_pylist() for values in columns), strict=True), get_detector(job)
         )
     ids = read_integers(examples, "example_id")
-    is_first = lookup_first(job.range_paths("repeated-texts"), ids) == ids
+    is_first = lookup_replacements(job.range_paths("repeated-texts"), ids) == ids
     texts = filter_rows(examples, is_first)["text"].to_pylist()
     digests = np.load(job.digests_path("text-digests", partition))
     ranges = hash_ranges(digests, job.hash_ranges)[np.argsort(digests["id"])][is_first].tolist()
     rows, packed = list[tuple[Any, ...]](), [pa.Table.from_batches([], DETECTED)]
     detections = zip(ranges, ids[is_first].tolist(), get_detector(job).detect(texts), strict=True)
     for done, (number, example, detection) in enumerate(detections, 1):
-        rows += to_detection_rows(number, example, detection)
+        rows += iterate_detection_rows(number, example, detection)
         if done % PROGRESS_INTERVAL == 0 or done == len(texts):
             # as Python objects, a partition's spans would scatter over the heap and keep it large
             packed.append(_table_from_rows(rows, DETECTED))
@@ -219,7 +219,7 @@ def detect_texts(job: CurationJob, partitions: int, partition: int) -> StageRepo
     return StageReport("detect", Counter({"texts": len(texts), "characters": sum(map(len, texts))}))
 
 
-def to_detection_rows(number: int, example: int, detection: Detection) -> Iterator[tuple[Any, ...]]:
+def iterate_detection_rows(number: int, example: int, detection: Detection) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of ``DETECTED`` for one detection."""
     if detection.failure is not None:
         yield (number, example, *[None] * 6, detection.failure)
@@ -233,7 +233,7 @@ def _table_from_rows(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.T
     return make_table(dict(zip(schema.names, columns, strict=True)), schema)
 
 
-def spread_detections(job: CurationJob, partitions: int, number: int) -> StageReport:
+def copy_spans_to_repeats(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Copy the spans of the repeated texts of one hash range to the examples that repeat them.
 
     A barrier: if each partition looked up its repeated texts where they were detected, it would read nearly every
@@ -242,17 +242,19 @@ def spread_detections(job: CurationJob, partitions: int, number: int) -> StageRe
     """
     pairs = np.load(job.range_path("repeated-texts", number))
     firsts, span_tables = np.unique(pairs["first"]), [pa.Table.from_batches([], DETECTED)]
-    for mine in np.split(firsts, np.flatnonzero(np.diff(firsts >> PARTITION_BITS)) + 1) if len(firsts) else ():
-        partition = int(mine[0]) >> PARTITION_BITS
+    for partition_firsts in (
+        np.split(firsts, np.flatnonzero(np.diff(firsts >> PARTITION_BITS)) + 1) if len(firsts) else ()
+    ):
+        partition = int(partition_firsts[0]) >> PARTITION_BITS
         rows = read_id_range(job.part_path("found", partition), "range", number, number)
-        span_tables.append(filter_rows(rows, np.isin(read_integers(rows, "example_id"), mine)))
+        span_tables.append(filter_rows(rows, np.isin(read_integers(rows, "example_id"), partition_firsts)))
     texts = pa.concat_tables(span_tables)
     owners = read_integers(texts, "example_id")
-    starts, ends = (np.searchsorted(owners, pairs["first"], split) for split in ("left", "right"))
+    starts, ends = (np.searchsorted(owners, pairs["first"], end_side) for end_side in ("left", "right"))
     counts = ends - starts
     # the rows of each pair's first example, pair by pair: in the order of the repeating examples
-    places = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
-    rows = texts.take(make_column(places, pa.int64()))
+    row_indices = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+    rows = texts.take(make_column(row_indices, pa.int64()))
     repeats = make_column(np.repeat(pairs["id"], counts), pa.int64())
     rows = rows.set_column(rows.schema.get_field_index("example_id"), "example_id", repeats)
     write_part(job.spread_path(number), rows, group_rows=ROW_GROUP_SIZE)
@@ -273,16 +275,16 @@ def find_known_values(job: CurationJob, partitions: int, partition: int) -> Stag
         declared.setdefault(row["doc_id"], json.loads(row["known"] or "{}"))
     examples = read_part(job.part_path("examples", partition), columns=["example_id", "doc_id", "text"])
     ids, rows = read_integers(examples, "example_id"), list[tuple[Any, ...]]()
-    known = group_detections(read_detected_spans(job, partition, ids))
+    detections_by_id = group_detections(read_detected_spans(job, partition, ids))
     columns = (ids.tolist(), examples["doc_id"].to_pylist(), examples["text"].to_pylist())
     for doc_id, document in groupby(zip(*columns, strict=True), itemgetter(1)):
         document_ids, _, texts = zip(*document, strict=True)
-        detections = [known.get(example, NO_DETECTION) for example in document_ids]
-        hits = find_known_spans(texts, detections, declared[doc_id], job.config.detect.language)
+        detections = [detections_by_id.get(example, NO_DETECTION) for example in document_ids]
+        spans_by_text = find_known_spans(texts, detections, declared[doc_id], job.config.detect.language)
         rows += [
             row
-            for p, spans in zip(document_ids, hits, strict=True)
-            for row in to_detection_rows(0, p, Detection(spans))
+            for example_id, spans in zip(document_ids, spans_by_text, strict=True)
+            for row in iterate_detection_rows(0, example_id, Detection(spans))
         ]
     write_part(job.part_path("known", partition), _table_from_rows(rows, DETECTED))
     return StageReport("know")
@@ -300,9 +302,9 @@ def redact_examples(job: CurationJob, partitions: int, partition: int) -> StageR
     ids, texts = read_integers(examples, "example_id"), examples["text"].to_pylist()
     is_by_document, known_values = job.config.release.unit == "document", job.config.release.known_values
     detected = read_detected_spans(job, partition, ids, [job.part_path("known", partition)] if known_values else [])
-    known = group_detections(detected)
+    detections_by_id = group_detections(detected)
     texts_by_id = dict(zip(ids.tolist(), texts, strict=True))
-    decisions = [route(text, known.get(example, NO_DETECTION)) for example, text in texts_by_id.items()]
+    decisions = [route(text, detections_by_id.get(example, NO_DETECTION)) for example, text in texts_by_id.items()]
     if is_by_document:
         pairs = zip(examples["doc_id"].to_pylist(), decisions, strict=True)
         decisions = [
@@ -315,7 +317,7 @@ def redact_examples(job: CurationJob, partitions: int, partition: int) -> StageR
     else:
         write_user_contributions(job, partition, examples, decisions)
     spans = detected.filter(pc.is_null(detected["failure"]))
-    write_part(job.run.spans / part_name(partition), _build_ledger(job.key, texts_by_id, spans))
+    write_part(job.run.spans / format_part_name(partition), _build_ledger(job.key, texts_by_id, spans))
     return StageReport("redact", _count_decisions(decisions, spans))
 
 
@@ -324,9 +326,9 @@ def read_detected_spans(job: CurationJob, partition: int, ids: Ids, extra_parts:
     if not len(ids):
         return pa.Table.from_batches([], DETECTED)
     first, last = int(ids[0]), int(ids[-1])
-    spread = (read_id_range(job.spread_path(n), "example_id", first, last) for n in range(job.hash_ranges))
+    copied = (read_id_range(job.spread_path(n), "example_id", first, last) for n in range(job.hash_ranges))
     parts = (job.part_path("found", partition), *extra_parts)
-    detected = pa.concat_tables([*map(read_part, parts), *spread])
+    detected = pa.concat_tables([*map(read_part, parts), *copied])
     order = np.argsort(read_integers(detected, "example_id"), kind="stable")
     return detected.take(make_column(order, pa.int64()))
 
@@ -335,7 +337,7 @@ def group_detections(detected: pa.Table) -> dict[int, Detection]:
     """Return the detection of each example that has any span or failure."""
     spans: dict[int, dict[str, list[Span]]] = {}
     failures: dict[int, str] = {}
-    columns = (column_.to_pylist() for column_ in detected.columns)
+    columns = (column.to_pylist() for column in detected.columns)
     for _, example, start, end, label, score, detector, policy, failure in zip(*columns, strict=True):
         by_policy = spans.setdefault(example, {})
         if failure is not None:
@@ -352,10 +354,10 @@ def group_detections(detected: pa.Table) -> dict[int, Detection]:
 
 def _build_ledger(key: DigestKey, texts_by_id: dict[int, str], spans: pa.Table) -> pa.Table:
     """Build the text-free span ledger: offsets, labels, scores and keyed digests of the masked values."""
-    digest_of = functools.cache(ValueDigests(key).digest)
+    digest_value = functools.cache(ValueDigests(key).digest)
     columns = (spans[name].to_pylist() for name in ("example_id", "start", "end", "policy"))
     masked = [
-        digest_of(texts_by_id[example][start:end]) if policy == "strict" else (None, None)
+        digest_value(texts_by_id[example][start:end]) if policy == "strict" else (None, None)
         for example, start, end, policy in zip(*columns, strict=True)
     ]
     digests, tokens = zip(*masked, strict=True) if masked else ((), ())
@@ -367,8 +369,12 @@ def _count_decisions(decisions: list[RoutingDecision], spans: pa.Table) -> Count
     counts = Counter({"masks": sum(decision.masks for decision in decisions)})
     counts.update(f"reason/{reason}" for decision in decisions for reason in decision.reasons)
     columns = (spans[name].to_pylist() for name in ("policy", "detector", "label", "score"))
-    hits = Counter((*kind, min(int(score * SCORE_BINS), SCORE_BINS - 1)) for *kind, score in zip(*columns, strict=True))
-    counts.update({f"span/{policy}/{by}/{label}/{bin_}": n for (policy, by, label, bin_), n in hits.items()})
+    span_counts = Counter(
+        (*kind, min(int(score * SCORE_BINS), SCORE_BINS - 1)) for *kind, score in zip(*columns, strict=True)
+    )
+    counts.update(
+        {f"span/{policy}/{detector}/{label}/{bin_}": n for (policy, detector, label, bin_), n in span_counts.items()}
+    )
     return counts
 
 
@@ -385,7 +391,7 @@ def write_shards(job: CurationJob, partitions: int, partition: int) -> StageRepo
     if job.selection is not None:
         records = assign_text_ids(job, examples, redacted, records)
     splits = {split: _select_split(job, records, redacted, split) for split in (PUBLIC, PRIVATE)}
-    failures, run, name = redacted["failure"], job.run, part_name(partition)
+    failures, run, name = redacted["failure"], job.run, format_part_name(partition)
     if job.selection is None:
         write_part(run.public / name, splits[PUBLIC], PUBLIC_FILE)
     else:
@@ -393,9 +399,9 @@ def write_shards(job: CurationJob, partitions: int, partition: int) -> StageRepo
     write_part(run.private / name, splits[PRIVATE])
     write_part(run.vault / name, examples.filter(pc.is_null(failures)).select(job.vault_schema.names))
     write_part(run.examples / name, records)
-    across = find_cross_split_rows(job, records)
+    cross_split_rows = find_cross_split_rows(job, records)
     if job.config.dedup.report_cross_split:
-        write_part(run.across / name, _table_from_rows(across, tables.ACROSS))
+        write_part(run.across / name, _table_from_rows(cross_split_rows, tables.ACROSS))
     rows = pa.concat_tables(read_part(job.part_path(table, partition)) for table in ("rejected", "repeated"))
     failed = examples.append_column("reason", failures).filter(pc.is_valid(failures))
     quarantined = [
@@ -412,23 +418,23 @@ def write_shards(job: CurationJob, partitions: int, partition: int) -> StageRepo
         ),
     ]
     write_part(run.quarantine / name, pa.concat_tables(quarantined))
-    return StageReport("shard", _count_records(records, failures) + Counter({"across/examples": len(across)}))
+    return StageReport("shard", _count_records(records, failures) + Counter({"across/examples": len(cross_split_rows)}))
 
 
-def _build_records(job: CurationJob, examples: pa.Table, redacted: pa.Table, first: Ids) -> pa.Table:
+def _build_records(job: CurationJob, examples: pa.Table, redacted: pa.Table, representatives: Ids) -> pa.Table:
     """Build ``audit/examples``: each example's decision, and pseudonyms that only the key's holder can reverse."""
     ids, key = read_integers(examples, "example_id"), job.key
-    is_duplicate = first != ids
+    is_duplicate = representatives != ids
     users = _map_pseudonyms(key, "user", examples["user_id"])
     if examples["user_id"].null_count:
         # a row without a user is its own user
         users = pc.coalesce(users, _map_pseudonyms(key, "lone-user", examples["doc_id"]))
     runs = [entry.name for entry in job.index.runs] if job.index is not None else []
-    places = [place if place >= 0 else None for place in decode_earlier_runs(first).tolist()]
-    kept_or_not = pc.if_else(make_column(is_duplicate, pa.bool_()), make_scalar(DUPLICATE), redacted["split"])
+    run_indices = [run_index if run_index >= 0 else None for run_index in decode_earlier_runs(representatives).tolist()]
+    decisions = pc.if_else(make_column(is_duplicate, pa.bool_()), make_scalar(DUPLICATE), redacted["split"])
     dropped_for = [
         int(representative) if representative > UNKNOWN_EXAMPLE and repeats else None
-        for representative, repeats in zip(first, is_duplicate, strict=True)
+        for representative, repeats in zip(representatives, is_duplicate, strict=True)
     ]
     return make_table(
         {
@@ -437,9 +443,9 @@ def _build_records(job: CurationJob, examples: pa.Table, redacted: pa.Table, fir
             "document": _map_pseudonyms(key, "document", examples["doc_id"]),
             "user": users,
             "split": redacted["split"],
-            "decision": pc.if_else(pc.is_valid(redacted["failure"]), make_scalar(QUARANTINED), kept_or_not),
+            "decision": pc.if_else(pc.is_valid(redacted["failure"]), make_scalar(QUARANTINED), decisions),
             "dup_of": dropped_for,
-            "earlier_run": make_column(runs, pa.string()).take(make_column(places, pa.int64())),
+            "earlier_run": make_column(runs, pa.string()).take(make_column(run_indices, pa.int64())),
             "reasons": redacted["reasons"],
             **{name: examples[name] for name in job.metadata_schema.names},
         },

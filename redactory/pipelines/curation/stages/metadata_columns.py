@@ -51,11 +51,14 @@ def build_metadata_schema(settings: InputSettings, counts: Mapping[str, int], is
     ``CheckFailed`` for values of several types and, in a complete input (``is_whole_input``), for a column without any.
     """
     has_roles = counts["roles/told"] > 0
-    has = {
+    is_included = {
         "position": has_roles or settings.emit_document_order,
         "turn": has_roles or (settings.emit_document_order and settings.has_multiple_texts),
     }
-    fields = [*(field for field in ORDER if has[field.name]), *([pa.field(ROLE, pa.string())] if has_roles else [])]
+    fields = [
+        *(field for field in ORDER if is_included[field.name]),
+        *([pa.field(ROLE, pa.string())] if has_roles else []),
+    ]
     for number, name in enumerate(settings.metadata_columns):
         kinds = [kind for kind in VALUE_TYPES if counts[f"kept/{number}/{kind}"]]
         if kinds == ["integer", "number"]:
@@ -85,7 +88,7 @@ def build_metadata_columns(
     rows = [json.loads(values or "[]") for values in kept]
     for number, name in enumerate(settings.metadata_columns):
         pairs = zip(rows, segments, strict=True)
-        values_per_example = [values[number] for values, points in pairs for _ in points]
+        values_per_example = [values[number] for values, document_segments in pairs for _ in document_segments]
         columns[name] = pa.array(values_per_example, schema.field(name).type)
     return columns
 
@@ -101,12 +104,13 @@ def refuse_personal_columns(config: Config, rows: Iterable[Sequence[Any]], detec
             if name in values and value is not None and not isinstance(value, bool):
                 values[name].add(str(value))
 
-    def hits(texts: list[str]) -> list[SearchResult]:
+    def search_texts(texts: list[str]) -> list[SearchResult]:
         return [detection.failure or detection.strict for detection in detector.detect(texts)]
 
-    if looks := dict(find_personal_columns(values, hits, config.detect.language)):
-        reasons = join_words([f"{name} ({reason})" for name, reason in looks.items()])
+    if reasons_by_column := dict(find_personal_columns(values, search_texts, config.detect.language)):
+        reasons = join_words([f"{name} ({reason})" for name, reason in reasons_by_column.items()])
         raise ConfigurationError(
             "input.metadata_columns: values that look personal would be copied unmasked into the shards: "
-            f"{reasons}. Remove the column, or accept it (input.allow_personal_columns: [{', '.join(looks)}])"
+            f"{reasons}. Remove the column, or accept it "
+            f"(input.allow_personal_columns: [{', '.join(reasons_by_column)}])"
         )
