@@ -67,9 +67,13 @@ def audit_scores(
     for share in shares:
         guesses = max(1, round(share * len(scores)))
         correct = int(right[:guesses].sum())
-        row: dict[str, Any] = {"guesses": guesses, "correct": correct}
-        for bound in (compute_epsilon_lower_bound, compute_gaussian_lower_bound):
-            row[bound.__name__] = bound(len(scores), guesses, correct, delta, share_confidence)
+        counts = (len(scores), guesses, correct)
+        row: dict[str, Any] = {
+            "guesses": guesses,
+            "correct": correct,
+            "epsilon_lower": compute_epsilon_lower_bound(*counts, delta, share_confidence),
+            "epsilon_lower_gaussian": compute_gaussian_lower_bound(*counts, delta, share_confidence),
+        }
         by_share.append(row)
     best = max(by_share, key=lambda row: row["epsilon_lower"])
     return {

@@ -77,7 +77,7 @@ def scan(
     if reveal:
         # a bar would interleave with the printed lines
         err.print("Loading the engines; this takes a few seconds.")
-        options |= {"look": _print_span_context, "progress": no_progress}
+        options |= {"on_span": _print_span_context, "progress": no_progress}
     options = {"progress": progress, "config": own_config, **options}
     result = redactory.scan(paths, texts=texts, **options)
     unread = [file["file"] for file in result["files"] if _is_unread(file)]

@@ -37,7 +37,7 @@ class SmallLstm(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         return torch.log_softmax(self.output(self.lstm(self.embedding(ids))[0]), -1)
 
-    def initial_state(self, batch: int) -> tuple[Tensor, Tensor]:
+    def make_initial_state(self, batch: int) -> tuple[Tensor, Tensor]:
         zeros = torch.zeros(batch, 24, dtype=torch.float64)
         return zeros, zeros
 
@@ -54,7 +54,7 @@ class SmallModel:
     tokenizer: CharacterTokenizer
     network: SmallLstm
 
-    def token_log_probs(self, texts: list[str]) -> list[NDArray[np.float64]]:
+    def compute_token_log_probs(self, texts: list[str]) -> list[NDArray[np.float64]]:
         return [self._score(text) for text in texts]
 
     @torch.no_grad()
@@ -77,7 +77,7 @@ class ParrotNetwork(nn.Module):
         self._size, self._sure, self._memory = tokenizer.size, sure, memory
         self._known = [[0, *tokenizer.encode(text), 1] for text in texts]
 
-    def initial_state(self, batch: int) -> tuple[Tensor, ...]:
+    def make_initial_state(self, batch: int) -> tuple[Tensor, ...]:
         return (torch.full((batch, self._memory), -1),)
 
     def step(self, ids: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:

@@ -43,7 +43,7 @@ class KnownModel:
     own: str = ""
     weight: float = 0.0
 
-    def token_log_probs(self, texts: list[str]) -> list[NDArray[np.float64]]:
+    def compute_token_log_probs(self, texts: list[str]) -> list[NDArray[np.float64]]:
         return [self._scores(text) for text in texts]
 
     def _scores(self, text: str) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ class Coin:
     def __init__(self, probability: float) -> None:
         self.log_prob = math.log(probability) if probability else -math.inf
 
-    def token_log_probs(self, texts: Sequence[str]) -> list[NDArray[np.float64]]:
+    def compute_token_log_probs(self, texts: Sequence[str]) -> list[NDArray[np.float64]]:
         return [np.full(len(text) + 1, self.log_prob) for text in texts]
 
 

@@ -86,8 +86,8 @@ def test_a_commit_that_writes_in_place_or_forgets_is_found(tmp_path: Path, sabot
 def test_a_killed_process_leaves_no_half_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old", encoding="utf-8")
     source = (
-        "import os, pathlib, sys; from redactory.foundation.files import commit\n"
-        "with commit(pathlib.Path(sys.argv[1])) as t:\n"
+        "import os, pathlib, sys; from redactory.foundation.files import commit_file\n"
+        "with commit_file(pathlib.Path(sys.argv[1])) as t:\n"
         "    t.write_text('half of'); os._exit(9)\n"
     )
     done = subprocess.run([sys.executable, "-c", source, str(tmp_path / "file")], check=False)

@@ -83,7 +83,7 @@ def test_a_finished_copy_of_something_else_is_not_taken_for_this_one(tmp_path: P
     source, out = write_rows(tmp_path / "a.jsonl", [{"text": "Mail a@b.org"}]), tmp_path / "out.jsonl"
     with pytest.MonkeyPatch.context() as patch:
         # as if it was killed there
-        patch.setattr("redactory.pipelines.documents.redact_io.remove", lambda _: None)
+        patch.setattr("redactory.pipelines.documents.redact_io.remove_path", lambda _: None)
         told = redact(source, out, config=PATTERNS)
     for change in ("the input", "the settings", "the output"):
         write_rows(source, [{"text": "Mail a@b.org"}, {"text": "more"}][: 2 if change == "the input" else 1])

@@ -500,7 +500,7 @@ def cut_journal(run: Path, _before: Path) -> None:
     [
         (restore_part, {"journal"}),
         (cut_journal, {"journal", "earlier releases"}),
-        (lambda run, _before: reseal(run, points=0), {"earlier releases"}),
+        (lambda run, _before: reseal(run, examples=0), {"earlier releases"}),
     ],
 )
 def test_sabotage_shows(run: Path, made: Path, sabotage: Callable[[Path, Path], None], checks: set[str]) -> None:

@@ -88,7 +88,7 @@ class _Answers:
         self.answers = answers
         self.classes = tuple(f"c{number}" for number in range(classes))
 
-    def log_probs(self, texts: list[str]) -> Any:
+    def compute_class_log_probs(self, texts: list[str]) -> Any:
         rows = [self.answers[int(text)] for text in texts]
         return np.log(np.full((len(rows), len(self.classes)), 0.1) + 0.5 * np.eye(len(self.classes))[rows])
 

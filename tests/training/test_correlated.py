@@ -201,8 +201,8 @@ def test_no_other_groups_hold(sampled: Sampled) -> None:
 
 def test_no_other_matrix_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dense matrix is stopped for want of older sums where no check would see it; a long column is seen."""
-    dense = {"get_row": lambda one, step: dict.fromkeys(range(step + 1), 0.3)}
-    long = {"_column_scale": lambda one, column: 2.0}
+    dense = {"compute_row": lambda one, step: dict.fromkeys(range(step + 1), 0.3)}
+    long = {"_compute_column_scale": lambda one, column: 2.0}
     for spoilt in (dense, long):
         with monkeypatch.context() as patch:
             for name, value in spoilt.items():

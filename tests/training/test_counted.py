@@ -249,7 +249,7 @@ def test_a_budget_books_a_selection_as_it_moves_the_budget_s_unit(
     assert budget.summarize()["spent"] == pytest.approx(due, abs=2e-4)
 
 
-@pytest.mark.parametrize("unit", ["points", "users"])
+@pytest.mark.parametrize("unit", ["examples", "users"])
 @pytest.mark.parametrize("times", [1, 2, 5])
 def test_delta_at_the_epsilon_of_several_selections_is_no_more_than_asked_for(unit: str, times: int) -> None:
     """Each threshold may fail: of n selections delta has n such chances, not one."""

@@ -115,7 +115,7 @@ def test_a_state_is_due_by_the_clock_unless_writing_takes_long() -> None:
     class Slow:
         weight_average = None
 
-        def read(self) -> int:
+        def restore(self) -> int:
             return 0
 
         def write(self, done: int) -> None:

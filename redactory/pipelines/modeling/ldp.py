@@ -367,7 +367,7 @@ class _ServiceClassifier:
     def classes(self) -> tuple[str, ...]:
         return self.server.settings.classes
 
-    def log_probs(self, texts: Sequence[Any]) -> NDArray[np.float64]:
+    def compute_class_log_probs(self, texts: Sequence[Any]) -> NDArray[np.float64]:
         """Return the natural log probability of every class for every text: float64 [texts, classes]."""
         uniform = dict.fromkeys(self.classes, 1.0 / len(self.classes))
         answers = self.get_answers(self.server, self.sentence_encoder, texts)

@@ -59,12 +59,18 @@ def rows_not_added_up(_: Any) -> Any:
 TAPE, LOSS = gradients.Tape, layers._VocabularyLossFunction
 SABOTAGE: dict[str, tuple[Any, str, Callable[[Any], Any], str, bool]] = {
     "cross term of tied weights": (gradients, "_compute_inner_products", no_cross_term, "our LSTM", True),
-    "bias forgotten": (TAPE, "dense", lambda _: lambda *_: None, "our LSTM", False),
+    "bias forgotten": (TAPE, "report_dense_gradients", lambda _: lambda *_: None, "our LSTM", False),
     "padding counted": (LOSS, "apply", no_padding, "our LSTM", False),
-    "mask of dropped weights forgotten": (TAPE, "outer", no_recurrent_mask, "LSTM with dropped weights", False),
+    "mask of dropped weights forgotten": (
+        TAPE,
+        "report_outer_products",
+        no_recurrent_mask,
+        "LSTM with dropped weights",
+        False,
+    ),
     "tokens that come twice": (gradients, "_sum_embedding_squares", rows_not_added_up, "our LSTM", False),
     "tokens that come twice, tied": (gradients, "_compute_gram", rows_read_twice_as_if_apart, "our LSTM", True),
-    "scale of a norm forgotten": (TAPE, "dense", no_norm_layers, "transformer", False),
+    "scale of a norm forgotten": (TAPE, "report_dense_gradients", no_norm_layers, "transformer", False),
 }
 
 
