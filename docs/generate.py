@@ -283,33 +283,33 @@ FOLDERS = {
         "Both sides, and `audit/examples`, also have `role`, `document_id`, `position`, `turn` and columns of "
         "the input where [they were asked for](../how-to/input.md#what-goes-with-each-example).",
     ),
-    "private/": ("PRIVATE", "All other points that are kept, masked by the strict policy."),
+    "private/": ("PRIVATE", "All other examples that are kept, masked by the strict policy."),
     "vault/": (
         "LABELLED_VAULT",
-        "The original text of every point that is not quarantined, duplicates included. `class` is there "
+        "The original text of every example that is not quarantined, duplicates included. `class` is there "
         "only where `input.label` is set.",
     ),
-    "audit/examples/": ("EXAMPLES", "Every point and what became of it."),
+    "audit/examples/": ("EXAMPLES", "Every example and its decision."),
     "audit/spans/": ("SPANS", "Every hit of every policy, without its text."),
     "audit/across/": (
         "ACROSS",
-        "Released public points that nearly duplicate a private one; nothing else of either. Only where "
+        "Released public examples that nearly duplicate a private one; nothing else of either. Only where "
         "`dedup.report_cross_split` is on.",
     ),
-    "quarantine/": ("QUARANTINE", "Rows that were rejected and points that could not be processed."),
+    "quarantine/": ("QUARANTINE", "Rows that were rejected and examples that could not be processed."),
 }
 
-NUMBER = "The point's number: partition · 2³² + row."
+NUMBER = "The example's number: partition · 2³² + row."
 COLUMNS = {
     "PUBLIC": {
-        "example_id": "Released id: HMAC of the point's number under the run's key, 32 hex digits.",
-        "text": "The point's text.",
+        "example_id": "Released id: HMAC of the example's number under the run's key, 32 hex digits.",
+        "text": "The example's text.",
     },
     "PRIVATE": {
         "example_id": "Released id, as in `public/`.",
         "user": "Keyed pseudonym of the user; a row without a user is its own.",
         "text": "The text, each hit of the strict policy replaced by `<MASK>`.",
-        "reasons": "Why the point is private: [reason codes](reason-codes.md#reasons).",
+        "reasons": "Why the example is private: [reason codes](reason-codes.md#reasons).",
     },
     "LABELLED_VAULT": {
         "example_id": NUMBER,
@@ -317,9 +317,9 @@ COLUMNS = {
         "user_id": "The user as given, or null.",
         "speaker": "Who speaks, with `segment.mode: turn`.",
         "prefix": "What stands before the text: white space, the speaker's label.",
-        "text": "The original text. Prefix, text and suffix of all points give the document back.",
+        "text": "The original text. Prefix, text and suffix of all examples give the document back.",
         "suffix": "What stands after the text.",
-        "class": "The class of the point's row as given, or null.",
+        "class": "The class of the example's row as given, or null.",
     },
     "EXAMPLES": {
         "example_id": NUMBER,
@@ -328,13 +328,13 @@ COLUMNS = {
         "user": "Keyed pseudonym of the user.",
         "split": "`public` or `private`.",
         "decision": "`public`, `private`, `duplicate` or `quarantined`.",
-        "dup_of": "Number of the point that stands for it; null for others, and in mode `bloom`.",
+        "dup_of": "Number of the example that is kept instead; null for others, and in mode `bloom`.",
         "earlier_run": "Entry of the index whose run has its text already, or null.",
         "reasons": "Why it is private.",
     },
     "SPANS": {
         "example_id": NUMBER,
-        "start": "First code point of the hit.",
+        "start": "First code point of the span.",
         "end": "Code point after the last one.",
         "label": "What the detector takes it for.",
         "score": "How sure it is, 0 to 1.",
@@ -345,18 +345,18 @@ COLUMNS = {
         "tokens": "Tokens of a masked value; null for what is not masked.",
     },
     "ACROSS": {
-        "example_id": "The public point's number.",
+        "example_id": "The public example's number.",
         "released_id": "The id under which it stands in `public/`.",
-        "private_point": "The number of a private point, the nearest of those that were compared.",
+        "private_example": "The number of a private example, the nearest of those that were compared.",
         "similarity": "Jaccard similarity of the two masked texts' word shingles.",
     },
     "QUARANTINE": {
-        "kind": "`row` or `point`.",
+        "kind": "`row` or `example`.",
         "reason": "[Reason code](reason-codes.md).",
-        "source": "The row's file, or the point's document.",
-        "row": "Row number in the file, from 1; null for a point.",
-        "example_id": "The point's number; null for a row.",
-        "content": "Up to 64 KiB of a bad row, the whole text of a point. Never release this.",
+        "source": "The row's file, or the example's document.",
+        "row": "Row number in the file, from 1; null for an example.",
+        "example_id": "The example's number; null for a row.",
+        "content": "Up to 64 KiB of a bad row, the whole text of an example. Never release this.",
     },
 }
 
@@ -395,7 +395,7 @@ def _described(schema: dict[str, Any], shared: dict[str, Any]) -> str:
 
 REASONS = {
     "Reasons": (
-        "Why a point is private, in `private/` and `audit/examples/`: detector and label.",
+        "Why an example is private, in `private/` and `audit/examples/`: detector and label.",
         {
             "tagger:LABEL": "The tagger marked it: `PERSON`, `LOCATION`, `STREET_ADDRESS`, … at any score.",
             "spacy:LABEL": "A spaCy pipeline tagged an entity, also with a label that is not masked.",
@@ -410,7 +410,7 @@ REASONS = {
             "rule:CAPITAL": "A capital letter that grammar does not ask for.",
             "rule:NAME": "A word of the public list of given names.",
             "rule:WORD": "A word that the public list of ordinary words does not have.",
-            "rule:EVERYTHING": "The configuration makes every point private.",
+            "rule:EVERYTHING": "The configuration makes every example private.",
             "mask:IN_TEXT": "The original text itself contains `<MASK>`.",
         },
     ),
@@ -463,8 +463,8 @@ REASONS = {
             "document_without_text": "A PDF file whose pages are images.",
         },
     ),
-    "Quarantined points": (
-        "A point that a detector could not process is never let through. In `quarantine/` with `kind` = `point`.",
+    "Quarantined examples": (
+        "An example that a detector could not process is never let through. In `quarantine/` with `kind` = `example`.",
         {
             "too_long": "More code points than `detect.max_chars`.",
             "pattern_timeout": "A regular expression did not come to an end.",

@@ -110,7 +110,7 @@ RESERVED_COLUMNS = frozenset(
     (*PUBLIC.names, *PRIVATE.names, *LABELLED_VAULT.names, *EXAMPLES.names, *ORDER.names, DOCUMENT, ROLE)
 )
 """Names that input columns must not have in a shard."""
-ACROSS = pa.schema({"example_id": _ID, "released_id": _TEXT, "private_point": _ID, "similarity": pa.float32()})
+ACROSS = pa.schema({"example_id": _ID, "released_id": _TEXT, "private_example": _ID, "similarity": pa.float32()})
 SPAN_FIELDS = pa.schema(
     {
         "example_id": _ID,

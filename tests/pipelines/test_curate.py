@@ -64,7 +64,7 @@ def test_every_row_and_point_is_accounted_for(rows_file: Path, finished: Path) -
     assert summary["examples"] == 46
     assert summary["quarantined_by_reason"] == {"engine_error": 5}
     assert summary["examples"] == sum(summary[f] for f in ("public", "private", "duplicate", "quarantined"))
-    assert sorted(read_column(RunFolder(finished).quarantine, "kind")) == ["point"] * 5 + ["row"] * 3
+    assert sorted(read_column(RunFolder(finished).quarantine, "kind")) == ["example"] * 5 + ["row"] * 3
 
 
 def test_dedup_comes_after_masking_and_within_a_side(finished: Path) -> None:

@@ -110,13 +110,13 @@ def test_a_point_near_a_private_one_is_listed_without_text(runs: dict[str, Path]
     listed, text = read_rows(run.across), {row["example_id"]: row["text"] for row in read_rows(run.vault)}
     near = {PARCEL, f"{PARCEL}!", PARCEL.capitalize(), f"{PARCEL} and we wait"}
     assert {text[row["example_id"]] for row in listed} == near
-    assert all(text[row["private_point"]].startswith(f"{PARCEL} said") for row in listed)
+    assert all(text[row["private_example"]].startswith(f"{PARCEL} said") for row in listed)
     assert all(0.7 <= row["similarity"] < 1 for row in listed)
     assert {row["released_id"] for row in listed} <= {*read_column(run.public, "example_id")}
     assert said(runs["default"])["across"] == len(listed) == 4
     assert said(runs["mode-minhash"])["across"] == 1, "only what is released"
     assert said(runs["mode-none"])["across"] == 4, "a text is listed once"
-    assert set(listed[0]) == {"example_id", "released_id", "private_point", "similarity"}
+    assert set(listed[0]) == {"example_id", "released_id", "private_example", "similarity"}
 
 
 def test_the_manifest_names_the_rule_of_the_private_side(runs: dict[str, Path]) -> None:

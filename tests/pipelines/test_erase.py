@@ -186,7 +186,7 @@ def test_places_are_taken_words_are_gone_and_the_log_names_a_pseudonym(run: Path
         table = pq.read_table(path)
         assert "only they say so" not in str(table.to_pydict())
         assert b"only they" not in path.read_bytes()
-        for column in {"example_id", "dup_of", "private_point"} & set(table.column_names):
+        for column in {"example_id", "dup_of", "private_example"} & set(table.column_names):
             assert not theirs & set(table[column].to_pylist())
     assert not list_failed_checks(run)
     (record,) = [r for r in read_history(folder) if r.type == "reissued"]

@@ -139,7 +139,7 @@ REFUSED = [
         ({"group_sizes": [1]}, "group_sizes"),
         ({"bayesian": True, "gamma": 0.0}, "gamma 0"),
         ({"bayesian": True, "trainer": "dpsgd"}, "no Bayesian"),
-        ({"examples": 0}, "at least one point"),
+        ({"examples": 0}, "at least one example"),
         ({"trainer": "sgd"}, "no privacy mechanism"),
         ({"dedup.mode": "bloom"}, "no stability proof"),
         ({"trainer": "uedp-bounded"}, "k_user"),

@@ -70,11 +70,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_is_listed_has_no_text_and_no_documents_id(run: Path) -> None:
     [listed] = redactory.quarantine_list(run)["runs"]
     counts = {(r["reason"], r["kind"]): r["count"] for r in listed["reasons"]}
-    assert (counts["engine_error", "point"], counts["duplicate_id", "row"]) == (6, 1)
+    assert (counts["engine_error", "example"], counts["duplicate_id", "row"]) == (6, 1)
     assert listed["entries"] == sum(counts.values()) == len(listed["listed"])
     for text in ("broken,", "dora", "anna", "quotation", SECRET, "again"):
         assert text not in json.dumps(listed)
-    assert all("source" not in e for e in listed["listed"] if e["kind"] == "point")
+    assert all("source" not in e for e in listed["listed"] if e["kind"] == "example")
     assert any(e.get("source") == "rows.jsonl" and e["row"] == 7 for e in listed["listed"])
     assert len(redactory.quarantine_list(run, limit=2)["runs"][0]["listed"]) == 2
     for entry in listed["listed"]:

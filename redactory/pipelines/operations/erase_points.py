@@ -275,7 +275,7 @@ def _write_redaction_inputs(
     kept_rows = held.filter(pc.and_(pc.equal(held["kind"], "row"), pc.invert(theirs)))
     write_part(job.part_path("rejected", number), kept_rows.select(REJECTED.names))
     write_part(job.part_path("repeated", number), REJECTED.empty_table())
-    known = {row["example_id"]: row for row in held.to_pylist() if row["kind"] == "point"}
+    known = {row["example_id"]: row for row in held.to_pylist() if row["kind"] == "example"}
     failed_ids = rows.filter(pc.equal(rows["decision"], QUARANTINED))["example_id"].to_pylist()
     purged = {"source": None, "content": b"", "reason": "purged"}
     vault = _drop_examples(read_part(run.vault / name), removed_ids)
@@ -346,11 +346,11 @@ def filter_without_person(
             places = sorted({*range(held.num_rows)} - {*rejected.rows[name]})
             held = _drop_examples(held.take(pa.array(places, pa.int64())), removed_ids)
             write_part(new_run.quarantine / name, held)
-            kept_rows = (row for row in held.to_pylist() if row["kind"] == "point")
+            kept_rows = (row for row in held.to_pylist() if row["kind"] == "example")
             counts.update(f"quarantined/{row['reason']}" for row in kept_rows)
         if (run.across / name).is_file():
             pairs = _drop_examples(
-                _drop_examples(read_part(run.across / name), removed_ids), removed_ids, "private_point"
+                _drop_examples(read_part(run.across / name), removed_ids), removed_ids, "private_example"
             )
             write_part(new_run.across / name, pairs)
             counts["across/examples"] += pairs.num_rows

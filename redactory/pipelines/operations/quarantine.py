@@ -147,9 +147,9 @@ def _export_rows(run: RunFolder, config: Config, key: DigestKey | None) -> dict[
             raise RunStateError(
                 "the quarantine holds more than a gigabyte: fix the cause, and curate the input again as a new run"
             )
-        if entry["kind"] == "point" and whole:
+        if entry["kind"] == "example" and whole:
             skipped["their document is decided as a whole: curate whole documents in a new run"] += 1
-        elif entry["kind"] == "point":
+        elif entry["kind"] == "example":
             texts[entry["source"]].append((entry["example_id"], content.decode()))
         elif isinstance(line := _make_retry_line(entry["reason"], entry["source"], content, columns), str):
             skipped[line] += 1

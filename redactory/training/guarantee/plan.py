@@ -60,7 +60,7 @@ class PlanInputs:
     bayesian: bool = False
 
     def __post_init__(self) -> None:
-        counts = (("step", self.steps), ("point", self.examples), ("user", self.users))
+        counts = (("step", self.steps), ("example", self.examples), ("user", self.users))
         problems = (
             *((n is not None and n < 1, f"there must be at least one {what}") for what, n in counts),
             (not 0.0 <= self.gamma <= 1.0, "gamma must be between 0 and 1"),

@@ -128,7 +128,7 @@ class IncidenceBuilder:
         mentions, holders = list(mentions), list(holders)
         entities, labels = [m.entity for m in mentions], [m.label for m in mentions]
         if not holders or any(len(unit) != DIGEST_BYTES for unit in (*holders, *entities)):
-            raise InputError(f"point {example_id}: needs a keyed id of 16 bytes for its user and each entity")
+            raise InputError(f"example {example_id}: needs a keyed id of 16 bytes for its user and each entity")
         self._points.append(example_id)
         self._priorities.append(priority)
         for name, columns in (("users", holders), ("entities", entities), ("labels", labels)):

@@ -83,7 +83,7 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whol
     for point, text in read_columns(run.vault, _VAULT_COLUMNS):
         owner_row, point_spans = owners.find_row(point), hits.find_row(point)
         if owner_row is None:
-            raise CheckFailed(f"audit/examples lacks point {point}, which is in the vault")
+            raise CheckFailed(f"audit/examples lacks example {point}, which is in the vault")
         _, user, decision, _, document = owner_row
         position = position + 1 if document == within else 0
         again, within = document == within, document
@@ -92,7 +92,7 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whol
         mentions: list[Mention] = []
         for _, start, end, label, _ in point_spans[1] if point_spans is not None else ():
             if not 0 <= start < end <= len(text):
-                raise CheckFailed(f"audit/spans: a span in point {point} is outside its text")
+                raise CheckFailed(f"audit/spans: a span in example {point} is outside its text")
             mention = names.make_mention(text[start:end], label)
             mentions += [] if mention is None else [mention]
         mentions += names.find_listed(text)
@@ -135,7 +135,7 @@ def _read_copy_holders(run: RunFolder) -> Mapping[int, list[bytes]]:
     for point, user, decision, original, _ in read_columns(run.examples, _EXAMPLE_COLUMNS):
         if decision == "duplicate":
             if original is None:
-                raise CheckFailed(f"audit/examples does not record which point {point} repeats")
+                raise CheckFailed(f"audit/examples does not record which example {point} repeats")
             holders_by_example.setdefault(original, []).append(bytes.fromhex(user))
     return holders_by_example
 

@@ -262,7 +262,7 @@ def _in(text: str, kinds: Mapping[str, str]) -> tuple[set[str], set[str]]:
 def test_copies_whose_holders_are_not_known_cannot_be_merged(tmp_path: Path) -> None:
     with pytest.raises(GuaranteeError, match="rule near-greedy"):
         read_incidence(write_run(tmp_path / "near", rule="near-greedy"), names(), merge=True)
-    with pytest.raises(CheckFailed, match="which point 0 repeats"):
+    with pytest.raises(CheckFailed, match="which example 0 repeats"):
         read_incidence(write_run(tmp_path / "bloom", dup_of=(UNKNOWN, None, None, None)), names(), merge=True)
 
 
@@ -286,7 +286,7 @@ def test_a_run_whose_tables_do_not_fit_is_refused(tmp_path: Path) -> None:
     seal_folder(
         short, body, [path for folder in (short.vault, short.examples, short.spans) for path in list_parts(folder)]
     )
-    with pytest.raises(CheckFailed, match="lacks point 0"):
+    with pytest.raises(CheckFailed, match="lacks example 0"):
         read_incidence(short, names())
 
 

@@ -407,7 +407,7 @@ def write_shards(job: CurationJob, partitions: int, partition: int) -> StageRepo
     quarantined = [
         _build_quarantine_table("row", rows.num_rows, {field: rows[field] for field in rows.column_names}),
         _build_quarantine_table(
-            "point",
+            "example",
             failed.num_rows,
             {
                 "reason": failed["reason"],
