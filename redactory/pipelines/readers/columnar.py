@@ -1,4 +1,4 @@
-"""Parquet and Arrow: tables of record batches; columns without text are passed through unchanged."""
+"""Read and write Parquet and Arrow tables in record batches; columns without text are copied unchanged."""
 
 from __future__ import annotations
 
@@ -29,29 +29,26 @@ from redactory.pipelines.readers.formats import (
 
 
 class RecordBatchFormat(Format):
-    """A table of record batches; of a table that is not copied, only the columns that are mapped are read."""
+    """A table of record batches; only the selected columns are read."""
 
     schema: Any
-    """Of the whole table, once it is open."""
+    """Schema of the whole table, available once it is open."""
 
     def read_batches(self) -> Iterator[tuple[int, Any]]:
-        """Open the table, then read its batches, safe to be read, each with the number of its row group.
-
-        ``EOFError`` where the file is not whole.
-        """
+        """Open the table and read its validated batches, each with its row group; ``EOFError`` if it is incomplete."""
         raise NotImplementedError
 
     def open_writer(self, target: BinaryIO, schema: Any) -> Any:
-        """Begin another file of this kind."""
+        """Open a writer for a file of the same format."""
         raise NotImplementedError
 
     def _select_columns(self, schema: Any) -> list[str]:
-        """Note the schema, and choose the columns to read."""
+        """Store the schema, and choose the columns to read."""
         self.schema, self.header = schema, schema.names
         return self.columns.select(schema.names, self.path)
 
     def read_rows(self) -> Iterator[Row | bytes]:
-        """A row of a batch is a row; ``DamagedFile`` names the last one before the table breaks off."""
+        """Read the rows of all batches; ``DamagedFile`` names the last row before the damage."""
         import pyarrow as pa
 
         kind, number = type(self).__name__, 0
@@ -75,7 +72,7 @@ class RecordBatchFormat(Format):
             raise
         except OSError as error:
             if error.errno is not None:
-                # the disk's or the net's, not Arrow's
+                # from the disk or network, not from Arrow
                 raise
         except (pa.ArrowException, ValueError, MemoryError, OverflowError, EOFError):
             pass
@@ -95,12 +92,12 @@ class RecordBatchFormat(Format):
         return self._build_row(number, cells, render)
 
     def write(self, target: BinaryIO, pieces: Iterator[Any]) -> None:
-        """Rows of one batch together; a row group of the source is one again."""
+        """Write the rows by batch; each row group of the source becomes a row group again."""
         import pyarrow as pa
 
         writer: Any = None
         for _, group in groupby(pieces, lambda piece: piece[0]):
-            # a batch is the same object in all of its rows
+            # all rows of a batch refer to the same object
             batches = [self._assemble_batch(list(rows)) for _, rows in groupby(group, lambda piece: id(piece[1]))]
             writer = writer or self.open_writer(target, batches[0].schema)
             writer.write_table(pa.Table.from_batches(batches))
@@ -112,7 +109,7 @@ class RecordBatchFormat(Format):
         writer.close()
 
     def _assemble_batch(self, rows: list[Any]) -> Any:
-        """The rows of one batch, with the columns that hold texts written anew."""
+        """Assemble the rows of one batch, with text columns and replaced columns rewritten."""
         import pyarrow as pa
 
         batch, whole = rows[0][1], rows[0][4]
@@ -139,21 +136,21 @@ class RecordBatchFormat(Format):
 
 
 _TYPE_METADATA_KEYS = (b"huggingface", b"pandas")
-"""Notes in a table's schema that name its columns and their types: untrue once one of them was replaced."""
+"""Schema metadata with column names and types: wrong once a column is replaced."""
 _STRUCTURAL_KEY = re.compile(rb"ARROW:(?:schema|extension:.*)|PARQUET:field_id", re.DOTALL)
-"""Notes that say how a column is to be read; any other one ("exported_by") is text that nobody looks at."""
+"""Metadata needed to read a column; any other ("exported_by") is text that nobody checks."""
 
 
 def _select_structural_metadata(owner: Any, extra_keys: Sequence[bytes] = ()) -> dict[bytes, bytes]:
-    """Of the notes of a schema or a field those that are structural, or named in ``extra_keys``."""
+    """Select the structural metadata of a schema or field, and the keys in ``extra_keys``."""
     metadata = (owner.metadata or {}).items()
     return {key: value for key, value in metadata if _STRUCTURAL_KEY.fullmatch(key) or key in extra_keys}
 
 
 def _strip_metadata(field: Any) -> Any:
-    """A field, and those inside of its type, with the structural notes alone, and without dictionaries.
+    """Reduce a field and its nested fields to structural metadata, and replace dictionaries by plain values.
 
-    A dictionary can hold values of no row that is written, and an Arrow file one dictionary for all batches.
+    A dictionary can hold values of rows that are not written, and an Arrow file has one dictionary for all batches.
     """
     import pyarrow as pa
 
@@ -175,7 +172,7 @@ def _strip_metadata(field: Any) -> Any:
 
 
 def _measure_decoded_size(column: Any) -> int:
-    """Measure the bytes of a column's values as Python objects; many may share the same stored bytes."""
+    """Estimate the bytes of a column's values once decoded; many values may share the same stored bytes."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -195,7 +192,7 @@ def _measure_decoded_size(column: Any) -> int:
 
 
 def _measure_lengths(column: Any) -> Any:
-    """The length of each value that is text or bytes; 0 of others and of null."""
+    """Return the length in bytes of each text or bytes value; 0 for null and other types."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -205,7 +202,7 @@ def _measure_lengths(column: Any) -> Any:
         *(types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
     )
     if types.is_string_view(kind) or types.is_binary_view(kind):
-        # a view begins with its length; many may look at the same bytes
+        # a view begins with its length; many views may share bytes
         views = np.frombuffer(column.buffers()[1], np.int32)[::4]
         lengths = pa.array(views[column.offset : column.offset + len(column)])
     elif any(holds(kind) for holds in has_lengths):
@@ -216,7 +213,7 @@ def _measure_lengths(column: Any) -> Any:
 
 
 def read_row_cells(batch: Any, index: int, limit: int) -> tuple[dict[str, Any] | None, str | None]:
-    """Read the values of a row by column, or return the reason why it cannot be read."""
+    """Read the values of a row by column, or return a reason code if it cannot be read."""
     if batch.nbytes > limit and sum(_measure_decoded_size(column) for column in batch.slice(index, 1).columns) > limit:
         return None, ROW_TOO_LONG
     try:
@@ -228,12 +225,12 @@ def read_row_cells(batch: Any, index: int, limit: int) -> tuple[dict[str, Any] |
     except UnicodeDecodeError:
         return None, UNDECODABLE
     except (ValueError, ArithmeticError, LookupError):
-        # a date after the year 9999, a time zone that nobody knows
+        # for example a date after the year 9999, or an unknown time zone
         return None, BROKEN_ROW
 
 
 def _decode_bytes(value: Any) -> Any:
-    """``value`` with the bytes in it that are UTF-8 as text, as Hive, Impala and old Spark mean them."""
+    """Decode UTF-8 bytes within a value: Hive, Impala and old Spark store text as bytes."""
     if isinstance(value, bytes):
         try:
             return value if b"\0" in value else value.decode()
@@ -247,21 +244,21 @@ def _decode_bytes(value: Any) -> Any:
 
 
 class Parquet(RecordBatchFormat):
-    """A few rows at a time; as many as the footer promises."""
+    """A Parquet file, read a few rows at a time; it must hold as many rows as its footer declares."""
 
     name = "parquet"
     endings = (".parquet",)
     expansion_factor = 4.0
     _batch_rows = 16
-    """Few: one long text that a small file holds once and repeats in every row is repeated in memory too."""
+    """Few, because a long text that the file stores once may be repeated in memory for every row."""
     _metadata: Any
-    """What the footer says."""
+    """The file's footer."""
 
     def read_batches(self) -> Iterator[tuple[int, Any]]:
-        """A few rows each."""
+        """Read batches of a few rows."""
         import pyarrow.parquet as pq
 
-        # read as it is needed: a column of a row group is held in whole otherwise
+        # read on demand: otherwise whole column chunks are held in memory
         table = pq.ParquetFile(self.file, buffer_size=CHUNK_BYTES, pre_buffer=False)
         self._metadata = metadata = table.metadata
         wanted = self._select_columns(table.schema_arrow)
@@ -278,10 +275,10 @@ class Parquet(RecordBatchFormat):
             raise EOFError
 
     def open_writer(self, target: BinaryIO, schema: Any) -> Any:
-        """Compressed as the table's first column was."""
+        """Open a writer with the compression of the source's first column."""
         import pyarrow.parquet as pq
 
-        # not before rows were read: of a broken footer this would end the process
+        # only after reading rows: with a broken footer, this would crash the process
         metadata = self._metadata
         is_empty = not (metadata.num_row_groups and metadata.num_columns)
         codec = "snappy" if is_empty else metadata.row_group(0).column(0).compression.lower()
@@ -289,10 +286,9 @@ class Parquet(RecordBatchFormat):
 
 
 class Arrow(RecordBatchFormat):
-    """Arrow IPC: streams, as ``datasets`` saves them, and files with a footer.
+    """Arrow IPC: streams (as ``datasets`` saves them) and files with a footer.
 
-    A record batch is held whole, as large as its writer made it.  Its offsets point into memory, so they are
-    checked before anything is read through them.
+    Each record batch is held in memory as a whole. Its offsets point into memory, so they are validated before use.
     """
 
     name = "arrow"
@@ -300,10 +296,10 @@ class Arrow(RecordBatchFormat):
     _FILE_MAGIC, _STREAM_OFFSET = b"ARROW1", 8
     _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
     _footer_batches: int | None = None
-    """Batches that the footer names; a stream has none."""
+    """Number of batches in the footer; None for a stream."""
 
     def read_batches(self) -> Iterator[tuple[int, Any]]:
-        """As they were written."""
+        """Read the batches as they were written."""
         import pyarrow as pa
 
         file = self.file
@@ -312,7 +308,7 @@ class Arrow(RecordBatchFormat):
         ended = file.read() == self._END_OF_STREAM
         file.seek(0)
         if file.read(len(self._FILE_MAGIC)) == self._FILE_MAGIC:
-            # its footer names the batches; the stream in it comes next
+            # the footer gives the number of batches; the stream follows the magic bytes
             self._footer_batches = int(pa.ipc.open_file(file).num_record_batches)
             file.seek(self._STREAM_OFFSET)
         else:
@@ -323,18 +319,18 @@ class Arrow(RecordBatchFormat):
         for batch in reader:
             batch.validate()
             for column in map(batch.column, selected):
-                # as bytes: one row's text may be no UTF-8, and is then rejected by itself
+                # validate text as bytes: a row whose text is not UTF-8 is rejected individually
                 as_bytes = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(column.type)
                 (column if as_bytes is None else column.view(as_bytes)).validate(full=True)
             yield count, batch.select(selected)
             count += 1
-        # what is cut off between two batches, or goes on with something else, looks finished
+        # a file truncated between two batches, or followed by other data, looks complete
         is_whole = ended and file.tell() == size if self._footer_batches is None else self._footer_batches == count
         if not is_whole:
             raise EOFError
 
     def open_writer(self, target: BinaryIO, schema: Any) -> Any:
-        """A file with a footer, or a stream."""
+        """Open a writer for a file with a footer, or for a stream, like the source."""
         import pyarrow as pa
 
         begin = pa.ipc.new_stream if self._footer_batches is None else pa.ipc.new_file

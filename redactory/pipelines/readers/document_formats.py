@@ -1,8 +1,8 @@
-"""Document formats: a file is one row with all of its texts; shared code and PDF.
+"""Read documents, one row per file: code that all document formats share, and PDF.
 
-HTML, mail and Word files are written again (:mod:`html_format`, :mod:`mail_format`, :mod:`word_format`); of
-PDF, only the text. Two rules hold for all: anything that is not surely structure is read as text; anything
-unreadable (images, attachments, blocks of base64) is left out of the copy.
+HTML, mail and Word files are rewritten (:mod:`html_format`, :mod:`mail_format`, :mod:`word_format`); for PDF, only
+the text is written. All formats read everything as text that is not certainly structure, and leave unreadable
+content (images, attachments, blocks of base64) out of the copy.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ BROKEN_DOCUMENT, ENCRYPTED_DOCUMENT, DOCUMENT_WITHOUT_TEXT = (
 )
 TOO_MANY_ELEMENTS = "too_many_elements"
 MAX_ELEMENTS = 1 << 18
-"""Texts, tags, header fields or parts of one document: each costs far more than its few bytes."""
+"""Maximum texts, tags, header fields or parts of one document: each costs far more than its few bytes."""
 _T = TypeVar("_T")
 
 
 class UnreadableDocument(Exception):
-    """A document cannot be read; the argument is the reason code."""
+    """A document cannot be read; the argument is a reason code."""
 
 
 def limit_count(items: Iterable[_T], limit: int = MAX_ELEMENTS) -> Iterator[_T]:
-    """``items``, one by one; ``UnreadableDocument`` where there are more than ``limit``."""
+    """Yield ``items``; ``UnreadableDocument`` if there are more than ``limit``."""
     for index, item in enumerate(items):
         if index >= limit:
             raise UnreadableDocument(TOO_MANY_ELEMENTS)
@@ -45,9 +45,9 @@ def limit_count(items: Iterable[_T], limit: int = MAX_ELEMENTS) -> Iterator[_T]:
 
 @dataclass(frozen=True)
 class ExtractedText:
-    """The texts of a part of a document, the spans that follow from their position, and how it is rendered.
+    """The texts of a part of a document, the spans that follow from their position, and how to render it.
 
-    ``visible_texts`` has the indices of the texts that the document's readers see.
+    ``visible_texts`` are the indices of the texts that readers of the document see.
     """
 
     texts: list[str]
@@ -58,7 +58,7 @@ class ExtractedText:
 
 
 def make_document_row(number: int, extracted: ExtractedText) -> Row:
-    """Make the row of a document, with encoded text as sure spans; ``UnreadableDocument`` for too many texts."""
+    """Make a document's row, with encoded text as structural spans; ``UnreadableDocument`` for too many texts."""
     texts = limit_count(extracted.texts)
     sure = [[*spans, *find_encoded_runs(text)] for text, spans in zip(texts, extracted.structural_spans, strict=True)]
 
@@ -77,12 +77,12 @@ def make_document_row(number: int, extracted: ExtractedText) -> Row:
 
 
 class WholeFileFormat(Format):
-    """A file that is one row, held in whole."""
+    """A file that is one row, held in memory."""
 
     is_text = True
 
     def read_rows(self) -> Iterator[Row | bytes]:
-        """The one row, or why it cannot be read."""
+        """Read the file as one row, which has a reason code if it cannot be read."""
         data = self.file.read(self.limit + 1)
         if len(data) > self.limit:
             yield Row(1, reason=ROW_TOO_LONG)
@@ -93,18 +93,18 @@ class WholeFileFormat(Format):
             yield Row(1, reason=str(error))
 
     def parse(self, data: bytes) -> ExtractedText:
-        """What a file tells; ``UnreadableDocument`` says why it cannot be read."""
+        """Parse the file; ``UnreadableDocument`` with a reason code if it cannot be read."""
         raise NotImplementedError
 
 
 # What is written, and what is read of it.
 
 _ASCII_SAMPLES = (rb"\u0041", b"xn--bcher-kva", bytes(range(32, 127)) + b"\t\r\n")
-"""What a charset must leave as it is, so that tags and headers are those that every reader sees."""
+"""ASCII that a charset must keep, so that every reader sees the same tags and headers."""
 
 
 def decode_text(data: bytes, charset: str) -> str:
-    """``data`` in a charset that keeps ASCII; ``UnreadableDocument`` for another one, for NUL, for wrong bytes."""
+    """Decode ``data``; ``UnreadableDocument`` if the charset does not keep ASCII, for NUL, and for invalid bytes."""
     try:
         keeps = all(sample.decode(charset) == sample.decode("ascii") for sample in _ASCII_SAMPLES)
         text = data.decode(charset) if keeps else "\0"
@@ -127,7 +127,7 @@ _RUN = re.compile(rf"[A-Za-z0-9+/_-]{{{_MIN_RUN_LENGTH},}}={{0,2}}")
 
 
 def find_encoded_runs(text: str) -> list[ReplacedSpan]:
-    """Stretches that may say what nobody reads: base64 of a text or of several lines, keys, encoded words."""
+    """Find runs that may hide text: base64 of a text or of several lines, PGP blocks, keys, encoded words."""
     bounds = [match.span() for match in _ENCODED_BLOCK.finditer(text)]
     end = 0
     while end >= 0 and (start := text.find(_PGP_BEGIN, end)) >= 0:
@@ -142,39 +142,36 @@ def _has_encoded_text(run: str) -> bool:
         return True
     if run.isupper() or run.islower():
         return False
-    # what stands before it may look like a part of it
+    # preceding characters may look like a part of the run: try later starts
     starts = {*range(4), *(match.end() for match in re.finditer("[/_-]", run))}
     return any(_is_base64_text(run[start:]) for start in starts if len(run) - start >= _MIN_RUN_LENGTH)
 
 
 def _is_base64_text(run: str) -> bool:
-    """Whether ``run`` is base64 of a text, as far as its first signs tell."""
+    """Whether the start of ``run`` is base64 of a text."""
     standard = run.rstrip("=").translate({ord("-"): "+", ord("_"): "/"})
     data = base64.b64decode(standard[: len(standard) // 4 * 4])[: _MIN_RUN_LENGTH * 3 // 4]
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        # a letter that is cut in two
+        # the sample may end within a character
         text = data[: error.start].decode() if error.start >= len(data) - 3 else "\0"
     return text.replace("\n", "").replace("\r", "").replace("\t", "").isprintable()
 
 
 @dataclass
 class Node:
-    """A piece of text in a document, and the place where it is written.
-
-    One without a place stands for a break: nothing is written for it.
-    """
+    """A piece of text in a document and the place where it is written; a break has no place and is not written."""
 
     text: str
     place: Any = None
 
 
 def assign_edits_to_nodes(groups: Sequence[Sequence[Node]], changes: Edits) -> list[tuple[Node, list[Edit]]]:
-    """The nodes that change, with their changes; those of a group are read as one text.
+    """Assign the edits of each group's joined text to its nodes; return the changed nodes with their edits.
 
-    The first node that a change touches has what is new.  A node can be in several groups: where their
-    changes overlap, they become one.
+    The replacement goes into the first node that an edit touches. If a node is in several groups, their overlapping
+    edits are merged.
     """
     edits_by_node: dict[int, tuple[Node, list[Edit]]] = {}
     for group, group_edits in zip(groups, changes, strict=True):
@@ -197,7 +194,7 @@ def assign_edits_to_nodes(groups: Sequence[Sequence[Node]], changes: Edits) -> l
 
 
 def merge_edits(edits: Sequence[Edit]) -> list[Edit]:
-    """``edits`` in order; of those that overlap one, with the longest of what is to stand there."""
+    """Sort edits, and merge overlapping ones into one with the longest replacement."""
     result: list[Edit] = []
     for edit in sorted(edits):
         if result and edit.start < result[-1].end:
@@ -208,11 +205,11 @@ def merge_edits(edits: Sequence[Edit]) -> list[Edit]:
 
 
 def join_nodes(groups: Sequence[Sequence[Node]]) -> list[str]:
-    """The text of each group."""
+    """Join the nodes of each group into one text."""
     return ["".join(node.text for node in group) for group in groups]
 
 
-# PDF: text alone.
+# PDF: text only.
 
 
 _TRAILING_BLANKS = b"\0\t\n\f\r\x1a "
@@ -220,17 +217,17 @@ _LINEARIZED = re.compile(rb"/Linearized\b.{0,200}?/L\s+(\d{1,18})\b", re.DOTALL)
 
 
 class PdfFormat(WholeFileFormat):
-    """The text of the pages; what is written is text."""
+    """The text of a PDF file's pages; it is written as plain text."""
 
     name = "pdf"
     endings = (".pdf",)
 
     def parse(self, data: bytes) -> ExtractedText:
-        """One text a page; a page without text is one that is taken out."""
+        """Extract one text per page; pages without text are counted as removed."""
         pypdf = import_library("pypdf", "documents")
         length = _LINEARIZED.search(data[:1_024])
         if not data.rstrip(_TRAILING_BLANKS).endswith(b"%%EOF") or (length and len(data) < int(length[1])):
-            # cut off: an earlier end inside of it would be taken for its own
+            # truncated: pypdf would take an earlier end mark for the end of the file
             raise UnreadableDocument(BROKEN_DOCUMENT)
         try:
             with _silence_logger("pypdf"):
@@ -242,9 +239,9 @@ class PdfFormat(WholeFileFormat):
         except UnreadableDocument:
             raise
         except Exception:
-            # whatever a broken file makes of the parser
+            # a broken file can cause any error in the parser
             raise UnreadableDocument(BROKEN_DOCUMENT) from None
-        # the letters of some fonts are known by numbers alone
+        # some fonts map letters to lone surrogates
         pages = [page.encode("utf-8", "replace").decode() for page in pages]
         empty = sum(not page.strip() for page in pages)
         if empty == len(pages):
@@ -259,19 +256,19 @@ class PdfFormat(WholeFileFormat):
 
 
 class _DrawingBudget:
-    """Counts what the pages of a file draw; forms that draw forms may be drawn any number of times."""
+    """Limit what the pages of a file draw, because nested forms can repeat any number of times."""
 
     _MAX_OPERATORS, _PAGE_COST, _MAX_FORMS = 4 * MAX_ELEMENTS, 200, 5_000
-    """What a file may draw, what a page counts for, and the forms of a page: pypdf leaves out others."""
+    """Maximum operators of a file, cost of a page, and maximum forms of a page: pypdf would skip further ones."""
 
     def __init__(self) -> None:
         self.count = self.forms = 0
 
     def extract_text(self, page: Any) -> str:
-        """The text of a page."""
+        """Extract the text of a page."""
         self.count, self.forms = self.count + self._PAGE_COST, 0
         text = page.extract_text(visitor_operand_before=self._add) or ""
-        # pypdf passes over what is raised inside of a form
+        # pypdf ignores exceptions raised within a form
         self._check()
         return text
 
@@ -287,7 +284,7 @@ class _DrawingBudget:
 
 @contextmanager
 def _silence_logger(name: str) -> Iterator[None]:
-    """Without the log of a library that quotes the files that it reads."""
+    """Silence the log of a library that quotes file contents."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
@@ -298,7 +295,7 @@ def _silence_logger(name: str) -> Iterator[None]:
 
 
 def import_library(name: str, extra: str) -> Any:
-    """The module of a library that an extra of the package brings; ``ConfigurationError`` without it."""
+    """Import a library that belongs to an extra of the package; ``ConfigurationError`` if it is missing."""
     import importlib
 
     try:

@@ -1,4 +1,4 @@
-"""Documents: the rows of the input that hold a usable text, and the rejections that do not."""
+"""Turn the rows of the input into documents (usable texts) and rejections, and check how many are rejected."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ else:
 MISSING_TEXT, EMPTY_TEXT = "missing_text", "empty_text"
 MISSING_ID, DUPLICATE_ID = "missing_id", "duplicate_id"
 CONVERSATION_COLUMNS = ("messages", "conversations")
-"""Columns that hold a conversation, by their names."""
+"""Columns that hold a conversation."""
 MAX_NAME_LENGTH = 1_024
-"""Code points of an id, a user, a class or a kept value; each of a document's points carries them."""
+"""Maximum code points of an id, user, class or metadata value, because every example of the document repeats them."""
 _INT64_RANGE = range(-(1 << 63), 1 << 63)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SAMPLED_FIRST_ROWS, _SAMPLED_ROW_STEP = 100, 10
-"""So many rows, and then one of so many, are looked at for their language."""
+"""Rows sampled to detect the language: the first ones, then every tenth."""
 
 
 PathList = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
-"""Paths, or a single one."""
+"""Several paths, or a single one."""
 
 
 class InputSettings(Settings):
-    """Where the corpus is and which columns hold what."""
+    """Configure where the corpus is and what its columns mean."""
 
     path: PathList = Field(
         description="A file, a folder, a glob or a URL, or a list of them: JSONL, Parquet, Arrow, CSV, "
@@ -169,17 +169,16 @@ class InputSettings(Settings):
 
     @property
     def fields(self) -> Fields:
-        """The fields of the text."""
+        """The fields that hold the text."""
         return Fields((self.text,) if isinstance(self.text, str) else self.text)
 
     @property
     def has_multiple_texts(self) -> bool:
-        """Whether a document may have several texts, as ``curation.segment.make_multi_text_segmenter``
-        cuts."""
+        """Whether a document may have several texts (see ``curation.segment.make_multi_text_segmenter``)."""
         return not isinstance(self.text, str) or self.text in CONVERSATION_COLUMNS or len(self.fields.steps[0]) > 1
 
     def required_columns(self) -> list[str]:
-        """Columns that a file must have: the text's, and those that the configuration names itself."""
+        """List the columns that a file must have: those of the text, and those set in the configuration."""
         named = [getattr(self, name) for name in ("id", "user") if name in self.model_fields_set]
         kept = Fields(self.metadata_columns).columns
         classes = [] if self.label is None else [self.label]
@@ -188,11 +187,10 @@ class InputSettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A usable row.  ``user_id`` is None where the row names nobody: it is then its own user.
+    """A usable row; ``user_id`` is None if it names no user, and it then counts as a separate user.
 
-    ``label`` is the row's class, None where it has none or none is read; ``kept`` are the values of
-    ``input.metadata_columns`` in its order, ``known`` those of ``input.known_value_columns`` with their
-    labels, both as JSON.
+    ``label`` is the row's class (None if absent or not read). As JSON, ``kept`` holds the values of
+    ``input.metadata_columns`` in order, ``known`` those of ``input.known_value_columns`` with their labels.
     """
 
     doc_id: str
@@ -207,7 +205,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A row that cannot be used: why, where, and up to 64 KiB of it for the quarantine."""
+    """An unusable row: the reason code, the file, the row number, and up to 64 KiB of it for the quarantine."""
 
     reason: str
     source: str
@@ -216,13 +214,13 @@ class Rejection:
 
 
 def read_documents(source: Source, settings: InputSettings) -> Iterator[Document | Rejection]:
-    """Yield every row of a file, or of its slices, in order, as a document or a rejection.
+    """Yield every row of a file or its slices, in order, as a document or a rejection.
 
-    Raises ``InputError`` naming the file if its compression or container is damaged in the middle.
+    ``InputError`` names the file if its compression or container is damaged in the middle.
     """
     file_settings = settings
     if source.reader.is_text:
-        # a file is one text: the configured columns do not count
+        # rows of this format are texts: the configured columns do not apply
         limits = ("max_chars", "max_row_bytes", "max_expansion")
         file_settings = InputSettings(path=settings.path, **{name: getattr(settings, name) for name in limits})
     wanted = (
@@ -254,20 +252,17 @@ _HINT = "'redactory curate --dry-run' shows the first bad rows"
 
 @dataclass
 class RowCounts:
-    """Counts the rows of a whole input, and checks their totals.
-
-    The result depends neither on the order of the files nor on how rows are split into files.
-    """
+    """Count the rows of a whole input and check the totals, which depend neither on file order nor on file splits."""
 
     settings: InputSettings
     rows: int = 0
     files: list[str] = field(default_factory=list)
     rejected: Counter[str] = field(default_factory=Counter)
     damaged_files: list[DamagedFile] = field(default_factory=list)
-    """What is wrong with each file that could not be read to its end."""
+    """The error of each file that could not be read to its end."""
 
     def read(self, source: Source) -> Iterator[Document | Rejection]:
-        """Read and count one file; what is missing of a damaged file is one rejection."""
+        """Read and count one file; the missing part of a damaged file is one rejection."""
         self.files.append(source.name)
         row = 0
         try:
@@ -287,7 +282,7 @@ class RowCounts:
     def check(self, may_be_unusable: bool = False, hint: str = _HINT) -> None:
         """Raise ``CheckFailed`` if too many rows or files were rejected, or if no row can be used.
 
-        If nothing but damaged files is there, raise what is wrong with the first of them.  ``hint`` says where to look.
+        If all files are damaged, raise the error of the first. ``hint`` ends the message with where to look.
         """
         bad, allowed = self.rejected.total(), self.settings.max_rejected_share
         if not bad + len(self.damaged_files):
@@ -309,7 +304,7 @@ class RowCounts:
 
 
 class _UnusableRowError(Exception):
-    """A row holds no usable document; the argument is the reason code."""
+    """A row holds no usable document; the argument is a reason code."""
 
 
 def _parse_document(record: Mapping[str, Any], settings: InputSettings, name: str, number: int) -> Document:
@@ -324,7 +319,6 @@ def _parse_document(record: Mapping[str, Any], settings: InputSettings, name: st
         doc_id = f"{name}:{number}"
     user = _parse_name(record.get(settings.user), "user")
     label = None if settings.label is None else _parse_name(record.get(settings.label), "label")
-    # two spellings of one name are one person
     kept = (
         json.dumps([_read_kept_value(record, path) for path in settings.metadata_columns])
         if settings.metadata_columns
@@ -334,11 +328,12 @@ def _parse_document(record: Mapping[str, Any], settings: InputSettings, name: st
         (_parse_name(record.get(column), "known"), kind) for column, kind in settings.known_value_columns.items()
     )
     known = json.dumps({value: kind for value, kind in known_values if value}) if settings.known_value_columns else None
+    # different Unicode spellings of a user's name are one user
     return Document(doc_id, user and unicode_variants(user)[0], text, name, number, label, kept, known)
 
 
 def _read_kept_value(record: Mapping[str, Any], path: str) -> str | int | float | None:
-    """The value at the end of a path of ``input.metadata_columns``; None where there is none."""
+    """Read the value at a path of ``input.metadata_columns``; None if there is none."""
     value: Any = record.get(path)
     if path not in record:
         value = record
@@ -358,7 +353,7 @@ def _read_kept_value(record: Mapping[str, Any], path: str) -> str | int | float 
 
 
 def _join_row_texts(record: Mapping[str, Any], fields: Fields) -> str | None:
-    """All texts of a row, with their roles, as one; None where it has none."""
+    """Join all texts of a row, with their roles; None if it has no text."""
     try:
         turns = fields.read_turns(record)
         return join_texts(turns) if any(text.strip() for _, text in turns) else "" if turns else None
@@ -397,9 +392,10 @@ def _parse_name(value: Any, kind: str) -> str | None:
 
 @dataclass(frozen=True)
 class RowPreview:
-    """What the first rows of a file hold: the ``columns`` that most rows have, the ``rejections`` among them,
-    the keys of the input (``text``, ``user``, ``label``) whose column none of them has, the start of some
-    texts, and the first ``documents`` as they are cut into points.
+    """The first rows of a file: the ``columns`` that most rows have, the rejections, and sample texts.
+
+    ``missing_keys`` are input keys (``text``, ``user``, ``label``) whose column no row has; ``texts`` holds the start
+    of some texts, ``documents`` the first whole texts.
     """
 
     columns: list[str]
@@ -410,16 +406,16 @@ class RowPreview:
 
 
 def preview_rows(source: Source, counts: RowCounts, rows: int) -> RowPreview:
-    """Look at the first ``rows`` rows of a file, and count them."""
+    """Preview and count the first ``rows`` rows of a file."""
     settings, keys = counts.settings, Counter[str]()
     records, bad, texts, documents = 0, list[Rejection](), list[str](), list[str]()
-    # a damaged file is rejected below
+    # a damaged file is rejected below, in counts.read
     with suppress(DamagedFile), source.open(max_expansion=settings.max_expansion) as file:
         reader = source.reader(file, source.name, settings.max_row_bytes)
         for row in islice(reader.read_records(), rows):
             records += row.reason is None
             keys.update(row.cells.keys())
-    # where the keys are data (a mapping by name), they differ from row to row: those are nobody's business
+    # keys that differ from row to row (as in a mapping by name) are private data: leave them out
     columns = [key for key, count in keys.items() if 2 * count > records]
     for number, result in enumerate(islice(counts.read(source), rows)):
         if isinstance(result, Rejection):

@@ -1,4 +1,4 @@
-"""The files of an input: found by path, folder, glob or URL; decompressed; read whole or in slices."""
+"""Find the files of an input by path, folder, glob or URL, decompress them, and read them whole or in slices."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ _FILE_SCHEME = "file://"
 ARCHIVE_ENDINGS = (".zip", ".tar", ".tgz", ".7z", ".rar")
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _STREAM_COMPRESSIONS = (".gz", ".zst")
-"""The endings that a file's format is looked for behind."""
+"""Endings that are removed before the format is detected from the ending before them."""
 _COMPRESSION_FACTOR = 8.0
-"""Bytes in the open that a compressed one is taken to stand for; English text packs 3 to 8 times."""
+"""Assumed decompressed bytes per compressed byte; English text compresses 3 to 8 times."""
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Bytes ``from_byte`` up to ``to_byte`` of a file; ``from_row`` rows of it come before.
+    """Bytes ``from_byte`` up to ``to_byte`` of a file, preceded by ``from_row`` rows.
 
-    ``header`` is the length in bytes of a table's header line, which is read in front of a later slice; 0
-    where the format has none, and for the slice that begins with it.
+    ``header`` is the length in bytes of the header line that is read before a later slice of a table; 0 if the
+    format has no header, or if the slice begins with it.
     """
 
     from_byte: int
@@ -62,25 +62,25 @@ class Slice:
 
     @property
     def size(self) -> int:
-        """Its size."""
+        """Number of bytes, without the header."""
         return self.to_byte - self.from_byte
 
     def to_file_row(self, number: int) -> int:
-        """The number in the whole file of the row that a reader of this slice counts as ``number``."""
+        """Convert a row number within this slice to a row number of the file."""
         return self.from_row + number - (1 if self.header else 0)
 
     def without_header(self) -> Slice:
-        """The same bytes by themselves, to be compared."""
+        """Return the same slice without the header, for comparisons."""
         return replace(self, header=0)
 
 
 @dataclass(frozen=True)
 class Source:
-    """One file of the input: what fsspec opens, the name that users see, its format.
+    """One file of the input: its fsspec URL, the name that users see, and its format.
 
-    ``slices`` are the parts of it that are read, in order; without any it is read whole.  ``may_be_unusable``
-    says that a run may find no usable row: of what a scheduled run adds.
-    ``refusal`` is the reason code of an entry of a folder that is never opened.
+    Only the ``slices`` are read, in order; without slices, the whole file. ``may_be_unusable`` allows a file
+    without usable rows, such as one that a scheduled run adds. ``refusal`` is the reason code of a folder entry
+    that must not be opened.
     """
 
     url: str
@@ -92,12 +92,12 @@ class Source:
 
     @property
     def reader(self) -> type[Format]:
-        """What reads it."""
+        """The format class that reads the file."""
         return FORMATS[self.format]
 
     @property
     def is_appendable(self) -> bool:
-        """Whether rows can be added to its end."""
+        """Whether rows can be appended to the file."""
         return self.reader.is_appendable and _detect_compression(self.url) is None
 
     @property
@@ -108,9 +108,9 @@ class Source:
     def open(
         self, *, decompress: bool = True, part: Slice | None = None, max_expansion: float = MAX_EXPANSION
     ) -> Iterator[BinaryIO]:
-        """The file's bytes, decompressed by its ending, or a ``part`` of a file that is not compressed.
+        """Open the file, decompressed according to its ending, or a ``part`` of an uncompressed file.
 
-        ``DamagedFile`` if it is broken, cut off or refused, or holds more than ``max_expansion`` times its size.
+        ``DamagedFile`` if it is broken, truncated or refused, or expands to more than ``max_expansion`` times its size.
         """
         if self.refusal is not None:
             error = DamagedFile(f"{self.name} {_REFUSAL_MESSAGES[self.refusal]}")
@@ -131,9 +131,9 @@ class Source:
                     import pyarrow as pa
 
                     if not file.peek(1):
-                        # even nothing takes some bytes when it is compressed
+                        # compressing an empty file yields some bytes
                         raise EOFError
-                    # in pieces: a few bytes that stand for gigabytes never lie in memory whole
+                    # in blocks: a few bytes may expand to gigabytes, which must not fill the memory
                     stream = pa.CompressedInputStream(pa.PythonFile(file), packed)
                     yield io.BufferedReader(
                         _BoundedStream(stream, self.name, file.most or SMALL_FILE_BYTES), CHUNK_BYTES
@@ -146,7 +146,7 @@ class Source:
             raise kind(f"{self.name} cannot be read: {reason}") from None
 
     def _failed_to_read(self, error: OSError | EOFError) -> bool:
-        """Whether an error is of reading this file, and not of what is written meanwhile."""
+        """Whether the error comes from reading this file, not from writing an output at the same time."""
         filename = getattr(error, "filename", None)
         if filename is not None and self._local_path is not None:
             return os.fsdecode(filename) == self._local_path
@@ -154,18 +154,18 @@ class Source:
 
     def _open_raw(self) -> Any:
         if self._local_path is not None:
-            # opened here: to fsspec, some characters in a file's name are chains of file systems
+            # not with fsspec, which takes some characters in a file name for chained file systems
             return open(self._local_path, "rb", buffering=0)
         filesystem, inner = open_filesystem(self.url)
         return filesystem.open(inner, "rb")
 
     def measure_header(self, limit: int, size: int) -> int:
-        """The length in bytes of its header line; 0 for a format without one, or where it is not whole."""
+        """Measure the header line in bytes; 0 if the format has none, or if the line is incomplete."""
         with self.open(part=Slice(0, size)) as file:
             return self.reader(file, self.name, limit).measure_header()
 
     def count_rows(self, part: Slice, limit: int) -> RowScan:
-        """The rows of ``part`` of a file that grows, counted as its reader counts them."""
+        """Count the rows in a ``part`` of a growing file, as its reader does."""
         with self.open(part=part) as file:
             return self.reader(file, self.name, limit).count_rows(part.from_byte, part.header)
 
@@ -185,7 +185,7 @@ class Source:
                 yield block
 
     def fingerprint(self) -> dict[str, Any]:
-        """Name, size in bytes and keyed digest of the file as it lies on the disk, or of its slices."""
+        """Return the name, size in bytes and keyed digest of the stored file or its slices."""
         size = 0
 
         def blocks() -> Iterator[bytes]:
@@ -195,7 +195,7 @@ class Source:
                     size += len(block)
                     yield block
 
-        # before the size, which is known once all of it is read
+        # first, because reading the blocks determines the size
         digest = load_digest_key().file_digest(blocks())
         record = {"path": self.name, "bytes": size, "digest": digest}
         if self.slices:
@@ -203,7 +203,7 @@ class Source:
         return record
 
     def size(self) -> int | None:
-        """The bytes of the file, or of its slices, without reading them; None if unknown."""
+        """Return the stored size of the file or its slices in bytes, without reading; None if unknown."""
         if self.slices or self.refusal:
             return sum(part.size for part in self.slices)
         if self._local_path is not None:
@@ -213,7 +213,7 @@ class Source:
         return size
 
     def read_modified_time(self) -> datetime.datetime | None:
-        """When it was last written (UTC); None where its file system does not say."""
+        """Return the time of the last write (UTC); None if the file system does not report it."""
         if self._local_path is not None:
             return datetime.datetime.fromtimestamp(os.path.getmtime(self._local_path), datetime.UTC)
         filesystem, inner = open_filesystem(self.url)
@@ -224,10 +224,10 @@ class Source:
         return modified if modified.tzinfo else modified.replace(tzinfo=datetime.UTC)
 
     def read_change_stamp(self, cutoff: datetime.datetime) -> str | None:
-        """A value that is stable until the file is written, without reading it; None if there is none.
+        """Return a value that changes when the file is written, without reading the file; None if there is none.
 
-        None too for a file written after ``cutoff``: it could be written again within its clock's resolution. On this
-        machine it includes the status change time, which nobody can set back, unlike the modification time.
+        None also if the file was written after ``cutoff``: another write within the clock's resolution would not show.
+        For local files it includes the status change time; unlike the modification time, nobody can set it back.
         """
         modified = self.read_modified_time()
         if modified is None or modified > cutoff:
@@ -255,11 +255,10 @@ class _BoundedStream(io.RawIOBase):
         self._stream, self._name, self._max_size, self._decoded = stream, name, max_size, 0
 
     def readable(self) -> bool:
-        """It is."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill ``buffer`` as far as the next piece goes; ``ExpandingFile`` behind the last allowed byte."""
+        """Read the next block into ``buffer``; ``ExpandingFile`` beyond the size limit."""
         block = self._stream.read(len(buffer))
         self._decoded += len(block)
         check_expansion(self._name, self._decoded, self._max_size)
@@ -275,11 +274,10 @@ class _RangeReader(io.RawIOBase):
         self._ranges = [bounds for bounds in ranges if bounds[0] < bounds[1]]
 
     def readable(self) -> bool:
-        """It is."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill ``buffer`` as far as the span goes; 0 at the end of the last one."""
+        """Read from the current range into ``buffer``; return 0 after the last range."""
         if not self._ranges:
             return 0
         start, end = self._ranges.pop(0)
@@ -294,10 +292,10 @@ class _RangeReader(io.RawIOBase):
 
 
 def _describe_damage(url: str, error: Exception) -> str | None:
-    """Describe what is wrong with the content of a file; None if a disk or a network failed."""
+    """Describe how the file's content is damaged; None if a disk or network failed instead."""
     if isinstance(error, EOFError) or "Truncated compressed stream" in str(error):
         return "it is truncated; copy it again"
-    # a decompressor's error has no number, unlike that of a disk or a net
+    # errors of a decompressor have no errno, unlike those of a disk or network
     if _detect_compression(url) and isinstance(error, OSError) and error.errno is None:
         return "it is damaged, or not compressed as its file name says; copy it again, or rename it"
     return None
@@ -309,7 +307,7 @@ def _describe_error(url: str, error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or type(error).__name__
 
 
-# What a file's name says.
+# File names.
 
 
 def _detect_compression(name: str) -> str | None:
@@ -317,7 +315,7 @@ def _detect_compression(name: str) -> str | None:
 
 
 def resolve_format(name: str, key: str = "--format") -> str:
-    """The format of a name, or of an ending used as a name (txt, json, eml)."""
+    """Return the format with a given name or ending (txt, json, eml); ``ConfigurationError`` if unknown."""
     if name in FORMATS or name == "auto":
         return name
     format_name = next((f.name for f in FORMATS.values() if f".{name.lower().lstrip('.')}" in f.endings), None)
@@ -327,12 +325,12 @@ def resolve_format(name: str, key: str = "--format") -> str:
 
 
 def list_endings() -> str:
-    """The endings of every format, for messages."""
+    """List the endings of all formats, for messages."""
     return ", ".join(ending for format_ in FORMATS.values() for ending in format_.endings)
 
 
 def detect_format(name: str) -> str | None:
-    """The format that a file's ending tells; None where it tells none."""
+    """Detect the format from the ending of a file name; None if the ending is unknown."""
     path = PurePosixPath(name)
     if path.suffix.lower() in _STREAM_COMPRESSIONS:
         path = path.with_suffix("")
@@ -340,34 +338,34 @@ def detect_format(name: str) -> str | None:
 
 
 def estimate_expansion(url: str) -> float:
-    """Bytes in the open that a byte of a file is taken to stand for, by its ending."""
+    """Estimate the decoded bytes per stored byte of a file from its ending."""
     kind = detect_format(url)
     return _COMPRESSION_FACTOR if _detect_compression(url) else 1.0 if kind is None else FORMATS[kind].expansion_factor
 
 
 def is_hidden(relative: str) -> bool:
-    """Whether a path below an input folder is passed over: a part of it starts with ``.`` or ``_``."""
+    """Whether a path below an input folder is ignored because a part of it starts with ``.`` or ``_``."""
     return any(part.startswith((".", "_")) for part in PurePosixPath(relative).parts)
 
 
 def escape_unprintable(name: str) -> str:
-    """``name`` with an escape for every character that cannot be seen, or that UTF-8 cannot hold."""
-    # a backslash of the name's own is doubled, so that no two names become one
+    """Escape the characters of a name that are not printable or not valid in UTF-8."""
+    # backslashes are doubled so that different names stay different
     escaped = (c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode("ascii") for c in name)
     return "".join(escaped)
 
 
-# Finding them.
+# Finding files.
 
 
 def find_sources(paths: tuple[str, ...], format_: str, key: str = "input.path") -> list[Source]:
-    """Find the files that ``paths`` name, in a fixed order.
+    """Find the files of an input in a fixed order; a folder includes all files below it with a known ending.
 
-    A folder means every file below it with a known ending. ``key`` is the setting of the paths, for messages.
-    ``ConfigurationError`` if a path names nothing, or a file's format is neither given nor clear from its ending.
+    ``key`` is the configuration key of the paths, for messages. ``ConfigurationError`` if a path matches nothing, or
+    if a file's format is neither configured nor clear from its ending.
     """
     sources = sources_by_path(paths, format_, key)
-    # a file's name goes into ids and messages: short where that is clear, else the whole path
+    # ids and messages contain the name: the file name if it is unique, otherwise the whole path
     last = [PurePosixPath(source.name).name for source in sources]
     times = Counter(last)
     return [
@@ -376,7 +374,7 @@ def find_sources(paths: tuple[str, ...], format_: str, key: str = "input.path") 
 
 
 def sources_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") -> list[Source]:
-    """Like :func:`find_sources`, but each file is named by its whole path."""
+    """Find files like :func:`find_sources`, but name each by its whole path."""
     urls, refusals = dict[str, str](), dict[str, str | None]()
     for path in paths:
         try:
@@ -392,7 +390,7 @@ def sources_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path
         folder = _find_base_folder(path) if is_local else None
         for url, name in matches:
             urls[url] = escape_unprintable(name)
-            # a file that is named itself may be a link
+            # a file that the user names directly may be a link
             refusals[url] = (
                 folder and refusals.get(url, "") is not None and _find_refusal_reason(name, folder)
             ) or None
@@ -412,17 +410,17 @@ _REFUSAL_MESSAGES = {
 
 
 def _find_refusal_reason(name: str, folder: str) -> str | None:
-    """The reason why an entry below ``folder`` is not opened."""
+    """Return the reason code if an entry below ``folder`` must not be opened."""
     if os.path.isdir(name):
         return LINKED_FOLDER
     if not os.path.isfile(name):
-        # a pipe would be waited for, and an input is read twice
+        # opening a pipe would block, and inputs are read twice
         return NOT_A_FILE
     return LINK_OUTSIDE if is_link_outside(name, folder) else None
 
 
 def _find_base_folder(path: str) -> str | None:
-    """The folder that a path or a glob stands for; None where it names one file."""
+    """Return the folder that a path or glob searches; None if it names one file."""
     path = os.path.abspath(path.removeprefix(_FILE_SCHEME))
     if os.path.isfile(path):
         return None
@@ -432,7 +430,7 @@ def _find_base_folder(path: str) -> str | None:
 
 
 def _find_local_files(path: str, key: str) -> list[tuple[str, str]]:
-    """(URL, path) of each file of this machine that ``path`` names."""
+    """Return (URL, path) of each local file that ``path`` matches."""
     path = os.path.abspath(path.removeprefix(_FILE_SCHEME))
     if os.path.isdir(path):
         paths = [
@@ -443,7 +441,7 @@ def _find_local_files(path: str, key: str) -> list[tuple[str, str]]:
         paths = [name for name in paths if not is_hidden(os.path.relpath(name, path))]
         names = [name for name in paths if detect_format(name) or os.path.isdir(name)]
     elif os.path.lexists(path):
-        # before it is taken for a glob: a file's name may hold the characters of one
+        # before glob: a file name may contain pattern characters
         if not os.path.isfile(path):
             raise ConfigurationError(f"{key}: '{escape_unprintable(path)}' {_REFUSAL_MESSAGES[NOT_A_FILE]}")
         names = [path]
@@ -454,12 +452,12 @@ def _find_local_files(path: str, key: str) -> list[tuple[str, str]]:
 
 
 def _open_metadata(name: str) -> Any:
-    # a pipe would be waited for
+    # opening a pipe would block
     return open(name if os.path.isfile(name) else os.devnull, "rb")
 
 
 def _walk_files_and_links(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """As ``os.walk``, but of the folders only those that are links; one that cannot be listed raises."""
+    """Walk like ``os.walk``, but yield only folders that are links, and raise if a folder cannot be listed."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -469,7 +467,7 @@ def _walk_files_and_links(folder: str) -> Iterator[tuple[str, list[str], list[st
 
 
 def _find_stored_files(url: str) -> list[tuple[str, str]]:
-    """(URL, path) of each file in a store that ``url`` names."""
+    """Return (URL, path) of each file in a store that ``url`` matches."""
     filesystem, inner = open_filesystem(url)
     if filesystem.isdir(inner):
         candidates = list_files_below(filesystem, inner)
@@ -484,7 +482,7 @@ def _find_stored_files(url: str) -> list[tuple[str, str]]:
 
 
 def list_ignored_files(folder: str) -> list[str]:
-    """The paths below ``folder`` of files that it does not stand for: hidden ones, and unknown endings."""
+    """List the files below ``folder`` that are not read: hidden files and unknown endings."""
     if is_url(folder) and not folder.startswith(_FILE_SCHEME):
         filesystem, top = open_filesystem(folder)
         paths = list_files_below(filesystem, top)
@@ -496,7 +494,7 @@ def list_ignored_files(folder: str) -> list[str]:
 
 
 def is_link_outside(path: str, folder: str) -> bool:
-    """Whether the file ``path`` below ``folder`` is a link to somewhere else."""
+    """Whether a file below ``folder`` is a link that leads outside it."""
     return os.path.commonpath((os.path.realpath(path), top := os.path.realpath(folder))) != top
 
 
@@ -511,7 +509,7 @@ def _explain_no_match(path: str) -> str:
         return ""
     if os.path.isdir(path):
         return f": no file in this folder ends in {list_endings()}; name files of another kind one by one"
-    # a path that stands in a configuration has become absolute by now
+    # paths from a configuration are absolute by now
     start = "; relative paths start at the folder of the configuration" if os.path.isabs(path) else ""
     return f": there is no such file or folder{start}"
 
@@ -530,18 +528,15 @@ def _make_source(url: str, name: str, format_: str) -> Source:
     return Source(url, name, kind)
 
 
-# Folders that ``save_to_disk`` of Hugging Face's ``datasets`` wrote: Arrow files, and notes beside them.
+# Folders written by ``save_to_disk`` of Hugging Face's ``datasets``: Arrow files and metadata files.
 
 METADATA_FILES = ("state.json", "dataset_info.json", "dataset_dict.json")
 _CACHE_FILE = re.compile(r"cache-\w+\.arrow")
-"""What ``map``, ``filter`` and ``shuffle`` leave there: the rows once more, changed, or their numbers."""
+"""Caches of ``map``, ``filter`` and ``shuffle``: changed copies of the rows, or row indices."""
 
 
 def _drop_dataset_metadata(names: Sequence[str], open_: Callable[[str], Any]) -> list[str]:
-    """The files ``names`` without the notes of data sets, and what was made of these.
-
-    ``ConfigurationError`` names the file or the split that a note speaks of and that is not there.
-    """
+    """Drop the metadata and cache files of data sets; ``ConfigurationError`` if a listed file or split is missing."""
     existing, notes, made = set(names), set[str](), set[str]()
     for name in names:
         folder, _, kind = name.rpartition("/")
@@ -564,7 +559,7 @@ def _drop_dataset_metadata(names: Sequence[str], open_: Callable[[str], Any]) ->
 
 
 def _read_listed_files(kind: str, name: str, open_: Callable[[str], Any]) -> list[str] | None:
-    """The files that a note says there are; None where it is somebody else's file of that name."""
+    """Read which files a metadata file lists; None if the file only happens to have such a name."""
     state, info, _ = METADATA_FILES
     try:
         with open_(name) as file:

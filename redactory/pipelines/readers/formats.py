@@ -1,7 +1,7 @@
-"""File formats: read the rows of a file, and write it again with changed texts.
+"""Read the rows of a file, and write the file again with changed texts.
 
-A format is one class, registered under its name and file endings. Tables are in :mod:`tables` and
-:mod:`columnar`, documents in :mod:`document_formats` and the modules ``*_format``.
+Each format is a class, registered under its name and file endings. :mod:`tables` and :mod:`columnar` hold the
+tables, :mod:`document_formats` and the modules ``*_format`` the documents.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ ROW_TOO_LONG, BROKEN_ROW = "row_too_long", "broken_row"
 QUARANTINED_BYTES = 1 << 16
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_DEPTH = 100
-"""Levels of a JSON line.  Python's own limit depends on its version and on who calls; no document may."""
+"""Maximum nesting of a JSON row. Python's limit depends on its version and the call stack; results must not."""
 CHUNK_BYTES = 1 << 20
 
 
 class DamagedFile(InputError):
-    """A file that is cut off, damaged, or not what its format says: other files can still be read.
+    """A file is truncated, damaged or of another format; other files can still be read.
 
-    An ``InputError`` of another kind (a disk, a network) says nothing about the file itself.
+    Failures of a disk or network are a plain ``InputError``: the file itself may be intact.
     """
 
     reason = "unreadable_file"
 
 
 class ExpandingFile(DamagedFile):
-    """A small file that holds far more data than files do: reading it would not end, or fill the memory."""
+    """A small file expands to far more data than usual: reading it could fill the memory or never end."""
 
     reason = "expanding_file"
 
 
 MAX_EXPANSION, SMALL_FILE_BYTES = 200, 1 << 24
-"""Decoded bytes for each byte of a file, and decoded bytes that any file may hold."""
+"""Maximum decoded bytes per stored byte, and the decoded bytes that any file may hold."""
 
 
 class OpenFile(io.BufferedReader):
-    """A file to read, which may hold ``most`` decoded bytes; None: the default, by its size."""
+    """An open file with at most ``most`` decoded bytes; None for a default that depends on its size."""
 
     most: int | None = None
 
 
 def check_expansion(name: str, decoded: int, limit: int) -> None:
-    """``ExpandingFile`` where a file holds more ``decoded`` bytes than ``limit``."""
+    """Raise ``ExpandingFile`` if a file holds more ``decoded`` bytes than ``limit``."""
     if decoded > limit:
         raise ExpandingFile(
             f"{name} holds more than {limit:,} bytes of data, far more than its size: if you trust the file, "
@@ -69,16 +69,13 @@ NO_FIELDS = Fields(())
 
 @dataclass(frozen=True)
 class ColumnSelection:
-    """Columns of a table: those that it must have, and those that are read where it has them.
-
-    ``selected`` None reads all of them.
-    """
+    """The columns that a table must have, and those that are read if present (``selected`` None: all)."""
 
     required: tuple[str, ...] = ()
     selected: tuple[str, ...] | None = None
 
     def select(self, names: Sequence[str], file: str) -> list[str]:
-        """Those of ``names`` to read; ``DamagedFile`` if a needed one is missing, or one is there twice."""
+        """Choose the columns to read; ``DamagedFile`` if a required column is missing or a column occurs twice."""
         for column in self.required:
             if column not in names:
                 raise DamagedFile(
@@ -90,7 +87,7 @@ class ColumnSelection:
             if name in wanted and name in names[:number]:
                 if self.selected is not None:
                     raise DamagedFile(f"{file} has two columns '{name}': rename one of them")
-                # by their numbers: where a header is missing, names are values of a row
+                # numbers instead of names: without a header, the names are values of a row
                 raise DamagedFile(
                     f"{file}: columns {names.index(name) + 1} and {number + 1} have the same name; rename one"
                 )
@@ -102,9 +99,9 @@ ALL_COLUMNS = ColumnSelection()
 
 @dataclass(frozen=True)
 class RowScan:
-    """What some bytes of a growing file hold: whole rows up to byte ``end``, and all rows to the last byte.
+    """Row counts of a part of a growing file: complete rows up to ``end_byte``, and all rows.
 
-    ``blank`` says that there is nothing but white space (of a table: nothing below its header).
+    ``is_blank``: the part holds only white space (in a table, nothing below the header).
     """
 
     end_byte: int
@@ -114,7 +111,7 @@ class RowScan:
 
 
 ColumnReplacements = Mapping[str, str | None]
-"""Columns that are replaced whole, by what stands in their place; None takes a column out."""
+"""Replacement value of each column that is replaced as a whole; None removes the column."""
 Edits = Sequence[Sequence[Edit]]
 """The changes to each text of a row, in order."""
 Renderer = Callable[[Edits, ColumnReplacements], Any]
@@ -122,12 +119,10 @@ Renderer = Callable[[Edits, ColumnReplacements], Any]
 
 @dataclass(frozen=True)
 class Row:
-    """A row: its number from 1, its texts in order, its cells, and how it is written with changes to them.
+    """A row: its number (from 1; a header has 0), its texts in order, its cells, and how to write it.
 
-    A header has the number 0.
-
-    ``reason`` says why it has none; such a row is left out.  ``render`` is given the changes to each text,
-    and the columns that are replaced whole.
+    ``reason`` is the reason code of an unreadable row, which is not written. ``render`` takes the edits of each
+    text and the replaced columns.
     """
 
     number: int
@@ -136,32 +131,32 @@ class Row:
     render: Renderer | None = None
     reason: str | None = None
     raw: bytes = b""
-    """Its first bytes for the quarantine, where the format has them."""
+    """The first bytes for the quarantine, if the format provides them."""
     structural_spans: Sequence[Sequence[ReplacedSpan]] = ()
     """For each text, the spans that follow from its position in the document; empty if there are none."""
     removed_parts: int = 0
-    """Images and attachments that cannot be read and are not written."""
+    """Number of unreadable images and attachments, which are not written."""
     visible_texts: frozenset[int] = frozenset()
-    """Of a document, the indices of the texts that its readers see."""
+    """In a document, the indices of the texts that its readers see."""
 
 
 class Format:
-    """Read a file of one format as texts, and write it again with everything else unchanged.
+    """Read the texts of a file, and write the file again with everything else unchanged.
 
-    A subclass with a ``name`` registers itself. It yields the rows of a file in order; each row has its texts and
-    is rendered with changes to them. Bytes between rows (blank lines, headers) are passed through.
+    A subclass with a ``name`` registers itself. It yields the rows in order, each with its texts and a way to render
+    it with edits. Bytes between rows (blank lines, headers) are copied.
     """
 
     name: ClassVar[str] = ""
     endings: ClassVar[tuple[str, ...]] = ()
     expansion_factor: ClassVar[float] = 1.0
-    """Bytes in the open that a byte of such a file is taken to stand for."""
+    """Assumed decoded bytes per stored byte."""
     is_appendable: ClassVar[bool] = False
-    """Whether rows can be added to the end of such a file, so that :meth:`count_rows` can count them."""
+    """Whether rows can be appended to a file; requires :meth:`count_rows`."""
     is_text: ClassVar[bool] = False
-    """Whether a file is one text: the configured columns do not count."""
+    """Whether rows are texts without columns: the configured columns are ignored."""
     max_blank_lines: ClassVar[int] = 1 << 20
-    """Blank lines that a file may have: each is looked at."""
+    """Maximum number of blank lines, because each costs time."""
 
     def __init_subclass__(cls) -> None:
         if cls.name:
@@ -176,23 +171,23 @@ class Format:
         hidden: Collection[str] = (),
         columns: ColumnSelection = ALL_COLUMNS,
     ) -> None:
-        """The open ``file`` that users know as ``path``, whose rows have at most ``limit`` bytes.
+        """Read an open ``file`` that users know as ``path``, with rows of at most ``limit`` bytes.
 
-        ``fields`` are its texts.  No cell of ``hidden`` is told.  A file is written again with the
-        ``columns`` that are read.
+        ``fields`` select the texts. Cells of the columns ``hidden`` are not returned. Only ``columns`` are read
+        and written.
         """
         self.file, self.path, self.limit = file, path, limit
         self.fields, self.hidden, self.columns = fields, hidden, columns
         self._blank_lines = 0
         self.header: Sequence[str] = ()
-        """The names in the header or the schema, once rows are read."""
+        """Column names of the header or schema, available once rows are read."""
 
     def read_rows(self) -> Iterator[Row | bytes]:
         """Read the rows, and the bytes between them, in the order of the file."""
         raise NotImplementedError
 
     def read_records(self) -> Iterator[Row]:
-        """Read the rows alone; of a document the cells are its text and its id."""
+        """Read only the rows; the cells of a document are its text and its id."""
         for row in self.read_rows():
             if isinstance(row, bytes) or row.number == 0:
                 continue
@@ -205,20 +200,20 @@ class Format:
         return self.path
 
     def write(self, target: BinaryIO, pieces: Iterator[Any]) -> None:
-        """Write what the rows rendered, and the bytes between them."""
+        """Write the rendered rows and the bytes between them."""
         for piece in pieces:
             target.write(piece)
 
     def measure_header(self) -> int:
-        """Measure what stands before the first row, in bytes; 0 for nothing, or where it is not whole."""
+        """Measure the bytes before the first row; 0 if there are none, or if the header is incomplete."""
         return 0
 
     def count_rows(self, start: int, header: int) -> RowScan:
-        """Count the rows of a part of a file, whose first byte behind the ``header`` is byte ``start``."""
+        """Count the rows of a part of a file; byte ``start`` is its first after ``header`` bytes of header."""
         raise NotImplementedError
 
     def _count_blank_line(self) -> None:
-        """Count a blank line: there is no row in it; ``ExpandingFile`` where there are too many."""
+        """Count a line without a row; ``ExpandingFile`` if there are too many."""
         self._blank_lines += 1
         if self._blank_lines > self.max_blank_lines:
             raise ExpandingFile(f"{self.path} has more than {self.max_blank_lines:,} blank lines: remove them")
@@ -231,30 +226,30 @@ class Format:
 
 
 FORMATS: dict[str, type[Format]] = {}
-"""Every format by its name."""
+"""All formats by name."""
 
 
 def choose_reader(format_: str, file: BinaryIO) -> type[Format]:
-    """Choose what copies a file of a format; JSON is an array where it begins as one."""
+    """Choose the class that copies a file; JSON that begins with ``[`` is read as an array."""
     start = cast(io.BufferedReader, file).peek(CHUNK_BYTES).removeprefix(BYTE_ORDER_MARK).lstrip()
     return JsonArrayFormat if format_ == "jsonl" and start.startswith(b"[") else FORMATS[format_]
 
 
 def apply_in_order(changes: Edits) -> Callable[[str], str]:
-    """Apply the changes of a row's texts, to one text after the other."""
+    """Return a function that edits one text after the other of a row."""
     remaining = iter(changes)
     return lambda text: apply_edits(text, next(remaining))
 
 
 class JsonLinesFormat(Format):
-    """One JSON object a line, or one over several lines; only literals that change are written anew."""
+    """One JSON object per line, or one over several lines; only changed string literals are rewritten."""
 
     name = "jsonl"
     endings = (".jsonl", ".ndjson", ".json")
     is_appendable = True
 
     def read_rows(self) -> Iterator[Row | bytes]:
-        """A line that is not blank is a row."""
+        """Read each nonblank line as a row."""
         for number, line in read_json_lines(self.file, self.limit):
             raw = line[:QUARANTINED_BYTES]
             if len(line) > self.limit:
@@ -274,14 +269,14 @@ class JsonLinesFormat(Format):
             return Row(number, reason=reason, raw=raw)
 
         def render(changes: Edits, replacements: ColumnReplacements) -> bytes:
-            # a row in which nothing was found needs no second look
+            # skip rows without edits
             new = change_object(body.decode(), self.fields, apply_in_order(changes)).encode() if any(changes) else body
             return (replace_members(new.decode(), replacements).encode() if replacements else new) + line_end
 
         return self._build_row(number, cells, render, raw)
 
     def count_rows(self, start: int, header: int) -> RowScan:
-        """A last row is whole once it is an object, line end or not."""
+        """Count rows; the last one is complete once it is an object, even without a line end."""
         complete, at, end, blank, tail = 0, start, start, True, b""
         first = _read_first_lines(self.file, self.limit)
         if len(first) == 1 and b"\n" in first[0].strip():
@@ -290,26 +285,26 @@ class JsonLinesFormat(Format):
             blank = blank and not block.strip()
             cut = block.rfind(b"\n") + 1
             complete += block.count(b"\n")
-            # of a last row that is too long to be read it is enough to know that it is there
+            # the content of a last row over the limit is not needed
             tail = block[cut:] if cut else (tail + block)[: self.limit + 1]
             end = at + cut if cut else end
             at += len(block)
         if not tail.strip():
             return RowScan(end, complete, complete, blank)
-        # nothing that is added to an object leaves one that goes on
+        # appended bytes cannot extend a complete object
         if len(tail) <= self.limit and parse_object(tail.removeprefix(BYTE_ORDER_MARK))[0] is not None:
             return RowScan(at, complete + 1, complete + 1, False)
         return RowScan(end, complete, complete + 1, blank)
 
 
 class JsonArrayFormat(JsonLinesFormat):
-    """One array of objects, which are held one at a time; a comma goes with the entry behind it."""
+    """An array of objects, read one at a time; a comma belongs to the entry after it."""
 
     name = ""
 
     def read_rows(self) -> Iterator[Row | bytes]:
-        """An entry is a row."""
-        # bytes that are not UTF-8 become lone surrogates, which the entry's own check then finds
+        """Read each entry of the array as a row."""
+        # bytes that are not UTF-8 become lone surrogates, which the check of the entry then finds
         text = io.TextIOWrapper(self.file, "utf-8", errors="surrogateescape", newline="")
         decoder, number = json.JSONDecoder(), 0
         buffer = text.read(CHUNK_BYTES)
@@ -327,7 +322,7 @@ class JsonArrayFormat(JsonLinesFormat):
             except RecursionError:
                 raise DamagedFile(f"{self.path}: entry {number + 1} of the array is nested too deeply") from None
             except ValueError:
-                # what is held may end inside an entry
+                # the buffer may end inside an entry
                 buffer, position = buffer[position:], 0
                 block = text.read(max(CHUNK_BYTES, len(buffer)))
                 buffer += block
@@ -341,7 +336,7 @@ class JsonArrayFormat(JsonLinesFormat):
             position = end
 
     def _check_trailing(self, buffer: str, text: io.TextIOWrapper) -> Iterator[bytes]:
-        """What stands behind the array: white space, or else it would pass unread."""
+        """Check that only white space follows the array; other content would be copied unread."""
         while buffer:
             if buffer.strip(" \t\r\n"):
                 raise DamagedFile(
@@ -356,7 +351,7 @@ class JsonArrayFormat(JsonLinesFormat):
         return None if render is None else lambda changes, whole: (separator, render(changes, whole))
 
     def write(self, target: BinaryIO, pieces: Iterator[Any]) -> None:
-        """The first entry that is written has no comma before it."""
+        """Write the entries; the first one has no comma before it."""
         is_first = True
         for piece in pieces:
             if isinstance(piece, tuple):
@@ -370,7 +365,7 @@ _SEPARATOR = re.compile(r"\s*,?\s*")
 
 
 def replace_members(text: str, replacements: ColumnReplacements) -> str:
-    """The JSON object ``text`` with members replaced whole or, where ``replacements`` says None, taken out."""
+    """Replace members of the JSON object ``text``, or remove those whose replacement is None."""
     decoder = json.JSONDecoder()
     position = text.index("{") + 1
     pieces: list[str] = []
@@ -394,13 +389,13 @@ _COMMA = re.compile(r"(?:\s*,)?")
 
 
 _MAX_OBJECT_LINES = 100_000
-"""Lines, at most, of an object that is a whole file."""
+"""Maximum number of lines of an object that is a whole file."""
 
 
 def read_json_lines(file: BinaryIO, limit: int) -> Iterator[tuple[int, bytes]]:
-    """Read the lines that are rows, with their numbers; a file that is one object over many lines is one.
+    """Read lines with their numbers; a file that is one object over many lines is one line.
 
-    Of a line over the ``limit`` only ``limit + 1`` bytes are read, and the others passed over.
+    Only the first ``limit + 1`` bytes of a line over the ``limit`` are returned.
     """
     number, lookahead = 0, deque(_read_first_lines(file, limit))
     while line := lookahead.popleft() if lookahead else file.readline(limit + 1):
@@ -412,13 +407,13 @@ def read_json_lines(file: BinaryIO, limit: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_first_lines(file: BinaryIO, limit: int) -> list[bytes]:
-    """Read as many lines as tell whether the file is one object over several lines, then joined to one."""
+    """Read the lines needed to tell whether the file is one object over several lines; join them if so."""
     lines, size, has_row = list[bytes](), 0, False
     while size <= limit and len(lines) < _MAX_OBJECT_LINES and (line := file.readline(limit + 1)):
         lines.append(line)
         size += len(line)
         if not has_row and (has_row := bool(line.strip())):
-            # most files: the first row is a line by itself
+            # usual case: the first row is one line
             start = line.removeprefix(BYTE_ORDER_MARK).lstrip()[:1]
             if start != b"{" or _is_json_object(line):
                 return lines
@@ -427,7 +422,7 @@ def _read_first_lines(file: BinaryIO, limit: int) -> list[bytes]:
 
 
 def _is_json_object(data: bytes) -> bool:
-    """Whether ``data`` is one JSON object, a usable one or not."""
+    """Whether ``data`` is one JSON object, even an unusable one."""
     try:
         return isinstance(json.loads(data.decode("utf-8-sig", "replace")), dict)
     except (ValueError, RecursionError):
@@ -438,7 +433,7 @@ _STRICT_DECODER = json.JSONDecoder(object_pairs_hook=reject_duplicate_keys)
 
 
 def parse_object(line: bytes) -> tuple[dict[str, Any] | None, str | None]:
-    """Parse the JSON object in a line, or return the reason code; a repeated key at any depth is an error."""
+    """Parse the JSON object in a line, or return a reason code; a repeated key at any depth is an error."""
     try:
         value = _STRICT_DECODER.decode(line.decode())
     except UnicodeDecodeError:
@@ -463,14 +458,14 @@ def _is_too_deep(value: Any) -> bool:
 
 
 class TextFormat(Format):
-    """A file is one text, whose id is the file's name."""
+    """A file that is one text; its id is the file name."""
 
     name = "text"
     endings = (".txt", ".text", ".md")
     is_text = True
 
     def read_rows(self) -> Iterator[Row | bytes]:
-        """The one row."""
+        """Read the file as one row."""
         data = self.file.read(self.limit + 1)
         mark = BYTE_ORDER_MARK if data.startswith(BYTE_ORDER_MARK) else b""
         try:
@@ -478,7 +473,7 @@ class TextFormat(Format):
         except UnicodeDecodeError:
             text = "\0"
         if len(data) > self.limit or "\0" in text:
-            # letters of two bytes have NUL between them: what they say would not be found
+            # NUL may mean a two-byte encoding, in which nothing would be found
             reason = ROW_TOO_LONG if len(data) > self.limit else UNDECODABLE
             yield Row(1, reason=reason, raw=data[:QUARANTINED_BYTES])
             return

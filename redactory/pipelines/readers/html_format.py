@@ -1,7 +1,7 @@
-"""HTML: anything that is not surely a tag is text, and so are attribute values, comments and scripts.
+"""Read and write HTML: attribute values, comments, scripts and anything not certainly a tag count as text.
 
-Escapes are resolved for reading (``&#64;``, ``%40``, in scripts ``\\u0040``); a change replaces the escapes,
-and everything else stays unchanged.
+Escapes are resolved for reading (``&#64;``, ``%40``, in scripts ``\\u0040``). An edit replaces the escapes within
+it; everything else stays unchanged.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ URL_ESCAPES = re.compile(f"{_PERCENT}|{_INVISIBLE}")
 
 @dataclass(frozen=True)
 class UnescapedText:
-    """Text with its escapes resolved, and where they were: (position and length in ``text``, start, end)."""
+    """Text with resolved escapes, each as (position and length in ``text``, start and end in the source)."""
 
     text: str
     escapes: Sequence[tuple[int, int, int, int]]
 
     @classmethod
     def unescape(cls, source: str, pattern: re.Pattern[str]) -> UnescapedText:
-        """``source`` with escapes resolved; invisible characters are not read."""
+        """Resolve the escapes of ``source`` and drop invisible characters."""
         pieces, resolved, position, offset = list[str](), list[tuple[int, int, int, int]](), 0, 0
         for match in limit_count(pattern.finditer(source), 4 * MAX_ELEMENTS):
             replacement = INVISIBLE.sub("", _resolve_escape(match[0]))
@@ -72,7 +72,7 @@ class UnescapedText:
         return cls("".join(pieces) + source[position:], resolved)
 
     def map_edit(self, change: Edit, escape: Callable[[str], str] = str) -> Edit:
-        """A change of the text as one of what is written."""
+        """Map an edit of the text to an edit of the source."""
         index = bisect_right(self.escapes, change.start, key=itemgetter(0)) - 1
         offset, length, first, last = self.escapes[index] if index >= 0 else (0, 0, 0, 0)
         start = first if change.start < offset + length else last + change.start - offset - length
@@ -138,7 +138,7 @@ _ATTRIBUTES = _split_words(
     """
 )
 _DRAWING_ATTRIBUTES = _split_words("d points viewbox transform x y x1 x2 y1 y2 cx cy r rx ry width height stroke-width")
-"""Attributes of lines and curves: of numbers alone they are not read."""
+"""Attributes of drawings: not read if they hold only numbers."""
 _NUMERIC_VALUE = re.compile(r"[MmZzLlHhVvCcSsQqTtAaEe\d\s,.()%+-]*(?:px|pt|em)?")
 _CODE_ATTRIBUTES = _split_words(
     """
@@ -146,7 +146,7 @@ _CODE_ATTRIBUTES = _split_words(
     method name property rel rev role scope shape slot target type usemap xml:lang
     """
 )
-"""Attributes that name things for programs: where small letters and short numbers do, they are not read."""
+"""Attributes with names for programs: not read if they hold only lower-case letters and short numbers."""
 _CODE_VALUE = re.compile(r"(?:[a-z_:\s/-]|(?<!\d)\d{1,3}(?!\d))*")
 _PREFIXED_ATTRIBUTE = re.compile(r"(?:aria|data|on)(?:-?[a-z]+)+")
 _CONDITION = r"\[if(?:[ ()!&|]|\d|\.|mso|ie|vml|[gl]te?|true){1,20}\]"
@@ -167,13 +167,13 @@ _DATA_URL = re.compile(
 
 
 class HtmlFormat(WholeFileFormat):
-    """A page, in the charset that it says, or in UTF-8."""
+    """A page in its declared charset, or in UTF-8."""
 
     name = "html"
     endings = (".html", ".htm")
 
     def parse(self, data: bytes) -> ExtractedText:
-        """Its texts; nodes of one sentence are one, each attribute is one."""
+        """Parse the page: the nodes of a sentence form one text, each attribute value another."""
         declared = _CHARSET.search(data[:4096])
         charset = declared[1].decode() if declared and not data.startswith(_BYTE_ORDER_MARK) else "utf-8"
         text = decode_text(data, charset)
@@ -194,7 +194,7 @@ def parse_html(text: str, data: bytes, write: Callable[[str], bytes]) -> Extract
 
 
 class HtmlPage:
-    """The texts of a page in groups, each of which is read as one; embedded files are taken out."""
+    """The text nodes of a page, in groups that are read as one text each; embedded files are removed."""
 
     def __init__(self, text: str) -> None:
         self.text, self.removed_parts = _DATA_URL.subn("data:,", text)
@@ -203,7 +203,7 @@ class HtmlPage:
         self.visible_texts = frozenset(n for n, (_, is_shown) in enumerate(groups) if is_shown)
 
     def apply_page_edits(self, changes: Edits) -> str:
-        """The page with changes to its texts."""
+        """Return the page with edits applied to its texts."""
         news = []
         for node, edits in assign_edits_to_nodes(self.groups, changes):
             start, view, escape = node.place
@@ -228,17 +228,17 @@ def _is_machine_value(name: str, value: str) -> bool:
 
 
 class _PageParser:
-    """Goes through a page once; ``sentence`` is the sentence that it is in, below it those around a comment."""
+    """Parse a page in one pass; ``sentence`` is the current one, ``outer_sentences`` those around comments."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.sentence: list[Node] = []
         self.outer_sentences: list[list[Node]] = []
         self.script_element = ""
-        """The name of the element, script or style, that it is in."""
+        """The current script or style element, or an empty string."""
 
     def parse_groups(self) -> Iterator[tuple[list[Node], bool]]:
-        """Each group that holds a text, and whether it is shown."""
+        """Yield each group that is not blank, and whether it is visible."""
         yield from limit_count(group for group in self._walk_tags() if any(node.text.strip() for node in group[0]))
 
     def _walk_tags(self) -> Iterator[tuple[list[Node], bool]]:
@@ -246,7 +246,7 @@ class _PageParser:
         for tag in limit_count(_TAG.finditer(self.text)):
             name = (tag["name"] or "").lower()
             if name and name not in _TAGS and name.isalnum():
-                # nobody knows whether this is one
+                # perhaps not a tag: read it as text
                 continue
             self._add_text(position, tag.start())
             position = tag.end()
@@ -274,7 +274,7 @@ class _PageParser:
             self.sentence.append(Node(view.text, (start, view, _escape_script if self.script_element else html.escape)))
 
     def _handle_marker(self, marker: str) -> Iterator[tuple[list[Node], bool]]:
-        """A comment does not end the sentence that it stands in."""
+        """Handle the start or end of a comment, which does not end the sentence around it."""
         if marker.startswith("<!--") and not marker.endswith("->"):
             self.outer_sentences.append(self.sentence)
             self.sentence = []
@@ -283,7 +283,7 @@ class _PageParser:
             self.sentence = self.outer_sentences.pop()
 
     def _end_sentence(self) -> Iterator[tuple[list[Node], bool]]:
-        """What was read; where words touch at a tag, a second time with a space between them."""
+        """Yield the sentence; if words touch at a tag, yield it again with a space between them."""
         sentence, self.sentence = self.sentence, []
         yield sentence, not self.outer_sentences and not self.script_element
         if any(a.text[-1:].isalnum() and b.text[:1].isalnum() for a, b in pairwise(sentence)):

@@ -1,8 +1,7 @@
-"""Mail: split a message into parts, each of which is read or left out of the copy.
+"""Read and write mail: headers and their parameters, text before, between and after parts, nested messages.
 
-All is covered: headers and their parameters, text before, between and after parts, nested messages.
-Non-text parts, keys, and signatures (which would fail) are removed. An unchanged part keeps its bytes. If
-mail readers could disagree about a part, the message is quarantined.
+Non-text parts, keys, and signatures (which would fail) are removed. An unchanged part keeps its bytes. If mail
+readers could disagree about a part, the message is quarantined.
 """
 
 from __future__ import annotations
@@ -40,25 +39,25 @@ def _split_words(text: str) -> frozenset[str]:
 
 
 class MailFormat(WholeFileFormat):
-    """One message."""
+    """A file with one message."""
 
     name = "mail"
     endings = (".eml",)
 
     def parse(self, data: bytes) -> ExtractedText:
-        """All that a message tells."""
+        """Parse the message; ``UnreadableDocument`` if it is not well formed."""
         return parse_message(data)
 
 
 class MailboxFormat(Format):
-    """Messages one after the other, each with its line ``From …``."""
+    """A file with several messages, each after an envelope line ``From …``."""
 
     name = "mbox"
     endings = (".mbox",)
     is_text = True
 
     def read_rows(self) -> Iterator[Row | bytes]:
-        """A message is a row."""
+        """Read each message as a row."""
         number, lines, blank = 0, list[bytes](), True
         size = 0
         for line in iter(lambda: self.file.readline(self.limit + 1), b""):
@@ -87,13 +86,13 @@ class MailboxFormat(Format):
             return Row(number, reason=str(error))
 
         def render(changes: Edits) -> bytes:
-            # what was put in must not begin another message
+            # a replacement must not begin another message
             return re.sub(rb"(\n\r?\n)(?=From )", rb"\1>", extracted.render(changes))
 
         return make_document_row(number, replace(extracted, render=render))
 
 
-# Pieces.
+# Parts with text.
 
 
 def _parse_text(
@@ -104,7 +103,7 @@ def _parse_text(
     escapes: re.Pattern[str] = INVISIBLE,
     is_visible: bool = False,
 ) -> ExtractedText:
-    """A piece with one text, of which ``find_spans`` says the sure hits; where nothing changes it is ``data``."""
+    """Make a part with one text and the structural spans of ``find_spans``; unchanged, it is rendered as ``data``."""
     view = UnescapedText.unescape(text, escapes)
 
     def render(changes: Edits) -> bytes:
@@ -116,7 +115,7 @@ def _parse_text(
 
 
 def _concat_parts(parts: Sequence[bytes | ExtractedText]) -> ExtractedText:
-    """Pieces one behind the other; bytes are handed on."""
+    """Concatenate parts; bytes are copied."""
     texts, sure, shown, removed_parts = list[str](), list[list[ReplacedSpan]](), set[int](), 0
     for part in parts:
         if isinstance(part, ExtractedText):
@@ -142,7 +141,7 @@ _SYSTEM_SENDERS = _split_words("- nobody root MAILER-DAEMON postmaster")
 
 
 def _parse_envelope(line: bytes) -> ExtractedText:
-    """The line ``From …`` over a message: it names who sent it."""
+    """Parse the envelope line ``From …`` above a message, which names the sender."""
 
     def sure(text: str) -> list[ReplacedSpan]:
         sender = re.match(r">?From (\S+)", text)
@@ -152,7 +151,7 @@ def _parse_envelope(line: bytes) -> ExtractedText:
     return _parse_text(decode_text(line, "utf-8"), str.encode, line, sure)
 
 
-# A message, or a part of one.
+# Messages and parts.
 
 _HEADER_FIELD = re.compile(
     rb"(?P<name>[A-Za-z0-9_.-]+)(?P<gap>[ \t]*:[ \t]*)(?P<value>[^\r\n]*(?:\r?\n[ \t][^\r\n]*)*)(?:\r?\n|\Z)"
@@ -160,14 +159,14 @@ _HEADER_FIELD = re.compile(
 _BLANK_LINE = re.compile(rb"\r?\n")
 _MAX_DEPTH = 30
 _PART_COST = 20
-"""Texts that a part costs as much as."""
+"""Cost of a part, in texts, against the limit of elements."""
 _REMOVED_NOTE = b"An attachment was taken out."
 _PART_HEADERS = ("content-", "x-attachment-id")
 _DROPPED_HEADERS = (
     *("dkim-", "arc-", "domainkey-", "authentication-results", "x-authentication-", "x-google-dkim"),
     *("x-pgp", "autocrypt", "openpgp", "face", "x-face", "bimi-", "content-md5"),
 )
-"""Signatures, which would fail; keys, images and digests, which nobody can read."""
+"""Signatures, which would fail, and unreadable values: keys, images and digests."""
 
 _IDENTITY_CODINGS = ("", "7bit", "8bit", "binary")
 _STANDARD_HEADERS = {
@@ -177,16 +176,13 @@ _STANDARD_HEADERS = {
 
 
 def parse_message(data: bytes, depth: int = 0, default_type: str = "text/plain") -> ExtractedText:
-    """Parse a message or a part, whose default type is ``default_type``.
-
-    ``UnreadableDocument`` if it is not well formed.
-    """
+    """Parse a message, or a part with a default type; ``UnreadableDocument`` if it is not well formed."""
     if depth > _MAX_DEPTH:
         raise UnreadableDocument(BROKEN_DOCUMENT)
     head, fields, position = _parse_fields(data)
     blank = _BLANK_LINE.match(data, position)
     if blank is None and depth == 0 and fields:
-        # a message that is cut off amid its header looks like one without a body
+        # a message truncated within its header looks like one without a body
         raise UnreadableDocument(BROKEN_DOCUMENT)
     separator = blank[0] if blank else b""
     end = b"\r\n" if b"\r\n" in data[:position] + separator else b"\n"
@@ -214,7 +210,7 @@ def parse_message(data: bytes, depth: int = 0, default_type: str = "text/plain")
 
 
 def _parse_fields(data: bytes) -> tuple[list[bytes | ExtractedText], list[re.Match[bytes]], int]:
-    """The line ``From …`` over a header if there is one, its fields, and where they end."""
+    """Split a header into its envelope line (if any) and its fields, and return where they end."""
     head, fields, position = list[bytes | ExtractedText](), list[re.Match[bytes]](), 0
     if line := re.match(rb">?From [^\r\n]*(?:\r?\n|\Z)", data):
         head, position = [_parse_envelope(line[0])], line.end()
@@ -230,7 +226,7 @@ def _parse_fields(data: bytes) -> tuple[list[bytes | ExtractedText], list[re.Mat
 
 
 def _get_single_header(fields: Sequence[re.Match[bytes]], name: str) -> str:
-    """The value of the one field of a name; ``UnreadableDocument`` where there are several: readers would differ."""
+    """Return the value of a field; ``UnreadableDocument`` if it is repeated, because mail readers would differ."""
     values = [field["value"] for field in fields if field["name"].decode().lower() == name]
     if len(values) > 1:
         raise UnreadableDocument(BROKEN_DOCUMENT)
@@ -285,11 +281,11 @@ def _unfold(value: bytes) -> str:
 
 
 def _parse_header(field: re.Match[bytes], name: str, line_end: bytes) -> ExtractedText:
-    """A field: its text with encoded words decoded."""
+    """Parse a field into its text, with encoded words decoded."""
     text = _decode_words(_unfold(field["value"]))
     start = field["name"] + (field["gap"] if field["gap"].strip() != field["gap"] else b": ")
     if name not in _KNOWN_HEADERS and not name.startswith(_KNOWN_PREFIXES):
-        # nobody knows whether a program or a person named it
+        # the name of an unknown field may come from a person: read it as text
         start, text = b"", start.decode() + text
 
     def write(new: str) -> bytes:
@@ -299,10 +295,10 @@ def _parse_header(field: re.Match[bytes], name: str, line_end: bytes) -> Extract
 
 
 def _find_structural_spans(name: str, text: str) -> list[ReplacedSpan]:
-    """The addresses of a field; names, hosts and identifiers of one that has nothing else."""
+    """Find the addresses of a field, and names, hosts and identifiers in fields that hold only these."""
     spans = _find_addresses(text)
     if name in _IDENTIFIER_HEADERS:
-        # with its brackets: there are programs that stop at two of them
+        # brackets included: a mask within them could double them, where some programs stop reading
         return [ReplacedSpan(*match.span(), "IDENTIFIER") for match in _IDENTIFIER.finditer(text)]
     if name.startswith(_TRACE_PREFIXES):
         return spans + [
@@ -319,7 +315,7 @@ def _find_addresses(text: str) -> list[ReplacedSpan]:
 
 
 def _find_address_entries(text: str) -> list[ReplacedSpan]:
-    """The names and addresses of a list of addresses, comments among them."""
+    """Find the names, addresses and comments in a list of addresses."""
     spans = []
     for match in _ADDRESS_ENTRY.finditer(text):
         group = 1 if match[1] is not None else 2
@@ -331,7 +327,7 @@ def _find_address_entries(text: str) -> list[ReplacedSpan]:
 
 
 def _decode_words(value: str) -> str:
-    """A header's value with its encoded words decoded, those of one charset that touch together."""
+    """Decode the encoded words of a header value; adjacent words of one charset are decoded together."""
     text = _ENCODED_RUN.sub(_decode_run, value)
     if _UNFINISHED_WORD.search(text):
         raise UnreadableDocument(BROKEN_DOCUMENT)
@@ -354,7 +350,7 @@ def _decode_run(run: re.Match[str]) -> str:
 
 
 def _fold_header(start: bytes, value: str, line_end: bytes) -> bytes:
-    """A field in lines; what is not ASCII in encoded words."""
+    """Write a field in lines of limited length, with non-ASCII words as encoded words."""
     value = re.sub(r"[\r\n]+", " ", value)
     value = _WORD.sub(
         lambda word: word[0] if word[0].isascii() else Header(word[0], "utf-8").encode(linesep="\n"), value
@@ -383,7 +379,7 @@ _HARMLESS_BOUNDARY = re.compile(r"(?!.*\.[A-Za-z]{2})[\w'()+,./:=?-]{1,70}", re.
 
 
 class _ContentType:
-    """The kind of a part: its type, and its parameters by their names."""
+    """The type of a part and its parameters by name."""
 
     def __init__(self, value: str) -> None:
         self.type, self.parameters, _ = _parse_parameters(value)
@@ -393,11 +389,11 @@ class _ContentType:
         self.charset = self.parameters.get("charset", "").strip()
         self.boundary = self.parameters.get("boundary", "").rstrip()
         self.written_boundary = self.boundary
-        """What stands for a boundary that says something."""
+        """The boundary to write: a neutral one if the original may carry meaning."""
 
 
 def _parse_parameters(value: str) -> tuple[str, dict[str, str], bool]:
-    """What stands first in a field, its parameters (RFC 2231), and whether that is all."""
+    """Parse the first value of a field and its parameters (RFC 2231); also return whether nothing else is there."""
     first = value.partition(";")[0].strip()
     pieces: dict[str, list[tuple[int, bool, str]]] = {}
     rest = _PARAMETER.sub("", value)
@@ -427,7 +423,7 @@ def _join_parameter(pieces: Sequence[tuple[int, bool, str]]) -> str:
 
 
 def _parse_parameter_header(field: re.Match[bytes], kind: _ContentType, line_end: bytes) -> ExtractedText | None:
-    """A field with parameters, of which file names are hits for sure; None where it is not of that form."""
+    """Parse a field with parameters, in which file names are structural spans; None if it has another form."""
     first, parameters, is_all = _parse_parameters(_unfold(field["value"]))
     if not _MAIN_VALUE.fullmatch(first):
         return None
@@ -472,7 +468,7 @@ _CARD = re.compile(
     rf"|^VERSION:[\d.]+(?=\r?$)|{_UNFOLD.pattern}",
     re.MULTILINE,
 )
-"""What a card or a calendar is made of is not read."""
+"""The syntax of a card or calendar, which is not read as text."""
 _FLOWED = re.compile(rf"(?<= )(?<!\n-- )\r?\n(?:>+ ?)?|{INVISIBLE.pattern}")
 _FLOWED_TIGHT = re.compile(rf"(?<!\n--) \r?\n(?:>+ ?)?|{INVISIBLE.pattern}")
 _CARD_LINE = re.compile(r"^[\w.-]+[^:\n]{0,200}:(?P<value>[^\r\n]+)", re.MULTILINE)
@@ -480,7 +476,7 @@ _ATTENDEE = re.compile(r"""\bCN=(?:"(?P<a>[^"\n]+)|(?P<b>[^";:\n]+))""")
 
 
 def _parse_body(kind: _ContentType, coding: str, data: bytes, depth: int, line_end: bytes) -> ExtractedText | None:
-    """What a body tells; None of one that is no text."""
+    """Parse a body; None if it is not text."""
     if kind.main == "multipart":
         if coding not in _IDENTITY_CODINGS or not kind.boundary:
             raise UnreadableDocument(BROKEN_DOCUMENT)
@@ -523,7 +519,7 @@ def _parse_text_body(kind: _ContentType, data: bytes) -> ExtractedText:
 
 
 def _parse_multipart(kind: _ContentType, data: bytes, depth: int) -> ExtractedText:
-    """What parts tell, and what stands before and behind them."""
+    """Parse the parts, and the text before and after them."""
     old = kind.boundary.encode()
     line = rb"^--" + re.escape(old) + rb"(--)?[ \t]*(?:\r?\n|\Z)"
     delimiters = list(limit_count(re.finditer(line, data, re.MULTILINE), MAX_ELEMENTS // _PART_COST))
@@ -542,7 +538,7 @@ def _parse_multipart(kind: _ContentType, data: bytes, depth: int) -> ExtractedTe
         if n == 0:
             pieces.append(_parse_text(decode_text(inner, "utf-8"), str.encode, inner))
         else:
-            # the line's end before a delimiter is the delimiter's
+            # the line end before a delimiter belongs to the delimiter
             last = re.search(rb"\r?\n\Z|\Z", inner)
             cut = last.start() if last else len(inner)
             extracted = parse_message(inner[:cut], depth + 1, usual)
@@ -560,7 +556,7 @@ _CUT_ESCAPE = re.compile(rb"=[0-9A-Fa-f]?\Z")
 
 
 def _decode_transfer(data: bytes, coding: str) -> bytes:
-    """A body without its transfer encoding; ``UnreadableDocument`` where that is broken or not known."""
+    """Decode the transfer encoding of a body; ``UnreadableDocument`` if it is broken or unknown."""
     if coding in _IDENTITY_CODINGS:
         return data
     if coding == "quoted-printable":
@@ -580,7 +576,7 @@ def _decode_base64(data: bytes) -> bytes:
 
 
 def _encode_transfer(data: bytes, coding: str, line_end: bytes, old: bytes) -> bytes:
-    """A body in a transfer encoding, with the empty lines at the end of the ``old`` one."""
+    """Encode a body for transfer, with the empty lines at the end of the ``old`` body."""
     if coding == "quoted-printable":
         return re.sub(rb"^From ", b"=46rom ", quopri.encodestring(data), flags=re.MULTILINE)
     if coding == "base64":

@@ -1,4 +1,4 @@
-"""CSV and TSV: Python's reader in strict mode, row by row in bounded memory.
+"""Read and write CSV and TSV row by row with Python's reader in strict mode, in bounded memory.
 
 An unchanged row is written as it was read, a changed one in the same dialect.
 """
@@ -31,22 +31,22 @@ from redactory.pipelines.readers.formats import (
 QUOTE, SEPARATORS = '"', ",;|\t"
 _SKIPPED_CHARS = 1 << 16
 _SURROGATE = re.compile("[\udc80-\udcff]")
-"""A byte that is not UTF-8, as it is read."""
+"""A byte that is not UTF-8, as ``surrogateescape`` reads it."""
 _SEPARATOR_LINE = re.compile(rb"(?:\xef\xbb\xbf)?sep=([,;|\t])\r?\n", re.IGNORECASE)
-"""The line with which Excel says what separates the cells below."""
+"""Excel's line that declares the separator of the cells below."""
 ParsedRow = tuple[list[str] | None, str | None, str]
-"""(the cells or None, a reason code or None, the row as it stands in the file)"""
+"""(the cells or None, a reason code or None, the original row)"""
 
 
 class CsvFormat(Format):
-    """A header line, then a row a record; quoted fields may hold line ends."""
+    """A table with a header line and one record per row; quoted fields may hold line ends."""
 
     name = "csv"
     endings = (".csv",)
     is_appendable = True
 
     def read_rows(self) -> Iterator[Row | bytes]:
-        """The header line, which counts as row 1, then the rows."""
+        """Read the header, which counts as row 1, then the rows."""
         if preamble := self._detect_dialect():
             yield preamble
         rows = self._parse_rows()
@@ -97,13 +97,13 @@ class CsvFormat(Format):
         return text.getvalue().encode()
 
     def measure_header(self) -> int:
-        """Measure what stands before the second row, once the first is whole."""
+        """Measure the bytes before the second row; 0 if the first row is incomplete."""
         self._detect_dialect()
         return self._position if next(self._parse_rows(), None) and self._is_complete() else 0
 
     def count_rows(self, start: int, header: int) -> RowScan:
-        """A row is not whole that ends without a line end, or that what comes below may change."""
-        # the header is read in front of a later part, and counts as a row of the first one
+        """Count rows; one is incomplete if it has no line end, or if later lines may change how it is read."""
+        # the header is read before each later part, and counts as a row of the first part
         before, complete, count, end, blank = bool(header), 0, 0, 0, True
         self._detect_dialect()
         for count, (_, _, line) in enumerate(self._parse_rows(), 1):
@@ -114,32 +114,32 @@ class CsvFormat(Format):
         return RowScan(end + start - header, complete - before, count - before, blank)
 
     def _is_complete(self) -> bool:
-        """Whether no line that may come below can change how the rows so far are read."""
+        """Whether appended lines cannot change how the rows so far are read."""
         return self._ends_in_line_end and not self._is_at_end and not self._is_recovering
 
-    # Lines, and what the standard reader makes of them.
+    # Lines and rows.
 
     def _detect_dialect(self) -> bytes:
-        """Find out what separates the cells; return what stands before the header."""
+        """Detect the separator and start reading; return the bytes before the header."""
         start = cast(io.BufferedReader, self.file).peek(CHUNK_BYTES)
         declared = _SEPARATOR_LINE.match(start)
         preamble = declared[0] if declared else BYTE_ORDER_MARK * start.startswith(BYTE_ORDER_MARK)
         first = start[len(preamble) :].split(b"\n", 1)[0].decode("utf-8", "replace")
         self._separator = self._detect_separator(first) if declared is None else declared[1].decode()
         self._position = len(self.file.read(len(preamble)))
-        """The byte at which the row at hand ends."""
+        """The byte at which the current row ends."""
         self._is_at_end = self._is_recovering = self._ends_in_line_end = False
         csv.field_size_limit(self.limit)
         self._lines: Iterator[str] = self._read_lines()
         return preamble
 
     def _detect_separator(self, first: str) -> str:
-        """The sign that the header is full of, where it is not a comma."""
+        """Return the most frequent separator of the header; the comma wins a tie."""
         return max(SEPARATORS, key=lambda sign: (first.count(sign), sign == ","))
 
     def _read_lines(self) -> Iterator[str]:
-        """Read each line; of one over the limit only a part, and the others are passed over."""
-        # bytes that are no UTF-8 become lone surrogates, which the row's check then finds
+        """Read each line; only the beginning of a line over the limit is returned."""
+        # bytes that are not UTF-8 become lone surrogates, which the check of the row then finds
         text = io.TextIOWrapper(self.file, "utf-8", errors="surrogateescape", newline="")
         while line := text.readline(self.limit + 1):
             self._position += _measure_line(line)
@@ -153,7 +153,7 @@ class CsvFormat(Format):
         self._is_at_end = True
 
     def _parse_rows(self) -> Iterator[ParsedRow]:
-        """Read each row; of a broken one its lines by themselves."""
+        """Read each row; return the lines of a broken row one by one."""
         width = None
         while True:
             lines: list[str] = []
@@ -175,7 +175,7 @@ class CsvFormat(Format):
             yield cells, reason, line
 
     def _read_row_lines(self, lines: list[str]) -> Iterator[str]:
-        """Read the lines of a row, each as it is asked for, and note them in ``lines``."""
+        """Yield the lines of a row on demand, and append them to ``lines``."""
         size = 0
         for line in self._lines:
             lines.append(line)
@@ -185,11 +185,11 @@ class CsvFormat(Format):
             yield line
 
     def _recover_rows(self, lines: list[str], reason: str, width: int) -> Iterator[ParsedRow]:
-        """Reject the first of a broken row's ``lines``, and those behind it that a quotation may go over.
+        """Reject the first of a broken row's ``lines``, and the following lines that may be inside a quotation.
 
-        A line that fits may still stand inside of a quotation, and become a row that nobody wrote.  So lines
-        without a mark wait for one with a mark that fits, and that no quotation can end in: they are rows.
-        They are as well once a quotation over them would never end, or be longer than a row may be.
+        Even a line with the right number of cells may be inside a quotation, and would become a false row. So lines
+        without quotation marks wait. They become rows at a fitting line with a mark in which no quotation can end, or
+        if a quotation over them would never end or exceed the row limit.
         """
         self._is_recovering = True
         yield None, reason, lines[0]
@@ -199,7 +199,7 @@ class CsvFormat(Format):
             cells = None if is_long else self._parse_line(line)
             fits = cells is not None and len(cells) in (0, width) and line.count(QUOTE) % 2 == 0
             is_outside = has_mark and self._parse_line(QUOTE + line, QUOTE) is None
-            # behind the broken row, one of several lines begins
+            # a row of several lines begins after the broken row
             begins = number >= len(lines) and is_outside and not is_long and cells is None
             if begins and self._parse_line(line, QUOTE) is not None:
                 yield from _reject_lines(waiting, self.limit)
@@ -218,7 +218,7 @@ class CsvFormat(Format):
         yield from waiting[-1:]
 
     def _parse_line(self, *lines: str) -> list[str] | None:
-        """The cells of a row; None where it is broken, or does not end in these lines."""
+        """Parse the cells of a row; None if it is broken, or does not end in these lines."""
         try:
             return next(csv.reader(lines, delimiter=self._separator, strict=True))
         except csv.Error:
@@ -226,7 +226,7 @@ class CsvFormat(Format):
 
 
 class TsvFormat(CsvFormat):
-    """As CSV, with tabs."""
+    """Like CSV, but separated by tabs."""
 
     name = "tsv"
     endings = (".tsv",)
@@ -236,11 +236,11 @@ class TsvFormat(CsvFormat):
 
 
 class _RowTooLongError(Exception):
-    """A row has passed the longest that is allowed."""
+    """A row exceeds the limit."""
 
 
 def _reject_lines(waiting: list[ParsedRow], limit: int) -> Iterator[ParsedRow]:
-    """Reject lines, of which blank ones stay what they are."""
+    """Reject lines, except for blank ones."""
     for _, _, line in waiting:
         is_blank, is_long = not line.strip("\r\n"), _measure_line(line) > limit
         yield [] if is_blank else None, ROW_TOO_LONG if is_long else BROKEN_ROW, line

@@ -1,8 +1,8 @@
-"""Word files: read all XML parts of the package, and remove the other parts.
+"""Read and write Word files: all XML parts of the package are read, and the other parts are removed.
 
-A paragraph's runs are one text, as they are now and, with tracked changes, as they were before; a field's
-instructions are another text. So are texts outside paragraphs, and attributes that may carry meaning: all but
-numbers, codes and the names of fonts and built-in styles.
+A paragraph's runs form one text; with tracked changes, its previous version is another, and so are field
+instructions. Text outside paragraphs and attributes are read too, except for numbers, codes and the names of fonts
+and built-in styles.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ def _split_words(text: str) -> frozenset[str]:
 
 
 _MAX_UNPACKED_FACTOR = 4
-"""Times the limit of a row that the parts that are read may have together."""
+"""Maximum unpacked size of the parts that are read, as a multiple of the row limit."""
 _MAX_MARKUP = 8 * MAX_ELEMENTS
-"""Tags and attributes of a part: Word needs many for a text."""
+"""Maximum tags and attributes of a part; Word needs many per text."""
 _OLE_MAGIC = b"\xd0\xcf\x11\xe0"
-"""How a Word file begins that is encrypted, or of before 2007."""
+"""First bytes of a Word file that is encrypted or older than 2007."""
 _XML = (".xml", ".rels", ".vml")
 _BLANK_IMAGE = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 )
-"""An image of one transparent dot."""
+"""An image with one transparent pixel."""
 _BLANK_DRAWING = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
 
 
 class WordFormat(WholeFileFormat):
-    """The package; authors are names for sure."""
+    """A Word package; author fields are structural spans."""
 
     name = "docx"
     endings = (".docx",)
 
     def parse(self, data: bytes) -> ExtractedText:
-        """The texts of all its parts."""
+        """Parse the texts of all parts."""
         packed = self._read_parts(data)
         parts = {name: _XmlPart.parse(name, part) for name, part in packed.items() if name.lower().endswith(_XML)}
         if not parts.keys() & {"[Content_Types].xml", "word/document.xml"}:
@@ -95,10 +95,7 @@ class WordFormat(WholeFileFormat):
         return ExtractedText(texts, sure, render, shown, len(removed))
 
     def _read_parts(self, data: bytes) -> dict[str, bytes]:
-        """Each part by its name, of others than XML nothing; ``UnreadableDocument`` where two have one name.
-
-        Or where there is more than can be held.
-        """
+        """Read the XML parts by name, other parts as empty; ``UnreadableDocument`` for duplicate names or too much data."""
         if data.startswith(_OLE_MAGIC):
             raise UnreadableDocument(ENCRYPTED_DOCUMENT)
         try:
@@ -115,7 +112,7 @@ class WordFormat(WholeFileFormat):
         except UnreadableDocument:
             raise
         except Exception:
-            # whatever a broken archive makes of the parser
+            # a broken archive can cause any error in the parser
             raise UnreadableDocument(BROKEN_DOCUMENT) from None
 
 
@@ -129,7 +126,7 @@ _STANDARD_NAME = re.compile(
 
 
 def _choose_neutral_names(names: Iterable[str]) -> dict[str, str]:
-    """Other names for parts whose name may say what a person called a file."""
+    """Choose neutral names for parts whose name a person may have chosen."""
     odd = sorted(name for name in names if not _STANDARD_NAME.fullmatch(posixpath.basename(name)))
     endings = [re.search(r"\.[A-Za-z0-9]{1,5}$", name) for name in odd]
     return {
@@ -138,19 +135,19 @@ def _choose_neutral_names(names: Iterable[str]) -> dict[str, str]:
     }
 
 
-# What a part says.
+# Contents of a part.
 
 _AUTHOR_NAMES = _split_words("author initials lastModifiedBy creator Manager Company userId")
 _BREAKS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 _IGNORED_ELEMENTS = _split_words("rFonts font altName lsdException latin ea cs sym buFont mathFont compatSetting")
-"""Elements whose attributes name fonts, built-in styles and settings."""
+"""Elements with attributes for fonts, built-in styles and settings, which are not read."""
 _TEXT_ELEMENTS = _split_words(
     """
     alias tag docVar default listEntry listItem statusText helpText docPart placeholder category lvlText
     query connectString dataSource udl mappedName column property textpath hyperlink bookmarkStart attr
     """
 )
-"""Elements whose attributes may all say something."""
+"""Elements whose attributes are all read."""
 _TEXT_ATTRIBUTES = _split_words(
     """
     descr title alt userId author initials name displayText tooltip label string instr src href docLocation
@@ -160,17 +157,17 @@ _TEXT_ATTRIBUTES = _split_words(
 _CODE_VALUE = re.compile(r"[\w.:%#{}+/,;()=!$&*~'-]{0,80}|(?:\b[a-z]+\d*\b ?){1,20}|[\d\s.,-]{0,200}", re.ASCII)
 _GUID = re.compile(r"\{[0-9A-Fa-f-]{36}\}")
 _RELATIONSHIP_ID = re.compile(r"rId\d{1,5}", re.ASCII)
-"""What Word calls a link to a part or an address: its other end is not masked either."""
+"""Word's id of a link to a part or address; not masked, because the other end of the link is not masked either."""
 _SIZE_ELEMENTS = _split_words("posOffset pctWidth pctHeight pctPosHOffset pctPosVOffset")
 _BUILTIN_VALUE = re.compile(r"-?\d{1,9}|Normal(?:\.dotm?)?|Microsoft (?:Office |Macintosh )?Word|(?:true|false)")
-"""What Word itself writes as a property."""
+"""Property values that Word itself writes."""
 _LOCAL_PATH = re.compile(r"file:|[A-Za-z]:[\\/]|\\\\", re.IGNORECASE)
 _PLACEHOLDER_DATE = "1970-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True)
 class _TextGroup:
-    """Nodes that are read as one text, with the label of all of it where that is sure."""
+    """Nodes that are read as one text; ``label`` is set if the whole text is a structural span."""
 
     nodes: list[Node]
     label: str = ""
@@ -179,7 +176,7 @@ class _TextGroup:
 
 @dataclass
 class _Paragraph:
-    """The runs of a paragraph: as they are, as they were, and what fields are told to show."""
+    """The runs of a paragraph: current, previous (before tracked changes), and field instructions."""
 
     current: list[Node] = field(default_factory=list)
     previous: list[Node] = field(default_factory=list)
@@ -188,7 +185,7 @@ class _Paragraph:
 
 
 class _XmlPart:
-    """A part that is XML; ``is_modified`` once it is to be written anew."""
+    """An XML part; ``is_modified`` if it must be rewritten."""
 
     def __init__(self, name: str, root: Any, is_modified: bool) -> None:
         self.name, self.root, self.is_modified = name, root, is_modified
@@ -197,7 +194,7 @@ class _XmlPart:
 
     @classmethod
     def parse(cls, name: str, data: bytes) -> _XmlPart:
-        """The part without comments and instructions, which nobody sees; ``UnreadableDocument`` of one with a DTD."""
+        """Parse a part and drop comments and instructions, which nobody sees; ``UnreadableDocument`` for a DTD."""
         if data.count(b"<") + data.count(b"=") > _MAX_MARKUP:
             raise UnreadableDocument(TOO_MANY_ELEMENTS)
         etree = import_library("lxml.etree", "documents")
@@ -215,14 +212,14 @@ class _XmlPart:
         return cls(name, root, is_odd)
 
     def serialize(self, old: bytes) -> bytes:
-        """The part as it is now."""
+        """Serialize the part; unmodified, it is returned as ``old``."""
         if not self.is_modified:
             return old
         etree = import_library("lxml.etree", "documents")
         return bytes(etree.tostring(self.root, encoding="UTF-8", standalone=True, with_tail=False))
 
     def rename_targets(self, names: Mapping[str, str]) -> None:
-        """Point at parts under their new names."""
+        """Update links to renamed parts."""
         folder = posixpath.dirname(posixpath.dirname(self.name))
         for element in self.root.iter("{*}Relationship", "{*}Override"):
             key = "PartName" if element.get("PartName") else "Target"
@@ -233,7 +230,7 @@ class _XmlPart:
                 self.is_modified = True
 
     def read_groups(self) -> Iterator[_TextGroup]:
-        """All that it says."""
+        """Read all texts of the part."""
         etree = import_library("lxml.etree", "documents")
         open_ = [_Paragraph()]
         deleted = inserted = repeated = 0
@@ -262,7 +259,7 @@ class _XmlPart:
     def _read_element(
         self, element: Any, tag: str, paragraphs: list[_Paragraph], deleted: int, inserted: int
     ) -> Iterator[_TextGroup]:
-        """What an element says itself: in its paragraph, or by itself."""
+        """Add the text of an element to its paragraph, or yield it as a separate text."""
         if not element.text:
             return
         within = len(paragraphs) > 1
@@ -314,7 +311,7 @@ class _XmlPart:
             view = UnescapedText.unescape(value, URL_ESCAPES)
 
             def write(new: str, element: Any = element, key: str = key, name: str = name) -> None:
-                # what is no date would make the file one that cannot be opened
+                # Word cannot open a file with an invalid date
                 if name in ("date", "dateUtc"):
                     element.attrib.pop(key, None)
                 else:
@@ -337,7 +334,7 @@ class _XmlPart:
 
 
 def _collect_builtin_style_names(root: Any) -> Iterator[str]:
-    """What Word calls the styles that are not the user's own."""
+    """Collect the names of the built-in styles, in any language."""
     for style in root.iter("{*}style"):
         if not any(_strip_namespace(key) == "customStyle" for key in style.attrib):
             for name in style.iterchildren("{*}name"):
