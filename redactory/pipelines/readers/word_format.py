@@ -95,7 +95,7 @@ class WordFormat(WholeFileFormat):
         return ExtractedText(texts, sure, render, shown, len(removed))
 
     def _read_parts(self, data: bytes) -> dict[str, bytes]:
-        """Read the XML parts by name, other parts as empty; ``UnreadableDocument`` if names repeat or it is too large."""
+        """Read the XML parts by name, others empty; ``UnreadableDocument`` if names repeat or it is too large."""
         if data.startswith(_OLE_MAGIC):
             raise UnreadableDocument(ENCRYPTED_DOCUMENT)
         try:

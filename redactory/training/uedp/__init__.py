@@ -1,9 +1,7 @@
 """User-entity differential privacy (UeDP): one user and one sensitive entity hidden at once.
 
-Every epsilon is an upper bound under a relation it names; where there is none, there is a reason.
-
-- ``entities``, ``incidence``, ``units``: users and entities of every point, as a hypergraph;
-- ``bounding``: contribution bounding, and which of its rules are stable under what;
-- ``federated``, ``local_update``: Algorithm 1 of UeDP and DP-FedAvg;
-- ``algorithm1``, ``bounded_accounting``: their figures.
+Every epsilon is an upper bound under a relation it names; a missing one has a reason. ``entities``,
+``incidence`` and ``units`` describe the users and entities of every example as a hypergraph. ``bounding``
+bounds contributions. ``federated`` and ``local_update`` are Algorithm 1 of UeDP and DP-FedAvg;
+``federated_accounting`` and ``bounded_accounting`` compute the epsilons.
 """

@@ -1,10 +1,10 @@
-"""Sound epsilons of ``uedp-bounded``: Poisson-sampled points, one clip a point, caps a unit.
+"""Sound epsilons of ``uedp-bounded``: Poisson-sampled examples, clipping per example, caps per privacy unit.
 
-Formal guarantees: where taking a unit away makes at most K kept points null (gradient exactly 0), T
-steps are dominated by the T-fold mixture of Gaussians N(0, σ²) against Σ_j Bin(K, q)(j)·N(j, σ²), in
-both orders.  Conditions (a) to (e) say when K = k_u + k_e; the code meets them whatever the corpus: (a)
-copies are points of their own, or ``read_incidence`` has listed every holder, else it refused; (b), (c) and
-(e) by construction; (d) by the words of the card (``docs/explanation/uedp.md``, "What is promised instead").
+Formal guarantees: if removing a unit makes at most K kept examples null (gradient exactly 0), T steps are
+dominated by the T-fold mixture of Gaussians N(0, σ²) against Σ_j Bin(K, q)(j)·N(j, σ²), in both orders.
+Conditions (a) to (e) imply K = k_u + k_e, and the code meets them for every corpus: (a) copies are examples of
+their own, or ``read_incidence`` listed every holder, else it refused; (b), (c) and (e) by construction; (d) by
+the words of the card (``docs/explanation/uedp.md``, "What is promised instead").
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _MAX_NOISE = 1e6
 class BoundedTraining:
     """The constants of a training: q, σ (noise deviation / clip, on the sum), T, the rule and its caps.
 
-    ``k_user``, ``k_entity``: kept points of one user, of one entity; None where a unit has no cap.
-    ``unmatched_mentions`` m: kept points in which an entity stands without being listed, that the figure is
-    to hold for all the same.  ``constants`` says what q, T, σ, the caps and the normaliser are computed from;
-    ``entities_per_point`` r belongs to R-LOC.
+    ``k_user``, ``k_entity``: kept examples of one user, of one entity; None for a unit without a cap.
+    ``unmatched_mentions`` m: kept examples that mention an entity without being listed for it, which epsilon must
+    cover too. ``constants`` names the inputs of q, T, σ, the caps and the normaliser; ``entities_per_point`` r
+    belongs to R-LOC.
     """
 
     sampling_rate: float
@@ -57,7 +57,7 @@ class BoundedTraining:
 
     @classmethod
     def from_settings(cls, settings: TrainSettings, noise_multiplier: float, steps: int) -> BoundedTraining:
-        """The constants that the figures of ``settings`` are computed from."""
+        """Build the constants from which the epsilons of ``settings`` are computed."""
         bounding = settings.bounding
         return cls(
             settings.sampling_rate,
@@ -74,9 +74,9 @@ class BoundedTraining:
 
 
 def count_affected(training: BoundedTraining) -> AffectedExamples:
-    """K on a fixed graph: k_u + k_e for both, their maximum for either, plus missed mentions.
+    """Return K on a fixed graph: k_u + k_e for both, their maximum for either, plus missed mentions.
 
-    ``GuaranteeError`` where a protected unit has no cap.
+    ``GuaranteeError`` if a protected unit has no cap.
     """
     if training.rule == NONE:
         raise GuaranteeError("no selection caps the contribution of one privacy unit")
@@ -93,15 +93,16 @@ def count_affected(training: BoundedTraining) -> AffectedExamples:
 
 
 def compute_zero_out_epsilon(training: BoundedTraining, delta: float) -> UnitEpsilon:
-    """C1, the default: the unit's points are null in the other world, the hypergraph is the same."""
+    """Compute C1, the default: the unit's examples are null in the other world, the hypergraph is the same."""
     name = make_relation_name(training.protect, Adjacency.FIXED_GRAPH)
     return _make_unit_epsilon(training, delta, name, Adjacency.FIXED_GRAPH, partial(count_affected, training))
 
 
 def compute_user_removal_epsilon(training: BoundedTraining, delta: float) -> UnitEpsilon:
-    """C2, R-LOC: the user's points vanish, the entity's become null; no point has more than r entities.
+    """Compute C2, R-LOC: the user's examples vanish, the entity's become null; none has more than r entities.
 
-    k_u + k_e points go and up to k_u·r others come: a chain of two mixtures, about three times as dear.
+    k_u + k_e examples vanish and up to k_u·r others appear: a chain of two mixtures, with about three times the
+    epsilon.
     """
 
     def changed() -> AffectedExamples:
@@ -115,10 +116,10 @@ def compute_user_removal_epsilon(training: BoundedTraining, delta: float) -> Uni
 def compute_cap_curve(
     training: BoundedTraining, delta: float, sizes: Iterable[int] = CURVE_SIZES
 ) -> dict[int, UnitEpsilon]:
-    """C0: for each K of ``sizes`` the epsilon of any units with at most K points.
+    """Compute C0: for each K of ``sizes`` the epsilon of any units with at most K examples.
 
-    Without a selection and with public constants those points may vanish; in every other training they
-    are kept points of a fixed graph that become null.
+    Without a selection and with public constants these examples may vanish; in every other training they are kept
+    examples of a fixed graph that become null.
     """
     can_vanish = training.rule == NONE and training.constants is ConstantsSource.PUBLIC
     adjacency = Adjacency.REMOVAL if can_vanish else Adjacency.FIXED_GRAPH
@@ -157,11 +158,10 @@ def _make_unit_epsilon(
 def compute_bounded_epsilon(
     training: BoundedTraining, affected_examples: AffectedExamples, delta: float, coarsening: float = 1.0
 ) -> float:
-    """Epsilon of the mixture pair, or of the chain of two; ``inf`` where none is found.
+    """Compute epsilon of the mixture pair, or of the chain of two; ``inf`` if none is found.
 
-    The arithmetic under :func:`compute_zero_out_epsilon`, :func:`compute_user_removal_epsilon` and
-    :func:`compute_cap_curve`.  A grid that is ``coarsening`` by a
-    factor is faster and only nearly as good.
+    :func:`compute_zero_out_epsilon`, :func:`compute_user_removal_epsilon` and :func:`compute_cap_curve` use it. A
+    grid that is ``coarsening`` times coarser is faster and slightly less tight.
     """
     rate, sigma, steps = training.sampling_rate, training.noise_multiplier, training.steps
     gone = make_group_curve(affected_examples.removed, rate, sigma, steps, coarsening)
@@ -174,9 +174,9 @@ def compute_bounded_epsilon(
 
 @lru_cache(maxsize=64)
 def calibrate_bounded_noise(target: float, training: BoundedTraining, delta: float, tolerance: float = 2e-3) -> float:
-    """The least noise multiplier σ whose C1 epsilon is <= ``target``, or up to a ``tolerance`` share more.
+    """Find the smallest noise multiplier σ with a C1 epsilon <= ``target``, or a share ``tolerance`` above it.
 
-    ``GuaranteeError`` where no unit has a cap, or no σ below 10⁶ reaches the target.
+    ``GuaranteeError`` if no unit has a cap, or no σ below 10⁶ reaches the target.
     """
     changed = count_affected(training)
     if not (target > 0.0 and training.steps):
@@ -211,16 +211,16 @@ class CalibrationTarget:
 
 
 def suggest_cap(example_count: int, unit_count: int) -> int:
-    """k = n / U, rounded, at least 1.
+    """Suggest k = n / U, rounded, at least 1.
 
-    While kU points are kept, K·q = 2·batch/U does not depend on k: more data at the same noise, up to
-    k = n/U; beyond it K grows and the data do not.
+    While kU examples are kept, K·q = 2·batch/U does not depend on k: more data at the same noise, up to k = n/U.
+    Beyond it K grows, but the data do not.
     """
     return max(1, round(example_count / unit_count)) if unit_count else 1
 
 
 def list_caps(suggested_cap: int) -> list[int]:
-    """The suggestion, and the powers of two up to past it."""
+    """List the suggestion, and the powers of two up to the first one above it."""
     return sorted({suggested_cap, *(1 << power for power in range(suggested_cap.bit_length() + 1))})
 
 
@@ -230,12 +230,12 @@ def compare_caps(
     caps: Iterable[int] | None = None,
     target: CalibrationTarget | None = None,
 ) -> dict[str, Any]:
-    """What each cap k_u = k_e of ``caps`` keeps of the corpus under ``greedy``, as JSON.
+    """Compare what each cap k_u = k_e of ``caps`` keeps of the corpus under ``greedy``, as JSON.
 
-    The suggestion is n/U over the users (over the entities that stand in more than one point, where only
-    entities are protected).  ``by_label`` counts points that mention an entity of the label, ``(no entity)``
-    those of S; ``affected`` is K; ``noise_multiplier`` σ reaches the ``target``, and ``relative_noise`` is
-    σ / batch size, the noise on the mean gradient in clips.
+    The suggestion is n/U over the users (if only entities are protected: over the entities in more than one
+    example). ``by_label`` counts examples that mention an entity of the label, ``(no entity)`` those of S;
+    ``affected`` is K; ``noise_multiplier`` σ reaches the ``target``; ``relative_noise`` is σ / batch size, the
+    noise on the mean gradient in clips.
     """
     if not len(incidence):
         raise ConfigurationError("there is no example to plan for")
@@ -267,7 +267,7 @@ def compare_caps(
 
 
 def count_examples_by_label(incidence: Incidence) -> dict[str, int]:
-    """Points that mention an entity of each label; a point of several labels counts in each."""
+    """Count the examples that mention an entity of each label; an example with several labels counts in each."""
     counts = dict(zip(incidence.label_names, incidence.labels.count_degrees().tolist(), strict=True))
     return {**dict(sorted(counts.items())), NO_ENTITY: int(incidence.extended_mask.sum())}
 

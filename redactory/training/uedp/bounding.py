@@ -1,7 +1,7 @@
-"""Which selection of points is stable, and under what: rules by name, all others refused.
+"""Select examples so that caps hold, by rules that are proved stable; all other rules are refused.
 
-A rule is stable where taking a unit away changes a bounded number of kept points.  Proofs and
-counterexamples: ``docs/explanation/uedp.md``, "Contribution bounding"; tests try every proof by brute force.
+A rule is stable if removing a unit changes a bounded number of kept examples. Proofs and counterexamples:
+``docs/explanation/uedp.md``, "Contribution bounding"; tests try every proof by brute force.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _INSTABILITY_REASONS: dict[str, dict[Adjacency, str | None]] = {
 
 @dataclass(frozen=True)
 class AffectedExamples:
-    """How many kept points differ: ``removed`` become null or vanish, ``added`` others take their place."""
+    """How many kept examples differ: ``removed`` become null or vanish, ``added`` others replace them."""
 
     removed: int
     added: int = 0
 
 
 def check_stable(rule: str, adjacency: Adjacency) -> None:
-    """``GuaranteeError``, by name and reason, unless ``rule`` is proved stable under ``adjacency``."""
+    """Raise ``GuaranteeError``, by name and reason, unless ``rule`` is proved stable under ``adjacency``."""
     if rule not in _INSTABILITY_REASONS:
         raise GuaranteeError(f"unknown selection rule {rule!r}; valid rules: {', '.join(RULES)}")
     reason = _INSTABILITY_REASONS[rule].get(adjacency, "no bound is proved")
@@ -57,11 +57,11 @@ def bound_contributions(
     adjacency: Adjacency = Adjacency.FIXED_GRAPH,
     entities_per_point: int | None = None,
 ) -> KeptMask:
-    """The points that ``rule`` keeps, bool [n]; its caps (None: no cap on that unit) are counted again.
+    """Select the examples that ``rule`` keeps, bool [n]; its caps (None: no cap on that unit) are counted again.
 
-    ``entities_per_point`` r is for ``r-loc`` alone: points with more entities are left out.  Raises
-    ``GuaranteeError`` for a rule that is not stable under ``adjacency``, ``ConfigurationError`` for caps
-    below 1, ``CheckFailed`` where a unit has more kept points than its cap.
+    ``entities_per_point`` r is for ``r-loc`` only: it leaves out examples with more entities. ``GuaranteeError``
+    for a rule that is not stable under ``adjacency``, ``ConfigurationError`` for caps below 1, ``CheckFailed`` if a
+    unit has more kept examples than its cap.
     """
     check_stable(rule, adjacency)
     if any(cap is not None and cap < 1 for cap in (k_user, k_entity)):
@@ -76,19 +76,19 @@ def bound_contributions(
 
 
 def rank_examples_by_sharing(incidence: Incidence) -> NDArray[np.int64]:
-    """The points, those first whose units have the fewest points together; then by keyed id.
+    """Order the examples by how many examples their units have together, fewest first; then by keyed id.
 
-    A point that shares its units with many others stands in the way of many: taken last, more are kept.
+    An example that shares its units with many others blocks many: if it comes last, more are kept.
     """
     shared = sum(rows.matrix @ rows.count_degrees() for rows in (incidence.users, incidence.entities))
     return np.lexsort((incidence.example_ids, incidence.priorities, shared))
 
 
 def cap_entity_users(incidence: Incidence, max_users: int) -> KeptMask:
-    """The points that leave each entity with at most ``max_users`` M users: Algorithm 1's cap, on a fixed graph.
+    """Select the examples that leave each entity with at most ``max_users`` (M) users: Algorithm 1's cap.
 
-    Greedy in the order of :func:`rank_examples_by_sharing`: a point stays where each of its entities is already held by
-    its user, or has fewer than M users so far.  ``GuaranteeError`` for points with several users.
+    Greedy in the order of :func:`rank_examples_by_sharing`: an example is kept if each of its entities already has
+    its user, or has fewer than M users so far. ``GuaranteeError`` for examples with several users.
     """
     if max_users < 1:
         raise ConfigurationError("max_users_per_entity: must be at least 1")
@@ -110,7 +110,7 @@ def cap_entity_users(incidence: Incidence, max_users: int) -> KeptMask:
 def _select_greedily(
     incidence: Incidence, k_user: int | None, k_entity: int | None, max_entities: int | None
 ) -> KeptMask:
-    """Each point in turn, where every one of its units has a place left."""
+    """Keep each example in turn if all its units are below their caps."""
     shift = incidence.users.columns
     users, entities = incidence.users, incidence.entities
     unlimited = len(incidence) + 1
@@ -128,13 +128,13 @@ def _select_greedily(
 def _select_all_keep(
     incidence: Incidence, k_user: int | None, k_entity: int | None, max_entities: int | None
 ) -> KeptMask:
-    """Each unit keeps its own first k; a point stays where all its units keep it."""
+    """Let each unit keep its own first k; an example is kept if all its units keep it."""
     kept = _select_first(incidence, incidence.users, k_user, None)
     return kept & _select_first(incidence, incidence.entities, k_entity, None)
 
 
 def _select_r_loc(incidence: Incidence, k_user: int | None, k_entity: int | None, max_entities: int | None) -> KeptMask:
-    """At most r entities; then each user's first k_u; then each entity's first k_e of those."""
+    """Keep examples with at most r entities; then each user's first k_u; then each entity's first k_e of those."""
     if max_entities is None or max_entities < 0 or k_user is None:
         raise ConfigurationError("r-loc needs entities_per_point and k_user: its bound is k_user times the former")
     _require_single_user(incidence, "r-loc")
@@ -144,7 +144,7 @@ def _select_r_loc(incidence: Incidence, k_user: int | None, k_entity: int | None
 
 
 def _select_first(incidence: Incidence, rows: IncidenceRows, cap: int | None, candidates: KeptMask | None) -> KeptMask:
-    """The points that each of their columns holds among its ``cap`` first, by keyed id, of ``candidates``."""
+    """Keep the ``candidates`` that are among the ``cap`` first of each of their columns, by keyed id."""
     kept = np.ones(len(incidence), np.bool_)
     if cap is None:
         return kept

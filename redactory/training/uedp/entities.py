@@ -1,7 +1,7 @@
-"""Which mentions are one entity: normalised values, aliases, a client's list, a public allow-list.
+"""Decide which mentions are one entity: normalised values, aliases, a client's list, a public allow-list.
 
-Values leave this module as keyed digests only.  What is not folded together here are two entities, each
-protected for itself (``docs/explanation/uedp.md``, "Users, entities and points").
+Values leave this module only as keyed digests. Values that are not folded together here are separate entities,
+each with its own protection (``docs/explanation/uedp.md``, "Users, entities and points").
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _WORD_PATTERN = re.compile(r"\w")
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """An entity in a point: the keyed digest of its value, and the label it goes by there."""
+    """An entity in an example: the keyed digest of its value, and its label there."""
 
     entity: bytes
     label: str
 
 
 class EntityNames:
-    """What counts as an entity, and the digests of values; equal for two exactly where they are one entity.
+    """What counts as an entity, and the digests of values, equal exactly for values of one entity.
 
-    Case, white space, signs at either end and ``titles`` before a name do not tell two values apart; a value
-    of ``aliases`` is the one it stands for.  ``categories``: labels whose hits are entities; None: every
-    label.  ``listed``: the client's values, found in the texts whether or not a detector saw them.  ``hubs``:
-    values that are declared public and are protected by nothing; they must be named without looking at the
-    corpus; ``get_hub_labels``: of some of them, the labels under which they are (every label for the others).
-    ``ConfigurationError`` where these contradict each other; the message names the list, never the value.
+    Case, white space, signs at either end and ``titles`` before a name do not distinguish values; a value of
+    ``aliases`` counts as the value it maps to. ``categories``: labels whose spans are entities; None: every label.
+    ``listed``: the client's values, found in the texts even if no detector saw them. ``hubs``: values that are
+    declared public and not protected; name them without looking at the corpus. ``get_hub_labels`` returns the
+    labels under which a value is a hub (every label if not listed there). ``ConfigurationError`` if these
+    contradict each other; the message names the list, never the value.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class EntityNames:
         self._lengths = sorted({len(tokens) for tokens in self._listed_tokens})
 
     def compute_digest(self, value: str) -> bytes | None:
-        """The 16-byte keyed digest of the entity that ``value`` names; None where nothing is left of it."""
+        """Return the 16-byte keyed digest of the entity that ``value`` names; None if normalisation leaves nothing."""
         tokens = self.normalize(value)
         return self._token_digest(tokens) if tokens else None
 
     def make_mention(self, value: str, label: str) -> Mention | None:
-        """The mention of ``value`` under ``label`` where it counts; None where it does not."""
+        """Return the mention of ``value`` under ``label`` if it counts, else None."""
         tokens = self.normalize(value)
         if not tokens:
             return None
@@ -97,14 +97,14 @@ class EntityNames:
         return Mention(entity, label) if counts else None
 
     def find_listed(self, text: str) -> Iterator[Mention]:
-        """Every place of ``text`` where a listed value, or an alias of one, stands word for word."""
+        """Find every place of ``text`` that contains a listed value, or an alias of one, word for word."""
         for entity, _, _ in self._find_matches(_tokenize(text) if self._lengths else []):
             yield Mention(entity, LISTED_LABEL)
 
     def find_listed_spans(self, text: str) -> list[tuple[int, int]]:
-        """Where in ``text`` (code points, end exclusive) :meth:`find_listed` finds something.
+        """Return the ranges of ``text`` (code points, end exclusive) in which :meth:`find_listed` finds something.
 
-        The whole text where its signs are not those of its normal form, so that places cannot be told.
+        The whole text if normalising changes its tokens, because positions are unknown then.
         """
         tokens = _tokenize(text) if self._lengths else []
         matches = [(start, length) for _, start, length in self._find_matches(tokens)]
@@ -114,7 +114,7 @@ class EntityNames:
         return [(pieces[start][0], pieces[start + length - 1][1]) for start, length in matches]
 
     def _find_matches(self, tokens: list[str]) -> Iterator[tuple[bytes, int, int]]:
-        """(entity, first token, number of tokens) of every listed value."""
+        """Yield (entity, first token, number of tokens) of every listed value."""
         for length in self._lengths:
             for start in range(len(tokens) - length + 1):
                 entity = self._listed_tokens.get(tuple(tokens[start : start + length]))
@@ -122,7 +122,7 @@ class EntityNames:
                     yield entity, start, length
 
     def normalize(self, value: str) -> tuple[str, ...]:
-        """The tokens that tell a value from others: folded, trimmed, without titles before a name."""
+        """Return the tokens that distinguish a value: folded, trimmed, without titles before a name."""
         tokens = _trim_signs(_tokenize(value))
         while len(tokens) > 1 and tokens[0] in self._titles:
             rest = _trim_signs(tokens[1:])
@@ -180,7 +180,7 @@ def _load_hub_lists() -> dict[str, dict[str, list[str]]]:
 
 
 def get_hub_values(name: str) -> tuple[str, ...]:
-    """One of the ready-made allow-lists by name; ``ConfigurationError`` for another name."""
+    """Return one of the ready-made allow-lists by name; ``ConfigurationError`` for another name."""
     if name not in _load_hub_lists():
         raise ConfigurationError(
             f"entities.high_degree_entities: the built-in lists are {', '.join(sorted(_load_hub_lists()))}"
@@ -189,5 +189,5 @@ def get_hub_values(name: str) -> tuple[str, ...]:
 
 
 def get_hub_labels(name: str) -> frozenset[str]:
-    """The labels that a list speaks of: April the month stands everywhere, April the person does not."""
+    """Return the labels that a list covers: April the month is common, April the person is not."""
     return frozenset(_load_hub_lists()[name]["labels"])

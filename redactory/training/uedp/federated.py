@@ -33,18 +33,18 @@ _WORD_BITS = 64
 
 @dataclass(frozen=True)
 class FederatedUser:
-    """A user's keyed id as a number, and the rows of their points in the table, int64."""
+    """A user's keyed id as a number, and the rows of their examples in the table, int64."""
 
     key: int
     rows: NDArray[np.int64]
 
 
 def collect_users(incidence: Incidence, mechanism: PoissonUsersGaussian) -> tuple[FederatedUser, ...]:
-    """The users, with the points of theirs that a training may use.
+    """Collect the users, with their examples that a training may use.
 
-    With an enforced M those are the points that :func:`cap_entity_users` keeps, a function of the graph alone.
-    ``GuaranteeError`` where a point has several users: then one of them changes the updates of the others.
-    ``ConfigurationError`` where M is |U| and there are more users than the public constant says.
+    With an enforced M these are the examples that :func:`cap_entity_users` keeps, a function of the graph alone.
+    ``GuaranteeError`` if an example has several users, because one of them would change the updates of the others.
+    ``ConfigurationError`` if M is |U| and there are more users than the public constant says.
     """
     if np.any(incidence.users.lengths != 1):
         raise GuaranteeError(
@@ -68,10 +68,10 @@ def collect_users(incidence: Incidence, mechanism: PoissonUsersGaussian) -> tupl
 
 
 def draw_users(stream: RandomStream, step: int, users: Sequence[FederatedUser], rate: float) -> list[FederatedUser]:
-    """Those of ``users`` who take part in ``step``, each by a coin of their own of probability ``rate``.
+    """Draw which of ``users`` take part in ``step``, each with their own coin of probability ``rate``.
 
-    Formal guarantees: independent over users and steps while the root of the stream is secret, the
-    probability up to 2⁻⁵³; never cut or filled up; an empty sample is a step of noise alone.
+    Formal guarantees: independent over users and steps while the root of the stream is secret; the probability is
+    exact up to 2⁻⁵³; the sample is never cut or filled up, and an empty sample is a step of noise alone.
     """
     return [user for user in users if draw_coin(stream, _USER_COINS, step, user.key) < rate]
 
@@ -82,13 +82,13 @@ ExampleWeights = Callable[[RandomStream, int, NDArray[np.int64]], NDArray[np.flo
 
 @dataclass
 class SampledEntities:
-    """Algorithm 1, lines 9, 24, 25 and 26: w_e for each sampled entity of a point, or w_s.
+    """Weights of Algorithm 1, lines 9, 24, 25 and 26: w_e for each sampled entity of an example, or w_s.
 
-    A point is used when any of its entities is sampled, or, by rule ``all``, when every one is; a point of
-    the extended set S by its own coin, and never by ``f_E``.
+    An example is used if any of its entities is sampled, or, by rule ``all``, if every one is. An example of the
+    extended set S is used by its own coin, and never by ``f_E``.
 
-    Formal guarantees: a weight is a function of the point's own entities, their coins and constants; what
-    other points there are, or how many, does not enter.
+    Formal guarantees: a weight is a function of the example's own entities, their coins and constants, whatever
+    other examples there are.
     """
 
     incidence: Incidence
@@ -96,7 +96,7 @@ class SampledEntities:
     _step_coins: tuple[int, dict[int, bool]] = field(default=(-1, {}), init=False)
 
     def compute_weights(self, stream: RandomStream, step: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The weight of each of ``rows`` in ``step``, float64; 0 where a point is not used."""
+        """Return the weight of each of ``rows`` in ``step``, float64; 0 for an unused example."""
         if self._step_coins[0] != step:
             self._step_coins = step, {}
         sampling, graph, known = self.sampling, self.incidence, self._step_coins[1]
@@ -118,14 +118,14 @@ class SampledEntities:
 
 
 def make_example_weights(incidence: Incidence, mechanism: PoissonUsersGaussian) -> ExampleWeights:
-    """The rule of Algorithm 1, or that of DP-FedAvg."""
+    """Make the weights of Algorithm 1, or those of DP-FedAvg."""
     if mechanism.entities is None:
         return lambda stream, step, rows: np.ones(len(rows))
     return SampledEntities(incidence, mechanism.entities).compute_weights
 
 
 def draw_coin(stream: RandomStream, purpose: str, step: int, key: int) -> float:
-    """The draw of one unit in one step, uniform in (0, 1)."""
+    """Draw the coin of one unit in one step, uniform in (0, 1)."""
     return float(stream.uniform(purpose, step, 1, key)[0])
 
 
@@ -138,12 +138,12 @@ def _id_to_number(ids: KeyedIds, unit: int) -> int:
 
 @dataclass
 class FederatedSteps:
-    """Sample users (and entities), let each train on their own points, clip, sum, add noise, move the model.
+    """Sample users (and entities), let each train on their own examples, clip, sum, add noise, update the model.
 
-    Formal guarantees: a step reads the points only through ``mechanism.noisy_mean`` of the sum of the
-    drawn users' clipped updates; the sum is admitted by the ledger before noise is drawn; no step is left
-    out, whoever was drawn; weights and normaliser are public constants.  What moves the model is
-    post-processing.  A step is a function of its number, the parameters, the data and the stream.
+    Formal guarantees: a step reads the examples only through ``mechanism.noisy_mean`` of the sum of the drawn
+    users' clipped updates. The ledger admits the sum before noise is drawn. No step is left out, whoever was drawn.
+    Weights and normaliser are public constants, and updating the model is post-processing. A step is a function of
+    its number, the parameters, the data and the stream.
     """
 
     network: Network
@@ -159,7 +159,7 @@ class FederatedSteps:
     update: Callable[[Cohort], NDArray[np.float64]] = sum_cohort_updates
 
     def step(self, number: int) -> None:
-        """Algorithm 1, lines 8 to 15, in step ``number``."""
+        """Run Algorithm 1, lines 8 to 15, in step ``number``."""
         # the updates of users who have no point to use in this step are zero
         drawn = []
         for user in draw_users(self.stream, number, self.users, self.mechanism.sampling_rate):

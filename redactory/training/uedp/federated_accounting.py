@@ -1,10 +1,10 @@
-"""Sound epsilons of UeDP's Algorithm 1: Poisson users and entities, one clip a user, noise on the sum.
+"""Sound epsilons of UeDP's Algorithm 1: Poisson users and entities, clipping per user, noise on the sum.
 
 Formal guarantees: upper bounds for the released noisy sums of all steps of a
-:class:`~redactory.training.uedp.federated.FederatedSteps`, under the relation that the figure names.  An
-entity changes the updates of every sampled user who holds it, each by up to twice the clip; so everything
-hangs on M, the number of users that one entity touches (``docs/explanation/uedp.md``, "Algorithm 1 with
-sound accounting").  ζ is the deviation of the noise over the clip, on the un-normalised sum.
+:class:`~redactory.training.uedp.federated.FederatedSteps`, under the relation that the epsilon names. An entity
+changes the updates of every sampled user who holds it, each by up to twice the clip. So everything depends on
+M, the number of users that one entity touches (``docs/explanation/uedp.md``, "Algorithm 1 with sound
+accounting"). ζ is the deviation of the noise over the clip, on the un-normalised sum.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NO_SHARE_REASON = "the published formula multiplies by the share of sentences wi
 
 @dataclass(frozen=True)
 class FederatedEpsilons:
-    """``sound`` is the least of the proved bounds; the others are what it was taken from."""
+    """``sound`` is the smallest of the proved bounds, which the other fields hold."""
 
     sound: UnitEpsilon
     revealed: float | None = None
@@ -62,7 +62,7 @@ class FederatedEpsilons:
 
 
 def get_entity_spread(mechanism: PoissonUsersGaussian) -> tuple[int, str] | None:
-    """M and its source: |U|, or the enforced cap; None without entities."""
+    """Return M and its source: |U|, or the enforced cap; None without entities."""
     if mechanism.entities is None:
         return None
     cap = mechanism.entities.max_users_per_entity
@@ -73,11 +73,11 @@ def get_entity_spread(mechanism: PoissonUsersGaussian) -> tuple[int, str] | None
 def compute_federated_epsilons(
     mechanism: PoissonUsersGaussian, steps: int, delta: float, protect: PrivacyUnit, coarsening: float = 1.0
 ) -> FederatedEpsilons:
-    """The sound epsilon at ``delta``: of B(i) the least of *revealed* and *chain*, and B(ii).
+    """Compute the sound epsilon at ``delta``: of B(i) the smaller of *revealed* and *chain*, and B(ii).
 
-    B(ii) exists for rule ``all`` only, and B(i) bounds it too.  By rule ``all`` a point of the extended set
-    is an entity with one holder and a coin of its own, q_s: where that costs more, it is the figure.  A grid
-    that is ``coarsening`` by a factor is faster and only nearly as good.
+    B(ii) exists for rule ``all`` only, and B(i) bounds it too. By rule ``all`` an example of the extended set is an
+    entity with one holder and its own coin, q_s: if that has the larger epsilon, it counts. A grid that is
+    ``coarsening`` times coarser is faster and slightly less tight.
     """
     epsilons = _compute_epsilons(mechanism, steps, delta, protect, coarsening)
     entities = mechanism.entities
@@ -152,7 +152,7 @@ def _compute_epsilons(
 
 
 def make_shift_mixture(touched_users: int, user_rate: float, protect: PrivacyUnit) -> Mixture:
-    """The law of a step's largest shift in clips, b + 2j: b the user, j sampled holders of the entity."""
+    """Make the law of a step's largest shift in clips, b + 2j: b the user, j sampled holders of the entity."""
     weights: dict[float, float] = defaultdict(float)
     coins = {0: 1.0} if protect is PrivacyUnit.ENTITIES else {0: 1.0 - user_rate, 1: user_rate}
     holders = make_group_mixture(user_rate, touched_users)
@@ -171,10 +171,10 @@ def _compute_all_rule_epsilon(
     protect: PrivacyUnit,
     coarsening: float,
 ) -> float:
-    """B(ii): given j sampled holders the entity's own coin q_e still hides their shift of 2j.
+    """Compute B(ii): given j sampled holders the entity's own coin q_e still hides their shift of 2j.
 
-    j is rounded up onto at most 24 values, which only enlarges the divergence; of the thinnest tail each
-    step is counted as a failure.
+    j is rounded up onto at most 24 values, which only enlarges the divergence; the thinnest tail of each step is
+    counted as a failure.
     """
     holders = make_group_mixture(mechanism.sampling_rate, touched_users)
     weights = dict(zip(holders.means, holders.weights, strict=True))
@@ -204,7 +204,7 @@ def _compute_all_rule_epsilon(
 def compute_federated_epsilon(
     mechanism: PoissonUsersGaussian, steps: int, delta: float, protect: PrivacyUnit
 ) -> UnitEpsilon:
-    """The sound epsilon of ``steps`` steps at ``delta``, under the relation that it names."""
+    """Compute the sound epsilon of ``steps`` steps at ``delta``, under the relation that it names."""
     if protect is not PrivacyUnit.USERS:
         return compute_federated_epsilons(mechanism, steps, delta, protect).sound
     # one user is one Poisson-sampled Gaussian: the target of calibration
@@ -218,10 +218,9 @@ def compute_federated_epsilon(
 def confirm_federated_epsilon(
     mechanism: PoissonUsersGaussian, steps: int, delta: float, protect: PrivacyUnit
 ) -> tuple[UnitEpsilon, EpsilonBounds | None]:
-    """:func:`compute_federated_epsilon` with the second accountant's bounds, without which it is not stated;
-    else None.
+    """Compute the epsilon and its bounds by the second accountant; for users, no bounds means no epsilon.
 
-    It knows the figure for users alone; the bounds for entities have no second accountant.
+    Entities have no second accountant, so their bounds are None.
     """
     figure = compute_federated_epsilon(mechanism, steps, delta, protect)
     if protect is not PrivacyUnit.USERS or figure.epsilon is None:
@@ -238,9 +237,9 @@ def _make_user_spendings(mechanism: PoissonUsersGaussian, steps: int) -> tuple[S
 def compute_spread_curve(
     mechanism: PoissonUsersGaussian, steps: int, delta: float, protect: PrivacyUnit
 ) -> dict[int, float | None]:
-    """Epsilon for an entity whose points belong to at most so many users, by the number of users.
+    """Compute epsilon for an entity whose examples belong to at most K users, by K.
 
-    For users alone: epsilon of that many users at once.
+    For users alone: epsilon of K users at once.
     """
     if protect is PrivacyUnit.USERS:
         rate, noise = mechanism.sampling_rate, mechanism.noise_multiplier
@@ -259,8 +258,10 @@ def compute_spread_curve(
 def compute_published_federated(
     mechanism: PoissonUsersGaussian, steps: int, delta: float, estimator: Estimator | None = None
 ) -> dict[str, Any] | None:
-    """The papers' moments accountant at their own z, with its label; None (:data:`NO_SHARE_REASON`) of
-    ``f_E+``."""
+    """Compute the papers' moments accountant at their own z, with its label.
+
+    None (:data:`NO_SHARE_REASON`) for ``f_E+``.
+    """
     entities = mechanism.entities
     if estimator is None:
         estimator = Estimator.USER_LEVEL if entities is None else Estimator(entities.estimator)
@@ -279,12 +280,12 @@ def compute_published_federated(
 
 
 def compute_noise_scale(mechanism: PoissonUsersGaussian) -> float:
-    """z of the paper: ζ over q_u·|U| + 1; ζ itself for DP-FedAvg."""
+    """Return z of the paper: ζ over q_u·|U| + 1; ζ itself for DP-FedAvg."""
     if mechanism.entities is None:
         return mechanism.noise_multiplier
     return mechanism.noise_multiplier / compute_paper_noise(1.0, mechanism.sampling_rate, mechanism.users)
 
 
 def compute_paper_noise(noise: float, user_rate: float, users: int) -> float:
-    """ζ of the paper's noise: z(q_u|U| + 1) (equation 6)."""
+    """Return ζ of the paper's noise: z(q_u|U| + 1) (equation 6)."""
     return noise * (user_rate * users + 1.0)

@@ -1,6 +1,6 @@
-"""Points, users and entities as one hypergraph: who holds which point, which entities stand in it.
+"""Examples, users and entities as one hypergraph: who holds which example, and which entities it mentions.
 
-No text: keyed ids, labels and integers.  Memory is 5 bytes an incidence and 16 a unit.
+It contains no text: keyed ids, labels and integers. Memory is 5 bytes per incidence and 16 per unit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KeyedIds = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class IncidenceRows:
-    """For each of n rows a set of column numbers: row i holds ``indices[offsets[i]:offsets[i + 1]]``.
+    """A set of column numbers for each of n rows: row i holds ``indices[offsets[i]:offsets[i + 1]]``.
 
     ``offsets`` int64 [n + 1], ``indices`` int32 [nnz], ``columns`` the number of columns.
     """
@@ -38,44 +38,44 @@ class IncidenceRows:
         return len(self.offsets) - 1
 
     def get_columns(self, row: int) -> NDArray[np.int32]:
-        """The columns of one row."""
+        """Return the columns of one row."""
         return self.indices[self.offsets[row] : self.offsets[row + 1]]
 
     @cached_property
     def matrix(self) -> csr_matrix:
-        """The same as 0 and 1, [n, columns]."""
+        """Return the same as zeros and ones, [n, columns]."""
         ones = np.ones(len(self.indices), np.int64)
         return csr_matrix((ones, self.indices, self.offsets), (len(self), self.columns))
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Columns of each row, int64 [n]."""
+        """Return the number of columns of each row, int64 [n]."""
         return np.diff(self.offsets)
 
     @property
     def row_indices(self) -> NDArray[np.int64]:
-        """The row of each incidence, int64 [nnz]."""
+        """Return the row of each incidence, int64 [nnz]."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
     def count_degrees(self, kept: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-        """Rows of each column, int64 [columns]; with ``kept`` bool [n], of the kept rows alone."""
+        """Count the rows of each column, int64 [columns]; with ``kept`` bool [n], only kept rows."""
         rows = np.ones(len(self), np.int64) if kept is None else kept.astype(np.int64)
         return np.asarray(self.matrix.T @ rows, np.int64)
 
     def take(self, rows: NDArray[np.bool_]) -> IncidenceRows:
-        """The rows that are True in ``rows`` [n]; columns keep their numbers."""
+        """Keep the rows that are True in ``rows`` [n]; columns keep their numbers."""
         offsets = np.concatenate([[0], np.cumsum(self.lengths[rows])])
         return IncidenceRows(offsets.astype(np.int64), self.indices[rows[self.row_indices]], self.columns)
 
 
 @dataclass(frozen=True)
 class Incidence:
-    """The hypergraph of n points.
+    """The hypergraph of n examples.
 
-    ``example_ids`` int64 [n]: ids, rising.  ``priorities`` uint64 [n]: a keyed hash of each point's document and its
-    place there, for order and ties.  ``users``: the holders of each point, one unless copies were merged. ``entities``:
-    the entities listed for it; a point without any is its own (the extended set S). ``labels``: the labels they go by.
-    ``user_ids``, ``entity_ids``: uint8 [·, 16].
+    ``example_ids`` int64 [n]: ids, ascending. ``priorities`` uint64 [n]: a keyed hash of each example's document
+    and its place there, for order and ties. ``users``: the holders of each example, one unless copies were merged.
+    ``entities``: its listed entities; an example without any is its own (the extended set S). ``labels``: the
+    labels of its entities. ``user_ids``, ``entity_ids``: uint8 [·, 16].
     """
 
     example_ids: NDArray[np.int64]
@@ -92,25 +92,25 @@ class Incidence:
 
     @property
     def extended_mask(self) -> NDArray[np.bool_]:
-        """The points of S: no entity is listed for them, bool [n]."""
+        """Return which examples are in S, without a listed entity: bool [n]."""
         return np.asarray(self.entities.lengths == 0)
 
     def count_entity_users(self) -> NDArray[np.int64]:
-        """The number of users who hold each entity, int64 [entities].
+        """Count the users who hold each entity, int64 [entities].
 
-        A count of this corpus: what bounds another one is a cap that is enforced.
+        This describes this corpus only: another corpus is bounded by a cap that is enforced.
         """
         pairs = self.users.matrix.T @ self.entities.matrix
         return np.asarray(pairs.getnnz(axis=0), np.int64)
 
     def take(self, kept: NDArray[np.bool_]) -> Incidence:
-        """The kept points; users and entities keep their numbers, also those that hold nothing any more."""
+        """Keep the examples in ``kept``; users and entities keep their numbers, also those without examples."""
         parts = {name: getattr(self, name).take(kept) for name in ("users", "entities", "labels")}
         return replace(self, example_ids=self.example_ids[kept], priorities=self.priorities[kept], **parts)
 
 
 class IncidenceBuilder:
-    """Points one by one, in the order of their ids, into an :class:`Incidence`; no text passes through."""
+    """Adds examples one by one, in the order of their ids, to an :class:`Incidence`; it sees no text."""
 
     def __init__(self) -> None:
         self._points, self._priorities = array("q"), array("Q")
@@ -119,9 +119,9 @@ class IncidenceBuilder:
         self._offsets = {name: array("q", [0]) for name in self._numbers}
 
     def add(self, example_id: int, priority: int, holders: Iterable[bytes], mentions: Iterable[Mention]) -> None:
-        """One point, its holders' keyed ids and what is mentioned in it; repeats count once.
+        """Add one example, its holders' keyed ids and its mentions; repeats count once.
 
-        ``InputError`` where ids do not rise, or a point has no holder.
+        ``InputError`` if ids do not ascend, or an example has no holder.
         """
         if self._points and example_id <= self._points[-1]:
             raise InputError(f"examples must be in order of their ids: {example_id} after {self._points[-1]}")
@@ -138,7 +138,7 @@ class IncidenceBuilder:
             self._offsets[name].append(len(indices))
 
     def build(self) -> Incidence:
-        """The hypergraph of everything that was added."""
+        """Return the hypergraph of everything that was added."""
         users, entities, labels = (
             IncidenceRows(
                 np.array(self._offsets[name], np.int64), np.array(self._indices[name], np.int32), len(numbers)

@@ -1,8 +1,8 @@
-"""What happens at a user's: some steps of SGD over their own points, and one clip of all that they moved.
+"""Compute a user's local update: some steps of SGD over their own examples, then one clip of the whole change.
 
-Clipped updates are rounded to the lattice of the noise, whose numbers float64 adds without rounding: so
-the sum of a step has the same bits however many processes computed it and in whatever order, and a user who
-was not drawn moves nothing, not even a last digit.
+Clipped updates are rounded to the lattice of the noise, whose numbers float64 adds without rounding. So the sum
+of a step has the same bits for any number of processes in any order, and a user who was not drawn changes
+nothing, not even the last digit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COHORT_SIZE = 8
 
 @dataclass(frozen=True)
 class LocalUpdateRule:
-    """Constants of every local update: passes, B, η, the clip β, and tokens that are held at once."""
+    """Constants of every local update: passes, B, η, the clip β, and the number of tokens per micro-batch."""
 
     epochs: int
     batch_size: int
@@ -42,9 +42,9 @@ class LocalUpdateRule:
 
 @dataclass(frozen=True)
 class LocalUserData:
-    """One user in one step: their points, the weights of these (0: not used), and a stream of their own.
+    """One user in one step: their examples, the weights of these (0: not used), and a stream of their own.
 
-    The stream is derived from the root, not the root: who computes a local update cannot tell the noise.
+    The stream is derived from the root: a process that computes a local update cannot compute the noise.
     """
 
     examples: TokenizedExamples
@@ -54,7 +54,7 @@ class LocalUserData:
 
 @dataclass(frozen=True)
 class Cohort:
-    """A task: ``network`` as octets with the parameters of this step, and up to :data:`COHORT_SIZE` users."""
+    """A task: ``network`` as bytes with the parameters of this step, and up to :data:`COHORT_SIZE` users."""
 
     network: bytes
     users: tuple[LocalUserData, ...]
@@ -62,13 +62,13 @@ class Cohort:
 
 
 def serialize_network(network: Network) -> bytes:
-    """``network`` as octets, without the stream that its dropout was last drawn from."""
+    """Serialize ``network`` to bytes, without the stream of its last dropout."""
     network.use_seeds({})
     return pickle.dumps(network, pickle.HIGHEST_PROTOCOL)
 
 
 def make_cohorts(network: Network, users: Sequence[LocalUserData], rule: LocalUpdateRule) -> Iterator[Cohort]:
-    """The tasks of a step; none where nobody was drawn."""
+    """Make the tasks of a step; none if no user was drawn."""
     if not users:
         return
     octets = serialize_network(network)
@@ -77,11 +77,11 @@ def make_cohorts(network: Network, users: Sequence[LocalUserData], rule: LocalUp
 
 
 def sum_cohort_updates(cohort: Cohort) -> NDArray[np.float64]:
-    """Σ_u ClipFn(Local-Update(u), β) over a cohort, flat in the order of the trainable parameters.
+    """Compute Σ_u ClipFn(Local-Update(u), β) over a cohort, flat in the order of the trainable parameters.
 
-    Formal guarantees: each term has norm at most β, over all tensors and all local steps together, and is a function of
-    the parameters, of that user's points and of draws that no other unit moves; terms are multiples of one power of
-    two, so that sums of fewer than 2³⁰ are exact in any order.  An update that is not finite is zero.
+    Formal guarantees: each term has norm at most β, over all tensors and all local steps together, and is a
+    function of the parameters, of that user's examples and of draws that no other unit changes. Terms are multiples
+    of one power of two, so sums of fewer than 2³⁰ are exact in any order. An update that is not finite is zero.
     """
     network: Network = pickle.loads(cohort.network)
     with use_deterministic_numerics(1):
@@ -95,10 +95,10 @@ def sum_cohort_updates(cohort: Cohort) -> NDArray[np.float64]:
 
 
 def train_locally(network: Network, user: LocalUserData, rule: LocalUpdateRule) -> None:
-    """Algorithm 1, lines 21 to 27: θ ← θ − η·Σ (weight · ∇ loss) over the used points of each batch.
+    """Run Algorithm 1, lines 21 to 27: θ ← θ − η·Σ (weight · ∇ loss) over the used examples of each batch.
 
-    The paper's line 27 starts every batch from θ⁰, which would keep the last one alone; this is the step
-    of FedAvg, which it builds on.  Batches are of all the user's points, in an order drawn for each pass.
+    The paper's line 27 starts every batch from θ⁰, which would keep only the last one; this is the step of FedAvg,
+    on which it builds. Batches are of all the user's examples, in an order drawn for each pass.
     """
     network.train()
     batch = 0
@@ -112,7 +112,7 @@ def train_locally(network: Network, user: LocalUserData, rule: LocalUpdateRule) 
 
 
 def _take_local_step(network: Network, user: LocalUserData, rows: NDArray[np.int64], rule: LocalUpdateRule) -> None:
-    """One step along the gradient of the weighted loss; its parts, of pieces that fit, are all at one θ."""
+    """Take one step along the gradient of the weighted loss; all its micro-batches use the same θ."""
     parameters, parts = list_trainable_parameters(network), []
     for piece in split_micro_batches(rows, user.examples.lengths, rule.max_physical_batch_tokens):
         losses = network.example_losses(user.examples.make_batch(piece).to(network.device))
@@ -126,16 +126,16 @@ def _take_local_step(network: Network, user: LocalUserData, rows: NDArray[np.int
 
 
 def clip_update(update: Tensor, clip_norm: float) -> Tensor:
-    """ClipFn (line 30) of a whole update, flat: ``update`` · min(1, β/‖update‖).
+    """Clip a whole update, flat (ClipFn, line 30): ``update`` · min(1, β/‖update‖).
 
-    Zero where its norm is not finite, or underflows to 0.
+    Zero if its norm is not finite, or underflows to 0.
     """
     norm = float(torch.linalg.vector_norm(update))
     return update * min(1.0, clip_norm / norm) if 0.0 < norm < float("inf") else torch.zeros_like(update)
 
 
 def clip_and_round_update(update: Tensor, clip_norm: float) -> Tensor:
-    """``update`` clipped to a little less than β, then rounded to the lattice: its norm is at most β."""
+    """Clip ``update`` to slightly less than β, then round it to the lattice: its norm is at most β."""
     unit = choose_lattice_spacing(clip_norm, update.numel())  # rounding to it moves a vector by at most 2⁻²¹·β
     return torch.round(clip_update(update, clip_norm * (1.0 - 2.0**-20)) / unit) * unit
 
@@ -152,7 +152,7 @@ UpdateMap = Callable[[UpdateFunction, Iterable[Cohort]], Iterable[NDArray[np.flo
 
 @contextmanager
 def open_update_map(workers: int) -> Iterator[UpdateMap]:
-    """A map over ``workers`` processes that live until the context ends; this process where it is one."""
+    """Open a map over ``workers`` processes that live until the context ends; one worker runs in this process."""
     if workers == 1:
         yield map
     else:

@@ -1,7 +1,7 @@
-"""The units of every point of a finished run, and the points that trainers under UeDP learn from.
+"""Read the privacy units of every example of a finished run, and the examples that UeDP trainers use.
 
-A point's users are its owner's keyed id, or those of all who hold a copy of it; its entities are what the
-policies found and the client listed.  ``docs/explanation/uedp.md``, "Users, entities and points".
+An example's users are its owner's keyed id, or the ids of all holders of a copy. Its entities are what the
+policies found and the client listed. ``docs/explanation/uedp.md``, "Users, entities and points".
 """
 
 from __future__ import annotations
@@ -53,26 +53,26 @@ TableRow = tuple[Any, ...]
 
 
 def read_unit_incidence(run: RunFolder, units: UnitSettings, whole_documents: bool = False) -> Incidence:
-    """The hypergraph of the finished ``run``'s vault, as ``units`` say (:func:`read_incidence`).
+    """Read the hypergraph of the finished ``run``'s vault, as ``units`` define it (:func:`read_incidence`).
 
-    Entities go by digests under the run's own digest, the same in every process: Algorithm 1 names an
-    entity's coins by them, and a resumed training must throw the same ones.  They are never written.
+    Entities are digests under the run's own digest, the same in every process: Algorithm 1 names an entity's coins
+    by them, and a resumed training must draw the same coins. They are never written.
     """
     key = DigestKey(bytes.fromhex(read_manifest_digest(run)))
     return read_incidence(run, load_entity_names(units, key), units.duplicates == "merge", whole_documents)
 
 
 def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whole_documents: bool = False) -> Incidence:
-    """The hypergraph of every point in a finished run's vault, in one pass over row groups.
+    """Read the hypergraph of every example in a finished run's vault, in one pass over row groups.
 
-    The points that the run calls duplicates stay points of their own users; with ``merge`` they are left out,
-    and the point that was kept lists every user who holds a copy (condition (a)).  With ``whole_documents`` a point is
-    a document, which is its user's, and has the id of its first point.  Values are cut out of the
-    texts where ``audit/spans`` has hits of π, normalised, and kept as keyed digests.  Memory: the hypergraph,
-    one row group of each table and, for ``merge``, the duplicates.
+    Duplicates remain examples of their own users. With ``merge`` they are left out, and the kept example lists
+    every user who holds a copy (condition (a)). With ``whole_documents`` an example is a document of its user, with
+    the id of its first example. Values are cut out of the texts at the strict spans of ``audit/spans``, normalised,
+    and kept as keyed digests. Memory: the hypergraph, one row group of each table and, for ``merge``, the
+    duplicates.
 
-    Raises ``CheckFailed`` where the tables are not what the run sealed or do not fit together,
-    ``GuaranteeError`` where ``merge`` meets a deduplication that does not know every holder.
+    ``CheckFailed`` if the tables differ from what the run sealed or do not fit together; ``GuaranteeError`` if
+    ``merge`` meets a deduplication that does not know every holder.
     """
     for folder in (run.vault, run.examples, run.spans):
         require_unchanged_parts(run, folder)
@@ -109,16 +109,16 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whol
 
 
 def _compute_priority(document: str, position: int) -> int:
-    """Where a point stands in an order that its document's keyed id and its place there decide.
+    """Compute an example's place in an order that depends only on its document's keyed id and its place there.
 
-    Not its released id: of a text that is public by count that follows from the text (condition (b)).
+    The released id won't do: for a text that is public by count it depends on the text (condition (b)).
     """
     digest = hashlib.blake2b(f"{document} {position}".encode(), digest_size=_PRIORITY_BYTES)
     return int.from_bytes(digest.digest(), "big")
 
 
 def _read_copy_holders(run: RunFolder) -> Mapping[int, list[bytes]]:
-    """The keyed users of the copies of each kept point."""
+    """Read the keyed users of the copies of each kept example."""
     dedup = read_manifest(run)["dedup"]
     rules = {split["rule"] for split in dedup.get("splits", {}).values()} or {dedup["rule"]}
     if unknown := rules - {"S1", "S2", "none"}:
@@ -141,13 +141,13 @@ def _read_copy_holders(run: RunFolder) -> Mapping[int, list[bytes]]:
 
 
 class _RowsById:
-    """Rows in the order of their example ids, asked for by rising ids."""
+    """Rows in the order of their example ids, read by ascending ids."""
 
     def __init__(self, rows: Iterator[TableRow]) -> None:
         self._rows, self._next = rows, next(rows, None)
 
     def find_row(self, point: int) -> TableRow | None:
-        """The row of ``point``; None where there is none.  Rows before it are passed over."""
+        """Return the row of ``point``, or None; earlier rows are skipped."""
         while self._next is not None and self._next[0] <= point:
             current, self._next = self._next, next(self._rows, None)
             if self._next is not None and self._next[0] <= current[0]:
@@ -158,7 +158,7 @@ class _RowsById:
 
 
 def _read_strict_spans(run: RunFolder) -> _RowsById:
-    """(point id, its hits) for every point with hits of π; a hit is a row of ``audit/spans``."""
+    """Yield (example id, its strict spans) for every example that has some; a span is a row of ``audit/spans``."""
     chosen = (row for row in read_columns(run.spans, _SPAN_COLUMNS) if row[4] == "strict")
     return _RowsById((point, list(rows)) for point, rows in groupby(chosen, itemgetter(0)))
 
@@ -168,13 +168,13 @@ def _read_strict_spans(run: RunFolder) -> _RowsById:
 
 @dataclass(frozen=True)
 class OriginalExamples:
-    """The examples ``example_ids`` (rising; None: all) of the run's vault, masked by ``masked_names`` if given.
+    """The examples ``example_ids`` (ascending; None: all) of the run's vault, masked by ``masked_names`` if given.
 
-    ``incidence``, where given, is the hypergraph of these points: row i is point i.  With ``whole_documents`` they are
-    whole documents, which :func:`read_incidence` has made points too.
+    ``incidence`` is the hypergraph of these examples, if given: row i is example i. With ``whole_documents`` they
+    are whole documents, as in :func:`read_incidence`.
 
-    Formal guarantees: row i is a function of point i's own text, hits and class, and of public constants;
-    which points there are follows from the hypergraph alone.
+    Formal guarantees: row i is a function of example i's own text, spans and class, and of public constants; which
+    examples there are depends on the hypergraph alone.
     """
 
     run: RunFolder
@@ -184,7 +184,7 @@ class OriginalExamples:
     whole_documents: bool = False
 
     def read_texts(self) -> Iterator[str]:
-        """The text of each point, in order.  ``CheckFailed`` where one of ``example_ids`` is not in the vault."""
+        """Return the text of each example, in order; ``CheckFailed`` if one of ``example_ids`` is not in the vault."""
         wanted_ids, names, count = (
             None if self.example_ids is None else set(self.example_ids.tolist()),
             self.masked_names,
@@ -213,9 +213,9 @@ class OriginalExamples:
             raise CheckFailed("the vault lacks a selected example")
 
     def read_classes(self, names: tuple[str, ...]) -> NDArray[np.int64]:
-        """The number in ``names`` of each point's class, int64 [n]; ``NO_CLASS`` where it has none of them.
+        """Return the index in ``names`` of each example's class, int64 [n]; ``NO_CLASS`` for other classes.
 
-        ``ConfigurationError`` where the run has no classes.
+        ``ConfigurationError`` if the run has no classes.
         """
         numbers = encode_classes(read_folder_classes(self.run.vault), names)
         if self.example_ids is None:
@@ -224,9 +224,9 @@ class OriginalExamples:
         return numbers[np.isin(all_ids, self.example_ids)]
 
     def compute_fingerprint(self, stream: RandomStream) -> str:
-        """A digest of points and hypergraph under a key of ``stream``.
+        """Return a digest of examples and hypergraph under a key of ``stream``.
 
-        A resumed training must have chosen the same points for the same units: lists may have changed.
+        A resumed training must have the same examples for the same units, and lists may have changed.
         """
         digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=stream.random_bytes("selection", 0, 32))
         digest.update(b"all" if self.example_ids is None else self.example_ids.tobytes())
@@ -240,9 +240,9 @@ class OriginalExamples:
 
 
 def load_entity_names(units: UnitSettings, key: DigestKey | None = None) -> EntityNames:
-    """What counts as an entity under ``units``; ``ConfigurationError`` where a list cannot be read.
+    """Load what counts as an entity under ``units``; ``ConfigurationError`` for an unreadable list.
 
-    Which points are one entity's does not depend on ``key``, nor does what a cap keeps of them.
+    Neither the examples of an entity nor the examples that a cap keeps depend on ``key``.
     """
     hubs = {
         value: get_hub_labels(name)
@@ -288,10 +288,10 @@ def _read_aliases(path: Path | None) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class EncodedExamples:
-    """``points``, and which of them contribute nothing: without a class, a turn that is learnt, or dropped.
+    """``points``, and which of them contribute nothing: no class, an untrained turn, or dropped.
 
-    Formal guarantees: a point's silence follows from its own text, whole, and its own class: a null point
-    stays null, and silence moves no other point.
+    Formal guarantees: whether an example contributes depends only on its own whole text and its own class. A null
+    example stays null, and it changes no other example.
     """
 
     examples: TokenizedExamples
@@ -299,13 +299,13 @@ class EncodedExamples:
 
     @property
     def included_rows(self) -> NDArray[np.int64]:
-        """The rows that contribute."""
+        """Return the rows that contribute."""
         rows = np.arange(len(self.examples), dtype=np.int64)
         return rows if self.excluded_mask is None else rows[~self.excluded_mask]
 
 
 def encode_public_text(text: PublicText, settings: TrainSettings, tokenizer: TextCodec) -> EncodedExamples:
-    """The public text as the task reads it; ``InputError`` where no row of it can be learnt from."""
+    """Encode the public text for the task; ``InputError`` if no row of it can be used for training."""
     encoded = encode_examples(
         (add_role_prefix(*row) for row in text.read_rows()) if settings.prefix == CLASS else text.read_texts(),
         settings,
@@ -324,11 +324,11 @@ def encode_examples(
     classes: Callable[[], NDArray[np.int64]],
     drop_masked: bool = False,
 ) -> EncodedExamples:
-    """``texts`` as the task reads them, each cut to ``max_tokens``; ``classes`` is asked for by a classifier.
+    """Encode ``texts`` for the task, each cut to ``max_tokens``; a classifier needs ``classes``.
 
-    With ``drop_masked`` a text with a mask is silenced.  The whole text is asked, before it is encoded and
-    cut: where the mask falls behind the cut, the tokens before it can differ between the two worlds all the
-    same (``docs/guarantees.md``, "Dropping masked points").
+    With ``drop_masked`` a text with a mask contributes nothing. This looks at the whole text, before encoding and
+    cutting: even if the mask is behind the cut, earlier tokens can differ between the two worlds
+    (``docs/guarantees.md``, "Dropping masked points").
     """
     is_masked: list[bool] = []
 
