@@ -1,8 +1,8 @@
-"""What was spent, and the pair of worlds that dominates one step of it, whatever the network.
+"""The spent mechanisms, and the pair of worlds that dominates one step of each, for every network.
 
-A pair (P, Q) consists of two mixtures of Gaussians of one deviation; its privacy loss log dP/dQ rises along
-the line for every pair that is made here.  The second accountant states its pairs anew (``second``).
-Proofs: ``docs/guarantees.md``, "Substitution", "Groups of points" and "Correlated noise".
+A pair (P, Q) consists of two mixtures of Gaussians with one deviation; its privacy loss log dP/dQ rises along
+the line for every pair made here. The second accountant states its own pairs (``verification``). Proofs:
+``docs/guarantees.md``, "Substitution", "Groups of points" and "Correlated noise".
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Spending:
-    """``steps`` adaptive steps of ``mechanism``, of which one exchanged point exchanges ``rows`` rows.
+    """``steps`` adaptive steps of ``mechanism``, of which one exchanged example exchanges ``rows`` rows.
 
-    ``rows`` is 1 but where a rule of deduplication says otherwise (``docs/guarantees.md``, "Deduplication"),
-    or where a unit has so many points.
+    ``rows`` is 1 unless a rule of deduplication says otherwise (``docs/guarantees.md``, "Deduplication"), or a unit
+    has several examples.
     """
 
     mechanism: Mechanism
@@ -45,7 +45,7 @@ class Spending:
     rows: int = 1
 
     def to_event(self) -> dict[str, Any]:
-        """The event tree: dp_accounting's classes and fields, as JSON."""
+        """Return the event tree as JSON: dp_accounting's classes and fields."""
         return {"class": "SelfComposedDpEvent", "event": self.mechanism.to_event(), "count": self.steps}
 
 
@@ -53,7 +53,7 @@ Spendings = tuple[Spending, ...]
 
 
 def normalize_spendings(spendings: Spendings) -> Spendings:
-    """What accountants look at: lengths in units of the clip, whatever the mean is over, and some steps."""
+    """Normalise for accountants: lengths in units of the clip, whatever the mean is over, and at least one step."""
     return tuple(
         replace(spending, mechanism=replace(spending.mechanism, clip_norm=1.0, normaliser=1.0, noise="float"))
         for spending in spendings
@@ -62,12 +62,12 @@ def normalize_spendings(spendings: Spendings) -> Spendings:
 
 
 def compute_failure_delta(spendings: Spendings) -> float:
-    """The chance that a threshold of what was ``spendings`` fails one unit (``training/count_selection.py``)."""
+    """Return the chance that a threshold of ``spendings`` fails one unit (``training/count_selection.py``)."""
     return math.fsum(spending.steps * getattr(spending.mechanism, "failure_delta", 0.0) for spending in spendings)
 
 
 def make_event_tree(spendings: Spendings) -> dict[str, Any]:
-    """One event for all that was spent; ``NoOpDpEvent`` for nothing."""
+    """Make one event for all ``spendings``; ``NoOpDpEvent`` for none."""
     events = [spending.to_event() for spending in spendings if spending.steps]
     if not events:
         return {"class": "NoOpDpEvent"}
@@ -76,14 +76,14 @@ def make_event_tree(spendings: Spendings) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Mixture:
-    """The law of a step's shift in clips: ``weights[i]`` that it is ``means[i]``, rising."""
+    """The law of a step's shift in clips: ``weights[i]`` is the probability of ``means[i]``, ascending."""
 
     means: tuple[float, ...]
     weights: tuple[float, ...]
 
     @property
     def mirrored(self) -> Mixture:
-        """The law of the opposite shift."""
+        """Return the law of the opposite shift."""
         return Mixture(tuple(-mean for mean in self.means[::-1]), self.weights[::-1])
 
 
@@ -97,12 +97,12 @@ class DominatingPair:
 
     @property
     def means(self) -> tuple[float, ...]:
-        """Those of both worlds."""
+        """Return the means of both worlds."""
         return (*self.p.means, *self.q.means)
 
     @property
     def reversed(self) -> DominatingPair:
-        """Q against P, mirrored so that the loss rises."""
+        """Return Q against P, mirrored so that the loss rises."""
         return DominatingPair(self.q.mirrored, self.p.mirrored, self.deviation)
 
 
@@ -114,27 +114,27 @@ NO_SHIFT = Mixture((0.0,), (1.0,))
 
 
 def make_mixture(weights_by_mean: Mapping[float, float]) -> Mixture:
-    """Of shifts and their probabilities."""
+    """Make a mixture of shifts and their probabilities."""
     there = {float(mean): weight for mean, weight in sorted(weights_by_mean.items()) if weight > 0.0}
     return Mixture(tuple(there), tuple(there.values()))
 
 
 def make_exchange_pair(rate: float, deviation: float) -> DominatingPair:
-    """One Poisson(q)-sampled point exchanged: (1−q)N(0, σ²) + qN(1, σ²) against the same with −1."""
+    """Pair for one Poisson(q)-sampled example exchanged: (1−q)N(0, σ²) + qN(1, σ²) against the same with −1."""
     p = Mixture((0.0, 1.0), (1.0 - rate, rate)) if rate < 1.0 else Mixture((1.0,), (1.0,))
     return DominatingPair(p, p.mirrored, deviation)
 
 
 def make_removal_pair(rate: float, deviation: float, group_size: int = 1) -> DominatingPair:
-    """``group_size`` K Poisson(q)-sampled points there against not there: Σ Bin(K, q)(j)·N(j, σ²), N(0, σ²)."""
+    """Pair for ``group_size`` K Poisson(q)-sampled examples there or not: Σ Bin(K, q)(j)·N(j, σ²), N(0, σ²)."""
     return DominatingPair(make_group_mixture(rate, group_size), NO_SHIFT, deviation)
 
 
 def make_hidden_class_branches(rate: float, deviation: float, classes: int) -> Branches:
-    """A vector and its class, one of ``classes`` K, sent at rate q or hidden, exchanged for others.
+    """Pairs for a vector and its class, one of ``classes`` K, sent at rate q or hidden, exchanged for others.
 
-    Whether a message carries one of the two classes has one law in both worlds; where it does not, both are
-    equal.  The two classes are the two sides of one line.
+    Whether a message carries one of the two classes has one law in both worlds; if it does not, both are equal. The
+    two classes are the two ends of one line.
     """
     idle, offset = (1.0 - rate) / classes, _CLASS_DISTANCE * deviation
     either = rate + 2.0 * idle
@@ -149,10 +149,10 @@ def make_hidden_class_branches(rate: float, deviation: float, classes: int) -> B
 
 @lru_cache(maxsize=64)
 def make_group_mixture(rate: float, group_size: int) -> Mixture:
-    """Bin(``group_size`` K, ``rate`` q): how many of K points are sampled.
+    """Make Bin(``group_size`` K, ``rate`` q): how many of K examples are sampled.
 
-    What is too small to represent moves to a *larger* number, and what rounding lost to K: nothing is
-    left out, and nothing renormalised away.
+    A probability too small to represent moves to a *larger* number, and rounding loss moves to K: nothing is left
+    out or renormalised away.
     """
     counts = np.arange(group_size + 1)
     weights = stats.binom.pmf(counts, group_size, rate)
@@ -169,9 +169,9 @@ def make_group_mixture(rate: float, group_size: int) -> Mixture:
 
 
 def make_dominating_pairs(mechanism: Mechanism, relation: Relation) -> Branches:
-    """The pairs that dominate one step of ``mechanism`` under ``relation``, for one point.
+    """Make the pairs that dominate one step of ``mechanism`` under ``relation``, for one example.
 
-    With correlated noise a "step" is a block of rows, one draw from a point's group.
+    With correlated noise a "step" is a block of rows, one draw from an example's group.
     """
     rate, sigma = mechanism.sampling_rate, mechanism.noise_multiplier
     if isinstance(mechanism, BandedGaussian):
@@ -187,12 +187,12 @@ def make_dominating_pairs(mechanism: Mechanism, relation: Relation) -> Branches:
 
 
 def make_composition(spendings: Spendings, relation: Relation) -> Composition:
-    """The pairs that dominate each training's step, with how many compose: one row of each."""
+    """Make the pairs that dominate each training's step, with how many compose: one row of each."""
     return tuple((make_dominating_pairs(spending.mechanism, relation), count_draws(spending)) for spending in spendings)
 
 
 def count_draws(spending: Spending) -> int:
-    """In how many of its steps a point can be drawn: ⌈T/b⌉ where it belongs to one of b groups."""
+    """Return in how many of its steps an example can be drawn: ⌈T/b⌉ if it belongs to one of b groups."""
     mechanism = spending.mechanism
     return (
         math.ceil(spending.steps / mechanism.matrix.bands) if isinstance(mechanism, BandedGaussian) else spending.steps
@@ -200,7 +200,7 @@ def count_draws(spending: Spending) -> int:
 
 
 def make_removal_composition(spendings: Spendings, group_size: int) -> Composition:
-    """``group_size`` points there or not, each standing in ``rows`` rows of what was trained on."""
+    """Make the composition for ``group_size`` examples there or not, each in ``rows`` rows of the training data."""
     parts = []
     for one in spendings:
         mechanism = one.mechanism

@@ -1,4 +1,5 @@
-"""Epsilons of what was spent: exact for one point, by a chain of worlds for groups, noise from a target."""
+"""Compute epsilons of finished steps: exact for one example, by a chain of worlds for groups; find noise for a target.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +33,19 @@ _MAX_SEARCHED_EPSILON = 1e6
 def compute_epsilon(
     mechanism: Mechanism, steps: int, delta: float, relation: Relation, discretization: float = DISCRETIZATION
 ) -> float | None:
-    """:func:`compute_total_epsilon` of a single training."""
+    """Compute :func:`compute_total_epsilon` of a single training."""
     return compute_total_epsilon((Spending(mechanism, steps),), delta, relation, discretization)
 
 
 def compute_total_epsilon(
     spendings: Spendings, delta: float, relation: Relation, discretization: float = DISCRETIZATION
 ) -> float | None:
-    """Epsilon at ``delta`` in (0, 1) of all adaptive steps of ``spendings`` together; None where not finite.
+    """Compute epsilon at ``delta`` in (0, 1) of all adaptive steps of ``spendings`` together; None if not finite.
 
-    No steps cost nothing.  ``discretization`` is the grid of the privacy loss (for σ >= 1; wider for less noise, whose
-    losses range further): coarser is faster and gives a larger epsilon.  Where one exchanged point exchanges several
-    rows of a training, substitution has the bound of :func:`compute_group_epsilon`, and for ``ADD_OR_REMOVE`` nothing
-    is proved (``GuaranteeError``).
+    No steps have epsilon 0. ``discretization`` is the grid of the privacy loss (for σ >= 1; wider for less noise,
+    whose losses range further): coarser is faster and gives a larger epsilon. If one exchanged example exchanges
+    several rows of a training, substitution has the bound of :func:`compute_group_epsilon`, and for
+    ``ADD_OR_REMOVE`` nothing is proved (``GuaranteeError``).
     """
     spendings = normalize_spendings(spendings)
     if not spendings:
@@ -69,19 +70,19 @@ def compute_group_epsilon(
     coarsening: float = 1.0,
     splits: tuple[float, ...] = CHAIN_SPLITS,
 ) -> float | None:
-    """Epsilon when ``group_size`` K points are exchanged at once in everything that was ``spendings``.
+    """Compute epsilon if ``group_size`` K examples are exchanged at once in all of ``spendings``.
 
-    K points go and K others come: with MoG_K the T-fold mixture of Gaussians with sensitivities
-    0..K and weights Bin(K, q), H_{e^(a+b)}(P‖Q) <= H_{e^a}(P‖R) + e^a H_{e^b}(R‖Q) through the world R
-    without the K points; the smallest a + b over a few ``splits`` of ``delta``
-    (``docs/guarantees.md``, "Groups of points").  Nothing is searched where K/σ is over 20: such
-    noise protects no group.  A grid that is ``coarsening`` by a factor is faster and gives a larger epsilon.
+    K examples vanish and K others appear. With MoG_K the T-fold mixture of Gaussians with sensitivities 0..K and
+    weights Bin(K, q), H_{e^(a+b)}(P‖Q) <= H_{e^a}(P‖R) + e^a H_{e^b}(R‖Q) through the world R without the K
+    examples; the smallest a + b over a few ``splits`` of ``delta`` (``docs/guarantees.md``, "Groups of points").
+    Nothing is searched if K/σ is above 20: such noise protects no group. A grid that is ``coarsening`` times
+    coarser is faster and gives a larger epsilon.
     """
     return _compute_group_epsilon(spendings, delta, group_size, 2, coarsening, splits)
 
 
 def find_best_delta_share(spendings: Spendings, delta: float, group_size: int) -> float:
-    """The share of ``delta`` with which the chain of :func:`compute_group_epsilon` is the smallest."""
+    """Find the share of ``delta`` with the smallest chain of :func:`compute_group_epsilon`."""
 
     def cost(share: float) -> float:
         epsilon = compute_group_epsilon(spendings, delta, group_size, splits=(share,))
@@ -91,10 +92,10 @@ def find_best_delta_share(spendings: Spendings, delta: float, group_size: int) -
 
 
 def compute_removal_epsilon(spendings: Spendings, delta: float, group_size: int) -> float | None:
-    """Epsilon when ``group_size`` points that contribute a gradient on one side contribute none on the other.
+    """Compute epsilon if ``group_size`` examples contribute a gradient in one world and none in the other.
 
-    One side of :func:`compute_group_epsilon`: what ``crt-drop`` is accounted by (``docs/guarantees.md``,
-    "Dropping masked points").
+    One side of :func:`compute_group_epsilon`, the accounting of ``crt-drop`` (``docs/guarantees.md``, "Dropping
+    masked points").
     """
     return _compute_group_epsilon(spendings, delta, group_size, 1)
 
@@ -135,14 +136,14 @@ def _require_single_rows(spendings: Spendings) -> None:
 
 
 def choose_discretization(spendings: Spendings, discretization: float) -> float:
-    """``discretization`` or what suits the noise of a step."""
+    """Return ``discretization``, or the one that suits the noise of a step."""
     # the range of losses grows with 1/σ², its width that matters with 1/σ
     inverse = min(max(1.0 / spending.mechanism.noise_multiplier for spending in spendings), 1e6)
     return discretization * max(1.0, inverse, 0.1 * inverse**2)
 
 
 def _is_unsampled(spendings: Spendings) -> bool:
-    """Whether every point is in every step: then all steps together are one Gaussian."""
+    """Whether every example is in every step: then all steps together are one Gaussian."""
     return all(
         isinstance(spending.mechanism, PoissonGaussian) and spending.mechanism.sampling_rate == 1.0
         for spending in spendings
@@ -150,7 +151,7 @@ def _is_unsampled(spendings: Spendings) -> bool:
 
 
 def _compute_shift(spendings: Spendings, clips: float) -> float:
-    """The distance of the two worlds, in deviations, where every step moves the sum by ``clips``."""
+    """Return the distance of the two worlds, in deviations, if every step moves the sum by ``clips``."""
     return math.hypot(
         *(
             math.sqrt(spending.steps) * clips * spending.rows / spending.mechanism.noise_multiplier
@@ -160,7 +161,7 @@ def _compute_shift(spendings: Spendings, clips: float) -> float:
 
 
 def replace_infinite_by_none(value: float) -> float | None:
-    """``value``, None where it is not finite."""
+    """Return ``value``, or None if it is not finite."""
     return float(value) if math.isfinite(value) else None
 
 
@@ -169,13 +170,13 @@ def replace_infinite_by_none(value: float) -> float | None:
 
 @dataclass(frozen=True)
 class EpsilonCurve:
-    """``values[i]`` is epsilon after ``steps[i]`` steps; ``inf`` where it is not finite."""
+    """``values[i]`` is epsilon after ``steps[i]`` steps; ``inf`` if not finite."""
 
     steps: tuple[int, ...]
     values: tuple[float, ...]
 
     def upper_bound_at(self, steps: int) -> float:
-        """An upper bound of epsilon after ``steps`` steps: the figure of the next number computed."""
+        """Return an upper bound of epsilon after ``steps`` steps: the epsilon of the next computed number of steps."""
         if steps <= 0:
             return 0.0
         index = bisect.bisect_left(self.steps, steps)
@@ -183,7 +184,8 @@ class EpsilonCurve:
 
 
 def compute_epsilon_curve(spending: Spending, delta: float, relation: Relation, max_points: int = 24) -> EpsilonCurve:
-    """At most ``max_points`` numbers of steps up to ``spent.steps``, evenly spread, on a coarse grid."""
+    """Compute epsilon at no more than ``max_points`` numbers of steps of ``spending``, evenly spread, on a coarse grid.
+    """
     step_counts = spread_step_counts(spending.steps, max_points)
     epsilons = (
         compute_total_epsilon((replace(spending, steps=count),), delta, relation, _CURVE_GRID) for count in step_counts
@@ -192,14 +194,14 @@ def compute_epsilon_curve(spending: Spending, delta: float, relation: Relation, 
 
 
 def spread_step_counts(total: int, max_points: int) -> list[int]:
-    """At most ``max_points`` numbers of steps up to ``total``, evenly spread."""
+    """Return at most ``max_points`` numbers of steps up to ``total``, evenly spread."""
     return sorted({max(1, round(total * index / max_points)) for index in range(1, max_points + 1)}) if total else []
 
 
 def compute_privacy_curve(spendings: Spendings, relation: Relation) -> list[tuple[float, float]]:
-    """(ε, δ(ε)) for ε from 0 on, both directions covered, δ never too small (``docs/guarantees.md``, L3).
+    """Compute (ε, δ(ε)) for ε from 0 on, both directions covered, δ never too small (``docs/guarantees.md``, L3).
 
-    For one exchanged row; ``GuaranteeError`` where an exchanged point exchanges several.
+    For one exchanged row; ``GuaranteeError`` if an exchanged example exchanges several.
     """
     spendings, epsilons = normalize_spendings(spendings), np.linspace(0.0, 20.0, 201)
     _require_single_rows(spendings)
@@ -220,9 +222,9 @@ _MAX_SECANTS, _MAX_ITERATIONS = 8, 100
 
 @dataclass(frozen=True)
 class NoiseSearch:
-    """Where the noise is looked for: from ``start``, between ``minimum`` and ``maximum``.
+    """Where to search for noise: from ``start``, between ``minimum`` and ``maximum``.
 
-    It is found to a share of ``tolerance`` above the root, or to one of its ``parts`` of 1.
+    The result is within a share ``tolerance`` above the root, or one of ``parts`` parts of 1.
     """
 
     start: float
@@ -232,25 +234,25 @@ class NoiseSearch:
     steps_per_unit: float | None = None
 
     def round_up(self, noise: float) -> float:
-        """``noise``, upwards to a whole number of ``parts``."""
+        """Round ``noise`` up to a whole number of ``parts``."""
         return noise if self.steps_per_unit is None else math.ceil(noise * self.steps_per_unit) / self.steps_per_unit
 
     def log_tolerance(self, noise: float) -> float:
-        """How far above the root the logarithm of ``noise`` may lie."""
+        """Return how far above the root the logarithm of ``noise`` may be."""
         return (
             self.tolerance if self.steps_per_unit is None else max(self.tolerance, 1.0 / (self.steps_per_unit * noise))
         )
 
 
 def choose_coarsening(grid: float, target: float, steps: int) -> float:
-    """By what factor a first look may be coarser than ``grid``: at most 10, and fine beside a step's loss."""
+    """Return how much coarser than ``grid`` a first look may be: at most 10, and fine relative to a step's loss."""
     return min(max(1.0, 0.08 * target / (math.sqrt(steps) * grid)), 10.0)
 
 
 def find_noise(target: float, cost: NoiseCost, coarsening: float, search: NoiseSearch) -> float:
-    """About the least noise at which ``cost`` is at most ``target``: it was tried, on the real grid.
+    """Find about the smallest noise whose ``cost`` is at most ``target``; the result was tried on the real grid.
 
-    The first look is on a grid that is ``coarsening``, and only says where to begin.  ``GuaranteeError`` where
+    The first look uses a grid that is ``coarsening`` times coarser, and only finds the start. ``GuaranteeError`` if
     ``maximum`` is not enough.
     """
 
@@ -270,9 +272,9 @@ def find_noise(target: float, cost: NoiseCost, coarsening: float, search: NoiseS
 def _find_noise_root(
     log_excess: Callable[[float], float], slope: float, search: NoiseSearch
 ) -> tuple[float, float] | None:
-    """The noise with ``log_excess`` <= 0 and no farther from its root than is spared, and the slope there.
+    """Return noise with ``log_excess`` <= 0 within the tolerance of its root, and the slope there.
 
-    Secants in the logarithm of the noise, kept between what was found too little and what was enough.
+    Secants in the logarithm of the noise, kept between the largest failed and the smallest successful noise.
     """
     aim, low, high, lowest_enough = math.log(search.start), math.log(search.minimum), math.inf, math.inf
     previous: tuple[float, float] | None = None
@@ -312,11 +314,11 @@ def calibrate_noise(
     tolerance: float = 5e-5,
     other_spendings: Spendings = (),
 ) -> float:
-    """The noise multiplier σ, to four decimals upwards, whose epsilon is at most ``target``.
+    """Find the noise multiplier σ, rounded up to four decimals, whose epsilon is at most ``target``.
 
-    A root of :func:`compute_epsilon`, or, where one exchanged point exchanges ``group_size`` rows, of
-    :func:`compute_group_epsilon`.  σ is found to a share of ``tolerance``; ``other_spendings`` is spent as well.
-    ``GuaranteeError`` where no σ below 10,000 reaches the target.
+    A root of :func:`compute_epsilon`; if one exchanged example exchanges ``group_size`` rows, of
+    :func:`compute_group_epsilon`. σ is found to a share of ``tolerance``; ``other_spendings`` are added.
+    ``GuaranteeError`` if no σ below 10,000 reaches the target.
     """
     delta, target = (
         delta - compute_failure_delta(other_spendings),

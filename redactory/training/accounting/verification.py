@@ -72,17 +72,17 @@ _TILTS = np.geomspace(1e-3, 1e6, 180)
 
 @dataclass(frozen=True)
 class EpsilonBounds:
-    """Between ``lower`` and ``upper`` lies the smallest epsilon of the pair; ``upper`` may be infinite."""
+    """``lower`` and ``upper`` enclose the smallest epsilon of the pair; ``upper`` may be infinite."""
 
     lower: float
     upper: float
 
     def is_tight_for(self, epsilon: float) -> bool:
-        """Whether ``figure``, an upper bound too, is proved to lie at most 1% above the truth, or 1e-4."""
+        """Whether ``epsilon``, an upper bound too, is proved to be at most 1% above the truth, or 1e-4."""
         return math.isfinite(self.upper) and epsilon - self.lower <= max(MAX_RELATIVE_GAP * epsilon, MAX_ABSOLUTE_GAP)
 
     def refutes(self, epsilon: float) -> bool:
-        """Whether ``figure`` cannot be right: below what is proved, or far above a narrow upper bound."""
+        """Whether ``epsilon`` must be wrong: below the proved lower bound, or far above a narrow upper bound."""
         return epsilon < self.lower - 1e-9 or (self.is_tight_for(self.upper) and not self.is_tight_for(epsilon))
 
 
@@ -90,10 +90,10 @@ class EpsilonBounds:
 def bound_ordered_epsilon(
     composition: Composition, delta: float, smaller_delta: float | None = None, relative_gap: float = 0.0
 ) -> EpsilonBounds:
-    """Bounds of the smallest epsilon of ``steps``, every one at least once, at ``delta``.
+    """Bound the smallest epsilon of ``composition`` at ``delta``, for pairs in one order.
 
-    The upper bound is at ``lesser``, a delta that is a little smaller, where that is given: one composition
-    serves both.  They lie as far apart as a share ``loose`` of a large epsilon.
+    The upper bound is computed at ``smaller_delta`` if given, so that one composition serves both. The bounds are
+    about a share ``relative_gap`` of a large epsilon apart.
     """
     smaller_delta = delta if smaller_delta is None else smaller_delta
     total = sum(count for _, count in composition)
@@ -129,7 +129,7 @@ def bound_ordered_epsilon(
 
 @dataclass(frozen=True)
 class _ComposedLoss:
-    """S, the sum of all losses on the grid: the law of each step, and how often it is there."""
+    """S, the sum of all losses on the grid: the law of each step, and the number of steps with it."""
 
     grids: tuple[_StepGrid, ...]
     counts: tuple[int, ...]
@@ -137,31 +137,32 @@ class _ComposedLoss:
 
     @classmethod
     def from_steps(cls, composition: Composition, cell: float, tail: float, max_rounding: float) -> _ComposedLoss:
-        """``slip`` is by how much a loss may be rounded: where it is by more, its mass counts as wrong."""
+        """Build the sum; mass whose loss is rounded by more than ``max_rounding`` counts as wrong."""
         grids = tuple(_make_step_grid(branches, cell, tail, max_rounding) for branches, _ in composition)
         return cls(grids, tuple(count for _, count in composition), cell)
 
     def log_moment(self, tilt: float) -> float:
-        """log E e^(``tilt``·S)."""
+        """Return log E e^(``tilt``·S)."""
         return math.fsum(n * grid.log_moment(tilt) for grid, n in zip(self.grids, self.counts, strict=True))
 
     def chernoff_epsilon(self, tilt: float, delta: float) -> float:
-        """Delta is at most ``delta`` there: (1 − e^(ε−s))₊ <= e^(λ(s−ε))·_most(λ)."""
+        """Return an epsilon whose delta is at most ``delta``: (1 − e^(ε−s))₊ <= e^(λ(s−ε))·_max_ratio(λ)."""
         return (self.log_moment(tilt) + math.log(_max_ratio(tilt) / delta)) / tilt
 
     def find_tilt(self, target_delta: float) -> float:
-        """Where Chernoff's bound is least."""
+        """Find the tilt with the smallest Chernoff bound."""
         return float(_TILTS[_argmin_unimodal(lambda place: self.chernoff_epsilon(float(_TILTS[place]), target_delta))])
 
     def measure_width(self, delta: float, coarse_sum: _ComposedLoss) -> float:
-        """How many losses the tilted sum spreads over."""
+        """Return over how many losses the tilted sum spreads."""
         tilt = coarse_sum.find_tilt(delta)
         return sum(self._bound_reach(tilt, self.log_moment(tilt), sign, coarse_sum) for sign in (-1.0, 1.0))
 
     def bound_epsilon(
         self, delta: float, smaller_delta: float, deviation_bound: float, missing_mass: float, coarse_sum: _ComposedLoss
     ) -> EpsilonBounds:
-        """The smallest epsilon: from below at ``delta``, from above at ``lesser``; both lack ``lost``."""
+        """Bound the smallest epsilon: below at ``delta``, above at ``smaller_delta``, both without ``missing_mass``.
+        """
         total, tilt = sum(self.counts), coarse_sum.find_tilt(delta)
         moment, origin = self.log_moment(tilt), self.chernoff_epsilon(tilt, delta)
         low, high = (sign * self._bound_reach(tilt, moment, sign, coarse_sum) for sign in (-1.0, 1.0))
@@ -202,7 +203,7 @@ class _ComposedLoss:
         return EpsilonBounds(max(0.0, min(lower, _MAX_LOSS)), max(0.0, upper))
 
     def _bound_reach(self, tilt: float, moment: float, sign: float, coarse_sum: _ComposedLoss) -> float:
-        """How far the tilted sum reaches to one side, but for a mass of ``_WRAPPED_MASS`` (Chernoff)."""
+        """Bound how far the tilted sum reaches to one side, except for a mass of ``_WRAPPED_MASS`` (Chernoff)."""
 
         def bound(loss_sum: _ComposedLoss, start: float, added_tilt: float) -> float:
             return (loss_sum.log_moment(tilt + sign * added_tilt) - start - math.log(_WRAPPED_MASS)) / added_tilt
@@ -213,7 +214,7 @@ class _ComposedLoss:
         )
 
     def _convolve_steps(self, tilt: float, cells: int) -> tuple[FloatArray, float, float]:
-        """The tilted law of S on a circle, and by how much it may be wrong: a cell of it, and in L2."""
+        """Return the tilted law of S on a circle, and its error: per cell, and in L2."""
         relative = 8.0 * _UNIT_ROUNDOFF * math.log2(cells)
         spectrum = np.ones(cells // 2 + 1, np.complex128)
         bounds = []
@@ -242,12 +243,12 @@ class _ComposedLoss:
 
 
 def _max_ratio(tilt: float) -> float:
-    """The largest e^(−tilt·u)·(1 − e^(−u)), at u = log(1 + 1/tilt)."""
+    """Return the largest e^(−tilt·u)·(1 − e^(−u)), at u = log(1 + 1/tilt)."""
     return math.exp(-tilt * math.log1p(1.0 / tilt)) / (1.0 + tilt)
 
 
 def _argmin_unimodal(bound: Callable[[int], float]) -> int:
-    """The place of the tilt at which ``bound``, which falls and then rises, is least."""
+    """Find the tilt that minimises ``bound``, which falls and then rises."""
     low, high = 0, len(_TILTS) - 1
     while low < high:
         middle = (low + high) // 2
@@ -256,7 +257,7 @@ def _argmin_unimodal(bound: Callable[[int], float]) -> int:
 
 
 def _raise_spectrum(spectrum: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
-    """``spectrum`` to the power of ``count``; what would underflow is 0."""
+    """Raise ``spectrum`` to the power of ``count``; what would underflow becomes 0."""
     power = np.zeros_like(spectrum)
     is_representable = np.abs(spectrum) > 1e-300 ** (1.0 / count)
     power[is_representable] = np.power(spectrum[is_representable], count)
@@ -277,20 +278,20 @@ class _StepGrid:
     rounding_error: float
 
     def fold_tilted(self, tilt: float, cells: int) -> FloatArray:
-        """The tilted law on a circle of ``cells``."""
+        """Fold the tilted law onto a circle of ``cells``."""
         places = (self.first_index + np.arange(len(self.mass))) % cells
         tilted = self.mass * np.exp(self._compute_exponents(tilt) - self.log_moment(tilt))
         return np.asarray(np.bincount(places, tilted, minlength=cells), np.float64)
 
     def log_moment(self, tilt: float) -> float:
-        """log E e^(``tilt``·l)."""
+        """Return log E e^(``tilt``·l)."""
         with np.errstate(divide="ignore"):
             exponents = self._compute_exponents(tilt) + np.log(self.mass)
         top = float(exponents.max())
         return top + math.log(float(np.exp(exponents - top).sum()))
 
     def compute_error_shares(self, tilt: float) -> tuple[float, float]:
-        """What share of the tilted law is rounded away with its exponents, and what lies in another cell.
+        """Return the share of the tilted law lost by rounding its exponents, and the share in another cell.
 
         A rounded edge moves mass to the neighbouring bucket.
         """
@@ -317,7 +318,7 @@ def _make_step_grid(branches: Branches, cell: float, tail: float, max_rounding: 
 def _discretize_losses(
     pair: DominatingPair, cell: float, tail: float, max_rounding: float
 ) -> tuple[int, FloatArray, FloatArray, float]:
-    """One step's losses on the grid: the number of the first cell, the mass of each, and what is wrong."""
+    """Put one step's losses on the grid: the number of the first cell, the mass of each, and the misplaced mass."""
     line, loss = _sample_losses(pair, tail)
     first = math.floor(loss[0] / cell)
     edges = np.concatenate([[-np.inf], _find_bucket_edges(pair, cell, line, loss), [np.inf]])
@@ -341,25 +342,25 @@ def _discretize_losses(
 
 @lru_cache(maxsize=4)
 def _sample_losses(pair: DominatingPair, tail: float) -> tuple[FloatArray, FloatArray]:
-    """Places that are close together, and the loss of ``pair`` at each."""
+    """Return closely spaced points of the line, and the loss of ``pair`` at each."""
     line = np.linspace(*_find_line_ends(pair, tail), _LINE_POINTS)
     return line, np.asarray(np.maximum.accumulate(_compute_loss(pair, line)), np.float64)
 
 
 def _find_line_ends(pair: DominatingPair, tail: float) -> tuple[float, float]:
-    """x between which all of P but ``tail`` on each side lies."""
+    """Return the ends of the range that contains all of P except ``tail`` on each side."""
     far = float(stats.norm.isf(tail)) * pair.deviation
     return min(pair.p.means) - far, max(pair.p.means) + far
 
 
 def _measure_loss_width(pair: DominatingPair, tail: float) -> float:
-    """How far apart the losses are, but for ``tail`` of P on each side."""
+    """Return the width of the losses, except for ``tail`` of P on each side."""
     low, high = _compute_loss(pair, np.array(_find_line_ends(pair, tail)))
     return float(high - low)
 
 
 def _compute_loss(pair: DominatingPair, x: FloatArray) -> FloatArray:
-    """log dP/dQ, rising."""
+    """Compute log dP/dQ, which rises."""
 
     def log_density(mixture: Mixture) -> FloatArray:
         parts = zip(mixture.weights, mixture.means, strict=True)
@@ -370,7 +371,7 @@ def _compute_loss(pair: DominatingPair, x: FloatArray) -> FloatArray:
 
 
 def _interval_masses(mixture: Mixture, deviation: float, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The mass between neighbouring ``edges`` [n + 1], as [n], exact in both tails; and its rounding."""
+    """Return the mass between neighbouring ``edges`` [n + 1], as [n], exact in both tails; and its rounding error."""
     turn = int(np.searchsorted(edges, 0.0))
 
     def beyond(x: FloatArray, sign: float) -> FloatArray:
@@ -386,7 +387,7 @@ def _interval_masses(mixture: Mixture, deviation: float, edges: FloatArray) -> t
 
 
 def _find_bucket_edges(pair: DominatingPair, cell: float, line: FloatArray, loss: FloatArray) -> FloatArray:
-    """Where the loss passes a multiple of ``cell``, by interpolation between (``line``, ``loss``)."""
+    """Find where the loss passes a multiple of ``cell``, by interpolation between (``line``, ``loss``)."""
     first, last = math.floor(loss[0] / cell), math.ceil(loss[-1] / cell)
     return np.interp(np.arange(first + 1, last) * cell, loss, line)
 
@@ -395,20 +396,20 @@ def _find_bucket_edges(pair: DominatingPair, cell: float, line: FloatArray, loss
 
 
 def restate_exchange_pair(rate: float, deviation: float) -> DominatingPair:
-    """With probability q a step holds the point, one clip to the one side or to the other."""
+    """State the exchange pair: with probability q a step contains the example, one clip to one side or the other."""
     there, gone = _make_mixture({0.0: 1.0 - rate, 1.0: rate}), _make_mixture({-1.0: rate, 0.0: 1.0 - rate})
     return DominatingPair(there, gone, deviation)
 
 
 def restate_removal_pair(rate: float, deviation: float, group_size: int = 1) -> DominatingPair:
-    """As many clips as K points are sampled, against none."""
+    """State the removal pair: as many clips as K examples are sampled, against none."""
     return DominatingPair(_restate_group_mixture(rate, group_size), _make_mixture({0.0: 1.0}), deviation)
 
 
 def restate_hidden_class(rate: float, deviation: float, classes: int) -> Branches:
-    """A sentence of class 0, hidden among messages of any class, against one of class 1.
+    """State a sentence of class 0, hidden among messages of any class, against one of class 1.
 
-    Class 0 is the right end of the line and class 1 the left one; of all others nothing tells.
+    Class 0 is the right end of the line and class 1 the left one; all other classes reveal nothing.
     """
     drawn = [(1.0 - rate) / classes] * classes
     offset = 14.0 * deviation
@@ -434,7 +435,7 @@ def restate_hidden_class(rate: float, deviation: float, classes: int) -> Branche
 
 @lru_cache(maxsize=64)
 def _restate_group_mixture(rate: float, group_size: int) -> Mixture:
-    """How many of K points are sampled: coins summed one by one, what is rare counted as all K."""
+    """Return how many of K examples are sampled: coins summed one by one, rare outcomes counted as all K."""
     weights = np.ones(1)
     for _ in range(group_size):
         weights = np.convolve(weights, (1.0 - rate, rate))
@@ -451,7 +452,7 @@ def _make_mixture(weights_by_mean: dict[float, float] | dict[int, float]) -> Mix
 
 
 def _restate_step(mechanism: Mechanism, relation: Relation) -> Branches:
-    """One step; of noise in b bands, the b rows that one draw of a point reaches, b times as likely."""
+    """State one step; for noise in b bands, the b rows that one draw of an example reaches, b times as likely."""
     pair = restate_exchange_pair if relation is Relation.SUBSTITUTION else restate_removal_pair
     if isinstance(mechanism, BandedGaussian):
         draw_rate = len(mechanism.matrix.coefficients) * mechanism.sampling_rate
@@ -464,7 +465,7 @@ def _restate_step(mechanism: Mechanism, relation: Relation) -> Branches:
 
 
 def _reverse_pair(pair: DominatingPair) -> DominatingPair:
-    """Q against P on the mirrored line."""
+    """Return Q against P on the mirrored line."""
 
     def mirror(law: Mixture) -> Mixture:
         return _make_mixture({-m: w for m, w in sorted(zip(law.means, law.weights, strict=True), reverse=True)})
@@ -484,7 +485,7 @@ NO_CONFIRMED_EPSILON = (
 
 
 def bound_epsilon(spendings: Spendings, delta: float, relation: Relation) -> EpsilonBounds:
-    """Bounds of the epsilon of ``spent`` at ``delta``, of one point under ``relation``."""
+    """Bound the epsilon of ``spendings`` at ``delta``, for one example under ``relation``."""
     spendings = normalize_spendings(spendings)
     if any(spending.rows > 1 for spending in spendings):
         return bound_group_epsilon(spendings, delta, 1)
@@ -492,9 +493,9 @@ def bound_epsilon(spendings: Spendings, delta: float, relation: Relation) -> Eps
 
 
 def restate_composition(spendings: Spendings, relation: Relation) -> Composition:
-    """The pairs of each training's step, with the number of its steps, as this accountant states them.
+    """State the pairs of each training's step, with the number of its steps, independently of the main accountant.
 
-    In b bands every b-th step draws from a point's group, the first one at the latest in step b.
+    In b bands every b-th step draws from an example's group, the first one in step b at the latest.
     """
 
     def count(spending: Spending) -> int:
@@ -513,7 +514,7 @@ def restate_composition(spendings: Spendings, relation: Relation) -> Composition
 def bound_removal_epsilon(
     spendings: Spendings, delta: float, group_size: int, smaller_delta: float | None = None, relative_gap: float = 0.0
 ) -> EpsilonBounds:
-    """Bounds of the epsilon of ``points`` points there or not (:func:`bound_ordered_epsilon`)."""
+    """Bound the epsilon of ``group_size`` examples that are there or not (:func:`bound_ordered_epsilon`)."""
     parts = []
     for spending in normalize_spendings(spendings):
         if not isinstance(spending.mechanism, PoissonGaussian):
@@ -528,7 +529,7 @@ def bound_removal_epsilon(
 def bound_composed_epsilon(
     composition: Composition, delta: float, smaller_delta: float | None = None, relative_gap: float = 0.0
 ) -> EpsilonBounds:
-    """:func:`bound_ordered_epsilon`, the worse of both orders; nothing costs nothing."""
+    """Bound by :func:`bound_ordered_epsilon`, the worse of both orders; an empty composition has epsilon 0."""
     if not composition:
         return EpsilonBounds(0.0, 0.0)
     back: Composition = tuple(
@@ -541,7 +542,7 @@ def bound_composed_epsilon(
 
 
 def bound_group_epsilon(spendings: Spendings, delta: float, group_size: int) -> EpsilonBounds:
-    """Bounds of the chain bound that ``group_epsilon_of`` states, a chain of bounds at the same split."""
+    """Bound the chain bound that ``compute_group_epsilon`` states: a chain of bounds at the same split."""
     share = find_best_delta_share(spendings, delta, group_size)
     first = bound_removal_epsilon(spendings, share * delta, group_size, relative_gap=_GROUP_RELATIVE_GAP)
     rest, lesser = ((1.0 - share) * delta * math.exp(-min(a, 700.0)) for a in (first.lower, first.upper))
@@ -554,7 +555,7 @@ def bound_group_epsilon(spendings: Spendings, delta: float, group_size: int) -> 
 
 @dataclass(frozen=True)
 class ConfirmedEpsilon:
-    """What may be printed: ``value``, or None with its ``reason``; ``second`` are the other one's bounds."""
+    """The epsilon that may be printed: ``value``, or None with its ``reason``, and the second accountant's bounds."""
 
     value: float | None
     bounds: EpsilonBounds | None
@@ -568,13 +569,13 @@ def confirm_epsilon(
     name: str,
     threshold_failure_delta: float = 0.0,
 ) -> ConfirmedEpsilon:
-    """The figure of ``main`` at ``delta`` where ``other`` proves it to 1% (or 1e-4), else the larger bound.
+    """Confirm the main epsilon at ``delta`` if the bounds prove it to 1% (or 1e-4), else take the larger bound.
 
-    Both accountants bound epsilon from above, so the larger of two finite bounds is confirmed by both; where
-    one is not finite there is no figure.
+    Both accountants bound epsilon from above, so both confirm the larger of two finite bounds. If one is not finite
+    there is no epsilon.
 
-    ``loss`` is the chance of an event off which both hold: (ε, δ) becomes (ε − ln(1 − loss), δ + loss).
-    ``GuaranteeError`` naming ``what`` where the two accountants contradict each other.
+    ``threshold_failure_delta`` (loss) is the chance of an event outside of which both hold: (ε, δ) becomes (ε −
+    ln(1 − loss), δ + loss). ``GuaranteeError`` with ``name`` if the two accountants contradict each other.
     """
     delta, beside = delta - threshold_failure_delta, -math.log1p(-threshold_failure_delta)
     epsilon = compute_main(delta) if delta > 0.0 else None
@@ -593,7 +594,7 @@ def confirm_epsilon(
 
 
 def confirm_single_epsilon(spendings: Spendings, delta: float, relation: Relation, name: str) -> ConfirmedEpsilon:
-    """Epsilon of one point under ``relation``, computed twice."""
+    """Compute the epsilon of one example under ``relation`` twice, and confirm it."""
     return confirm_epsilon(
         lambda at: compute_total_epsilon(spendings, at, relation),
         lambda at: bound_epsilon(spendings, at, relation),
