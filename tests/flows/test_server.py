@@ -82,7 +82,7 @@ def test_the_same_content_is_not_run_twice(server: Server, results: Any, flows: 
     assert results["same"]["run"] == results["unsteady"]["run"]
     found = server.ask("/task_runs/filter", {"flow_runs": {"id": {"any_": [flows["same"]["id"]]}}})
     assert not [run["name"] for run in found if "_part" in run["name"]]
-    assert "unchanged input" in _artifacts(server, flows["same"])["points-steady"]
+    assert "unchanged input" in _artifacts(server, flows["same"])["examples-steady"]
 
 
 def test_a_remembered_run_that_is_not_whole_is_made_again(results: Any, config: Path) -> None:
@@ -104,7 +104,7 @@ def test_the_interface_shows_the_flow_of_points_and_the_report(server: Server, r
     shown = _artifacts(server, flows["new"])
     summary = results["new"]
     for name in ("rows", "documents", "examples", "public", "private", "duplicate"):
-        assert f"| {name} | {summary[name]} |" in shown["points-steady"]
+        assert f"| {name} | {summary[name]} |" in shown["examples-steady"]
     assert Path(summary["report"]).as_uri() in shown["report-steady"]
     assert not any(NAME in content for content in shown.values())
 

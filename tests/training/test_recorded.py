@@ -331,7 +331,7 @@ swap(
     check_reading,
     "masked points are not dropped",
     loop.TrainingContext,
-    "read_examples",
+    "encode_data_folder",
     lambda real: lambda *own: replace(real(*own), excluded_mask=None),
     "crt-drop",
 )
@@ -569,7 +569,7 @@ swap(
     check_card,
     "sensitivity of a point that is exchanged is one clip",
     SampledGaussian,
-    "sensitivity",
+    "get_sensitivity",
     lambda real: lambda own, relation: own.clip_norm,
 )
 swap(check_card, "a relation that costs less", Crt, "relation", lambda real: Relation.ADD_OR_REMOVE)
