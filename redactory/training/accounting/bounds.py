@@ -33,11 +33,11 @@ PrivacyCurve = Callable[[float], float]
 def chain_epsilon(
     first_curve: PrivacyCurve, second_curve: PrivacyCurve, delta: float, splits: Sequence[float] = CHAIN_SPLITS
 ) -> float:
-    """The smallest a + b with H_{e^(a+b)}(P‖Q) <= H_{e^a}(P‖R) + e^a·H_{e^b}(R‖Q) <= ``delta``.
+    """Return the smallest a + b with H_{e^(a+b)}(P‖Q) <= H_{e^a}(P‖R) + e^a·H_{e^b}(R‖Q) <= ``delta``.
 
-    ``first`` is the curve of (P, R), ``second_curve`` that of (R, Q), each for both orders and each after
-    composition.  Valid for both orders of (P, Q); ``inf`` where no share of ``delta`` in ``splits``
-    gives a + b below 4096 (``docs/guarantees.md``, "Groups of points").
+    ``first_curve`` is the curve of (P, R), ``second_curve`` that of (R, Q), each for both orders and after
+    composition. Valid for both orders of (P, Q); ``inf`` if no share of ``delta`` in ``splits`` gives a + b below
+    4096 (``docs/guarantees.md``, "Groups of points").
     """
 
     def one_way(first: PrivacyCurve, then: PrivacyCurve) -> float:
@@ -54,7 +54,7 @@ def chain_epsilon(
 
 
 def compute_gaussian_delta(epsilon: float, shift: FloatArray) -> FloatArray:
-    """H_{e^ε} of N(0, 1) against N(``shift``, 1), for ε >= 0 and each ``shift`` >= 0."""
+    """Compute H_{e^ε} of N(0, 1) against N(``shift``, 1), for ε >= 0 and each ``shift`` >= 0."""
     deltas = np.zeros_like(shift)
     mu = shift[shift > 0.0]
     deltas[shift > 0.0] = ndtr(mu / 2.0 - epsilon / mu) - np.exp(epsilon + log_ndtr(-epsilon / mu - mu / 2.0))
@@ -62,7 +62,7 @@ def compute_gaussian_delta(epsilon: float, shift: FloatArray) -> FloatArray:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The smallest epsilon of N(0, 1) against N(``mu``, 1) at ``delta``, rounded upwards; ``inf`` over 4096.
+    """Return the smallest epsilon of N(0, 1) against N(``mu``, 1) at ``delta``, rounded up; ``inf`` above 4096.
 
     Source: Dong, Roth and Su 2022; LDP-NLP, equation 5.
     """
@@ -81,12 +81,12 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 def compute_revealed_epsilon(
     shifts: Mixture, deviation: float, steps: int, delta: float, coarsening: float = 1.0
 ) -> float:
-    """Epsilon when the shift c_t of each step is told: c_t has the law ``shifts``.
+    """Compute epsilon if the shift c_t of each step is revealed: c_t has the law ``shifts``.
 
-    δ(ε) = E[δ_Gauss(ε; √(Σ c_t²)/``deviation``)]: a coin with the same law in both worlds may be shown.
-    The law of Σ c_t² comes from one FFT on a grid rounded upwards; the largest shifts, with a chance of
-    under δ/10⁴ in all steps, count as failures.  ``inf`` above 4096.  With ``coarsening`` over 1 the value is
-    a near one and no bound: that of a law of few values.
+    δ(ε) = E[δ_Gauss(ε; √(Σ c_t²)/``deviation``)]: a coin with the same law in both worlds may be revealed. The law
+    of Σ c_t² comes from one FFT on a grid rounded up; the largest shifts, with a chance below δ/10⁴ in all steps,
+    count as failures. ``inf`` above 4096. With ``coarsening`` above 1 the value is an approximation and no bound:
+    that of a law of few values.
     """
     norms, law, slack = _compute_shift_norms(shifts, steps, delta)
     deviation = max(deviation, _MIN_DEVIATION)
@@ -104,7 +104,7 @@ def compute_revealed_epsilon(
 
 
 def _find_zero(curve: PrivacyCurve, guess: float, stride: float) -> float:
-    """Where a falling ``curve`` is 0, to 1e-6; ``inf`` above 4096, 0 where it begins below."""
+    """Return the zero of a falling ``curve``, to 1e-6; ``inf`` above 4096, 0 if it starts below."""
     low = high = guess
     while curve(high) > 0.0:
         if high >= MAX_EPSILON:
@@ -116,7 +116,7 @@ def _find_zero(curve: PrivacyCurve, guess: float, stride: float) -> float:
 
 
 def _thin_distribution(mu: FloatArray, probabilities: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """A law of few values that is much like it: neighbouring ones are joined at their mean."""
+    """Return a similar law of few values: neighbouring ones are joined at their mean."""
     if len(probabilities) <= _MAX_THINNED_VALUES:
         return mu, probabilities
     starts = np.arange(0, len(probabilities), -(-len(probabilities) // _MAX_THINNED_VALUES))
@@ -126,7 +126,7 @@ def _thin_distribution(mu: FloatArray, probabilities: FloatArray) -> tuple[Float
 
 @lru_cache(maxsize=8)
 def _compute_shift_norms(shifts: Mixture, steps: int, delta: float) -> tuple[FloatArray, FloatArray, float]:
-    """The values of √(Σ c_t²), their probabilities, and the mass that these may lack."""
+    """Return the values of √(Σ c_t²), their probabilities, and the mass that these may lack."""
     sizes, weights = np.array(shifts.means, float), np.array(shifts.weights)
     order = np.argsort(-sizes, kind="stable")
     tail = np.cumsum(weights[order]) * steps

@@ -1,8 +1,8 @@
-"""The budget file: what all models that were trained on one corpus have spent, and what may still be.
+"""The budget file: what all models trained on one corpus have spent, and what is left.
 
 A chain of records (``foundation/records.py``): a head with the unit, and one ``reserved`` record for each
-training, written before its first noisy step.  A reservation is never taken back: noise that was drawn
-was spent, whatever became of the model (``docs/guarantees.md``, "Several models").
+training, written before its first noisy step. A reservation is never undone: drawn noise is spent, whatever
+happened to the model (``docs/guarantees.md``, "Several models").
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _NOTHING_SELECTED = (
 
 
 class BudgetExceeded(CheckFailed):
-    """The training would spend more than the budget leaves; nothing was trained."""
+    """The training would spend more than the budget has left; nothing was trained."""
 
 
 class Budget:
-    """The record at ``settings.path``, held against ``settings.epsilon`` at ``settings.delta``.
+    """The record at ``settings.path``, compared with ``settings.epsilon`` at ``settings.delta``.
 
-    Every epsilon is that of one ``unit`` in all trainings together: of one exchanged point, which holds for
-    ``crt-drop`` too, whose masked points are a special case of an exchange; or, where it is ``nulled``, of
-    one unit whose points are null in the other world, K of them in each training.
+    Every epsilon covers one ``unit`` in all trainings together. For examples it is one exchanged example, which
+    also covers ``crt-drop``, whose masked examples are a special case of an exchange. For other units, the unit's
+    examples are null in the other world, K of them in each training.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Budget:
 
     @classmethod
     def from_settings(cls, settings: TrainSettings) -> Budget | None:
-        """The budget that a training's settings name, of what that training protects; None without one."""
+        """Return the budget that a training's settings name, for what that training protects; None without one."""
         if settings.budget is None:
             return None
         spec = TrainingSpec(settings, None, 0)
@@ -66,10 +66,9 @@ class Budget:
         return cls(settings.budget, spec.privacy_unit, hides, hides and spec.protect is not PrivacyUnit.USERS)
 
     def require_room(self, training: str, spending: Spending | None, refusal: str | None = None) -> None:
-        """``BudgetExceeded`` where ``spending`` goes over the budget; nothing is written.
+        """Raise ``BudgetExceeded`` if ``spending`` exceeds the budget; write nothing.
 
-        A training of which nothing holds, for the reason ``refusal`` or for want of a mechanism, would spend
-        without bound.
+        A training without a guarantee, because of ``refusal`` or without a mechanism, would spend without bound.
         """
         if refusal is not None or spending is None:
             reason = refusal or "it has no privacy mechanism that can be composed"
@@ -80,7 +79,7 @@ class Budget:
         self._require_remaining(self._read_reservations(), training, spending)
 
     def require_reservation(self, identity: str, training: str, advice: str = _NOTHING_TRAINED) -> None:
-        """``BudgetExceeded`` where ``training``, which is to be built upon, is not in the record."""
+        """Raise ``BudgetExceeded`` if ``training``, which another one starts from, is not in the record."""
         if not any(body["id"] == identity for body in self._read_reservations()):
             raise BudgetExceeded(
                 f"budget {self._settings.path}: {training} is not recorded in it, so its spending is not "
@@ -88,10 +87,10 @@ class Budget:
             )
 
     def reserve(self, identity: str, training: str, spending: Spending, advice: str = _NOTHING_TRAINED) -> None:
-        """Book ``spending`` under ``identity``, once however often it is asked for, if there is room.
+        """Reserve ``spending`` under ``identity``, only once, if there is room.
 
-        ``identity`` names one training for good (the digest of its ledger's head); a resumed training
-        finds its own reservation.  ``advice`` is said where there is no room.
+        ``identity`` names one training for good (the digest of its ledger's head), so a resumed training finds its own
+        reservation. ``advice`` completes the error if there is no room.
         """
         with self._open_log() as log:
             known = self._parse_records(log.records)
@@ -112,9 +111,9 @@ class Budget:
             log.append(RESERVED, body)
 
     def reserve_selection(self, selection: CountSelection, run: str) -> None:
-        """Book the selection by counts of ``run``, once, as it costs the budget's unit.
+        """Reserve the selection by counts of ``run``, once, at its cost for the budget's unit.
 
-        ``GuaranteeError`` where it hides no such unit: entities are not counted by user.
+        ``GuaranteeError`` if it does not hide such a unit: entities are not counted by user.
         """
         if self._protects_entities:
             raise GuaranteeError(
@@ -125,22 +124,21 @@ class Budget:
         self.reserve(selection.id, f"{run}/public by count", spending, _NOTHING_SELECTED)
 
     def read_spendings(self) -> Spendings:
-        """All that was reserved so far."""
+        """Read all reservations so far."""
         return _parse_spendings(self._read_reservations())
 
     def compute_epsilon(self, spendings: Spendings) -> float | None:
-        """What ``spent`` costs at the budget's delta, computed twice; None where it is not finite."""
+        """Compute the epsilon of ``spendings`` at the budget's delta, twice; None if it is not finite."""
         delta = self._settings.delta
         if self._is_removal:
             return confirm_removal(spendings, delta, "the budget").value
         return confirm_single_epsilon(spendings, delta, Relation.SUBSTITUTION, "the budget").value
 
     def summarize(self) -> dict[str, Any]:
-        """{unit, epsilon, delta, spent, trainings}: the limit, and what is spent of it, rounded up.
+        """Return {unit, epsilon, delta, spent, trainings}: the limit, and what is spent of it, rounded up.
 
-        ``trainings`` are {training, steps, delta, epsilon_after} in the order of booking, the last one what
-        was spent at that ``delta`` with this training.  ``spent`` is of all together: 0 where nothing is
-        booked, null where it is not finite.
+        ``trainings`` are {training, steps, delta, epsilon_after} in order; the last one is what was spent at that
+        ``delta`` with this training. ``spent`` is for all together: 0 if nothing is reserved, null if it is not finite.
         """
         known, delta = self._read_reservations(), self._settings.delta
         spent = self.compute_epsilon(_parse_spendings(known))
@@ -170,12 +168,12 @@ class Budget:
         return round_up(epsilon, places=4)
 
     def _read_reservations(self) -> list[dict[str, Any]]:
-        """The reservations by now; none where there is no file yet."""
+        """Read the reservations; none if there is no file yet."""
         path = self._settings.path
         return self._parse_records(read_records(path)) if path.exists() else []
 
     def _parse_records(self, records: list[Record]) -> list[dict[str, Any]]:
-        """The reservations; ``GuaranteeError`` where the file is of another kind unit or delta."""
+        """Parse the reservations; ``GuaranteeError`` if the file is of another kind of unit or delta."""
         if not records:
             return []
         head, rest = records[0], records[1:]
@@ -195,7 +193,7 @@ class Budget:
 
     @contextmanager
     def _open_log(self) -> Iterator[RecordLog]:
-        """The file, locked; another training that books at this moment is waited for."""
+        """Open the file, locked; wait for another training that is reserving at this moment."""
         end = time.monotonic() + _LOCK_TIMEOUT
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The guarantee card: figures that are theorems about the code that ran, from the ledger and nothing else."""
+"""Make the guarantee card: metrics that are theorems about the code that ran, from the ledger and nothing else."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ NOTHING_GUARANTEED = "everything: nothing is guaranteed"
 
 
 def make_guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None = None) -> dict[str, Any]:
-    """The guarantee of model ``name`` of ``run`` as JSON, derived again each time by two accountants.
+    """Make the guarantee of model ``name`` of ``run`` as JSON, derived again each time by two accountants.
 
-    ``recall`` replaces the measurement that the training's settings hold.  A figure that cannot be stated is ``None``,
-    and ``reasons`` says why (``docs/guarantees.md``, "The card").  Raises ``GuaranteeError`` where the ledger does not
-    match the weights, the run or itself, or where the accountants disagree.
+    ``recall`` replaces the measurement in the training's settings. A metric that cannot be stated is ``None``, and
+    ``reasons`` says why (``docs/guarantees.md``, "The card"). ``GuaranteeError`` if the ledger does not match the
+    weights, the run or itself, or the accountants disagree.
     """
     facts = read_ledger_facts(run, run.model(name))
     manifest = read_parent_manifest(run, facts)
@@ -86,7 +86,7 @@ def make_examples_card(
     measurement: RecallMeasurement | None,
     uncovered: str | None,
 ) -> dict[str, Any]:
-    """The card of secrets and points, and of the baselines that learn from the same sides."""
+    """Make the card of secrets and examples, and of the baselines that learn from the same splits."""
     inputs, refusal, spending = EpsilonInputs.from_spec(spec), spec.refusal, spec.spending
     metrics = make_refused_metrics(EPSILON_NAMES, refusal, inputs.group_sizes) if refusal else compute_epsilons(inputs)
     coverage = None
@@ -130,7 +130,7 @@ def make_examples_card(
 def make_units_card(
     name: str, facts: LedgerFacts, manifest: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """The card of users and entities, and of the baselines that are trained on the same examples."""
+    """Make the card of users and entities, and of the baselines that are trained on the same examples."""
     spec, words = facts.make_spec(selection=CountSelection.from_manifest(manifest)), WORDS["units"]
     if spec.mechanism is None:
         metrics = make_refused_metrics(UNIT_METRIC_NAMES, spec.refusal or "")
@@ -176,7 +176,7 @@ def make_units_card(
 
 
 def describe_accountants(metrics: Metrics, second: str | None = WORDS["second_accountant"]) -> dict[str, Any]:
-    """The two accountants, and the bounds of each epsilon."""
+    """Describe the two accountants, and the bounds of each epsilon."""
     return {"main": WORDS["main_accountant"], "second": second, "bounds": metrics.bounds, "alone": metrics.unconfirmed}
 
 
@@ -189,7 +189,7 @@ def _make_card(
     details: dict[str, Any],
     second: str | None = WORDS["second_accountant"],
 ) -> dict[str, Any]:
-    """What every card has, whatever it protects, and its ``details``."""
+    """Make what every card has, whatever it protects, and add its ``details``."""
     require_reasons(metrics.values, metrics.reasons)
     sampler = spec.mechanism.sampler if spec.mechanism else None
     keys = ("clip_norm", "sampling_rate", "noise_multiplier", "noise", "normaliser")
@@ -222,7 +222,7 @@ def _make_card(
 
 
 def _describe_correlation(spec: TrainingSpec) -> dict[str, Any]:
-    """Groups, their rate and the matrix, where noise is correlated."""
+    """Describe groups, their rate and the matrix of correlated noise."""
     mechanism = spec.mechanism
     if not isinstance(mechanism, BandedGaussian):
         return {}
@@ -230,7 +230,7 @@ def _describe_correlation(spec: TrainingSpec) -> dict[str, Any]:
 
 
 def _describe_chat(spec: TrainingSpec) -> dict[str, Any]:
-    """What an example of a chat model is, and by what rule equal ones are merged."""
+    """Describe what an example of a chat model is, and which rule merges equal ones."""
     chat, dedup = spec.settings.chat, spec.dedup or {}
     if chat is None:
         return {}
@@ -241,7 +241,7 @@ def _describe_chat(spec: TrainingSpec) -> dict[str, Any]:
 def _make_texts(
     facts: LedgerFacts, spec: TrainingSpec, manifest: Mapping[str, Any], recall: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Assumptions, side channels and gaps of a training on secrets and examples."""
+    """Make assumptions, side channels and gaps of a training on secrets and examples."""
     if spec.mechanism is None:
         empty: dict[str, Any] = {key: [] for key in ("assumptions", "pre_steps", "side_channels")}
         return {**empty, "not_covered": [NOTHING_GUARANTEED], "recall": None, "notes": WORDS["notes"]}
@@ -296,7 +296,7 @@ def _make_texts(
 
 
 def describe_vocabulary(vocabulary: Mapping[str, Any], is_counted: bool = False) -> str:
-    """What the vocabulary was made of, as an assumption, with what proves which content it was."""
+    """Describe the sources of the vocabulary, as an assumption, with the digest of their content."""
     words = WORDS["vocabulary"] | (WORDS["counted"]["vocabulary"] if is_counted else {})
     source_texts = (
         words[source] + (f" (sha256 {sha256})" if sha256 else "") for source, sha256 in vocabulary["made_of"].items()
@@ -305,7 +305,7 @@ def describe_vocabulary(vocabulary: Mapping[str, Any], is_counted: bool = False)
 
 
 def _list_assumptions(spec: TrainingSpec, facts: LedgerFacts) -> list[str]:
-    """How noise was drawn, where sums were computed, what roles are, and whose the loop was."""
+    """List how noise was drawn, where sums were computed, what roles are, and who wrote the loop."""
     assert spec.mechanism is not None
     on_cuda = [] if spec.settings.device == "cpu" else [WORDS["on_cuda"]]
     chat = spec.settings.chat
@@ -322,7 +322,7 @@ def _list_assumptions(spec: TrainingSpec, facts: LedgerFacts) -> list[str]:
 
 
 def get_dedup_index(spec: TrainingSpec, manifest: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The index that decided which private texts are trained on: its ``id``, and the ``runs`` before."""
+    """Return the index that decided which private texts are trained on: its ``id``, and the ``runs`` before."""
     dedup = manifest["dedup"]
     if not spec.trainer.uses_policy or dedup["rule"] == "none":
         return None
@@ -331,7 +331,7 @@ def get_dedup_index(spec: TrainingSpec, manifest: Mapping[str, Any]) -> dict[str
 
 
 def _describe_recall(recall: RecallMeasurement | None, coverage_failure: float | None) -> tuple[str, ...]:
-    """What recall rests on: its source, size and date, or what follows where there is none."""
+    """Describe the source, size and date of the recall, or what follows without one."""
     words = WORDS["recall"]
     if recall is None:
         return (words["not_measured"], *([words["coverage_unknown"]] if coverage_failure is None else []))
@@ -348,7 +348,7 @@ def _describe_recall(recall: RecallMeasurement | None, coverage_failure: float |
 
 
 def _make_units_texts(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, Any]:
-    """Conditions, assumptions and gaps of a training that hides users or entities."""
+    """Make conditions, assumptions and gaps of a training that hides users or entities."""
     words, bounding, units = WORDS["units"], spec.settings.bounding, spec.settings.units
     if not isinstance(spec.mechanism, PoissonUsersGaussian):
         conditions = [
@@ -412,7 +412,7 @@ _UNITS_TITLES = {
 
 
 def render_guarantee_page(card: dict[str, Any]) -> str:
-    """``card`` (of ``make_guarantee_card``) in Markdown with YAML front matter, free of corpus text."""
+    """Render ``card`` (of ``make_guarantee_card``) as Markdown with YAML front matter, free of corpus text."""
     units = card["format"] == UNITS_FORMAT
     page = _load_template().render(
         c=card,
@@ -440,7 +440,7 @@ def _load_template() -> Template:
 
 
 def _iterate_bounds(card: dict[str, Any]) -> Iterator[tuple[str, float | None, float, float | None]]:
-    """Each epsilon with the second accountant's bounds."""
+    """Yield each epsilon with the second accountant's bounds."""
     bounds = dict(card["accountants"]["bounds"]) if card["accountants"] else {}
     groups = bounds.pop("epsilon_group", {})
     for name, two in bounds.items():

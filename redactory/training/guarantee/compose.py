@@ -1,8 +1,9 @@
-"""Several models together: what may be promised of somebody who holds all of them.
+"""The guarantee of several models together, against somebody who has all of them.
 
-Each ledger is checked as for its own card; the events of all are composed adaptively (``docs/guarantees.md``, "Several
-models").  One unit has at most K_i points in training i; T_i steps of each are dominated by the mixture of Gaussians of
-K_i points, and dominating pairs compose (``docs/explanation/uedp.md``).  What has no such pair is refused.
+Each ledger is checked as for its own card, and the events of all are composed adaptively
+(``docs/guarantees.md``, "Several models"). One unit has at most K_i examples in training i; T_i steps of each
+are dominated by the mixture of Gaussians of K_i examples, and dominating pairs compose
+(``docs/explanation/uedp.md``). A training without such a pair is refused.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class _ComposedModel:
 
     @property
     def refusal(self) -> str | None:
-        """Why there is no finite figure of it, and so of none together with it."""
+        """Return why it has no finite epsilon, and therefore all models together have none."""
         return self.card["reasons"].get("epsilon_sound") if self.card else self.spec.refusal
 
     @property
@@ -83,12 +84,12 @@ class _ComposedModel:
 
     @property
     def public_labels(self) -> tuple[str, ...]:
-        """The labels whose hits are no secrets to it."""
+        """Return the labels whose spans are not secrets for this model."""
         return get_public_labels(self.manifest) if self.manifest and self.spec.trainer.uses_policy else ()
 
     @property
     def card_entries(self) -> dict[str, Any]:
-        """What the card of all says of this one alone."""
+        """Return the entries of the composed card about this model alone."""
         if self.card:
             return {"K": self.card.get("K")}
         rates, event = self.spec.rates, make_event_tree(EpsilonInputs.from_spec(self.spec).spendings)
@@ -96,10 +97,10 @@ class _ComposedModel:
 
 
 def make_composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None = None) -> dict[str, Any]:
-    """The guarantee of ``models`` (run, name) together, as JSON, at ``delta`` or the one that all state.
+    """Make the guarantee of ``models`` (run, name) together, as JSON, at ``delta`` or the one that all state.
 
-    ``GuaranteeError`` where a ledger does not hold, where a model is named twice, or where units or
-    relations differ: such figures cannot be added.  A model without a finite epsilon leaves none to all.
+    ``GuaranteeError`` if a ledger is invalid, a model is named twice, or units or relations differ, because such
+    epsilons cannot be added. If one model has no finite epsilon, there is none for all.
     """
     models_read = [_ComposedModel.load(run, name) for run, name in _add_start_models(models)]
     of_units = _require_same_relation(models_read)
@@ -128,7 +129,7 @@ def make_composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | N
 
 
 def _add_start_models(models: Sequence[tuple[RunFolder, str]]) -> list[tuple[RunFolder, str]]:
-    """``models`` and, once each, those of their runs that they started from: those are in the weights."""
+    """Return ``models`` and, once each, the models of their runs that they started from, which are in the weights."""
     models_with_starts = list(models)
     for run, name in models_with_starts:  # which grows
         start = (read_ledger_facts(run, run.model(name)).base or {}).get(START_KEY)
@@ -215,7 +216,7 @@ def _compose_units(members: Sequence[_ComposedModel], delta: float, refusals: st
 
 
 def _require_same_relation(members: Sequence[_ComposedModel]) -> bool:
-    """One unit, one relation, no model twice; whether the unit is users or entities."""
+    """Require one unit, one relation, no model twice; return whether the unit is users or entities."""
     heads = [member.facts.chain_head for member in members]
     if len(set(heads)) != len(heads):
         raise GuaranteeError("a model is named twice: each can be composed once")
@@ -251,9 +252,9 @@ def _require_same_relation(members: Sequence[_ComposedModel]) -> bool:
 
 
 def _count_rows_moved_by_others(member: _ComposedModel, members: Sequence[_ComposedModel]) -> int:
-    """How many rows of ``member`` the exchanged points of the other runs move, one each at most.
+    """Count how many rows of ``member`` the exchanged examples of the other runs move, at most one each.
 
-    What runs of one index saw before is left out (``docs/guarantees.md``, "Earlier runs"), so that a point
+    Runs of one index leave out what earlier runs saw (``docs/guarantees.md``, "Earlier runs"), so an example
     exchanged in an earlier run exchanges a text of this one.
     """
     index = member.dedup_index
@@ -264,10 +265,10 @@ def _count_rows_moved_by_others(member: _ComposedModel, members: Sequence[_Compo
 
 
 def _combine_miss_rates(members: Sequence[_ComposedModel]) -> MissRates:
-    """Bounds of what is missed in any of the runs: in one run the largest of its models', of runs the sum.
+    """Bound what is missed in any of the runs: in one run the largest rate of its models, over runs the sum.
 
-    One pair of policies does not make it one bound: a secret's decision follows from the whole point that it
-    stands in, and in another run it stands in another one.
+    One pair of policies does not give one bound: a secret's decision depends on its whole example, and in another
+    run it is in another example.
     """
     runs: dict[Path, list[MissRates]] = {}
     for member in members:

@@ -1,8 +1,8 @@
-"""What a training would cost before it is run: its spec from the settings, figures by the card's own code.
+"""Compute what a training would cost before it runs: its spec from the settings, epsilons by the card's own code.
 
-No number to choose is suggested from a count of private points: settings are public constants
-(``docs/guarantees.md``, "Sampling and constants").  A plan's epsilon is the one that the card would state,
-provided that the training keeps the conditions that the plan lists; the card says whether it did.
+No setting is suggested from a count of private examples: settings are public constants (``docs/guarantees.md``,
+"Sampling and constants"). A plan's epsilon is the one that the card would state if the training keeps the
+conditions that the plan lists; the card says whether it did.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _CURVE_POINTS, _UNIT_CURVE_POINTS = 12, 8
 
 @dataclass(frozen=True)
 class PlanInputs:
-    """Numbers that a plan may be given beside the settings; each is public, or None.
+    """Numbers for a plan besides the settings; each is public, or None.
 
-    ``steps`` stands in the place of ``epochs``; ``points`` are those that are noised, or the corpus's, and
-    ``users`` its users; ``gamma`` and ``delta_2`` bound what the policies miss.  With ``bayesian`` the target
-    ``train.epsilon`` is for a secret that at least one policy catches.
+    ``steps`` replaces ``epochs``; ``examples`` are the noised ones, or the corpus's, and ``users`` its users;
+    ``gamma`` and ``delta_2`` bound what the policies miss. With ``bayesian`` the target ``train.epsilon`` is for a
+    secret that at least one policy catches.
     """
 
     steps: int | None = None
@@ -73,7 +73,7 @@ class PlanInputs:
 
 
 def bound_kept_examples(settings: TrainSettings, inputs: PlanInputs) -> int | None:
-    """min(n, k_u·U): what caps leave of the points; None where it is not known."""
+    """Return min(n, k_u·U), how many examples caps keep at most; None if unknown."""
     cap = None if settings.bounding.rule == "none" else settings.bounding.k_user
     if inputs.examples is None or cap is None or inputs.users is None:
         return inputs.examples
@@ -88,11 +88,11 @@ def plan_guarantee(
     selection: CountSelection | None = None,
     start: TrainingSpec | None = None,
 ) -> dict[str, Any]:
-    """Figures, the noise beside the batch, a sweep of rates and steps, and epsilon against steps, as JSON.
+    """Return metrics, the noise beside the batch, a sweep of rates and steps, and epsilon against steps, as JSON.
 
-    ``dedup`` is the ``rule`` of the private side and its ``group_size``; ``with_steps_curve`` asks for the curve of a
-    trainer that hides units, too; ``start`` is the model of the same run that it goes on from. ``ConfigurationError``
-    where nothing is noised, ``GuaranteeError`` where no noise reaches the target or the accountants disagree.
+    ``dedup`` is the ``rule`` of the private split and its ``group_size``; ``with_steps_curve`` adds the curve of a
+    trainer that hides units, too; ``start`` is the model of the same run that it continues. ``ConfigurationError``
+    if nothing is noised, ``GuaranteeError`` if no noise reaches the target or the accountants disagree.
     """
     inputs, trainer, target = inputs or PlanInputs(), get_trainer(settings), settings
     dedup = dedup or {"rule": "S1", "group_size": 1}
@@ -169,7 +169,7 @@ def _plan_examples(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
 
 
 def _plan_bands(spec: TrainingSpec) -> dict[str, Any]:
-    """Each number of bands, that of the plan marked; nothing where noise is not to be correlated."""
+    """List each number of bands, the plan's own marked; nothing for independent noise."""
     settings = spec.settings
     if settings.noise_bands == 1 or settings.noise_multiplier is not None or spec.rows > 1:
         return {}
@@ -263,9 +263,9 @@ def _plan_units(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
 
 
 def _plan_caps(spec: TrainingSpec, inputs: PlanInputs, batch: float) -> list[dict[str, Any]]:
-    """Other caps at the same noise and the same expected batch: what each keeps at most, and its epsilon.
+    """List other caps at the same noise and expected batch: what each keeps at most, and its epsilon.
 
-    While every place is taken, epsilon does not depend on k: more points for nothing, up to k = n/U.
+    Up to k = n/U epsilon does not depend on k, so more examples cost nothing.
     """
     users, points = inputs.users, inputs.examples
     if users is None or points is None or spec.settings.bounding.rule == "none":
@@ -293,7 +293,7 @@ def _plan_caps(spec: TrainingSpec, inputs: PlanInputs, batch: float) -> list[dic
 def _describe_published(
     spec: TrainingSpec, mechanism: PoissonUsersGaussian, published_main: dict[str, Any]
 ) -> dict[str, Any]:
-    """What the papers would print, under their label; in ``all``, of every estimator that can be computed."""
+    """Describe what the papers would print, with its label; in ``all``, for every estimator that can be computed."""
     estimators = [Estimator.USER_LEVEL, *([] if mechanism.entities is None else [Estimator.F_E])]
     every = {
         estimator.value: compute_published_federated(mechanism, spec.steps, spec.delta, estimator)
@@ -309,7 +309,7 @@ def _describe_published(
 
 
 def _plan_steps_curve(spec: TrainingSpec) -> list[dict[str, Any]]:
-    """Epsilon, and what would be published, at up to eight numbers of steps."""
+    """Compute epsilon, and the published one, at up to eight numbers of steps."""
     mechanism, rows = spec.mechanism, []
     for count in spread_step_counts(spec.steps, _UNIT_CURVE_POINTS):
         published = None

@@ -1,8 +1,8 @@
-"""What is odd about a training, a sentence each: told by ``plan``, around ``train``, and on the card.
+"""Describe what is unusual about a training, a sentence each: for ``plan``, ``train`` and the card.
 
-Nothing that must not be known is told.  A card leaves the private part: its counts are public constants, or,
-where points are exchanged, those that are the same in both worlds (``docs/guarantees.md``, "Side channels",
-items 8 and 16); what is told of a loss was measured on public text.
+Secrets stay secret. A card leaves the private part: its counts are public constants or, if examples are
+exchanged, counts that are equal in both worlds (``docs/guarantees.md``, "Side channels", items 8 and 16).
+Losses were measured on public text.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _MAX_LOSS_RISE = 0.1
 
 @dataclass(frozen=True)
 class TrainingFacts:
-    """What may be told of a training besides its spec; None where it is not known, or must not be.
+    """What may be said about a training besides its spec; None if it is unknown, or must not be known.
 
-    ``points`` are those that noisy steps draw from, ``noise_free_examples`` those learnt without noise, ``users`` those
-    of the corpus; ``parameters`` is the number of trainable ones, at most.  ``held_out_curve`` are the rows of what was
-    measured on held-out text (:mod:`redactory.training.held_out`).  ``is_upper_bound``: ``points`` are no fewer, but
-    may be more, than there are.
+    ``points`` are the examples that noisy steps draw from, ``noise_free_examples`` those of noise-free steps,
+    ``users`` the users of the corpus; ``parameters`` is the number of trainable ones, at most. ``held_out_curve``
+    are measurements on held-out text (:mod:`redactory.training.held_out`). ``is_upper_bound``: there may be fewer
+    examples.
     """
 
     examples: int | None = None
@@ -42,7 +42,7 @@ class TrainingFacts:
 
 
 def make_remarks(spec: TrainingSpec, facts: TrainingFacts) -> list[str]:
-    """Every sentence, without a full stop."""
+    """Make every sentence, without a full stop."""
     checks = (
         _check_delta,
         _check_batch_size,
@@ -55,10 +55,10 @@ def make_remarks(spec: TrainingSpec, facts: TrainingFacts) -> list[str]:
 
 
 def count_noised_examples(spec: TrainingSpec, counts: Mapping[str, int]) -> int | None:
-    """The points of the side that is noised, duplicates and quarantined ones too; None where it is secret.
+    """Count the examples of the noised split, with duplicates and quarantined ones; None if this is secret.
 
-    That many there are in two corpora in which one point is exchanged for another; how many are left of them is not.
-    Under every other relation, of users and of conversations, and where counts decided what is public, none is told.
+    This count is equal in two corpora in which one example is exchanged; the count that remains is not. Under every
+    other relation, of users and of conversations, and if counts decided what is public, there is none.
     """
     trainer = spec.trainer
     if trainer.noised_folder is None or trainer.has_units or spec.selection or not counts:
@@ -87,7 +87,7 @@ def _check_delta(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
 
 
 def _check_batch_size(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
-    """Where so few points are drawn that many steps are noise alone, or the batch is far from them."""
+    """Report batches so small that many steps are noise alone, or far from the expected size."""
     if facts.examples is None or spec.mechanism is None or spec.trainer.samples_users:
         return
     rate, batch = spec.settings.sampling_rate, spec.settings.expected_batch_size
@@ -133,7 +133,7 @@ def _check_noise(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
 
 
 def _check_loss(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
-    """Where the loss on held-out text ended above where it began, or above its least."""
+    """Report a loss on held-out text that ended above its start, or above its minimum."""
     losses = [math.inf if row["loss"] is None else float(row["loss"]) for row in facts.held_out_curve]
     if len(losses) < 2:
         return

@@ -36,12 +36,12 @@ _ERROR_FACTOR = 1.05
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One pair at the target epsilon; ``bands`` is 1 where the noise of each step is independent.
+    """One pair at the target epsilon; ``bands`` is 1 if the noise of each step is independent.
 
     ``noise_per_coordinate`` is the deviation of the noise on each coordinate of the mean gradient, σC over the
-    normaliser, ``noise`` the norm of all of it, √d times that.  ``compute_noise_to_signal`` is that of the whole
-    training, and ``error`` the bound above over D·C, with the third that is felt.  What needs d is None where it is not
-    known.  ``cost`` is in gradients of one point.
+    normaliser, ``noise`` the norm of all of it, √d times that. ``noise_to_signal`` is that of the whole training,
+    and ``error`` the bound of the module docstring over D·C, with a third of the noise. Values that need d are None
+    if it is unknown. ``cost`` is in gradients of one example.
     """
 
     sampling_rate: float
@@ -58,7 +58,7 @@ class SweepRow:
 
 
 def make_sweep_row(mechanism: PoissonGaussian, steps: int, parameters: int | None, bands: int = 1) -> SweepRow:
-    """What ``steps`` steps of ``mechanism`` are like for a model of so many trainable ``parameters``."""
+    """Describe ``steps`` steps of ``mechanism`` for a model with this many trainable ``parameters``."""
     sigma, batch = mechanism.noise_multiplier, mechanism.normaliser
     coordinate_noise, whole, ratio, error = sigma * mechanism.clip_norm / batch, None, None, None
     if parameters is not None:
@@ -69,15 +69,15 @@ def make_sweep_row(mechanism: PoissonGaussian, steps: int, parameters: int | Non
 
 
 def compute_noise_to_signal(noise_multiplier: float, batch: float, steps: int, parameters: int) -> float:
-    """σ√d/(B√T), the least that a whole training can have."""
+    """Return σ√d/(B√T), the smallest that a whole training can have."""
     return noise_multiplier * math.sqrt(parameters / max(steps, 1)) / batch
 
 
 def sweep_sampling_rates(spec: TrainingSpec, epsilon: float | None, parameters: int | None) -> list[dict[str, Any]]:
-    """Pairs of sampling rate and steps that reach ``epsilon`` for half, the same and twice the computation.
+    """List pairs of sampling rate and steps that reach ``epsilon`` for half, the same and twice the computation.
 
-    By cost, then by rate; the best of those that are no dearer than the plan is marked, where d is known. Empty where
-    nothing is swept: correlated noise, samples of users, no epsilon, a model to start from.
+    Ordered by cost, then by rate; the best one that costs no more than the plan is marked, if d is known. Empty if
+    there is nothing to sweep: correlated noise, samples of users, no epsilon, a model to start from.
     """
     mechanism = spec.mechanism
     if (
@@ -101,7 +101,8 @@ def sweep_sampling_rates(spec: TrainingSpec, epsilon: float | None, parameters: 
 
 
 def _find_best_row(rows: list[SweepRow]) -> SweepRow | None:
-    """The most steps of those with nearly the least error, at no more than the cost of the plan."""
+    """Return the row with the most steps among those with nearly the smallest error, at no more than the plan's cost.
+    """
     plan = next(row for row in rows if row.planned)
     known = [(row.error, row) for row in rows if row.error is not None and row.cost <= 1.05 * plan.cost]
     least = min((error for error, _ in known), default=0.0)
@@ -110,7 +111,7 @@ def _find_best_row(rows: list[SweepRow]) -> SweepRow | None:
 
 
 def _iterate_rates_and_steps(rate: float, steps: int) -> Iterator[tuple[float, int]]:
-    """Powers of two around the plan's own, by what they cost; no rate above 1, no less than a step."""
+    """Yield powers of two around the plan's own, by cost; no rate above 1, at least one step."""
     for cost in _COST_FACTORS:
         for factor in _RATE_FACTORS:
             count = steps * cost / factor
@@ -119,7 +120,7 @@ def _iterate_rates_and_steps(rate: float, steps: int) -> Iterator[tuple[float, i
 
 
 def _find_noise(spec: TrainingSpec, epsilon: float, rate: float, steps: int) -> float | None:
-    """About the least noise multiplier for ``epsilon``, not below it; None where none is found."""
+    """Return about the smallest noise multiplier for ``epsilon``, not below it; None if there is none."""
     try:
         if spec.trainer.hides_units:
             training = replace(make_bounded_training(spec), sampling_rate=rate, steps=steps)

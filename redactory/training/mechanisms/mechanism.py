@@ -1,4 +1,4 @@
-"""One noisy step as a mechanism: what it releases, how far one point moves it, what the ledger calls it."""
+"""One noisy step as a mechanism: what it releases, how far one example moves it, and its name in the ledger."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIN_CLIP_NORM, MAX_CLIP_NORM = 1e-6, 1e6
 
 
 def require_valid_clip_norm(clip_norm: float, name: str = "clip_norm") -> None:
-    """``ConfigurationError`` naming ``name`` unless clipping to ``clip_norm`` is exact but for rounding."""
+    """Raise ``ConfigurationError`` naming ``name`` unless clipping to ``clip_norm`` is exact up to rounding."""
     if not MIN_CLIP_NORM <= clip_norm <= MAX_CLIP_NORM:
         raise ConfigurationError(
             f"{name} {clip_norm:g}: use a value from {MIN_CLIP_NORM:g} to {MAX_CLIP_NORM:g}; outside, single "
@@ -60,7 +60,7 @@ class SampledGaussian:
         require_valid_clip_norm(self.clip_norm)
 
     def get_sensitivity(self, relation: Relation) -> float:
-        """How far (L2) the sum before noise can move when a sampled point changes: 2C or C."""
+        """Return how far (L2) the sum before noise can move when a sampled example changes: 2C or C."""
         match relation:
             case Relation.SUBSTITUTION:
                 return 2.0 * self.clip_norm
@@ -69,15 +69,15 @@ class SampledGaussian:
 
     @property
     def noise_deviation(self) -> float:
-        """σC, the standard deviation of the noise on each coordinate of the sum, as it is accounted."""
+        """Return σC, the accounted standard deviation of the noise on each coordinate of the sum."""
         return self.noise_multiplier * self.clip_norm
 
     def compute_noisy_mean(self, clipped_sum: Tensor, stream: RandomStream, step: int) -> Tensor:
-        """(``clipped_sum`` + noise) / ``normaliser``; its noise is that of ``step``."""
+        """Return (``clipped_sum`` + noise of ``step``) / ``normaliser``."""
         return (self.compute_noisy_sum(clipped_sum, stream, step) / self.normaliser).to(clipped_sum.dtype)
 
     def compute_noisy_sum(self, total: Tensor, stream: RandomStream, step: int) -> Tensor:
-        """``total`` + the noise of ``step``, in double precision."""
+        """Return ``total`` + the noise of ``step``, in double precision."""
         import torch
 
         if self.noise == "lattice":
@@ -90,7 +90,7 @@ class SampledGaussian:
         return total.double() + self.noise_deviation * noise.view_as(total)
 
     def to_event(self) -> dict[str, Any]:
-        """The privacy event of one step as JSON: dp_accounting's fields, and those of the mechanism alone."""
+        """Return the privacy event of one step as JSON: dp_accounting's fields, and those of the mechanism alone."""
         return {
             "class": self.event_class,
             "sampling_probability": self.sampling_rate,
@@ -99,7 +99,7 @@ class SampledGaussian:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """What the head of a ledger says about the mechanism (read back: ``mechanism_record``)."""
+        """Return the mechanism's entry in the head of a ledger (:func:`parse_mechanism_json` reads it)."""
         return {
             "event": self.to_event(),
             "clip_norm": self.clip_norm,
@@ -128,12 +128,12 @@ class PoissonGaussian(SampledGaussian):
 class BandedGaussian(SampledGaussian):
     """Correlated noise: sums mixed by a ``matrix`` C of b bands, each drawn from one of b secret groups.
 
-    ``sampling_rate`` is q, the share of all points in a step; step t draws those of group t mod b at
-    ``group_rate`` b·q.  Noise is added to Σ_j C[t, j]·g_j.
+    ``sampling_rate`` is q, the share of all examples in a step; step t draws from group t mod b at ``group_rate``
+    b·q. Noise is added to Σ_j C[t, j]·g_j.
 
-    Formal guarantees: the rows of C·g in which two draws of a point stand are disjoint blocks, of which each
-    is dominated by the pair of :class:`PoissonGaussian` at rate b·q; there are ⌈T/b⌉ of them
-    (``docs/guarantees.md``, "Correlated noise").
+    Formal guarantees: the rows of C·g that contain two draws of an example are disjoint blocks, each dominated by
+    the pair of :class:`PoissonGaussian` at rate b·q; there are ⌈T/b⌉ of them (``docs/guarantees.md``, "Correlated
+    noise").
     """
 
     matrix: BandedMatrix = field(kw_only=True)
@@ -148,15 +148,15 @@ class BandedGaussian(SampledGaussian):
 
     @property
     def group_rate(self) -> float:
-        """b·q: the probability of a point in a step of its group."""
+        """Return b·q: the probability of an example in a step of its group."""
         return self.matrix.bands * self.sampling_rate
 
     def to_event(self) -> dict[str, Any]:
-        """With the matrix by its digest."""
+        """Return the event with the matrix's digest."""
         return {**super().to_event(), "bands": self.matrix.bands, "matrix": self.matrix.digest}
 
     def to_json(self) -> dict[str, Any]:
-        """With the matrix itself: whoever reads the ledger can measure its columns."""
+        """Return the entry with the matrix itself, so that readers of the ledger can measure its columns."""
         banded_matrix = self.matrix
         matrix = {"coefficients": list(banded_matrix.coefficients), "steps": banded_matrix.steps}
         return {**super().to_json(), "matrix": matrix}
@@ -170,7 +170,7 @@ ROUNDING_MARGIN = 0.5
 
 
 def compute_threshold_failure_delta(deviation: float, threshold: int, texts: int) -> float:
-    """d: the chance that one of ``texts`` texts that a single user gives reaches ``threshold``."""
+    """Return d: the chance that one of ``texts`` texts that a single user gives reaches ``threshold``."""
     from scipy.special import ndtr
 
     tail_probability = float(ndtr(-(threshold - ROUNDING_MARGIN - 1.0) / deviation))
@@ -179,14 +179,14 @@ def compute_threshold_failure_delta(deviation: float, threshold: int, texts: int
 
 @dataclass(frozen=True)
 class CountSelectionGaussian(PoissonGaussian):
-    """A selection as one unit moves it: a Gaussian, and a chance that a threshold fails.
+    """A selection as seen by one unit: a Gaussian, and a chance that a threshold fails.
 
     ``noise_multiplier`` is that of a Gaussian whose sum the unit moves by 1 (there or not) or 2 (exchanged);
-    ``texts`` are those that the unit alone may give.
+    ``texts`` are those that only this unit gives.
 
-    Formal guarantees: but for an event of probability d = :attr:`compute_threshold_failure_delta` at most, in either
-    world, what is released is that Gaussian, post-processed.  So n selections and any training after them are (ε −
-    n·ln(1 − d), δ + n·d)-close where the Gaussians and that training are (ε, δ)-close.
+    Formal guarantees: outside of an event with probability at most d = :attr:`failure_delta`, in either world, the
+    release is that Gaussian, post-processed. So n selections and any training after them are (ε − n·ln(1 − d), δ +
+    n·d)-close if the Gaussians and that training are (ε, δ)-close.
     """
 
     deviation: float = 1.0
@@ -198,20 +198,20 @@ class CountSelectionGaussian(PoissonGaussian):
 
     @property
     def failure_delta(self) -> float:
-        """d of one selection."""
+        """Return d of one selection."""
         return compute_threshold_failure_delta(self.deviation, self.threshold, self.texts)
 
 
 @dataclass(frozen=True)
 class HiddenClassGaussian(SampledGaussian):
-    """A message that hides what it is of: with probability q of a vector and its class, else of neither.
+    """A message that hides its content: with probability q it is of a vector and its class, else of neither.
 
-    The vector has norm at most C, the class is one of ``classes`` K; of neither: zero, and a class drawn
-    uniformly.  Noise N(0, (σC)²) is on every coordinate of the vector, none on the class.
+    The vector has norm at most C, the class is one of ``classes`` K; of neither means zero, and a class drawn
+    uniformly. Noise N(0, (σC)²) is on every coordinate of the vector, none on the class.
 
-    Formal guarantees: with another vector *and* class in their place one step is dominated by
-    q·N(C, σ²C²)×1_y + (1−q)·N(0, σ²C²)×U against the same with another y; steps compose adaptively
-    (``docs/guarantees.md``, "Classes hidden too").  Nothing is proved for a point there or not.
+    Formal guarantees: if another vector *and* class replace them, one step is dominated by q·N(C, σ²C²)×1_y +
+    (1−q)·N(0, σ²C²)×U against the same with another y; steps compose adaptively (``docs/guarantees.md``, "Classes
+    hidden too"). Nothing is proved for an example that is there or not.
     """
 
     classes: int = field(kw_only=True)
@@ -234,7 +234,7 @@ Mechanism = PoissonGaussian | BandedGaussian | HiddenClassGaussian
 
 @dataclass(frozen=True)
 class EntitySampling:
-    """The second level of Algorithm 1: entities and points of the extended set throw coins as well.
+    """The second level of Algorithm 1: entities and examples of the extended set have coins, too.
 
     ``entity_rate`` q_e, ``related_entity_rate`` q_s (unused by ``f_E``); ``entity_weight`` w_e and
     ``extended_weight`` w_s in (0, 1]; ``max_users_per_entity`` M, enforced on the fixed graph, None for |U|.
@@ -261,11 +261,12 @@ class EntitySampling:
 class PoissonUsersGaussian(SampledGaussian):
     """A Poisson-sampled sum of whole users' updates, each of norm at most β, with noise N(0, (ζβ)²).
 
-    ``sampling_rate`` is q_u, ``clip_norm`` β, ``noise_multiplier`` ζ (on the un-normalised sum), ``users``
-    |U| as it is publicly declared.  Without ``entities`` it is DP-FedAvg, with them Algorithm 1 of UeDP.
+    ``sampling_rate`` is q_u, ``clip_norm`` β, ``noise_multiplier`` ζ (on the un-normalised sum), ``users`` the
+    publicly declared |U|. Without ``entities`` it is DP-FedAvg, with them Algorithm 1 of UeDP.
 
-    Formal guarantees: a user who is there or not moves the sum by at most β where their coin drew them; one who loses
-    some of their points moves it by at most 2β (``docs/explanation/uedp.md``, "Algorithm 1 with sound accounting").
+    Formal guarantees: a user who is there or not moves the sum by at most β if their coin drew them; one who loses
+    some of their examples moves it by at most 2β (``docs/explanation/uedp.md``, "Algorithm 1 with sound
+    accounting").
     """
 
     users: int = 0
@@ -281,7 +282,7 @@ class PoissonUsersGaussian(SampledGaussian):
             raise GuaranteeError("a sample of users needs users >= 1, a rate in (0, 1], and M <= users")
 
     def make_single_user_mechanism(self) -> PoissonGaussian:
-        """The same step with a user in the place of a point: what hides one user, and no entity."""
+        """Return the same step with a user as the example: it hides one user, and no entity."""
         return PoissonGaussian(self.sampling_rate, self.noise_multiplier, self.clip_norm, self.normaliser, self.noise)
 
 
@@ -296,7 +297,7 @@ _MECHANISM_BY_EVENT: dict[str, type[AnyMechanism]] = {
 
 
 def parse_mechanism_json(value: Any) -> AnyMechanism:
-    """The mechanism of a ledger's head; ``GuaranteeError`` for anything but what is proved somewhere."""
+    """Parse the mechanism of a ledger's head; ``GuaranteeError`` for a mechanism without a proof."""
     try:
         event = value["event"]
         mechanism_class = _MECHANISM_BY_EVENT[event["class"]]
