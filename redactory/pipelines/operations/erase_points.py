@@ -78,7 +78,7 @@ class Person:
         return [{"kind": k, "pseudonym": key.pseudonym(k, i)} for k, ids in kinds for i in sorted(ids)]
 
     def intersect(self, ids: Set[str]) -> Person:
-        """Those of the ids that are among ``ids``."""
+        """Return the requested ids that are in ``ids``."""
         return Person(self.doc_ids & ids, self.user_ids & ids)
 
 
@@ -100,9 +100,9 @@ def require_run_key(manifest: dict[str, Any], key: DigestKey) -> None:
 
 
 def find_person_examples(run: RunFolder, person: Person, key: DigestKey) -> tuple[dict[int, Row], int]:
-    """The person's rows of ``audit/examples``, by point id; and how many documents may be theirs as well.
+    """Return the person's rows of ``audit/examples``, by example id, and how many documents may be theirs as well.
 
-    Those have no user, and an id that was asked for as a user's: they are left.
+    Such documents have no user, and an id that was requested as a user's: they are kept.
     """
     ids_by_kind = {
         "document": person.doc_ids,
@@ -128,8 +128,8 @@ def find_person_examples(run: RunFolder, person: Person, key: DigestKey) -> tupl
 class RejectedRows:
     """The person's rejected rows: ``rows`` are their places in each part, by its name.
 
-    ``reasons``: why they were rejected; ``ids``: those that stand in them.  ``unsearchable`` counts the rows
-    that say nothing of whom they are: broken ones, and texts whose id is another document's.
+    ``reasons``: why they were rejected; ``ids``: the requested ids in them. ``unsearchable`` counts the rows whose
+    person is unknown: broken ones, and texts with the id of another document.
     """
 
     rows: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -165,7 +165,7 @@ def find_rejected_rows(run: RunFolder, person: Person, columns: InputSettings) -
 
 
 def _extract_ids(text: str, source: str, columns: InputSettings) -> tuple[set[str], set[str]] | None:
-    """The ids of document and user that a row can name; None where it cannot be read as a row."""
+    """Return the ids of document and user that a row can name; None if it cannot be read as a row."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -255,7 +255,7 @@ def recurate_without_person(
 
 
 def _open_run_index(run: RunFolder, manifest: Mapping[str, Any]) -> OpenIndex | None:
-    """The index as the run went by it, whose own entry is written anew in ``state/reissue/index``."""
+    """Open the index as the run used it; the run's own entry is rewritten in ``state/reissue/index``."""
     facts = manifest["dedup"].get("index")
     if facts is None:
         return None
@@ -267,7 +267,7 @@ def _open_run_index(run: RunFolder, manifest: Mapping[str, Any]) -> OpenIndex | 
 def _write_redaction_inputs(
     job: CurationJob, run: RunFolder, number: int, rows: pa.Table, removed_ids: pa.Array, rejected: RejectedRows
 ) -> None:
-    """What redaction goes by in one partition: its points, what was found in them, what was rejected."""
+    """Write the inputs of redaction for one partition: its examples, their spans, and the rejected rows."""
     name = format_part_name(number)
     quarantine = run.quarantine / name
     held = read_part(quarantine) if quarantine.is_file() else tables.QUARANTINE.empty_table()
@@ -361,7 +361,7 @@ def filter_without_person(
 def _find_replacements(
     run: RunFolder, dedup: DedupSettings, removed_rows: Mapping[int, Row]
 ) -> tuple[dict[int, int], dict[int, Row]]:
-    """Which duplicate takes the place of each point that goes; and those that nobody can bring back."""
+    """Find the duplicate that replaces each removed example, and the examples that cannot be replaced."""
     heirs, lost, ids = dict[int, int](), dict[int, Row](), pa.array(sorted(removed_rows), pa.int64())
     for batch in read_batches(run.examples):
         for row in _drop_examples(batch.filter(pc.is_in(batch["dup_of"], ids)), ids).to_pylist():
@@ -373,7 +373,7 @@ def _find_replacements(
 
 
 def _read_replacement_texts(run: RunFolder, replacements: Mapping[str, int]) -> dict[int, str]:
-    """The text of each heir: that of the point whose place it takes, which has the released id."""
+    """Read the text of each replacement: that of the removed example, which has the released id."""
     texts: dict[int, str] = {}
     for folder in (run.public, run.private) if replacements else ():
         for batch in read_batches(folder, ["example_id", "text"]):

@@ -42,14 +42,14 @@ def export(
 ) -> dict[str, Any]:
     """Copy what may leave a finished run to the new folder, or the URL, ``to``.
 
-    With ``synthetic`` that is what ``synthesize`` had a model of the run write into this folder, and nothing
-    else, once it was measured (``evaluate_synthetic``) and shows no more than chance.
+    With ``synthetic`` this is only what ``synthesize`` wrote into this folder with a model of the run, after it was
+    measured (``evaluate_synthetic``) and shows no more than chance.
 
-    ``{"run", "to", "manifest", "release", "public", "models", "files", "bytes"}``; ``manifest`` is the sha256 of the
-    export's own, which the release log has too: it is entered there before anything leaves. ``models`` are the names of
-    trained models to bring along, ``by`` who exports, for the log.  Raises ``RunStateError`` where the run is not
-    finished or is held, where ``to`` exists and where a model is not there; ``CheckFailed`` where a file is not as it
-    was sealed; ``GuaranteeError`` where nothing is guaranteed of a model.
+    ``{"run", "to", "manifest", "release", "public", "models", "files", "bytes"}``; ``manifest`` is the sha256 of
+    the export's own manifest, which is logged before anything leaves. ``models`` are the names of trained models to
+    include, ``by`` the person who exports, for the log. ``RunStateError`` if the run is not finished or is held, if
+    ``to`` exists or a model is missing; ``CheckFailed`` if a file differs from its sealed state; ``GuaranteeError``
+    if a model has no guarantee.
     """
     folder = RunFolder(Path(run))
     if synthetic is None:
@@ -84,7 +84,7 @@ def _export(
 def _fill_export(
     run: RunFolder, export: ExportFolder, destination: str, *, models: tuple[str, ...], by: str | None
 ) -> dict[str, Any]:
-    """Make the export, check it as whoever receives it will, and enter it in the log; the summary."""
+    """Make the export, check it as a recipient will, and log it; return the summary."""
     manifest = read_manifest(run)
     for name, entry in manifest["files"].items():
         if (path := run.root / name).parent == run.public:
@@ -103,7 +103,7 @@ def _fill_export(
 def _check_and_log(
     run: RunFolder, export: ExportFolder, destination: str, facts: dict[str, Any], exporter: str | None
 ) -> dict[str, Any]:
-    """Check what is to leave as whoever receives it will, and enter it in the log; the summary."""
+    """Check the export as a recipient will, and log it; return the summary."""
     failed = [check.name for check in check_export(CheckContext(export.root)) if not check.ok]
     if failed:
         raise CheckFailed(f"cannot export {run.root}: these checks fail: {', '.join(failed)}")
@@ -129,10 +129,10 @@ def _check_and_log(
 def _fill_synthetic_export(
     run: RunFolder, corpus: SyntheticFolder, export: ExportFolder, destination: str, *, by: str | None
 ) -> dict[str, Any]:
-    """Copy what a model wrote, byte for byte; its summary.
+    """Copy the text of a model, byte for byte; return its summary.
 
-    ``RunStateError`` where it is not of a model of ``run``, or was not measured; ``GuaranteeError`` where nothing is
-    guaranteed of it, or it shows more than chance; ``CheckFailed`` where its card is not what the ledger says now.
+    ``RunStateError`` if it is not of a model of ``run``, or was not measured; ``GuaranteeError`` if it has no
+    guarantee, or shows more than chance; ``CheckFailed`` if its card is not what the ledger says now.
     """
     corpus_manifest = read_manifest(corpus)
     if corpus_manifest["format"] != SYNTHETIC:
@@ -166,11 +166,11 @@ def _fill_synthetic_export(
 
 
 def _copy_model(run: RunFolder, name: str, target: ModelFolder) -> str:
-    """Copy model ``name`` of ``run``; the sha256 of its own manifest there.
+    """Copy model ``name`` of ``run``; return the sha256 of its own manifest.
 
-    Weights, architecture, tokenizer, guarantee, ledger, card: its evaluations are releases of their own,
-    and stay.  Raises ``RunStateError`` where the run has no such model, ``CheckFailed`` where it is not as it
-    was sealed, ``GuaranteeError`` where nothing is guaranteed of it.
+    Weights, architecture, tokenizer, guarantee, ledger, card. Its evaluations are releases of their own, and are
+    not copied. ``RunStateError`` if the run has no such model, ``CheckFailed`` if it differs from its sealed state,
+    ``GuaranteeError`` if it has no guarantee.
     """
     model = run.model(name)
     if not is_finished(model):
@@ -194,7 +194,7 @@ def _copy_model(run: RunFolder, name: str, target: ModelFolder) -> str:
 
 
 def _copy_sealed(path: Path, target: Path, digest: str) -> None:
-    """Copy one file; ``CheckFailed`` where the copy has not the sha256 that it was sealed with."""
+    """Copy one file; ``CheckFailed`` if the copy has another sha256 than the sealed one."""
     make_private_folder(target.parent)
     shutil.copyfile(path, target)
     sync_to_disk(target)
@@ -203,13 +203,13 @@ def _copy_sealed(path: Path, target: Path, digest: str) -> None:
 
 
 def select_public_fields(manifest: dict[str, Any], digest: str) -> dict[str, Any]:
-    """The export's manifest, of that of the run and its sha256: this list, and no other key of it.
+    """Select the export's manifest from that of the run and its sha256: these keys, and no other.
 
-    Not the configuration (deny lists have names in them) but the hashes of the policies and the labels that
-    are public; not the counts of rows, documents, private, duplicate or quarantined points, of hits and of
-    masks, for they speak about private text, but the languages that a sample of the corpus is in (no
-    more than the configured one where counts decide what is public); not the
-    names, sizes and digests of the input; nothing of keys; no time but the run's day.
+    Included: the hashes of the policies (not the configuration, because deny lists contain names), the public
+    labels, the languages of a sample of the corpus (if counts decide what is public: only the configured one), and
+    the run's day. Excluded, because they describe private text: the counts of rows, documents, private, duplicate
+    or quarantined examples, of spans and of masks; the names, sizes and digests of the input; everything about
+    keys; all other times.
     """
     return {
         "format": FORMAT,

@@ -34,12 +34,12 @@ MAX_BYTES = 1 << 30
 
 
 def quarantine_list(place: str | Path, limit: int = MAX_LISTED) -> dict[str, Any]:
-    """What lies in the quarantine of a run, or of every finished run of a job; no text, no document's id.
+    """List the quarantine of a run, or of every finished run of a job; without any text or document id.
 
-    ``{"runs": [{"run", "entries", "reasons": [{reason, kind, count, bytes}], "listed": [...]}]}``; of
-    each run the first ``limit`` entries are listed: ``id`` (as :func:`read_entry` takes it), ``kind``
-    (row or point), ``reason``, ``bytes``, and where it came from: ``source`` and ``row``, or ``example_id``.
-    A quarantine that was purged has ``purged`` True.  ``RunStateError`` where there is no finished run.
+    ``{"runs": [{"run", "entries", "reasons": [{reason, kind, count, bytes}], "listed": [...]}]}``; the first
+    ``limit`` entries of each run are listed: ``id`` (for :func:`read_entry`), ``kind`` (row or example),
+    ``reason``, ``bytes``, and the origin: ``source`` and ``row``, or ``example_id``. A purged quarantine has
+    ``purged`` True. ``RunStateError`` if there is no finished run.
     """
     root, runs = Path(place), [RunFolder(Path(place))]
     if JobFolder(root).exists():
@@ -52,7 +52,7 @@ def quarantine_list(place: str | Path, limit: int = MAX_LISTED) -> dict[str, Any
 
 
 def read_entries(run: RunFolder, columns: list[str]) -> Iterator[dict[str, Any]]:
-    """Each entry's ``columns`` and its ``id``, in order, a part at a time."""
+    """Yield each entry's ``columns`` and its ``id``, in order, one part at a time."""
     require_not_purged(run.quarantine)
     for number, path in enumerate(list_parts(run.quarantine)):
         for offset, entry in enumerate(read_part(path, columns).to_pylist()):
@@ -80,10 +80,9 @@ def _list_run_entries(run: RunFolder, limit: int) -> dict[str, Any]:
 
 
 def read_entry(run: str | Path, entry: str) -> bytes:
-    """The content of one entry: a rejected row as far as it was kept, or a point's text (UTF-8).
+    """Return the content of one entry: the kept part of a rejected row, or an example's text (UTF-8).
 
-    It is original text: show it to people alone, and store it nowhere.  ``ConfigurationError`` where there
-    is no entry of that id.
+    It is original text: show it only to people, and store it nowhere. ``ConfigurationError`` for an unknown id.
     """
     folder = RunFolder(Path(run))
     read_manifest(folder)
@@ -98,7 +97,7 @@ def read_entry(run: str | Path, entry: str) -> bytes:
 
 
 def escape_for_terminal(content: bytes) -> str:
-    """``content`` for a terminal: escapes in place of what cannot be seen, or could steer the terminal."""
+    """Escape ``content`` for a terminal: whatever is invisible or could control the terminal."""
     shown = (
         c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode()
         for c in content.decode("utf-8", "backslashreplace")
@@ -110,14 +109,14 @@ def escape_for_terminal(content: bytes) -> str:
 
 
 def quarantine_export(run: str | Path, *, unencrypted: bool = False) -> dict[str, Any]:
-    """Write what can be curated again of a run's quarantine to ``state/quarantine.jsonl`` (mode 0600).
+    """Write the rows of a run's quarantine that can be curated again to ``state/quarantine.jsonl`` (mode 0600).
 
-    Returns ``{"run", "out", "entries", "exported", "left"}``; ``out`` is None where nothing can be written.
-    The rows are JSON lines of original text in the columns of the run's configuration: rejected rows of JSON
-    lines and text files, and each document of quarantined points with its id and user.  ``left`` counts the
-    entries that are not written, by reason.  An erasure and ``purge --quarantine`` remove the file.
-    ``RunStateError`` for a run that is held or rejected.  ``ConfigurationError`` where its key is not set,
-    and for an encrypted run unless ``unencrypted`` allows its text to be written in the open.
+    Returns ``{"run", "out", "entries", "exported", "left"}``; ``out`` is None if nothing can be written. The rows
+    are JSON lines of original text in the columns of the run's configuration: rejected rows of JSON lines and text
+    files, and each document of quarantined examples with its id and user. ``left`` counts the entries that are not
+    written, by reason. An erasure and ``purge --quarantine`` remove the file. ``RunStateError`` for a run that is
+    held or rejected. ``ConfigurationError`` if its key is not set, and for an encrypted run unless ``unencrypted``
+    allows unencrypted output.
     """
     folder = RunFolder(Path(run).resolve())
     manifest = read_manifest(folder)
@@ -180,7 +179,7 @@ def _export_rows(run: RunFolder, config: Config, key: DigestKey | None) -> dict[
 
 
 def _make_retry_line(reason: str, source: str, content: bytes, columns: InputSettings) -> bytes | str:
-    """A rejected row as a JSON line, or why it cannot be one."""
+    """Return a rejected row as a JSON line, or the reason why it cannot be one."""
     kind = detect_format(source) if columns.format == "auto" else columns.format
     if reason == DUPLICATE_ID:
         return "their document's id occurs twice"
@@ -198,7 +197,7 @@ def _make_retry_line(reason: str, source: str, content: bytes, columns: InputSet
 
 
 def _join_examples(document_points: list[tuple[int, str]], metadata: Mapping[int, dict[str, Any]]) -> Any:
-    """The points of a document as a text, or as a conversation where their roles are known."""
+    """Join the examples of a document to a text, or to a conversation if their roles are known."""
     if any(ROLE in metadata[point] for point, _ in document_points):
         return [{"role": metadata[point][ROLE], "content": text} for point, text in document_points]
     return "\n".join(text for _, text in document_points)
@@ -207,11 +206,11 @@ def _join_examples(document_points: list[tuple[int, str]], metadata: Mapping[int
 def _find_users(
     run: RunFolder, documents: Mapping[str, int], key: DigestKey | None
 ) -> dict[str, tuple[str | None, str | None]]:
-    """User (None: a document that names nobody) and class of each document, given with one of its points.
+    """Find the user (None: a document without one) and class of each document, given with one of its examples.
 
-    A point in quarantine is not in ``vault/``.  Its user is known from another point of its document, or
-    from any point of the same user: their keyed ids agree, which needs the run's ``key``.  Where neither is
-    there, it is never taken for a user of its own: one person must not become two.
+    A quarantined example is not in ``vault/``. Its user is known from another example of its document, or from any
+    example of the same user: their keyed ids agree, which needs the run's ``key``. Without either, the document is
+    not exported as another user's: one person must not become two.
     """
     manifest = read_manifest(run)
     users: dict[str, tuple[str | None, str | None]] = {}

@@ -161,8 +161,7 @@ class _ComposedLoss:
     def bound_epsilon(
         self, delta: float, smaller_delta: float, deviation_bound: float, missing_mass: float, coarse_sum: _ComposedLoss
     ) -> EpsilonBounds:
-        """Bound the smallest epsilon: below at ``delta``, above at ``smaller_delta``, both without ``missing_mass``.
-        """
+        """Bound the smallest epsilon: below at ``delta``, above at ``smaller_delta``, both without ``missing_mass``."""
         total, tilt = sum(self.counts), coarse_sum.find_tilt(delta)
         moment, origin = self.log_moment(tilt), self.chernoff_epsilon(tilt, delta)
         low, high = (sign * self._bound_reach(tilt, moment, sign, coarse_sum) for sign in (-1.0, 1.0))
