@@ -1,4 +1,4 @@
-"""Compute epsilons of finished steps: exact for one example, by a chain of worlds for groups; find noise for a target."""
+"""Compute epsilons of steps: exact for one example, by a chain of worlds for groups; find noise for a target."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class EpsilonCurve:
 
 
 def compute_epsilon_curve(spending: Spending, delta: float, relation: Relation, max_points: int = 24) -> EpsilonCurve:
-    """Compute epsilon at no more than ``max_points`` numbers of steps of ``spending``, evenly spread, on a coarse grid."""
+    """Compute epsilon at no more than ``max_points`` step counts of ``spending``, evenly spread, on a coarse grid."""
     step_counts = spread_step_counts(spending.steps, max_points)
     epsilons = (
         compute_total_epsilon((replace(spending, steps=count),), delta, relation, _CURVE_GRID) for count in step_counts

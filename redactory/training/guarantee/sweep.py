@@ -101,7 +101,7 @@ def sweep_sampling_rates(spec: TrainingSpec, epsilon: float | None, parameters: 
 
 
 def _find_best_row(rows: list[SweepRow]) -> SweepRow | None:
-    """Return the row with the most steps among those with nearly the smallest error, at no more than the plan's cost."""
+    """Return the row with the most steps among those of nearly the smallest error, at most at the plan's cost."""
     plan = next(row for row in rows if row.planned)
     known = [(row.error, row) for row in rows if row.error is not None and row.cost <= 1.05 * plan.cost]
     least = min((error for error, _ in known), default=0.0)
