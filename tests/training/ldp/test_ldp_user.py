@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ldp_wire import format_message
 from numpy.typing import NDArray
@@ -60,6 +60,7 @@ def _booking(**changes: Any) -> tuple[LdpClient, Books]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.floats(width=64), min_size=3, max_size=3), min_size=1, max_size=4), st.floats(1e-3, 1e3))
+@example([[0.0, 1.5, 0.0], [0.6, 0.0, -0.8]], 1.0)
 def test_clipping_is_that_of_the_paper_whatever_comes(rows: list[list[float]], clip: float) -> None:
     layer = DPLayer(clip, 1.0)
     found = layer.clip(torch.tensor(rows, dtype=torch.float64)).numpy()
