@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from redactory.detectors.detector import Detection, Detector
-from redactory.detectors.engine import ENGINE_ERROR, EngineOutput, Span, identify_engines
+from redactory.detectors.engine import ENGINE_ERROR, EngineOutput, Span
+from redactory.detectors.engine_registry import identify_engines
 from redactory.detectors.external import list_file_options, list_installed_engines, suppress_output
 from redactory.detectors.patterns import VERSIONED_PACKAGES, disable_suffix_download
 from redactory.detectors.settings import DetectSettings, get_kind, get_kinds

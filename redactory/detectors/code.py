@@ -11,7 +11,8 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from redactory.detectors.engine import MODEL_ENGINES, EngineOutput, Span
+from redactory.detectors.engine import EngineOutput, Span
+from redactory.detectors.engine_registry import MODEL_ENGINES
 
 _PATTERN_LABELS = frozenset({"API_KEY", "EMAIL_ADDRESS", "CREDIT_CARD", "IBAN_CODE", "CRYPTO"})
 """Labels with a distinctive form or check digit; other recognizers match numbers, which code is full of."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from redactory.detectors.engine import MODEL_ENGINES, iter_capabilities
+from redactory.detectors.engine_registry import MODEL_ENGINES, iter_capabilities
 from redactory.detectors.rules import load_optional_words, select_active_rules
 from redactory.detectors.settings import AUTO, DetectSettings, RuleName
 from redactory.foundation.errors import join_words

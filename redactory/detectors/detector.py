@@ -9,16 +9,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from redactory.detectors.code import filter_code_output
-from redactory.detectors.engine import (
-    ENGINE_ERROR,
-    MISALIGNED,
-    TOO_LONG,
-    Engine,
-    EngineOutput,
-    Span,
-    load_engines,
-    merge_outputs,
-)
+from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, TOO_LONG, Engine, EngineOutput, Span, merge_outputs
+from redactory.detectors.engine_registry import load_engines
 from redactory.detectors.policy import build_policies
 from redactory.detectors.settings import DetectSettings, get_kind, get_kinds
 from redactory.detectors.visible_text import render_visible

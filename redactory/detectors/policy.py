@@ -16,15 +16,8 @@ from typing import Any, ClassVar
 import regex as re
 
 from redactory.detectors.coverage import LANGUAGE_THRESHOLD, detect_language, list_covered_languages
-from redactory.detectors.engine import (
-    MODEL_ENGINES,
-    EngineOutput,
-    NonEntityScore,
-    Span,
-    check_labels,
-    identify_engines,
-    iter_capabilities,
-)
+from redactory.detectors.engine import EngineOutput, NonEntityScore, Span
+from redactory.detectors.engine_registry import MODEL_ENGINES, check_labels, identify_engines, iter_capabilities
 from redactory.detectors.recognizers import list_custom_labels
 from redactory.detectors.rules import (
     RULES,

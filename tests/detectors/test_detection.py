@@ -21,16 +21,8 @@ from spacy.vocab import Vocab
 from redactory.detectors import Detector, DetectSettings, EngineOutput, Span
 from redactory.detectors import detector as module
 from redactory.detectors.detector import cut_windows
-from redactory.detectors.engine import (
-    ENGINE_ERROR,
-    MISALIGNED,
-    TIMEOUT,
-    TOO_LONG,
-    NonEntityScore,
-    identify_engines,
-    load_engines,
-    merge_outputs,
-)
+from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, TIMEOUT, TOO_LONG, NonEntityScore, merge_outputs
+from redactory.detectors.engine_registry import identify_engines, load_engines
 from redactory.detectors.policy import compute_policy_hashes
 from redactory.detectors.settings import SpacySettings, TaggerSettings
 from redactory.detectors.spacy_model import find_model_folder, import_lean_spacy, speed_up_suffixes

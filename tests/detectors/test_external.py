@@ -21,7 +21,8 @@ from redactory.detectors import (
     describe_label_coverage,
     find_uncovered_kinds,
 )
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, identify_engines, load_engines
+from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED
+from redactory.detectors.engine_registry import identify_engines, load_engines
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.curation.policy import Policy
 from tests.detectors.support import OFF

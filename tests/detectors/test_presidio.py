@@ -15,7 +15,8 @@ from redactory.detectors import (
     describe_label_coverage,
     find_uncovered_kinds,
 )
-from redactory.detectors.engine import TIMEOUT, identify_engines, load_engines
+from redactory.detectors.engine import TIMEOUT
+from redactory.detectors.engine_registry import identify_engines, load_engines
 from redactory.detectors.visible_text import render_visible
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.support import OFF, TEXTS, Found

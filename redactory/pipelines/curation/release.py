@@ -23,7 +23,7 @@ from redactory.detectors import (
     get_publishable_gaps,
     masks_nothing,
 )
-from redactory.detectors.engine import identify_engines
+from redactory.detectors.engine_registry import identify_engines
 from redactory.detectors.settings import describe_fit_side_channel, format_public_label_note, get_public_labels
 from redactory.evaluation.report import write_report
 from redactory.foundation.bounds import TEMPLATE_FILTERS

@@ -19,7 +19,7 @@ from operator import add
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
-from redactory.detectors.engine import collect_labels, require_known_labels
+from redactory.detectors.engine_registry import collect_labels, require_known_labels
 from redactory.detectors.settings import ConservativeSettings, get_kind
 from redactory.foundation.canonical import json_sha256
 from redactory.foundation.errors import ConfigurationError, join_words, pluralize, shorten
