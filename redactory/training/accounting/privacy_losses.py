@@ -1,11 +1,11 @@
-"""The main accountant: one step's privacy losses on a grid, and what many of them cost together.
+"""The main accountant: one step's privacy losses on a grid, and what many steps cost together.
 
-The losses of a pair are inverted for all points of a grid at once; the masses between two of them are those
-of the two worlds, exact in both tails.  A loss between two points of the grid goes to both, in shares that
-keep its mass in either world ("connect the dots", Doroshenko et al. 2022): that only raises delta.  Steps are
-composed by one Fourier transform of the *tilted* law p(s)·e^(λs)/M(λ), with λ where delta is asked for: what
-a transform rounds off is then small beside delta, however small delta is.  All that is rounded, cut or
-wrapped is bounded and added: every figure is an upper bound (``docs/guarantees.md``, "Two accountants").
+The losses of a pair are inverted for all points of a grid at once; the masses between two points are those of
+the two worlds, exact in both tails. A loss between two grid points goes to both, in shares that keep its mass
+in either world ("connect the dots", Doroshenko et al. 2022): that only raises delta. Steps are composed by one
+Fourier transform of the *tilted* law p(s)·e^(λs)/M(λ), with λ chosen for the requested delta. So the rounding
+of the transform is small relative to delta, however small delta is. Everything that is rounded, cut or wrapped
+is bounded and added: every epsilon is an upper bound (``docs/guarantees.md``, "Two accountants").
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _LOG_TILT_RANGE = (math.log(1e-6), math.log(1e7))
 def make_group_curve(
     group_size: int, sampling_rate: float, deviation: float, steps: int, coarsening: float = 1.0
 ) -> PrivacyCurve:
-    """``group_size`` K Poisson(q)-sampled points (or users) there against not there, both orders.
+    """Make the curve of ``group_size`` K Poisson(q)-sampled examples (or users) there against not there, both orders.
 
-    The pair of a step is N(0, s²) against Σ_j Bin(K, q)(j)·N(j, s²); ``deviation`` s is in units of the
-    clip.  Where K/s is over 24 the bound by revealing replaces it: as sound, and nothing is lost that
-    anybody would use.  A grid that is ``coarsening`` by a factor is faster and gives a larger epsilon.
+    The pair of a step is N(0, s²) against Σ_j Bin(K, q)(j)·N(j, s²); ``deviation`` s is in units of the clip. If
+    K/s is above 24 the bound by revealing replaces it: equally sound, and no usable epsilon is lost. A grid that is
+    ``coarsening`` times coarser is faster and gives a larger epsilon.
     """
     if group_size == 0 or steps == 0:
         return lambda delta: 0.0
@@ -71,7 +71,8 @@ def make_group_curve(
 
 
 def make_branches_curve(branches: Branches, steps: int, coarsening: float = 1.0) -> PrivacyCurve:
-    """``steps`` steps of ``branches``, both orders, on a grid that suits the ratio of shift to noise."""
+    """Make the curve of ``steps`` steps of ``branches``, both orders, on a grid that suits the ratio of shift to noise.
+    """
     ratio = max(pair.p.means[-1] / pair.deviation for _, pair in branches)
     max_grid, parts = coarsening * FINEST_GRID * min(max(2.5 * ratio, 1.0), 50.0), ((branches, steps),)
     return lambda delta: compose_epsilon(parts, max_grid, delta)
@@ -79,10 +80,10 @@ def make_branches_curve(branches: Branches, steps: int, coarsening: float = 1.0)
 
 @lru_cache(maxsize=1024)
 def compose_epsilon(composition: Composition, max_grid: float, delta: float) -> float:
-    """Epsilon of all ``composition`` together at ``delta``, the worse order; ``inf`` where there is none.
+    """Compute epsilon of all of ``composition`` together at ``delta``, the worse order; ``inf`` if there is none.
 
-    The grid is at most ``max_grid``.  ``inf`` also where noise is so small that the digits of a double do not
-    tell its losses apart.
+    The grid is at most ``max_grid``. ``inf`` also if noise is so small that double precision cannot separate its
+    losses.
     """
     # a power of ten, so that nearby deltas share their laws
     pairs = [pair for branches, _ in composition for _, pair in branches]
@@ -98,7 +99,7 @@ def compose_epsilon(composition: Composition, max_grid: float, delta: float) -> 
 
 
 def compose_deltas(composition: Composition, grid: float, epsilons: FloatArray) -> FloatArray:
-    """Delta of all ``composition`` together at each of ``epsilons``, the worse order, rounded upwards."""
+    """Compute delta of all of ``composition`` together at each of ``epsilons``, the worse order, rounded up."""
     try:
         deltas = [compute_distribution_deltas(order, epsilons) for order in _list_both_orders(composition, grid)]
     except (_LossInversionError, OverflowError):
@@ -113,7 +114,7 @@ def _list_both_orders(composition: Composition, grid: float, tail: float = _MIN_
 
 
 def choose_grid(composition: Composition, max_grid: float, tail: float = _MIN_TAIL) -> float:
-    """At most ``max_grid``, and fine beside what one step's losses vary by; no more dots than memory holds."""
+    """Choose a grid of at most ``max_grid``, fine relative to one step's losses, with dots that fit in memory."""
     total = sum(count for _, count in composition)
     variances = [sum(share * _estimate_loss_variance(pair) for share, pair in branches) for branches, _ in composition]
     deviation = math.sqrt(math.fsum(v * n for v, (_, n) in zip(variances, composition, strict=True)) / total)
@@ -129,19 +130,19 @@ def choose_grid(composition: Composition, max_grid: float, tail: float = _MIN_TA
 
 
 class _LossInversionError(ArithmeticError):
-    """No place of a loss was found to a double's last digits."""
+    """A loss could not be inverted to a double's last digits."""
 
 
 # One pair: its loss along the line, and where that ends.
 
 
 def compute_privacy_loss(pair: DominatingPair, x: FloatArray) -> FloatArray:
-    """log of the ratio of the two densities."""
+    """Compute the log of the ratio of the two densities."""
     return _compute_log_density(pair.p, pair.deviation, x) - _compute_log_density(pair.q, pair.deviation, x)
 
 
 def _find_loss_range(pair: DominatingPair, tail: float) -> tuple[float, float]:
-    """The losses where all of either world but about ``tail`` at each end lies between."""
+    """Return the range of losses that contains all of either world except about ``tail`` at each end."""
     means, weights = np.array(pair.means), np.array((*pair.p.weights, *pair.q.weights))
     far = -pair.deviation * ndtri(np.minimum(tail / weights, 0.5))
     low, high = compute_privacy_loss(pair, np.array([(means - far).min(), (means + far).max()]))
@@ -149,7 +150,7 @@ def _find_loss_range(pair: DominatingPair, tail: float) -> tuple[float, float]:
 
 
 def _estimate_loss_variance(pair: DominatingPair) -> float:
-    """About that of the loss, in the world whose is smaller."""
+    """Estimate the variance of the loss, in the world with the smaller one."""
     s = pair.deviation
     x = np.linspace(min(pair.means) - 8.0 * s, max(pair.means) + 8.0 * s, 4001)
     loss, variances = compute_privacy_loss(pair, x), []
@@ -165,14 +166,14 @@ def _estimate_loss_variance(pair: DominatingPair) -> float:
 
 @dataclass(frozen=True)
 class IntervalMasses:
-    """Of neighbouring intervals: their ``mass``, and an upper bound of its rounding ``error``."""
+    """The ``mass`` of neighbouring intervals, and an upper bound of its rounding ``error``."""
 
     mass: FloatArray
     error: FloatArray
 
     @classmethod
     def zeros(cls, count: int) -> IntervalMasses:
-        """No mass in so many ``count``."""
+        """Return ``count`` intervals without mass."""
         return cls(np.zeros(count), np.zeros(count))
 
     def __add__(self, other: IntervalMasses) -> IntervalMasses:
@@ -180,15 +181,15 @@ class IntervalMasses:
 
     @property
     def reversed(self) -> IntervalMasses:
-        """In the opposite order."""
+        """Return the same in the opposite order."""
         return IntervalMasses(self.mass[::-1], self.error[::-1])
 
 
 @dataclass(frozen=True, eq=False)
 class LossDistribution:
-    """One step's losses: ``mass[i]`` at (``first`` + i)·``grid``, ``infinite_mass`` at ∞.
+    """One step's losses: ``mass[i]`` at (``first_index`` + i)·``grid``, ``infinite_mass`` at ∞.
 
-    ``off`` is how far a loss may truly lie above its place.
+    ``loss_error`` bounds how far a loss may really be above its place.
     """
 
     first_index: int
@@ -199,16 +200,16 @@ class LossDistribution:
 
     @property
     def losses(self) -> FloatArray:
-        """Where the masses are."""
+        """Return the losses at which the masses are."""
         return np.asarray((self.first_index + np.arange(len(self.mass))) * self.grid, np.float64)
 
     def log_moment(self, tilt: float) -> float:
-        """log E e^(``tilt``·L)."""
+        """Return log E e^(``tilt``·L)."""
         return _compute_log_moment(self.losses, self.mass, tilt)
 
     @cached_property
     def coarse_approximation(self) -> tuple[FloatArray, FloatArray]:
-        """A law of few values that is much like it: to look where the real one is to be computed."""
+        """Return a similar law of few values, to find the range for the exact computation."""
         cells = len(self.mass)
         starts = np.arange(0, cells, -(-cells // _COARSE_CELLS))
         # the largest losses alone decide where the tilt is large
@@ -218,7 +219,7 @@ class LossDistribution:
         return np.divide(sums, mass, out=np.zeros_like(sums), where=mass > 0.0), mass
 
     def fold_tilted(self, tilt: float, cells: int) -> FloatArray:
-        """p(s)·e^(``tilt``·s)/M, on a circle of ``cells``."""
+        """Return p(s)·e^(``tilt``·s)/M, on a circle of ``cells``."""
         weights = self.mass * np.exp(tilt * self.losses - self.log_moment(tilt))
         places = (self.first_index + np.arange(len(weights))) % cells
         return np.asarray(np.bincount(places, weights, minlength=cells), np.float64)
@@ -230,11 +231,10 @@ LossDistributions = Sequence[tuple[LossDistribution, int]]
 
 @lru_cache(maxsize=16)
 def make_step_distributions(branches: Branches, grid: float, tail: float) -> tuple[LossDistribution, ...]:
-    """One step's laws on ``grid``: of the loss in one order, and in the other where that is another law.
+    """Make one step's laws on ``grid``: of the loss in one order, and in the other if that differs.
 
-    What lies beyond their ends, about ``tail`` of a world's mass at each, goes to the loss above it.
-
-    A branch is played with its probability in both worlds and told, so the masses are averaged.
+    The mass beyond their ends, about ``tail`` of a world at each, goes to the loss above it. A branch has the same
+    probability in both worlds and is revealed, so the masses are averaged.
     """
     ends = [_find_loss_range(pair, tail) for _, pair in branches]
     low = math.floor(min(end[0] for end in ends) / grid)
@@ -253,7 +253,7 @@ def make_step_distributions(branches: Branches, grid: float, tail: float) -> tup
 
 
 def _interval_masses(mixture: Mixture, deviation: float, edges: FloatArray, share: float) -> IntervalMasses:
-    """``share`` of the mass between neighbouring ``edges``, and what its rounding may be."""
+    """Return ``share`` of the mass between neighbouring ``edges``, and its rounding error."""
     below, above = np.zeros(len(edges)), np.zeros(len(edges))
     for mean, weight in zip(mixture.means, mixture.weights, strict=True):
         below += weight * ndtr((edges - mean) / deviation)
@@ -268,10 +268,10 @@ def _interval_masses(mixture: Mixture, deviation: float, edges: FloatArray, shar
 
 
 def _invert_losses(pair: DominatingPair, losses: FloatArray) -> FloatArray:
-    """Where the loss is each of ``losses``; ∓∞ where that lies 20 deviations outside of every part.
+    """Find where the loss is each of ``losses``; ∓∞ if that is 20 deviations outside of every part.
 
-    Of an exchange it is s²·(asinh(α·sinh(ε/2)) + ε/2) with α = e^(1/2s²)·(1−q)/q (dp_accounting's formula);
-    else a table gives the start, and a safeguarded Newton iteration the rest.
+    For an exchange it is s²·(asinh(α·sinh(ε/2)) + ε/2) with α = e^(1/2s²)·(1−q)/q (dp_accounting's formula);
+    otherwise a table gives the start of a safeguarded Newton iteration.
     """
     s, p = pair.deviation, pair.p
     is_exchange = pair.q == p.mirrored
@@ -330,7 +330,7 @@ def _compute_log_density(mixture: Mixture, deviation: float, x: FloatArray) -> F
 
 
 def _compute_loss_slope(pair: DominatingPair, x: FloatArray) -> FloatArray:
-    """The derivative of the loss."""
+    """Compute the derivative of the loss."""
 
     def mean(mixture: Mixture) -> FloatArray:
         terms = _compute_log_terms(mixture, pair.deviation, x)
@@ -343,9 +343,9 @@ def _compute_loss_slope(pair: DominatingPair, x: FloatArray) -> FloatArray:
 def connect_dots(
     first: int, grid: float, upper: IntervalMasses, lower: IntervalMasses, loss_error: float
 ) -> LossDistribution:
-    """The law of log dP/dQ from the masses of P = ``upper`` and Q = ``lower`` in the buckets between dots.
+    """Make the law of log dP/dQ from the masses of P = ``upper`` and Q = ``lower`` in the buckets between dots.
 
-    Bucket 0 lies below dot ``first``, the last one above the last dot: its mass counts as infinite loss.
+    Bucket 0 is below dot ``first``, the last one above the last dot: its mass counts as infinite loss.
     """
     p, q = upper.mass[1:-1], lower.mass[1:-1]
     left = (first + np.arange(len(p))) * grid
@@ -370,7 +370,7 @@ def connect_dots(
 
 
 def compute_distribution_epsilon(distributions: LossDistributions, delta: float) -> float:
-    """The smallest epsilon of ``distributions`` together at ``delta``, rounded upwards; ``inf`` for none."""
+    """Return the smallest epsilon of ``distributions`` together at ``delta``, rounded up; ``inf`` if there is none."""
     left = delta - sum(count * law.infinite_mass for law, count in distributions)
     if left <= 0.0:
         return math.inf
@@ -379,7 +379,8 @@ def compute_distribution_epsilon(distributions: LossDistributions, delta: float)
 
 
 def compute_distribution_deltas(distributions: LossDistributions, epsilons: FloatArray) -> FloatArray:
-    """Upper bounds of delta of ``distributions`` together at each of ``epsilons``: the least of a few tilts."""
+    """Bound delta of ``distributions`` together at each of ``epsilons``, the smallest over a few tilts.
+    """
     shifted = epsilons - sum(count * law.loss_error for law, count in distributions)
     best, grid = np.ones_like(shifted), distributions[0][0].grid
     for epsilon in np.quantile(shifted, np.linspace(0.0, 1.0, _TILT_COUNT)):
@@ -407,7 +408,7 @@ class _TiltedComposition:
 
     @classmethod
     def tilt_for_delta(cls, distributions: LossDistributions, delta: float) -> _TiltedComposition | None:
-        """Tilted to where ``delta`` is reached: there Chernoff's bound of epsilon is least."""
+        """Tilt to where ``delta`` is reached, so that Chernoff's bound of epsilon is smallest."""
 
         def bound(log_tilt: float) -> float:
             tilt = math.exp(log_tilt)
@@ -419,7 +420,7 @@ class _TiltedComposition:
 
     @classmethod
     def compose(cls, distributions: LossDistributions, tilt: float) -> _TiltedComposition | None:
-        """The composition; None where it has too many cells."""
+        """Return the composition; None if it has too many cells."""
         grid, moment = distributions[0][0].grid, _sum_log_moments(distributions, tilt)
         low = -_bound_reach(distributions, tilt, moment, -1.0)
         high = _bound_reach(distributions, tilt, moment, 1.0)
@@ -448,7 +449,7 @@ class _TiltedComposition:
         return cls(deltas, first - 1, grid, tilt, moment + rounding, off)
 
     def find_epsilon(self, delta: float) -> float:
-        """The smallest epsilon >= 0 with at most ``delta``."""
+        """Find the smallest epsilon >= 0 with at most ``delta``."""
         places = self.first_index + np.arange(len(self.deltas))
         logs = self.log_moment - self.tilt * self.grid * places + np.log(self.deltas)
         under = np.flatnonzero(logs <= math.log(delta))
@@ -463,7 +464,8 @@ class _TiltedComposition:
         return max(0.0, loss + self.loss_error)
 
     def compute_deltas(self, epsilons: FloatArray) -> FloatArray:
-        """At each of ``epsilons``: that of the dot before it; before the first one, by convexity in e^ε."""
+        """Return delta at each of ``epsilons``: that of the dot before it; before the first one, by convexity in e^ε.
+        """
         positions = np.floor(epsilons / self.grid).astype(np.int64) - self.first_index
         indices = np.clip(positions, 0, len(self.deltas) - 1)
         logs = self.log_moment - self.tilt * self.grid * (self.first_index + indices) + np.log(self.deltas[indices])
@@ -473,10 +475,10 @@ class _TiltedComposition:
 
 
 def _convolve_distributions(folded: Sequence[tuple[FloatArray, int]]) -> tuple[FloatArray, float, float]:
-    """The convolution of ``count`` times each law, and by how much it may be wrong: one cell, and in L2.
+    """Convolve ``count`` times each law, and bound the error: per cell, and in L2.
 
-    A transform's error is at most 8u·log2(n) of its L2 norm (Higham 2002, Theorem 24.2); that of a power,
-    T·(|f| + 2‖e‖)^(T−1)·|e|, summed by Cauchy and Schwarz; that of a rounded exponent x + iy, |x|·u and T·u.
+    A transform's error is at most 8u·log2(n) of its L2 norm (Higham 2002, Theorem 24.2); that of a power, T·(|f| +
+    2‖e‖)^(T−1)·|e|, summed by Cauchy and Schwarz; that of a rounded exponent x + iy, |x|·u and T·u.
     """
     cells = len(folded[0][0])
     relative = 8.0 * UNIT_ROUNDOFF * math.log2(cells)
@@ -502,12 +504,12 @@ def _convolve_distributions(folded: Sequence[tuple[FloatArray, int]]) -> tuple[F
 
 
 def _compute_full_norm(half: FloatArray, power: int) -> float:
-    """The norm of a real law's whole spectrum, of which ``half`` is one half."""
+    """Compute the norm of a real law's whole spectrum from one ``half`` of it."""
     return float((2.0 * (half**power).sum()) ** (1.0 / power))
 
 
 def _bound_reach(distributions: LossDistributions, tilt: float, moment: float, sign: float) -> float:
-    """How far the tilted sum reaches to one side, but for a mass of ``_WRAPPED_MASS`` (Chernoff)."""
+    """Bound how far the tilted sum reaches to one side, except for a mass of ``_WRAPPED_MASS`` (Chernoff)."""
 
     def bound(compute_moment: Callable[[LossDistributions, float], float], start: float) -> Callable[[float], float]:
         def at(log_added_tilt: float) -> float:
@@ -521,12 +523,12 @@ def _bound_reach(distributions: LossDistributions, tilt: float, moment: float, s
 
 
 def _minimize_over_tilts(bound: Callable[[float], float]) -> float:
-    """Where ``bound``, which falls and then rises, is about least: the logarithm of a tilt."""
+    """Return about the logarithm of the tilt that minimises ``bound``, which falls and then rises."""
     return float(optimize.minimize_scalar(bound, bounds=_LOG_TILT_RANGE, method="bounded", options={"xatol": 1e-3}).x)
 
 
 def _compute_log_max_ratio(tilt: float) -> float:
-    """log of the largest e^(−λu)·(1 − e^(−u)): what of a moment can count as delta."""
+    """Compute the log of the largest e^(−λu)·(1 − e^(−u)): the part of a moment that can count as delta."""
     return tilt * math.log(tilt) - (1.0 + tilt) * math.log1p(tilt)
 
 

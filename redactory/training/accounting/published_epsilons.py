@@ -1,9 +1,9 @@
-"""What the papers print, computed as they do: AS PUBLISHED, NOT A GUARANTEE.
+"""Compute what the papers print, in their way: AS PUBLISHED, NOT A GUARANTEE.
 
-Kept so that published tables can be told from sound figures.  None of these numbers is a theorem about a
-training (``docs/explanation/published-epsilon.md``; CRT: ``docs/guarantees.md``, "As published, not a
-guarantee"; UeDP: ``docs/explanation/uedp.md``, "What the published accounting gets wrong"; LDP-NLP:
-``docs/guarantees.md``, "Local differential privacy").
+For comparing published tables with sound epsilons. None of these numbers is a theorem about a training
+(``docs/explanation/published-epsilon.md``; CRT: ``docs/guarantees.md``, "As published, not a guarantee"; UeDP:
+``docs/explanation/uedp.md``, "What the published accounting gets wrong"; LDP-NLP: ``docs/guarantees.md``,
+"Local differential privacy").
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DEFAULT_RENYI_ORDERS = (*(1.0 + tenth / 10.0 for tenth in range(1, 100)), *range
 def compute_renyi_epsilon(
     spendings: Spendings, delta: float, relation: Relation, orders: Sequence[float] = DEFAULT_RENYI_ORDERS
 ) -> float | None:
-    """An upper bound of epsilon; ``GuaranteeError`` for any relation but ``ADD_OR_REMOVE``."""
+    """Compute an upper bound of epsilon; ``GuaranteeError`` for any relation but ``ADD_OR_REMOVE``."""
     if relation is not Relation.ADD_OR_REMOVE:
         raise GuaranteeError("Rényi accounting is valid for one example's presence, never for substitution")
     with _suppress_warnings():
@@ -66,7 +66,7 @@ def _compose_renyi(spendings: Spendings, orders: tuple[float, ...]) -> RdpAccoun
 
 @contextmanager
 def _suppress_warnings() -> Iterator[None]:
-    """dp_accounting warns of every order that it leaves out; the bound holds with those that it keeps."""
+    """Suppress dp_accounting's warnings about left-out orders; the bound holds with the remaining ones."""
     logger = logging.getLogger("absl")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -95,7 +95,7 @@ def amplify_epsilon(epsilon: float, gamma: float) -> float:
 
 
 def compute_crt_bayesian(spendings: Spendings, delta: float, gamma: float) -> float | None:
-    """CRT, Theorem 8.3 as the authors' notebook computes it: log(1 + γ(exp(ε_RDP(δ/γ)) − 1))."""
+    """Compute CRT, Theorem 8.3 as the authors' notebook does: log(1 + γ(exp(ε_RDP(δ/γ)) − 1))."""
     if gamma <= 0.0 or delta / gamma >= 1.0:
         return 0.0
     epsilon = compute_renyi_epsilon(spendings, delta / gamma, Relation.ADD_OR_REMOVE)
@@ -105,7 +105,7 @@ def compute_crt_bayesian(spendings: Spendings, delta: float, gamma: float) -> fl
 def describe_published_crt(
     spendings: Spendings, delta: float, gamma: float, delta_2: float | None, secret_counts: tuple[int, ...]
 ) -> dict[str, Any]:
-    """Theorem 8.1 to 8.3 under their label; the group figures with π's recall as the detected share."""
+    """Describe Theorems 8.1 to 8.3 with their label; group epsilons use π's recall as the detected share."""
     # Theorem 8.1: that of one point there or not, for an exchange
     single = compute_renyi_epsilon(spendings, delta, Relation.ADD_OR_REMOVE)
     groups = {
@@ -134,7 +134,7 @@ MAX_MOMENT = 64
 
 
 class Estimator(Enum):
-    """Which of the paper's estimators the figure is for (section V, equation 4)."""
+    """Which of the paper's estimators an epsilon is for (section V, equation 4)."""
 
     USER_LEVEL = "user-level"
     F_E = "f_E"
@@ -144,11 +144,11 @@ class Estimator(Enum):
 def compute_published_rate(
     estimator: Estimator, user_rate: float, entity_rate: float = 1.0, sensitive_share: float = 1.0
 ) -> float:
-    """The sampling rate that the published figures put into the moments accountant.
+    """Compute the sampling rate that the published epsilons put into the moments accountant.
 
-    ``user_rate`` is ν/|U| for ν users a step, ``entity_rate`` q_e, ``sensitive_share`` the share of
-    sentences with a detected entity.  q_s does not occur.  No part of it but ν/|U| is the probability
-    of anything that a neighbouring data set changes.  ``ConfigurationError`` outside of [0, 1].
+    ``user_rate`` is ν/|U| for ν users a step, ``entity_rate`` q_e, ``sensitive_share`` the share of sentences with
+    a detected entity. q_s does not occur. Only ν/|U| in it is the probability of anything that a neighbouring data
+    set changes. ``ConfigurationError`` outside of [0, 1].
     """
     for name, value in (("user_rate", user_rate), ("entity_rate", entity_rate), ("sensitive_share", sensitive_share)):
         if not 0.0 <= value <= 1.0:
