@@ -42,7 +42,7 @@ class UnionFind:
         self._parents: dict[int, int] = {}
 
     def find_root(self, node: int) -> int:
-        """The smallest member of the group that ``point`` belongs to."""
+        """Return the smallest member of the group that ``node`` belongs to."""
         parents = self._parents
         root = node
         while (above := parents.get(root, root)) != root:
@@ -280,7 +280,7 @@ def _rarity_order(group: Sequence[int], get_shingles: Callable[[int], Shingles])
 
 
 def copy_signed_texts(files: SignedFiles, kept: Ids, split: int, out: SignedFiles) -> int:
-    """Commit the signed texts of one partition that are of ``side`` and in ``kept``; return their number."""
+    """Commit the signed texts of one partition that are of ``split`` and in ``kept``; return their number."""
     rows = np.load(files.path("rows"))
     rows = rows[(rows["split"] == split) & np.isin(rows["id"], kept)]
     counts = rows["count"].astype(np.int64)
@@ -302,7 +302,7 @@ def find_earlier_near_duplicates(
     threshold: float,
     ranges: int = NEAR_RANGES,
 ) -> tuple[set[int], Counter[str]]:
-    """Find examples of ``side`` that nearly duplicate a text of one earlier run, in one range of the buckets.
+    """Find examples of ``split`` that nearly duplicate a text of one earlier run, in one range of the buckets.
 
     ``earlier`` are that run's texts of the same split. Memory as for :func:`compare_buckets`.
     """

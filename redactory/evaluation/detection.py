@@ -163,7 +163,7 @@ def compare_detectors(
     Each is scored as if it alone decided, with an example private if it finds a span in it. A secret is missed if its
     example is public, which is the δ₂ of both policies, and ``measure_public_share`` is that of the examples without a
     labelled span. Returns {engine, policy (None of a rival), cover_recall, char_precision, char_recall, miss_rate:
-    {value, low, high, misses, n}, public_share: {value, low, high, points, public}, quarantined, texts_per_second:
+    {value, low, high, misses, n}, public_share: {value, low, high, examples, public}, quarantined, texts_per_second:
     {value, low, high}}.
 
     All engines read the distinct examples in turns of a few, so that other load affects them equally. Seconds are those
@@ -252,7 +252,7 @@ def _count_unmasked_public_spans(
 def measure_public_share(examples: Iterable[LabelledExample], is_public: Callable[[str], bool]) -> dict[str, Any]:
     """Return the share of the examples that go public, and of those without a labelled span.
 
-    {value, low, high, points, public, of_clean: {value, low, high, points, public}}.
+    {value, low, high, examples, public, of_clean: {value, low, high, examples, public}}.
     """
     known = [(example.row, bool(example.spans), is_public(example.text)) for example in examples]
 

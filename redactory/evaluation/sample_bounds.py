@@ -52,7 +52,7 @@ UPPER_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Stratum:
-    """The labels of a stratum: N_h ``points``, n_h ``draws``, of these k_h ``secrets``, of these ``missed``.
+    """The labels of a stratum: N_h ``examples``, n_h ``draws``, of these k_h ``secrets``, of these ``missed``.
 
     A stratum that was labelled completely, or is empty, has no draws and no uncertainty: its ``secrets`` are N_h φ_h,
     its ``missed`` ones N_h φ_h ρ_h.

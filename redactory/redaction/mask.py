@@ -54,7 +54,7 @@ _LITERAL_MASK = re.compile(re.escape(MASK))
 class RoutingDecision:
     """F(s), the result of the per-example pipeline on one text (``docs/guarantees.md``, what a miss is).
 
-    ``side`` is public or private; ``text`` is masked by π; ``reasons`` explain a private example, as
+    ``split`` is public or private; ``text`` is masked by π; ``reasons`` explain a private example, as
     ``detector:LABEL``; ``failure`` is the reason code of a quarantined example, whose text is empty and which counts as
     private. ``masks`` counts the masks that π put into the text.
     """

@@ -72,7 +72,7 @@ def evaluate_against(
     ``against`` names the engines: ``presidio``, ``spacy``, both also with ``:PIPELINE``; ``stanza:FOLDER``,
     ``transformers:FOLDER``, or an engine of another package, ``NAME`` or ``NAME:FOLDER``. Texts are segmented as in
     ``config``, and engines use its ``detect.language``. Returns {labelled, rows, spans, spans_outside_examples,
-    segment, policies, public_labels, language, points, distinct_examples, secrets, table: the rows of
+    segment, policies, public_labels, language, examples, distinct_examples, secrets, table: the rows of
     :func:`~redactory.evaluation.detection.compare_detectors`, engines: {name: description}, version, interval}. Before
     any text is read, raises ``ConfigurationError`` for an unknown, missing or repeated engine, ``InputError`` without
     labels.
@@ -291,15 +291,15 @@ def choose_independent_engine(detect: DetectSettings, engine: str | None = None)
 def _map_authors(run: RunFolder) -> tuple[dict[str, dict[str, set[str]]], bool]:
     """Map each released example to all its keyed documents and users; also, whether a user has several documents."""
     columns = ("example_id", "released_id", "dup_of", "document", "user")
-    points = list(read_values(run.examples, *columns))
-    released_ids = {point_id: released_id for point_id, released_id, *_ in points if released_id is not None}
+    examples = list(read_values(run.examples, *columns))
+    released_ids = {example_id: released_id for example_id, released_id, *_ in examples if released_id is not None}
     authors: dict[str, dict[str, set[str]]] = {"document": defaultdict(set), "user": defaultdict(set)}
-    for point_id, _, original, document, user in points:
-        released_id = released_ids.get(point_id if original is None else original)
+    for example_id, _, original, document, user in examples:
+        released_id = released_ids.get(example_id if original is None else original)
         for unit, name in (("document", document), ("user", user)):
             if released_id is not None and name is not None:
                 authors[unit][released_id].add(name)
-    pairs = {(document, user) for *_, document, user in points}
+    pairs = {(document, user) for *_, document, user in examples}
     return authors, len(pairs) > len({user for _, user in pairs})
 
 

@@ -183,7 +183,7 @@ def _describe_stages(config: Config) -> list[dict[str, str]]:
 def explain(text: str, config: ConfigLike | None = None, *, progress: Progress = no_progress) -> dict[str, Any]:
     """Explain what detection does to ``text`` as one example; **the result quotes the text**.
 
-    Returns {text, side, masked, failure, reasons, marks}; a mark is {start, end, value, label, score, detector, masks,
+    Returns {text, split, masked, failure, reasons, marks}; a mark is {start, end, value, label, score, detector, masks,
     makes_private, public}: the spans of engines and rules in text order.
     """
     settings = load_text_config(config)

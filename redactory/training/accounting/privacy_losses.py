@@ -71,8 +71,7 @@ def make_group_curve(
 
 
 def make_branches_curve(branches: Branches, steps: int, coarsening: float = 1.0) -> PrivacyCurve:
-    """Make the curve of ``steps`` steps of ``branches``, both orders, on a grid that suits the ratio of shift to noise.
-    """
+    """Make the curve of ``steps`` steps of ``branches``, both orders, on a grid that suits the ratio of shift to noise."""
     ratio = max(pair.p.means[-1] / pair.deviation for _, pair in branches)
     max_grid, parts = coarsening * FINEST_GRID * min(max(2.5 * ratio, 1.0), 50.0), ((branches, steps),)
     return lambda delta: compose_epsilon(parts, max_grid, delta)
@@ -379,8 +378,7 @@ def compute_distribution_epsilon(distributions: LossDistributions, delta: float)
 
 
 def compute_distribution_deltas(distributions: LossDistributions, epsilons: FloatArray) -> FloatArray:
-    """Bound delta of ``distributions`` together at each of ``epsilons``, the smallest over a few tilts.
-    """
+    """Bound delta of ``distributions`` together at each of ``epsilons``, the smallest over a few tilts."""
     shifted = epsilons - sum(count * law.loss_error for law, count in distributions)
     best, grid = np.ones_like(shifted), distributions[0][0].grid
     for epsilon in np.quantile(shifted, np.linspace(0.0, 1.0, _TILT_COUNT)):
@@ -464,8 +462,7 @@ class _TiltedComposition:
         return max(0.0, loss + self.loss_error)
 
     def compute_deltas(self, epsilons: FloatArray) -> FloatArray:
-        """Return delta at each of ``epsilons``: that of the dot before it; before the first one, by convexity in e^ε.
-        """
+        """Return delta at each of ``epsilons``: that of the dot before it; before the first one, by convexity in e^ε."""
         positions = np.floor(epsilons / self.grid).astype(np.int64) - self.first_index
         indices = np.clip(positions, 0, len(self.deltas) - 1)
         logs = self.log_moment - self.tilt * self.grid * (self.first_index + indices) + np.log(self.deltas[indices])

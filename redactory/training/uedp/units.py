@@ -288,7 +288,7 @@ def _read_aliases(path: Path | None) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class EncodedExamples:
-    """``points``, and which of them contribute nothing: no class, an untrained turn, or dropped.
+    """``examples``, and which of them contribute nothing: no class, an untrained turn, or dropped.
 
     Formal guarantees: whether an example contributes depends only on its own whole text and its own class. A null
     example stays null, and it changes no other example.
