@@ -71,7 +71,7 @@ def make_group_curve(
 
 
 def make_branches_curve(branches: Branches, steps: int, coarsening: float = 1.0) -> PrivacyCurve:
-    """Make the curve of ``steps`` steps of ``branches``, both orders, on a grid that suits the ratio of shift to noise."""
+    """Make the curve of ``steps`` steps of ``branches``, both orders, on a grid for the ratio of shift to noise."""
     ratio = max(pair.p.means[-1] / pair.deviation for _, pair in branches)
     max_grid, parts = coarsening * FINEST_GRID * min(max(2.5 * ratio, 1.0), 50.0), ((branches, steps),)
     return lambda delta: compose_epsilon(parts, max_grid, delta)
@@ -462,7 +462,7 @@ class _TiltedComposition:
         return max(0.0, loss + self.loss_error)
 
     def compute_deltas(self, epsilons: FloatArray) -> FloatArray:
-        """Return delta at each of ``epsilons``: that of the dot before it; before the first one, by convexity in e^ε."""
+        """Return delta at each of ``epsilons``: that of the dot before it; before the first, by convexity in e^ε."""
         positions = np.floor(epsilons / self.grid).astype(np.int64) - self.first_index
         indices = np.clip(positions, 0, len(self.deltas) - 1)
         logs = self.log_moment - self.tilt * self.grid * (self.first_index + indices) + np.log(self.deltas[indices])

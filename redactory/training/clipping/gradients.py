@@ -310,7 +310,7 @@ class Tape:
 
     A layer that finds a tape in its forward pass (:func:`get_tape`) reports to it in its backward pass, and gives
     autograd no gradient for the reported parameters. ``names`` are the trainable parameters by identity. ``shared``
-    holds those that several modules share; their uses are kept as outer products, for the cross terms. ``batch_size``: B,
+    holds those that several modules share; their uses are outer products, for the cross terms. ``batch_size``: B,
     if known.
     """
 
