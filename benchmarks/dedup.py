@@ -28,7 +28,7 @@ from dedup_rivals import Contestant, Task, rivals, timed
 from varied_text import write_varied
 
 from redactory.dedup import NearSettings
-from redactory.dedup.near import NEAR_RANGES, choose_dropped, compare_buckets, join_groups
+from redactory.dedup.near import NEAR_RANGES, compare_buckets, join_groups, select_duplicates_to_drop
 from redactory.dedup.plan import write_entries
 from redactory.dedup.signatures import (
     ROW,
@@ -175,7 +175,7 @@ def near_duplicates(texts: list[str], settings: NearSettings) -> dict[int, int]:
         for number, out in enumerate(forests):
             write_entries(out, compare_buckets(files, number, settings.threshold, {0}, False)[0])
         join_groups(forests, groups)
-        chosen = (choose_dropped(files, np.load(path), settings.threshold).tolist() for path in groups)
+        chosen = (select_duplicates_to_drop(files, np.load(path), settings.threshold).tolist() for path in groups)
         return {point: first for pairs in chosen for point, first in pairs}
 
 

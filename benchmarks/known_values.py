@@ -92,7 +92,7 @@ def curated(source: Path, run: Path, known: bool) -> Texts:
 
 def copied(source: Path, out: Path, known: bool) -> Texts:
     """The masked text of each document in a copy of the file."""
-    redactory.redact(source, out, {"known_values": known, "columns": {"id": "keep"}}, text=("text",))
+    redactory.redact(source, out, {"known_values": known, "columns": {"id": "keep"}}, text_columns=("text",))
     return {row["id"]: row["text"] for row in map(json.loads, out.open(encoding="utf-8"))}
 
 

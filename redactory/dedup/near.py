@@ -1,8 +1,8 @@
 """Near-duplicates: find texts that share a bucket, verify their similarity, group them and choose which to keep.
 
 Buckets are compared range by range (:func:`compare_buckets`), pairs are joined to groups through chains of any length
-(:func:`join_groups`), and some texts of each group are kept (:func:`choose_dropped`), always within one split and group
-of texts; pairs across splits are only listed. Texts are also compared with what earlier runs kept
+(:func:`join_groups`), and most texts of each group are dropped (:func:`select_duplicates_to_drop`), always within one
+split and group of texts; pairs across splits are only listed. Texts are also compared with what earlier runs kept
 (:func:`find_earlier_near_duplicates`). So every dropped text has a near-duplicate in a shard of this run or an earlier
 one. No bound on the effect of one text is proved.
 """
@@ -228,7 +228,7 @@ def merge_to_forest(pairs: Entries) -> Entries:
     return forest
 
 
-def choose_dropped(files: Sequence[SignedFiles], pairs: Entries, threshold: float) -> Entries:
+def select_duplicates_to_drop(files: Sequence[SignedFiles], pairs: Entries, threshold: float) -> Entries:
     """Choose which texts of each group of ``pairs`` (from :func:`join_groups`) are kept.
 
     Returns (id, first) of the dropped ones. Needs about 100 bytes per text, and half a kilobyte per kept text of one

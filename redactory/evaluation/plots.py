@@ -50,7 +50,7 @@ def require_matplotlib() -> None:
         )
 
 
-def render_plots(name: str, plot: Callable[..., str], *results: Any) -> dict[str, str]:
+def render_plot(name: str, plot: Callable[..., str], *results: Any) -> dict[str, str]:
     """Return {name: picture}, or nothing without matplotlib, because the metrics contain the same."""
     return {name: plot(*results)} if importlib.util.find_spec("matplotlib") else {}
 
@@ -225,7 +225,7 @@ def plot_extraction(result: Result) -> str:
                 label=description,
             )
         axes.set_xticks(
-            range(len(groups)), [f"{_format_times(g)}\n{pluralize(g['secrets'], 'secret')}" for g in groups]
+            range(len(groups)), [f"{_format_count_range(g)}\n{pluralize(g['secrets'], 'secret')}" for g in groups]
         )
         axes.set_ylim(bottom=0)
         axes.legend(title=None if groups else "no secret was tried")
@@ -233,7 +233,7 @@ def plot_extraction(result: Result) -> str:
     return canvas.svg
 
 
-def _format_times(group: Result) -> str:
+def _format_count_range(group: Result) -> str:
     low, high = group["from"], group["to"]
     return f"{low:,} or more" if high is None else f"{low:,}" if low == high else f"{low:,} to {high:,}"
 

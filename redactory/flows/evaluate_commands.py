@@ -46,7 +46,7 @@ _CONTEXT_CHARS = 60
         Literal["strict", "conservative"],
         "strict",
     ),
-    column=option("Column that holds the text; default: from the configuration.", str),
+    text_column=option("Column that holds the text; default: from the configuration.", str),
     allow=option("A file of terms to ignore; repeatable.", list[str]),
     check=switch("Exit with 1 if anything was found or could not be read."),
     reveal=switch("Show the text around each span; on a terminal only.", flag="--show"),

@@ -59,8 +59,10 @@ def curate(
     "redact: own_config workers",
     source=argument("IN", "A file, a folder or a URL; - reads standard input.", str),
     out=option("The copy: a file, a folder or a URL; - writes standard output.", str, REQUIRED),
-    text=option(
-        "A field with text: notes, ticket.body, messages[*].content; overrides input.text. Repeatable.", list[str]
+    text_columns=option(
+        "A column or field with text: notes, ticket.body, messages[*].content; overrides input.text. Repeatable.",
+        list[str],
+        flag="--text-column",
     ),
     column=option(
         "What to do with a column: a label (replace the whole value), drop or keep. Repeatable.",

@@ -95,7 +95,7 @@ def load_digest_key() -> DigestKey:
     meant to have a lasting key must not use a temporary one.
     """
     value = _read_key_setting(KEY_VARIABLE)
-    return _draw_key() if value is None else DigestKey(_require_length(*value, MINIMUM_KEY_BYTES))
+    return _generate_key() if value is None else DigestKey(_require_length(*value, MINIMUM_KEY_BYTES))
 
 
 def load_encryption_key() -> bytes | None:
@@ -200,7 +200,7 @@ def unicode_variants(user: str) -> list[str]:
 
 
 @functools.cache
-def _draw_key() -> DigestKey:
+def _generate_key() -> DigestKey:
     """Draw a key, once per process, so that a process can verify its own output."""
     return DigestKey(secrets.token_bytes(32), is_generated=True)
 

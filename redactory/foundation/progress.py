@@ -12,7 +12,8 @@ from typing import Any, Protocol
 class Progress(Protocol):
     """Listener: gets the name of the work, units done so far, and the total if known.
 
-    ``unit`` may add a remark after a comma: "steps, ε ≤ 1.2". Work of unknown size has no unit: :func:`report_loading`.
+    ``unit`` may add a remark after a comma: "steps, ε ≤ 1.2". Work of unknown size has no unit:
+    :func:`report_start_and_end`.
     """
 
     def __call__(self, work: str, done: int, total: int | None, unit: str = "") -> None: ...
@@ -23,7 +24,7 @@ def no_progress(work: str, done: int, total: int | None, unit: str = "") -> None
 
 
 @contextmanager
-def report_loading(progress: Progress, work: str) -> Iterator[None]:
+def report_start_and_end(progress: Progress, work: str) -> Iterator[None]:
     """Report the start and end of ``work`` of unknown size."""
     progress(work, 0, None)
     yield

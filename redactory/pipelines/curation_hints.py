@@ -35,8 +35,8 @@ FIXES = {
     "separator_in_text": "A field contains U+001E or U+001F, which separate texts; remove it.",
     "text_is_bytes": "The text column holds bytes that are not UTF-8; cast it to strings.",
     "text_is_list": "The text column holds lists; cast each to one string, or name their entries, as in "
-    "notes[*] (input.text, --text).",
-    "text_not_string": "A text field does not hold text; name other fields (input.text, --text).",
+    "notes[*] (input.text, --text-column).",
+    "text_not_string": "A text field does not hold text; name other fields (input.text, --text-column).",
     "too_many_elements": "The document has too many elements (tags, parts, header fields, drawing "
     "operators); split it.",
     "too_long": "The text is longer than input.max_chars; split it, or raise the limit.",

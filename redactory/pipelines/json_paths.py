@@ -4,7 +4,7 @@ A path names a column or a key, then keys below it: ``notes``, ``ticket.body``, 
 ``messages[*].content``, ``["a.b"]`` for a key with a dot. A path to a conversation (OpenAI's list of ``role`` and
 ``content``, ShareGPT's of ``from`` and ``value``) reads the speech: the texts of a content list, and the strings
 in a tool call's JSON arguments, but not its keys. Changes also apply to every other string of a turn, whatever
-its key, and to the parts of any text that is JSON (:func:`change_json`).
+its key, and to the parts of any text that is JSON (:func:`transform_json_strings`).
 """
 
 from __future__ import annotations
@@ -351,7 +351,7 @@ def change_object(text: str, fields: Fields, change: TextChange) -> str:
     return _splice_literals(text, lambda visit: fields._visit_strings(row, visit), change)
 
 
-def change_json(text: str, change: TextChange, is_json: bool = True) -> str:
+def transform_json_strings(text: str, change: TextChange, is_json: bool = True) -> str:
     """Change ``text``; in JSON, change its strings, long integers, and the keys that are not names.
 
     A key is a name if it is one word of ASCII letters (``date_of_birth``); any other key may be data, such as an
@@ -373,7 +373,7 @@ def change_json(text: str, change: TextChange, is_json: bool = True) -> str:
         nonlocal last_key
         literal, string, is_key = match[0], match["string"], match["key"] is not None
         if string is None:
-            new = change_json(attach_last_key(literal), change, is_json=False)
+            new = transform_json_strings(attach_last_key(literal), change, is_json=False)
             return new if new == literal or _NUMBER.fullmatch(new) else json.dumps(new)
         old = json.loads(string)
         if is_key:
@@ -381,7 +381,7 @@ def change_json(text: str, change: TextChange, is_json: bool = True) -> str:
         if is_key and _KEY.fullmatch(old):
             last_key = old.replace("_", " ")
             return literal
-        new = change_json(attach_last_key(_require_valid_text(old)), change, is_json=False)
+        new = transform_json_strings(attach_last_key(_require_valid_text(old)), change, is_json=False)
         rendered = string if new == old else json.dumps(new, ensure_ascii=string.isascii())
         return rendered + literal[len(string) :]
 
@@ -446,7 +446,7 @@ def _escape_non_ascii(text: str, upper: bool) -> str:
 
 
 def _make_json_visitor(change: TextChange) -> StringVisitor:
-    return lambda text, kind, role: change_json(text, change, kind == "json")
+    return lambda text, kind, role: transform_json_strings(text, change, kind == "json")
 
 
 def _splice_literals(text: str, visit_texts: Callable[[StringVisitor], object], change: TextChange) -> str:

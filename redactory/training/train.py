@@ -19,7 +19,7 @@ from redactory.foundation.bounds import format_upper
 from redactory.foundation.canonical import file_sha256, json_sha256, package_version
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import make_private_folder, remove_leftovers, write_json, write_text
-from redactory.foundation.progress import Progress, no_progress, report_loading
+from redactory.foundation.progress import Progress, no_progress, report_start_and_end
 from redactory.foundation.records import RecordLog, chain_head, read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
@@ -204,7 +204,7 @@ def plan_training(
 ) -> tuple[TrainingSpec, dict[str, Any], Vocabulary]:
     """Compute the training's spec, its ledger head without key-dependent values, and its vocabulary."""
     trainer, base = get_trainer(settings), _describe_base_model(run, settings)
-    with report_loading(progress, "account noise") if trainer.noised_folder else nullcontext():
+    with report_start_and_end(progress, "account noise") if trainer.noised_folder else nullcontext():
         has_public_vocabulary, manifest = has_only_public_sources(settings.vocabulary_sources), read_manifest(run)
         base_spec, selection = load_base_spec(run, settings), CountSelection.from_manifest(manifest)
         spec = TrainingSpec.from_settings(
@@ -231,7 +231,7 @@ def plan_training(
     }
     if trainer.has_units or public_text is not None:
         head["public_text"] = public_text and public_text.sha256
-    with report_loading(progress, "learn the vocabulary"):
+    with report_start_and_end(progress, "learn the vocabulary"):
         vocabulary = build_vocabulary(run, settings, public_text)
         fit = measure_vocabulary_fit(
             vocabulary, get_public_text_reader(run, settings, public_text), settings.max_tokens
@@ -256,7 +256,7 @@ def begin_or_resume_ledger(
         # drawn noise counts as spent, whoever booked it
         budget.reserve_selection(spec.selection, run.root.name)
     if budget and (spec.failure_reason or not log.records):
-        with report_loading(progress, "account budget"):
+        with report_start_and_end(progress, "account budget"):
             if base and START_KEY in base:
                 base_head = read_records(run.model(base[START_KEY]).ledger)[0].body
                 budget.require_reservation(json_sha256(base_head), f"{run.root.name}/{base[START_KEY]}")
@@ -343,7 +343,7 @@ def seal_model(
         leftover.unlink(missing_ok=True)
     folder = run.model(name)
     end_record = read_records(folder.ledger)[-1].body
-    with report_loading(progress, "account guarantee"):
+    with report_start_and_end(progress, "account guarantee"):
         card = make_guarantee_card(run, name)
     write_json(folder.guarantee, card)
     write_text(folder.card, render_guarantee_page(card))

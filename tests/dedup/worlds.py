@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from redactory.dedup import RANGES, DedupSettings, find_range_repeats, lookup_replacements, write_digests
-from redactory.dedup.near import NEAR_RANGES, choose_dropped, compare_buckets, join_groups, nearest_pairs
+from redactory.dedup.near import NEAR_RANGES, compare_buckets, join_groups, nearest_pairs, select_duplicates_to_drop
 from redactory.dedup.plan import write_entries
 from redactory.dedup.settings import Mode
 from redactory.dedup.signatures import (
@@ -91,7 +91,7 @@ class NearWorld:
         best = nearest_pairs(np.concatenate(found)).tolist()
         self.across = {public: (private, similarity) for public, private, similarity in best}
         self.grouped, self.largest = join_groups(forests, groups)
-        chosen = (choose_dropped(self.files, np.load(path), self.threshold).tolist() for path in groups)
+        chosen = (select_duplicates_to_drop(self.files, np.load(path), self.threshold).tolist() for path in groups)
         self.dropped = {point: own for pairs in chosen for point, own in pairs}
 
     def kept(self) -> list[str]:

@@ -65,6 +65,6 @@ def test_a_picture_says_what_it_shows_and_is_the_same_each_time(
 def test_without_matplotlib_a_measurement_has_no_picture_and_a_plot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     found = plots.importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "matplotlib" else found(name))
-    assert plots.render_plots("roc.svg", plots.plot_membership, {}) == {}
+    assert plots.render_plot("roc.svg", plots.plot_membership, {}) == {}
     with pytest.raises(ConfigurationError, match=r"pip install 'redactory\[plots\]'"):
         redactory.plan(trainer="dpsgd", plot="absent/plan.svg")

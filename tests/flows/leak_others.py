@@ -22,7 +22,7 @@ DEDUP = (
     "redactory.pipelines.curation.stages.dedup:match_earlier_runs",
     "redactory.pipelines.curation.stages.dedup:match_earlier_near_duplicates",
     "redactory.pipelines.curation.stages.dedup:join_near_pairs",
-    "redactory.pipelines.curation.stages.dedup:choose_dropped",
+    "redactory.pipelines.curation.stages.dedup:select_duplicates_to_drop",
     "redactory.pipelines.curation.stages.dedup:index_digests",
     "redactory.pipelines.curation.stages.dedup:index_signatures",
 )

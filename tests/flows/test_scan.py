@@ -54,7 +54,7 @@ def test_hits_are_told_by_place_and_only_a_check_fails(folder: Path) -> None:
         (("dirty.jsonl",), 1),
         (("clean.csv",), 0),
         (("clean.csv", "--policy", "conservative"), 0),
-        (("clean.csv", "--column", "body"), None),
+        (("clean.csv", "--text-column", "body"), None),
     ):
         checked = _scan(*arguments, "--check")
         if code is None:
@@ -72,7 +72,7 @@ def test_what_nobody_could_look_at_is_never_called_clean(folder: Path) -> None:
     refused = _scan("clean.csv", "kept.jsonl").exception
     assert isinstance(refused, InputError)
     assert str(refused).startswith("no column 'text' in kept.jsonl; its columns are number, body")
-    assert _scan("kept.jsonl", "--column", "body").stdout.endswith("texts 3\n")
+    assert _scan("kept.jsonl", "--text-column", "body").stdout.endswith("texts 3\n")
     (folder / "kept.jsonl").write_text('{"text": ["Zaphod"]}\n' * 3)
     done = _scan("clean.csv", "kept.jsonl")
     assert done.exit_code == 2

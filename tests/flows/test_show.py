@@ -14,7 +14,7 @@ from redactory.flows import show
 from redactory.flows.cli import app
 from redactory.flows.evaluate_commands import print_explanation
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.progress import report_loading
+from redactory.foundation.progress import report_start_and_end
 from redactory.pipelines.curation_hints import list_curation_hints
 from redactory.pipelines.modeling.describe import explain
 
@@ -116,7 +116,7 @@ def test_the_pace_of_work_that_comes_again_is_its_own(clock: list[float], capsys
 def test_waiting_is_said_without_a_share(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     lines = show.RateLimiter(show._print_progress, 1.0)
     for seconds in (0.5, 3.25):
-        with report_loading(lines, "load engines"):
+        with report_start_and_end(lines, "load engines"):
             clock[0] += seconds
     assert capsys.readouterr().err == "load engines: 3.2 s\n"
 

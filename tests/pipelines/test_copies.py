@@ -207,8 +207,8 @@ FIELDS = {"text": "x", "fields": [{"value": SECRET}, {"value": True}], SECRET: S
 @pytest.mark.parametrize(
     ("row", "redaction", "told"),
     [
-        (LISTED, {"text": ["tickets.body"]}, "no field 'tickets.body'; did you mean 'tickets[].body'?"),
-        (LISTED, {"text": ["tickets.n.t"]}, "no field 'tickets.n.t'; did you mean 'tickets[].n[].t'?"),
+        (LISTED, {"text_columns": ["tickets.body"]}, "no field 'tickets.body'; did you mean 'tickets[].body'?"),
+        (LISTED, {"text_columns": ["tickets.n.t"]}, "no field 'tickets.n.t'; did you mean 'tickets[].n[].t'?"),
         (
             {"requester": {"name": "x"}, "text": "x"},
             {"redaction": {"columns": {"requester.name": "PERSON"}}},

@@ -214,14 +214,14 @@ def test_other_columns_endings_and_allowed_terms(files: Path, tmp_path: Path) ->
     with pytest.raises(InputError, match=r"no column 'text' in .*its columns are body"):
         redactory.scan([str(files / "e.jsonl")], config=LISTED)
     paths = [str(files / name) for name in ("e.jsonl", "f.log")]
-    assert redactory.scan(paths, config=LISTED, column="body")["by_label"] == {"CLIENT": 2}
+    assert redactory.scan(paths, config=LISTED, text_column="body")["by_label"] == {"CLIENT": 2}
     allowed = {**LISTED, "detect": {**LISTED["detect"], "lists": None, "conservative": {"rules": ["capital"]}}}
     (tmp_path / "known.txt").write_text("Anna\n")
     for allow, found in (((), 1), ((tmp_path / "known.txt",), 0)):
         told = redactory.scan(texts=["so Anna said"], config=allowed, policy="conservative", allow=allow)
         assert (told["found"], told["clean"]) == (found, not found)
     with pytest.raises(InputError, match="no column 'body'"):
-        redactory.scan([str(files / "b.csv")], config=LISTED, column="body")
+        redactory.scan([str(files / "b.csv")], config=LISTED, text_column="body")
     with pytest.raises(ConfigurationError, match="nothing"):
         redactory.scan([str(files / "absent.csv")], config=LISTED)
 

@@ -164,7 +164,7 @@ def test_bytes_that_are_utf8_are_text(tmp_path: Path, type_: Any, value: Any, re
         assert told[0]["text"] in (b"I am <MASK>.", "I am <MASK>.")
         assert told[0]["id"] == b"x"
     else:
-        assert redactory.redact(path, copy, text=("text",))["quarantined"] == {reason: 1}
+        assert redactory.redact(path, copy, text_columns=("text",))["quarantined"] == {reason: 1}
         assert ("cast" in FIXES[reason]) == (reason != "text_not_string")
 
 

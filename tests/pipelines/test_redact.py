@@ -233,7 +233,7 @@ def test_data_that_would_stay_unread_is_refused(copy: Copier, name: str, data: b
     ],
 )
 def test_a_path_names_its_texts_and_no_other(copy: Copier, paths: tuple[str, ...], row: dict[str, Any]) -> None:
-    result = json.loads(copy("a.jsonl", json.dumps(row).encode(), Redaction(keep_other_columns=True), text=paths))
+    result = json.loads(copy("a.jsonl", json.dumps(row).encode(), Redaction(keep_other_columns=True), text_columns=paths))
     fields = Fields(paths)
     assert set(fields.read_texts(result)) <= {"<MASK>", "x"}
     assert json.dumps(result).count("@") == json.dumps(row).count("@") - len(
@@ -321,7 +321,7 @@ def test_a_dictionary_is_copied_as_the_values_of_the_rows_that_are_written(copy:
         "stream.arrow": lambda: arrow(table, max_chunksize=2),
         "file.arrow": lambda: arrow(table, pa.ipc.new_file, max_chunksize=2),
     }[name]()
-    result = copy(name, data, text=["text", "other", "listed[]", "inside.a"])
+    result = copy(name, data, text_columns=["text", "other", "listed[]", "inside.a"])
     made = read_table(result)
     masked = ["<MASK>", "b", None, "<MASK> again", "b"]
     assert made.to_pydict() == {
@@ -416,10 +416,10 @@ def test_columns_are_replaced_or_taken_out_and_their_values_are_known(copy: Copi
         ({"contact": SECRET, "text": "t"}, {}, "look personal.*: contact"),
         ({"meta": {"who": [{"mail": SECRET}]}, "text": "t"}, {}, r"look personal.*: meta\.who\[\]\.mail"),
         ({"messages": [{"role": "user", "content": "x", "id": SECRET}]}, {}, r": messages\[\]\.id"),
-        ({"ticket": {"body": "t", "email": "q"}}, {"text": ["ticket.body"]}, r": ticket\.email"),
-        ({"note": "t"}, {}, "--text"),
+        ({"ticket": {"body": "t", "email": "q"}}, {"text_columns": ["ticket.body"]}, r": ticket\.email"),
+        ({"note": "t"}, {}, "--text-column"),
         ({"phone": 5551234567, "text": "t"}, {}, "look personal.*: phone"),
-        ({"text": "t"}, {"text": ["txt"]}, "no field 'txt'; its fields are text"),
+        ({"text": "t"}, {"text_columns": ["txt"]}, "no field 'txt'; its fields are text"),
         ({"text": "t"}, {"redaction": {"columns": {"nam": "drop"}}}, "no field 'nam'"),
         ({"text": "t"}, {"redaction": {"columns": {"text": "Drop"}}}, "columns: 'text' needs a label"),
         ({"text": "t"}, {"redaction": {"replace": "stars"}}, "replace: must be one of 'mask', "),
@@ -592,7 +592,7 @@ def test_a_key_that_few_rows_have_is_not_named(copy: Copier) -> None:
     lines = [*rows, {"text": "t", "Ann Kovacs": 1, "n": {"Ann Kovacs": {"phone": "7"}}}]
     data = "\n".join(map(json.dumps, lines)).encode()
     personal, fields = r"personal.*: n\.… \(by its name\).* --column n=WHAT", "are text and n$"
-    for asked, told in (({}, personal), ({"text": ["txt"]}, fields)):
+    for asked, told in (({}, personal), ({"text_columns": ["txt"]}, fields)):
         with pytest.raises(ConfigurationError, match=told) as refused:
             copy("a.jsonl", data, **asked)
         assert "Ann" not in str(refused.value)
@@ -606,7 +606,7 @@ def test_names_of_fields_that_may_be_data_are_not_printed(copy: Copier) -> None:
         # no engine here finds a name
         ("b.csv", "Quirin Ozols,1000,hello\nx,y,z\n", {}),
         ("a.jsonl", json.dumps(row), {}),
-        ("b.jsonl", json.dumps(row), {"text": ["z"]}),
+        ("b.jsonl", json.dumps(row), {"text_columns": ["z"]}),
     ):
         # of what is not named the place is told
         told = r": field 2 \(.*\)[.] Choose" if asked else "since they may be data"
@@ -638,9 +638,9 @@ def test_columns_of_every_type_are_judged(copy: Copier, name: str, type_: Any, v
 def test_the_field_of_a_map_that_is_named_in_the_refusal_can_be_read(copy: Copier) -> None:
     maps = pa.array([[("remark", SECRET), ("colour", "blue")], None, []], pa.map_(pa.string(), pa.string()))
     data = parquet({"text": ["t", "u", "v"], "facts": maps})
-    with pytest.raises(ConfigurationError, match=r"--text 'facts\.remark'"):
+    with pytest.raises(ConfigurationError, match=r"--text-column 'facts\.remark'"):
         copy("a.parquet", data)
-    made = read_table(copy("b.parquet", data, text=("text", "facts.remark")))
+    made = read_table(copy("b.parquet", data, text_columns=("text", "facts.remark")))
     assert made["facts"].to_pylist() == [[("remark", "<MASK>"), ("colour", "blue")], None, []]
     assert made["facts"].type == maps.type
 
@@ -693,7 +693,7 @@ def test_roles_and_what_machines_call_things_are_not_personal(tmp_path: Path, ro
 def test_values_of_a_column_that_is_taken_out_are_known(copy: Copier) -> None:
     table = b"name;note\nTimm Ozols;Spoke to Timm today, asked ozols.\n"
     asked = Redaction(columns={"name": "drop"}, replace="label")
-    made = copy("a.csv", table, asked, text=["note"])
+    made = copy("a.csv", table, asked, text_columns=["note"])
     assert made == b"note\nSpoke to <PERSON> today, asked <PERSON>.\n"
     assert copy.summary["replaced"] == {"PERSON": 2}
 

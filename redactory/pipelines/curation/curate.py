@@ -21,7 +21,7 @@ from redactory.detectors.recognizers import check_patterns
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_digest_key
-from redactory.foundation.progress import Progress, StageReport, merge_reports, no_progress, report_loading
+from redactory.foundation.progress import Progress, StageReport, merge_reports, no_progress, report_start_and_end
 from redactory.foundation.records import RecordLog
 from redactory.pipelines.curation import index as indexing
 from redactory.pipelines.curation.config import Config
@@ -142,7 +142,7 @@ def choose_text_column(config: Config, sources: list[Source]) -> tuple[Config, s
 
 def check_engines(config: Config, progress: Progress = no_progress) -> None:
     """Check the engines and patterns of the configuration (``ConfigurationError``), without reading the input."""
-    with report_loading(progress, "check engines"):
+    with report_start_and_end(progress, "check engines"):
         make_segmenter(config.segment)
         counting.check_noise_available(config)
         if config.detect.patterns:

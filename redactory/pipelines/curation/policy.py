@@ -279,7 +279,7 @@ def make_run_router(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[
         ReleaseSettings.from_manifest(manifest["configuration"].get("release", {})),
     )
 
-    def add_known_spans(text: str, detection: Detection) -> Detection:
+    def add_known_value_spans(text: str, detection: Detection) -> Detection:
         return (
             add_known_values([text], [detection], language=settings.language)[0]
             if release_settings.known_values
@@ -288,7 +288,7 @@ def make_run_router(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[
 
     def route_texts(texts: Sequence[str]) -> list[tuple[str, str]]:
         pairs = zip(texts, detector.detect(texts), strict=True)
-        decisions = (route(text, add_known_spans(text, detection)) for text, detection in pairs)
+        decisions = (route(text, add_known_value_spans(text, detection)) for text, detection in pairs)
         return [("quarantined" if f.failure else f.split, f.text) for f in decisions]
 
     return route_texts

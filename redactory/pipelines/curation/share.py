@@ -86,7 +86,7 @@ def export_lock(run: RunFolder) -> Iterator[Callable[[], None]]:
         if run.reissue.plan.is_file():
             raise RunStateError(
                 f"an erasure or purge of {run.root} was interrupted; run it again first (redactory "
-                "erasure, redactory purge)"
+                "erase, redactory purge)"
             )
         return file_sha256(run.manifest)
 

@@ -88,7 +88,7 @@ def redact(
     out: str | Path,
     redaction: Redaction | Mapping[str, Any] | None = None,
     *,
-    text: Sequence[str] = (),
+    text_columns: Sequence[str] = (),
     config: ConfigLike | None = None,
     format_: str = "auto",
     workers: int = 1,
@@ -104,7 +104,7 @@ def redact(
     """
     input_path, out = resolve_input_path(str(input_path)), str(out)
     overrides = parse_settings(Redaction, redaction)
-    settings = load_text_config(config, (input_path,), **({"text": tuple(text)} if text else {}))
+    settings = load_text_config(config, (input_path,), **({"text": tuple(text_columns)} if text_columns else {}))
     redaction = settings.redact.override(overrides)
     columns = {name: label for name, label in redaction.masked_columns.items() if label != DROP}
     if columns:
@@ -269,7 +269,7 @@ class _RedactionRun:
         fields = Fields(self.settings.input.fields.paths if is_text_configured else default_fields)
         missing = [*fields.find_missing(rows), *(name for name in self.redaction.columns if name not in column_counts)]
         if rows and (missing or not (fields.paths or self.redaction.columns)):
-            problem = "name the text fields with --text"
+            problem = "name the text fields with --text-column"
             if missing:
                 problem = f"there is no field '{shorten(missing[0])}'{_suggest_path(missing[0], rows)}"
             listed_names = [
@@ -433,7 +433,7 @@ class _RedactionRun:
 def _suggest_path(path: str, rows: list[Mapping[str, Any]]) -> str:
     """Suggest a path inside the named column, or the same path through lists, if it exists."""
     if not Fields((path,)).find_missing(rows):
-        return " among the columns; --column handles whole columns, use --text for fields inside one"
+        return " among the columns; --column handles whole columns, use --text-column for fields inside one"
     parts = path.split(".")[:_MAX_LIST_DEPTH]
     for marks in product(("", "[]"), repeat=len(parts)):
         candidate = ".".join(map(add, parts, marks))
@@ -461,7 +461,7 @@ def _suggest_option(path: str, rows: list[Mapping[str, Any]]) -> str:
     except NoTextError:
         # otherwise rows with a number there would be left out
         return f"--column {fields.columns[0]}=WHAT"
-    return f"--text {path!r}"
+    return f"--text-column {path!r}"
 
 
 def _replace_column_value(value: Any, label: str, replacer: Replacer | None) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 from redactory.detectors import TextDetector
 from redactory.detectors.settings import ListSettings, TermList
 from redactory.foundation.errors import InputError, shorten
-from redactory.foundation.progress import Progress, no_progress, report_loading
+from redactory.foundation.progress import Progress, no_progress, report_start_and_end
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.loading import ConfigLike, load_text_config
 from redactory.pipelines.curation.policy import Example, FoundSpan, Policy, PolicyName
@@ -35,7 +35,7 @@ def scan(
     texts: Sequence[str] = (),
     config: ConfigLike | None = None,
     policy: PolicyName = "strict",
-    column: str | None = None,
+    text_column: str | None = None,
     allow: Sequence[str | Path] = (),
     limit: int = DEFAULT_LIMIT,
     detector: TextDetector | None = None,
@@ -52,18 +52,16 @@ def scan(
     Raises ``ConfigurationError`` if a path names nothing, ``InputError`` for JSON lines whose first rows lack the
     text column, and for a single damaged file; one damaged file among others counts as unread.
     """
-    settings = _load_settings(config, paths, column, allow)
+    settings = _load_settings(config, paths, text_column, allow)
     span_policy, sources = Policy(settings, detector), list(_find_unique_sources(paths, settings))
-    with report_loading(progress, "load engines"):
+    with report_start_and_end(progress, "load engines"):
         span_policy.load_engines()
     files, listed_spans, by_label = list[dict[str, Any]](), list[dict[str, Any]](), Counter[str]()
     text_count = unread = 0
     counts = RowCounts(settings.input)
     for name, format_, entries in _iterate_texts(sources, texts, counts):
         label_counts, rejected, quarantined, before = Counter[str](), Counter[str](), Counter[str](), text_count
-        for text_count, (document, examples) in enumerate(
-            _evaluate_documents(span_policy, entries, rejected), before + 1
-        ):
+        for text_count, (document, examples) in enumerate(_route_documents(span_policy, entries, rejected), before + 1):
             quarantined.update(example.failure for example in examples if example.failure is not None)
             counted_spans = [
                 hit
@@ -109,7 +107,7 @@ def _iterate_texts(
         yield name, "text", [Document(name, None, text, name, 1)]
 
 
-def _evaluate_documents(
+def _route_documents(
     span_policy: Policy, entries: Iterable[Document | Rejection], rejected: Counter[str]
 ) -> Iterator[tuple[Document, list[Example]]]:
     pending: deque[Document] = deque()
@@ -180,7 +178,7 @@ def _require_column(source: Source, settings: Config) -> None:
         column_list = ", ".join(columns[:_MAX_NAMED_COLUMNS]) + (", …" if len(columns) > _MAX_NAMED_COLUMNS else "")
         raise InputError(
             f"no column '{shorten(missing[0])}' in {os.path.relpath(source.name)}; its columns are {column_list}: "
-            "use --column or --config"
+            "use --text-column or --config"
         )
 
 

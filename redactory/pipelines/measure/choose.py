@@ -25,7 +25,7 @@ from redactory.evaluation.labelled import (
 from redactory.evaluation.sample import LabelledSpan, select_prefilled_spans
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import make_private_folder, write_json, write_text
-from redactory.foundation.progress import Progress, no_progress, report_loading
+from redactory.foundation.progress import Progress, no_progress, report_start_and_end
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.loading import ConfigLike, load_config
 from redactory.pipelines.curation.policy import Example, Policy
@@ -62,14 +62,14 @@ def label_active(
     if folder.exists():
         raise ConfigurationError(f"{folder} already exists: give another folder, or remove it")
     labelled_rows = [row for path in labelled for row in read_labelled_rows(Path(path), to_fit=True)]
-    with report_loading(progress, "read"):
+    with report_start_and_end(progress, "read"):
         texts = _draw_candidates(
             settings, {row["text"].strip() for row in labelled_rows}, CANDIDATES_PER_DOCUMENT * n, seed
         )
     if not texts:
         raise InputError("the input has no document with text that is not already labelled")
     span_policy = Policy(settings)
-    with report_loading(progress, "load engines"):
+    with report_start_and_end(progress, "load engines"):
         span_policy.load_engines()
     searched_documents = list[list[Example]]()
     for examples in span_policy.route_many(texts):

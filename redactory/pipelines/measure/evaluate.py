@@ -20,7 +20,7 @@ from redactory.evaluation.utility import measure_accuracy, measure_perplexity
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import read_json
-from redactory.foundation.progress import Progress, no_progress, report_loading
+from redactory.foundation.progress import Progress, no_progress, report_start_and_end
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.curation.error_sealing import run_sealing_errors
@@ -188,7 +188,7 @@ class ModelEvaluation:
             pairs = zip(rows, route_texts([text for text, _ in rows]), strict=True)
             return [(text, label, split == "private") for (_, label), (split, text) in pairs]
 
-        with report_loading(progress, "mask by the policies"):
+        with report_start_and_end(progress, "mask by the policies"):
             return mask_rows(held_out_sample), mask_rows(training_sample)
 
     def measure_and_seal(
@@ -204,7 +204,7 @@ class ModelEvaluation:
             result = {"run": str(self.run.root), "model": self.name, **measure()}
             model = self.run.model(self.name)
             body = {"format": "redactory-evaluation/1", "evaluation": evaluation}
-            images = plots.render_plots(picture, plot, result) if plot else {}
+            images = plots.render_plot(picture, plot, result) if plot else {}
             parent = {"parent": file_sha256(model.manifest)}
             seal_result(model.result(evaluation), result, {**body, **parent}, images)
             write_report(self.run)
@@ -243,14 +243,14 @@ def evaluate_model(
         from redactory.training.data import add_role_prefix
 
         if chat := evaluation.model_manifest["settings"].get("chat"):
-            with report_loading(progress, "mask by the policies"):
+            with report_start_and_end(progress, "mask by the policies"):
                 form_texts = dict(zip(("as_is", "masked"), evaluation.read_conversations(paths), strict=True))
             trained = evaluation.load()
             codec = replace(cast("ChatCodec", trained.tokenizer), loss_scope=chat["loss_on"])
             return measure_perplexities(trained, form_texts, codec)
         held_out = list(evaluation.read_held_out(paths, "id", "user", *evaluation.optional_columns))
         texts = [text for text, _, _ in held_out]
-        with report_loading(progress, "mask by the policies"):
+        with report_start_and_end(progress, "mask by the policies"):
             masked = [text for _, text in make_run_router(evaluation.run_manifest)(texts)]
         if prefix := evaluation.model_manifest["settings"].get("prefix"):
             roles = [label if prefix == CLASS else role for _, label, role in held_out]
@@ -510,7 +510,7 @@ def evaluate_synthetic(
         )
         planted_canaries = None if canary_file is None else read_json(Path(canary_file))
         features = partial(s.embed_texts, language=language)
-        with report_loading(progress, "compare what was written"):
+        with report_start_and_end(progress, "compare what was written"):
             return {
                 "corpus": file_sha256(folder.manifest),
                 "rows": len(written),

@@ -33,7 +33,7 @@ from redactory.detectors.tagger import (
 )
 from redactory.evaluation.detection import ALL_LABELS, MatchCounts, count_matches
 from redactory.evaluation.labelled import read_labelled_rows
-from redactory.evaluation.plots import plot_reliability, render_plots
+from redactory.evaluation.plots import plot_reliability, render_plot
 from redactory.foundation.canonical import folder_sha256, read_blocks
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, read_json, write_json, write_text
@@ -87,7 +87,7 @@ def fit_tagger(
         }
         write_json(temporary_folder / "fit.json", result, PUBLIC_FILE)
         plot_arguments = (result["reliability"]["bins"], result["reliability"]["error"])
-        rendered_plots = render_plots("reliability.svg", plot_reliability, *plot_arguments)
+        rendered_plots = render_plot("reliability.svg", plot_reliability, *plot_arguments)
         environment = Environment(
             loader=PackageLoader("redactory.pipelines.measure", "."),
             undefined=StrictUndefined,

@@ -40,7 +40,7 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import write_text
 from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.keys import load_digest_key
-from redactory.foundation.progress import Progress, no_progress, report_loading
+from redactory.foundation.progress import Progress, no_progress, report_start_and_end
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.config import Config, SegmentSettings
 from redactory.pipelines.curation.loading import ConfigLike, load_config, validate_config
@@ -317,7 +317,7 @@ def _find_public_steps(
     texts: Counter[str], detect: DetectSettings, path: Sequence[ConservativeSettings], progress: Progress
 ) -> dict[str, int]:
     """Return the step from which on each distinct text is public; each text is searched once."""
-    with report_loading(progress, "load engines"):
+    with report_start_and_end(progress, "load engines"):
         detector, policies = Detector(detect), build_path_policies(detect, path)
     strict, levels, remaining = build_policies(detect)[0], dict[str, int](), iter(texts)
     while batch := list(islice(remaining, detect.batch_size)):

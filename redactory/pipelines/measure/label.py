@@ -30,7 +30,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import make_private_folder, read_json, write_json, write_text
 from redactory.foundation.keys import DigestKey, load_digest_key
-from redactory.foundation.progress import Progress, no_progress, report_loading
+from redactory.foundation.progress import Progress, no_progress, report_start_and_end
 from redactory.pipelines.curation.error_sealing import run_sealing_errors
 from redactory.pipelines.curation.models import seal_result
 from redactory.pipelines.curation.policy import make_run_router
@@ -209,7 +209,7 @@ def label_score(
         rows = [row.without_kinds(kinds) for row in rows]
         # misses on the labels that a policy was fitted on say nothing about others
         require_unfitted_rows([row.text for row in rows], read_fitted_policy(manifest), load_digest_key())
-        with report_loading(progress, "load engines"):
+        with report_start_and_end(progress, "load engines"):
             router = route_texts or make_run_router(manifest)
         measured = samples.measure_sample(rows, router, progress)
         delta = manifest["configuration"]["train"]["delta"]

@@ -21,7 +21,7 @@ from redactory.detectors import (
     find_coverage_gaps,
 )
 from redactory.foundation.errors import RedactoryError, pluralize
-from redactory.foundation.progress import Progress, no_progress, report_loading
+from redactory.foundation.progress import Progress, no_progress, report_start_and_end
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.curate import check_engines, check_metadata_columns, choose_text_column
 from redactory.pipelines.curation.loading import ConfigLike, load_config, load_text_config
@@ -132,7 +132,7 @@ def _try_policies(policy: Policy, documents: list[str], progress: Progress) -> d
         :MAX_TRIAL_DOCUMENTS
     ]
     split_counts, reasons, masked, public = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
-    with report_loading(progress, "try the policies"):
+    with report_start_and_end(progress, "try the policies"):
         for examples in policy.route_many(texts):
             for example in examples:
                 split_counts[example.split] += 1
@@ -187,7 +187,7 @@ def explain(text: str, config: ConfigLike | None = None, *, progress: Progress =
     makes_private, public}: the spans of engines and rules in text order.
     """
     settings = load_text_config(config)
-    with report_loading(progress, "load engines"):
+    with report_start_and_end(progress, "load engines"):
         detector = Detector(settings.detect)
     (engine_output,) = detector.run_engines([text])
     detection = detector.apply_policies(text, engine_output)

@@ -11,7 +11,7 @@ from redactory.evaluation.plots import PRIVACY_UNIT_LINES, plot_epsilon, require
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError, shorten
 from redactory.foundation.files import write_text
-from redactory.foundation.progress import Progress, no_progress, report_loading
+from redactory.foundation.progress import Progress, no_progress, report_start_and_end
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.loading import ConfigLike, expand_dotted_keys, load_config, validate_config
 from redactory.pipelines.curation.models import require_training_packages
@@ -49,7 +49,7 @@ def plan(
     if plot is not None:
         require_matplotlib()
     values = {key.removeprefix("train."): value for key, value in settings.items()}
-    with report_loading(progress, "account noise"):
+    with report_start_and_end(progress, "account noise"):
         if config is None and values.get("trainer") == LDP:
             if plot is not None:
                 raise ConfigurationError("a plan of messages (ldp) has no steps to plot: omit plot")

@@ -363,13 +363,13 @@ def check_export_files(context: CheckContext) -> str:
     homes = {RunFolder(context.root).models / model for model in context.manifest.get("models", ())}
     pages = (folder.card, folder.guarantee if synthetic else folder.croissant)
 
-    def has_a_place(path: Path) -> bool:
+    def is_expected_file(path: Path) -> bool:
         if path.parent == folder.public:
             return path.match("part-*.parquet")
         home = path.parent.parent if path.parent.name == "adapter" else path.parent
         return path in pages or home in homes
 
-    strays = present - listed | {name for name in listed if not has_a_place(context.root / name)}
+    strays = present - listed | {name for name in listed if not is_expected_file(context.root / name)}
     # a run without a public example has no parts
     strays.discard(folder.public.name)
     raise_on_problems(strays and [", ".join(sorted(strays))])

@@ -92,7 +92,7 @@ def compose_epsilon(composition: Composition, max_grid: float, delta: float) -> 
     tail = max(10.0 ** math.floor(math.log10(max(share, _MIN_TAIL))), _MIN_TAIL)
     try:
         orders = _list_both_orders(composition, choose_grid(composition, max_grid, tail), tail)
-        return max(compute_distribution_epsilon(order, delta) for order in orders)
+        return max(compute_composed_epsilon(order, delta) for order in orders)
     except (_LossInversionError, OverflowError):
         return math.inf
 
@@ -100,7 +100,7 @@ def compose_epsilon(composition: Composition, max_grid: float, delta: float) -> 
 def compose_deltas(composition: Composition, grid: float, epsilons: FloatArray) -> FloatArray:
     """Compute delta of all of ``composition`` together at each of ``epsilons``, the worse order, rounded up."""
     try:
-        deltas = [compute_distribution_deltas(order, epsilons) for order in _list_both_orders(composition, grid)]
+        deltas = [compute_composed_deltas(order, epsilons) for order in _list_both_orders(composition, grid)]
     except (_LossInversionError, OverflowError):
         return np.ones_like(epsilons)
     return np.asarray(np.max(deltas, axis=0))
@@ -368,7 +368,7 @@ def connect_dots(
 # Steps composed.
 
 
-def compute_distribution_epsilon(distributions: LossDistributions, delta: float) -> float:
+def compute_composed_epsilon(distributions: LossDistributions, delta: float) -> float:
     """Return the smallest epsilon of ``distributions`` together at ``delta``, rounded up; ``inf`` if there is none."""
     left = delta - sum(count * law.infinite_mass for law, count in distributions)
     if left <= 0.0:
@@ -377,7 +377,7 @@ def compute_distribution_epsilon(distributions: LossDistributions, delta: float)
     return math.inf if composition is None else composition.find_epsilon(left)
 
 
-def compute_distribution_deltas(distributions: LossDistributions, epsilons: FloatArray) -> FloatArray:
+def compute_composed_deltas(distributions: LossDistributions, epsilons: FloatArray) -> FloatArray:
     """Bound delta of ``distributions`` together at each of ``epsilons``, the smallest over a few tilts."""
     shifted = epsilons - sum(count * law.loss_error for law, count in distributions)
     best, grid = np.ones_like(shifted), distributions[0][0].grid

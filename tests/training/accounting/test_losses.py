@@ -188,11 +188,11 @@ def test_what_is_cut_off_a_step_is_lost_and_nothing_else_is(tail: float) -> None
     laws = [(privacy_losses.make_step_distributions(((1.0, make_exchange_pair(1.0, 4.0)),), 1e-3, tail)[0], steps)]
     mu = 2.0 * math.sqrt(steps) / 4.0
     exact = special.ndtr(mu / 2 - epsilons / mu) - np.exp(epsilons) * special.ndtr(-mu / 2 - epsilons / mu)
-    found = privacy_losses.compute_distribution_deltas(laws, epsilons)
+    found = privacy_losses.compute_composed_deltas(laws, epsilons)
     assert np.all(found >= exact * (1.0 - 1e-9))
-    assert privacy_losses.compute_distribution_epsilon(laws, delta) >= gaussian_epsilon(mu, delta) - 1e-9
+    assert privacy_losses.compute_composed_epsilon(laws, delta) >= gaussian_epsilon(mu, delta) - 1e-9
     lost = steps * laws[0][0].infinite_mass
-    assert privacy_losses.compute_distribution_epsilon(laws, lost * (1.0 - 1e-6)) == math.inf
+    assert privacy_losses.compute_composed_epsilon(laws, lost * (1.0 - 1e-6)) == math.inf
 
 
 @pytest.mark.parametrize("where", ["everywhere", "in one cell"])
@@ -210,9 +210,9 @@ def test_what_a_transform_may_get_wrong_is_part_of_every_figure(monkeypatch: pyt
     laws = [(privacy_losses.make_step_distributions(((1.0, make_exchange_pair(1.0, 5.0)),), 1e-2, 1e-30)[0], steps)]
     mu = 2.0 * math.sqrt(steps) / 5.0
     exact = special.ndtr(mu / 2 - epsilons / mu) - np.exp(epsilons) * special.ndtr(-mu / 2 - epsilons / mu)
-    assert np.all(privacy_losses.compute_distribution_deltas(laws, epsilons) >= exact)
+    assert np.all(privacy_losses.compute_composed_deltas(laws, epsilons) >= exact)
     for delta in (1e-2, 1e-5, 1e-9):
-        assert privacy_losses.compute_distribution_epsilon(laws, delta) >= gaussian_epsilon(mu, delta)
+        assert privacy_losses.compute_composed_epsilon(laws, delta) >= gaussian_epsilon(mu, delta)
 
 
 def test_no_points_and_no_steps_cost_nothing_and_hopeless_noise_has_a_sound_figure() -> None:

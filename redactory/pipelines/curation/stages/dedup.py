@@ -22,12 +22,12 @@ from redactory.dedup.near import (
     CROSS_SPLIT_PAIR,
     PRIVATE_SPLIT,
     PUBLIC_SPLIT,
-    choose_dropped,
     compare_buckets,
     copy_signed_texts,
     find_earlier_near_duplicates,
     join_groups,
     nearest_pairs,
+    select_duplicates_to_drop,
 )
 from redactory.dedup.plan import (
     MAX_UNDIVIDED_DIGESTS,
@@ -292,7 +292,7 @@ def choose_representatives(job: CurationJob, partitions: int, number: int) -> St
     pairs = np.load(job.range_path("near-groups", number))
     if job.index is not None:
         pairs = pairs[lookup_replacements(job.near_range_paths("near-earlier"), pairs["id"], NO_RUN) == NO_RUN]
-    dropped = choose_dropped(_list_signed_files(job, partitions), pairs, job.config.dedup.near.threshold)
+    dropped = select_duplicates_to_drop(_list_signed_files(job, partitions), pairs, job.config.dedup.near.threshold)
     write_pairs(job.range_path("near-duplicates", number), dropped)
     return StageReport("choose", Counter({"near/dropped": len(dropped)}))
 
@@ -335,7 +335,7 @@ def match_earlier_runs(job: CurationJob, partitions: int, number: int) -> StageR
         unmatched = entries[_usable_mask(examples, [split])[example_rows]]
         write_entries(job.digests_path(f"seen-{split}", number), distinct_digests([unmatched]))
         for run_index, entry in enumerate(index.runs):
-            with _translate_missing_entry(index):
+            with _explain_forgotten_run(index):
                 is_seen = _seen_mask(seen_path(entry.folder, split, rules[split]), unmatched)
             pairs += ((example, run_index) for example in unmatched["id"][is_seen].tolist())
             unmatched = unmatched[~is_seen]
@@ -370,7 +370,7 @@ def match_earlier_near_duplicates(job: CurationJob, partitions: int, number: int
     for split in job.select_splits(IS_NEAR):
         for run_index, entry in enumerate(index.runs):
             earlier_files = [kept_signed_files(entry.folder, split, p) for p in range(entry.body["partitions"])]
-            with _translate_missing_entry(index):
+            with _explain_forgotten_run(index):
                 matches, run_counts = find_earlier_near_duplicates(
                     files, earlier_files, SPLIT_NUMBERS[split], number, near.threshold, job.near_range_count
                 )
@@ -437,7 +437,7 @@ def forgotten_run_error(index: IndexFolder, removed: str) -> RunStateError:
 
 
 @contextmanager
-def _translate_missing_entry(index: OpenIndex) -> Iterator[None]:
+def _explain_forgotten_run(index: OpenIndex) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
