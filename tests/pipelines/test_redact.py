@@ -233,7 +233,8 @@ def test_data_that_would_stay_unread_is_refused(copy: Copier, name: str, data: b
     ],
 )
 def test_a_path_names_its_texts_and_no_other(copy: Copier, paths: tuple[str, ...], row: dict[str, Any]) -> None:
-    result = json.loads(copy("a.jsonl", json.dumps(row).encode(), Redaction(keep_other_columns=True), text_columns=paths))
+    keep = Redaction(keep_other_columns=True)
+    result = json.loads(copy("a.jsonl", json.dumps(row).encode(), keep, text_columns=paths))
     fields = Fields(paths)
     assert set(fields.read_texts(result)) <= {"<MASK>", "x"}
     assert json.dumps(result).count("@") == json.dumps(row).count("@") - len(
