@@ -47,8 +47,8 @@ def check_exact_clipping(
     must be recorded as one are marked, and stay marked. All-zero parameters are perturbed during the comparison.
 
     Formal guarantees: none beyond what is compared. A network that computes differently on other examples, or in a
-    batch of another shape, is not detected; :func:`redactory.training.clipping.check_parts` checks again on the
-    examples of a training.
+    batch of another shape, is not detected; :func:`~redactory.training.clipping.check_batch_independence` checks
+    again on the examples of a training.
     """
     require_supported_network(network)
     with _perturb_zero_parameters(network):
