@@ -80,7 +80,7 @@ class ColumnSelection:
             if column not in names:
                 raise DamagedFile(
                     f"{file} has no column '{shorten(column)}'; set the columns under input (text, id, "
-                    "user, label, keep). In CSV the first line must name the columns, separated by commas"
+                    "user, label, metadata_columns). In CSV the first line must name the columns, separated by commas"
                 )
         wanted = [name for name in names if self.selected is None or name in self.selected]
         for number, name in enumerate(names):

@@ -334,7 +334,7 @@ class _XmlPart:
 
 
 def _collect_builtin_style_names(root: Any) -> Iterator[str]:
-    """Collect the names of the built-in styles, in any language."""
+    """Collect the names of the built-in styles."""
     for style in root.iter("{*}style"):
         if not any(_strip_namespace(key) == "customStyle" for key in style.attrib):
             for name in style.iterchildren("{*}name"):
