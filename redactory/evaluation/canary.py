@@ -79,10 +79,8 @@ def measure_canary_exposure(
         if entries is not None and len(entries) != sum(len(canary_set.inserted) for canary_set in sets):
             raise InputError(f"canaries: {name} must have one entry for each inserted canary")
     if missed is not None:
-        missed_flags = iter(missed)
-        sets = [
-            replace(o, missed_indices=frozenset(n for n in range(len(o.inserted)) if next(missed_flags))) for o in sets
-        ]
+        flags = iter(missed)
+        sets = [replace(s, missed_indices=frozenset(n for n in range(len(s.inserted)) if next(flags))) for s in sets]
     rows, left = list[dict[str, Any]](), iter(copies_left or ())
     for set_number, canary_set in enumerate(sets):
         for row in _make_canary_rows(canary_set, _measure_exposures(model, canary_set, samples, seed, progress)):
@@ -311,10 +309,8 @@ def estimate_sampled_exposure(
         row["at_least"] = at_least
         if above >= MIN_SAMPLES_ABOVE or reached == n:
             sides = 1.0 - (1.0 - confidence) / 2.0
-            low, high = (
-                to_bits(clopper_pearson_upper(reached, n, sides)),
-                to_bits(clopper_pearson_lower(above, n, sides)),
-            )
+            low = to_bits(clopper_pearson_upper(reached, n, sides))
+            high = to_bits(clopper_pearson_lower(above, n, sides))
             value = to_bits((above + reached) / 2.0 / n)
             row |= {"exposure": value, "low": low, "high": high, "method": SAMPLED}
         elif before is not None:

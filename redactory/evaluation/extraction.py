@@ -133,10 +133,8 @@ def _complete_prefixes(
     trials = []
     for index, text in zip(chosen, generated, strict=True):
         secret, control = secrets[index], controls[index]
-        hit, control_found = (
-            _starts_with_value(text, secret.value),
-            control is not None and _starts_with_value(text, control),
-        )
+        hit = _starts_with_value(text, secret.value)
+        control_found = control is not None and _starts_with_value(text, control)
         trials.append(ExtractionTrial(secret.label, secret.times_seen, hit, control is not None, control_found))
     return summarize_trials(trials)
 

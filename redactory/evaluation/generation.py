@@ -74,9 +74,8 @@ def generate_texts(
         ends = min(len(texts) + at_once, (len(texts) // _BATCH_TEXTS + 1) * _BATCH_TEXTS, count)
         batch_heads = [heads[i % len(heads)] for i in range(len(texts), ends)]
         # decode with the prompt, because a word's form can depend on the text before it
-        for head, new_ids in zip(
-            batch_heads, _generate_batch(model, batch_heads, max_tokens, draw_tokens), strict=True
-        ):
+        generated = _generate_batch(model, batch_heads, max_tokens, draw_tokens)
+        for head, new_ids in zip(batch_heads, generated, strict=True):
             texts.append(tokenizer.decode([*head, *new_ids])[len(tokenizer.decode(head)) :])
         progress("generation", len(texts), count, "texts")
     return texts

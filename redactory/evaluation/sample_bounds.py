@@ -136,10 +136,8 @@ def compute_upper_bounds(
 def estimate_rates(strata: Mapping[str, Stratum]) -> GammaDeltaRates | None:
     """Return the weighted rates of the sample, ignoring unmeasured examples; None without a secret."""
     holding = {name: stratum.examples_per_draw * stratum.secrets for name, stratum in strata.items()}
-    total, missing = (
-        sum(holding.values()),
-        sum(stratum.examples_per_draw * stratum.missed for stratum in strata.values()),
-    )
+    total = sum(holding.values())
+    missing = sum(stratum.examples_per_draw * stratum.missed for stratum in strata.values())
     return GammaDeltaRates(missing / total, holding[PUBLIC] / total) if total else None
 
 

@@ -276,10 +276,8 @@ class StepSchedule:
                 assert noise_free is not None
                 yield ScheduledStep(noise_free, number, label, number + 1, steps, False, number + 1 == steps)
         for epoch in range(self.epochs):
-            is_noisy_order, finished = (
-                np.arange(self.noise_free_steps + self.noisy_steps) >= self.noise_free_steps,
-                [0, 0],
-            )
+            is_noisy_order = np.arange(self.noise_free_steps + self.noisy_steps) >= self.noise_free_steps
+            finished = [0, 0]
             if self.is_mixed:
                 is_noisy_order = is_noisy_order[self.stream.permutation("order of steps", epoch, len(is_noisy_order))]
             for position, is_noisy in enumerate(is_noisy_order.tolist(), 1):
@@ -387,10 +385,8 @@ def iterate_remaining_steps(
     finished_steps, steps = checkpoint.restore(), iter(schedule)
     if sum(step.is_noisy for step in islice(steps, finished_steps)) > recorded_steps:
         raise CheckFailed("the ledger lacks steps that are in the checkpoint: remove the model's folder")
-    curve_text, time_left = (
-        curve.resume(finished_steps) if curve else "",
-        RemainingTimeEstimator(islice(schedule, finished_steps, None)),
-    )
+    curve_text = curve.resume(finished_steps) if curve else ""
+    time_left = RemainingTimeEstimator(islice(schedule, finished_steps, None))
     written_at, write_seconds = clock(), 0.0
     last_step_at = written_at
     for step_number, step in enumerate(steps, finished_steps + 1):

@@ -154,20 +154,8 @@ def _run_training(
         held_out, model_folder = HeldOutText.from_settings(run, settings, stream, public_text), run.model(name)
         curve = HeldOutCurve(model_folder.held_out, model, held_out, event_writer) if held_out else None
         held_out_rows = held_out.rows if held_out else NO_ROWS
-        context = TrainingContext(
-            *(
-                run,
-                settings,
-                model.network,
-                model.tokenizer,
-                stream,
-                original_examples,
-                public_text,
-                update_map,
-                micro_batch_map,
-            ),
-            held_out_rows,
-        )
+        inputs = (run, settings, model.network, model.tokenizer, stream, original_examples, public_text)
+        context = TrainingContext(*inputs, update_map, micro_batch_map, held_out_rows)
         step_kinds = context.make_step_kinds(mechanism, StepLedger(log, mechanism, stream) if mechanism else None)
         require_unchanged_public_text(public_text, head)
         if curve:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import re
@@ -61,6 +62,18 @@ def test_the_hits_are_those_of_presidios_analyzer(engine: PatternEngine, analyze
     for text in texts:
         assert found_by(engine, text) == analyzed(text)
     assert sum(bool(found_by(engine, text)) for text in texts) > 200
+
+
+@pytest.mark.parametrize("separator", ["\n", "\n\n", " and ", ", ", "; ", " / "])
+def test_neighbouring_coordinates_take_no_digit_from_each_other(engine: PatternEngine, separator: str) -> None:
+    """The degrees of a coordinate once counted as the seconds of the one before it."""
+    places = [unmarked(text)[0] for text in FOUND["IDENTIFIER"] if "°" in text and re.search("\\d.*\\d", text)]
+    assert len(places) > 8
+    for first, second in itertools.permutations(places, 2):
+        text = f"{first}{separator}{second}"
+        [output] = engine.read([text])
+        hidden = {place for span in output.spans for place in range(span.start, span.end)}
+        assert not [place for place, letter in enumerate(text) if letter.isdigit() and place not in hidden], text
 
 
 LEXICON_WORDS = sorted(

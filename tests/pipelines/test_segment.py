@@ -24,7 +24,13 @@ def test_the_points_give_the_document_back(mode: SegmentMode, text: str) -> None
 
 
 @pytest.mark.parametrize(
-    "secret", ["10208 Denise Manors Apt. 433 Williamsfort, NY 68061", "Dr. J. R. Smith", "St. Mary's Hosp. No. 5"]
+    "secret",
+    [
+        "10208 Denise Manors Apt. 433 Williamsfort, NY 68061",
+        "Dr. J. R. Smith",
+        "St. Mary's Hosp. No. 5",
+        "j o . d o e @ m a i l . o r g",
+    ],
 )
 def test_an_abbreviation_does_not_cut_a_secret(secret: str) -> None:
     text = f"Thank you for waiting. It goes to {secret}. Anything else?"

@@ -105,10 +105,8 @@ def _mask_known_values(run: RunFolder, language: str) -> dict[int, str]:
             spans_by_id[row["example_id"]].append(Span(*(row[name] for name in Span._fields)))
     for _, document_rows in groupby(_read_rows(run, "vault"), itemgetter("doc_id")):
         rows = list(document_rows)
-        texts, detections = (
-            [row["text"] for row in rows],
-            [Detection(tuple(spans_by_id[r["example_id"]])) for r in rows],
-        )
+        texts = [row["text"] for row in rows]
+        detections = [Detection(tuple(spans_by_id[r["example_id"]])) for r in rows]
         for row, detection in zip(rows, add_known_values(texts, detections, language=language), strict=True):
             masked_texts[row["example_id"]] = route(row["text"], detection).text
     return masked_texts

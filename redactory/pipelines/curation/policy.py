@@ -274,10 +274,8 @@ def make_run_router(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[
     settings = DetectSettings.from_manifest(manifest["configuration"]["detect"])
     if change := describe_policy_changes(settings, manifest["policies"]):
         raise ConfigurationError(f"{change}; restore it, or curate again")
-    detector, release_settings = (
-        Detector(settings),
-        ReleaseSettings.from_manifest(manifest["configuration"].get("release", {})),
-    )
+    detector = Detector(settings)
+    release_settings = ReleaseSettings.from_manifest(manifest["configuration"].get("release", {}))
 
     def add_known_value_spans(text: str, detection: Detection) -> Detection:
         return (

@@ -283,11 +283,8 @@ def list_releases(job: str | Path) -> dict[str, Any]:
         )
     runs = []
     for status in statuses.values():
-        run, body, gate_body = (
-            folder.run(status.run),
-            status.record.body,
-            status.gate_record.body if status.gate_record else {},
-        )
+        run, body = folder.run(status.run), status.record.body
+        gate_body = status.gate_record.body if status.gate_record else {}
         counts, release = gate_body.get("counts"), None
         with suppress(RedactoryError):  # verify reports it
             if counts and is_finished(run):

@@ -17,6 +17,8 @@ from redactory.pipelines.json_paths import ROLE_SEPARATOR, TURN_SEPARATOR
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 _ENDLESS_WORD = re.compile(r"\S{400,}")
 _SIGN = re.compile(r"[^\w\s]")
+_SPACED_STOP = re.compile(r"(?<=(?<!\w)\w )[.](?= \w(?!\w))")
+"""A full stop inside a word that is spaced out, like "j . d o e @ m a i l . o r g"."""
 ROLES = frozenset(
     (
         *("system", "developer", "user", "human", "person", "customer", "client", "caller", "visitor"),
@@ -89,7 +91,8 @@ def _split_sentences(text: str) -> Iterator[str]:
     from nupunkt import sent_spans
 
     # it scans the whole word again for each sign in it; no sentence ends within hundreds of letters
-    simplified = _ENDLESS_WORD.sub(lambda word: _SIGN.sub("x", word[0][:-100]) + word[0][-100:], text)
+    simplified = _SPACED_STOP.sub("x", text)
+    simplified = _ENDLESS_WORD.sub(lambda word: _SIGN.sub("x", word[0][:-100]) + word[0][-100:], simplified)
     end = 0
     for start, stop, *_ in sent_spans(simplified):
         # white space between two sentences belongs to the second

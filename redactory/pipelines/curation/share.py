@@ -194,9 +194,8 @@ def mirror_folder(
         progress("publish", number, len(missing), "files")
     before_end()
     if not is_complete:
-        _write_end_files(
-            store, {SUMS: format_sums(digests), SUCCESS: success_text}, files[MANIFEST].stat().st_mode & 0o777
-        )
+        end_files = {SUMS: format_sums(digests), SUCCESS: success_text}
+        _write_end_files(store, end_files, files[MANIFEST].stat().st_mode & 0o777)
     size = sum(files[name].stat().st_size for name in missing)
     counts = {"files": len(digests), "written": len(missing), "removed": len(obsolete), "bytes": size}
     return {"to": store.url, "manifest": digests[MANIFEST], **counts}

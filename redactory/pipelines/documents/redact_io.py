@@ -304,10 +304,8 @@ def open_unfinished_copy(
         return
     # a pipe cannot be read again: a random value never matches
     sizes = [secrets.token_hex() if source.url == PIPE else source.size() for source in sources]
-    work, source_hash = (
-        _work_folder(out),
-        json_sha256([dict(identity), options, [source.url for source in sources], sizes]),
-    )
+    work = _work_folder(out)
+    source_hash = json_sha256([dict(identity), options, [source.url for source in sources], sizes])
     _require_copy_folder(work)
     try:
         make_private_folder(work)

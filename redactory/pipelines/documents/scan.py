@@ -44,7 +44,7 @@ def scan(
 ) -> dict[str, Any]:
     """Search the files that ``paths`` name (files, folders, globs, URLs) and ``texts`` for spans.
 
-    Files are read as by :func:`redactory.curate`; only the column ``column`` is searched. A file that is named
+    Files are read as by :func:`redactory.curate`; only the column ``text_column`` is searched. A file that is named
     itself and has another ending is read as text. The ``strict`` policy counts what would be masked,
     ``conservative`` also what would make an example private. ``allow`` names files of allowed terms, as in
     ``detect.lists.allow``. All spans are counted, the first ``limit`` are listed.
@@ -63,18 +63,14 @@ def scan(
         label_counts, rejected, quarantined, before = Counter[str](), Counter[str](), Counter[str](), text_count
         for text_count, (document, examples) in enumerate(_route_documents(span_policy, entries, rejected), before + 1):
             quarantined.update(example.failure for example in examples if example.failure is not None)
-            counted_spans = [
-                hit
-                for checked_example in examples
-                for hit in checked_example.spans
-                if policy == "conservative" or hit.policy == "strict"
-            ]
-            label_counts.update(hit.label for hit in counted_spans)
+            spans = (span for example in examples for span in example.spans)
+            counted_spans = [span for span in spans if policy == "conservative" or span.policy == "strict"]
+            label_counts.update(span.label for span in counted_spans)
             row = None if format_ == "text" else document.row
-            for hit, line in _locate_spans(counted_spans[: limit - len(listed_spans)], document.text, name, row):
-                listed_spans.append(hit)
+            for located, line in _locate_spans(counted_spans[: limit - len(listed_spans)], document.text, name, row):
+                listed_spans.append(located)
                 if on_span is not None:
-                    on_span(hit, line)
+                    on_span(located, line)
             progress("scan", text_count, None, "texts")
         if counts.damaged_files and len(sources) == 1:
             raise counts.damaged_files[0]

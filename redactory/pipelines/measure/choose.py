@@ -92,13 +92,7 @@ def label_active(
     # offer the labels that were used before
     labels = {span["label"] for row in labelled_rows for span in row["spans"]} or {*strict.labels, *strict.extra_labels}
     labels |= {span["label"] for row in rows for span in row["spans"]}
-    files = {name: folder / name for name in ("chosen.jsonl", "label-studio.json", "label-studio.xml")}
-    make_private_folder(folder)
-    write_text(files["chosen.jsonl"], "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    write_json(
-        files["label-studio.json"], [to_label_studio_task(row, f"policies {span_policy.hash[:12]}") for row in rows]
-    )
-    write_text(files["label-studio.xml"], build_labelling_interface([*sorted(labels - {"SECRET"}), "SECRET"]))
+    files = _write_chosen_documents(folder, rows, labels, f"policies {span_policy.hash[:12]}")
     return {
         "folder": str(folder),
         "looked_at": len(texts),
@@ -107,6 +101,17 @@ def label_active(
         "words": sum(len(row["text"].split()) for row in rows),
         "files": {name: str(path) for name, path in files.items()},
     }
+
+
+def _write_chosen_documents(
+    folder: Path, rows: Sequence[dict[str, Any]], labels: set[str], version: str
+) -> dict[str, Path]:
+    files = {name: folder / name for name in ("chosen.jsonl", "label-studio.json", "label-studio.xml")}
+    make_private_folder(folder)
+    write_text(files["chosen.jsonl"], "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_json(files["label-studio.json"], [to_label_studio_task(row, version) for row in rows])
+    write_text(files["label-studio.xml"], build_labelling_interface([*sorted(labels - {"SECRET"}), "SECRET"]))
+    return files
 
 
 def select_most_uncertain(doubts: Sequence[Doubts], sizes: Sequence[int], n: int) -> list[tuple[int, str]]:

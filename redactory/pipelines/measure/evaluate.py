@@ -445,10 +445,8 @@ def evaluate_extraction(
     def measure() -> Result:
         from redactory.evaluation import extraction as e
 
-        trained, secrets = (
-            evaluation.load(),
-            e.collect_vault_secrets(evaluation.run, evaluation.list_training_folders()),
-        )
+        trained = evaluation.load()
+        secrets = e.collect_vault_secrets(evaluation.run, evaluation.list_training_folders())
         named = [(secret.label, secret.value) for secret in secrets]
         controls = e.make_control_values(named, lambda values: _find_present_values(evaluation, values), seed)
         settings = e.ExtractionSettings(samples, tokens, temperature, top_k, completions, seed)
@@ -504,10 +502,8 @@ def evaluate_synthetic(
         samples = evaluation.sample_texts(held_out, seed, progress)
         held_out_rows, training_rows = ([(text, label) for text, label, _ in group] for group in samples)
         non_member_texts, member_texts = ([text for text, _, is_private in group if is_private] for group in samples)
-        synthetic_texts, language = (
-            [text for text, _ in written],
-            evaluation.run_manifest["configuration"]["detect"]["language"],
-        )
+        synthetic_texts = [text for text, _ in written]
+        language = evaluation.run_manifest["configuration"]["detect"]["language"]
         planted_canaries = None if canary_file is None else read_json(Path(canary_file))
         features = partial(s.embed_texts, language=language)
         with report_start_and_end(progress, "compare what was written"):

@@ -234,17 +234,13 @@ def evaluate_redaction(
             )
         residual = None
         if chosen is not None:
-            independent_detector, words = (
-                Detector(build_engine_settings(chosen, detect.language)),
-                load_optional_words(detect.language),
-            )
+            run_engines = Detector(build_engine_settings(chosen, detect.language)).run_engines
+            words = load_optional_words(detect.language)
             is_teacher = detect.tagger is not None and chosen == "spacy"
             # leave the path of a model out of the result
             residual = {"engine": chosen.partition(":")[0], "note": TEACHER_NOTE if is_teacher else None} | {
-                split: find_residual_identifiers(
-                    independent_detector.run_engines, points, sample, 0, progress, words, public
-                )
-                for split, points in texts.items()
+                split: find_residual_identifiers(run_engines, rows, sample, 0, progress, words, public)
+                for split, rows in texts.items()
             }
         cross_split = _summarize_cross_split(folder)
         missing = {

@@ -300,11 +300,8 @@ def ldp_evaluate(
             runs.append(measure_accuracy(noisy_classifier, texts, classes))
             progress("queries", draw + 1, draws, "draws")
         first = first or runs[0]
-        questions.append(
-            _summarize_questions(
-                server.settings.make_query_settings(sentence_encoder.spendings), sentence_encoder, runs
-            )
-        )
+        query_settings = server.settings.make_query_settings(sentence_encoder.spendings)
+        questions.append(_summarize_questions(query_settings, sentence_encoder, runs))
     assert first is not None
     single_query_settings = {**server.settings.model_dump(exclude_none=True), **_SINGLE_QUERY}
     server.settings = parse_settings(type(server.settings), single_query_settings)

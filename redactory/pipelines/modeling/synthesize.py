@@ -202,10 +202,8 @@ class _SyntheticWriter:
             return
         facts = read_ledger_facts(self.run, model)
         overrides = {"budget": BudgetSettings.model_validate(record)}
-        budget, rows = (
-            Budget.from_settings(facts.settings.model_copy(update=overrides)),
-            read_training_spec(self.run, facts, None).rows,
-        )
+        budget = Budget.from_settings(facts.settings.model_copy(update=overrides))
+        rows = read_training_spec(self.run, facts, None).rows
         assert budget is not None
         budget.require_reservation(json_sha256(read_records(model.ledger)[0].body), title, _NOT_COUNTED_MESSAGE)
         identity = f"histogram-{stream.random_bytes('identity', 0, 16).hex()}"

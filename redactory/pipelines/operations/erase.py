@@ -60,13 +60,12 @@ def erase(
 ) -> dict[str, Any]:
     """Remove documents, and everything that users wrote, from runs.
 
-    Returns {ok, dry_run, runs, problems, unmatched}; ``unmatched`` are the pseudonyms of ids that none of these
-    runs has or ever had. ``places`` are run folders, or job folders with all their runs. A run that cannot be
-    searched (its key is not the configured one) is a problem and makes ``ok`` False; the others are still
-    processed. An interrupted run of a job loses all its work (``discarded``); one outside a job is a problem.
-    ``dry_run`` writes nothing. A repeated call finishes interrupted work and reads finished work from the release
-    log. Models are not retrained: each run lists those trained on the person's text. ``ConfigurationError``
-    without an id, or for a place without a run.
+    Returns {ok, dry_run, runs, problems, unmatched}; ``unmatched`` are the pseudonyms of ids that none of these runs
+    has or ever had. ``places`` are run folders, or job folders with all their runs. A run that cannot be searched (its
+    key is not the configured one) is a problem and makes ``ok`` False; the others are still processed. An interrupted
+    run of a job loses all its work (``discarded``); one outside a job is a problem. ``dry_run`` writes nothing. A
+    repeated call finishes interrupted work and reads finished work from the release log. Models are not retrained: each
+    run lists those trained on the person's text. ``ConfigurationError`` without an id, or for a place without a run.
     """
     person = Person(frozenset(doc_ids), frozenset(user_ids))
     if not person.doc_ids | person.user_ids or "" in person.doc_ids | person.user_ids:

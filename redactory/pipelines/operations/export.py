@@ -205,11 +205,10 @@ def _copy_sealed(path: Path, target: Path, digest: str) -> None:
 def select_public_fields(manifest: dict[str, Any], digest: str) -> dict[str, Any]:
     """Select the export's manifest from that of the run and its sha256: these keys, and no other.
 
-    Included: the hashes of the policies (not the configuration, because deny lists contain names), the public
-    labels, the languages of a sample of the corpus (if counts decide what is public: only the configured one), and
-    the run's day. Excluded, because they describe private text: the counts of rows, documents, private, duplicate
-    or quarantined examples, of spans and of masks; the names, sizes and digests of the input; everything about
-    keys; all other times.
+    Included: the hashes of the policies (not the configuration, because deny lists contain names), the public labels,
+    the languages of a sample of the corpus (if counts decide what is public: only the configured one), and the run's
+    day. Excluded, because they describe private text: the counts of rows, documents, private, duplicate or quarantined
+    examples, of spans and of masks; the names, sizes and digests of the input; everything about keys; all other times.
     """
     return {
         "format": FORMAT,

@@ -81,13 +81,13 @@ def evaluate_drift(job: JobFolder, run: RunFolder, settings: DriftSettings) -> l
 
 
 def _seal_result(run: RunFolder, result: Mapping[str, Any]) -> None:
-    """Seal what was compared, and what was decided of it, in the run, whose report shows both."""
+    """Seal the comparison and the decision in the run, whose report shows both."""
     seal_result(run.gate, result, {"format": FORMAT, "parent": file_sha256(run.manifest)})
     write_report(run)
 
 
 def find_earlier_runs(job: JobFolder, run: RunFolder) -> list[RunFolder]:
-    """The released runs before ``run``, oldest first; those whose folder is gone are left out."""
+    """Return the released runs before ``run``, oldest first, without those whose folder is gone."""
     records, run_name = read_log(job), run.root.resolve().name
     # a run that is judged again was begun, and perhaps held, before runs that came after it
     position = next((name for name, r in enumerate(records) if r.body["run"] == run_name), len(records))
@@ -124,7 +124,7 @@ def explain_skipped_drift(result: Mapping[str, Any]) -> str | None:
 
 
 def record_failure(job: JobFolder, run: RunFolder, settings: NightlySettings, error: RedactoryError) -> None:
-    """Enter that a scheduled run failed, and call the hook.  Messages of our own errors hold no text."""
+    """Log that a scheduled run failed, and call the hook. Messages of our own errors contain no text."""
     record = _append_event_with_actions(run, Event.FAILED, {"error": str(error)}, settings)
     with suppress(RedactoryError, OSError):
         # the error itself is what is to be reported
@@ -189,9 +189,9 @@ def _call_and_record(job: JobFolder, record: Record, settings: NightlySettings |
 
 
 def _load_run_settings(status: RunStatus) -> NightlySettings | None:
-    """The section ``nightly`` of the file that a run was begun with; None without one.
+    """Load the section ``nightly`` of the file that a run started with; None without one.
 
-    None where it is gone, or is another by now, too: what is decided about a run does not depend on it.
+    Also None if the file is gone or changed: decisions about a run must not depend on it.
     """
     file = status.start_record and status.start_record.body.get("config")
     try:
@@ -201,7 +201,7 @@ def _load_run_settings(status: RunStatus) -> NightlySettings | None:
 
 
 def _collect_index_entries(run: RunFolder, *, remove: bool = False) -> list[str]:
-    """The names of the entries of an index across runs that count for ``run``, which is finished."""
+    """Return the names of the index entries that count for ``run``, which is finished."""
     index = find_index(read_manifest(run))
     if index is None:
         return []
@@ -215,9 +215,9 @@ def _collect_index_entries(run: RunFolder, *, remove: bool = False) -> list[str]
 
 
 def _update_latest_link(job: JobFolder) -> None:
-    """Have ``latest`` lead to the run that the log says, or to nothing.
+    """Point ``latest`` to the run that the log names, or remove it.
 
-    A reader finds the old one or the new, never none.  The job's lock is the caller's to hold.
+    A reader finds the old or the new link, never none. The caller holds the job's lock.
     """
     current = read_latest_link(job)
     temporary = job.root / f"{TEMPORARY_PREFIX}{secrets.randbits(48)}-{job.latest.name}"
@@ -289,7 +289,7 @@ def reject_release(run: str | Path, by: str, reason: str) -> dict[str, Any]:
 
 @contextmanager
 def _decision_lock(path: str | Path, by: str, reason: str) -> Iterator[tuple[RunFolder, JobFolder, RunStatus]]:
-    """A run, its job and how it stands, while nobody else writes; what an earlier process left is done."""
+    """Lock a job; yield the run, its job and its status, after completing interrupted actions."""
     for word in (by, reason):
         if not word.strip() or len(word) > MAX_LINE_LENGTH or not word.isprintable():
             raise ConfigurationError(f"--by and --reason: one line of 1 to {MAX_LINE_LENGTH} characters each")
@@ -345,7 +345,7 @@ def call_hook(
 
 
 def write_metrics(job: JobFolder) -> None:
-    """Commit ``JOB/_job/metrics.prom``; ``CheckFailed`` where the log's chain is broken."""
+    """Commit ``JOB/_job/metrics.prom``; ``CheckFailed`` if the log's chain is broken."""
     write_text(job.metrics, render_metrics(job, datetime.datetime.now(datetime.UTC)), PUBLIC_FILE)
 
 
@@ -397,7 +397,7 @@ def _collect_samples(job: JobFolder, now: datetime.datetime) -> Iterator[_Sample
 
 
 def _collect_run_samples(manifest: dict[str, Any]) -> Iterator[_Sample]:
-    """Of the run that was finished last."""
+    """Collect the metrics of the last finished run."""
     counts, index = manifest["counts"], manifest["dedup"].get("index")
     repeat_count = sum(index["duplicate_earlier"].values()) if index else 0
     for name in ("rows", "documents"):

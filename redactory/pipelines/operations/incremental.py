@@ -28,12 +28,11 @@ _CLOCK_GRACE = datetime.timedelta(seconds=2)
 class FileSlice:
     """Bytes ``from_byte`` up to ``to_byte`` of the file at ``url``, which hold ``rows`` rows.
 
-    ``from_row`` rows come before, so that rows keep the numbers that they have in the file.  ``header`` is
-    the length of a table's header line, for a piece that does not begin with it.  A file that can only be
-    read ``whole`` (Parquet, compressed, text) has one piece.  ``digest`` is keyed, ``key`` the fingerprint of
-    its key.  ``stamp`` is a sign that stays as long as nobody writes the file, where the piece reaches its
-    end.  ``again``: the file was asked for as new, and what was read of it before counts no more.
-    ``refused``: the reason code of an entry of a folder that is not opened, and quarantined once.
+    ``from_row`` rows come before, so that rows keep their numbers in the file. ``header`` is the length of a table's
+    header line, for a slice that does not begin with it. A file that can only be read ``whole`` (Parquet, compressed,
+    text) has one slice. ``digest`` is keyed, ``key`` the fingerprint of its key. If the slice reaches the end of the
+    file, ``stamp`` changes when the file is written. ``again``: the file was requested as new, and its earlier slices
+    no longer count. ``refused``: the reason code of a folder entry that is not opened, and is quarantined once.
     """
 
     url: str
@@ -74,13 +73,13 @@ class FileSlice:
 
 
 def _digest_slice(source: Source, part: Slice) -> tuple[str, str]:
-    """The keyed digest of these bytes, and the fingerprint of the key."""
+    """Return the keyed digest of these bytes, and the fingerprint of the key."""
     key = load_digest_key()
     return key.file_digest(source.read_blocks(part.without_header())), key.fingerprint
 
 
 def read_planned_slices(record: Record) -> list[FileSlice]:
-    """The pieces of the plan that a run was begun with."""
+    """Read the slices of the plan that a run started with."""
     return [FileSlice(**fields) for fields in record.body["plan"]["slices"]]
 
 
@@ -112,7 +111,7 @@ def find_changed_files(slices: Iterable[FileSlice]) -> list[str]:
 
 
 class ReadSlice(NamedTuple):
-    """A piece that a scheduled run was planned with, and that run; None where it was rejected."""
+    """A planned slice of a scheduled run, and that run; None if it was rejected."""
 
     file_slice: FileSlice
     run: str | None
@@ -155,19 +154,19 @@ def _add_slice(slices: list[ReadSlice], new_slice: ReadSlice) -> list[ReadSlice]
 
 
 class ReadingPlan(NamedTuple):
-    """What is read: ``slices``, and for each file with a last row that is not whole, its bytes."""
+    """The ``slices`` to read and, for each file with an incomplete last row, the bytes of that row."""
 
     slices: list[FileSlice]
     waiting: dict[str, int]
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the release log: files, places and digests; no text."""
+        """Return the plan for the release log: files, positions and digests; no text."""
         waiting = [{"path": name, "bytes": size} for name, size in self.waiting.items()]
         return {"slices": [asdict(piece) for piece in self.slices], "waiting": waiting}
 
 
 class _ChangedFileError(Exception):
-    """What was read of a file is not there any more; the argument says where, without text."""
+    """Bytes that were read before are gone or changed; the argument says where, without text."""
 
 
 def plan_reading(
@@ -209,9 +208,9 @@ def plan_reading(
 def _find_new_slices(
     source: Source, earlier: tuple[ReadSlice, ...], config: Config, now: datetime.datetime
 ) -> tuple[list[FileSlice], int]:
-    """The new pieces of ``source``, and the bytes of a last row that is not whole yet.
+    """Return the new slices of ``source``, and the bytes of an incomplete last row.
 
-    ``_ChangedFileError`` where it is not the file that was read before.
+    ``_ChangedFileError`` if it is not the file that was read before.
     """
     if source.refusal is not None:
         key, named = load_digest_key(), (source.url, source.name, source.format)
@@ -258,16 +257,14 @@ def _find_new_slices(
 
 
 def _is_quiet(source: Source, config: Config, now: datetime.datetime) -> bool:
-    """Whether nobody has written the file for ``nightly.partial_row_grace_minutes``."""
-    modified_at, quiet = (
-        source.read_modified_time(),
-        datetime.timedelta(minutes=config.nightly.partial_row_grace_minutes),
-    )
+    """Whether the file was not written for ``nightly.partial_row_grace_minutes``."""
+    modified_at = source.read_modified_time()
+    quiet = datetime.timedelta(minutes=config.nightly.partial_row_grace_minutes)
     return modified_at is not None and now - modified_at >= quiet
 
 
 def _find_next_row(source: Source, last: FileSlice, size: int) -> tuple[int, int]:
-    """The byte at which rows after ``last`` begin, and how many rows come before."""
+    """Return the byte at which rows after ``last`` begin, and the number of rows before it."""
     end, row = last.to_byte, last.from_row + last.rows
     if end == size or b"".join(source.read_blocks(Slice(end - 1, end))) == b"\n":
         return end, row
@@ -323,12 +320,12 @@ def _parse_day(text: str, option: str) -> datetime.date:
 
 
 def is_dated(config: Config) -> bool:
-    """Whether the input comes by the day."""
+    """Whether the input path contains a day."""
     return any(DATE_PLACEHOLDER in path for path in config.input.path)
 
 
 def make_day_config(config: Config, day: Day) -> Config:
-    """``config`` with the day in the place of ``{date}``."""
+    """Return ``config`` with the day in place of ``{date}``."""
     if day is None:
         return config
     values = config.model_dump(exclude_unset=True)

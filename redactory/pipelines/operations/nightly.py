@@ -1,4 +1,4 @@
-"""Run a scheduled curation: new input becomes a run of its own, which is released or held."""
+"""Run a scheduled curation: new input becomes a separate run, which is released or held."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def nightly(
     curate_run: CurateFunction = curate,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Curate what is new since the last scheduled run; ``{"job", "nights", "latest", "held", ...}``.
+    """Curate what is new since the last scheduled run; return ``{"job", "nights", "latest", "held", ...}``.
 
-    ``output`` is the job's folder.  Where ``input.path`` holds ``{date}``, the run is of ``date``
-    (YYYY-MM-DD; today in UTC by default), or there is one for each day from ``first`` to ``last``.  The files
-    of ``reread`` are read whole, though they were read before.  ``curate_run`` carries a run out.
+    ``output`` is the job's folder. If ``input.path`` contains ``{date}``, the run is of ``date`` (YYYY-MM-DD;
+    default: today in UTC), or there is one for each day from ``first`` to ``last``. The files of ``reread`` are read
+    from the beginning again. ``curate_run`` executes a run.
 
-    Raises what ``curate`` raises, ``InputError`` where a file changed that was read before, and
-    ``RunStateError`` where another scheduled run of the job is at work.
+    Raises what ``curate`` raises, ``InputError`` if a file changed that was read before, and ``RunStateError`` while
+    another scheduled run of the job is at work.
     """
     settings = load_config(config, output=output, workers=workers)
     days = resolve_days(settings, date, first, last, datetime.datetime.now(datetime.UTC).date())
@@ -110,7 +110,7 @@ def nightly(
 
 
 def _check_job(job: JobFolder, config: Config) -> None:
-    """Refuse, before anything is written, a folder that is no job's, and what no scheduled run can go by."""
+    """Refuse, before anything is written, a folder of another kind, and settings that scheduled runs cannot use."""
     if job.root.exists() and not job.root.is_dir():
         raise RunStateError(f"{job.root} is a file; give another folder for the job's runs (output)")
     job_as_run = RunFolder(job.root)
@@ -131,7 +131,7 @@ def _check_job(job: JobFolder, config: Config) -> None:
 
 
 def find_unfinished_runs(records: Iterable[Record]) -> list[RunStatus]:
-    """The scheduled runs to be finished before anything new is read, oldest first."""
+    """Return the scheduled runs to finish before anything new is read, oldest first."""
     statuses = run_statuses(records).values()
     return [status for status in statuses if status.state in ("unfinished", "failed") and status.start_record]
 
@@ -149,7 +149,7 @@ class _ScheduledRuns:
 
     @contextmanager
     def report_failures(self, run: RunFolder | None = None) -> Iterator[None]:
-        """Enter what fails meanwhile as a failure of ``run``; without one, of the last release."""
+        """Log what fails in this context as a failure of ``run``; without one, of the last release."""
         try:
             yield
         except RedactoryError as error:
@@ -160,7 +160,7 @@ class _ScheduledRuns:
             raise
 
     def finish_run(self, status: RunStatus) -> dict[str, Any]:
-        """Finish what was begun, or give it up where its input is not there any more."""
+        """Finish an unfinished run, or give it up if its input is gone."""
         run, start_record = self.job.run(status.run), status.start_record
         assert start_record is not None
         gone = [] if is_finished(run) else find_changed_files(read_planned_slices(start_record))
@@ -172,7 +172,7 @@ class _ScheduledRuns:
         return {"run": status.run, "date": start_record.body["date"], "state": "rejected", "reason": reason}
 
     def start_run(self, day: Day, reread_urls: Sequence[str], *, one_of_many: bool) -> dict[str, Any]:
-        """Read what is new of a day; the files ``reread_urls`` are not read again, whoever asks for that."""
+        """Read what is new on a day; the files ``reread_urls`` are not read again."""
         records, now = read_log(self.job), datetime.datetime.now(datetime.UTC)
         date, config = None if day is None else day.isoformat(), make_day_config(self.config, day)
         # named for the day of its data, or the second at which it began (UTC)
@@ -224,14 +224,14 @@ class _ScheduledRuns:
 
 
 def _recover_interrupted(job: JobFolder, settings: NightlySettings) -> None:
-    """Do what a crash may have left undone: an erasure or a purge amid its work, what decisions ask for."""
+    """Complete what a crash interrupted: an erasure, a purge, or the actions of decisions."""
     for name in run_statuses(read_log(job)):
         finish_reissue(job.run(name))
     run_pending_actions(job, settings)
 
 
 def _apply_retention(job: JobFolder, settings: NightlySettings) -> dict[str, Any]:
-    """Publish what is released, purge what is not to be kept any longer: ``{"published", "purged"}``."""
+    """Publish released runs, and purge expired originals: ``{"published", "purged"}``."""
     published = publish_released(job, settings.publish)
     now = datetime.datetime.now(datetime.UTC)
     expired = find_expired_originals(job, settings.keep, now)

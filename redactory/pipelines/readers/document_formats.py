@@ -20,11 +20,8 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.readers.formats import ROW_TOO_LONG, UNDECODABLE, ColumnReplacements, Edits, Format, Row
 from redactory.redaction.replacements import Edit, ReplacedSpan, apply_edits
 
-BROKEN_DOCUMENT, ENCRYPTED_DOCUMENT, DOCUMENT_WITHOUT_TEXT = (
-    "broken_document",
-    "encrypted_document",
-    "document_without_text",
-)
+BROKEN_DOCUMENT, ENCRYPTED_DOCUMENT = "broken_document", "encrypted_document"
+DOCUMENT_WITHOUT_TEXT = "document_without_text"
 TOO_MANY_ELEMENTS = "too_many_elements"
 MAX_ELEMENTS = 1 << 18
 """Maximum texts, tags, header fields or parts of one document: each costs far more than its few bytes."""

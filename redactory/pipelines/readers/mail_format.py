@@ -186,10 +186,8 @@ def parse_message(data: bytes, depth: int = 0, default_type: str = "text/plain")
         raise UnreadableDocument(BROKEN_DOCUMENT)
     separator = blank[0] if blank else b""
     end = b"\r\n" if b"\r\n" in data[:position] + separator else b"\n"
-    kind, coding = (
-        _ContentType(_get_single_header(fields, "content-type") or default_type),
-        _get_single_header(fields, "content-transfer-encoding"),
-    )
+    kind = _ContentType(_get_single_header(fields, "content-type") or default_type)
+    coding = _get_single_header(fields, "content-transfer-encoding")
     body = _parse_body(kind, coding.partition("(")[0].strip().lower(), data[position + len(separator) :], depth, end)
     for field in fields:
         name = field["name"].decode().lower()

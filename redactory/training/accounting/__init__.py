@@ -1,10 +1,8 @@
-"""Epsilons from privacy events: what is not known is refused, what is stated two accountants agree on.
+"""Compute epsilons from privacy events: unknown events are refused, and two accountants must agree.
 
-- ``pairs``: what was spent, and the pair of worlds that dominates a step;
-- ``figures``: the main accountant, groups, curves, calibration, on the distributions of ``losses``;
-- ``second``: our own, rounded both ways, from pairs of its own; and the comparison of both;
-- ``bounds``: the chain and the revealed bound;
-- ``published``: what the papers print, under that label.
+``dominating_pairs`` has the spent mechanisms and their worlds. ``epsilons`` is the main accountant (groups,
+curves, calibration) on ``privacy_losses``; ``verification`` is the independent second one, and compares both.
+``bounds`` has the chain and the revealed bound, ``published_epsilons`` what the papers print, with that label.
 """
 
 from redactory.training.accounting.dominating_pairs import Spending as Spending

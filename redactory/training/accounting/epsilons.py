@@ -318,10 +318,8 @@ def calibrate_noise(
     :func:`compute_group_epsilon`. σ is found to a share of ``tolerance``; ``other_spendings`` are added.
     ``GuaranteeError`` if no σ below 10,000 reaches the target.
     """
-    delta, target = (
-        delta - compute_failure_delta(other_spendings),
-        target + math.log1p(-compute_failure_delta(other_spendings)),
-    )
+    delta = delta - compute_failure_delta(other_spendings)
+    target = target + math.log1p(-compute_failure_delta(other_spendings))
     if delta <= 0.0:
         raise GuaranteeError("the selection by counts uses up delta: raise delta, or lower route.delta")
 

@@ -265,9 +265,9 @@ def _raise_spectrum(spectrum: NDArray[np.complex128], count: int) -> NDArray[np.
 
 @dataclass(frozen=True)
 class _StepGrid:
-    """One step: ``mass[i]`` at (``first`` + i)·``cell``; ``wrong``, what of it rounding may have misplaced.
+    """One step: ``mass[i]`` at (``first_index`` + i)·``cell``; rounding may have misplaced ``misplaced_mass`` of it.
 
-    ``slip`` is how far a loss may be off by rounding, where it is not counted as wrong.
+    ``rounding_error`` bounds how far the loss of the other mass may be off.
     """
 
     first_index: int

@@ -357,7 +357,7 @@ def _get_random_states(module: nn.Module) -> list[Tensor]:
 class _OpaqueCall:
     """One call of a module: the ``leaves`` of its arguments, those at ``tensor_positions`` tensors [B, ...].
 
-    Those in ``merged_inputs``, and the outputs that are ``together``, are [B·T, ...] for B ``examples``.
+    Inputs in ``merged_inputs``, and outputs in ``merged_outputs``, are [B·T, ...] for B examples.
     """
 
     module: nn.Module

@@ -123,10 +123,8 @@ class _LstmFunction(torch.autograd.Function):
         bias = None if bias_ih is None or bias_hh is None else bias_ih + bias_hh
         masked_weight = weight_hh if mask is None else weight_hh * mask
         time_major_inputs = inputs.transpose(0, 1).contiguous()
-        ctx.trace, ctx.listener = (
-            run_lstm_recurrence(apply_affine(time_major_inputs, weight_ih, bias), masked_weight),
-            get_tape(),
-        )
+        ctx.trace = run_lstm_recurrence(apply_affine(time_major_inputs, weight_ih, bias), masked_weight)
+        ctx.listener = get_tape()
         ctx.save_for_backward(time_major_inputs, weight_ih, masked_weight, mask)
         ctx.parameters = LstmWeights(weight_ih, weight_hh, bias_ih, bias_hh)
         ctx.set_materialize_grads(False)
@@ -148,10 +146,8 @@ class _LstmFunction(torch.autograd.Function):
             trace = LstmTrace(trace.gates.clone(), trace.cells, trace.states, trace.tanh_cells.clone())
         else:
             ctx.trace = None
-        deltas, previous_states = (
-            run_lstm_adjoint(trace, masked_weight, state_gradient, cell_gradient),
-            trace.states[:-1],
-        )
+        deltas = run_lstm_adjoint(trace, masked_weight, state_gradient, cell_gradient)
+        previous_states = trace.states[:-1]
         input_gradient = None
         if ctx.needs_input_grad[0]:
             input_gradient = apply_affine(deltas, weight_ih.t(), None).transpose(0, 1)
@@ -249,11 +245,8 @@ def run_lstm_adjoint(trace: LstmTrace, weight: Tensor, state_gradient: Tensor, c
     dh = state_gradient[-1]
     dc = torch.zeros_like(dh) if cell_gradient is None else cell_gradient.clone()
     cell_gate_deltas = gates[..., : 3 * size].view(*gates.shape[:2], 3, size).unbind(0)
-    deltas, output_gate_deltas, state_gradients = (
-        gates.unbind(0),
-        gates[..., 3 * size :].unbind(0),
-        state_gradient.unbind(0),
-    )
+    deltas, output_gate_deltas = gates.unbind(0), gates[..., 3 * size :].unbind(0)
+    state_gradients = state_gradient.unbind(0)
     for index in range(len(gates) - 1, -1, -1):
         dc.addcmul_(dh, cell_factors[index])
         cell_gate_deltas[index].mul_(dc[:, None])

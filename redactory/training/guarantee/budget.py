@@ -49,12 +49,8 @@ class Budget:
     def __init__(
         self, settings: BudgetSettings, unit: str, is_removal: bool = False, protects_entities: bool = False
     ) -> None:
-        self._settings, self._unit, self._is_removal, self._protects_entities = (
-            settings,
-            unit,
-            is_removal,
-            protects_entities,
-        )
+        self._settings, self._unit, self._is_removal = settings, unit, is_removal
+        self._protects_entities = protects_entities
 
     @classmethod
     def from_settings(cls, settings: TrainSettings) -> Budget | None:

@@ -64,9 +64,8 @@ MAX_VERIFIED_EPSILON, MAX_VERIFIED_RATIO = 500.0, 24.0
 class Metrics:
     """Hold metrics by name: ``values``, ``reasons`` for null values, ``bounds`` of the second accountant.
 
-    ``unconfirmed`` lists epsilons without a second accountant; ``no_bounds_reason`` says why it was not run.
-    For users and entities, ``relation`` belongs to the main epsilon and ``facts`` are its inputs (adjacency, K or M,
-    rule, caps).
+    ``unconfirmed`` lists epsilons without a second accountant; ``no_bounds_reason`` says why it was not run. For users
+    and entities, ``relation`` belongs to the main epsilon and ``facts`` are its inputs (adjacency, K or M, rule, caps).
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -400,11 +399,8 @@ def _add_federated_metrics(spec: TrainingSpec, mechanism: PoissonUsersGaussian, 
         metrics.no_bounds_reason = (
             texts["no_second_of_entities"] if epsilon.epsilon else "there is no epsilon to confirm"
         )
-    entities, computed, of_users = (
-        mechanism.entities,
-        compute_federated_epsilons(*arguments),
-        spec.protect.value == "users",
-    )
+    entities, computed = mechanism.entities, compute_federated_epsilons(*arguments)
+    of_users = spec.protect.value == "users"
     facts = metrics.facts
     facts |= {"adjacency": epsilon.relation, "users": mechanism.users, "K": None, "M": None, "M_source": None}
     if entities is not None:
@@ -448,11 +444,8 @@ def make_epsilon_remark(spec: TrainingSpec) -> RemarkFunction:
 
 def _make_unit_epsilon_remark(spec: TrainingSpec) -> RemarkFunction:
     """Make the remark for K examples, from a few composed epsilons: each takes a second and bounds earlier steps."""
-    training, epsilons, stride = (
-        make_bounded_training(spec),
-        dict[int, float](),
-        math.ceil(spec.steps / _UNIT_CURVE_POINTS),
-    )
+    training, epsilons = make_bounded_training(spec), dict[int, float]()
+    stride = math.ceil(spec.steps / _UNIT_CURVE_POINTS)
 
     def remark(finished_steps: int) -> str:
         count = min(spec.steps, stride * math.ceil(finished_steps / stride))

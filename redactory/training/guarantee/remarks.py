@@ -28,9 +28,8 @@ class TrainingFacts:
     """What may be said about a training besides its spec; None if it is unknown, or must not be known.
 
     ``examples`` are the examples that noisy steps draw from, ``noise_free_examples`` those of noise-free steps,
-    ``users`` the users of the corpus; ``parameters`` is the number of trainable ones, at most. ``held_out_curve``
-    are measurements on held-out text (:mod:`redactory.training.held_out`). ``is_upper_bound``: there may be fewer
-    examples.
+    ``users`` the users of the corpus; ``parameters`` is the number of trainable ones, at most. ``held_out_curve`` are
+    measurements on held-out text (:mod:`redactory.training.held_out`). ``is_upper_bound``: there may be fewer examples.
     """
 
     examples: int | None = None

@@ -167,11 +167,8 @@ def compute_message_epsilon(
     encoder; its steps and the messages compose adaptively. ``GuaranteeError`` if coins are visible and a step of the
     encoder exchanges several rows.
     """
-    way, encoder_costs, message_spending = (
-        participation,
-        normalize_spendings(encoder_costs),
-        Spending(make_message_mechanism(noise, vectors), 1),
-    )
+    way, encoder_costs = participation, normalize_spendings(encoder_costs)
+    message_spending = Spending(make_message_mechanism(noise, vectors), 1)
     if isinstance(way, VisibleSampling):
         if any(spendings.rows > 1 for spendings in encoder_costs):
             raise GuaranteeError("visible coins: no accounting beside an encoder that exchanges several rows")

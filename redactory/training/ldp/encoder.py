@@ -423,10 +423,8 @@ def read_encoder(folder: Path) -> tuple[TextCodec, PooledClassifier, int, dict[s
         tokenizer, below = read_encoder_folder(folder / BODY_FOLDER)
         encoder_network = PooledClassifier(below, tuple(network["classes"]), network["pooling"], network["bottleneck"])
     else:
-        tokenizer, encoder_network = (
-            Tokenizer.from_json(read_json(folder / TOKENIZER)),
-            build_network_from_config(folder.name, network),
-        )
+        tokenizer = Tokenizer.from_json(read_json(folder / TOKENIZER))
+        encoder_network = build_network_from_config(folder.name, network)
     missing, unknown = encoder_network.load_state_dict(load_file(folder / WEIGHTS), strict=False)
     if unknown or [name for name in missing if not (elsewhere and name.startswith(_ENCODER_PREFIX))]:
         raise InputError(f"{folder.name}: the weights do not fit {CONFIG}")

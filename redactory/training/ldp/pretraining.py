@@ -147,10 +147,8 @@ class _NoisyEncoderNetwork(Network):
         self.network.begin_step(stream, purpose, step)
 
     def example_losses(self, batch: Batch) -> Tensor:
-        clipped, deviation = (
-            self.compute_clipped_latents(batch),
-            self._settings.noise_multiplier * self._settings.clip_norm,
-        )
+        clipped = self.compute_clipped_latents(batch)
+        deviation = self._settings.noise_multiplier * self._settings.clip_norm
         if self.training and deviation and self._noise is not None:
             stream, purpose, step = self._noise
             noise = stream.normal(f"{purpose}, noise", step, clipped.numel())

@@ -1,11 +1,12 @@
-"""Correlated noise: the banded matrix by which sums are mixed before the noise.
+"""Correlated noise: the banded matrix that mixes sums before the noise.
 
-With C lower triangular, what leaves is Cg + z for the clipped sums g and independent noise z; the model moves
-along C⁻¹(Cg + z) = g + C⁻¹z, whose noise partly cancels over the steps (``docs/guarantees.md``, "Correlated
-noise").  Everything here follows from the number of steps, of bands and the schedule of the step size.
+With C lower triangular, a training releases Cg + z for the clipped sums g and independent noise z; the model
+moves along C⁻¹(Cg + z) = g + C⁻¹z, whose noise partly cancels over the steps (``docs/guarantees.md``, "Correlated
+noise"). Everything here depends only on the number of steps, the number of bands and the schedule of the step
+size.
 
-The error is that of McKenna ("Scaling up the banded matrix factorization mechanism", 2024), the mean square
-of the rows of A·C⁻¹, with the step sizes in A; C is a Toeplitz matrix there too.
+The error is that of McKenna ("Scaling up the banded matrix factorization mechanism", 2024), the mean square of
+the rows of A·C⁻¹, with the step sizes in A; C is a Toeplitz matrix there too.
 """
 
 from __future__ import annotations
@@ -31,11 +32,10 @@ _SAMPLED_COLUMNS, _MAX_ITERATIONS = 32, 60
 
 @dataclass(frozen=True)
 class BandedMatrix:
-    """C for ``steps`` T steps: C[t, j] = c[t − j]·s[j] where 0 <= t − j < b, and 0 elsewhere.
+    """C for ``steps`` T steps: C[t, j] = c[t − j]·s[j] if 0 <= t − j < b, and 0 elsewhere.
 
-    ``coefficients`` c are b numbers of norm at most 1, the first above 0.  s[j] is 1 but for the last b − 1
-    columns, of which less than b rows are left: these are lengthened to norm 1.  ``GuaranteeError`` for
-    coefficients of another kind.
+    ``coefficients`` c are b numbers of norm at most 1, the first above 0. s[j] is 1 except for the last b − 1
+    columns, which have fewer than b rows: these are lengthened to norm 1. ``GuaranteeError`` for other coefficients.
 
     Formal guarantees: no column is longer than 1, which the proof of one block needs.
     """
@@ -53,16 +53,16 @@ class BandedMatrix:
 
     @property
     def bands(self) -> int:
-        """b."""
+        """Return b."""
         return len(self.coefficients)
 
     @property
     def digest(self) -> str:
-        """The matrix by name: hex sha256 of its coefficients and steps."""
+        """Return the hex sha256 of the coefficients and steps."""
         return json_sha256([list(self.coefficients), self.steps])
 
     def compute_row(self, step: int) -> dict[int, float]:
-        """The entries of row ``step`` by column, the diagonal last."""
+        """Return the entries of row ``step`` by column, the diagonal last."""
         first = max(0, step - self.bands + 1)
         return {j: self.coefficients[step - j] * self._compute_column_scale(j) for j in range(first, step + 1)}
 
@@ -73,28 +73,28 @@ class BandedMatrix:
         return _BELOW_ONE / math.sqrt(math.fsum(c * c for c in self.coefficients[:remaining_steps]))
 
     def compute_rms_error(self, rates: NDArray[np.float64]) -> float:
-        """√ of the mean over steps t of ‖row t of A·C⁻¹‖², A[t, j] = ``rates``[j] for j <= t: of σ = 1.
+        """Return √ of the mean over steps t of ‖row t of A·C⁻¹‖², A[t, j] = ``rates``[j] for j <= t, for σ = 1.
 
-        How far noise has moved the model by step t, on average, in the view of plain SGD.
+        How far noise has moved the model by step t, on average, for plain SGD.
         """
         scaled_rates = rates / np.array([self._compute_column_scale(j) for j in range(self.steps)])
         return math.sqrt(_compute_mean_squared_error(np.array(self.coefficients), scaled_rates))
 
     @property
     def noise_gain(self) -> float:
-        """The length of C⁻¹'s last row: how much more noise one step has than what is added to a row."""
+        """Return the length of C⁻¹'s last row: the noise of one step relative to the noise added to a row."""
         return float(np.linalg.norm(_compute_inverse_column(np.array(self.coefficients), self.steps)))
 
 
 def _compute_inverse_column(coefficients: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
-    """The first column of C⁻¹, of a Toeplitz C."""
+    """Return the first column of C⁻¹, for a Toeplitz C."""
     from scipy import signal
 
     return np.asarray(signal.lfilter([1.0], coefficients, np.eye(1, steps)[0]), np.float64)
 
 
 def _compute_mean_squared_error(coefficients: NDArray[np.float64], rates: NDArray[np.float64]) -> float:
-    """The mean square of the rows of A·C⁻¹, of a Toeplitz C, from some of its columns evenly spread."""
+    """Return the mean square of the rows of A·C⁻¹, for a Toeplitz C, from some of its columns, evenly spread."""
     steps = len(rates)
     inverse = _compute_inverse_column(coefficients, steps)
     count = min(steps, _SAMPLED_COLUMNS)
@@ -108,13 +108,13 @@ LearningRateSchedule = tuple[str, float]
 
 
 def compute_step_sizes(schedule: LearningRateSchedule, steps: int) -> NDArray[np.float64]:
-    """The size of each step as a share of the longest one."""
+    """Return the size of each step as a share of the longest one."""
     return np.array([compute_step_size(number, steps, *schedule) for number in range(steps)])
 
 
 @lru_cache(maxsize=64)
 def optimize_matrix(bands: int, steps: int, schedule: LearningRateSchedule) -> BandedMatrix:
-    """The matrix of ``bands`` with about the least error: quasi-Newton from the coefficients of (1−x)^(−1/2).
+    """Find the matrix of ``bands`` with about the smallest error: quasi-Newton from the coefficients of (1−x)^(−1/2).
 
     Ratios to the first coefficient stay in [0, 1].
     """

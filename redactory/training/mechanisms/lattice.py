@@ -1,9 +1,9 @@
-"""Noise that floating point cannot give away: an exactly rounded Gaussian, added as whole numbers.
+"""Noise that floating point cannot reveal: an exactly rounded Gaussian, added as integers.
 
-The clipped sum is rounded to a lattice of public spacing; the noise is round(s·Z) for a real Z ~ N(0, 1)
-whose bits are drawn from the stream as far as the rounding needs them; both are whole numbers, so
-their sum is exact.  What leaves is therefore a function of (sum on the lattice + s·Z), the Gaussian
-mechanism over the real numbers: post-processing (``docs/guarantees.md``, "Floating point").
+The clipped sum is rounded to a lattice of public spacing. The noise is round(s·Z) for a real Z ~ N(0, 1), whose
+bits are drawn from the stream until they decide the rounding. Both are integers, so their sum is exact. The
+output is therefore a function of (sum on the lattice + s·Z), the Gaussian mechanism over the real numbers:
+post-processing (``docs/guarantees.md``, "Floating point").
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class GaussianNoise(Protocol):
 
 
 def choose_lattice_spacing(clip_norm: float, coordinates: int) -> float:
-    """A power of two, at most 2⁻²⁰·C/√d: rounding a sum to it moves the sum by at most 2⁻²¹·C."""
+    """Return a power of two, at most 2⁻²⁰·C/√d: rounding a sum to it moves the sum by at most 2⁻²¹·C."""
     return 2.0 ** math.floor(math.log2(clip_norm * _RELATIVE_SPACING / math.sqrt(max(1, coordinates))))
 
 
 def add_lattice_noise(
     total: NDArray[np.float64], mechanism: GaussianNoise, stream: RandomStream, step: int
 ) -> NDArray[np.float64]:
-    """``total`` [d], rounded to the lattice, with the noise of ``step``: [d], multiples of the spacing.
+    """Return ``total`` [d], rounded to the lattice, plus the noise of ``step``: [d], multiples of the spacing.
 
-    Formal guarantees: the result is a function of x + (1+MARGIN)·σC·Z with x the rounded sum and Z
-    standard normal in d dimensions over the real numbers, as far as the stream's octets are random.
+    Formal guarantees: the result is a function of x + (1+MARGIN)·σC·Z with x the rounded sum and Z standard normal in
+    d dimensions over the real numbers, if the stream's bytes are random.
     """
     spacing = choose_lattice_spacing(mechanism.clip_norm, len(total))
     scaled = total / spacing
@@ -64,11 +64,11 @@ def add_lattice_noise(
 
 
 def draw_rounded_normal(stream: RandomStream, purpose: str, step: int, count: int, scale: float) -> NDArray[np.int64]:
-    """``count`` independent draws of round(``scale``·Z), Z ~ N(0, 1) over the real numbers.
+    """Make ``count`` independent draws of round(``scale``·Z), Z ~ N(0, 1) over the real numbers.
 
-    Box and Muller's transform of two uniforms given by their first 64 bits, in float64 with a bound on
-    its error: what could round either way (about one draw in 10⁵ at the finest spacing) is computed
-    again with more bits, from the stream, and more digits.  The result does not depend on the machine.
+    Box and Muller's transform of two uniforms given by their first 64 bits, in float64 with a bound on its error. If
+    a draw could round either way (about one in 10⁵ at the finest spacing), it is computed again with more bits from
+    the stream, and more digits. The result does not depend on the machine.
     """
     import torch
 
@@ -96,7 +96,7 @@ def draw_rounded_normal(stream: RandomStream, purpose: str, step: int, count: in
 
 
 def _compute_normal_radius(words: Tensor) -> tuple[Tensor, Tensor]:
-    """√(−2 ln u) for u in the cell of the first 64 bits, and how far the cell's width moves it, float64.
+    """Compute √(−2 ln u) for u in the cell of the first 64 bits, and how far the cell's width moves it, float64.
 
     ``words`` int64 [n]: the bits as signed numbers, which PyTorch can read.
     """
@@ -109,7 +109,7 @@ def _compute_normal_radius(words: Tensor) -> tuple[Tensor, Tensor]:
 def _round_draw_exactly(
     words: NDArray[np.uint64], index: int, half: int, draw_name: tuple[RandomStream, str, int], scale: float
 ) -> int:
-    """Draw ``index`` with 256 bits of each uniform; ``CheckFailed`` where these do not decide (2⁻²⁰⁰)."""
+    """Make draw ``index`` with 256 bits of each uniform; ``CheckFailed`` if these do not decide it (2⁻²⁰⁰)."""
     from mpmath import mp
 
     stream, purpose, step = draw_name

@@ -1,4 +1,4 @@
-"""The privacy ledger: what was promised before the first step, and every noisy step before its noise."""
+"""The privacy ledger: the plan before the first step, and every noisy step before its noise."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _DIGEST_BYTES = 16
 
 
 class Admission(Protocol):
-    """Asked before noise is drawn for a sum; refusing means raising."""
+    """Called before noise is drawn for a sum; raises to refuse it."""
 
     def admit(self, step: int, clipped_sum: Tensor) -> None:
-        """Take note that ``step`` is about to release ``clipped_sum`` with noise."""
+        """Record that ``step`` is about to release ``clipped_sum`` with noise."""
 
 
 class StepLedger:
-    """Writes each noisy step ahead of its noise, and lets a replayed step pass only with the same sum.
+    """Writes each noisy step before its noise is drawn, and admits a replayed step only with the same sum.
 
-    Formal guarantees: under one root key no noise serves two different sums, up to a collision of
-    128-bit keyed digests, and a step counts once however often a training is resumed.  The key of
-    the digests comes from the root key and is gone with it, so the ledger does not give sums away.
+    Formal guarantees: under one root key no noise serves two different sums, up to a collision of 128-bit keyed
+    digests, and a step counts once, however often a training is resumed. The key of the digests is derived from the
+    root key and is removed with it, so the ledger does not reveal sums.
     """
 
     def __init__(self, log: RecordLog, mechanism: AnyMechanism, stream: RandomStream) -> None:
@@ -43,9 +43,9 @@ class StepLedger:
         self._recorded_digests = {r.body["step"]: r.body["sum"] for r in log.records if r.type == NOISY_STEP}
 
     def admit(self, step: int, clipped_sum: Tensor) -> None:
-        """Record ``step``, synced to the disk, or compare it with its record.
+        """Record ``step``, synced to disk, or compare it with its record.
 
-        Raises ``CheckFailed`` where a replayed sum differs or a step would be left out.
+        ``CheckFailed`` if a replayed sum differs or a step would be left out.
         """
         octets = clipped_sum.detach().cpu().contiguous().numpy().tobytes()
         digest = hashlib.blake2b(octets, digest_size=_DIGEST_BYTES, key=self._key).hexdigest()
@@ -66,11 +66,11 @@ class StepLedger:
 
 
 def begin_or_resume_stream(log: RecordLog, head: dict[str, Any], key_file: Path, seed: int | None) -> RandomStream:
-    """The stream of this training; the ``head`` is on the disk when this returns.
+    """Return the stream of this training; ``head`` is on disk by then.
 
-    An empty ledger gets a fresh key (a key that lies there belongs to a ledger that is gone, and is
-    never used again).  A ledger that was begun must have been begun with the same head and the key
-    that lies there, else ``RunStateError``: one key never serves two trainings.
+    An empty ledger gets a fresh key; a key that is already there belongs to a lost ledger, and is never used again. A
+    ledger with records must have the same head and its own key, else ``RunStateError``: one key never serves two
+    trainings.
     """
     if not log.records:
         stream = RandomStream.from_entropy() if seed is None else RandomStream.from_seed(seed)
@@ -88,7 +88,7 @@ def begin_or_resume_stream(log: RecordLog, head: dict[str, Any], key_file: Path,
 
 
 def require_same_head(log: RecordLog, head: dict[str, Any]) -> None:
-    """``RunStateError`` where the ledger's training was begun with another ``head``."""
+    """Raise ``RunStateError`` if the ledger's training began with another ``head``."""
     recorded = log.records[0].body
     key_fields = {"seeded", "key"}
     changed = sorted(k for k in {*head, *recorded} - key_fields if recorded.get(k) != head.get(k))

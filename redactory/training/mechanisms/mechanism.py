@@ -131,9 +131,8 @@ class BandedGaussian(SampledGaussian):
     ``sampling_rate`` is q, the share of all examples in a step; step t draws from group t mod b at ``group_rate``
     b·q. Noise is added to Σ_j C[t, j]·g_j.
 
-    Formal guarantees: the rows of C·g that contain two draws of an example are disjoint blocks, each dominated by
-    the pair of :class:`PoissonGaussian` at rate b·q; there are ⌈T/b⌉ of them (``docs/guarantees.md``, "Correlated
-    noise").
+    Formal guarantees: the rows of C·g that contain two draws of an example are disjoint blocks, each dominated by the
+    pair of :class:`PoissonGaussian` at rate b·q; there are ⌈T/b⌉ of them (``docs/guarantees.md``, "Correlated noise").
     """
 
     matrix: BandedMatrix = field(kw_only=True)
@@ -264,9 +263,8 @@ class PoissonUsersGaussian(SampledGaussian):
     ``sampling_rate`` is q_u, ``clip_norm`` β, ``noise_multiplier`` ζ (on the un-normalised sum), ``users`` the
     publicly declared |U|. Without ``entities`` it is DP-FedAvg, with them Algorithm 1 of UeDP.
 
-    Formal guarantees: a user who is there or not moves the sum by at most β if their coin drew them; one who loses
-    some of their examples moves it by at most 2β (``docs/explanation/uedp.md``, "Algorithm 1 with sound
-    accounting").
+    Formal guarantees: a user who is there or not moves the sum by at most β if their coin drew them; one who loses some
+    of their examples moves it by at most 2β (``docs/explanation/uedp.md``, "Algorithm 1 with sound accounting").
     """
 
     users: int = 0

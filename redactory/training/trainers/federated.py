@@ -115,11 +115,8 @@ class UserLevel(Trainer):
 
         assert isinstance(mechanism, PoissonUsersGaussian)
         assert context.original_examples is not None
-        incidence, examples, federated = (
-            context.original_examples.incidence,
-            context.encode_originals().examples,
-            context.settings.federated,
-        )
+        incidence, examples = context.original_examples.incidence, context.encode_originals().examples
+        federated = context.settings.federated
         if incidence is None or len(incidence) != len(examples):
             raise CheckFailed("the hypergraph is not that of the examples that are trained on")
         return FederatedSteps(

@@ -44,7 +44,7 @@ class EntityNames:
     Case, white space, signs at either end and ``titles`` before a name do not distinguish values; a value of
     ``aliases`` counts as the value it maps to. ``categories``: labels whose spans are entities; None: every label.
     ``listed``: the client's values, found in the texts even if no detector saw them. ``hubs``: values that are
-    declared public and not protected; name them without looking at the corpus. ``get_hub_labels`` returns the
+    declared public and not protected; name them without looking at the corpus. ``hub_labels`` are the
     labels under which a value is a hub (every label if not listed there). ``ConfigurationError`` if these
     contradict each other; the message names the list, never the value.
     """

@@ -65,11 +65,10 @@ def read_unit_incidence(run: RunFolder, units: UnitSettings, whole_documents: bo
 def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whole_documents: bool = False) -> Incidence:
     """Read the hypergraph of every example in a finished run's vault, in one pass over row groups.
 
-    Duplicates remain examples of their own users. With ``merge`` they are left out, and the kept example lists
-    every user who holds a copy (condition (a)). With ``whole_documents`` an example is a document of its user, with
-    the id of its first example. Values are cut out of the texts at the strict spans of ``audit/spans``, normalised,
-    and kept as keyed digests. Memory: the hypergraph, one row group of each table and, for ``merge``, the
-    duplicates.
+    Duplicates remain examples of their own users. With ``merge`` they are left out, and the kept example lists every
+    user who holds a copy (condition (a)). With ``whole_documents`` an example is a document of its user, with the id of
+    its first example. Values are cut out of the texts at the strict spans of ``audit/spans``, normalised, and kept as
+    keyed digests. Memory: the hypergraph, one row group of each table and, for ``merge``, the duplicates.
 
     ``CheckFailed`` if the tables differ from what the run sealed or do not fit together; ``GuaranteeError`` if
     ``merge`` meets a deduplication that does not know every holder.
@@ -185,11 +184,8 @@ class OriginalExamples:
 
     def read_texts(self) -> Iterator[str]:
         """Return the text of each example, in order; ``CheckFailed`` if one of ``example_ids`` is not in the vault."""
-        wanted_ids, names, count = (
-            None if self.example_ids is None else set(self.example_ids.tolist()),
-            self.masked_names,
-            0,
-        )
+        wanted_ids = None if self.example_ids is None else set(self.example_ids.tolist())
+        names, count = self.masked_names, 0
         hits = None if names is None else _read_strict_spans(self.run)
         rows = (
             read_original_conversations(self.run)

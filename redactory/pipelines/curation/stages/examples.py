@@ -383,10 +383,8 @@ def _count_decisions(decisions: list[RoutingDecision], spans: pa.Table) -> Count
 
 def write_shards(job: CurationJob, partitions: int, partition: int) -> StageReport:
     """Write one partition's parts of every data folder."""
-    examples, redacted = (
-        read_part(job.part_path("examples", partition)),
-        read_part(job.part_path("redacted", partition)),
-    )
+    examples = read_part(job.part_path("examples", partition))
+    redacted = read_part(job.part_path("redacted", partition))
     records = _build_records(job, examples, redacted, find_representatives(job, partition, redacted))
     if job.selection is not None:
         records = assign_text_ids(job, examples, redacted, records)
