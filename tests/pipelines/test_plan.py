@@ -42,14 +42,14 @@ def algorithm1(data: tuple[int, int], spread: int | None = None, **changes: Any)
 def bounded(points: int, batch: int, users: int, k: int, **changes: Any) -> dict[str, Any]:
     caps = {"bounding.k_user": k, "bounding.k_entity": k, "noise_multiplier": 8.0, "steps": 500}
     rate = batch / min(points, k * users)
-    given = {"sampling_rate": rate, "users": users, "examples": points, **caps, **changes}
+    given = {"sampling_rate": rate, "users": users, "points": points, **caps, **changes}
     return planned(trainer="uedp-bounded", **given)
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     return planned(
-        trainer="crt", sampling_rate=0.01, steps=1000, noise_multiplier=1.0, examples=10_000, gamma=0.1,
+        trainer="crt", sampling_rate=0.01, steps=1000, noise_multiplier=1.0, points=10_000, gamma=0.1,
         group_sizes=[2],
     )  # fmt: skip
 
@@ -95,7 +95,7 @@ def test_where_nothing_is_known_of_the_model_no_pair_is_best(tmp_path: Path) -> 
     rows = planned(**own, model=model)["sweep"]
     assert [row["sampling_rate"] for row in rows] == [0.1, 0.2, 0.4, 0.8] * 3
     assert not any(row["best"] or row["noise"] for row in rows)
-    units = {"trainer": "uedp-bounded", "users": 100, "examples": 1000, "steps": 4, "sampling_rate": 0.5}
+    units = {"trainer": "uedp-bounded", "users": 100, "points": 1000, "steps": 4, "sampling_rate": 0.5}
     caps = planned(**units, noise_multiplier=8.0)
     assert [row["steps"] for row in caps["sweep"] if row["best"]]
 
@@ -139,7 +139,7 @@ REFUSED = [
         ({"group_sizes": [1]}, "group_sizes"),
         ({"bayesian": True, "gamma": 0.0}, "gamma 0"),
         ({"bayesian": True, "trainer": "dpsgd"}, "no Bayesian"),
-        ({"examples": 0}, "at least one example"),
+        ({"points": 0}, "at least one example"),
         ({"trainer": "sgd"}, "no privacy mechanism"),
         ({"dedup.mode": "bloom"}, "no stability proof"),
         ({"trainer": "uedp-bounded"}, "k_user"),
@@ -281,7 +281,7 @@ def test_each_relation_goes_by_its_name() -> None:
 
 def test_the_cap_that_is_suggested_keeps_most_for_nothing() -> None:
     found = planned(
-        trainer="uedp-bounded", sampling_rate=0.02, noise_multiplier=8.0, steps=100, users=1_000, examples=8_000
+        trainer="uedp-bounded", sampling_rate=0.02, noise_multiplier=8.0, steps=100, users=1_000, points=8_000
     )
     assert (found["k_user"], found["k_entity"], found["K"], found["kept_at_most"]) == (8, 8, 16, 8_000)
     assert found["noise_to_batch"] == pytest.approx(8.0 / 160)
@@ -341,7 +341,7 @@ def test_too_little_noise_has_a_reason() -> None:
         ("crt-drop", {"group_sizes": ()}),
         ("dpsgd", {"group_sizes": (2,), "sampling_rate": 1.0}),
         ("dpsgd", {"noise_bands": 4}),
-        ("uedp-bounded", {"users": 100, "examples": 1000}),
+        ("uedp-bounded", {"users": 100, "points": 1000}),
         ("user-level", {"federated.users": 100}),
         ("uedp-alg1", {"federated.users": 100}),
     ],

@@ -100,7 +100,7 @@ def _plan_training(
     rates = MissRates.from_measurement(applicable_recall, loaded.detect.conservative.flags_everything)
     numbers = {"gamma": rates.gamma, "delta_2": rates.delta_2, **numbers}
     if has_run and (noisy_count := count_training_examples(run, train)[0]):
-        numbers.setdefault("examples", noisy_count)
+        numbers.setdefault("points", noisy_count)
     rule = loaded.dedup.rules()["private"]
     dedup = {"rule": rule.name, "group_size": rule.group_size}
     route, selection, start = loaded.route, None, load_base_spec(run, train)
@@ -156,8 +156,8 @@ def _make_planning_config(values: Mapping[str, Any], numbers: dict[str, Any]) ->
     trainer = TRAINERS.get(train.get("trainer", "crt"))
     if trainer is not None and trainer.hides_units:
         bounding, protect = dict(train.get("bounding", {})), train.get("units", {}).get("privacy_unit", "both")
-        if {"users", "examples"} <= numbers.keys() and bounding.get("rule") != "none" and not trainer.samples_users:
-            cap = bounding.get("k_user") or suggest_cap(numbers["examples"], numbers["users"])
+        if {"users", "points"} <= numbers.keys() and bounding.get("rule") != "none" and not trainer.samples_users:
+            cap = bounding.get("k_user") or suggest_cap(numbers["points"], numbers["users"])
             if protect != "entities":
                 bounding["k_user"] = cap
             if protect != "users":

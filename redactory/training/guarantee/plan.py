@@ -47,20 +47,20 @@ _CURVE_POINTS, _UNIT_CURVE_POINTS = 12, 8
 class PlanInputs:
     """Numbers for a plan besides the settings; each is public, or None.
 
-    ``steps`` replaces ``epochs``; ``examples`` are the noised ones, or the corpus's, and ``users`` its users;
+    ``steps`` replaces ``epochs``; ``points`` are the noised examples, or the corpus's, and ``users`` its users;
     ``gamma`` and ``delta_2`` bound what the policies miss. With ``bayesian`` the target ``train.epsilon`` is for a
     secret that at least one policy catches.
     """
 
     steps: int | None = None
-    examples: int | None = None
+    points: int | None = None
     users: int | None = None
     gamma: float = 1.0
     delta_2: float | None = None
     bayesian: bool = False
 
     def __post_init__(self) -> None:
-        counts = (("step", self.steps), ("example", self.examples), ("user", self.users))
+        counts = (("step", self.steps), ("example", self.points), ("user", self.users))
         problems = (
             *((n is not None and n < 1, f"there must be at least one {what}") for what, n in counts),
             (not 0.0 <= self.gamma <= 1.0, "gamma must be between 0 and 1"),
@@ -75,9 +75,9 @@ class PlanInputs:
 def bound_kept_examples(settings: TrainSettings, inputs: PlanInputs) -> int | None:
     """Return min(n, k_u·U), how many examples caps keep at most; None if unknown."""
     cap = None if settings.bounding.rule == "none" else settings.bounding.k_user
-    if inputs.examples is None or cap is None or inputs.users is None:
-        return inputs.examples
-    return min(inputs.examples, cap * inputs.users)
+    if inputs.points is None or cap is None or inputs.users is None:
+        return inputs.points
+    return min(inputs.points, cap * inputs.users)
 
 
 def plan_guarantee(
@@ -138,7 +138,7 @@ def plan_guarantee(
 
 def _plan_examples(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
     assert spec.mechanism is not None
-    batch, points, rate = spec.settings.expected_batch_size, inputs.examples, spec.mechanism.sampling_rate
+    batch, points, rate = spec.settings.expected_batch_size, inputs.points, spec.mechanism.sampling_rate
     parameters = count_max_parameters(spec.settings)
     curve = _plan_curve(spec)  # on the grid of the calibration: while that is at hand
     claim = EpsilonInputs.from_spec(spec)
@@ -237,7 +237,7 @@ def _plan_units(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
         batch = spec.settings.expected_batch_size
         entries = {
             "users": inputs.users,
-            "examples": inputs.examples,
+            "points": inputs.points,
             "kept_at_most": bound_kept_examples(spec.settings, inputs),
             "expected_batch": batch,
             "noise_to_batch": spec.mechanism.noise_multiplier / batch,
@@ -267,7 +267,7 @@ def _plan_caps(spec: TrainingSpec, inputs: PlanInputs, batch: float) -> list[dic
 
     Up to k = n/U epsilon does not depend on k, so more examples cost nothing.
     """
-    users, points = inputs.users, inputs.examples
+    users, points = inputs.users, inputs.points
     if users is None or points is None or spec.settings.bounding.rule == "none":
         return []
     suggested, rows = suggest_cap(points, users), []
