@@ -150,7 +150,7 @@ def find_rejected_rows(run: RunFolder, person: Person, columns: InputSettings) -
             text = (row["content"] or b"").decode("utf-8", "replace")
             row_ids = None if row["reason"] == DUPLICATE_ID else _extract_ids(text, row["source"] or "", columns)
             if row_ids is None:
-                # what cannot be read as a row is the person's where one of the ids stands in it as a word
+                # content that is not a row is the person's if it contains one of the ids as a word
                 matched_ids = {spellings[word] for word in pattern.findall(text)}
                 result.unsearchable += not matched_ids
             else:
@@ -239,7 +239,7 @@ def recurate_without_person(
                 write_pairs(job.digests_path("earlier", number), by_part[number])
             write_pairs(job.range_path("near-earlier", 0), earlier)
     for number in range(partitions):
-        # of a point that was quarantined nothing but these says whose it is
+        # only these columns say whose a quarantined example is
         path = new_run.examples / format_part_name(number)
         rows, old = read_part(path), _drop_examples(read_part(run.examples / path.name), ids)
         for column in ("document", "user"):
@@ -279,7 +279,7 @@ def _write_redaction_inputs(
     failed_ids = rows.filter(pc.equal(rows["decision"], QUARANTINED))["example_id"].to_pylist()
     purged = {"source": None, "content": b"", "reason": "purged"}
     vault = _drop_examples(read_part(run.vault / name), removed_ids)
-    # what is not known of a point's document is known of another point of it
+    # another example of the document has what this one lacks
     owners = dict(zip(rows["example_id"].to_pylist(), rows["document"].to_pylist(), strict=True))
     of_vault = zip(vault["example_id"].to_pylist(), vault["doc_id"].to_pylist(), strict=True)
     doc_ids = {owners[p]: doc_id for p, doc_id in of_vault}
@@ -305,7 +305,7 @@ def _drop_examples(table: pa.Table, points: pa.Array, column: str = "example_id"
     return table.filter(pc.invert(pc.fill_null(pc.is_in(table[column], points), False)))
 
 
-# Without the originals: parts are filtered, and a point moves up where its text is known to be the same.
+# Without the originals: parts are filtered, and a duplicate moves up if its text is known to be the same.
 
 
 def filter_without_person(

@@ -108,7 +108,7 @@ def _check_and_log(
     if failed:
         raise CheckFailed(f"cannot export {run.root}: these checks fail: {', '.join(failed)}")
     where, digest = remove_credentials(destination), file_sha256(export.manifest)
-    # whoever reads the log later stands elsewhere
+    # the log is read from other folders
     location = where if is_url(destination) else str(Path(destination).absolute())
     append_event(
         run, Event.EXPORTED, manifest=digest, to=location, **facts, **({} if exporter is None else {"by": exporter})

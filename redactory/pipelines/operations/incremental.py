@@ -146,7 +146,7 @@ def _add_slice(slices: list[ReadSlice], new_slice: ReadSlice) -> list[ReadSlice]
     is_gap = [s.run is None and (s.file_slice.from_byte, s.file_slice.to_byte) == (start, end) for s in slices]
     if any(is_gap):
         return [new_slice if fills else entry for entry, fills in zip(slices, is_gap, strict=True)]
-    # what was given back at the end is cut anew, by the rows that are there now
+    # returned bytes at the end are cut again, by the rows that exist now
     return [*(entry for entry in slices if entry.file_slice.from_byte < start), new_slice]
 
 
@@ -239,7 +239,7 @@ def _find_new_slices(
     for piece in (entry.file_slice for entry in earlier):
         if piece.to_byte > size or not piece.is_unchanged_in(source):
             raise _ChangedFileError(f"its rows {piece.from_row + 1} to {piece.from_row + piece.rows}")
-    # what was given back and lies before others
+    # returned bytes before other slices
     gaps = [replace(entry.file_slice, again=False, stamp=None) for entry in earlier if entry.run is None]
     start, row = _find_next_row(source, earlier[-1].file_slice, size) if earlier else (0, 0)
     header = source.measure_header(config.input.max_row_bytes, size) if start else 0

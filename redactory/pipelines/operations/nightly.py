@@ -236,7 +236,7 @@ def _apply_retention(job: JobFolder, settings: NightlySettings) -> dict[str, Any
     now = datetime.datetime.now(datetime.UTC)
     expired = find_expired_originals(job, settings.keep, now)
     purged = {name: purge_run(job.run(name), what)["purged"] for name, what in expired.items()}
-    # what was written anew is mirrored again
+    # rewritten runs are mirrored again
     published += publish_released(job, settings.publish)
     write_metrics(job)
     check_clock_matches_log(job, settings.keep, now)

@@ -69,7 +69,7 @@ def _list_run_entries(run: RunFolder, limit: int) -> dict[str, Any]:
         counts[key] += 1
         sizes[key] += bytes_
         if len(listed) < limit:
-            # without text: a point's source is its document's id, and stays where it is
+            # without text: an example's source is its document's id, which is not listed
             origin_keys = ("source", "row") if entry["kind"] == "row" else ("example_id",)
             listed.append({n: entry[n] for n in ("id", "kind", "reason", *origin_keys)} | {"bytes": bytes_})
     reasons = [
@@ -105,7 +105,7 @@ def escape_for_terminal(content: bytes) -> str:
     return "".join(shown)
 
 
-# Export: what lies in a quarantine as rows that people can fix and curate again.
+# Export: quarantined content as rows that people can fix and curate again.
 
 
 def quarantine_export(run: str | Path, *, unencrypted: bool = False) -> dict[str, Any]:

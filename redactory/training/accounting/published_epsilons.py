@@ -106,7 +106,7 @@ def describe_published_crt(
     spendings: Spendings, delta: float, gamma: float, delta_2: float | None, secret_counts: tuple[int, ...]
 ) -> dict[str, Any]:
     """Describe Theorems 8.1 to 8.3 with their label; group epsilons use π's recall as the detected share."""
-    # Theorem 8.1: that of one point there or not, for an exchange
+    # Theorem 8.1: the epsilon of one example there or not, used for an exchange
     single = compute_renyi_epsilon(spendings, delta, Relation.ADD_OR_REMOVE)
     groups = {
         str(count): None if single is None else compute_crt_group(single, delta, 1.0 - gamma, count)[0]

@@ -1,17 +1,17 @@
 """The second accountant: a privacy loss distribution of our own, rounded both ways.
 
-It shares no arithmetic with the main one, and states the pairs anew.  A step's loss L is cut into buckets
-of width h.  The bucket [kh, (k+1)h] is one outcome with loss l = log(P(bucket)/Q(bucket)): merging
-outcomes is post-processing, so what composes these bounds the truth from below.  l goes to kh and (k+1)h
-in shares that keep its mean, and T steps are one FFT.  With S the sum of the T losses on the grid,
+It shares no arithmetic with the main one, and states its own pairs. A step's loss L is cut into buckets of width h. The
+bucket [kh, (k+1)h] is one outcome with loss l = log(P(bucket)/Q(bucket)): merging outcomes is post-processing, so the
+composition of merged outcomes bounds the truth from below. l goes to kh and (k+1)h in shares that keep its mean, and T
+steps are one FFT. With S the sum of the T losses on the grid,
 
-- *from below*: T merged losses differ from S by a martingale with steps in an interval of width h,
-  so by more than h·√(T/2·log(1/η)) with probability at most η (Azuma and Hoeffding);
-- *from above*: E(L | bucket) <= l + h²/8 (Hoeffding's lemma, as e^(−l) = E(e^(−L) | bucket)), and
-  L − S has steps in an interval of width 2h: T·h²/8 + h·√(2T·log(1/η)).
+- *from below*: T merged losses differ from S by a martingale with steps in an interval of width h, so by more than
+  h·√(T/2·log(1/η)) with probability at most η (Azuma and Hoeffding);
+- *from above*: E(L | bucket) <= l + h²/8 (Hoeffding's lemma, as e^(−l) = E(e^(−L) | bucket)), and L − S has steps in an
+  interval of width 2h: T·h²/8 + h·√(2T·log(1/η)).
 
-The FFT is of the law times e^(λs)/E(e^(λS)), λ where delta is asked for: its rounding is small beside delta.
-Mass that wraps around the FFT's circle (Chernoff), tails that are cut and rounding are added to δ
+The FFT is of the law times e^(λs)/E(e^(λS)), with λ chosen for the requested delta, so its rounding is small relative
+to delta. Mass that wraps around the FFT's circle (Chernoff), cut tails and rounding are added to δ
 (``docs/guarantees.md``, "Two accountants").
 """
 
@@ -52,18 +52,17 @@ from redactory.training.mechanisms.mechanism import (
 
 _MAX_CELLS, _MAX_BUCKETS, _COARSE_BUCKETS, _SEARCH_BUCKETS = 1 << 23, 1 << 21, 1 << 17, 1 << 15
 _BUCKET_SLACK = 1.05
-"""Buckets may be wider than a cell by this factor, for their edges are interpolated."""
+"""Buckets may be wider than a cell by this factor, because their edges are interpolated."""
 MAX_RELATIVE_GAP, MAX_ABSOLUTE_GAP = 1e-2, 1e-4
-"""How far above a lower bound a figure may be stated: a share of itself, or the last place printed."""
+"""How far above a lower bound an epsilon may be stated: a share of itself, or the last printed digit."""
 _TARGET_RELATIVE_GAP, _TARGET_ABSOLUTE_GAP, _MAX_GAP_EPSILON, _MAX_TRIES = 0.006, 5e-5, 2.0, 3
-"""How far the bounds are to lie apart: a share of epsilon (of 2 above 2), or absolutely; how many tries."""
+"""Wanted distance of the bounds: a share of epsilon (of 2 above 2), or absolute; maximum tries."""
 _MAX_TAIL_MASS = 1e-18
 _WRAPPED_MASS = 1e-14
 """What share of the tilted law may wrap around the circle."""
 _MISPLACED_CELLS = 5.0
 """Cells that a rounded edge moves mass by: its bucket and the next one, each split between two cells."""
-_MAX_LOSS = 600.0
-_MIN_MASS = 1e-290
+_MAX_LOSS, _MIN_MASS = 600.0, 1e-290
 _UNIT_ROUNDOFF = 2.0**-53
 _NEGLIGIBLE_MASS = 1e-30
 _LINE_POINTS = 1 << 18
@@ -188,7 +187,7 @@ class _ComposedLoss:
         # what is wrong with the cells counts by e^(−λu)·(1 − e^(−u)): at most _most, ``every`` together
         every = min(tilt_sum - far, cells)
         off = min(max_cell_error * every, l2_error * math.sqrt(_max_ratio(tilt) * every))
-        # and what lies a few cells away by its slope, at most 1 without the tilt
+        # and mass a few cells away by its slope, at most 1 without the tilt
         step = _MISPLACED_CELLS * self.cell
         off += (4.0 * _WRAPPED_MASS + unsure) * _max_ratio(tilt) + moved * step * math.exp(min(tilt * step, 700.0))
         error = off * np.exp(-tilt * (losses - origin)) + 4.0 * cells * _UNIT_ROUNDOFF * np.abs(tail_mass)
@@ -208,9 +207,8 @@ class _ComposedLoss:
             return (loss_sum.log_moment(tilt + sign * added_tilt) - start - math.log(_WRAPPED_MASS)) / added_tilt
 
         begin = coarse_sum.log_moment(tilt)
-        return bound(
-            self, moment, float(_TILTS[_argmin_unimodal(lambda at: bound(coarse_sum, begin, float(_TILTS[at])))])
-        )
+        best = _argmin_unimodal(lambda at: bound(coarse_sum, begin, float(_TILTS[at])))
+        return bound(self, moment, float(_TILTS[best]))
 
     def _convolve_steps(self, tilt: float, cells: int) -> tuple[FloatArray, float, float]:
         """Return the tilted law of S on a circle, and its error: per cell, and in L2."""
@@ -571,10 +569,8 @@ def confirm_epsilon(
     """Confirm the main epsilon at ``delta`` if the bounds prove it to 1% (or 1e-4), else take the larger bound.
 
     Both accountants bound epsilon from above, so both confirm the larger of two finite bounds. If one is not finite
-    there is no epsilon.
-
-    ``threshold_failure_delta`` (loss) is the chance of an event outside of which both hold: (ε, δ) becomes (ε −
-    ln(1 − loss), δ + loss). ``GuaranteeError`` with ``name`` if the two accountants contradict each other.
+    there is no epsilon. ``threshold_failure_delta`` (loss) is the chance of an event outside of which both hold: (ε, δ)
+    becomes (ε − ln(1 − loss), δ + loss). ``GuaranteeError`` with ``name`` if the accountants contradict each other.
     """
     delta, beside = delta - threshold_failure_delta, -math.log1p(-threshold_failure_delta)
     epsilon = compute_main(delta) if delta > 0.0 else None

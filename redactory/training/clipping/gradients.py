@@ -45,8 +45,9 @@ ExampleFactors = tuple[Tensor, Tensor]
 class _ParameterUse:
     """One use of a parameter by every example; ``height`` is the parameter's first dimension.
 
-    ``split_examples`` returns the examples' parts, ``form_rows`` some rows of one G_i, ``zero_examples`` a copy with
-    zero for some examples. ``add_weighted_sum`` adds Σ_i weights_i G_i to a total, or overwrites it if ``is_empty``.
+    ``split_examples`` returns the examples' parts, ``compute_gradient_rows`` some rows of one G_i, ``zero_examples`` a
+    copy with zero for some examples. ``add_weighted_sum`` adds Σ_i weights_i G_i to a total, or overwrites it if
+    ``is_empty``.
     """
 
     right: Tensor

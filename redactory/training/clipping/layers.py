@@ -193,7 +193,7 @@ class LstmTrace(NamedTuple):
     """The values of a forward pass that the adjoint needs.
 
     ``gates`` [T, B, 4H] after their nonlinearity; ``cells`` and ``states`` [T+1, B, H] with the zero state first;
-    ``shown`` [T, B, H] is tanh of the cells.
+    ``tanh_cells`` [T, B, H] is tanh of the cells.
     """
 
     gates: Tensor

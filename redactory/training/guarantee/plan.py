@@ -133,7 +133,7 @@ def plan_guarantee(
     return {**common, **plan, **steps}
 
 
-# Secrets and points.
+# Secrets and examples.
 
 
 def _plan_examples(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def _plan_units(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
         published["as_published"] = main and _describe_published(spec, spec.mechanism, main)
         values["epsilon_as_published"] = main and main["epsilon"]
         for state in (values, reasons):
-            state.pop("epsilon_user_removal")  # no user's points vanish here but by name
+            state.pop("epsilon_user_removal")  # the main epsilon is already about removing a user
         if not metrics.bounds:
             reasons["second"] = metrics.no_bounds_reason or ""
     else:

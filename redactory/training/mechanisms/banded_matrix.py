@@ -1,9 +1,8 @@
 """Correlated noise: the banded matrix that mixes sums before the noise.
 
-With C lower triangular, a training releases Cg + z for the clipped sums g and independent noise z; the model
-moves along C⁻¹(Cg + z) = g + C⁻¹z, whose noise partly cancels over the steps (``docs/guarantees.md``, "Correlated
-noise"). Everything here depends only on the number of steps, the number of bands and the schedule of the step
-size.
+With C lower triangular, a training releases Cg + z for the clipped sums g and independent noise z; the model moves
+along C⁻¹(Cg + z) = g + C⁻¹z, whose noise partly cancels over the steps (``docs/guarantees.md``, "Correlated noise").
+Everything here depends only on the number of steps, the number of bands and the schedule of the step size.
 
 The error is that of McKenna ("Scaling up the banded matrix factorization mechanism", 2024), the mean square of
 the rows of A·C⁻¹, with the step sizes in A; C is a Toeplitz matrix there too.

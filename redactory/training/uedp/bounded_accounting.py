@@ -194,7 +194,7 @@ def calibrate_bounded_noise(target: float, training: BoundedTraining, delta: flo
     return find_noise(target, spent, rough, NoiseSearch(start, 1e-2, _MAX_NOISE, tolerance / 20.0))
 
 
-# How many points each cap keeps, of which labels, and which cap to take: k is about n / U.
+# How many examples each cap keeps, of which labels, and which cap to take: k is about n / U.
 
 
 NO_ENTITY = "(no entity)"

@@ -160,7 +160,7 @@ class FederatedSteps:
 
     def step(self, number: int) -> None:
         """Run Algorithm 1, lines 8 to 15, in step ``number``."""
-        # the updates of users who have no point to use in this step are zero
+        # users without a usable example in this step have a zero update
         drawn = []
         for user in draw_users(self.stream, number, self.users, self.mechanism.sampling_rate):
             weights = self.weights(self.stream, number, user.rows)

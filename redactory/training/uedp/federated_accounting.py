@@ -106,7 +106,7 @@ def _compute_epsilons(
         raise ConfigurationError("delta: must be between 0 and 1")
     entities, spread = mechanism.entities, get_entity_spread(mechanism)
     rate, noise = mechanism.sampling_rate, mechanism.noise_multiplier
-    # points may vanish only where no cap looks at what else is there
+    # examples may vanish only if no cap depends on the others
     is_capped = spread is not None and spread[1] == FIXED_GRAPH_CAP
     name = make_relation_name(protect, Adjacency.FIXED_GRAPH if is_capped else Adjacency.REMOVAL)
 
@@ -198,7 +198,7 @@ def _compute_all_rule_epsilon(
     return make_branches_curve(tuple(branches), steps, coarsening)(remaining)
 
 
-# The figures of a training that samples users: sound ones, and what the papers would have printed.
+# Epsilons of a training that samples users: sound ones, and what the papers would print.
 
 
 def compute_federated_epsilon(

@@ -162,7 +162,7 @@ def _read_strict_spans(run: RunFolder) -> _RowsById:
     return _RowsById((point, list(rows)) for point, rows in groupby(chosen, itemgetter(0)))
 
 
-# The points that trainers under UeDP and their baselines learn from: originals, one vault row each.
+# The examples that UeDP trainers and their baselines use: originals, one vault row each.
 
 
 @dataclass(frozen=True)
