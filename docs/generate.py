@@ -280,7 +280,7 @@ FOLDERS = {
     "public/": (
         "PUBLIC",
         "Points in which neither policy found anything, as they were written. "
-        "Both sides, and `audit/examples`, also have `role`, `document_id`, `position`, `turn` and columns of "
+        "Both splits, and `audit/examples`, also have `role`, `document_id`, `position`, `turn` and columns of "
         "the input where [they were asked for](../how-to/input.md#what-goes-with-each-example).",
     ),
     "private/": ("PRIVATE", "All other examples that are kept, masked by the strict policy."),
