@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import redactory
@@ -145,15 +145,26 @@ def manifest(run: Path) -> dict[str, Any]:
     return read_manifest(RunFolder(run))
 
 
+ALLOWED = frozenset(
+    ("run", "id", "blind", "release", "created", "versions", "policies", "counts", "columns", "route", "dedup")
+)
+"""Keys of a run's manifest that an export's may depend on; of ``counts`` only the public one, of its
+configuration only the public labels."""
+
+
 @settings(max_examples=40)
+@example({"created": 0, "route": ""}, 7, "Zelda Quibble")
 @given(st.dictionaries(st.text(min_size=1), st.integers() | st.text()), st.integers(0), st.text())
 def test_what_is_said_is_a_function_of_the_allow_list_alone(
     manifest: dict[str, Any], more: dict[str, Any], count: int, name: str
 ) -> None:
+    """Every other key may have any value, or be new."""
     said = select_public_fields(manifest, "0" * 64)
-    extra = {key: value for key, value in more.items() if key not in said}
-    private = {**manifest["counts"], "rows": count, "private": count, "duplicate": count}
-    other = {**manifest, **extra, "counts": private, "configuration": {"lists": name}, "inputs": [name]}
+    other = {key: value if key in ALLOWED else name for key, value in manifest.items()}
+    other |= {key: value for key, value in more.items() if key not in ALLOWED}
+    labels = manifest["configuration"]["detect"]["public_labels"]
+    other["configuration"] = {"input": name, "detect": {"public_labels": labels, "lists": name}}
+    other["counts"] = {key: value if key == "public" else count for key, value in manifest["counts"].items()}
     assert select_public_fields(other, "0" * 64) == said
 
 
