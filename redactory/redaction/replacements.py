@@ -299,6 +299,13 @@ def _create_faker(locale: str) -> Faker:
     return fake
 
 
+def is_listed_full_name(given: str, surname: str) -> bool:
+    """Return whether Faker's English lists hold both names, whatever their case."""
+    names = _load_faker_names("en_US")
+    is_given = any(normalize_value(given) in names[kind] for kind in ("female", "male"))
+    return is_given and normalize_value(surname) in names["last"]
+
+
 @lru_cache(maxsize=16)
 def _load_faker_names(locale: str) -> dict[str, Any]:
     """Return Faker's given names and surnames of a locale, folded and as written."""

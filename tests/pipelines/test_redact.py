@@ -515,6 +515,7 @@ PERSONAL_KEYS = [
     {"# exported by Mary Smith on 2024-01-01": 1},
     {"DE89370400440532013000": 0},
     {"@mary_smith": 1},
+    *({"scores": {key: 1}} for key in ("mary_smith", "peter-miller", "jose.garcia", "MaryJones", "emily_clark")),
 ]
 
 
@@ -544,7 +545,8 @@ HEADERS = (  # noqa: SIM905
     "Favourite colour|Rate the product from 1 to 5|Any other comments?|Submitted at|Last Page|Ship Mode|"
     "Do you use Google or Facebook?|Did you visit Paris in 2023?|New York|United States|January 2024|"
     "2024-01-01 00:00|Wie alt sind Sie?|Name des Kunden|Höhe (m)|Std. Dev.|Blood pressure (mmHg)|Unnamed: 0|"
-    "% change|price ($)|@timestamp|@type|http://schema.org/name|created_at|feature_000001x|# of items"
+    "% change|price ($)|@timestamp|@type|http://schema.org/name|created_at|feature_000001x|# of items|first_name|"
+    "max_day|max_price|mark_read|will_call|grant_total|rose_index|createdAt|lastPage|bill_amount|april_sales|art_style"
 ).split("|")
 
 

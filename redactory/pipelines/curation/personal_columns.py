@@ -13,6 +13,7 @@ from redactory.detectors.settings import get_kind
 from redactory.foundation.errors import join_words
 from redactory.pipelines.curation.segment import is_known_role
 from redactory.pipelines.json_paths import UNREADABLE_BYTES, Fields, NoTextError, iterate_keys, iterate_leaves
+from redactory.redaction.replacements import is_listed_full_name
 from redactory.redaction.values import is_identifying
 
 _PERSONAL_NAME = re.compile(
@@ -46,6 +47,8 @@ _LANGUAGES = (
 """The codes of ISO 639-1."""
 _LOCALE_CODE = re.compile(r"(?P<first>[a-z]{2}|[A-Z]{2})(?:[-_][A-Z][a-z]{3})?(?:[-_](?P<region>[A-Z]{2}|[a-z]{2}))?")
 _UNUSUAL_KEY = re.compile(r"@|\s|^#|(?:\d\D{0,2}){7}")
+_NAME_KEY = re.compile(r"([A-Za-z][a-z]+)[_.-]?([A-Z][a-z]+|(?<=[_.-])[a-z]+)")
+"""Two words that may be a person's names, like ``mary_smith`` and ``MarySmith``."""
 _LINKED_DATA = re.compile(r"@[A-Za-z]+|[A-Za-z][\w+.-]*://\S+")
 """Keys of linked data (``@type``), and addresses used as names of properties."""
 
@@ -120,6 +123,14 @@ def _describe_personal_key(key: str, spans: SearchResult) -> str:
         or (sum(map(str.isdigit, key[span.start : span.end])) >= 7 and (span.start, span.end) not in dates)
     ]
     return _describe_kinds([identifying]) if identifying else ""
+
+
+def _is_name_key(key: str, words: Set[str]) -> bool:
+    """Return whether ``key`` is a listed given name and surname; ``max`` is a word of programs."""
+    match = _NAME_KEY.fullmatch(key)
+    if match is None or match[1].lower() == "max" or match[1].lower() in words:
+        return False
+    return is_listed_full_name(match[1], match[2])
 
 
 def _select_identifying_values(path: str, values: Sequence[str], words: Set[str]) -> list[str]:
@@ -222,19 +233,24 @@ class PersonalColumnDetector:
 
     def find_personal_keys(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         """Return the columns whose names, or keys inside, are copied and look personal, each with the reason."""
+        words = load_optional_words(self.language)
         text_keys = {*self.fields.paths, *(step for steps in self.fields.steps for step in steps)}
         columns_by_key: dict[str, set[str]] = {}
         for row in rows:
             for name in row.keys() - set(self.columns):
                 for key in (name, *iterate_keys(row[name])):
-                    if _UNUSUAL_KEY.search(key) and not _LINKED_DATA.fullmatch(key) and key not in text_keys:
+                    is_suspicious = _UNUSUAL_KEY.search(key) or _is_name_key(key, words)
+                    if is_suspicious and not _LINKED_DATA.fullmatch(key) and key not in text_keys:
                         columns_by_key.setdefault(key, set()).add(name)
         new_keys = [key for key in columns_by_key if key not in self._key_kinds]
         if len(self._key_kinds) > _MAX_HARMLESS:
             self._key_kinds = {key: kinds for key, kinds in self._key_kinds.items() if key in columns_by_key}
         results = self.search(new_keys) if new_keys else ()
         self._key_kinds.update(
-            {key: _describe_personal_key(key, result) for key, result in zip(new_keys, results, strict=True)}
+            {
+                key: "PERSON" if _is_name_key(key, words) else _describe_personal_key(key, result)
+                for key, result in zip(new_keys, results, strict=True)
+            }
         )
         return {
             name: f"{'its name looks' if name == key else 'a key in it looks'} like {kinds}"

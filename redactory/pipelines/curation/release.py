@@ -274,7 +274,7 @@ def _summarize_dedup(settings: DedupSettings, counts: Counter[str]) -> dict[str,
 # Cards: what a reader of a run's or an export's shards needs to know, and how to load them.
 
 
-MISSED_NOTE = """Spans that both
+MISSED_NOTE = """Sensitive spans that both
   policies missed are unmasked here. How many there can be is known only if it was measured on labelled
   spans: a model's card and the run's report then state a bound, and its confidence
   (95 % by default, and two such bounds together 90 %)."""
