@@ -299,11 +299,11 @@ def _create_faker(locale: str) -> Faker:
     return fake
 
 
-def is_listed_full_name(given: str, surname: str) -> bool:
+def is_listed_full_name(first_name: str, last_name: str) -> bool:
     """Return whether Faker's English lists hold both names, whatever their case."""
     names = _load_faker_names("en_US")
-    is_given = any(normalize_value(given) in names[kind] for kind in ("female", "male"))
-    return is_given and normalize_value(surname) in names["last"]
+    is_first = any(normalize_value(first_name) in names[kind] for kind in ("female", "male"))
+    return is_first and normalize_value(last_name) in names["last"]
 
 
 @lru_cache(maxsize=16)
