@@ -39,7 +39,7 @@ from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.curation.curate import curate
 from redactory.pipelines.curation.segment import make_segmenter
 from redactory.redaction import RunFolder, read_column, read_manifest
-from redactory.redaction.mask import mask
+from redactory.redaction.mask import mask_intervals
 from redactory.training import load_model, train_model
 from redactory.training.count_selection import CountSelection
 from redactory.training.data import count_public_occurrences
@@ -127,7 +127,7 @@ def measured(asked: argparse.Namespace, way: str, rows: list[Row], held_out: Hel
             name = f"s{seed}-e{target or 0:g}"
             own = settings(name, seed, target, private)
             train_model(run, own)
-            scores.append(held_out.measure(load_model(run.model(name)), masked=True)["per_word"])
+            scores.append(held_out.measure(load_model(run.get_model_folder(name)), masked=True)["per_word"])
             card = make_guarantee_card(run, name)
         names = ("epsilon_substitution", "epsilon_bayesian", "epsilon_confidentiality", "noise_multiplier")
         spread = {"value": mean(scores), "least": min(scores), "greatest": max(scores)}
@@ -156,7 +156,9 @@ def repeats(path: Path) -> list[Row]:
         cut = make_segmenter(SegmentSettings.model_validate({"mode": mode}))
         own: dict[str, list[str]] = {}
         for row in rows:
-            texts = (mask(t, [(s["start"], s["end"]) for s in spans]) for t, spans in split_labelled_row(row, cut))
+            texts = (
+                mask_intervals(t, [(s["start"], s["end"]) for s in spans]) for t, spans in split_labelled_row(row, cut)
+            )
             own.setdefault(row.get("user_id") or row["id"], []).extend(texts)
         every = Counter(text for texts in own.values() for text in texts)
         for epsilon in (1.0, 4.0):
@@ -180,7 +182,10 @@ def grams(path: Path, most: int, k: int = 64) -> list[Row]:
     cut = make_segmenter(SegmentSettings.model_validate({"mode": "turn"}))
     own: dict[str, list[list[str]]] = {}
     for row in islice(read_labelled_rows(path), most):
-        texts = (mask(t, [(s["start"], s["end"]) for s in spans]).split() for t, spans in split_labelled_row(row, cut))
+        texts = (
+            mask_intervals(t, [(s["start"], s["end"]) for s in spans]).split()
+            for t, spans in split_labelled_row(row, cut)
+        )
         own.setdefault(row.get("user_id") or row["id"], []).extend(texts)
 
     def slices(words: list[str], n: int) -> list[str]:

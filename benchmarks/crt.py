@@ -47,7 +47,7 @@ from redactory.foundation.files import write_json, write_text
 from redactory.redaction import MASK, read_column
 from redactory.training import load_model, train_model
 from redactory.training.accounting import Spending, calibrate_noise, compute_epsilon
-from redactory.training.accounting.published_epsilons import compute_crt_bayesian, compute_renyi_epsilon
+from redactory.training.accounting.published_epsilons import compute_crt_bayesian_epsilon, compute_renyi_epsilon
 from redactory.training.guarantee.spec import compute_bayesian_epsilon
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import TrainSettings
@@ -216,7 +216,7 @@ def trained_and_measured(asked: argparse.Namespace) -> tuple[dict[str, Any], lis
                 "target": one.target,
                 "noise_multiplier": settings.noise_multiplier if one.target is not None else None,
                 **spent(settings, one),
-                **measure(load_model(run.model(one.name)), one),
+                **measure(load_model(run.get_model_folder(one.name)), one),
                 "seconds": round(seconds, 1),
             }
             with file.open("a", encoding="utf-8") as results:
@@ -381,7 +381,9 @@ def amplification(epsilons: Sequence[float], gammas: Sequence[float]) -> list[Ro
                 "gamma": gamma,
                 "noise_multiplier": noise,
                 "named": exchanged(DELTA),
-                "as_published": compute_crt_bayesian((Spending(mechanism(noise), FORMULA_STEPS),), DELTA, gamma),
+                "as_published": compute_crt_bayesian_epsilon(
+                    (Spending(mechanism(noise), FORMULA_STEPS),), DELTA, gamma
+                ),
                 "sound": compute_bayesian_epsilon(exchanged, DELTA, gamma, 0.0),
             }
             for gamma in gammas

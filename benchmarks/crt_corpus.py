@@ -21,7 +21,7 @@ from outside_secrets import HeldOut
 from redactory.evaluation.extraction import make_control_values
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
 from redactory.evaluation.membership import SecretSentence, draw_member_texts
-from redactory.evaluation.simulator import CANARY_DIGITS, CANARY_LABEL, CANARY_TEMPLATE, simulate_customersim
+from redactory.evaluation.simulator import CANARY_DIGITS, CANARY_LABEL, CANARY_TEMPLATE, simulate_dialogues
 from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.curation.curate import curate
 from redactory.pipelines.curation.segment import SegmentFunction, make_segmenter
@@ -40,8 +40,8 @@ class Corpus:
     def __init__(self, asked: argparse.Namespace) -> None:
         self.out: Path = asked.out
         if asked.data is None:
-            rows = list(simulate_customersim(asked.rows, seed=1).rows)
-            self.test = list(simulate_customersim(max(asked.rows // 10, LEAST_HELD_OUT), seed=2).rows)
+            rows = list(simulate_dialogues(asked.rows, seed=1).rows)
+            self.test = list(simulate_dialogues(max(asked.rows // 10, LEAST_HELD_OUT), seed=2).rows)
         else:
             rows = [row for row, _ in zip(read_labelled_rows(asked.data), range(asked.rows), strict=False)]
             self.test = list(read_labelled_rows(asked.test))

@@ -107,7 +107,7 @@ def accuracy(texts: list[str], kinds: list[str]) -> dict[str, Any]:
 def _accuracy_at(threshold: float, texts: list[str], kinds: list[str]) -> dict[str, Any]:
     settings = NearSettings(threshold=threshold)
     distinct = sorted(set(texts))
-    sets = Shingler(KEY, settings.shingle, WordTokenizer(MASK)).make_sets(distinct)
+    sets = Shingler(KEY, settings.shingle, WordTokenizer(MASK)).make_shingle_sets(distinct)
     values = [frozenset(v.tolist()) for v in np.split(sets.values, sets.offsets[1:-1])]
     banding = choose_banding(threshold, settings.permutations)
     columns = np.stack(compute_buckets(compute_signatures(sets, banding.permutations), banding))
@@ -167,9 +167,9 @@ def near_duplicates(texts: list[str], settings: NearSettings) -> dict[int, int]:
         files, rank = [SignedFiles(folder, 0)], KEY.derive_subkey("dedup/rank")
         rows = np.zeros(len(texts), ROW)
         rows["id"] = np.arange(len(texts))
-        rows["rank"] = [int.from_bytes(KEY.text_digest(rank, text.encode())[:8], "little") for text in texts]
+        rows["rank"] = [int.from_bytes(KEY.compute_text_digest(rank, text.encode())[:8], "little") for text in texts]
         write_signed_texts(
-            files[0], rows, Shingler(KEY, settings.shingle, WordTokenizer(MASK)).make_sets(texts), banding
+            files[0], rows, Shingler(KEY, settings.shingle, WordTokenizer(MASK)).make_shingle_sets(texts), banding
         )
         forests, groups = ([folder / f"{name}-{i}" for i in range(NEAR_RANGES)] for name in ("pairs", "groups"))
         for number, out in enumerate(forests):

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from varied_text import write_varied
 
-from redactory.dedup import RANGES, find_range_repeats, write_digests
+from redactory.dedup import RANGES, find_repeats_in_range, write_digests
 from redactory.dedup.plan import BloomPass
 from redactory.detectors import Detection, TextDetector
 from redactory.foundation.progress import StageReport
@@ -65,7 +65,7 @@ def passes(count: int) -> dict[str, Any]:
         seconds: dict[str, float] = {}
         start = time.perf_counter()
         for number in range(RANGES):
-            find_range_repeats([path], number, out)
+            find_repeats_in_range([path], number, out)
         seconds["plan"] = time.perf_counter() - start
     one_pass = BloomPass(count, 1e-4)
     start = time.perf_counter()

@@ -32,7 +32,7 @@ from redactory.evaluation.statistics import estimate_proportion
 from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.curation.loading import load_config
 from redactory.pipelines.curation.segment import make_segmenter
-from redactory.redaction import PUBLIC, route
+from redactory.redaction import PUBLIC, route_example
 
 PLAIN_CONFIDENCE = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999)
 SURE = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999, 1.0)
@@ -133,7 +133,7 @@ def _half(template: Any) -> str:
 
 def _of(recorded: Recorded, points: list[LabelledExample]) -> dict[str, Any]:
     detections = recorded.detect(point.text for point in points)
-    public = {p.text for p, d in zip(points, detections, strict=True) if route(p.text, d).split == PUBLIC}
+    public = {p.text for p, d in zip(points, detections, strict=True) if route_example(p.text, d).split == PUBLIC}
     return {
         "examples": len(points),
         "public_share": measure_public_share(points, public.__contains__),
@@ -148,7 +148,7 @@ def _reasons(recorded: Recorded, points: Sequence[LabelledExample]) -> dict[str,
     every: Counter[str] = Counter()
     alone: Counter[str] = Counter()
     for point, detection in zip(clean, recorded.detect(point.text for point in clean), strict=True):
-        reasons = route(point.text, detection).reasons
+        reasons = route_example(point.text, detection).reasons
         every.update(reasons)
         alone.update(reasons if len(reasons) == 1 else ())
     return {reason: {"examples": n, "alone": alone[reason]} for reason, n in every.most_common()}
@@ -184,7 +184,7 @@ def _is_public(text: str, reading: EngineOutput, policy: Any) -> bool:
     if reading.failure:
         return False
     first = next(policy.select_spans(text, reading), None)
-    return route(text, Detection((), (first,) if first else ())).split == PUBLIC
+    return route_example(text, Detection((), (first,) if first else ())).split == PUBLIC
 
 
 def _front(found: list[dict[str, Any]], points: Sequence[LabelledExample]) -> Iterator[dict[str, Any]]:

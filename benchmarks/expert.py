@@ -230,7 +230,7 @@ def command(own: Setting, trainer: str, config: Path) -> tuple[float, float]:
     begun = os.times()
     redactory("train", used)
     cost = spent(begun, own.steps)
-    model = load_classifier(RunFolder(config.parent / own.corpus.name).model(name))
+    model = load_classifier(RunFolder(config.parent / own.corpus.name).get_model_folder(name))
     said = model.compute_class_log_probs(texts).argmax(1)
     return float(np.mean([model.classes[k] == label for k, label in zip(said, labels, strict=True)])), cost
 

@@ -22,7 +22,7 @@ import torch
 
 from redactory.evaluation.canary import estimate_sampled_exposure, measure_canary_exposure
 from redactory.evaluation.continuations import sample_numbers, score_all_numbers
-from redactory.evaluation.simulator import simulate_customersim
+from redactory.evaluation.simulator import simulate_dialogues
 from redactory.foundation.stream import RandomStream
 from redactory.training import Tokenizer
 from redactory.training.model import LanguageModel, build_language_network
@@ -111,7 +111,7 @@ def _sampled(
 
 
 def _model(arguments: argparse.Namespace) -> LanguageModel:
-    texts = [row["text"] for row in simulate_customersim(300, seed=1).rows]
+    texts = [row["text"] for row in simulate_dialogues(300, seed=1).rows]
     tokenizer = Tokenizer.from_texts(texts, 2_000)
     section = {"kind": arguments.model}
     network = build_language_network(TrainSettings(model=section).model, tokenizer)

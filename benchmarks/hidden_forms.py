@@ -31,7 +31,7 @@ from redactory.detectors import Detector, DetectSettings, compute_policy_hashes
 from redactory.detectors.rules import SOFT_RULES
 from redactory.detectors.settings import ConservativeSettings
 from redactory.evaluation.statistics import estimate_proportion
-from redactory.redaction import PUBLIC, merge_intervals, route
+from redactory.redaction import PUBLIC, merge_intervals, route_example
 
 LOCALES = ("en_US", "en_GB", "de_DE", "es_ES", "fr_FR", "it_IT", "pt_PT", "nl_NL", "pl_PL", "en_IN")
 NATIONAL = ("de_DE", "es_ES", "fr_FR", "it_IT", "pt_BR", "nl_NL")
@@ -418,7 +418,7 @@ def measured(detector: Detector, found: Sequence[Case], show: bool) -> dict[str,
     for case, detection in zip(found, detector.detect(case.text for case in found), strict=True):
         masked = merge_intervals(case.text, ((span.start, span.end) for span in detection.strict))
         covered = any(start <= case.start and case.end <= end for start, end in masked)
-        missed = route(case.text, detection).split == PUBLIC
+        missed = route_example(case.text, detection).split == PUBLIC
         for part, name in (("all", "all"), ("by_form", case.form), ("by_kind", case.kind)):
             rows[part][name].append((covered, missed))
         if show and missed:
@@ -439,7 +439,7 @@ def _figures(own: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
 def public_of(detector: Detector, texts: Iterable[str]) -> dict[str, int]:
     """How many of ``texts`` are public."""
     own = list(texts)
-    sides = [route(t, d).split for t, d in zip(own, detector.detect(own), strict=True)]
+    sides = [route_example(t, d).split for t, d in zip(own, detector.detect(own), strict=True)]
     return {"n": len(own), "public": sides.count(PUBLIC)}
 
 

@@ -73,7 +73,7 @@ def main() -> None:
         begun = time.process_time()
         summary = train_model(run, own)
         seconds = round(time.process_time() - begun, 1)
-        found = corpus.held_out.measure(load_model(run.model(own.model_name)), masked=True)
+        found = corpus.held_out.measure(load_model(run.get_model_folder(own.model_name)), masked=True)
         own_facts = {"name": own.model_name, **facts, "parameters": summary["parameters"], "cpu": seconds}
         kept.append({**own_facts, "perplexity": found["per_word"], "per_token": found["perplexity"]})
         with file.open("a", encoding="utf-8") as results:

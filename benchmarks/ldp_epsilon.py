@@ -19,12 +19,12 @@ from typing import Any
 from line_plot import Axes, Line, line_plot
 
 from redactory.training.accounting import Spending, compute_total_epsilon
-from redactory.training.accounting.bounds import gaussian_epsilon
+from redactory.training.accounting.bounds import compute_gaussian_epsilon
 from redactory.training.accounting.published_epsilons import (
     PUBLISHED_NOTE,
+    compute_published_fixed_sends_epsilon,
     compute_published_ldp_epsilon,
     compute_published_ldp_noise,
-    compute_published_sends_epsilon,
     compute_renyi_epsilon,
 )
 from redactory.training.ldp.accounting import (
@@ -102,7 +102,7 @@ def training(rate: float, steps: int, claim: float) -> dict[str, Any]:
         "visible": _sound(noise, VisibleSampling(kind="public_bernoulli", rate=rate, steps=steps), delta),
         "expected_sends": rate * steps,
         # the expected number of sends need not be whole: the Gaussian figure is for any
-        "expected_sends_sound": gaussian_epsilon(2.0 * math.sqrt(rate * steps) / noise, delta),
+        "expected_sends_sound": compute_gaussian_epsilon(2.0 * math.sqrt(rate * steps) / noise, delta),
     }
 
 
@@ -188,7 +188,7 @@ def sends(noise: float, often: int, vectors: int) -> dict[str, Any]:
         "sends": often,
         "vectors": vectors,
         "delta": DELTA,
-        "as_published": compute_published_sends_epsilon(noise, often, DELTA, vectors),
+        "as_published": compute_published_fixed_sends_epsilon(noise, often, DELTA, vectors),
         "sound": _sound(noise, FixedSends(sends=often), DELTA, vectors),
     }
 

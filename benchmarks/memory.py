@@ -63,9 +63,9 @@ def _measure(kind: str, mb: int, folder: Path | None) -> dict[str, Any]:
 
 
 def _dialogues(path: Path, mb: int) -> None:
-    from redactory.evaluation.simulator import simulate_customersim
+    from redactory.evaluation.simulator import simulate_dialogues
 
-    _write(path, mb, (json.dumps(row) + "\n" for row in simulate_customersim(1 << 30, 1).rows))
+    _write(path, mb, (json.dumps(row) + "\n" for row in simulate_dialogues(1 << 30, 1).rows))
 
 
 def _long_texts(path: Path, mb: int) -> None:

@@ -205,10 +205,10 @@ def _night(job: Job, number: int, arguments: argparse.Namespace, corpus: list[di
 def _room(selections: int) -> float:
     """What so many selections cost one user who is in each of them, and a little more."""
     from redactory.training.count_selection import CountSelection
-    from redactory.training.guarantee.metrics import confirm_removal
+    from redactory.training.guarantee.metrics import confirm_removal_epsilon
 
     spent = (CountSelection.calibrate(1.0, 1e-6, 4).compute_user_spending(),) * selections
-    return 1.005 * (confirm_removal(spent, 1e-4, "the budget").value or 0.0)
+    return 1.005 * (confirm_removal_epsilon(spent, 1e-4, "the budget").value or 0.0)
 
 
 def _spent(job: Job, arguments: argparse.Namespace, corpus: list[dict[str, Any]]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.redaction.mask import MASK, mask
+from redactory.redaction.mask import MASK, mask_intervals
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
@@ -48,7 +48,7 @@ class HeldOut:
         places = getattr(model.tokenizer, "token_offsets", None)
         if places is None:
             raise ConfigurationError("model.folder: its tokenizer does not say where a token stands")
-        hidden = [mask(text, own) for text, own in zip(self.texts, self.spans, strict=True)]
+        hidden = [mask_intervals(text, own) for text, own in zip(self.texts, self.spans, strict=True)]
         plain_scores, hidden_scores = (model.compute_token_log_probs(texts) for texts in (self.texts, hidden))
         outside, count = 0.0, 0
         for row, text in enumerate(self.texts):

@@ -8,7 +8,7 @@ from typing import Any
 from outside_secrets import HeldOut as OutsideSecrets
 from uedp_corpora import Corpus
 
-from redactory.redaction.mask import mask
+from redactory.redaction.mask import mask_intervals
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class HeldOut:
     @property
     def masked(self) -> list[str]:
         """The texts with every entity masked."""
-        return [mask(text, own) for text, own in zip(self.texts, self.spans, strict=True)]
+        return [mask_intervals(text, own) for text, own in zip(self.texts, self.spans, strict=True)]
 
     def perplexities(self, model: Any, on_masked: bool) -> dict[str, float]:
         """Per token: outside of entities (in the form the model was trained on), as it is, and masked."""

@@ -109,7 +109,7 @@ def settings_of(job: Job, corpus: Corpus, tuned: Mapping[str, Any]) -> TrainSett
 def kept_points(corpus: Corpus, caps: Mapping[str, Any]) -> int:
     """How many points the caps of ``train.bounding`` keep."""
     units = read_unit_incidence(corpus.run, UnitSettings())
-    return len(units.take(bound_contributions(units, caps["k_user"], caps["k_entity"])))
+    return len(units.select_examples(bound_contributions(units, caps["k_user"], caps["k_entity"])))
 
 
 def train_one(job: Job, corpus: Corpus, held_out: HeldOut, tuned: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def train_one(job: Job, corpus: Corpus, held_out: HeldOut, tuned: Mapping[str, A
     with pretrained_once(kept_at(corpus, settings)):
         card = train_model(corpus.run, settings)["guarantee"]
     seconds = time.monotonic() - begun
-    folder = corpus.run.model(job.name)
+    folder = corpus.run.get_model_folder(job.name)
     if settings.task == "classify":
         model = load_classifier(folder)
         measured: dict[str, Any] = {

@@ -29,7 +29,7 @@ from pydantic_core import PydanticUndefined
 
 import redactory
 from redactory.flows.cli import app
-from redactory.foundation.settings import nested_settings
+from redactory.foundation.settings import iter_nested_settings
 from redactory.pipelines.curation.config import Config
 from redactory.redaction import shards
 
@@ -134,7 +134,7 @@ def sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[Base
     """Every settings class with the dotted path at which it stands."""
     yield path, model
     for name, field in model.model_fields.items():
-        found = list(nested_settings(field.annotation))
+        found = list(iter_nested_settings(field.annotation))
         for below in found:
             kind = f" ({_kind_of(below)})" if len(found) > 1 else ""
             yield from sections(below, f"{path}.{name}".lstrip(".") + kind)
@@ -146,7 +146,7 @@ def _kind_of(model: type[BaseModel]) -> str:
 
 
 def _cells(field: FieldInfo) -> tuple[str, str, str]:
-    below = list(nested_settings(field.annotation))
+    below = list(iter_nested_settings(field.annotation))
     rules = [*field.metadata, *(rule for part in typing.get_args(field.annotation) for rule in _rules(part))]
     bounds = [f"{sign} {value:g}" for rule in rules for sign, value in _bounds(rule)]
     values = ", ".join([_kind(field.annotation), *bounds])

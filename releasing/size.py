@@ -12,7 +12,7 @@ import typer.main
 from pydantic import BaseModel
 
 from redactory.flows.cli import app
-from redactory.foundation.settings import nested_settings
+from redactory.foundation.settings import iter_nested_settings
 from redactory.pipelines.curation.config import Config
 
 ROOT = Path(__file__).parents[1]
@@ -65,7 +65,7 @@ def commands(command: Any, name: str = "") -> Iterator[str]:
 def keys(model: type[BaseModel], above: str = "") -> Iterator[str]:
     """The dotted keys at the leaves of ``model``; of a key with several models, those of each."""
     for name, field in model.model_fields.items():
-        models = list(nested_settings(field.annotation))
+        models = list(iter_nested_settings(field.annotation))
         if not models:
             yield above + name
         for one in models:

@@ -21,7 +21,7 @@ def use_policy(config: dict[str, object], texts: list[str]) -> tuple[list[str], 
     assert all(start < end for start, end, _, _ in spans)
     redacted = policy.redact_many(texts)
     assert_type(redacted, Iterator[str])
-    if policy.get_split(texts[0]) == "pubilc":  # type: ignore[comparison-overlap]
+    if policy.decide_split(texts[0]) == "pubilc":  # type: ignore[comparison-overlap]
         raise AssertionError
     return list(redacted), policy.route(texts[0])
 

@@ -77,10 +77,10 @@ def _talk(path: Path) -> Iterator[Row]:
 
 def _support(dialogues: int) -> Iterator[Row]:
     """Turns of simulated support dialogues, each once."""
-    from redactory.evaluation.simulator import simulate_customersim
+    from redactory.evaluation.simulator import simulate_dialogues
 
     seen = set()
-    for row in simulate_customersim(dialogues, seed=7).rows:
+    for row in simulate_dialogues(dialogues, seed=7).rows:
         position = 0
         for line in row["text"].split("\n"):
             start, position = position, position + len(line) + 1

@@ -17,7 +17,7 @@ from ldp_wire import FORMAT, format_message, message_schema, parse_body, parse_m
 
 from redactory.foundation.errors import InputError, RunStateError
 from redactory.foundation.files import file_lock, make_private_folder, write_bytes, write_json
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.training.ldp.message import Message, Purpose
 from redactory.training.ldp.server import LdpServer, ReceivedMessages
 from redactory.training.ldp.settings import LdpSettings
@@ -34,11 +34,16 @@ def create_service(
 ) -> dict[str, Any]:
     """Make a service that has learnt nothing yet in the empty ``folder``, and return its guarantee card."""
     # here, since a service that runs must not reach an encoder
-    from redactory.pipelines.modeling.ldp import CARD, make_card, make_empty_folder, resolve_service_settings
+    from redactory.pipelines.modeling.ldp import (
+        CARD,
+        make_empty_folder,
+        make_ldp_guarantee_card,
+        resolve_service_settings,
+    )
 
     make_empty_folder(folder)
     source, settled = resolve_service_settings(settings, encoder, declared_public)
-    card = make_card(folder.name, source, settled)
+    card = make_ldp_guarantee_card(folder.name, source, settled)
     # the card first: there is no service without one
     write_json(folder / CARD, card)
     Service(settled, encoder=source.digest, shape=source.get_shape(settled.represent)).create(folder)
@@ -132,7 +137,7 @@ class Service(LdpServer):
         """Return what users must know of the service, all of it public; what they read over a wire."""
         return {"format": FORMAT, **self.describe(), "message": message_schema()}
 
-    def train(self, progress: Progress = no_progress) -> dict[str, Any]:
+    def train(self, progress: Progress = ignore_progress) -> dict[str, Any]:
         """Train the network anew on all that came; in a folder, commit it there."""
         summary = super().train(progress)
         if self._folder is not None:
@@ -142,7 +147,7 @@ class Service(LdpServer):
     def answer(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         """Answer as the server does; ``InputError`` where a message does not fit."""
         self._require("query", messages)
-        _require_room(self._make_received(self.settings.query_participation), messages)
+        _require_room(self._make_received_messages(self.settings.query_participation), messages)
         return super().answer(messages)
 
     def answer_lines(self, body: bytes) -> list[dict[str, Any]]:

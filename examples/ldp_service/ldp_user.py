@@ -21,7 +21,7 @@ from redactory.pipelines.modeling.ldp import (
     DEFAULT_USER,
     load_encoder,
     make_training_messages,
-    open_budgets,
+    open_user_budgets,
     require_same_encoder,
 )
 from redactory.training.ldp.accounting import HiddenSampling, confirm_message_epsilon
@@ -82,7 +82,7 @@ class User:
         self.cost = cost(settings, "sentence")
         if settings.query is not None:
             self.cost["query"] = cost(settings.make_query_settings(spent), "question")
-        self._budgets = open_budgets(budget, limit, delta, self._source)
+        self._budgets = open_user_budgets(budget, limit, delta, self._source)
 
     def training(self, data: str | Path) -> Iterator[bytes]:
         """Messages of the rows of ``data`` (JSON lines ``text``, ``label``, ``user_id``, ``text_b``).

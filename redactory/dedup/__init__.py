@@ -8,8 +8,8 @@ memory. :data:`RULES` states what each mode proves.
 """
 
 from redactory.dedup.plan import RANGES as RANGES
-from redactory.dedup.plan import find_range_repeats as find_range_repeats
-from redactory.dedup.plan import hash_ranges as hash_ranges
+from redactory.dedup.plan import compute_hash_ranges as compute_hash_ranges
+from redactory.dedup.plan import find_repeats_in_range as find_repeats_in_range
 from redactory.dedup.plan import lookup_replacements as lookup_replacements
 from redactory.dedup.plan import read_range as read_range
 from redactory.dedup.plan import write_digests as write_digests

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from redactory.dedup.plan import DIGEST, Ids, mask_run_starts, plan_pieces, read_range, write_entries
+from redactory.dedup.plan import DIGEST, Ids, mark_changed_rows, plan_pieces, read_range, write_entries
 
 CONTRIBUTION = np.dtype([*DIGEST.descr, ("rank", "<u8"), ("text_high", "<u8"), ("text_low", "<u8")])
 """A user (``high``, ``low``), one of their texts, and its rank among them."""
@@ -45,8 +45,8 @@ def bound_contributions(files: Sequence[Path], number: int, ranges: int, limit: 
         entries = np.concatenate([read_range(path, piece, pieces) for path in files])
         entries = entries[np.lexsort([entries[name] for name in ("text_low", "text_high", "rank", "low", "high")])]
         keys = [entries[name] for name in ("high", "low", "rank", "text_high", "text_low")]
-        entries = entries[mask_run_starts(*keys)]
-        starts = np.flatnonzero(mask_run_starts(entries["high"], entries["low"]))
+        entries = entries[mark_changed_rows(*keys)]
+        starts = np.flatnonzero(mark_changed_rows(entries["high"], entries["low"]))
         position = np.arange(len(entries)) - np.repeat(starts, np.diff([*starts, len(entries)]))
         texts = np.empty(int((position < limit).sum()), DIGEST)
         texts["high"], texts["low"] = entries["text_high"][position < limit], entries["text_low"][position < limit]
@@ -67,7 +67,7 @@ def count_users(
     for piece, pieces in plan_pieces(files, number, ranges):
         entries = np.concatenate([read_range(path, piece, pieces) for path in files])
         entries = entries[np.lexsort((entries["low"], entries["high"]))]
-        starts = np.flatnonzero(mask_run_starts(entries["high"], entries["low"]))
+        starts = np.flatnonzero(mark_changed_rows(entries["high"], entries["low"]))
         counted = np.empty(len(starts), COUNTED)
         counted["high"], counted["low"] = entries["high"][starts], entries["low"][starts]
         counted["users"] = np.diff([*starts, len(entries)]) + noise(piece, len(starts))

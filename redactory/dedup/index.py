@@ -9,8 +9,8 @@
       removed/                       entries being removed
       lock                           held while an entry is committed or removed
 
-An entry moves from ``pending/`` to ``runs/`` by one rename. The caller of :meth:`IndexFolder.promote` must know that
-the run is finished.
+An entry moves from ``pending/`` to ``runs/`` by one rename. The caller of :meth:`IndexFolder.commit_entry` must know
+that the run is finished.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from redactory.foundation.files import (
     sync_to_disk,
     write_json,
 )
-from redactory.foundation.records import record_ages
+from redactory.foundation.records import estimate_record_ages
 
 FORMAT = "redactory-index/2"
 LOCK_TIMEOUT = 60.0
@@ -63,7 +63,7 @@ class Entry:
         return int(match[1]) if match else 0
 
     @property
-    def created(self) -> datetime.datetime:
+    def created_at(self) -> datetime.datetime:
         """When the entry was written."""
         return datetime.datetime.fromisoformat(self.body["created"])
 
@@ -80,12 +80,12 @@ class IndexFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.head, self.runs, self.pending = root / "index.json", root / "runs", root / "pending"
+        self.header_path, self.runs, self.pending = root / "index.json", root / "runs", root / "pending"
         self.lock, self._removed = root / "lock", root / "removed"
 
     def exists(self) -> bool:
         """Whether an index was created here."""
-        return self.head.is_file()
+        return self.header_path.is_file()
 
     def hold_lock(self) -> AbstractContextManager[None]:
         """Lock the index for changes; ``RunStateError`` if another process keeps it locked."""
@@ -104,18 +104,18 @@ class IndexFolder:
                     f"{self.root} contains {min(unexpected)}, but no index: use an empty folder (dedup.index.path)"
                 )
             body = {"format": FORMAT, "id": secrets.token_hex(8), "last": 0, "parameters": parameters}
-            write_json(self.head, body)
+            write_json(self.header_path, body)
         for folder in (self.runs, self.pending, self._removed):
             make_private_folder(folder)
         remove_leftovers(self.root)
-        self._delete_removed()
-        return self.read_matching_head(parameters)
+        self._delete_removed_entries()
+        return self.read_matching_header(parameters)
 
-    def read_head(self) -> dict[str, Any]:
+    def read_header(self) -> dict[str, Any]:
         """Read ``index.json``; ``RunStateError`` if it is missing or of another format."""
         if not self.exists():
-            raise RunStateError(f"{self.root} is not an index: {self.head.name} is missing")
-        body: dict[str, Any] = read_json(self.head)
+            raise RunStateError(f"{self.root} is not an index: {self.header_path.name} is missing")
+        body: dict[str, Any] = read_json(self.header_path)
         if body.get("format") != FORMAT:
             raise RunStateError(
                 f"{self.root} has the format {body.get('format')}, but this version writes {FORMAT}: start "
@@ -123,9 +123,9 @@ class IndexFolder:
             )
         return body
 
-    def read_matching_head(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Call :meth:`read_head`, and raise ``RunStateError`` if the index has other ``parameters``."""
-        body = self.read_head()
+    def read_matching_header(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Call :meth:`read_header`, and raise ``RunStateError`` if the index has other ``parameters``."""
+        body = self.read_header()
         recorded, expected = flatten_keys(body["parameters"]), flatten_keys(parameters)
         for key in {**expected, **recorded}:
             if recorded.get(key) != expected.get(key):
@@ -136,38 +136,38 @@ class IndexFolder:
                 )
         return body
 
-    def entries(self) -> list[Entry]:
+    def list_entries(self) -> list[Entry]:
         """Return the entries that count, in commit order."""
         entries = [_read_entry(folder) for folder in sorted(self.runs.glob("*-*")) if _NAME.fullmatch(folder.name)]
         return sorted(entries, key=lambda entry: entry.number)
 
-    def pending_entries(self) -> list[Entry]:
+    def list_pending_entries(self) -> list[Entry]:
         """Entries that are sealed but do not count yet."""
         folders = sorted(self.pending.glob("*/entry.json")) if self.pending.is_dir() else []
         return [_read_entry(path.parent) for path in folders]
 
-    def draft_folder(self, token: str) -> Path:
+    def get_draft_folder(self, token: str) -> Path:
         """The folder in which a run drafts its entry."""
         return self.pending / token
 
-    def begin_draft(self, token: str, run: Path) -> None:
+    def create_draft(self, token: str, run: Path) -> None:
         """Create the draft folder, and record the run that owns it."""
-        write_json(make_private_folder(self.draft_folder(token)) / _DRAFT_OWNER, {"path": str(run)})
+        write_json(make_private_folder(self.get_draft_folder(token)) / _DRAFT_OWNER, {"path": str(run)})
 
     def map_drafts_to_runs(self) -> dict[Path, Path]:
         """Return the run folder of each folder in ``pending/``, sealed or not."""
         drafts = sorted(self.pending.glob(f"*/{_DRAFT_OWNER}")) if self.pending.is_dir() else []
         return {path.parent: Path(read_json(path)["path"]) for path in drafts}
 
-    def promote(self, entry: Entry) -> Entry:
+    def commit_entry(self, entry: Entry) -> Entry:
         """Make a pending entry count, as the last one. Its run must be finished."""
-        body = self.read_head()
-        number = max([body["last"], *(other.number for other in self.entries())]) + 1
+        body = self.read_header()
+        number = max([body["last"], *(other.number for other in self.list_entries())]) + 1
         target = self.runs / f"{number:06d}-{entry.body['run']}"
         entry.folder.replace(target)
         sync_to_disk(self.runs)
         sync_to_disk(self.pending)
-        write_json(self.head, {**body, "last": number})
+        write_json(self.header_path, {**body, "last": number})
         return _read_entry(target)
 
     def prune_entries(self, keep_runs: int | None, keep_days: int | None, now: datetime.datetime) -> list[str]:
@@ -175,25 +175,25 @@ class IndexFolder:
 
         The selection depends only on numbers and dates, never on an entry's content.
         """
-        entries = self.entries()
+        entries = self.list_entries()
         expired = entries[: max(0, len(entries) - keep_runs)] if keep_runs is not None else []
         if keep_days is not None:
             # compare entries with each other: a clock years ahead would empty the index
-            ages = record_ages([*(entry.created for entry in entries), now])
+            ages = estimate_record_ages([*(entry.created_at for entry in entries), now])
             limit = datetime.timedelta(days=keep_days)
             expired += [e for e, age in zip(entries, ages, strict=False) if age > limit and e not in expired]
         for entry in expired:
-            self.remove(entry.folder)
+            self.remove_entry(entry.folder)
         return sorted(entry.name for entry in expired)
 
-    def remove(self, folder: Path) -> None:
+    def remove_entry(self, folder: Path) -> None:
         """Remove an entry, counted or pending, atomically."""
         make_private_folder(self._removed)
         folder.replace(self._removed / f"{secrets.token_hex(4)}-{folder.name}")
         sync_to_disk(folder.parent)
-        self._delete_removed()
+        self._delete_removed_entries()
 
-    def _delete_removed(self) -> None:
+    def _delete_removed_entries(self) -> None:
         for folder in self._removed.iterdir():
             remove_path(folder)
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.dedup.plan import PAIR, Entries, Ids, count_entries, mask_run_starts, read_range, write_entries
-from redactory.dedup.signatures import BUCKET, SignedFiles, SignedTexts, jaccard
+from redactory.dedup.plan import PAIR, Entries, Ids, count_entries, mark_changed_rows, read_range, write_entries
+from redactory.dedup.signatures import BUCKET, SignedFiles, SignedTexts, compute_jaccard
 
 PUBLIC_SPLIT, PRIVATE_SPLIT = 0, 1
 NEAR_RANGES, PIECES, MAX_UNDIVIDED_BUCKETS = 8, 32, 1 << 24
@@ -56,7 +56,7 @@ class UnionFind:
         low, high = sorted((self.find_root(one), self.find_root(other)))
         self._parents[low] = self._parents[high] = low
 
-    def pairs(self, ids: Ids) -> Entries:
+    def list_joined_pairs(self, ids: Ids) -> Entries:
         """Return (id, first) of every joined text, by id; ``ids`` are ascending, one per index."""
         return np.array([(ids[place], ids[self.find_root(place)]) for place in sorted(self._parents)], PAIR)
 
@@ -78,7 +78,7 @@ def compare_buckets(
     per text with a near-duplicate.
     """
     counts, joined, cross_pairs = Counter[str](), np.empty(0, PAIR), np.empty(0, CROSS_SPLIT_PAIR)
-    for piece, pieces in _plan_pieces(number, files, ranges):
+    for piece, pieces in _iter_pieces(number, files, ranges):
         entries = _read_buckets(files, piece, pieces)
         bucket = entries["high"]
         shared = np.zeros(len(entries), bool)
@@ -89,23 +89,23 @@ def compare_buckets(
         texts, bucket, forest = SignedTexts(files, ids), bucket[shared], UnionFind()
         for members in _group_by_bucket(bucket, indices, texts.rows, splits):
             _join_near_pairs(texts, members, threshold, forest, counts)
-        joined = merge_to_forest(np.concatenate([joined, forest.pairs(ids)]))
+        joined = merge_to_forest(np.concatenate([joined, forest.list_joined_pairs(ids)]))
         if compare_across:
-            near = _cross_split_pairs(texts, bucket, indices, threshold, counts)
+            near = _find_cross_split_pairs(texts, bucket, indices, threshold, counts)
             pairs = [(ids[one], ids[other], similarity) for one, other, similarity in near]
-            cross_pairs = nearest_pairs(np.concatenate([cross_pairs, np.array(pairs, CROSS_SPLIT_PAIR)]))
+            cross_pairs = select_nearest_pairs(np.concatenate([cross_pairs, np.array(pairs, CROSS_SPLIT_PAIR)]))
     return joined, cross_pairs, counts
 
 
-def _plan_pieces(number: int, files: Sequence[SignedFiles], ranges: int) -> Iterator[tuple[int, int]]:
+def _iter_pieces(number: int, files: Sequence[SignedFiles], ranges: int) -> Iterator[tuple[int, int]]:
     """Return the pieces of one of ``ranges`` and their total, which does not depend on ``ranges``."""
-    bucket_count = count_entries(file.path("buckets") for file in files)
+    bucket_count = count_entries(file.get_path("buckets") for file in files)
     pieces = (NEAR_RANGES * PIECES if bucket_count > MAX_UNDIVIDED_BUCKETS else NEAR_RANGES) // ranges
     return ((piece, ranges * pieces) for piece in range(number * pieces, (number + 1) * pieces))
 
 
 def _read_buckets(files: Sequence[SignedFiles], piece: int, pieces: int) -> Entries:
-    tables = [read_range(file.path("buckets"), piece, pieces) for file in files]
+    tables = [read_range(file.get_path("buckets"), piece, pieces) for file in files]
     entries = np.concatenate([np.empty(0, BUCKET), *tables])
     return entries[np.lexsort((entries["id"], entries["high"]))]
 
@@ -119,14 +119,14 @@ def _group_by_bucket(
     split, group, rank = (rows[name][indices] for name in ("split", "group", "rank"))
     order = np.lexsort((indices, rank, group, split, bucket))
     ordered = indices[order]
-    for first, last in _equal_runs(bucket[order], split[order], group[order]):
+    for first, last in _iter_equal_runs(bucket[order], split[order], group[order]):
         if last - first > 1:
             yield ordered[first:last].tolist()
 
 
-def _equal_runs(*keys: NDArray[Any]) -> Iterator[tuple[int, int]]:
+def _iter_equal_runs(*keys: NDArray[Any]) -> Iterator[tuple[int, int]]:
     if len(keys[0]):
-        yield from pairwise([*np.flatnonzero(mask_run_starts(*keys)).tolist(), len(keys[0])])
+        yield from pairwise([*np.flatnonzero(mark_changed_rows(*keys)).tolist(), len(keys[0])])
 
 
 def _join_near_pairs(
@@ -146,7 +146,7 @@ def _join_near_pairs(
             if compare_all and forest.find_root(member) == forest.find_root(other):
                 continue
             counts["compared"] += 1
-            if jaccard(texts.get_shingles(member), texts.get_shingles(other)) >= threshold:
+            if compute_jaccard(texts.get_shingles(member), texts.get_shingles(other)) >= threshold:
                 forest.join(member, other)
                 has_duplicate = True
                 if not compare_all:
@@ -157,7 +157,7 @@ def _join_near_pairs(
             counts["crowded"] += 1
 
 
-def _cross_split_pairs(
+def _find_cross_split_pairs(
     texts: SignedTexts, bucket: NDArray[np.uint64], indices: Ids, threshold: float, counts: Counter[str]
 ) -> Iterator[tuple[int, int, float]]:
     """Return (public, private, similarity): one near pair for each public text of the buckets that has any."""
@@ -165,7 +165,7 @@ def _cross_split_pairs(
     order = np.lexsort((indices, split, bucket))
     ordered, split = indices[order], split[order]
     seen: set[int] = set()
-    for first, last in _equal_runs(bucket[order]):
+    for first, last in _iter_equal_runs(bucket[order]):
         middle = first + int(np.searchsorted(split[first:last], PRIVATE_SPLIT))
         private = ordered[middle:last].tolist()
         for public in ordered[first:middle].tolist() if private else ():
@@ -181,13 +181,13 @@ def _find_near_candidate(
 ) -> tuple[int, float] | None:
     for candidate in candidates[:MAX_PAIRWISE_TEXTS]:
         counts["compared"] += 1
-        if (similarity := jaccard(shingles, others.get_shingles(candidate))) >= threshold:
+        if (similarity := compute_jaccard(shingles, others.get_shingles(candidate))) >= threshold:
             return candidate, similarity
     counts["crowded"] += len(candidates) > MAX_PAIRWISE_TEXTS
     return None
 
 
-def nearest_pairs(pairs: Entries) -> Entries:
+def select_nearest_pairs(pairs: Entries) -> Entries:
     """Keep for each public text the pair of highest similarity, then of lowest private id."""
     ordered = pairs[np.lexsort((pairs["private"], -pairs["similarity"], pairs["public"]))]
     return ordered[np.unique(ordered["public"], return_index=True)[1]]
@@ -237,15 +237,15 @@ def select_duplicates_to_drop(files: Sequence[SignedFiles], pairs: Entries, thre
     texts = SignedTexts(files, pairs["id"])
     order = np.lexsort((texts.ids, texts.rows["rank"], pairs["first"]))
     near_pairs = [np.empty(0, PAIR)]
-    for first, last in _equal_runs(pairs["first"]):
-        dropped = list(drop_greedily(order[first:last].tolist(), texts.get_shingles, threshold))
+    for first, last in _iter_equal_runs(pairs["first"]):
+        dropped = list(drop_near_duplicates(order[first:last].tolist(), texts.get_shingles, threshold))
         near_pairs.append(np.array(dropped, PAIR))
     chosen = np.concatenate(near_pairs)
     chosen["id"], chosen["first"] = texts.ids[chosen["id"]], texts.ids[chosen["first"]]
     return chosen
 
 
-def drop_greedily(
+def drop_near_duplicates(
     group: Sequence[int], get_shingles: Callable[[int], Shingles], threshold: float
 ) -> Iterator[tuple[int, int]]:
     """Yield (text, kept text) for the dropped texts of ``group``, which are sorted by rank.
@@ -254,14 +254,14 @@ def drop_greedily(
     least ⌈t|A|⌉ common shingles, so in any order of shingles one is among the first |A| − ⌈t|A|⌉ + 1 of both. Ordering
     by frequency avoids lookups of phrases that all texts share.
     """
-    rarity = _rarity_order(group, get_shingles) if len(group) > MAX_SMALL_GROUP else None
+    rarity = _make_rarity_key(group, get_shingles) if len(group) > MAX_SMALL_GROUP else None
     index: dict[int, list[int]] = {}
     for number, text in enumerate(group):
         shingles = get_shingles(text)
         ordered = sorted(shingles, key=rarity)
         rarest = ordered[: len(shingles) - math.ceil(threshold * len(shingles) - 1e-9) + 1]
         others = sorted({other for value in rarest for other in index.get(value, ())})
-        near = (n for n in others if jaccard(shingles, get_shingles(group[n])) >= threshold)
+        near = (n for n in others if compute_jaccard(shingles, get_shingles(group[n])) >= threshold)
         nearest = next(near, None)
         if nearest is not None:
             yield text, group[nearest]
@@ -270,7 +270,7 @@ def drop_greedily(
             index.setdefault(value, []).append(number)
 
 
-def _rarity_order(group: Sequence[int], get_shingles: Callable[[int], Shingles]) -> Callable[[int], tuple[int, int]]:
+def _make_rarity_key(group: Sequence[int], get_shingles: Callable[[int], Shingles]) -> Callable[[int], tuple[int, int]]:
     """Order shingles by their approximate frequency in the group, counted in fixed memory."""
     counts = [0] * _SLOTS
     for text in group:
@@ -281,16 +281,19 @@ def _rarity_order(group: Sequence[int], get_shingles: Callable[[int], Shingles])
 
 def copy_signed_texts(files: SignedFiles, kept: Ids, split: int, out: SignedFiles) -> int:
     """Commit the signed texts of one partition that are of ``split`` and in ``kept``; return their number."""
-    rows = np.load(files.path("rows"))
+    rows = np.load(files.get_path("rows"))
     rows = rows[(rows["split"] == split) & np.isin(rows["id"], kept)]
     counts = rows["count"].astype(np.int64)
     starts = np.cumsum(counts) - counts
     shingle_indices = np.repeat(rows["start"] - starts, counts) + np.arange(counts.sum())
-    shingles, buckets = np.load(files.path("shingles"), mmap_mode="r")[shingle_indices], np.load(files.path("buckets"))
+    shingles, buckets = (
+        np.load(files.get_path("shingles"), mmap_mode="r")[shingle_indices],
+        np.load(files.get_path("buckets")),
+    )
     rows["start"] = starts
-    write_entries(out.path("buckets"), buckets[np.isin(buckets["id"], rows["id"])])
-    write_entries(out.path("shingles"), shingles)
-    write_entries(out.path("rows"), rows)
+    write_entries(out.get_path("buckets"), buckets[np.isin(buckets["id"], rows["id"])])
+    write_entries(out.get_path("shingles"), shingles)
+    write_entries(out.get_path("rows"), rows)
     return len(rows)
 
 
@@ -307,7 +310,7 @@ def find_earlier_near_duplicates(
     ``earlier`` are that run's texts of the same split. Memory as for :func:`compare_buckets`.
     """
     counts, repeats = Counter[str](), set[int]()
-    for piece, pieces in _plan_pieces(number, [*files, *earlier], ranges):
+    for piece, pieces in _iter_pieces(number, [*files, *earlier], ranges):
         new, old = _read_buckets(files, piece, pieces), _read_buckets(earlier, piece, pieces)
         new, old = new[np.isin(new["high"], old["high"])], old[np.isin(old["high"], new["high"])]
         new_ids, indices = np.unique(new["id"], return_inverse=True)

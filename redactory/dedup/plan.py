@@ -68,7 +68,7 @@ def read_range(path: Path, number: int, ranges: int) -> Entries:
     return np.array(entries[first:last])
 
 
-def hash_ranges(entries: Entries, ranges: int) -> Ids:
+def compute_hash_ranges(entries: Entries, ranges: int) -> Ids:
     """Return the hash range of each of ``entries``, of ``ranges`` (a power of two)."""
     # shift by one bit first: a 64-bit number cannot be shifted by 64
     return ((entries["high"] >> np.uint64(1)) >> np.uint64(63 - (ranges.bit_length() - 1))).astype(np.int64)
@@ -79,7 +79,7 @@ def _sort_entries(entries: Entries) -> Entries:
     return entries[np.lexsort([entries[name] for name in ("id", *ranks, "low", "high")])]
 
 
-def mask_run_starts(*keys: NDArray[Any]) -> NDArray[np.bool_]:
+def mark_changed_rows(*keys: NDArray[Any]) -> NDArray[np.bool_]:
     """Mark rows that differ in one of ``keys`` from the previous row; the first is marked too."""
     is_start = np.ones(len(keys[0]), bool)
     is_start[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
@@ -92,7 +92,7 @@ def plan_pieces(files: Sequence[Path], number: int, ranges: int) -> list[tuple[i
     return [(piece, ranges * pieces) for piece in range(number * pieces, (number + 1) * pieces)]
 
 
-def find_range_repeats(digest_files: Sequence[Path], number: int, out: Path, ranges: int = RANGES) -> int:
+def find_repeats_in_range(digest_files: Sequence[Path], number: int, out: Path, ranges: int = RANGES) -> int:
     """Find the repeated digests of one of ``ranges`` hash ranges in all partitions; return their number.
 
     Writes the (id, first) pairs, sorted by id, to ``out``. ``first`` is the example with the same digest and the lowest
@@ -102,7 +102,7 @@ def find_range_repeats(digest_files: Sequence[Path], number: int, out: Path, ran
     all_pairs = [np.empty(0, PAIR)]
     for piece, pieces in plan_pieces(digest_files, number, ranges):
         entries = _sort_entries(np.concatenate([read_range(p, piece, pieces) for p in digest_files]))
-        is_first = mask_run_starts(entries["high"], entries["low"])
+        is_first = mark_changed_rows(entries["high"], entries["low"])
         leaders = np.flatnonzero(is_first)
         pairs = np.empty(len(entries) - len(leaders), PAIR)
         pairs["id"] = entries["id"][~is_first]
@@ -134,29 +134,29 @@ def lookup_replacements(files: Sequence[Path], ids: Ids, default: int | None = N
     return first
 
 
-def distinct_digests(tables: Sequence[Entries]) -> Entries:
+def collect_distinct_digests(tables: Sequence[Entries]) -> Entries:
     """Return the distinct digests of all ``tables``, sorted, without ids."""
     entries = np.concatenate([np.empty(0, DIGEST), *(table[["high", "low"]] for table in tables)])
     entries = entries[np.lexsort((entries["low"], entries["high"]))]
-    return entries[mask_run_starts(entries["high"], entries["low"])]
+    return entries[mark_changed_rows(entries["high"], entries["low"])]
 
 
 def merge_digests(files: Sequence[Path], ranges: int, out: Path) -> int:
-    """Commit the :func:`distinct_digests` of all ``files``, one range at a time; return their number."""
-    count = sum(len(distinct_digests([read_range(path, n, ranges) for path in files])) for n in range(ranges))
+    """Commit the :func:`collect_distinct_digests` of all ``files``, one range at a time; return their number."""
+    count = sum(len(collect_distinct_digests([read_range(path, n, ranges) for path in files])) for n in range(ranges))
     with commit_file(out) as temporary:
         table = np.lib.format.open_memmap(temporary, "w+", DIGEST, (count,))
         position = 0
         for number in range(ranges):
-            digests = distinct_digests([read_range(path, number, ranges) for path in files])
+            digests = collect_distinct_digests([read_range(path, number, ranges) for path in files])
             table[position : position + len(digests)] = digests
             position += len(digests)
         table.flush()
     return count
 
 
-def mark_members(path: Path, entries: Entries) -> NDArray[np.bool_]:
-    """Return which of ``entries`` are in a file of :func:`distinct_digests`."""
+def mark_known_digests(path: Path, entries: Entries) -> NDArray[np.bool_]:
+    """Return which of ``entries`` are in a file of :func:`collect_distinct_digests`."""
     members = np.zeros(len(entries), bool)
     table = np.load(path, mmap_mode="r")
     high, low = table["high"], table["low"]
@@ -168,7 +168,7 @@ def mark_members(path: Path, entries: Entries) -> NDArray[np.bool_]:
     return members
 
 
-def digests_to_int(entries: Entries) -> list[int]:
+def digests_to_ints(entries: Entries) -> list[int]:
     """The digests as signed 128-bit integers, as the filters take them."""
     high, low = entries["high"].view("<i8").tolist(), entries["low"].tolist()
     return [(h << 64) | rest for h, rest in zip(high, low, strict=True)]
@@ -178,13 +178,13 @@ def make_bloom_filter(capacity: int, error_rate: float) -> Bloom:
     """Create a set of 16-byte digests in fixed memory, with false positives but no false negatives.
 
     The digests are keyed BLAKE2b (:class:`~redactory.foundation.keys.DigestKey`) as signed 128-bit integers
-    (:func:`digests_to_int`). Their own bits choose the positions, so no further hash is needed, and nobody without the
+    (:func:`digests_to_ints`). Their own bits choose the positions, so no further hash is needed, and nobody without the
     key can make two texts collide. The false positive rate is at most ``error_rate`` for up to ``capacity`` digests.
     """
     return Bloom(max(1, capacity), error_rate, operator.index)
 
 
-def read_bloom(path: Path) -> Bloom:
+def read_bloom_filter(path: Path) -> Bloom:
     """Read a filter that was written with its method ``save_bytes``."""
     return Bloom.load_bytes(path.read_bytes(), operator.index)
 

@@ -41,7 +41,7 @@ class DedupRule:
     """Whether near-duplicates are dropped, also those of texts of earlier runs."""
 
     @property
-    def by_digest(self) -> bool:
+    def matches_by_digest(self) -> bool:
         """Whether texts of earlier runs are recognized by digest."""
         return self.one_pass or (self.planned and not self.near)
 
@@ -134,7 +134,7 @@ class DedupSettings(Settings):
 
     @model_validator(mode="after")
     def _check_index_mode(self) -> Self:
-        if self.index is not None and not any(r.planned or r.one_pass for r in self.rules().values()):
+        if self.index is not None and not any(r.planned or r.one_pass for r in self.get_rules().values()):
             raise ValueError("index has no effect with mode none, which keeps every example: remove it")
         return self
 
@@ -142,7 +142,7 @@ class DedupSettings(Settings):
         """The mode of the split ``public`` or ``private``."""
         return self.private_mode if split == "private" and self.private_mode else self.mode
 
-    def rules(self) -> dict[str, DedupRule]:
+    def get_rules(self) -> dict[str, DedupRule]:
         """The deduplication rule of each split."""
         return {split: RULES[self.mode_for(split)] for split in ("public", "private")}
 

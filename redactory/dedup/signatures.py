@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.dedup.plan import Entries, mask_run_starts, write_entries
+from redactory.dedup.plan import Entries, mark_changed_rows, write_entries
 from redactory.dedup.settings import NearSettings
 from redactory.foundation.keys import DigestKey
 
@@ -30,17 +30,17 @@ class WordTokenizer:
         self._token = token.casefold()
         self._pattern = re.compile(rf"{re.escape(self._token)}|[{_UNSPACED_SCRIPTS}]|[^\W{_UNSPACED_SCRIPTS}]+")
 
-    def words(self, text: str) -> list[str]:
+    def split_words(self, text: str) -> list[str]:
         """Return the case-folded words of ``text`` in order; none for punctuation only."""
         return self._pattern.findall(text.casefold())
 
-    def comparable_words(self, text: str) -> list[str]:
+    def split_comparable_words(self, text: str) -> list[str]:
         """Return the words for comparing near-duplicates; a text that is at least half masked is one single word.
 
         Otherwise little would be left to compare, and all texts in a language that the engines do not know would look
         alike. A text of punctuation alone is one word, too. A function of ``text`` alone.
         """
-        words = self.words(text)
+        words = self.split_words(text)
         return words if 2 * words.count(self._token) < len(words) else [f"\x00{text}"]
 
     def fold_text(self, text: str) -> str:
@@ -48,7 +48,7 @@ class WordTokenizer:
 
         A function of ``text`` alone; each run of digits becomes ``#``. A text of punctuation alone is its own key.
         """
-        words = self.words(unicodedata.normalize("NFKC", text))
+        words = self.split_words(unicodedata.normalize("NFKC", text))
         return " ".join(_DIGITS.sub("#", word) for word in words) if words else f"\x00{text}"
 
 
@@ -73,26 +73,26 @@ class Shingler:
     at least half masked, is near only to itself.
     """
 
-    def __init__(self, key: DigestKey, length: int, words: WordTokenizer) -> None:
+    def __init__(self, key: DigestKey, length: int, tokenizer: WordTokenizer) -> None:
         self._key, self._purpose = key, key.derive_subkey("dedup/shingle")
-        self._length, self._words = length, words
+        self._length, self._words = length, tokenizer
 
-    def make_sets(self, texts: Sequence[str]) -> ShingleSets:
+    def make_shingle_sets(self, texts: Sequence[str]) -> ShingleSets:
         """Return the set of each text; two different shingles collide with probability 2⁻⁶⁴."""
         word_hashes: dict[str, int] = {}
         flat: list[int] = []
         lengths = np.empty(len(texts), np.int64)
         for number, text in enumerate(texts):
-            words = self._words.comparable_words(text)
+            words = self._words.split_comparable_words(text)
             for word in words:
                 if (value := word_hashes.get(word)) is None:
-                    digest = self._key.text_digest(self._purpose, word.encode("utf-8", "surrogatepass"))
+                    digest = self._key.compute_text_digest(self._purpose, word.encode("utf-8", "surrogatepass"))
                     value = word_hashes[word] = int.from_bytes(digest[:8], "little")
                 flat.append(value)
             missing = max(0, self._length - len(words))
             flat += [_PAD] * missing
             lengths[number] = len(words) + missing
-        return _distinct_shingles(np.array(flat, np.uint64), lengths, self._length)
+        return _collect_distinct_shingles(np.array(flat, np.uint64), lengths, self._length)
 
 
 def mix_bits(values: Hashes) -> Hashes:
@@ -110,7 +110,7 @@ def combine_hashes(columns: Sequence[Hashes], seed: int) -> Hashes:
     return hashes
 
 
-def _distinct_shingles(words: Hashes, lengths: NDArray[np.int64], length: int) -> ShingleSets:
+def _collect_distinct_shingles(words: Hashes, lengths: NDArray[np.int64], length: int) -> ShingleSets:
     """Return every run of ``length`` words within a text, once per text, sorted by text and value."""
     counts = lengths - length + 1
     text = np.repeat(np.arange(len(lengths)), counts)
@@ -119,7 +119,7 @@ def _distinct_shingles(words: Hashes, lengths: NDArray[np.int64], length: int) -
     values = combine_hashes([words[positions + step] for step in range(length)], length)
     order = np.lexsort((values, text))
     values, text = values[order], text[order]
-    is_first = mask_run_starts(values, text)
+    is_first = mark_changed_rows(values, text)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(text[is_first], minlength=len(lengths)))])
     return ShingleSets(values[is_first], offsets.astype(np.int64))
 
@@ -147,7 +147,7 @@ class Banding:
         """The number of hash values in a signature."""
         return self.bands * self.rows
 
-    def comparison_probability(self, similarity: float) -> float:
+    def compute_comparison_probability(self, similarity: float) -> float:
         """The probability that two texts of this similarity are compared."""
         return float(1.0 - (1.0 - similarity**self.rows) ** self.bands)
 
@@ -157,7 +157,7 @@ def choose_banding(threshold: float, permutations: int) -> Banding:
     """Choose the banding with at most ``permutations`` values and the fewest useless comparisons.
 
     Candidates find a pair at the threshold + 0.1 (half way to 1 if that is nearer) with probability at least 0.99.
-    Among them, take the least area under :meth:`Banding.comparison_probability` below the threshold; without
+    Among them, take the least area under :meth:`Banding.compute_comparison_probability` below the threshold; without
     candidates, take the banding that misses the fewest pairs.
     """
     goal = min(threshold + MARGIN, (1.0 + threshold) / 2.0)
@@ -166,7 +166,7 @@ def choose_banding(threshold: float, permutations: int) -> Banding:
     for rows in range(1, permutations + 1):
         for bands in range(1, permutations // rows + 1):
             banding = Banding(bands, rows)
-            missed = max(0.0, 1.0 - banding.comparison_probability(goal) - MAX_MISSED_SHARE)
+            missed = max(0.0, 1.0 - banding.compute_comparison_probability(goal) - MAX_MISSED_SHARE)
             wasted = float(np.mean(1.0 - (1.0 - grid**rows) ** bands))
             if best is None or (missed, wasted) < best[:2]:
                 best = (missed, wasted, banding)
@@ -185,13 +185,14 @@ def describe_near_parameters(settings: NearSettings) -> dict[str, Any]:
         "shingle": settings.shingle,
         **asdict(banding),
         "found_at": {
-            f"{similarity:g}": round(banding.comparison_probability(similarity), 4) for similarity in similarities
+            f"{similarity:g}": round(banding.compute_comparison_probability(similarity), 4)
+            for similarity in similarities
         },
     }
 
 
 @functools.cache
-def _hash_constants(permutations: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+def _draw_hash_constants(permutations: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     # drawn as datasketch does; importing it takes half a second
     generator, two, one = np.random.RandomState(SEED), np.uint32(2), np.uint32(1)
     multipliers: NDArray[np.uint32] = generator.randint(0, 1 << 31, permutations, dtype=np.uint32) * two + one
@@ -204,7 +205,7 @@ def compute_signatures(sets: ShingleSets, permutations: int) -> NDArray[np.uint3
     Values equal those of ``MinHash.bulk`` on the highest 32 bits of the shingles, bit for bit. Processes a few thousand
     shingles at a time.
     """
-    count, (multipliers, summands) = len(sets.offsets) - 1, _hash_constants(permutations)
+    count, (multipliers, summands) = len(sets.offsets) - 1, _draw_hash_constants(permutations)
     signatures = np.empty((count, permutations), np.uint32)
     first = 0
     while first < count:
@@ -253,7 +254,7 @@ class SignedFiles:
     folder: Path
     partition: int
 
-    def path(self, kind: str) -> Path:
+    def get_path(self, kind: str) -> Path:
         """The file of the ``buckets``, ``rows`` or ``shingles``."""
         return self.folder / f"part-{self.partition:05d}-{kind}.npy"
 
@@ -264,9 +265,9 @@ def write_signed_texts(files: SignedFiles, rows: Entries, sets: ShingleSets, ban
     buckets = np.empty(len(rows) * banding.bands, BUCKET)
     buckets["high"], buckets["id"] = np.concatenate(columns), np.tile(rows["id"], banding.bands)
     rows["start"], rows["count"] = sets.offsets[:-1], np.diff(sets.offsets)
-    write_entries(files.path("buckets"), buckets[np.lexsort((buckets["id"], buckets["high"]))])
-    write_entries(files.path("shingles"), sets.values)
-    write_entries(files.path("rows"), rows)
+    write_entries(files.get_path("buckets"), buckets[np.lexsort((buckets["id"], buckets["high"]))])
+    write_entries(files.get_path("shingles"), sets.values)
+    write_entries(files.get_path("rows"), rows)
 
 
 class SignedTexts:
@@ -277,14 +278,14 @@ class SignedTexts:
         order = np.argsort(ids, kind="stable")
         cuts = np.flatnonzero(np.diff(ids[order] >> PARTITION_BITS)) + 1
         for indices in np.split(order, cuts) if len(ids) else ():
-            table = np.load(files[ids[indices[0]] >> PARTITION_BITS].path("rows"), mmap_mode="r")
+            table = np.load(files[ids[indices[0]] >> PARTITION_BITS].get_path("rows"), mmap_mode="r")
             self.rows[indices] = table[np.searchsorted(table["id"], ids[indices])]
         slices = [self.rows["start"].tolist(), self.rows["count"].tolist()]
         partitions = (ids >> PARTITION_BITS).tolist()
 
         @lru_cache(MAX_MAPPED_FILES)
         def load_shingles(partition: int) -> NDArray[np.uint64]:
-            return np.asarray(np.load(files[partition].path("shingles"), mmap_mode="r"))
+            return np.asarray(np.load(files[partition].get_path("shingles"), mmap_mode="r"))
 
         @lru_cache(MAX_CACHED_SETS)
         def get_shingles(index: int) -> frozenset[int]:
@@ -294,7 +295,7 @@ class SignedTexts:
         self.get_shingles = get_shingles
 
 
-def jaccard(one: frozenset[int], other: frozenset[int]) -> float:
+def compute_jaccard(one: frozenset[int], other: frozenset[int]) -> float:
     """Return |A ∩ B| / |A ∪ B| of two sets that are not both empty."""
     common = len(one & other)
     return common / (len(one) + len(other) - common)

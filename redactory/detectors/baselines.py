@@ -19,9 +19,9 @@ from redactory.detectors.settings import DetectSettings, get_kind, get_kinds
 from redactory.detectors.spacy_model import (
     find_model_folder,
     find_pipeline,
-    hide_packages,
+    get_package_versions,
+    hide_unused_packages,
     identify_model,
-    package_versions,
 )
 from redactory.foundation.errors import ConfigurationError
 
@@ -94,7 +94,7 @@ def _resolve_reference_engine(engine_spec: str, language: str) -> ReferenceEngin
         pipeline = model or find_pipeline(language)
         identity = {
             "pipeline": identify_model(pipeline),
-            "versions": package_versions(*VERSIONED_PACKAGES, "thinc", "numpy"),
+            "versions": get_package_versions(*VERSIONED_PACKAGES, "thinc", "numpy"),
         }
         return ReferenceEngine(engine_spec, identity, lambda: StockPresidio(pipeline, language).read)
     settings = build_engine_settings(engine_spec, language)
@@ -106,7 +106,7 @@ class StockPresidio:
     """Presidio's analyzer with its own defaults and batching over one spaCy pipeline; nothing is downloaded."""
 
     def __init__(self, pipeline: str, language: str) -> None:
-        with suppress_output(), hide_packages():
+        with suppress_output(), hide_unused_packages():
             from presidio_analyzer import AnalyzerEngine, BatchAnalyzerEngine
             from presidio_analyzer.nlp_engine import SpacyNlpEngine
 

@@ -53,10 +53,10 @@ def find_uncovered_kinds(settings: DetectSettings, language: str) -> list[NameKi
     """Return the kinds of names that no engine and no rule of ``settings`` finds in text of ``language``."""
     if settings.conservative.flags_everything or settings.language == AUTO:
         return []
-    return _find_uncovered_kinds(settings, language, settings.language)
+    return _compute_uncovered_kinds(settings, language, settings.language)
 
 
-def _find_uncovered_kinds(settings: DetectSettings, language: str, rules_language: str) -> list[NameKind]:
+def _compute_uncovered_kinds(settings: DetectSettings, language: str, rules_language: str) -> list[NameKind]:
     """Do the same, with the word and capital rules of ``rules_language``."""
     read = {_normalize_language(language), "xx", None}
     models = [
@@ -175,7 +175,7 @@ def list_covered_languages(settings: DetectSettings) -> frozenset[str]:
     }
     rules_languages = {language: language if load_optional_words(language) else "" for language in declared | {"en"}}
     return frozenset(
-        code for code, ruled in rules_languages.items() if not _find_uncovered_kinds(settings, code, ruled)
+        code for code, ruled in rules_languages.items() if not _compute_uncovered_kinds(settings, code, ruled)
     )
 
 

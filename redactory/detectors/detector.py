@@ -144,13 +144,13 @@ def cut_windows(text: str, chars: int, overlap: int) -> Iterator[tuple[int, int]
     """
     start = 0
     while len(text) - start > chars:
-        end = _find_cut(text, start + chars // 2 + overlap, start + chars)
+        end = _find_window_end(text, start + chars // 2 + overlap, start + chars)
         yield start, end
-        start = _find_cut(text, max(start + 1, end - 2 * overlap), end - overlap)
+        start = _find_window_end(text, max(start + 1, end - 2 * overlap), end - overlap)
     yield start, len(text)
 
 
-def _find_cut(text: str, earliest: int, latest: int) -> int:
+def _find_window_end(text: str, earliest: int, latest: int) -> int:
     for pattern in (_SENTENCE_END, _SPACE):
         ends = [match.end() for match in pattern.finditer(text, earliest, latest)]
         if ends:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from redactory.detectors.engine import Capability, Engine
 from redactory.detectors.settings import DEFAULT_LABELS, KNOWN_LABELS, DetectSettings, WordList, get_kind, get_kinds
-from redactory.foundation.errors import ConfigurationError, did_you_mean, join_words, shorten
+from redactory.foundation.errors import ConfigurationError, did_you_mean, join_words, shorten_name
 
 
 class _EngineEntry(NamedTuple):
@@ -74,14 +74,14 @@ def check_labels(settings: DetectSettings) -> None:
     for name in strict.engines.keys() - engines:
         hint = "; did you mean 'presidio'?" if name == "patterns" else did_you_mean(name, engines)
         raise ConfigurationError(
-            f"detect.strict.engines: no engine is named '{shorten(name)}'; valid names: "
+            f"detect.strict.engines: no engine is named '{shorten_name(name)}'; valid names: "
             f"{join_words(sorted(engines))}{hint}"
         )
     known_labels = collect_labels(settings, _ENGINES.keys() - {"lists"}) if public else frozenset[str]()
     if unknown := [label for label in public if get_kind(label) not in get_kinds(known_labels)]:
         raise ConfigurationError(
             "detect.public_labels: no engine of this configuration finds "
-            f"{join_words(map(shorten, unknown), 'or')}; they find {join_words(sorted(known_labels))}"
+            f"{join_words(map(shorten_name, unknown), 'or')}; they find {join_words(sorted(known_labels))}"
             f"{did_you_mean(unknown[0].upper(), known_labels)}"
         )
     named = strict.labels.keys() | strict.extra_labels.keys()
@@ -110,7 +110,7 @@ def require_known_labels(key: str, labels: Iterable[str], known_labels: Collecti
     if not unknown:
         return
     hints = {label: did_you_mean(label.upper(), all_known).removeprefix("; ") for label in unknown[:MAX_NAMED_LABELS]}
-    names = [f"'{shorten(label)}'" + (f" ({hint})" if hint else "") for label, hint in hints.items()]
+    names = [f"'{shorten_name(label)}'" + (f" ({hint})" if hint else "") for label, hint in hints.items()]
     names += [f"{len(unknown) - MAX_NAMED_LABELS} more"] * (len(unknown) > MAX_NAMED_LABELS)
     choices = "" if all(hints.values()) else f"; valid labels: {join_words(sorted(all_known))}"
     raise ConfigurationError(f"{key}: nothing in this configuration finds the label {join_words(names, 'or')}{choices}")

@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 
 from redactory.detectors.engine import ENGINE_ERROR, Capability, EngineOutput, NonEntityScore, Span
 from redactory.detectors.settings import KNOWN_LABELS, get_kind
-from redactory.foundation.canonical import file_sha256, folder_sha256, package_version
-from redactory.foundation.errors import ConfigurationError, RedactoryError, shorten
+from redactory.foundation.canonical import file_sha256, folder_sha256, get_package_version
+from redactory.foundation.errors import ConfigurationError, RedactoryError, shorten_name
 from redactory.foundation.processes import ENGINE_LOCK
 
 ENTRY_POINT_GROUP = "redactory.engines"
@@ -195,7 +195,7 @@ def _iter_requirement_versions(package: Distribution) -> Iterator[tuple[str, str
         name = re.match(r"[\w.-]+", requirement)
         if name and not re.search(r"\bextra\b", requirement.partition(";")[2]):
             with contextlib.suppress(PackageNotFoundError):
-                yield name[0], package_version(name[0])
+                yield name[0], get_package_version(name[0])
 
 
 def _load_class(settings: EngineRequest) -> tuple[type[Any], frozenset[str | None]]:
@@ -216,7 +216,7 @@ def _load_class(settings: EngineRequest) -> tuple[type[Any], frozenset[str | Non
 def _hash_option_path(name: str, option: str, path: Any) -> str:
     if not isinstance(path, str) or not Path(path).exists():
         raise ConfigurationError(
-            f"detect.engines.{name}.{shorten(option)}: there is no such file or folder; give its path"
+            f"detect.engines.{name}.{shorten_name(option)}: there is no such file or folder; give its path"
         )
     return _hash_path(Path(path))
 

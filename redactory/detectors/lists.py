@@ -22,7 +22,7 @@ import ahocorasick
 
 from redactory.detectors.engine import Capability, EngineOutput, Span
 from redactory.detectors.settings import ListSettings, TermList, WordList
-from redactory.foundation.canonical import json_sha256, package_version
+from redactory.foundation.canonical import get_package_version, json_sha256
 from redactory.foundation.errors import ConfigurationError
 
 _APOSTROPHES = "'`´\u1ffd‘’‛′ʹʻʼʽˈ＇"
@@ -45,7 +45,7 @@ class FoldedText:
     text: str
     origins: Sequence[int]
 
-    def source_range(self, start: int, end: int) -> tuple[int, int]:
+    def get_source_range(self, start: int, end: int) -> tuple[int, int]:
         """Return the source code points [start, end) of a non-empty range of the folded text.
 
         A source letter that the range covers in part ("s" of "ß") is included whole, and so are following marks and
@@ -232,7 +232,7 @@ class ListEngine:
         return {
             "terms_sha256": json_sha256(terms),
             "unicode": unicodedata.unidata_version,
-            "pyahocorasick": package_version("pyahocorasick"),
+            "pyahocorasick": get_package_version("pyahocorasick"),
         }
 
     @classmethod
@@ -253,7 +253,7 @@ class ListEngine:
             if entry.allowed:
                 allowed.add((start, end))
         spans = tuple(sorted(denied))
-        return EngineOutput(spans=spans, allowed_ranges=tuple(_drop_overlapping(spans, sorted(allowed))))
+        return EngineOutput(spans=spans, allowed_ranges=tuple(_drop_overlapping_ranges(spans, sorted(allowed))))
 
     def _find_matches(self, text: str) -> Iterator[tuple[int, int, ListEntry]]:
         if not len(self._automaton):
@@ -267,7 +267,7 @@ class ListEngine:
                 continue
             if end < len(letters) and _is_within_word(letters[last], letters[end]):
                 continue
-            yield *folded.source_range(start, end), entry
+            yield *folded.get_source_range(start, end), entry
 
 
 def _load_entries(settings: ListSettings) -> dict[str, ListEntry]:
@@ -281,7 +281,7 @@ def _load_entries(settings: ListSettings) -> dict[str, ListEntry]:
     }
 
 
-def _drop_overlapping(spans: Sequence[Span], ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _drop_overlapping_ranges(spans: Sequence[Span], ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     starts = [span.start for span in spans]
     reach = list(itertools.accumulate((span.end for span in spans), max))
     for start, end in ranges:

@@ -31,9 +31,9 @@ from redactory.detectors.recognizers import (
     load_presidio_triggers,
 )
 from redactory.detectors.settings import AUTO, PatternSettings
-from redactory.detectors.spacy_model import hide_packages, import_lean_spacy, speed_up_suffixes
+from redactory.detectors.spacy_model import hide_unused_packages, import_lean_spacy, speed_up_suffix_search
 from redactory.detectors.triggers import ALWAYS_FIRES, TextTraits, Trigger, compute_traits
-from redactory.foundation.canonical import file_sha256, package_version
+from redactory.foundation.canonical import file_sha256, get_package_version
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -51,8 +51,8 @@ def patch_presidio_logger() -> None:
     """
     logger = logging.getLogger("presidio-analyzer")
     vars(logger)["warning"] = _record_timeout
-    if _drop_record not in logger.filters:
-        logger.addFilter(_drop_record)
+    if _reject_log_record not in logger.filters:
+        logger.addFilter(_reject_log_record)
 
 
 def disable_suffix_download() -> None:
@@ -67,7 +67,7 @@ def _record_timeout(message: object, *_: object, **__: object) -> None:
         timeouts.seen = True
 
 
-def _drop_record(record: logging.LogRecord) -> bool:
+def _reject_log_record(record: logging.LogRecord) -> bool:
     return False
 
 
@@ -127,7 +127,7 @@ class _PatternRunner:
         self.compiled_patterns = [
             (
                 pattern_triggers.get(pattern.name, ALWAYS_FIRES),
-                compile_finder(add_word_lookahead(pattern.regex), recognizer.global_regex_flags or 0),
+                compile_match_finder(add_word_lookahead(pattern.regex), recognizer.global_regex_flags or 0),
                 pattern.score,
             )
             for pattern in recognizer.patterns
@@ -143,13 +143,13 @@ class _PatternRunner:
                     continue
                 for match in find_all(text, timeout=seconds):
                     start, end = match.span()
-                    if start < end and (match_score := self._compute_score(text[start:end], score)) > 0:
+                    if start < end and (match_score := self._adjust_score(text[start:end], score)) > 0:
                         results.append(PatternMatch(self._label, start, end, match_score))
         except TimeoutError:
             raise PatternTimeout from None
         return drop_contained_matches(results) if results else results
 
-    def _compute_score(self, value: str, score: float) -> float:
+    def _adjust_score(self, value: str, score: float) -> float:
         is_valid = self._recognizer.validate_result(value)
         if is_valid is not None:
             score = 1.0 if is_valid else 0.0
@@ -199,7 +199,7 @@ _MAX_HOST_CHARS = 262
 """Maximum code points from the start of a URL without a scheme to the full stop before its domain."""
 
 
-def compile_finder(expression: str, flags: int) -> Callable[..., Iterator[regex.Match[str]]]:
+def compile_match_finder(expression: str, flags: int) -> Callable[..., Iterator[regex.Match[str]]]:
     """Return ``finditer`` of ``expression``; for URLs without a scheme, search only near a domain.
 
     Otherwise every position of a long host would scan all that follows.
@@ -258,7 +258,7 @@ class ContextAnalyzer:
     """The rules of the enhancer, with a tokenizer for one language."""
 
     def __init__(self, language: str) -> None:
-        with hide_packages():
+        with hide_unused_packages():
             from presidio_analyzer.context_aware_enhancers import LemmaContextAwareEnhancer
 
         self._language = language
@@ -294,13 +294,13 @@ class TextContext:
             self._is_present[terms] = any(term in self._lowercase_text or not term.isascii() for term in terms)
         if not self._is_present[terms]:
             return score
-        keywords = self.keywords_around(start)
+        keywords = self.get_nearby_keywords(start)
         if not any(term in keywords for term in context):
             return score
         boosted = max(score + rules.context_similarity_factor, rules.min_score_with_context_similarity)
         return float(min(boosted, rules.MAX_SCORE))
 
-    def keywords_around(self, start: int) -> str:
+    def get_nearby_keywords(self, start: int) -> str:
         """Return the context keywords of a match at code point ``start``, joined by ``KEYWORD_SEPARATOR``.
 
         These are the word at ``start`` and some keywords to its left, then to its right. On the right the word at
@@ -344,7 +344,7 @@ def make_tokenizer(language: str) -> Language:
         nlp: Language = spacy.blank(language)
     except ImportError:
         nlp = spacy.blank("xx")
-    return speed_up_suffixes(nlp)
+    return speed_up_suffix_search(nlp)
 
 
 DETECTOR = "presidio"
@@ -404,7 +404,7 @@ class PatternEngine:
     def collect_fingerprint(cls, settings: PatternSettings, language: str) -> dict[str, Any]:
         """Package versions and file contents that can change a match."""
         return {
-            "versions": {name: package_version(name) for name in VERSIONED_PACKAGES},
+            "versions": {name: get_package_version(name) for name in VERSIONED_PACKAGES},
             "files": [file_sha256(Path(file)) for file in settings.files],
         }
 

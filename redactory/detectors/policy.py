@@ -40,7 +40,7 @@ from redactory.detectors.settings import (
     get_kind,
     get_kinds,
 )
-from redactory.detectors.spacy_model import package_versions
+from redactory.detectors.spacy_model import get_package_versions
 from redactory.detectors.visible_text import VISIBLE_TEXT_SHA256
 from redactory.foundation.canonical import flatten_keys, json_sha256
 
@@ -147,13 +147,13 @@ class ConservativePolicy:
     def select_spans(self, text: str, output: EngineOutput) -> Iterator[Span]:
         """Select the spans that make the example private; they are masked only if π selects them too."""
         language = self.language if self.covered_languages is None else detect_language(text)
-        yield from _drop_allowed(self._find_sensitive(text, output, *self._rules_for(language)), output)
+        yield from _drop_allowed(self._find_sensitive_spans(text, output, *self._select_rules(language)), output)
         if self.covered_languages is not None and language and self.covered_languages.isdisjoint((language, "xx")):
             yield Span(0, len(text), OTHER_LANGUAGE, 1.0, "rule")
         if self.settings.flags_everything:
             yield Span(0, len(text), "EVERYTHING", 1.0, "rule")
 
-    def _rules_for(self, language: str | None) -> tuple[tuple[RuleName, ...], float, frozenset[str]]:
+    def _select_rules(self, language: str | None) -> tuple[tuple[RuleName, ...], float, frozenset[str]]:
         """Return the rules for a text in ``language``, the threshold that overrides them, and its common words.
 
         With ``auto``, every rule applies without exception to a text of uncertain language, so only common words of
@@ -164,16 +164,16 @@ class ConservativePolicy:
         rules = select_active_rules(self.settings.rules, language)
         return rules, self.settings.confident_threshold, load_optional_words(language)
 
-    def _find_sensitive(
+    def _find_sensitive_spans(
         self,
         text: str,
         output: EngineOutput,
         rules: Sequence[RuleName],
-        confident_from: float,
+        confident_threshold: float,
         common_words: frozenset[str],
     ) -> Iterator[Span]:
         yield from output.spans
-        forgiving = confident_from < 1
+        forgiving = confident_threshold < 1
         bound = self.settings.min_non_entity_probability
         ordinary = 2 * bound - 1 if forgiving else 1.0
         for start, end, plain, detector in output.non_entity_scores:
@@ -185,9 +185,9 @@ class ConservativePolicy:
             for place in range(token.start, token.end):
                 probabilities[place] = min(token.probability, probabilities.get(place, 1.0))
         for rule in rules:
-            usual = confident_from if rule in SOFT_RULES else math.inf
+            usual = confident_threshold if rule in SOFT_RULES else math.inf
             for start, end in RULES[rule](text, self.language):
-                threshold = get_drop_threshold(text, start, end, usual, confident_from, common_words)
+                threshold = get_drop_threshold(text, start, end, usual, confident_threshold, common_words)
                 if not all(probabilities.get(place, -1.0) >= threshold for place in range(start, end)):
                     yield Span(start, end, rule.upper(), 1.0, "rule")
 
@@ -280,7 +280,7 @@ def describe_label_coverage(settings: DetectSettings) -> list[dict[str, Any]]:
 
 def build_policy_records(settings: DetectSettings) -> dict[str, dict[str, Any]]:
     """Return each policy's manifest record by name: settings, dependencies, and the hash of both."""
-    return {policy.name: _build_record(settings, policy) for policy in build_policies(settings)}
+    return {policy.name: _build_policy_record(settings, policy) for policy in build_policies(settings)}
 
 
 def compute_policy_hashes(settings: DetectSettings) -> dict[str, str]:
@@ -288,13 +288,13 @@ def compute_policy_hashes(settings: DetectSettings) -> dict[str, str]:
     return {name: record["hash"] for name, record in build_policy_records(settings).items()}
 
 
-def _build_record(settings: DetectSettings, policy: StrictPolicy | ConservativePolicy) -> dict[str, Any]:
+def _build_policy_record(settings: DetectSettings, policy: StrictPolicy | ConservativePolicy) -> dict[str, Any]:
     unset = {name: True for name, neutral in _NEUTRAL_VALUES.items() if getattr(settings, name) == neutral}
     dependencies: dict[str, Any] = {
         "engines": settings.model_dump(mode="json", exclude=_NOT_HASHED | unset, exclude_none=True),
         "identities": identify_engines(settings),
         "hidden": VISIBLE_TEXT_SHA256,
-        "versions": package_versions(*VERSIONED_PACKAGES),
+        "versions": get_package_versions(*VERSIONED_PACKAGES),
         "python": platform.python_version(),
     }
     if isinstance(policy, ConservativePolicy):
@@ -302,7 +302,7 @@ def _build_record(settings: DetectSettings, policy: StrictPolicy | ConservativeP
         if policy.covered_languages is not None:
             dependencies["languages"] = {
                 "read": sorted(policy.covered_languages),
-                "versions": package_versions("py3langid"),
+                "versions": get_package_versions("py3langid"),
                 "sure": LANGUAGE_THRESHOLD,
             }
     policy_settings = policy.settings.model_dump(mode="json")

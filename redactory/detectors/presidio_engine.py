@@ -22,14 +22,14 @@ from redactory.detectors.settings import KNOWN_LABELS, PresidioSettings
 from redactory.detectors.spacy_model import (
     enter_memory_zone,
     find_model_folder,
-    hide_packages,
+    get_package_versions,
+    hide_unused_packages,
     identify_model,
-    package_versions,
     read_model_meta,
-    speed_up_suffixes,
+    speed_up_suffix_search,
 )
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import ConfigurationError, did_you_mean, shorten
+from redactory.foundation.errors import ConfigurationError, did_you_mean, shorten_name
 
 if TYPE_CHECKING:
     from presidio_analyzer import AnalyzerEngine
@@ -64,7 +64,7 @@ class PresidioEngine:
             "models": {
                 str(model["lang_code"]): identify_model(model["model_name"]) for model in models if model["model_name"]
             },
-            "versions": package_versions(*VERSIONED_PACKAGES, "thinc", "blis", "numpy"),
+            "versions": get_package_versions(*VERSIONED_PACKAGES, "thinc", "blis", "numpy"),
         }
 
     @classmethod
@@ -108,7 +108,7 @@ def _load_capabilities(settings: PresidioSettings, languages: tuple[str, ...], s
         labels, language = frozenset(recognizer.supported_entities), recognizer.supported_language
         if language not in languages:
             continue
-        if isinstance(recognizer, _recognizer_classes()[-1]):
+        if isinstance(recognizer, _import_recognizer_classes()[-1]):
             labels &= _list_pipeline_entities(analyzer.nlp_engine, language)
             capabilities.append(Capability(recognizer.name, labels, language, labels - KNOWN_LABELS, "names"))
         else:
@@ -155,18 +155,19 @@ def _load_configuration(settings: PresidioSettings) -> dict[str, Any]:
         ) from None
     if name not in _SPACY_NLP_ENGINES:
         raise ConfigurationError(
-            f"{_KEY}: {file}: the NLP engine '{shorten(name)}' is not one of {', '.join(_SPACY_NLP_ENGINES)}; stanza "
+            f"{_KEY}: {file}: the NLP engine '{shorten_name(name)}' is not one of "
+            f"{', '.join(_SPACY_NLP_ENGINES)}; stanza "
             "and transformers are separate engines, detect.stanza and detect.transformers"
         )
     for entry, model in zip(models, named, strict=True):
         entry["model_name"] = str(find_model_folder(model)) if name != "no_op" else ""
-    _reject_models(file, (document.get("recognizer_registry") or {}).get("recognizers") or ())
+    _reject_model_recognizers(file, (document.get("recognizer_registry") or {}).get("recognizers") or ())
     return {**document, "nlp_configuration": {**nlp, "models": models}}
 
 
-def _reject_models(file: Path, entries: Iterable[Any]) -> None:
+def _reject_model_recognizers(file: Path, entries: Iterable[Any]) -> None:
     """Raise ``ConfigurationError`` for recognizers that need a model other than a spaCy pipeline; create none."""
-    with hide_packages():
+    with hide_unused_packages():
         import presidio_analyzer.predefined_recognizers as predefined
 
     for number, entry in enumerate(entries, 1):
@@ -178,15 +179,15 @@ def _reject_models(file: Path, entries: Iterable[Any]) -> None:
             continue
         if kind is None and definition.get("type") == "predefined":
             hint = did_you_mean(name, dir(predefined))
-            raise ConfigurationError(f"{location}the installed Presidio has no '{shorten(name)}'{hint}")
-        if isinstance(kind, type) and not issubclass(kind, _recognizer_classes()):
+            raise ConfigurationError(f"{location}the installed Presidio has no '{shorten_name(name)}'{hint}")
+        if isinstance(kind, type) and not issubclass(kind, _import_recognizer_classes()):
             raise ConfigurationError(
                 f"{location}'{name}' calls another machine, or reads a model that the policy's hash does not "
                 "cover; models are separate engines"
             )
 
 
-def _recognizer_classes() -> tuple[type[Any], ...]:
+def _import_recognizer_classes() -> tuple[type[Any], ...]:
     """Return the classes of pattern recognizers, then that of spaCy pipelines."""
     from presidio_analyzer import PatternRecognizer
     from presidio_analyzer.predefined_recognizers import PhoneRecognizer, SpacyRecognizer
@@ -198,7 +199,7 @@ def _create_analyzer(settings: PresidioSettings) -> AnalyzerEngine:
     """Create Presidio's analyzer; download nothing, silence its logs."""
     configuration = _load_configuration(settings)
     try:
-        with suppress_output(), hide_packages():
+        with suppress_output(), hide_unused_packages():
             from presidio_analyzer.analyzer_engine_provider import AnalyzerEngineProvider
 
             patch_presidio_logger()
@@ -208,13 +209,13 @@ def _create_analyzer(settings: PresidioSettings) -> AnalyzerEngine:
             analyzer = provider.create_engine()
             engine: Any = analyzer.nlp_engine
             for nlp in filter(None, engine.nlp.values()):
-                speed_up_suffixes(nlp)
+                speed_up_suffix_search(nlp)
     except Exception as error:
         raise ConfigurationError(
             f"{_KEY}: Presidio cannot load {settings.configuration} as an analyzer ({type(error).__name__})"
         ) from None
     for recognizer in analyzer.registry.recognizers:
-        if not isinstance(recognizer, _recognizer_classes()) or not type(recognizer).__module__.startswith(
+        if not isinstance(recognizer, _import_recognizer_classes()) or not type(recognizer).__module__.startswith(
             "presidio_analyzer."
         ):
             raise ConfigurationError(

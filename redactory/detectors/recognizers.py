@@ -25,9 +25,9 @@ from redactory.detectors.check_digits import make_rejector
 from redactory.detectors.phones import list_extra_regions
 from redactory.detectors.rules import load_common_words
 from redactory.detectors.settings import AUTO, DEFAULT_RECOGNIZERS, CustomRecognizer, PatternSettings
-from redactory.detectors.spacy_model import hide_packages
+from redactory.detectors.spacy_model import hide_unused_packages
 from redactory.detectors.triggers import ALWAYS_FIRES, Trigger, split_words
-from redactory.foundation.errors import ConfigurationError, did_you_mean, shorten
+from redactory.foundation.errors import ConfigurationError, did_you_mean, shorten_name
 from redactory.foundation.settings import Settings, format_validation_error
 
 if TYPE_CHECKING:
@@ -74,12 +74,12 @@ class PatternFragments:
         terms: dict[str, list[str]] = {}
         for name, piece in definitions.items():
             if isinstance(piece, str):
-                self.expressions[name] = self.expand(piece)
+                self.expressions[name] = self.expand_fragments(piece)
                 continue
             terms[name] = [*terms.get(piece.get("with", ""), ()), *piece["terms"].split()]
             self._add_term_list(name, terms[name], piece.get("case", "any"))
 
-    def expand(self, expression: str) -> str:
+    def expand_fragments(self, expression: str) -> str:
         """``expression`` in one line, with the named fragments inserted."""
         return _PLACEHOLDER.sub(lambda place: self.expressions[place[1]], expression.replace("\n", ""))
 
@@ -95,7 +95,7 @@ class PatternFragments:
             frozenset(words).union(*term_words),
             tuple(sorted({ending.removesuffix("[.]").casefold() for ending in endings})),
             tuple(needs["shapes"].split("|")) if "shapes" in needs else (),
-            regex.compile(self.expand(needs["look"])) if "look" in needs else None,
+            regex.compile(self.expand_fragments(needs["look"])) if "look" in needs else None,
         )
 
     def _add_term_list(self, name: str, terms: Iterable[str], case: str) -> None:
@@ -134,7 +134,7 @@ class BuiltinRecognizer(NamedTuple):
 
     def build_recognizer(self, language: str) -> EntityRecognizer:
         """Build the Presidio recognizer."""
-        with hide_packages():
+        with hide_unused_packages():
             from presidio_analyzer import Pattern, PatternRecognizer
 
         rejects = self.rejects
@@ -169,7 +169,7 @@ def parse_recognizers(content: str) -> Iterator[BuiltinRecognizer]:
         forms = {
             title: PatternForm(
                 # two long runs of white space would take quadratic time
-                fragments.expand(form["form"]).replace(r"\s*", r"\s{0,9}").replace(r"\s+", r"\s{1,9}"),
+                fragments.expand_fragments(form["form"]).replace(r"\s*", r"\s{0,9}").replace(r"\s+", r"\s{1,9}"),
                 SCORES.get(form["score"], form["score"]),
                 fragments.build_trigger(form.get("needs")),
             )
@@ -239,7 +239,7 @@ def list_recognizer_names(settings: PatternSettings, language: str) -> tuple[str
 
 def create_predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRecognizer]:
     """Create Presidio's recognizers by class name; ``ConfigurationError`` for an unavailable one."""
-    with hide_packages():
+    with hide_unused_packages():
         import presidio_analyzer.predefined_recognizers as predefined
         from presidio_analyzer import EntityRecognizer
 
@@ -250,7 +250,7 @@ def create_predefined_recognizers(names: Iterable[str], language: str) -> list[E
         if not known:
             hint = did_you_mean(name, dir(predefined)) or "; see the recognizers in its documentation"
             raise ConfigurationError(
-                f"detect.patterns.recognizers: the installed Presidio has no '{shorten(name)}'{hint}"
+                f"detect.patterns.recognizers: the installed Presidio has no '{shorten_name(name)}'{hint}"
             )
         regions = list_extra_regions(language) if name == "PhoneRecognizer" else ()
         options = {"supported_regions": (*recognizer.DEFAULT_SUPPORTED_REGIONS, *regions)} if regions else {}
@@ -261,21 +261,23 @@ def create_predefined_recognizers(names: Iterable[str], language: str) -> list[E
                 f"detect.patterns.recognizers: '{name}' cannot be created ({_describe_error(error)})"
             ) from None
         if name in REJECTED_MATCHES:
-            instance.invalidate_result = _reject_either(REJECTED_MATCHES[name], instance.invalidate_result)
+            instance.invalidate_result = _combine_rejectors(REJECTED_MATCHES[name], instance.invalidate_result)
         made.append(instance)
     return made
 
 
-def _reject_either(rejects: Callable[[str], bool], is_invalid: Callable[[str], bool | None]) -> Callable[[str], bool]:
+def _combine_rejectors(
+    rejects: Callable[[str], bool], is_invalid: Callable[[str], bool | None]
+) -> Callable[[str], bool]:
     return lambda value: rejects(value) or bool(is_invalid(value))
 
 
 def create_custom_recognizer(settings: CustomRecognizer, language: str) -> EntityRecognizer:
     """Create a custom recognizer; ``ConfigurationError`` names an invalid one."""
-    with hide_packages():
+    with hide_unused_packages():
         from presidio_analyzer import Pattern, PatternRecognizer
 
-    key = f"detect.patterns.custom: '{shorten(settings.name)}'"
+    key = f"detect.patterns.custom: '{shorten_name(settings.name)}'"
     if not settings.patterns:
         raise ConfigurationError(f"{key} has no patterns; put words to be masked always in detect.lists.deny")
     patterns = []
@@ -303,21 +305,21 @@ def load_file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
     ``ConfigurationError`` names the file and, if one is wrong, the recognizer; also raised if the file has none for the
     language.
     """
-    with hide_packages():
+    with hide_unused_packages():
         from presidio_analyzer.recognizer_registry.recognizers_loader_utils import RecognizerListLoader
 
-    document = _load_document(file)
+    document = _load_recognizer_file(file)
     # default flags: DOTALL, MULTILINE and IGNORECASE, as in Presidio
     flags = document.get("global_regex_flags", 26)
     made: list[EntityRecognizer] = []
     for number, entry in enumerate(document["recognizers"], 1):
         name = entry.get("name") if isinstance(entry, dict) else entry
-        location = f"detect.patterns.files: {file}, recognizer {number} ('{shorten(name)}')"
+        location = f"detect.patterns.files: {file}, recognizer {number} ('{shorten_name(name)}')"
         try:
             _RecognizerEntry.model_validate(entry if isinstance(entry, dict) else {})
         except ValidationError as error:
             problems = (
-                f"{'.'.join(map(shorten, problem['loc']))}: {format_validation_error(problem)}"
+                f"{'.'.join(map(shorten_name, problem['loc']))}: {format_validation_error(problem)}"
                 for problem in error.errors()
             )
             raise ConfigurationError(f"{location}: {'; '.join(problems)}") from None
@@ -331,7 +333,7 @@ def load_file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
     return made
 
 
-def check_patterns(settings: PatternSettings, language: str) -> None:
+def validate_recognizers(settings: PatternSettings, language: str) -> None:
     """Create every configured recognizer once; ``ConfigurationError`` names an invalid one."""
     create_predefined_recognizers(list_recognizer_names(settings, language), language)
     for recognizer in settings.custom:
@@ -371,8 +373,8 @@ def _describe_error(error: Exception) -> str:
     return type(error).__name__
 
 
-def _load_document(file: str) -> dict[str, Any]:
-    with hide_packages():
+def _load_recognizer_file(file: str) -> dict[str, Any]:
+    with hide_unused_packages():
         from presidio_analyzer.recognizer_registry.recognizers_loader_utils import RecognizerConfigurationLoader
 
     if not Path(file).is_file():

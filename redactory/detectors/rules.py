@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from importlib.resources import files
 
 from redactory.detectors.settings import AUTO, RuleName
-from redactory.detectors.spacy_model import hide_packages
+from redactory.detectors.spacy_model import hide_unused_packages
 from redactory.foundation.canonical import json_sha256
 from redactory.foundation.errors import ConfigurationError
 
@@ -145,7 +145,7 @@ def _load_given_names() -> frozenset[str]:
     from faker.providers.person.en_GB import Provider as British
     from faker.providers.person.en_US import Provider as American
 
-    with hide_packages():
+    with hide_unused_packages():
         from spacy.lang.en.stop_words import STOP_WORDS
 
     names = {name for provider in (American, British) for name in provider.first_names}

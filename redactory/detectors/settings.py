@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, JsonValue, PositiveInt, field_validator, model_validator
 
-from redactory.foundation.errors import ConfigurationError, join_words, shorten
+from redactory.foundation.errors import ConfigurationError, join_words, shorten_name
 from redactory.foundation.files import write_json
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.settings import FileSettings, Settings
@@ -134,7 +134,7 @@ def _read_row_digests(path: Path, sha256: str, fingerprint: str) -> frozenset[st
 
 def _digest_text(text: str, key: DigestKey, purpose: bytes) -> str:
     # surrounding white space is not part of a labelled text
-    return key.text_digest(purpose, text.strip().encode("utf-8", "surrogatepass")).hex()
+    return key.compute_text_digest(purpose, text.strip().encode("utf-8", "surrogatepass")).hex()
 
 
 AUTO = "auto"
@@ -280,7 +280,9 @@ class CustomRecognizer(Settings):
     @classmethod
     def _check_label(cls, value: str) -> str:
         if not re.fullmatch("[A-Z][A-Z0-9_]*", value):
-            raise ValueError(f"'{shorten(value)}' is not a label: use capitals, digits and _, like CUSTOMER_NUMBER")
+            raise ValueError(
+                f"'{shorten_name(value)}' is not a label: use capitals, digits and _, like CUSTOMER_NUMBER"
+            )
         return value
 
 
@@ -371,7 +373,7 @@ class StrictSettings(Settings):
     @field_validator("labels", "extra_labels")
     @classmethod
     def _check_scores(cls, labels: dict[str, float]) -> dict[str, float]:
-        if wrong := {shorten(label): score for label, score in labels.items() if not 0 <= score <= 1}:
+        if wrong := {shorten_name(label): score for label, score in labels.items() if not 0 <= score <= 1}:
             problems = join_words(f"{label} has {score:g}" for label, score in wrong.items())
             raise ValueError(
                 f"a bound is a score from 0 to 1, but {problems}; give such a score, or remove a label that "

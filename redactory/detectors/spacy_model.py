@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from redactory.foundation.canonical import folder_sha256, json_sha256, package_version
+from redactory.foundation.canonical import folder_sha256, get_package_version, json_sha256
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import read_json
 from redactory.foundation.processes import ENGINE_LOCK
@@ -27,7 +27,7 @@ _TORCH_PACKAGES = ("spacy_transformers", "spacy_curated_transformers")
 
 
 @contextmanager
-def hide_packages() -> Iterator[None]:
+def hide_unused_packages() -> Iterator[None]:
     """Hide packages that spaCy and Presidio do not need, as if they were not installed.
 
     Already imported modules stay, and hidden ones can be imported afterwards. Nothing is hidden if spaCy's transformer
@@ -51,7 +51,7 @@ def import_lean_spacy() -> ModuleType:
     The first pipeline imports every package that offers a component. Presidio offers one, so import it here, while the
     packages are hidden.
     """
-    with hide_packages():
+    with hide_unused_packages():
         import presidio_analyzer  # noqa: F401
         import spacy
 
@@ -62,7 +62,7 @@ _TAIL_CHARS, _CONTEXT_CHARS = 64, 16
 """Code points at the end of a long word to search for suffixes, and those among them that are only context."""
 
 
-def speed_up_suffixes(nlp: Language) -> Language:
+def speed_up_suffix_search(nlp: Language) -> Language:
     """Make the tokenizer of ``nlp`` search suffixes only at the end of a word.
 
     By default it searches from the beginning, again for each suffix: quadratic in the length of a word.
@@ -70,7 +70,7 @@ def speed_up_suffixes(nlp: Language) -> Language:
     tokenizer: Any = nlp.tokenizer
     search = tokenizer.suffix_search
 
-    def search_end(word: str) -> Any:
+    def search_suffix(word: str) -> Any:
         if len(word) > 2 * _TAIL_CHARS:
             suffix = search(word[-_TAIL_CHARS:])
             if suffix is None or suffix.start() >= _CONTEXT_CHARS:
@@ -78,7 +78,7 @@ def speed_up_suffixes(nlp: Language) -> Language:
         return search(word)
 
     if search is not None:
-        tokenizer.suffix_search = search_end
+        tokenizer.suffix_search = search_suffix
     return nlp
 
 
@@ -104,22 +104,22 @@ SPEECH_PIPES = frozenset({"tagger", "morphologizer", "parser", "attribute_ruler"
 """The last assigns parts of speech from the others: an auxiliary by its place in the tree."""
 
 
-def load_pipeline(model: str, with_speech: bool = False) -> Language:
+def load_pipeline(model: str, with_pos_tags: bool = False) -> Language:
     """Load ``model`` with only the pipes for entities and, ``with_speech``, parts of speech.
 
     Downloads nothing. ``ConfigurationError`` if it is not installed or unreadable.
     """
     spacy: Any = import_lean_spacy()
     if model.startswith(BLANK_PREFIX):
-        return speed_up_suffixes(spacy.blank(model.removeprefix(BLANK_PREFIX)))
+        return speed_up_suffix_search(spacy.blank(model.removeprefix(BLANK_PREFIX)))
     folder = find_model_folder(model)
     components = spacy.util.load_config(folder / "config.cfg").get("components", {})
-    used = {"ner"} | (SPEECH_PIPES if with_speech else set())
+    used = {"ner"} | (SPEECH_PIPES if with_pos_tags else set())
     # a recognizer with its own embedding does not need the shared one, which costs as much
     if any("Listener" in str(components.get(name, {}).get("model")) for name in used):
         used |= _EMBEDDINGS
     try:
-        return speed_up_suffixes(spacy.load(folder, exclude=[name for name in components if name not in used]))
+        return speed_up_suffix_search(spacy.load(folder, exclude=[name for name in components if name not in used]))
     except Exception as error:
         problem = type(error).__name__
         raise ConfigurationError(f"detect.spacy.model: '{model}' cannot be loaded ({problem})") from None
@@ -128,11 +128,11 @@ def load_pipeline(model: str, with_speech: bool = False) -> Language:
 @functools.lru_cache(maxsize=8)
 def identify_model(model: str) -> dict[str, str]:
     """Return the manifest identity of ``model``: name, version and sha256 of its files; cached per process."""
-    with hide_packages():
+    with hide_unused_packages():
         import spacy
 
     if model.startswith(BLANK_PREFIX):
-        version = package_version("spacy")
+        version = get_package_version("spacy")
         return {"name": model, "version": version, "sha256": json_sha256([model, version])}
     folder = find_model_folder(model)
     meta = spacy.util.load_meta(folder / "meta.json")
@@ -153,7 +153,7 @@ def read_model_meta(model: str) -> dict[str, Any]:
 
 def find_pipeline(language: str) -> str:
     """Find the installed pipeline of ``language`` with entities; ``ConfigurationError`` unless there is exactly one."""
-    with hide_packages():
+    with hide_unused_packages():
         from spacy.util import get_installed_models
 
     metas = {name: read_model_meta(name) for name in sorted(get_installed_models())}
@@ -169,9 +169,9 @@ def find_pipeline(language: str) -> str:
     return candidates[0]
 
 
-def package_versions(*packages: str) -> dict[str, str]:
+def get_package_versions(*packages: str) -> dict[str, str]:
     """The installed version of each package."""
-    return {package: package_version(package) for package in packages}
+    return {package: get_package_version(package) for package in packages}
 
 
 def find_model_folder(model: str) -> Path:

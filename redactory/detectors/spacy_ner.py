@@ -16,9 +16,9 @@ from redactory.detectors.settings import KNOWN_LABELS, SpacySettings, get_kind
 from redactory.detectors.spacy_model import (
     SPEECH_PIPES,
     enter_memory_zone,
+    get_package_versions,
     identify_model,
     load_pipeline,
-    package_versions,
     read_model_meta,
 )
 from redactory.foundation.errors import ConfigurationError
@@ -63,9 +63,9 @@ class SpacyEngine:
         for move in self._ner.move_names if self._ner is not None else ():
             label = move.partition("-")[2]
             if label and get_kind(label) in kinds:
-                self._public_columns.setdefault(label, []).append(self._score_column(move))
+                self._public_columns.setdefault(label, []).append(self._get_score_column(move))
 
-    def _score_column(self, move: str) -> int:
+    def _get_score_column(self, move: str) -> int:
         """Return the score column; unnamed moves come before named ones."""
         names = self._ner.move_names
         return int(names.index(move) + self._ner.moves.n_moves - len(names))
@@ -76,7 +76,7 @@ class SpacyEngine:
         parts = {"parts_of_speech": sorted(settings.parts_of_speech)} if settings.parts_of_speech else {}
         return {
             **identify_model(settings.model),
-            "versions": package_versions("spacy", "thinc", "blis", "numpy"),
+            "versions": get_package_versions("spacy", "thinc", "blis", "numpy"),
             **parts,
         }
 
@@ -129,7 +129,7 @@ class SpacyEngine:
     def _decode_entities(self, docs: list[Doc]) -> list[list[list[float]]]:
         """Annotate ``docs`` with entities; return P(non-entity) and P(public label) of each token."""
         ner, moves = self._ner, self._ner.moves
-        columns = [[self._score_column("O")], *self._public_columns.values()]
+        columns = [[self._get_score_column("O")], *self._public_columns.values()]
         step = ner.model.predict(docs)
         states = moves.init_batch(docs)
         results: list[list[list[float]]] = [[] for _ in docs]

@@ -22,7 +22,7 @@ from redactory.detectors.engine import (
     find_public_spans,
 )
 from redactory.detectors.settings import KNOWN_LABELS, StanzaSettings, get_kind
-from redactory.detectors.spacy_model import enter_memory_zone, import_lean_spacy, speed_up_suffixes
+from redactory.detectors.spacy_model import enter_memory_zone, import_lean_spacy, speed_up_suffix_search
 from redactory.detectors.torch_inference import identify_folder, isolate_inference, silence_model_libraries
 from redactory.foundation.errors import ConfigurationError
 
@@ -82,7 +82,7 @@ class StanzaTagger:
         import torch
 
         # computing the loss, against unknown tags, would take a third of the time
-        trainer.model.crits = torch.nn.ModuleList([_replace_loss(crf) for crf in trainer.model.crits])
+        trainer.model.crits = torch.nn.ModuleList([_make_loss_replacement(crf) for crf in trainer.model.crits])
         trainer.model.register_forward_hook(self._capture_output)
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
@@ -92,7 +92,7 @@ class StanzaTagger:
             kind: [n for n, tag_kind in enumerate(self._kinds) if tag_kind == kind] for kind in public
         }
 
-    def read(self, words: list[str]) -> tuple[list[str], list[float], list[tuple[float, str]]]:
+    def tag_words(self, words: list[str]) -> tuple[list[str], list[float], list[tuple[float, str]]]:
         """Return the most probable tags as decoded by Stanza, and P(non-entity) and P(public) of each word.
 
         Tags of public kinds become O; P(public) comes with the most probable public kind.
@@ -150,7 +150,7 @@ class _Sequence:
         return [[(word, None, None) for word in self._words]]
 
 
-def _replace_loss(crf: Any) -> Any:
+def _make_loss_replacement(crf: Any) -> Any:
     """Return a module that replaces Stanza's ``CRFLoss`` and passes on only its transitions."""
     import torch
 
@@ -279,7 +279,7 @@ class StanzaEngine:
             spans: list[Span] = []
             plain: list[NonEntityScore] = []
             for line in lines:
-                tags, outside, public = self._tagger.read([word.text for word in line])
+                tags, outside, public = self._tagger.tag_words([word.text for word in line])
                 spans += _iter_spans(line, tags, outside)
                 line_scores = [NonEntityScore(w.start, w.end, p, NAME) for w, p in zip(line, outside, strict=True)]
                 spans += find_public_spans(
@@ -346,7 +346,7 @@ def _iter_spans(line: Sequence[StanzaToken], tags: Sequence[str], non_entity: Se
 def _make_tokenizer(language: str) -> Language:
     spacy: Any = import_lean_spacy()
     try:
-        return speed_up_suffixes(spacy.blank(language))
+        return speed_up_suffix_search(spacy.blank(language))
     except ImportError:
         raise ConfigurationError(
             f"detect.language: spaCy has no tokenizer for '{language}', which the Stanza engine needs"

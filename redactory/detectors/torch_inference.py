@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from redactory.foundation.canonical import folder_sha256, package_version
+from redactory.foundation.canonical import folder_sha256, get_package_version
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.processes import ENGINE_LOCK
 
@@ -59,4 +59,4 @@ def identify_folder(key: str, folder: str | Path, marker_file: str, *packages: s
     """
     if not Path(folder).is_dir():
         raise ConfigurationError(f"{key}: there is no folder '{folder}'; give the one with {marker_file}")
-    return {"folder": folder_sha256(Path(folder)), "versions": {name: package_version(name) for name in packages}}
+    return {"folder": folder_sha256(Path(folder)), "versions": {name: get_package_version(name) for name in packages}}

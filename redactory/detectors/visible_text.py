@@ -57,10 +57,12 @@ def render_visible(text: str) -> VisibleText | None:
     conceals = not (text.isascii() and "&" not in text) and _CONCEALING.search(text)
     if not conceals and not _SPACED_WORD.search(text):
         return None
-    latin = _GROUP_SEPARATOR.sub(lambda gap: " " if gap[0].isspace() else "-", _WORD_PATTERN.sub(_latinize, text))
+    latin = _GROUP_SEPARATOR.sub(
+        lambda gap: " " if gap[0].isspace() else "-", _WORD_PATTERN.sub(_replace_lookalikes, text)
+    )
     closed = _find_letter_spaces(latin)
     pieces = [
-        (match.start(), "" if match.start() in closed else _render_unit(match.group()))
+        (match.start(), "" if match.start() in closed else _render_character(match.group()))
         for match in _CHARACTER.finditer(latin)
     ]
     visible = "".join(sign for _, sign in pieces)
@@ -88,7 +90,7 @@ def _find_letter_spaces(text: str) -> set[int]:
     return places
 
 
-def _latinize(word: re.Match[str]) -> str:
+def _replace_lookalikes(word: re.Match[str]) -> str:
     original = word.group()
     translated = original.translate(_LOOKALIKES)
     visible = _STYLED_LETTER.sub(
@@ -97,7 +99,7 @@ def _latinize(word: re.Match[str]) -> str:
     return translated if visible.isascii() else original
 
 
-def _render_unit(character: str) -> str:
+def _render_character(character: str) -> str:
     """Return what is seen of one character or entity: a character, or nothing."""
     if len(character) > 1:
         character = html.unescape(character)[:1]

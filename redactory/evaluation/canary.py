@@ -16,7 +16,7 @@ from redactory.evaluation.continuations import SampledNumbers, Scores, sample_nu
 from redactory.evaluation.statistics import compute_percentile_interval, make_estimate
 from redactory.foundation.errors import InputError
 from redactory.foundation.intervals import clopper_pearson_lower, clopper_pearson_upper
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.shards import read_values
 
@@ -56,7 +56,7 @@ def measure_canary_exposure(
     model: LanguageModel,
     canaries: Mapping[str, Any],
     copies_left: Sequence[int] | None = None,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
     samples: int = DEFAULT_SAMPLES,
     seed: int = 0,
     missed: Sequence[bool] | None = None,
@@ -227,7 +227,7 @@ def compare_exposure_with_chance(
         else make_estimate(None)
         for name in names
     }
-    return {"confidence": confidence, "chance": _compute_chance_exposure(planted), "intervals": intervals}
+    return {"confidence": confidence, "chance": _compute_chance_metrics(planted), "intervals": intervals}
 
 
 def compute_chance_quantile(canaries: int, confidence: float = 0.95) -> float:
@@ -235,7 +235,7 @@ def compute_chance_quantile(canaries: int, confidence: float = 0.95) -> float:
     return -math.log2(-math.expm1(math.log(confidence) / canaries))
 
 
-def _compute_chance_exposure(bits: Scores) -> dict[str, float | None]:
+def _compute_chance_metrics(bits: Scores) -> dict[str, float | None]:
     """Return the chance metrics: an unseen canary has exposure ≥ b bits with probability 2⁻ᵇ."""
     # imported on first use: scipy takes a fifth of a second
     from scipy.special import gammaincc
@@ -301,7 +301,7 @@ def estimate_sampled_exposure(
         reached = n - int(np.searchsorted(ordered, score, "left"))
         # at most 1/p candidates can have a probability of p
         shares = [clopper_pearson_upper(reached, n, confidence), math.exp(min(-score, 700.0)) / candidates]
-        before = None if model_samples is None else count_likelier(model_samples, score, confidence)
+        before = None if model_samples is None else count_likelier_candidates(model_samples, score, confidence)
         if before is not None:
             shares.append((1.0 + before.upper_bound) / candidates)
         at_least = to_bits(min(shares))
@@ -335,7 +335,7 @@ class LikelierCount:
     lower_bound: float | None
 
 
-def count_likelier(model_samples: SampledNumbers, score: float, confidence: float = 0.95) -> LikelierCount:
+def count_likelier_candidates(model_samples: SampledNumbers, score: float, confidence: float = 0.95) -> LikelierCount:
     """Count the candidates that are likelier than one with log probability ``score``.
 
     A drawn, likelier number weighs at most 1/p(s), because q is never below p. So 1/p(s) times the upper

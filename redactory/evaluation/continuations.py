@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.foundation.errors import CheckFailed
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _STATE_BYTES_AT_ONCE = 1 << 28
 _SMALLEST_BATCH, _LARGEST_BATCH = 50, 5000
 
 
-def score_all_numbers(model: LanguageModel, prefix: str, digits: int, progress: Progress = no_progress) -> Scores:
+def score_all_numbers(model: LanguageModel, prefix: str, digits: int, progress: Progress = ignore_progress) -> Scores:
     """Return the natural log probability of each string of ``digits`` digits after ``prefix``: float64[10^digits].
 
     Entry i is i with leading zeros. Adds up the network's log probabilities of the tokenizer's tokens in float64;
@@ -45,7 +45,7 @@ def score_all_numbers(model: LanguageModel, prefix: str, digits: int, progress: 
 
 
 def score_strings(
-    model: LanguageModel, prefix: str, strings: Sequence[str], progress: Progress = no_progress
+    model: LanguageModel, prefix: str, strings: Sequence[str], progress: Progress = ignore_progress
 ) -> Scores:
     """Return the natural log probability of each of ``strings`` after ``prefix``: float64[n], in their order.
 
@@ -120,7 +120,7 @@ def sample_numbers(
     uniform = stream.uniform("numbers of the model", 0, count * digits).reshape(count, digits)
     log_p, log_q = np.zeros(count), np.zeros(count)
     with torch.inference_mode():
-        first, state, device = _read_prefix(model, head)
+        first, state, device = _run_model_on_prefix(model, head)
         at_once = compute_max_rows(first.shape[-1], _DRAWS_AT_ONCE)
         for start in range(0, count, at_once):
             rows = np.arange(start, min(start + at_once, count))
@@ -140,7 +140,7 @@ def sample_numbers(
     return SampledNumbers(log_p, log_q)
 
 
-def _read_prefix(model: LanguageModel, prefix_tokens: Sequence[int]) -> tuple[Any, Any, Any]:
+def _run_model_on_prefix(model: LanguageModel, prefix_tokens: Sequence[int]) -> tuple[Any, Any, Any]:
     import torch
 
     network = model.network.eval()
@@ -173,7 +173,7 @@ def _score_token_rows(
         """
         nonlocal done
         column = tokens[rows, depth]
-        scores[rows] += log_probs[at(prefix), at(column)].double().cpu().numpy()
+        scores[rows] += log_probs[to_index_tensor(prefix), to_index_tensor(column)].double().cpu().numpy()
         is_longer = lengths[rows] > depth + 1
         if ended := len(rows) - int(is_longer.sum()):
             done += ended
@@ -187,18 +187,18 @@ def _score_token_rows(
         for start in range(0, len(first), batch):
             chunk_starts = first[start : start + batch]
             below = slice(chunk_starts[0], ends[start + len(chunk_starts)])
-            parents = at(prefix[chunk_starts])
-            after = model.network.step(at(column[chunk_starts]), tuple(part[parents] for part in state))
+            parents = to_index_tensor(prefix[chunk_starts])
+            after = model.network.step(to_index_tensor(column[chunk_starts]), tuple(part[parents] for part in state))
             score_subtree(depth + 1, rows[below], child[below] - start, *after)
 
-    def at(values: NDArray[Any]) -> Any:
+    def to_index_tensor(values: NDArray[Any]) -> Any:
         return torch.from_numpy(np.ascontiguousarray(values, np.int64)).to(device)
 
     read, context = len(prefix_tokens) + 1, getattr(model.network, "context", None)
     if context is not None and read + tokens.shape[1] - 1 > context:
         raise CheckFailed(f"canaries: template and number exceed the model's context of {context} tokens")
     with torch.inference_mode():
-        log_probs, state, device = _read_prefix(model, prefix_tokens)
+        log_probs, state, device = _run_model_on_prefix(model, prefix_tokens)
         batch = _compute_batch_size(log_probs.shape[-1], state, read, tokens.shape[1])
         rows = np.arange(len(tokens))
         score_subtree(0, rows, np.zeros_like(rows), log_probs, state)

@@ -26,8 +26,8 @@ from redactory.evaluation.statistics import (
     estimate_proportion,
     make_estimate,
 )
-from redactory.foundation.progress import Progress, no_progress
-from redactory.redaction import PUBLIC, route
+from redactory.foundation.progress import Progress, ignore_progress
+from redactory.redaction import PUBLIC, route_example
 from redactory.redaction.mask import merge_intervals
 
 Interval = tuple[int, int]
@@ -81,7 +81,7 @@ class DetectionCache(dict[str, Detection]):
         super().__init__()
         self._detector = detector
 
-    def detect_new(self, texts: Iterable[str], progress: Progress = no_progress) -> tuple[int, float]:
+    def detect_new_texts(self, texts: Iterable[str], progress: Progress = ignore_progress) -> tuple[int, float]:
         """Detect new texts and return their number and the processor's seconds."""
         new = [text for text in dict.fromkeys(texts) if text not in self]
         done, start = 0, time.process_time()
@@ -93,17 +93,17 @@ class DetectionCache(dict[str, Detection]):
 
     def is_public(self, text: str) -> bool:
         """Whether a text that was read goes to the public split."""
-        return route(text, self[text]).split == PUBLIC
+        return route_example(text, self[text]).split == PUBLIC
 
     def __call__(self, texts: Sequence[str]) -> list[tuple[str, str]]:
         """Return F: (split or "quarantined", text masked by the strict policy) of each text."""
-        self.detect_new(texts)
-        decisions = (route(text, self[text]) for text in texts)
+        self.detect_new_texts(texts)
+        decisions = (route_example(text, self[text]) for text in texts)
         return [("quarantined" if decision.failure else decision.split, decision.text) for decision in decisions]
 
 
 def measure_detection(
-    detector: TextDetector, examples: Sequence[LabelledExample], progress: Progress = no_progress
+    detector: TextDetector, examples: Sequence[LabelledExample], progress: Progress = ignore_progress
 ) -> dict[str, Any]:
     """Measure recall, precision and misses of the policies on labelled examples, and the public share.
 
@@ -115,8 +115,8 @@ def measure_detection(
     each public label ({n, open}), and those without a strict mask. The result contains no text.
     """
     texts, cache = [example.text for example in examples], DetectionCache(detector)
-    DetectionCache(detector).detect_new(texts[:_WARM_UP_TEXTS])
-    distinct, seconds = cache.detect_new(texts, progress)
+    DetectionCache(detector).detect_new_texts(texts[:_WARM_UP_TEXTS])
+    distinct, seconds = cache.detect_new_texts(texts, progress)
     misses = measure_misses(cache, texts, [example.spans for example in examples], CONFIDENCE, progress)
     result: dict[str, Any] = {}
     for name, marks in POLICY_SPANS.items():
@@ -156,7 +156,7 @@ def compare_detectors(
     main_detector: TextDetector,
     rival_detectors: Mapping[str, TextDetector],
     examples: Sequence[LabelledExample],
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> list[dict[str, Any]]:
     """Compare the strict policy, both policies and each of ``rival_detectors`` on the same examples, one row each.
 
@@ -172,13 +172,13 @@ def compare_detectors(
     caches = {name: DetectionCache(detector) for name, detector in {"": main_detector, **rival_detectors}.items()}
     texts = list(dict.fromkeys(example.text for example in examples))
     for detector in (main_detector, *rival_detectors.values()):
-        DetectionCache(detector).detect_new(texts[:_WARM_UP_TEXTS])
+        DetectionCache(detector).detect_new_texts(texts[:_WARM_UP_TEXTS])
     turns: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for start in range(0, len(texts), _ROUND_TEXTS):
         # reverse the order in every turn
         order = list(caches) if start // _ROUND_TEXTS % 2 else list(reversed(caches))
         for name in order:
-            turns[name].append(caches[name].detect_new(texts[start : start + _ROUND_TEXTS]))
+            turns[name].append(caches[name].detect_new_texts(texts[start : start + _ROUND_TEXTS]))
         progress("compare", min(start + _ROUND_TEXTS, len(texts)), len(texts), "texts")
     rows = []
     for name, cache in caches.items():
@@ -213,7 +213,7 @@ def _measure_single_engine(
         text: Detection(select_spans(detection), failure=detection.failure)
         for text, detection in detections_by_text.items()
     }
-    public = {text for text, detection in detections.items() if route(text, detection).split == PUBLIC}
+    public = {text for text, detection in detections.items() if route_example(text, detection).split == PUBLIC}
     metrics = compute_detection_metrics(
         _count_matches_by_row(examples, lambda text: detections[text].strict), CONFIDENCE
     )
@@ -288,8 +288,8 @@ def count_matches(text: str, labelled: Sequence[tuple[int, int, str]], predicted
     as one; outer white space, and a span of only white space, is ignored.
     """
     solid = np.fromiter((not letter.isspace() for letter in text), np.bool_, len(text))
-    predicted_intervals = merge_intervals(text, _strip_intervals(text, predicted), near=False)
-    wanted = [(bounds, label) for start, end, label in labelled for bounds in _strip_intervals(text, [(start, end)])]
+    predicted_intervals = merge_intervals(text, _trim_intervals(text, predicted), merge_near=False)
+    wanted = [(bounds, label) for start, end, label in labelled for bounds in _trim_intervals(text, [(start, end)])]
     masked, true = np.zeros_like(solid), np.zeros_like(solid)
     for flags, places in ((masked, predicted_intervals), (true, [bounds for bounds, _ in wanted])):
         for start, end in places:
@@ -370,7 +370,7 @@ def parse_labelled_spans(spans: Iterable[Mapping[str, Any]]) -> list[tuple[int, 
     return [(int(span["start"]), int(span["end"]), str(span["label"])) for span in spans]
 
 
-def _strip_intervals(text: str, intervals: Iterable[Interval]) -> list[Interval]:
+def _trim_intervals(text: str, intervals: Iterable[Interval]) -> list[Interval]:
     stripped = []
     for start, end in intervals:
         fragment = text[start:end]

@@ -148,17 +148,17 @@ def compare_with_history(
     """
     results = []
     for key in sorted({key for run_metrics in (*history, today) for key in run_metrics}):
-        now = _find_count(today, key)
+        now = _get_metric_count(today, key)
         # a rate without a label is used for labels that a run does not have
         if now is None or {*key} & set(settings.ignore) or (now.kind == "rate" and not key.label):
             continue
-        before = [count for run_metrics in history if (count := _find_count(run_metrics, key)) is not None]
+        before = [count for run_metrics in history if (count := _get_metric_count(run_metrics, key)) is not None]
         if len(before) >= settings.min_history:
             results.append(_compare_metric(key, before[-settings.runs :], now, settings.sigmas))
     return results
 
 
-def _find_count(run_metrics: RunMetrics, key: MetricKey) -> MetricCount | None:
+def _get_metric_count(run_metrics: RunMetrics, key: MetricKey) -> MetricCount | None:
     """Return a metric of one run: 0 of its examples if missing, None if the run has nothing of its kind."""
     metric_count = run_metrics.get(key, run_metrics.get(MetricKey(key.metric)))
     return metric_count if metric_count is not None and metric_count.total else None

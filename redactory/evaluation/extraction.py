@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from redactory.evaluation.generation import generate_texts
 from redactory.evaluation.linkage import ValueSearch
 from redactory.evaluation.statistics import estimate_proportion, make_estimate
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.shards import read_values
 
@@ -69,7 +69,7 @@ def run_extraction_attack(
     controls: Sequence[str | None],
     settings: ExtractionSettings,
     prompts: Sequence[str] = (),
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Test which ``secrets`` ``model`` writes, and which ``controls``: one of the same form for each, or None.
 
@@ -166,7 +166,7 @@ def summarize_trials(trials: Sequence[ExtractionTrial]) -> dict[str, Any]:
         **whole,
         "found": estimate_share("secrets"),
         "controls_share": estimate_share("controls"),
-        "p_value": _fisher_p_value([trial for trial in trials if trial.has_control]),
+        "p_value": _compute_fisher_p_value([trial for trial in trials if trial.has_control]),
         "by_label": {label: _count_trials([trial for trial in trials if trial.label == label]) for label in labels},
         "by_times_seen": [
             {"from": low, "to": high, **_count_trials(select_by_times_seen(low, high))}
@@ -185,7 +185,7 @@ def _count_trials(trials: Sequence[ExtractionTrial]) -> dict[str, int]:
     }
 
 
-def _fisher_p_value(paired_trials: Sequence[ExtractionTrial]) -> float | None:
+def _compute_fisher_p_value(paired_trials: Sequence[ExtractionTrial]) -> float | None:
     """Return P(at least as many found values are secrets), given as many secrets as controls."""
     from scipy.stats import fisher_exact
 
@@ -209,7 +209,7 @@ MIN_VALUE_CHARS = 4
 
 
 def collect_vault_secrets(
-    run: RunFolder, training_folders: Iterable[Path], least_chars: int = MIN_VALUE_CHARS
+    run: RunFolder, training_folders: Iterable[Path], min_chars: int = MIN_VALUE_CHARS
 ) -> list[VaultSecret]:
     """Return every distinct value (ignoring case) that the policies marked in the vault, by first occurrence.
 
@@ -230,7 +230,7 @@ def collect_vault_secrets(
         for start, end, label, strict in hits:
             value = text[start:end].strip()
             key = value.casefold()
-            if len(value) < least_chars:
+            if len(value) < min_chars:
                 continue
             first.setdefault(key, (value, text[:start]))
             if key not in labels or (strict and not labels[key][0]):

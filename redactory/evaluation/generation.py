@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def generate_texts(
     top_k: int | None = None,
     seed: int = 0,
     prompts: Sequence[str] = (),
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
     top_p: float = 1.0,
 ) -> list[str]:
     """Generate ``count`` texts of at most ``max_tokens`` tokens, without their prompts, up to the end token.

@@ -22,7 +22,7 @@ import numpy as np
 from redactory.detectors.engine import EngineOutput, Span
 from redactory.detectors.settings import SUSPECTED_LABELS, get_kind
 from redactory.evaluation.statistics import Bootstrap, divide_or_nan, estimate_proportion, make_estimate
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.redaction.values import is_identifying
@@ -55,10 +55,10 @@ class LinkageClaim:
 def run_linkage_attack(
     public: Sequence[ReleasedExample],
     private: Sequence[ReleasedExample],
-    rare: int = MAX_RARE_HOLDERS,
-    longest: int = MAX_PHRASE_WORDS,
+    max_holders: int = MAX_RARE_HOLDERS,
+    max_words: int = MAX_PHRASE_WORDS,
     confidence: float = 0.95,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Measure how often the claimed public example is by an author of the private one, compared with chance.
 
@@ -67,7 +67,9 @@ def run_linkage_attack(
     same claims to the private examples. Intervals are bootstrapped over authors, and never narrower than the exact
     (Clopper-Pearson) ones over examples.
     """
-    made = list(find_claims([p.text for p in public], (p.text for p in private), rare, longest, progress))
+    made = list(
+        find_linkage_claims([p.text for p in public], (p.text for p in private), max_holders, max_words, progress)
+    )
     chance_rates = _compute_chance_rates(public, private)
     # per author: claims, correct ones, those expected by chance, examples
     rows: dict[str, list[float]] = {}
@@ -96,8 +98,8 @@ def run_linkage_attack(
     return {
         "private": len(private),
         "public": len(public),
-        "phrases": longest,
-        "rare": rare,
+        "phrases": max_words,
+        "rare": max_holders,
         "claimed": len(made),
         "linked": linked,
         "share": share,
@@ -108,12 +110,12 @@ def run_linkage_attack(
     }
 
 
-def find_claims(
+def find_linkage_claims(
     public: Sequence[str],
     private: Iterable[str],
-    rare: int = MAX_RARE_HOLDERS,
-    longest: int = MAX_PHRASE_WORDS,
-    progress: Progress = no_progress,
+    max_holders: int = MAX_RARE_HOLDERS,
+    max_words: int = MAX_PHRASE_WORDS,
+    progress: Progress = ignore_progress,
 ) -> Iterator[LinkageClaim]:
     """Find for each private text the one public text with which it shares the rarest phrases, if unique.
 
@@ -123,15 +125,15 @@ def find_claims(
     """
     where: dict[int, list[int]] = {}
     for number, text in enumerate(public):
-        for phrase in hash_phrases(text, longest):
+        for phrase in hash_phrases(text, max_words):
             holders = where.setdefault(phrase, [])
-            if len(holders) <= rare:
+            if len(holders) <= max_holders:
                 holders.append(number)
-    where = {phrase: holders for phrase, holders in where.items() if len(holders) <= rare}
+    where = {phrase: holders for phrase, holders in where.items() if len(holders) <= max_holders}
     for number, text in enumerate(private):
         weights: dict[int, float] = defaultdict(float)
         counted, met = set[tuple[int, int]](), set[int]()
-        for start, end, digest in _iter_phrases(text, longest):
+        for start, end, digest in _iter_phrases(text, max_words):
             parts = ((a, b) for a in range(start, end) for b in range(a + 1, end + 1))
             if digest not in where or any(part in counted for part in parts):
                 continue
@@ -147,15 +149,15 @@ def find_claims(
             progress("linkage", number, None, "private examples")
 
 
-def hash_phrases(text: str, longest: int = MAX_PHRASE_WORDS) -> set[int]:
+def hash_phrases(text: str, max_words: int = MAX_PHRASE_WORDS) -> set[int]:
     """Return the runs of 1 to ``longest`` words of ``text``, as 64-bit digests; none crosses a mask."""
-    return {digest for _, _, digest in _iter_phrases(text, longest)}
+    return {digest for _, _, digest in _iter_phrases(text, max_words)}
 
 
-def _iter_phrases(text: str, longest: int) -> Iterator[tuple[int, int, int]]:
+def _iter_phrases(text: str, max_words: int) -> Iterator[tuple[int, int, int]]:
     """Yield (first word, end, digest) of every run of words without a mask, shortest first."""
     words = _WORD.findall(text.casefold().replace(MASK.casefold(), MASK))
-    for length in range(1, longest + 1):
+    for length in range(1, max_words + 1):
         for start in range(len(words) - length + 1):
             run = words[start : start + length]
             if MASK not in run:
@@ -173,12 +175,12 @@ def _compute_chance_rates(public: Sequence[ReleasedExample], private: Sequence[R
     return [len(example_set) / max(len(private), 1) for example_set in shared]
 
 
-def find_residual_identifiers(
+def count_residual_identifiers(
     run_engine: Callable[[Sequence[str]], Sequence[EngineOutput]],
-    points: Sequence[tuple[str, str]],
+    examples: Sequence[tuple[str, str]],
     max_examples: int = 5_000,
     seed: int = 0,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
     common_words: Set[str] | None = None,
     public: Set[str] = frozenset(),
 ) -> dict[str, Any]:
@@ -189,8 +191,8 @@ def find_residual_identifiers(
     high}, labels, listed}. ``listed`` names at most 100 examples, without their text. A text that could not be read
     counts in ``failed`` and in no share.
     """
-    order = RandomStream.from_seed(seed).permutation("residual identifiers", 0, len(points))[:max_examples]
-    drawn = [points[int(place)] for place in sorted(order)]
+    order = RandomStream.from_seed(seed).permutation("residual identifiers", 0, len(examples))[:max_examples]
+    drawn = [examples[int(place)] for place in sorted(order)]
     labels: Counter[str] = Counter()
     listed: list[dict[str, Any]] = []
     held = failed = 0
@@ -209,7 +211,7 @@ def find_residual_identifiers(
         progress("residual identifiers", min(start + _CHUNK_TEXTS, len(drawn)), len(drawn), "examples")
     readable_count = len(drawn) - failed
     return {
-        "examples": len(points),
+        "examples": len(examples),
         "looked_at": len(drawn),
         "failed": failed,
         "held": held,
@@ -220,8 +222,8 @@ def find_residual_identifiers(
 
 
 def _is_residual_identifier(text: str, span: Span, common_words: Set[str] | None) -> bool:
-    place = text.find(MASK, max(span.start - len(MASK) + 1, 0))
-    if span.label in SUSPECTED_LABELS or (place != -1 and place < span.end):
+    mask_start = text.find(MASK, max(span.start - len(MASK) + 1, 0))
+    if span.label in SUSPECTED_LABELS or (mask_start != -1 and mask_start < span.end):
         return False
     return common_words is None or is_identifying(text[span.start : span.end], common_words)
 
@@ -242,7 +244,7 @@ class ValueSearch:
         if len(self._automaton):
             self._automaton.make_automaton()
 
-    def find_in_text(self, text: str) -> Iterator[int]:
+    def find_value_indices(self, text: str) -> Iterator[int]:
         """The offset of each occurrence in ``text``, overlapping ones included."""
         if not len(self._automaton):
             return
@@ -255,4 +257,4 @@ class ValueSearch:
 
     def count_occurrences(self, texts: Iterable[str]) -> Counter[int]:
         """The number of occurrences of each value in all ``texts``."""
-        return Counter(index for text in texts for index in self.find_in_text(text))
+        return Counter(index for text in texts for index in self.find_value_indices(text))

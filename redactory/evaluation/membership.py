@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from redactory.evaluation.statistics import RESAMPLES, compute_percentile_interval, estimate_proportion, make_estimate
 from redactory.foundation.errors import InputError
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def run_membership_attack(
     group_size: int = GROUP_SIZE,
     confidence: float = 0.95,
     seed: int = 0,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Attack ``model`` with ``members``, which were trained on, and as many ``non_members`` of the same form.
 
@@ -55,7 +55,7 @@ def run_membership_attack(
     count = min(len(members), len(non_members))
     if count < _MIN_TEXTS:
         raise InputError(f"membership needs at least {_MIN_TEXTS} sentences of each kind, got {count}")
-    split = SentenceSplit.draw(count, seed)
+    split = SentenceSplit.draw_random(count, seed)
     texts = [*members[:count], *non_members[:count]]
     tokens = _compute_token_log_probs(model, texts, progress)
     perplexities = _compute_perplexities(tokens)
@@ -110,7 +110,7 @@ class SecretSentence:
         return self.text[self.start : self.end]
 
 
-def find_commonest_label(sentences: Iterable[SecretSentence]) -> str:
+def find_most_common_label(sentences: Iterable[SecretSentence]) -> str:
     """Return the label with the most distinct values, the first on ties; ``InputError`` if there is none."""
     counts = Counter(label for label, _ in {(sentence.label, sentence.value) for sentence in sentences})
     if not counts:
@@ -152,7 +152,7 @@ class SentenceSplit:
     count: int
 
     @classmethod
-    def draw(cls, count: int, seed: int) -> SentenceSplit:
+    def draw_random(cls, count: int, seed: int) -> SentenceSplit:
         """Split the members at random into two halves, and the non-members likewise."""
         stream = RandomStream.from_seed(seed)
         orders = [stream.permutation("halves", kind, count) + kind * count for kind in range(2)]
@@ -168,7 +168,7 @@ class SentenceSplit:
 def _run_score_attack(scores: Scores, split: SentenceSplit, confidence: float, seed: int) -> dict[str, Any]:
     threshold = find_best_threshold(*split.split_scores(scores, split.threshold_indices))
     accuracy = measure_threshold_accuracy(*split.split_scores(scores, split.scoring_indices), threshold, confidence)
-    return {**accuracy, **measure_separation(scores[: split.count], scores[split.count :], confidence, seed)}
+    return {**accuracy, **measure_roc_metrics(scores[: split.count], scores[split.count :], confidence, seed)}
 
 
 def _run_rmia_attack(ratios: Scores, split: SentenceSplit, confidence: float, seed: int) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def _run_rmia_attack(ratios: Scores, split: SentenceSplit, confidence: float, se
     )
     ours, theirs = (compute_rmia_scores(part, population) for part in split.split_scores(ratios, split.scoring_indices))
     accuracy = measure_threshold_accuracy(ours, theirs, threshold, confidence)
-    return {**accuracy, **measure_separation(ours, theirs, confidence, seed)}
+    return {**accuracy, **measure_roc_metrics(ours, theirs, confidence, seed)}
 
 
 def _run_group_attack(
@@ -193,7 +193,7 @@ def _run_group_attack(
     stream, draws = RandomStream.from_seed(seed), counter()
 
     def sum_groups(pool: Scores) -> Scores:
-        drawn = _resample(pool, stream, "groups", next(draws), groups * size)
+        drawn = _resample_scores(pool, stream, "groups", next(draws), groups * size)
         return np.asarray(drawn.reshape(groups, size).sum(1))
 
     threshold = find_best_threshold(*map(sum_groups, split.split_scores(scores, split.threshold_indices)))
@@ -248,7 +248,7 @@ def measure_threshold_accuracy(
 # How well scores separate two groups, at every threshold.
 
 
-def measure_separation(
+def measure_roc_metrics(
     positives: Scores, negatives: Scores, confidence: float = 0.95, seed: int = 0, resamples: int = RESAMPLES
 ) -> dict[str, Any]:
     """Return {auc, tpr: {"0.001", "0.01"}, roc: [[false, true], ...]} of scores [n] and [m], larger is positive.
@@ -278,14 +278,14 @@ def _bootstrap_statistics(
 ) -> list[dict[str, Any]]:
     observed = statistic(*groups)
     resampled = [
-        statistic(*(_resample(group, stream, f"group {kind}", number) for kind, group in enumerate(groups)))
+        statistic(*(_resample_scores(group, stream, f"group {kind}", number) for kind, group in enumerate(groups)))
         for number in range(resamples)
     ]
     ends = compute_percentile_interval(resampled, confidence)
     return [make_estimate(value, float(low), float(high)) for value, low, high in zip(observed, *ends, strict=True)]
 
 
-def _resample(pool: Scores, stream: RandomStream, purpose: str, number: int, count: int | None = None) -> Scores:
+def _resample_scores(pool: Scores, stream: RandomStream, purpose: str, number: int, count: int | None = None) -> Scores:
     coins = stream.uniform(purpose, number, len(pool) if count is None else count)
     return np.asarray(pool[(coins * len(pool)).astype(np.int64)])
 

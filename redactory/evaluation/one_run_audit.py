@@ -30,10 +30,10 @@ from pydantic import TypeAdapter
 from redactory.evaluation.canary import DIGITS_PLACEHOLDER
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import commit_file, read_json, write_json
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
-from redactory.training.accounting.bounds import gaussian_epsilon
+from redactory.training.accounting.bounds import compute_gaussian_epsilon
 
 GUESS_SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
 """Shares of the canaries to guess, most certain first; the confidence is split among them."""
@@ -164,28 +164,28 @@ def compute_gaussian_lower_bound(
     _check_guess_counts(canaries, guesses, correct, delta, confidence)
 
     def is_refuted(shift: float) -> bool:
-        return is_guess_count_refuted(canaries, guesses, correct, make_gaussian_level(shift), 1.0 - confidence)
+        return is_guess_count_refuted(canaries, guesses, correct, make_gaussian_level_function(shift), 1.0 - confidence)
 
-    return gaussian_epsilon(_bisect_largest(is_refuted, 2.0 * math.sqrt(MAX_AUDIT_EPSILON)), delta)
+    return compute_gaussian_epsilon(_bisect_largest(is_refuted, 2.0 * math.sqrt(MAX_AUDIT_EPSILON)), delta)
 
 
-def make_gaussian_level(shift: float) -> LevelFunction:
+def make_gaussian_level_function(shift: float) -> LevelFunction:
     """Return the level at which N(0, 1) against N(``shift``, 1) has a given power."""
     from scipy.special import ndtr, ndtri
 
     return lambda power: float(ndtr(ndtri(min(power, 1.0)) - shift))
 
 
-def make_curve_level(curve: Sequence[tuple[float, float]]) -> LevelFunction:
+def make_curve_level_function(curve: Sequence[tuple[float, float]]) -> LevelFunction:
     """Return the level function of two worlds with many known (ε, δ): the largest of their levels."""
     epsilon, delta = np.array(curve).T
     small, factor = np.exp(-epsilon), np.exp(epsilon)
 
-    def level(power: float) -> float:
+    def compute_level(power: float) -> float:
         above = 1.0 - delta - factor * (1.0 - power)
         return max(0.0, float((small * (power - delta)).max()), float(above.max()))
 
-    return level
+    return compute_level
 
 
 def _bisect_largest(is_rejected: Callable[[float], bool], upper_limit: float) -> float:
@@ -233,7 +233,7 @@ class AuditCoins:
         """The sentence that contains a number."""
         return self.template.replace(DIGITS_PLACEHOLDER, digits)
 
-    def planted_sentences(self) -> Iterator[str]:
+    def iter_planted_sentences(self) -> Iterator[str]:
         """The sentences planted in the corpus, in the order of the canaries."""
         for (true, false), coin in zip(self.numbers, self.coins, strict=True):
             if coin or self.form == "pair":
@@ -285,7 +285,7 @@ def plant_canaries(
     template: str = DEFAULT_TEMPLATE,
     seed: int | None = None,
     columns: Mapping[str, str] | None = None,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Write ``corpus`` (JSON lines) to ``out`` with canaries appended, and the coins beside it.
 
@@ -300,7 +300,7 @@ def plant_canaries(
     coins = draw_coins(canaries, form, template, seed)
     named = {"text": "text", "id": "id", "user_id": "user_id", **(columns or {})}
     stream = RandomStream.from_entropy() if seed is None else RandomStream.from_seed(seed)
-    planted, start = list(coins.planted_sentences()), len(template) - len(DIGITS_PLACEHOLDER)
+    planted, start = list(coins.iter_planted_sentences()), len(template) - len(DIGITS_PLACEHOLDER)
     with commit_file(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         rows, labelled = _copy_corpus(corpus, file, progress)
         # shuffle the planted canaries, because a position must not reveal a coin

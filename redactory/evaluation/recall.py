@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from redactory.evaluation.labelled import TEMPLATE_KEY
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.intervals import clopper_pearson_upper
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.mask import PRIVATE, mask, merge_intervals
+from redactory.redaction.mask import PRIVATE, mask_intervals, merge_intervals
 from redactory.redaction.shards import read_column, read_values
 
 RoutedText = tuple[str, str]
@@ -29,13 +29,13 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 
 
 def route_masked_variants(
-    route_texts: TextRouter, rows: Sequence[tuple[str, Sequence[tuple[int, int]]]], progress: Progress = no_progress
+    route_texts: TextRouter, rows: Sequence[tuple[str, Sequence[tuple[int, int]]]], progress: Progress = ignore_progress
 ) -> Iterator[tuple[RoutedText, list[RoutedText]]]:
     """Yield F of each text, and F of it with each single secret (start, end) masked."""
     done, total = 0, sum(len(places) for _, places in rows)
     for start in range(0, len(rows), _CHUNK_TEXTS):
         chunk = rows[start : start + _CHUNK_TEXTS]
-        masked = [mask(text, [place]) for text, places in chunk for place in places]
+        masked = [mask_intervals(text, [place]) for text, places in chunk for place in places]
         whole, without = route_texts([text for text, _ in chunk]), iter(route_texts(masked))
         done += len(masked)
         progress("recall", done, total, "secrets")
@@ -48,7 +48,7 @@ def measure_misses(
     texts: Sequence[str],
     spans: Sequence[Sequence[Mapping[str, Any]]],
     confidence: float = 0.95,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Count γ and δ₂ misses over every labelled secret of the examples ``texts``, in total, by label and stratum.
 
@@ -76,7 +76,7 @@ def measure_misses(
             for stratum in strata:
                 counts[stratum]["n"] += 1
                 counts[stratum]["gamma"] += whole != tuple(masked)
-                counts[stratum]["delta_2"] += _effective_split(whole) != _effective_split(masked)
+                counts[stratum]["delta_2"] += _get_effective_split(whole) != _get_effective_split(masked)
     strata_metrics: dict[str, dict[str, Any]] = {}
     for (stratification, name), count in sorted(counts.items()):
         strata_metrics.setdefault(stratification, {})[name] = {"n": count["n"]} | {
@@ -95,7 +95,7 @@ def measure_misses(
     ]
     return {
         **overall,
-        **summarize_labels(strata_metrics.get("label", {}), confidence),
+        **summarize_misses_by_label(strata_metrics.get("label", {}), confidence),
         "strata": strata_metrics,
         "highest_gamma_of_strata": max(
             highest,
@@ -105,7 +105,7 @@ def measure_misses(
     }
 
 
-def summarize_labels(labels: Mapping[str, Mapping[str, Any]], confidence: float) -> dict[str, Any]:
+def summarize_misses_by_label(labels: Mapping[str, Mapping[str, Any]], confidence: float) -> dict[str, Any]:
     """The metrics of each label, and of all labels together."""
     worst = max(labels, key=lambda label: labels[label]["gamma"]["upper"], default=None)
     return {
@@ -135,7 +135,7 @@ def classify_casing(secret: str) -> str:
     return "title" if title else "mixed"
 
 
-def _effective_split(routed_text: RoutedText) -> str:
+def _get_effective_split(routed_text: RoutedText) -> str:
     return PRIVATE if routed_text[0] == "quarantined" else routed_text[0]
 
 

@@ -49,10 +49,10 @@ def render_pages(run: RunFolder) -> Iterator[tuple[Path, str]]:
 
     A model has its page as HTML and as Markdown.
     """
-    for name in run.model_names():
-        folder = run.model(name)
+    for name in run.list_model_names():
+        folder = run.get_model_folder(name)
         report = build_model_report(folder)
-        yield folder.report, render_model(report)
+        yield folder.report, render_model_report(report)
         yield folder.measured, load_template("model.md.j2").render(model=report).replace(MASK, f"`{MASK}`")
     yield run.report, render_report(run)
 
@@ -63,10 +63,14 @@ def render_report(run: RunFolder) -> str:
     It quotes some public examples and no private one, and loads nothing.
     """
 
-    def read_result_of(folder: Any) -> Any:
+    def read_folder_result(folder: Any) -> Any:
         return read_json(folder.root / "result.json") if is_finished(folder) else None
 
-    manifest, misses, shards = read_json(run.manifest), read_result_of(run.recall), read_result_of(run.redaction)
+    manifest, misses, shards = (
+        read_json(run.manifest),
+        read_folder_result(run.recall),
+        read_folder_result(run.redaction),
+    )
     hits = sorted(manifest["spans"], key=lambda hit: (-hit["count"], hit["label"]))
     hit_tables = [(name, [h for h in hits if h["policy"] == name]) for name in ("strict", "conservative", "public")]
     return load_template("report.html.j2").render(
@@ -74,22 +78,22 @@ def render_report(run: RunFolder) -> str:
         counts=manifest["counts"],
         blind=describe_gaps(manifest["blind"]),
         open=format_public_label_note(get_public_labels(manifest)),
-        flow=build_flow(manifest["counts"]),
+        flow=build_flow_chart(manifest["counts"]),
         laws=list_conservation_laws(manifest),
         found=[table for table in hit_tables if table[1]],
         dedup=dedup_summary(manifest["dedup"]),
         missed=misses,
         resting=explain_zero_bounds(misses) if misses and "sample" in misses else [],
         shards=render_findings("shards", shards) if shards else [],
-        drift=read_result_of(run.gate),
+        drift=read_folder_result(run.gate),
         metrics={name: words.split(", by ")[0] for name, words in METRICS.items()},
-        models=[build_model_report(run.model(name)) for name in run.model_names()],
+        models=[build_model_report(run.get_model_folder(name)) for name in run.list_model_names()],
         public=_pick_public_examples(run.public),
         canary_digits=CANARY_DIGITS,
     )
 
 
-def render_model(report: ModelReport) -> str:
+def render_model_report(report: ModelReport) -> str:
     """Render the page of one model: its quality, its guarantee and the attacks on it; it loads nothing."""
     return load_template("model.html.j2").render(model=report)
 
@@ -139,24 +143,27 @@ class FlowBar:
     parts: tuple[FlowBar, ...]
 
 
-def build_flow(counts: Mapping[str, int]) -> FlowBar:
+def build_flow_chart(counts: Mapping[str, int]) -> FlowBar:
     """Build the flow of rows to documents, examples, splits and shards; missing counts have no bar."""
 
     def make_bar(name: str, kind: str, count: int, *parts: FlowBar, whole: int = 0) -> FlowBar:
         return FlowBar(name, count, kind, whole, tuple(part for part in parts if part.count))
 
-    points, sides = counts["examples"], []
+    example_count, split_bars = counts["examples"], []
     for split in ("public", "private"):
         kept_count, left_out = counts[split], counts[f"{split}_duplicate"]
         parts = [
-            make_bar(f"{split.capitalize()} split", split, kept_count, whole=points),
-            make_bar("Duplicates", "duplicate", left_out, whole=points),
+            make_bar(f"{split.capitalize()} split", split, kept_count, whole=example_count),
+            make_bar("Duplicates", "duplicate", left_out, whole=example_count),
         ]
         parts = parts if split == "public" else parts[::-1]
-        sides.append(make_bar(split.capitalize(), split, kept_count + left_out, *parts, whole=points))
-    quarantined = make_bar("Quarantined", "quarantined", counts["quarantined"], whole=points)
+        split_bars.append(make_bar(split.capitalize(), split, kept_count + left_out, *parts, whole=example_count))
+    quarantined = make_bar("Quarantined", "quarantined", counts["quarantined"], whole=example_count)
     documents = make_bar(
-        "Documents", "neutral", counts["documents"], make_bar("Examples", "neutral", points, *sides, quarantined)
+        "Documents",
+        "neutral",
+        counts["documents"],
+        make_bar("Examples", "neutral", example_count, *split_bars, quarantined),
     )
     rejected = make_bar("Rejected", "rejected", counts["rejected"], whole=counts["rows"])
     return make_bar("Rows", "neutral", counts["rows"], documents, rejected)
@@ -222,11 +229,11 @@ def render_findings(macro_name: str, *facts: Any) -> list[EvaluationFinding]:
     """Render ``facts`` with the macro ``part`` of ``words.j2``."""
     findings: list[EvaluationFinding] = []
 
-    def say(title: str = "", figure: str = "", alarming: bool = False, *, caller: Callable[[], str]) -> str:
+    def add_finding(title: str = "", figure: str = "", alarming: bool = False, *, caller: Callable[[], str]) -> str:
         findings.append(EvaluationFinding(title, figure, " ".join(caller().split()), alarming))
         return ""
 
-    getattr(load_template("words.j2").make_module({"say": say}), macro_name)(*facts)
+    getattr(load_template("words.j2").make_module({"say": add_finding}), macro_name)(*facts)
     return findings
 
 
@@ -284,7 +291,7 @@ def _format_epsilons(*values: float | None) -> str:
 
 def load_template(name: str) -> Template:
     """Load a template of this package; each is compiled once per process."""
-    return _environment().get_template(name)
+    return _create_environment().get_template(name)
 
 
 def format_amount(value: float | None, digits: int = 3) -> str:
@@ -322,7 +329,7 @@ def _format_engine(engine_facts: Mapping[str, Any]) -> str:
 
 
 @functools.cache
-def _environment() -> Environment:
+def _create_environment() -> Environment:
     # most commands write no report
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from redactory.detectors.settings import get_kind
 from redactory.evaluation.labelled import read_labelled_rows
-from redactory.evaluation.recall import SECRET_COUNTS, TextRouter, route_masked_variants, summarize_labels
+from redactory.evaluation.recall import SECRET_COUNTS, TextRouter, route_masked_variants, summarize_misses_by_label
 from redactory.evaluation.sample_bounds import (
     EMPTY_STRATUM,
     MASKED,
@@ -41,10 +41,10 @@ from redactory.evaluation.statistics import count_secrets_needed
 from redactory.foundation.bounds import round_up
 from redactory.foundation.errors import CheckFailed, InputError, pluralize
 from redactory.foundation.keys import DigestKey
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.mask import PRIVATE, mask, merge_intervals
+from redactory.redaction.mask import PRIVATE, mask_intervals, merge_intervals
 from redactory.redaction.shards import read_batches
 
 _DEFAULT_GOAL = 1e-3
@@ -104,7 +104,7 @@ class SampledText:
 
 
 def _digest_text(text: str, key: DigestKey) -> str:
-    return key.text_digest(key.derive_subkey("audit sample"), text.encode()).hex()
+    return key.compute_text_digest(key.derive_subkey("audit sample"), text.encode()).hex()
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class SamplingFrame:
         return np.where(self.ids[positions] == ids, self.strata[positions], np.int8(-1))
 
 
-def build_frame(run: RunFolder, fitted_on: Ids | None = None) -> SamplingFrame:
+def build_sampling_frame(run: RunFolder, fitted_on: Ids | None = None) -> SamplingFrame:
     """Return the strata of a finished run, without quarantined examples and those a policy was ``fitted_on``."""
     strict_ids = [np.empty(0, np.int64)]
     for batch in read_batches(run.spans, ["example_id", "policy"]):
@@ -222,7 +222,7 @@ def select_prefilled_spans(strict: Iterable[LabelledSpan]) -> tuple[LabelledSpan
     return tuple(sorted(kept_spans))
 
 
-def to_rows(sample: Iterable[SampledText]) -> list[dict[str, Any]]:
+def to_labelling_rows(sample: Iterable[SampledText]) -> list[dict[str, Any]]:
     """The sample in the span schema, with the strict policy's spans filled in as ``spans``."""
     return [
         {
@@ -241,7 +241,7 @@ def to_csv(sample: Iterable[SampledText]) -> str:
     out = io.StringIO()
     table = csv.DictWriter(out, ("id", "example_id", "stratum", "text", "spans"), lineterminator="\n")
     table.writeheader()
-    for row in to_rows(sample):
+    for row in to_labelling_rows(sample):
         spans = json.dumps([list(span.values()) for span in row["spans"]])
         text = f"'{row['text']}" if row["text"][:1] in "=+-@\t\r" else row["text"]
         table.writerow({**row, "spans": spans, "text": text})
@@ -285,8 +285,8 @@ def read_labels(path: Path, drawn_texts: Sequence[SampledText], key: DigestKey) 
     return labelled
 
 
-def measure_sample(
-    rows: Sequence[SampledText], route_texts: TextRouter, progress: Progress = no_progress
+def measure_sample_misses(
+    rows: Sequence[SampledText], route_texts: TextRouter, progress: Progress = ignore_progress
 ) -> list[SampledText]:
     """Return ``rows`` with ``missed``: whether F(s) ≠ F(s') for each secret, s' being s with it as ``<MASK>``.
 
@@ -298,7 +298,7 @@ def measure_sample(
     measured = []
     for row, (decision, without) in zip(rows, route_masked_variants(route_texts, places, progress), strict=True):
         split = PUBLIC if row.stratum == PUBLIC else PRIVATE
-        if decision != (split, mask(row.text, row.masked)):
+        if decision != (split, mask_intervals(row.text, row.masked)):
             raise CheckFailed(
                 f"example {row.example_id}: its decision no longer matches the run, although the policies are "
                 "the same; nothing is measured"
@@ -344,7 +344,7 @@ def compute_sample_metrics(
     fitted, quarantined = draw["fitted_on"], draw["quarantined"]
     unmeasured = UnmeasuredExamples(fitted["public"], fitted["private"] + quarantined)
 
-    def shares(strata: Mapping[str, Stratum], label: str | None) -> dict[str, Any]:
+    def estimate_shares(strata: Mapping[str, Stratum], label: str | None) -> dict[str, Any]:
         upper, rate = compute_upper_bounds(strata, confidence, unmeasured), estimate_rates(strata)
         secret_flags = [(text.stratum, missed) for text in texts for missed in _list_missed_flags(text, label)]
         misses = {
@@ -365,9 +365,9 @@ def compute_sample_metrics(
 
     strata = _summarize_strata(draw, texts, None)
     known = sorted({secret.label for text in texts for secret in text.secrets})
-    labels = {label: shares(_summarize_strata(draw, texts, label), label) for label in known}
+    labels = {label: estimate_shares(_summarize_strata(draw, texts, label), label) for label in known}
     return {
-        "misses": {**shares(strata, None), **summarize_labels(labels, confidence)},
+        "misses": {**estimate_shares(strata, None), **summarize_misses_by_label(labels, confidence)},
         "strata": {
             name: {
                 "examples": stratum.examples,

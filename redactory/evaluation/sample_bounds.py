@@ -74,19 +74,19 @@ class Stratum:
         """How many examples one of ``secrets`` represents."""
         return 1.0 if self.draws is None else self.examples / self.draws
 
-    def upper_secret_count(self, error: float) -> float:
+    def compute_upper_secret_count(self, error: float) -> float:
         """Return N_h φ⁺_h, which is too small with probability at most ``error``."""
         if self.draws is None:
             return self.secrets
         return self.examples * clopper_pearson_upper(int(self.secrets), self.draws, 1 - error)
 
-    def lower_secret_count(self, error: float) -> float:
+    def compute_lower_secret_count(self, error: float) -> float:
         """Return N_h φ⁻_h, which is too large with probability at most ``error``."""
         if self.draws is None:
             return self.secrets
         return self.examples * clopper_pearson_lower(int(self.secrets), self.draws, 1 - error)
 
-    def upper_missed_count(self, secret_count: float, error: float) -> float:
+    def compute_upper_missed_count(self, secret_count: float, error: float) -> float:
         """Return ``secret_count`` · ρ⁺_h, too small with probability at most ``error``."""
         if self.draws is None:
             return self.missed
@@ -122,12 +122,14 @@ def compute_upper_bounds(
     ``MissRates.from_measurement`` in ``training/guarantee/spec.py``.
     """
     public, masked, suspected = (strata[name] for name in STRATA)
-    upper, lower = _split_error(confidence)
+    upper, lower = _split_error_probability(confidence)
     share = upper / max(1, sum(stratum.draws is not None for stratum in strata.values()))
-    certain = public.upper_secret_count(share) + suspected.upper_secret_count(share) + sum(unmeasured)
-    caught = masked.lower_secret_count(lower)
-    gamma = (certain + masked.upper_missed_count(caught, share)) / (certain + caught) if certain + caught else 1.0
-    open_, private = public.upper_secret_count(upper) + unmeasured.public, _bound_private_secrets(strata, lower)
+    certain = public.compute_upper_secret_count(share) + suspected.compute_upper_secret_count(share) + sum(unmeasured)
+    caught = masked.compute_lower_secret_count(lower)
+    gamma = (
+        (certain + masked.compute_upper_missed_count(caught, share)) / (certain + caught) if certain + caught else 1.0
+    )
+    open_, private = public.compute_upper_secret_count(upper) + unmeasured.public, _bound_private_secrets(strata, lower)
     delta_2 = open_ / (open_ + private) if open_ else 0.0
     # γ is at least δ₂; raising a bound keeps its confidence, lowering the other would not
     return GammaDeltaRates(max(gamma, delta_2), delta_2)
@@ -152,7 +154,7 @@ def count_public_draws_needed(
     0 if the public stratum is known and shows it. None if no number of draws would: too little is known of the private
     strata, too much is unmeasured, or the public stratum is known and shows the contrary.
     """
-    upper, lower = _split_error(confidence)
+    upper, lower = _split_error_probability(confidence)
     room = delta_2 / (1 - delta_2) * _bound_private_secrets(strata, lower) - unmeasured.public
     public = strata[PUBLIC]
     if public.draws is None:
@@ -169,16 +171,16 @@ class SamplePlan(NamedTuple):
     draws: dict[str, int]
 
 
-def plan_sample(points: Mapping[str, int], texts: Mapping[str, int], n: int, public_share: float) -> SamplePlan:
+def plan_sample(examples: Mapping[str, int], texts: Mapping[str, int], n: int, public_share: float) -> SamplePlan:
     """Plan at most ``n`` texts to label, ``public_share`` of them public, the private strata by √N_h.
 
     ``texts`` are the distinct texts of each stratum (any number above ``n`` will do if there are more). A stratum with
     no more of them than its draws is labelled completely, and the rest goes to the others. Σ N_h c/n_h is smallest with
     n_h proportional to √N_h. ``ValueError`` if the share is not inside (0, 1) or there is no draw for some stratum.
     """
-    whole = {name for name in STRATA if not points[name]}
+    whole = {name for name in STRATA if not examples[name]}
     weights = dict.fromkeys(STRATA, public_share)
-    roots = {name: math.sqrt(points[name]) for name in (MASKED, SUSPECTED)}
+    roots = {name: math.sqrt(examples[name]) for name in (MASKED, SUSPECTED)}
     for name, root in roots.items():
         weights[name] = (1 - public_share) * root / max(sum(roots.values()), 1.0)
     if not 0 < public_share < 1 or n < len(STRATA) - len(whole):
@@ -209,8 +211,8 @@ def _bound_private_secrets(strata: Mapping[str, Stratum], error: float) -> float
     """Return a lower bound of the private examples with a secret, wrong with probability at most ``error``."""
     private = [strata[name] for name in (MASKED, SUSPECTED)]
     drawn = sum(stratum.draws is not None for stratum in private)
-    return sum(stratum.lower_secret_count(error / max(1, drawn)) for stratum in private)
+    return sum(stratum.compute_lower_secret_count(error / max(1, drawn)) for stratum in private)
 
 
-def _split_error(confidence: float) -> tuple[float, float]:
+def _split_error_probability(confidence: float) -> tuple[float, float]:
     return UPPER_SHARE * (1 - confidence), (1 - UPPER_SHARE) * (1 - confidence)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from redactory.evaluation.canary import DIGITS_PLACEHOLDER
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import commit_file, write_json
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 
 CANARY_TEMPLATE, CANARY_DIGITS, CANARY_LABEL = f"My ID is: {DIGITS_PLACEHOLDER}", 6, "CANARY"
 DEFAULT_TEMPLATE = f"My ID is: {{{CANARY_DIGITS}}}"
@@ -57,7 +57,7 @@ def get_canary_path(corpus: Path) -> Path:
     return corpus.with_name(f"{corpus.name}.canaries.json")
 
 
-def simulate_customersim(
+def simulate_dialogues(
     rows: int,
     seed: int,
     canaries: int = 0,
@@ -131,16 +131,16 @@ def simulate(
     seed: int,
     canaries: int = 0,
     copies: int = 1,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
     undetectable_canary_rate: float = 0.0,
     templates: Sequence[str] = (DEFAULT_TEMPLATE,),
 ) -> dict[str, Any]:
-    """Write :func:`simulate_customersim` to ``out`` as JSON lines, and the canaries beside it.
+    """Write :func:`simulate_dialogues` to ``out`` as JSON lines, and the canaries beside it.
 
     Returns counts: {rows, users, bytes, secrets: {label: n}, canaries (of one template), canaries_missed, copies, seed,
     out, canaries_file}.
     """
-    simulation = simulate_customersim(rows, seed, canaries, copies, undetectable_canary_rate, templates)
+    simulation = simulate_dialogues(rows, seed, canaries, copies, undetectable_canary_rate, templates)
     secrets, users, out = Counter[str](), set[str](), Path(out)
     with commit_file(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         for number, row in enumerate(simulation.rows, start=1):

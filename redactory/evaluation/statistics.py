@@ -22,11 +22,13 @@ RESAMPLES, BOOTSTRAP_SEED = 1_000, 0
 _BLOCK_DRAWS = 1 << 20
 
 
-def estimate_proportion(hits: int, n: int, confidence: float = CONFIDENCE) -> dict[str, Any]:
+def estimate_proportion(successes: int, n: int, confidence: float = CONFIDENCE) -> dict[str, Any]:
     """Return {value, low, high} of hits in n independent trials: two-sided Clopper-Pearson, 0 to 1 if n is 0."""
     side = 1 - (1 - confidence) / 2
     return make_estimate(
-        hits / n if n else None, clopper_pearson_lower(hits, n, side), clopper_pearson_upper(hits, n, side)
+        successes / n if n else None,
+        clopper_pearson_lower(successes, n, side),
+        clopper_pearson_upper(successes, n, side),
     )
 
 
@@ -100,7 +102,7 @@ class Bootstrap:
 # Learn-then-Test: the riskiest setting whose miss rate is bounded with a stated confidence.
 
 
-def binomial_p_value(misses: int, n: int, miss_rate: float) -> float:
+def compute_binomial_p_value(misses: int, n: int, miss_rate: float) -> float:
     """Return P(Bin(n, miss_rate) <= misses): the exact p-value of "the rate is above ``miss_rate``".
 
     It is at most 1 - c exactly if the one-sided Clopper-Pearson upper bound at confidence c is at most ``miss_rate``.
@@ -120,7 +122,7 @@ def count_secrets_needed(miss_rate: float, confidence: float) -> int:
     """
     _check_rates(miss_rate, confidence)
     n = max(1, math.floor(math.log(1 - confidence) / math.log1p(-miss_rate)))
-    while binomial_p_value(0, n, miss_rate) > 1 - confidence:
+    while compute_binomial_p_value(0, n, miss_rate) > 1 - confidence:
         n += 1
     return n
 
@@ -132,7 +134,7 @@ def count_passing_settings(misses: Sequence[int], n: int, miss_rate: float, conf
     """
     _check_rates(miss_rate, confidence)
     for passing, missed in enumerate(misses):
-        if binomial_p_value(missed, n, miss_rate) > 1 - confidence:
+        if compute_binomial_p_value(missed, n, miss_rate) > 1 - confidence:
             return passing
     return len(misses)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from redactory.evaluation.canary import parse_canary_sets
 from redactory.evaluation.linkage import ValueSearch
-from redactory.evaluation.membership import measure_separation
+from redactory.evaluation.membership import measure_roc_metrics
 from redactory.evaluation.statistics import compute_percentile_interval, make_estimate
 from redactory.foundation.errors import InputError
 from redactory.foundation.stream import RandomStream
@@ -32,7 +32,7 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 _END = "\n"
 
 
-def tokenize(text: str) -> list[str]:
+def tokenize_words(text: str) -> list[str]:
     """Lower-case words and punctuation marks."""
     return _TOKEN.findall(text.casefold())
 
@@ -57,7 +57,7 @@ class NgramModel:
         self._max_order, self._vocabulary_size = max_order, len(self._counts[0][()]) + 1
         self._predictions: dict[tuple[str, ...], str] = {}
 
-    def mean_log_prob(self, text: str) -> float:
+    def compute_mean_log_prob(self, text: str) -> float:
         """Return the mean natural log probability of a word of ``text``, with its end as a word."""
         log_probs = [
             math.log(self._compute_probability(context, word))
@@ -65,7 +65,7 @@ class NgramModel:
         ]
         return sum(log_probs) / len(log_probs)
 
-    def count_correct(self, text: str) -> tuple[int, int]:
+    def count_correct_predictions(self, text: str) -> tuple[int, int]:
         """Return how many words of ``text``, with its end as a word, are the likeliest ones; and the total."""
         is_correct = [self._predict_word(context) == word for context, word in _iter_contexts(text, self._max_order)]
         return sum(is_correct), len(is_correct)
@@ -93,7 +93,7 @@ class NgramModel:
 
 
 def _iter_contexts(text: str, max_order: int) -> Iterator[tuple[tuple[str, ...], str]]:
-    words = [*[_END] * max_order, *tokenize(text), _END]
+    words = [*[_END] * max_order, *tokenize_words(text), _END]
     return ((tuple(words[index - max_order : index]), words[index]) for index in range(max_order, len(words)))
 
 
@@ -113,17 +113,17 @@ def measure_classifier_error(train: Sequence[ClassedText], test: Sequence[Classe
     def predict_label(text: str) -> str:
         ngrams = list(_iter_ngrams(text))
 
-        def score(label: str) -> float:
+        def score_label(label: str) -> float:
             likely = sum(math.log((counts[label][ngram] + 1) / totals[label]) for ngram in ngrams)
             return math.log(rows[label]) + likely
 
-        return max(sorted(rows), key=score)
+        return max(sorted(rows), key=score_label)
 
     return sum(predict_label(text) != label for text, label in known) / len(known)
 
 
 def _iter_ngrams(text: str) -> Iterator[str]:
-    words = tokenize(text)
+    words = tokenize_words(text)
     yield from words
     yield from (" ".join(pair) for pair in pairwise(words))
 
@@ -153,7 +153,7 @@ def measure_text_quality(
     def score_rows(rows: Sequence[ClassedText]) -> dict[str, float | None]:
         texts = [text for text, _ in rows]
         words, lengths = NgramModel(texts), ([len(text.split()) for text in text_list] for text_list in (texts, test))
-        right = np.array([words.count_correct(text) for text in test]).sum(0)
+        right = np.array([words.count_correct_predictions(text) for text in test]).sum(0)
         pairs = _count_ngrams(texts, 2)
         return {
             "next_word_accuracy": float(right[0] / right[1]),
@@ -177,7 +177,7 @@ def measure_text_quality(
 def _count_ngrams(texts: Iterable[str], size: int) -> Counter[tuple[str, ...]]:
     ngram_counts: Counter[tuple[str, ...]] = Counter()
     for text in texts:
-        words = tokenize(text)
+        words = tokenize_words(text)
         ngram_counts.update(zip(*(words[start:] for start in range(size)), strict=False))
     return ngram_counts
 
@@ -263,9 +263,9 @@ def measure_leakage(
     level = (1.0 - confidence) / tests
     nearest = compare_nearest_neighbours(generated, ours, theirs, 1.0 - level, stream)
     words = NgramModel(generated)
-    ups, downs = (np.array([words.mean_log_prob(text) for text in texts]) for texts in (ours, theirs))
+    ups, downs = (np.array([words.compute_mean_log_prob(text) for text in texts]) for texts in (ours, theirs))
     membership = {
-        k: estimate for k, estimate in measure_separation(ups, downs, 1.0 - level, seed).items() if k != "roc"
+        k: estimate for k, estimate in measure_roc_metrics(ups, downs, 1.0 - level, seed).items() if k != "roc"
     }
     above = {
         "nearest": nearest["p_value"] < level,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redactory.foundation.errors import InputError
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
@@ -21,7 +21,7 @@ _MAX_EXPONENT = 700.0
 
 
 def measure_perplexity(
-    model: LanguageModel, texts: Sequence[str], progress: Progress = no_progress, chat: ChatCodec | None = None
+    model: LanguageModel, texts: Sequence[str], progress: Progress = ignore_progress, chat: ChatCodec | None = None
 ) -> dict[str, Any]:
     """Return exp(- mean natural log probability of a word): the sum over all tokens of ``texts``, over their words.
 
@@ -34,7 +34,7 @@ def measure_perplexity(
     """
     if not texts:
         raise InputError("the held-out corpus (evaluate.test, --test) has no examples to measure on; give another")
-    scored_parts = [part for text in texts for part in ([text] if chat is None else chat.extract_loss_texts(text))]
+    scored_parts = [part for text in texts for part in ([text] if chat is None else chat.extract_turns_in_loss(text))]
     log_prob, tokens, words = 0.0, 0, sum(len(part.split()) for part in scored_parts)
     characters = sum(len(part) + 1 for part in scored_parts)
     for start in range(0, len(texts), _CHUNK_TEXTS):
@@ -68,7 +68,7 @@ def measure_perplexity(
 
 
 def measure_accuracy(
-    model: TextClassifier, texts: Sequence[str], classes: Sequence[str | None], progress: Progress = no_progress
+    model: TextClassifier, texts: Sequence[str], classes: Sequence[str | None], progress: Progress = ignore_progress
 ) -> dict[str, Any]:
     """Return the share of ``texts`` whose class in ``classes`` the model predicts wrongly: UeDP's test error rate.
 

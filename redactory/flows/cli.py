@@ -14,7 +14,7 @@ import typer
 import redactory
 from redactory.flows import evaluate_commands, job_commands, log, run_commands, show  # noqa: F401
 from redactory.flows.options import app
-from redactory.foundation.errors import RedactoryError, shorten
+from redactory.foundation.errors import RedactoryError, shorten_name
 from redactory.foundation.processes import forbid_core_dumps
 
 _INTERRUPT_CODE, _SIGTERM_CODE = 130, 128 + signal.SIGTERM
@@ -82,7 +82,7 @@ def _format_usage_error(error: Any) -> str:
     # a misplaced argument can be a secret, and the output may be stored
     for typed in sys.argv[1:]:
         for part in typed.lstrip("-").split("=", 1):
-            message = message.replace(part, shorten(part))
+            message = message.replace(part, shorten_name(part))
     for original, ours in _REWORDED_MESSAGES.items():
         message = message.replace(original, ours)
     command = error.ctx.command_path if error.ctx is not None else "redactory"

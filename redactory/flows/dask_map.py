@@ -30,9 +30,9 @@ from redactory.foundation.keys import TLS_SCHEME, require_secure_address
 from redactory.foundation.processes import forbid_core_dumps
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.curation.config import Config
-from redactory.pipelines.curation.error_sealing import run_sealing_errors
+from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.loading import ConfigLike, load_config
-from redactory.pipelines.curation.output_folder import check_keys, check_output_folder
+from redactory.pipelines.curation.output_folder import check_environment_keys, check_output_folder
 from redactory.pipelines.curation.release import collect_versions
 from redactory.pipelines.curation.stage_context import CurationJob, StageMap, Task, get_task_name, run_timed_task
 from redactory.redaction import RunFolder, is_finished
@@ -68,7 +68,7 @@ def wrap_with_dask(run_locally: Callable[..., Mapping[str, Any]], dask: str) -> 
         loaded = load_config(config, output=output, workers=workers)
         run = RunFolder(Path(loaded.output))
         check_dask_address(dask)
-        check_keys()
+        check_environment_keys()
         check_output_folder(run, resume)
         with nullcontext() if is_finished(run) else start_dask_workers(dask, loaded, run) as stage_map:
             return run_locally(loaded, resume=resume, stage_map=stage_map, **settings)
@@ -156,12 +156,12 @@ class DaskWorkers:
         staging = make_private_folder(job.run.staging / secrets.token_hex(8))
         remote_task = RemoteTask(job.run, staging, self.requirements, pickle.dumps(portable_task))
 
-        def submit(number: int) -> Any:
+        def submit_part(number: int) -> Any:
             key = f"{get_task_name(task)}-{secrets.token_hex(4)}-{number}"
             return self.client.submit(run_remote_part, number, remote_task, key=key, pure=False)
 
         try:
-            yield submit
+            yield submit_part
         finally:
             remove_path(staging)
 
@@ -254,7 +254,7 @@ def _connect_client(dask: str, workers: int, folder: Path, stack: ExitStack) -> 
 
 
 @contextmanager
-def dask_task_map(dask: str, config: Config, run: RunFolder) -> Iterator[StageMap]:
+def open_dask_task_map(dask: str, config: Config, run: RunFolder) -> Iterator[StageMap]:
     """A map that runs each partition as a Prefect task on a worker."""
     from redactory.flows.prefect_tasks import run_as_tasks
 
@@ -318,7 +318,7 @@ def run_remote_part(number: int, remote_task: RemoteTask) -> Outcome:
     """Run part ``number`` of the stage on a worker, commit it, and return its outcome."""
     forbid_core_dumps()
     try:
-        return run_sealing_errors(remote_task.run.state, _run_part, remote_task, number)
+        return run_with_sealed_traceback(remote_task.run.state, _run_part, remote_task, number)
     except RedactoryError as error:
         # without frames, and of a picklable class that every package knows
         nearest: Any = next(k for k in type(error).__mro__ if k.__module__ == RedactoryError.__module__)
@@ -328,7 +328,7 @@ def run_remote_part(number: int, remote_task: RemoteTask) -> Outcome:
 
 def _run_part(remote_task: RemoteTask, number: int) -> StageReport:
     # check a worker that joined later when it gets its first part
-    if (problem := _find_this_worker_problem(remote_task.requirements)) is not None:
+    if (problem := _find_local_worker_problem(remote_task.requirements)) is not None:
         raise ConfigurationError(problem)
     task: Task = pickle.loads(remote_task.pickled_task)
     try:
@@ -342,7 +342,7 @@ def _run_part(remote_task: RemoteTask, number: int) -> StageReport:
 
 
 @functools.lru_cache(maxsize=4)
-def _find_this_worker_problem(requirements: WorkerRequirements) -> str | None:
+def _find_local_worker_problem(requirements: WorkerRequirements) -> str | None:
     from distributed import get_worker
 
     return find_worker_problem(requirements, get_worker())

@@ -22,7 +22,7 @@ from redactory.flows.options import (
 )
 from redactory.flows.show import CommandResult, err, out, print_table
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 
 MASKED_STYLE, FLAGGED_STYLE, PUBLIC_STYLE = "bold white on red", "black on yellow", "black on green"
 _CONTEXT_CHARS = 60
@@ -77,7 +77,7 @@ def scan(
     if reveal:
         # a bar would interleave with the printed lines
         err.print("Loading the engines; this takes a few seconds.")
-        options |= {"on_span": _print_span_context, "progress": no_progress}
+        options |= {"on_span": _print_span_context, "progress": ignore_progress}
     options = {"progress": progress, "config": own_config, **options}
     result = redactory.scan(paths, texts=texts, **options)
     unread = [file["file"] for file in result["files"] if _is_unread(file)]
@@ -207,7 +207,7 @@ def _group_deciding_marks(text: str, marks: list[dict[str, Any]]) -> list[list[d
     return [
         [mark for mark in kind if start <= mark["start"] < end]
         for kind in (masked, flagged, [mark for mark in marks if mark["public"]])
-        for start, end in merge_intervals(text, [(mark["start"], mark["end"]) for mark in kind], near=False)
+        for start, end in merge_intervals(text, [(mark["start"], mark["end"]) for mark in kind], merge_near=False)
     ]
 
 
@@ -403,7 +403,7 @@ def evaluate_audit(progress: Progress, **settings: Any) -> CommandResult:
     labelled=option("Rows that are already labelled; repeatable.", list[Path]),
     seed=option("Another seed examines other documents.", int, 0),
 )
-def label_active(config: str, progress: Progress, **settings: Any) -> CommandResult:
+def select_active_sample(config: str, progress: Progress, **settings: Any) -> CommandResult:
     """Choose the documents that help a tagger most, where the policies are unsure; not for measuring."""
     chosen = redactory.label_active(config, progress=progress, **settings)
     return CommandResult("chosen", chosen, 0, {"config": config})
@@ -414,7 +414,7 @@ def label_active(config: str, progress: Progress, **settings: Any) -> CommandRes
     n=option("Maximum number of texts to label.", int, 400, flag="-n", min=1),
     public_share=option("Share of public texts.", float, 0.6),
 )
-def label_random(**settings: Any) -> CommandResult:
+def draw_label_sample(**settings: Any) -> CommandResult:
     """Sample examples of a finished run for people to label: JSON lines, Label Studio tasks, a table."""
     return CommandResult("sampled", redactory.label_random(**settings))
 
@@ -424,6 +424,6 @@ def label_random(**settings: Any) -> CommandResult:
     labelled=argument("LABELLED", "The labelled JSON lines, or a Label Studio JSON export.", Path),
     unchanged=switch("Score the labels even if none was changed from the prefilled ones."),
 )
-def label_score(progress: Progress, **options: Any) -> CommandResult:
+def score_labels(progress: Progress, **options: Any) -> CommandResult:
     """Measure which labelled secrets the policies miss; guarantees use these numbers."""
     return CommandResult("scored", redactory.label_score(progress=progress, **options))

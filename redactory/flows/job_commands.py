@@ -20,7 +20,7 @@ from redactory.flows.options import (
 )
 from redactory.flows.show import CommandResult, show_result
 from redactory.foundation.errors import ConfigurationError, RunStateError
-from redactory.foundation.keys import KeyKind, new_key
+from redactory.foundation.keys import KeyKind, create_key_file
 from redactory.foundation.progress import Progress
 
 # Scheduled jobs.
@@ -34,7 +34,7 @@ from redactory.foundation.progress import Progress
     last=option("Backfill: last day.", str, flag="--to"),
     reread=option("A changed file to read again from its start, as new; repeatable.", list[str]),
 )
-def nightly(config: str, progress: Progress, dask: str | None, **options: Any) -> CommandResult:
+def run_nightly(config: str, progress: Progress, dask: str | None, **options: Any) -> CommandResult:
     """Curate what is new since the last scheduled run, and release it unless it drifted."""
     if dask is not None:
         from redactory.flows.dask_map import wrap_with_dask
@@ -66,7 +66,9 @@ def nightly(config: str, progress: Progress, dask: str | None, **options: Any) -
     deploy=switch("Register it on the server in PREFECT_API_URL, for its workers."),
     pool=option("With --deploy: the work pool; created if it does not exist.", str, "redactory"),
 )
-def schedule(as_json: bool, limit: int | None, port: int, deploy: bool, pool: str, **job: Any) -> CommandResult | None:
+def schedule_job(
+    as_json: bool, limit: int | None, port: int, deploy: bool, pool: str, **job: Any
+) -> CommandResult | None:
     """Run a job on a schedule with Prefect: here until it is stopped, or on workers (--deploy)."""
     from redactory.flows import schedule as scheduling
 
@@ -78,7 +80,7 @@ def schedule(as_json: bool, limit: int | None, port: int, deploy: bool, pool: st
 
 
 @command("release list: job", log=switch("Check the release log and print it, one record per line."))
-def release_list(job: Path, log: bool) -> CommandResult:
+def list_releases(job: Path, log: bool) -> CommandResult:
     """List the runs of a job: time, state, number of examples, and reason; or print its release log."""
     if log:
         return CommandResult("release_log", redactory.release_log(job))
@@ -91,13 +93,13 @@ def release_list(job: Path, log: bool) -> CommandResult:
     by=REQUIRED_BY_OPTION,
     empty=switch("Also if the public or the private split is empty."),
 )
-def release_approve(run: Path, by: str, reason: str, empty: bool) -> CommandResult:
+def approve_release(run: Path, by: str, reason: str, empty: bool) -> CommandResult:
     """Release a held run; name and reason go into the release log."""
     return _make_decision_result(redactory.approve_release(run, by, reason, empty=empty))
 
 
 @command("release reject: run reason", by=REQUIRED_BY_OPTION)
-def release_reject(run: Path, by: str, reason: str) -> CommandResult:
+def reject_release(run: Path, by: str, reason: str) -> CommandResult:
     """Reject a run; the next scheduled run reads its input as new."""
     return _make_decision_result(redactory.reject_release(run, by, reason))
 
@@ -125,15 +127,15 @@ def format_drift_finding(finding: dict[str, Any]) -> str:
     entry=argument("ENTRY", "Show the content of this entry; on a terminal only.", str, None),
     limit=option("List at most this many entries per run.", int, 100, min=0),
 )
-def quarantine_list(job: Path, entry: str | None, limit: int) -> CommandResult | None:
+def list_quarantine(job: Path, entry: str | None, limit: int) -> CommandResult | None:
     """List the quarantine by reason, with the id of each entry; text is shown only for ENTRY."""
     if entry is None:
         return CommandResult("quarantined", redactory.quarantine_list(job, limit))
     if not is_stdout_terminal():
         raise ConfigurationError("original text is shown only on a terminal; standard output is a file or a pipe")
-    from redactory.pipelines.operations.quarantine import escape_for_terminal, read_entry
+    from redactory.pipelines.operations.quarantine import escape_for_terminal, read_quarantine_entry
 
-    sys.stdout.write(escape_for_terminal(read_entry(job, entry)) + "\n")
+    sys.stdout.write(escape_for_terminal(read_quarantine_entry(job, entry)) + "\n")
     return None
 
 
@@ -141,7 +143,7 @@ def quarantine_list(job: Path, entry: str | None, limit: int) -> CommandResult |
     "quarantine export: run",
     unencrypted=switch("Allow writing original text of an encrypted run to an unencrypted file."),
 )
-def quarantine_export(run: Path, **settings: Any) -> CommandResult:
+def export_quarantine(run: Path, **settings: Any) -> CommandResult:
     """Write quarantined rows to a file, to fix and curate again."""
     return CommandResult("quarantine_exported", redactory.quarantine_export(run, **settings))
 
@@ -231,7 +233,7 @@ def fetch(url: str, to: Path, progress: Progress) -> CommandResult:
     keep_runs=option("Prune: keep only this many of the latest runs.", int, min=0),
     keep_days=option("Prune: keep only the runs of this many latest days.", int, min=0),
 )
-def index(folder: Path, keep_runs: int | None, keep_days: int | None) -> CommandResult:
+def manage_index(folder: Path, keep_runs: int | None, keep_days: int | None) -> CommandResult:
     """List the runs in an index across runs, or prune it; text of pruned runs counts as new again."""
     from redactory.pipelines.curation.index import describe_index, prune_index
 
@@ -252,9 +254,9 @@ _KEY_FILE_VARIABLES = {
     kind=argument("KIND", "digest, encryption or signing.", KeyKind),
     file=argument("FILE", "File to write; never overwritten.", Path),
 )
-def keys_new(kind: KeyKind, file: Path) -> CommandResult:
+def create_key(kind: KeyKind, file: Path) -> CommandResult:
     """Write a new key to a new file, mode 0600; for signing also the public key, to FILE.pub."""
-    files = [str(path) for path in new_key(kind, file)]
+    files = [str(path) for path in create_key_file(kind, file)]
     return CommandResult("key_written", {"kind": kind, "files": files, "variable": _KEY_FILE_VARIABLES[kind]})
 
 
@@ -263,17 +265,17 @@ def keys_new(kind: KeyKind, file: Path) -> CommandResult:
     place=argument("FILE|RUN", "A sealed file (a traceback in state/), or a run.", Path),
     data_key=option("Write the run's data key to this file, for DuckDB and others.", Path, metavar="FILE"),
 )
-def keys_unwrap(place: Path, data_key: Path | None) -> CommandResult | None:
+def unwrap_key(place: Path, data_key: Path | None) -> CommandResult | None:
     """Print a sealed file of an encrypted run, which can quote the corpus; or unwrap the run's data key."""
     from redactory.foundation.files import write_bytes
-    from redactory.redaction import RunFolder, find_key_for, read_secret
+    from redactory.redaction import RunFolder, find_run_key, read_secret
 
     if data_key is None:
         if not place.is_file():
             raise ConfigurationError(f"{place} is not a file; to write the data key of a run use --data-key")
         sys.stdout.write(read_secret(place).decode(errors="replace"))
         return None
-    key = find_key_for(RunFolder(place).vault / "part")
+    key = find_run_key(RunFolder(place).vault / "part")
     if key is None:
         raise RunStateError(f"{place} is not encrypted: it has no data key")
     if data_key.exists() or data_key.is_symlink():
@@ -287,14 +289,14 @@ def keys_unwrap(place: Path, data_key: Path | None) -> CommandResult | None:
     to_key_file=option("The file of the new encryption key.", Path),
     to_service=option("The new key service, package.module:function.", str),
 )
-def keys_rotate(places: list[Path], progress: Progress, **options: Any) -> CommandResult:
+def rotate_key(places: list[Path], progress: Progress, **options: Any) -> CommandResult:
     """Wrap the data keys of runs with a new key; the configured key unwraps them. Repeat it to go on."""
     result = redactory.rotate_key(*places, progress=progress, **options)
     return CommandResult("keys_rotated", result, 0 if result["ok"] else 1)
 
 
 @command("keys shred: run", by=REQUIRED_BY_OPTION, yes=switch("Confirm: this cannot be undone."))
-def keys_shred(run: Path, by: str, yes: bool) -> CommandResult:
+def shred_key(run: Path, by: str, yes: bool) -> CommandResult:
     """Destroy the data key of an encrypted run; its private part becomes unreadable for everybody."""
     if not yes:
         raise ConfigurationError(
@@ -315,7 +317,7 @@ def keys_shred(run: Path, by: str, yes: bool) -> CommandResult:
     limit=option("With --budget: the maximum epsilon that one user may spend.", float, 8.0),
     delta=option("Delta of --limit.", float, 1e-5),
 )
-def ldp_train(
+def train_ldp(
     encoder: Path,
     progress: Progress,
     data: Path | None,
@@ -346,7 +348,7 @@ def ldp_train(
     draws=option("How many times the noise is drawn.", int, 5, min=1),
     limit=option("Use at most this many rows.", int, min=1),
 )
-def ldp_evaluate(
+def evaluate_ldp(
     service: Path, encoder: Path, test: Path, progress: Progress, set_: list[str] | None, **options: Any
 ) -> CommandResult:
     """Measure accuracy and epsilon on held-out text, with fresh noise for every query."""

@@ -19,7 +19,7 @@ import typer.core
 from typer.models import ArgumentInfo, OptionInfo
 
 from redactory.flows.show import CommandResult, show_progress, show_result
-from redactory.foundation.errors import ConfigurationError, InputError, shorten
+from redactory.foundation.errors import ConfigurationError, InputError, shorten_name
 
 
 @dataclass(frozen=True)
@@ -185,9 +185,9 @@ def parse_set_options(entries: list[str] | None) -> dict[str, Any]:
         try:
             values[key] = float(Fraction(value)) if _NUMBER.fullmatch(value) else yaml.safe_load(value)
         except ZeroDivisionError:
-            raise ConfigurationError(f"--set: the value of {shorten(key)} divides by zero") from None
+            raise ConfigurationError(f"--set: the value of {shorten_name(key)} divides by zero") from None
         except yaml.YAMLError:
-            raise ConfigurationError(f"--set: the value of {shorten(key)} is not YAML") from None
+            raise ConfigurationError(f"--set: the value of {shorten_name(key)} is not YAML") from None
     return values
 
 

@@ -17,17 +17,17 @@ from prefect.runtime import flow_run
 
 import redactory
 from redactory.detectors import compute_policy_hashes
-from redactory.flows.dask_map import dask_task_map
-from redactory.flows.prefect_tasks import process_task_map, run_as_task
+from redactory.flows.dask_map import open_dask_task_map
+from redactory.flows.prefect_tasks import open_process_task_map, run_as_task
 from redactory.flows.server import expand_template, has_placeholder, list_runs, load_time_zone
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import CheckFailed, RedactoryError, pluralize
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.processes import forbid_core_dumps
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation import curate as curation
 from redactory.pipelines.curation.config import Config
-from redactory.pipelines.curation.error_sealing import run_hiding_error_text, run_sealing_errors
+from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text, run_with_sealed_traceback
 from redactory.pipelines.curation.loading import load_config
 from redactory.pipelines.curation.models import require_training_packages
 from redactory.pipelines.curation.release import summarize_run
@@ -36,7 +36,7 @@ from redactory.pipelines.modeling import run as whole
 from redactory.pipelines.modeling import train as training
 from redactory.pipelines.modeling.train import check_device
 from redactory.pipelines.operations import verify as verification
-from redactory.pipelines.operations.incremental import is_dated
+from redactory.pipelines.operations.incremental import has_date_placeholder
 from redactory.pipelines.operations.nightly import nightly as plain_nightly
 from redactory.pipelines.readers import find_sources
 from redactory.redaction import RunFolder, is_finished, list_broken_files, read_manifest
@@ -44,7 +44,7 @@ from redactory.redaction.encryption import load_configured_service
 from redactory.redaction.sealing import SIGNED_BY, describe_configured_signer
 
 DECISIONS = ("public", "private", "duplicate", "quarantined")
-progress_listener: ContextVar[Progress] = ContextVar("listener", default=no_progress)
+progress_listener: ContextVar[Progress] = ContextVar("listener", default=ignore_progress)
 """The progress listener of this process; not a parameter, because Prefect stores parameters."""
 
 
@@ -70,22 +70,22 @@ class FlowJob:
     def open_stage_map(self) -> AbstractContextManager[StageMap]:
         """Return the map whose parts are tasks: in local processes, or on Dask workers."""
         if self.dask is None:
-            return process_task_map(self.settings.workers, self.run_folder.state)
-        return dask_task_map(self.dask, self.settings, self.run_folder)
+            return open_process_task_map(self.settings.workers, self.run_folder.state)
+        return open_dask_task_map(self.dask, self.settings, self.run_folder)
 
 
 def _load_job(config: str, output: str | None, workers: int | None, timezone: str, dask: str | None = None) -> FlowJob:
     forbid_core_dumps()
 
-    def read_job() -> FlowJob:
+    def resolve_job() -> FlowJob:
         settings = load_config(config, workers=workers)
         template = output or str(settings.output)
         place = expand_template(template, flow_run.scheduled_start_time, timezone)
         return FlowJob(config, template, load_config(settings, output=Path(place)), dask)
 
     # no run folder exists yet to seal an error in, and a configuration may hold names
-    return run_hiding_error_text(
-        f"the configuration could be read; check with: redactory curate {config} --dry-run", read_job
+    return run_with_hidden_error_text(
+        f"the configuration could be read; check with: redactory curate {config} --dry-run", resolve_job
     )
 
 
@@ -116,14 +116,14 @@ def _format_outcome(result: dict[str, Any], folder: str) -> str:
     return f"{pluralize(result['rows'], 'row')}, {pluralize(result['examples'], 'example')} ({decisions}): {folder}"
 
 
-def make_flow(name: str) -> Callable[[Callable[..., Any]], Any]:
+def make_flow_decorator(name: str) -> Callable[[Callable[..., Any]], Any]:
     """Prefect's flow decorator with the settings that all flows share."""
     ended = ("on_completion", "on_failure", "on_crashed", "on_cancellation")
     hooks: Any = {when: [log_flow_outcome] for when in ended}
     return flow(name=name, persist_result=False, log_prints=False, validate_parameters=False, **hooks)
 
 
-@make_flow("curate")
+@make_flow_decorator("curate")
 def curate(
     config: str,
     output: str | None = None,
@@ -144,13 +144,13 @@ def curate(
     def curate_and_publish() -> dict[str, Any]:
         result = _curate_or_reuse(job, resume)
         if verify:
-            require_verified(RunFolder(Path(result["run"])))
+            require_verified_run(RunFolder(Path(result["run"])))
         return result
 
-    return run_sealing_errors(job.run_folder.state, curate_and_publish)
+    return run_with_sealed_traceback(job.run_folder.state, curate_and_publish)
 
 
-@make_flow("train")
+@make_flow_decorator("train")
 def train(
     config: str,
     output: str | None = None,
@@ -171,10 +171,10 @@ def train(
         publish_guarantee(job.artifact_name, result)
         return result
 
-    return run_sealing_errors(job.run_folder.state, train_and_publish)
+    return run_with_sealed_traceback(job.run_folder.state, train_and_publish)
 
 
-@make_flow("run")
+@make_flow_decorator("run")
 def run(
     config: str,
     output: str | None = None,
@@ -201,13 +201,13 @@ def run(
         )
         publish_guarantee(job.artifact_name, result["model"])
         if verify:
-            require_verified(run_folder)
+            require_verified_run(run_folder)
         return result
 
-    return run_sealing_errors(job.run_folder.state, run_steps)
+    return run_with_sealed_traceback(job.run_folder.state, run_steps)
 
 
-@make_flow("nightly")
+@make_flow_decorator("nightly")
 def nightly(
     config: str,
     output: str,
@@ -227,11 +227,13 @@ def nightly(
         job = FlowJob(config, output, settings, dask)
         with job.open_stage_map() as stage_map:
             result = dict[str, Any](
-                run_sealing_errors(job.run_folder.state, curation.curate, settings, stage_map=stage_map, **options)
+                run_with_sealed_traceback(
+                    job.run_folder.state, curation.curate, settings, stage_map=stage_map, **options
+                )
             )
         publish_run(job.artifact_name, result, False)
         if verify:
-            require_verified(job.run_folder)
+            require_verified_run(job.run_folder)
         return result
 
     def run_and_publish() -> dict[str, Any]:
@@ -239,7 +241,7 @@ def nightly(
         result = plain_nightly(
             config,
             output=output,
-            date=scheduled_time.date().isoformat() if is_dated(load_config(config)) else None,
+            date=scheduled_time.date().isoformat() if has_date_placeholder(load_config(config)) else None,
             workers=workers,
             curate_run=curate_with_tasks,
             progress=progress_listener.get(),
@@ -249,10 +251,10 @@ def nightly(
             raise CheckFailed(f"{', '.join(held)} is held; see: redactory release list {output}")
         return result
 
-    return run_hiding_error_text("the scheduled run is still at work", run_and_publish)
+    return run_with_hidden_error_text("the scheduled run is still at work", run_and_publish)
 
 
-def require_verified(run: RunFolder) -> None:
+def require_verified_run(run: RunFolder) -> None:
     """Verify a finished run in a separate task; ``CheckFailed`` if a check fails."""
 
     def list_failed_checks() -> list[str]:
@@ -290,9 +292,9 @@ def find_reusable_run(settings: Config, template: str) -> RunFolder | None:
     service = load_configured_service()
     content = {
         "version": redactory.__version__,
-        "configuration": settings.curation_hash(),
+        "configuration": settings.compute_curation_hash(),
         "policies": compute_policy_hashes(settings.detect),
-        "inputs": [s.fingerprint() for s in find_sources(settings.input.path, settings.input.format)],
+        "inputs": [s.compute_fingerprint() for s in find_sources(settings.input.path, settings.input.format)],
         "key": load_digest_key().fingerprint,
         "encrypted_by": None if service is None else service.name,
         "signed_by": describe_configured_signer(),
@@ -327,9 +329,11 @@ def publish_run(name: str, result: dict[str, Any], reused: bool) -> None:
         rows += [(f"{title}: `{code}`", n) for code, n in sorted(result[f"{title}_by_reason"].items())]
     note = " (unchanged input; kept the earlier run)" if reused else ""
     table = ["| item | count |", "|---|---:|", *(f"| {what} | {count:,} |" for what, count in rows)]
-    create_markdown_artifact("\n".join([f"`{result['run']}`{note}", "", *table]), key=_artifact_key("examples", name))
+    create_markdown_artifact(
+        "\n".join([f"`{result['run']}`{note}", "", *table]), key=_make_artifact_key("examples", name)
+    )
     report = Path(result["report"]).resolve()
-    create_link_artifact(report.as_uri(), link_text=str(report), key=_artifact_key("report", name))
+    create_link_artifact(report.as_uri(), link_text=str(report), key=_make_artifact_key("report", name))
 
 
 def publish_guarantee(name: str, model: dict[str, Any]) -> None:
@@ -342,8 +346,8 @@ def publish_guarantee(name: str, model: dict[str, Any]) -> None:
     for key in epsilons:
         value, reason = card.get(key), card.get("reasons", {}).get(key, "not stated")
         lines.append(f"| `{key}` | {f'none: {reason}' if value is None else format_upper(value)} |")
-    create_markdown_artifact("\n".join(lines), key=_artifact_key("guarantee", name))
+    create_markdown_artifact("\n".join(lines), key=_make_artifact_key("guarantee", name))
 
 
-def _artifact_key(kind: str, name: str) -> str:
+def _make_artifact_key(kind: str, name: str) -> str:
     return f"{kind}-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-') or 'run'}"

@@ -17,9 +17,9 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from redactory.flows.server import TASK_TAG
 from redactory.foundation.errors import SealedError
-from redactory.foundation.processes import process_pool
+from redactory.foundation.processes import open_process_pool
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.curation.error_sealing import run_sealing_errors
+from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.stage_context import StageMap, Task, get_task_name, run_timed_task
 from redactory.pipelines.curation.stages import counting, dedup, examples
 
@@ -34,7 +34,7 @@ _PARTITION_TASKS = frozenset(
         examples.redact_examples,
         examples.write_shards,
         counting.route_examples,
-        dedup.sign_texts,
+        dedup.compute_text_signatures,
         dedup.match_earlier_runs,
     )
 )
@@ -46,7 +46,7 @@ def _should_retry(task: Any, task_run: Any, state: State[Any]) -> bool:
     return isinstance(state.data, SealedError)
 
 
-def make_task(name: str, run_name: str | None = None) -> Callable[[Callable[..., Any]], Any]:
+def make_task_decorator(name: str, run_name: str | None = None) -> Callable[[Callable[..., Any]], Any]:
     """Return Prefect's decorator with the shared settings of our tasks: nothing is stored or printed."""
     return prefect_task(
         name=name,
@@ -64,7 +64,7 @@ def make_task(name: str, run_name: str | None = None) -> Callable[[Callable[...,
 
 def run_as_task(state: Path, name: str, work: Callable[[], Any]) -> Any:
     """Run ``work`` as one task that seals its errors in ``state``."""
-    return make_task(name)(lambda: run_sealing_errors(state, work))()
+    return make_task_decorator(name)(lambda: run_with_sealed_traceback(state, work))()
 
 
 def run_as_tasks(
@@ -78,7 +78,7 @@ def run_as_tasks(
     count = len(numbers) if name in _PARTITION_TASKS else max_parallel
     batches = [list(numbers[start::count]) for start in range(min(count, len(numbers)))]
 
-    @make_task(name, f"{name}-{{first}}")
+    @make_task_decorator(name, f"{name}-{{first}}")
     def run_batch(first: int, batch: list[int]) -> list[tuple[int, StageReport]]:
         return [(number, call(number)) for number in batch]
 
@@ -100,7 +100,7 @@ def open_worker_processes(count: int) -> Iterator[TaskCall]:
     """
     lock = threading.Lock()
     with ExitStack() as stack:
-        pools = [stack.enter_context(process_pool(count))]
+        pools = [stack.enter_context(open_process_pool(count))]
 
         def run_in_process(task: Task, number: int) -> StageReport:
             pool = pools[-1]
@@ -109,16 +109,16 @@ def open_worker_processes(count: int) -> Iterator[TaskCall]:
             except BrokenProcessPool:
                 with lock:
                     if pool is pools[-1]:
-                        pools.append(stack.enter_context(process_pool(count)))
+                        pools.append(stack.enter_context(open_process_pool(count)))
                 raise
 
         yield run_in_process
 
 
 @contextmanager
-def process_task_map(count: int, state: Path) -> Iterator[StageMap]:
+def open_process_task_map(count: int, state: Path) -> Iterator[StageMap]:
     """A map that runs each partition as a task in one of ``count`` processes."""
     with open_worker_processes(count) as call:
         yield lambda task, numbers: run_as_tasks(
-            count, get_task_name(task), lambda number: run_sealing_errors(state, call, task, number), numbers
+            count, get_task_name(task), lambda number: run_with_sealed_traceback(state, call, task, number), numbers
         )

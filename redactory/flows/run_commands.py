@@ -20,7 +20,7 @@ from redactory.pipelines.curation_hints import describe_rejection
 
 
 @command("init", file=argument("[FILE]", "The configuration file to write.", Path, Path("redactory.yaml")))
-def init(file: Path) -> CommandResult:
+def write_example_config(file: Path) -> CommandResult:
     """Write a commented example configuration."""
     from redactory.pipelines.modeling.describe import write_example_config
 
@@ -239,7 +239,7 @@ _CANARY_COPIES, _DEMO_EPOCHS, _ANSWER_COUNT = 120, 4, 20
     rows=option("Number of dialogues in the simulated corpus.", int, 300, min=50),
     prefect=option("Run as a Prefect flow.", bool, True, flag="--prefect/--no-prefect"),
 )
-def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect: bool) -> CommandResult:
+def run_demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect: bool) -> CommandResult:
     """Run the whole job on a simulated corpus in minutes, with an unprotected model beside it.
 
     The corpora and the configuration stay in OUT-input, for another look or run.
@@ -308,7 +308,7 @@ def simulate(progress: Progress, **options: Any) -> CommandResult:
     config=argument("[CONFIG]", "A configuration (.yaml).", str, None),
     plot=option("SVG file: plot of epsilon against steps.", Path),
 )
-def plan(config: str | None, set_: list[str] | None, progress: Progress, **options: Any) -> CommandResult:
+def plan_training(config: str | None, set_: list[str] | None, progress: Progress, **options: Any) -> CommandResult:
     """Compute the privacy cost of a training before it runs, from a configuration or --set alone."""
     result = redactory.plan(config, progress=progress, **options, **parse_set_options(set_))
     if "sampling" in result:
@@ -322,7 +322,7 @@ def plan(config: str | None, set_: list[str] | None, progress: Progress, **optio
     model=option("A trained model; repeat for the guarantee of several together.", list[str]),
     delta=option("Of several models: delta of the epsilons.", float, show_default=False),
 )
-def guarantee(runs: list[Path], model: list[str] | None, delta: float | None) -> CommandResult:
+def state_guarantee(runs: list[Path], model: list[str] | None, delta: float | None) -> CommandResult:
     """State the guarantee of one or several trained models, recomputed from their ledgers."""
     from redactory.redaction import RunFolder
 
@@ -333,14 +333,14 @@ def guarantee(runs: list[Path], model: list[str] | None, delta: float | None) ->
         return CommandResult("guarantee_composed", result)
     audit = result.get("audit")
     code = 1 if audit is not None and not audit["holds"] else 0
-    others = [other for other in RunFolder(first).model_names() if other != result["model"]]
+    others = [other for other in RunFolder(first).list_model_names() if other != result["model"]]
     every = [part for one in (result["model"], *others) for part in ("--model", one)]
     together = shlex.join(["redactory", "guarantee", str(first), *every])
     return CommandResult("guarantee", result, code, {"others": others, "command": together})
 
 
 @command("budget", config=argument("CONFIG", "A configuration (.yaml) with train.budget.", str))
-def budget(config: str) -> CommandResult:
+def show_budget(config: str) -> CommandResult:
     """Show what has been spent of the configuration's train.budget, and by which trainings."""
     return CommandResult("budget", redactory.budget(config))
 

@@ -26,7 +26,7 @@ from redactory.flows.server import (
     prepare_server,
     run_prefect_server,
 )
-from redactory.foundation.errors import ConfigurationError, RunStateError, pluralize, shorten
+from redactory.foundation.errors import ConfigurationError, RunStateError, pluralize, shorten_name
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress
@@ -142,7 +142,7 @@ def plan_schedule(
     name = name or path.stem
     if not _DEPLOYMENT_NAME.fullmatch(name):
         raise ConfigurationError(
-            f"--name: '{shorten(name)}' is not a valid deployment name; use letters, digits, '.', '_' and "
+            f"--name: '{shorten_name(name)}' is not a valid deployment name; use letters, digits, '.', '_' and "
             "'-' (at most 64)"
         )
     place = str(Path(out or settings.output).absolute())

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from redactory.foundation.errors import ConfigurationError, RunStateError, shorten
+from redactory.foundation.errors import ConfigurationError, RunStateError, shorten_name
 from redactory.foundation.files import make_private_folder, write_text
 
 PREFECT_SETTINGS = {
@@ -178,5 +178,5 @@ def load_time_zone(timezone: str) -> zoneinfo.ZoneInfo:
         return zoneinfo.ZoneInfo(timezone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         raise ConfigurationError(
-            f"--timezone: '{shorten(timezone)}' is not a time zone; use a name like Europe/Berlin or UTC"
+            f"--timezone: '{shorten_name(timezone)}' is not a time zone; use a name like Europe/Berlin or UTC"
         ) from None

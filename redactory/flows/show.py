@@ -169,8 +169,8 @@ _LAZY_FILTERS = {
 }
 
 
-def _make_lazy_function(place: str) -> Callable[..., Any]:
-    return lambda *arguments: pkgutil.resolve_name(place)(*arguments)
+def _make_lazy_function(import_path: str) -> Callable[..., Any]:
+    return lambda *arguments: pkgutil.resolve_name(import_path)(*arguments)
 
 
 class _SafeRow(str):

@@ -40,13 +40,13 @@ def format_lower(value: Number | None, digits: int = 4, places: int | None = Non
     return _format_bound(value, ROUND_FLOOR, digits, places, unit)
 
 
-def privacy_factor(epsilon: float) -> Decimal:
+def compute_privacy_factor(epsilon: float) -> Decimal:
     """Return e^epsilon, rounded up at 60 digits."""
     exact = Context(prec=60, Emax=10**12, Emin=-(10**12))
     return exact.next_plus(exact.exp(_to_decimal(epsilon))) if epsilon else Decimal(1)
 
 
-def success_bound(epsilon: float, delta: float, prior: Decimal = PRIOR) -> Decimal:
+def compute_success_bound(epsilon: float, delta: float, prior: Decimal = PRIOR) -> Decimal:
     """Bound the success probability of a guess that is right with probability ``prior`` without the model.
 
     (e^ε·p + δ(1−p)) / (e^ε·p + 1 − p), if any value may be *exchanged* for any other at (ε, δ). Let P_x be the law of
@@ -54,7 +54,7 @@ def success_bound(epsilon: float, delta: float, prior: Decimal = PRIOR) -> Decim
     values, the largest of which is p, this gives the bound (``docs/guarantees.md``, "What a decision can gain").
     """
     wide, up = Context(prec=_EXACT_DIGITS), Context(prec=60, rounding=ROUND_CEILING)
-    weighted, miss_probability = wide.multiply(privacy_factor(epsilon), prior), 1 - prior
+    weighted, miss_probability = wide.multiply(compute_privacy_factor(epsilon), prior), 1 - prior
     numerator = wide.add(weighted, wide.multiply(_to_decimal(delta), miss_probability))
     return min(Decimal(1), up.divide(numerator, wide.add(weighted, miss_probability)))
 
@@ -91,8 +91,8 @@ TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {
     "up_percent": partial(format_upper, digits=3, unit="%"),
     "down_percent": partial(format_lower, digits=3, unit="%"),
     "one_in": format_odds,
-    "factor": lambda epsilon, digits=3: format_upper(privacy_factor(epsilon), digits),
+    "factor": lambda epsilon, digits=3: format_upper(compute_privacy_factor(epsilon), digits),
     "both_percent": lambda each: format_lower(max(2 * _to_decimal(each) - 1, Decimal(0)), 3, unit="%"),
-    "guess": lambda epsilon, delta, digits=3: format_upper(success_bound(epsilon, delta), digits, unit="%"),
+    "guess": lambda epsilon, delta, digits=3: format_upper(compute_success_bound(epsilon, delta), digits, unit="%"),
 }
 """Template filters for bounds; every template must use them."""

@@ -70,6 +70,6 @@ def folder_sha256(folder: Path) -> str:
 
 
 @functools.cache
-def package_version(package: str) -> str:
+def get_package_version(package: str) -> str:
     """Return the installed version of ``package``, cached; ``importlib.metadata.PackageNotFoundError`` without one."""
     return importlib.metadata.version(package)

@@ -57,7 +57,7 @@ _MAX_NAME_LENGTH, _PREFIX_LENGTH = 40, 3
 """Maximum characters of a readable name, and of the prefix shown of any other."""
 
 
-def shorten(name: object) -> str:
+def shorten_name(name: object) -> str:
     """Return a misplaced name whole if it consists of words, else only its beginning.
 
     A pasted value can be a password or a key, and messages go into logs. A password that is a word cannot be told from

@@ -96,10 +96,10 @@ def remove_path(path: Path) -> None:
     with suppress(FileNotFoundError):
         path.rename(doomed)
     # a writer that finds its file gone may clean up at the same time
-    shutil.rmtree(doomed, onerror=_ignore_missing)
+    shutil.rmtree(doomed, onerror=_ignore_missing_file)
 
 
-def _ignore_missing(_: object, __: str, failed: Any) -> None:
+def _ignore_missing_file(_: object, __: str, failed: Any) -> None:
     if not isinstance(failed[1], FileNotFoundError):
         raise failed[1]
 
@@ -136,11 +136,11 @@ def open_no_follow(path: Path, flags: int) -> int:
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise _not_regular_error(path.parent, error, "folder") from None
+        raise _make_not_regular_error(path.parent, error, "folder") from None
     try:
         descriptor = _open_in_folder(folder, path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise _not_regular_error(path, error, "file") from None
+        raise _make_not_regular_error(path, error, "file") from None
     finally:
         os.close(folder)
     status = os.fstat(descriptor)
@@ -161,26 +161,26 @@ def _open_in_folder(folder: int, name: str, flags: int) -> int:
             return os.open(name, flags | os.O_EXCL, PRIVATE_FILE, dir_fd=folder)
 
 
-def _not_regular_error(path: Path, error: OSError, expected: str) -> Exception:
+def _make_not_regular_error(path: Path, error: OSError, expected: str) -> Exception:
     """Explain that ``path`` is not what was ``wanted``, if so; else return the original error."""
     if path.is_symlink() or error.errno in (errno.ENOTDIR, errno.EISDIR, errno.ENXIO):
         return RunStateError(f"{path} is not a {expected} (a link, or something else): check it, and remove it")
     return error
 
 
-def list_leaves(folder: Path, exclude: Collection[Path] = ()) -> Iterator[Path]:
+def list_leaf_paths(folder: Path, exclude: Collection[Path] = ()) -> Iterator[Path]:
     """List files, links, pipes and empty folders below ``folder``; follows no link, skips the folders ``but``."""
     for path in sorted(folder.iterdir()):
         if path.is_symlink() or not path.is_dir():
             yield path
         elif path not in exclude:
-            below = list(list_leaves(path, exclude))
+            below = list(list_leaf_paths(path, exclude))
             yield from below or [path]
 
 
-def list_irregular(folder: Path, exclude: Collection[Path] = ()) -> list[Path]:
-    """List what is neither a folder nor a regular file below ``folder``, as :func:`list_leaves`."""
-    kinds = ((path, path.lstat().st_mode) for path in list_leaves(folder, exclude))
+def list_irregular_paths(folder: Path, exclude: Collection[Path] = ()) -> list[Path]:
+    """List what is neither a folder nor a regular file below ``folder``, as :func:`list_leaf_paths`."""
+    kinds = ((path, path.lstat().st_mode) for path in list_leaf_paths(folder, exclude))
     return [path for path, mode in kinds if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))]
 
 

@@ -59,11 +59,11 @@ class DigestKey:
         """Return the 32-byte subkey of one purpose, so that digests of different purposes differ."""
         return hmac.digest(self.secret, b"redactory/" + purpose.encode(), "sha256")
 
-    def text_digest(self, purpose_key: bytes, data: bytes) -> bytes:
+    def compute_text_digest(self, purpose_key: bytes, data: bytes) -> bytes:
         """Return the 16-byte keyed BLAKE2b of ``data`` under a subkey from :meth:`derive_subkey`."""
         return hashlib.blake2b(data, digest_size=DIGEST_BYTES, key=purpose_key).digest()
 
-    def file_digest(self, blocks: Iterable[bytes]) -> str:
+    def compute_file_digest(self, blocks: Iterable[bytes]) -> str:
         """Return the 32 hex digit digest of an input file, given in blocks of any size.
 
         Without the key, nobody can test guesses of the file's content against a manifest or log.
@@ -73,19 +73,19 @@ class DigestKey:
             digest.update(block)
         return digest.hexdigest()
 
-    def pseudonym(self, purpose: str, value: str | int) -> str:
+    def make_pseudonym(self, purpose: str, value: str | int) -> str:
         """Return 32 hex digits: HMAC-SHA256 of ``value`` under ``purpose``, cut to 16 bytes."""
         return hmac.digest(self.derive_subkey(purpose), str(value).encode(), "sha256")[:DIGEST_BYTES].hex()
 
-    def pseudonyms(self, purpose: str, values: Iterable[str | int]) -> list[str]:
-        """Return :meth:`pseudonym` of many values under one purpose."""
+    def make_pseudonyms(self, purpose: str, values: Iterable[str | int]) -> list[str]:
+        """Return :meth:`make_pseudonym` of many values under one purpose."""
         subkey = self.derive_subkey(purpose)
         return [hmac.digest(subkey, str(v).encode(), "sha256")[:DIGEST_BYTES].hex() for v in values]
 
     @property
     def fingerprint(self) -> str:
         """Return 8 hex digits that distinguish keys without revealing them."""
-        return self.pseudonym("fingerprint", "")[:8]
+        return self.make_pseudonym("fingerprint", "")[:8]
 
 
 def load_digest_key() -> DigestKey:
@@ -155,7 +155,7 @@ def read_public_key(path: Path) -> Ed25519PublicKey:
     return key
 
 
-def new_key(kind: KeyKind, path: Path) -> list[Path]:
+def create_key_file(kind: KeyKind, path: Path) -> list[Path]:
     """Write a fresh key to the new file ``path``, mode 0600; return the written files.
 
     ``digest`` and ``encryption`` are 32 random bytes in hexadecimal, ``signing`` an Ed25519 private key in PEM with its
@@ -169,7 +169,7 @@ def new_key(kind: KeyKind, path: Path) -> list[Path]:
             raise ConfigurationError(f"{file} exists: a key is never overwritten; give another name")
     try:
         if kind == "signing":
-            private_pem, public_pem = _new_signing_pair()
+            private_pem, public_pem = _generate_signing_pair()
             write_bytes(path, private_pem)
             write_bytes(public, public_pem, PUBLIC_FILE)
         else:
@@ -179,7 +179,7 @@ def new_key(kind: KeyKind, path: Path) -> list[Path]:
     return files
 
 
-def _new_signing_pair() -> tuple[bytes, bytes]:
+def _generate_signing_pair() -> tuple[bytes, bytes]:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -205,7 +205,7 @@ def _generate_key() -> DigestKey:
     return DigestKey(secrets.token_bytes(32), is_generated=True)
 
 
-def read_variable(variable: str) -> str | None:
+def read_environment_variable(variable: str) -> str | None:
     """Return the environment's ``variable``; ``ConfigurationError`` if empty, usually a secret that failed to load."""
     value = os.environ.get(variable)
     if value is not None and not value.strip():
@@ -216,7 +216,7 @@ def read_variable(variable: str) -> str | None:
 def _read_key_setting(variable: str) -> tuple[bytes, str] | None:
     """Return the value of ``variable``, or of the file in its ``_FILE`` variant, and which one was used."""
     file_variable = f"{variable}_FILE"
-    value, path = read_variable(variable), read_variable(file_variable)
+    value, path = read_environment_variable(variable), read_environment_variable(file_variable)
     if value is not None and path is not None:
         raise ConfigurationError(f"both {variable} and {file_variable} are set: keep one of them")
     if path is not None:

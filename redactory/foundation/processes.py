@@ -44,7 +44,7 @@ def forbid_core_dumps() -> None:
 
 
 @contextmanager
-def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+def open_process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Yield a pool of ``workers`` processes that keep loaded state until the context ends.
 
     An interrupt ends them at once; resuming repeats their unfinished work.
@@ -70,7 +70,9 @@ class WorkerProcess:
 
 
 @contextmanager
-def worker_processes(work: Callable[..., None], tasks: Sequence[tuple[Any, ...]]) -> Iterator[list[WorkerProcess]]:
+def start_worker_processes(
+    work: Callable[..., None], tasks: Sequence[tuple[Any, ...]]
+) -> Iterator[list[WorkerProcess]]:
     """Start a process for each of ``tasks`` that runs ``work(its end of a pipe, *task)``.
 
     They are killed when the context ends, so only the parent may hold lasting state. ``work`` and tasks must be

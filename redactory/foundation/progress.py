@@ -19,7 +19,7 @@ class Progress(Protocol):
     def __call__(self, work: str, done: int, total: int | None, unit: str = "") -> None: ...
 
 
-def no_progress(work: str, done: int, total: int | None, unit: str = "") -> None:
+def ignore_progress(work: str, done: int, total: int | None, unit: str = "") -> None:
     """Ignore progress."""
 
 

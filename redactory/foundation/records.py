@@ -43,19 +43,19 @@ def read_records(path: Path) -> list[Record]:
     return _parse_records(path, path.read_bytes())[0]
 
 
-def chain_head(path: Path) -> str:
+def compute_chain_head(path: Path) -> str:
     """Return the sha256 for the next record's ``prev``; it identifies the whole log."""
     return _parse_records(path, path.read_bytes())[1]
 
 
-def chain_heads(path: Path) -> list[str]:
-    """Return :func:`chain_head` after each whole record of ``path``; ``CheckFailed`` as there."""
+def list_chain_heads(path: Path) -> list[str]:
+    """Return :func:`compute_chain_head` after each whole record of ``path``; ``CheckFailed`` as there."""
     data = path.read_bytes()
     whole_bytes = _parse_records(path, data)[2]
     return [hashlib.sha256(line).hexdigest() for line in data[:whole_bytes].split(b"\n")[:-1]]
 
 
-def record_ages(times: Sequence[datetime.datetime]) -> list[datetime.timedelta]:
+def estimate_record_ages(times: Sequence[datetime.datetime]) -> list[datetime.timedelta]:
     """Estimate how long before the last of ``times`` each of them was, despite wrong clocks.
 
     ``times`` are clock readings in order, one per record or entry, and now. Correct clocks advance in small steps: a

@@ -113,11 +113,11 @@ class FileSettings(Settings):
             raise ValueError("its file is not JSON") from None
 
 
-def nested_settings(annotation: Any) -> Iterator[type[Settings]]:
+def iter_nested_settings(annotation: Any) -> Iterator[type[Settings]]:
     """Yield the settings classes with configuration keys that a type contains at any depth."""
     if isinstance(annotation, type) and issubclass(annotation, Settings):
         if not issubclass(annotation, FileSettings):
             yield annotation
         return
     for part in get_args(annotation):
-        yield from nested_settings(part)
+        yield from iter_nested_settings(part)

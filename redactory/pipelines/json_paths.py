@@ -18,7 +18,7 @@ from json import decoder, scanner
 from typing import Any, Literal
 
 from redactory.foundation.canonical import DuplicateKeyError, reject_duplicate_keys
-from redactory.foundation.errors import ConfigurationError, shorten
+from redactory.foundation.errors import ConfigurationError, shorten_name
 from redactory.redaction.mask import ROLE_MARK, TURN_MARK
 
 EVERY_ENTRY = None
@@ -55,14 +55,14 @@ class Fields:
     paths: tuple[str, ...]
 
     @cached_property
-    def steps(self) -> tuple[tuple[PathStep, ...], ...]:
+    def path_steps(self) -> tuple[tuple[PathStep, ...], ...]:
         """The steps of each path; ``ConfigurationError`` names an invalid path."""
         return tuple(parse_path(path) for path in self.paths)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The distinct first columns of the paths."""
-        return tuple(dict.fromkeys(str(steps[0]) for steps in self.steps))
+        return tuple(dict.fromkeys(str(steps[0]) for steps in self.path_steps))
 
     def change_texts(self, row: Mapping[str, Any], change: TextChange) -> dict[str, Any]:
         """Return a copy of ``row`` with ``change`` applied to every text that the paths name, in order.
@@ -71,18 +71,18 @@ class Fields:
         """
         return self._visit_strings(row, _make_json_visitor(change))
 
-    def blank_texts(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def clear_texts(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a copy of ``row`` with every text that the paths name empty, for rows whose text is not read."""
         return self._visit_strings(row, lambda text, kind, role: "")
 
     def _visit_strings(self, row: Mapping[str, Any], visit: StringVisitor) -> dict[str, Any]:
         result = dict(row)
-        for path, steps in zip(self.paths, self.steps, strict=True):
+        for path, steps in zip(self.paths, self.path_steps, strict=True):
             if path in result:
                 # the name of a table column may look like a path
-                result[path] = _visit_path_end(result[path], visit)
+                result[path] = _visit_path_target(result[path], visit)
             elif steps[0] in result:
-                result[str(steps[0])] = _change_at_path(result[str(steps[0])], steps[1:], visit)
+                result[str(steps[0])] = _change_value_at_path(result[str(steps[0])], steps[1:], visit)
         return result
 
     def read_texts(self, row: Mapping[str, Any]) -> list[str]:
@@ -113,11 +113,11 @@ class Fields:
         self._visit_strings(row, collect_turn)
         return turns
 
-    def find_missing(self, rows: list[Mapping[str, Any]]) -> list[str]:
+    def find_missing_paths(self, rows: list[Mapping[str, Any]]) -> list[str]:
         """Return the paths that exist in none of ``rows``."""
         return [
             path
-            for path, steps in zip(self.paths, self.steps, strict=True)
+            for path, steps in zip(self.paths, self.path_steps, strict=True)
             if not any(path in row or _has_path(row, steps) for row in rows)
         ]
 
@@ -183,7 +183,7 @@ def parse_path(path: str, key: str = "text") -> tuple[PathStep, ...]:
         position = match.end()
     if position < len(path) or not steps or steps[0] is EVERY_ENTRY:
         raise ConfigurationError(
-            f"{key}: '{shorten(path)}' is not a path: give a column, or keys and lists inside one, as in "
+            f"{key}: '{shorten_name(path)}' is not a path: give a column, or keys and lists inside one, as in "
             "ticket.body or messages[*].content"
         )
     return tuple(steps)
@@ -204,26 +204,26 @@ def _is_arrow_map(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(entry, tuple) for entry in value)
 
 
-def _change_at_path(value: Any, steps: tuple[PathStep, ...], visit: StringVisitor) -> Any:
+def _change_value_at_path(value: Any, steps: tuple[PathStep, ...], visit: StringVisitor) -> Any:
     if value is None:
         return None
     if not steps:
-        return _visit_path_end(value, visit)
+        return _visit_path_target(value, visit)
     step, rest = steps[0], steps[1:]
     if step is EVERY_ENTRY:
         if not isinstance(value, list):
             raise NoTextError(NOT_TEXT)
         if not rest:
-            return [_visit_path_end(entry, visit) for entry in value]
-        return [_change_at_path(entry, rest, visit) for entry in value]
+            return [_visit_path_target(entry, visit) for entry in value]
+        return [_change_value_at_path(entry, rest, visit) for entry in value]
     if _is_arrow_map(value):
-        return [(key, _change_at_path(child, rest, visit) if key == step else child) for key, child in value]
+        return [(key, _change_value_at_path(child, rest, visit) if key == step else child) for key, child in value]
     if not isinstance(value, Mapping):
         raise NoTextError(NOT_TEXT)
-    return {**value, step: _change_at_path(value[step], rest, visit)} if step in value else value
+    return {**value, step: _change_value_at_path(value[step], rest, visit)} if step in value else value
 
 
-def _visit_path_end(value: Any, visit: StringVisitor) -> Any:
+def _visit_path_target(value: Any, visit: StringVisitor) -> Any:
     if value is None:
         return None
     if isinstance(value, str):
@@ -254,7 +254,7 @@ def _visit_turn(turn: Mapping[str, Any], visit: StringVisitor, role: str | None)
         raise NoTextError(NOT_TEXT)
     turn_role = turn.get("role", turn.get("from"))
     role = turn_role if isinstance(turn_role, str) else role
-    return _visit_members(turn, visit, role, is_turn=True)
+    return _visit_object_members(turn, visit, role, is_turn=True)
 
 
 def _visit_content(value: Any, visit: StringVisitor, role: str | None) -> Any:
@@ -269,7 +269,7 @@ def _visit_content(value: Any, visit: StringVisitor, role: str | None) -> Any:
     raise NoTextError(NOT_TEXT)
 
 
-def _visit_members(
+def _visit_object_members(
     value: Mapping[str, Any], visit: StringVisitor, role: str | None, is_function: bool = False, is_turn: bool = False
 ) -> dict[str, Any]:
     """Visit every string except those that tell the kind of an object, and a function's name."""
@@ -293,7 +293,7 @@ def _visit_other_value(value: Any, visit: StringVisitor, role: str | None, is_fu
     if isinstance(value, str):
         return visit(_require_valid_text(value), "beside", role)
     if isinstance(value, Mapping):
-        return _visit_members(value, visit, role, is_function)
+        return _visit_object_members(value, visit, role, is_function)
     return [_visit_other_value(entry, visit, role) for entry in value] if isinstance(value, list) else value
 
 
@@ -315,7 +315,7 @@ class LocatedString(str):
     end: int
 
 
-class _Decoder(decoder.JSONDecoder):
+class _LocatedStringDecoder(decoder.JSONDecoder):
     """The standard decoder with :class:`LocatedString` values; keys are plain strings."""
 
     def __init__(self) -> None:
@@ -331,7 +331,7 @@ def _parse_located_string(text: str, start: int, strict: bool) -> tuple[LocatedS
     return located, end
 
 
-_DECODER = _Decoder()
+_DECODER = _LocatedStringDecoder()
 
 
 class KeyedText(str):
@@ -340,7 +340,7 @@ class KeyedText(str):
     key: str = ""
 
 
-def change_object(text: str, fields: Fields, change: TextChange) -> str:
+def change_json_object(text: str, fields: Fields, change: TextChange) -> str:
     """Change the texts of ``fields`` in the JSON object ``text``; all other characters stay the same.
 
     ``ValueError`` if it is not JSON, ``NoTextError`` if it is not an object or a field holds no text.
@@ -348,7 +348,7 @@ def change_object(text: str, fields: Fields, change: TextChange) -> str:
     row = _DECODER.decode(text)
     if not isinstance(row, dict):
         raise NoTextError("not_an_object")
-    return _splice_literals(text, lambda visit: fields._visit_strings(row, visit), change)
+    return _rewrite_changed_literals(text, lambda visit: fields._visit_strings(row, visit), change)
 
 
 def transform_json_strings(text: str, change: TextChange, is_json: bool = True) -> str:
@@ -438,18 +438,18 @@ def _decode_escapes(match: re.Match[str]) -> str:
 
 
 def _escape_non_ascii(text: str, upper: bool) -> str:
-    def escape(match: re.Match[str]) -> str:
+    def escape_run(match: re.Match[str]) -> str:
         escapes = json.dumps(match[0])[1:-1]
         return escapes.upper().replace("\\U", "\\u") if upper else escapes
 
-    return re.sub(r"[^\x00-\x7f]+", escape, text)
+    return re.sub(r"[^\x00-\x7f]+", escape_run, text)
 
 
 def _make_json_visitor(change: TextChange) -> StringVisitor:
     return lambda text, kind, role: transform_json_strings(text, change, kind == "json")
 
 
-def _splice_literals(text: str, visit_texts: Callable[[StringVisitor], object], change: TextChange) -> str:
+def _rewrite_changed_literals(text: str, visit_texts: Callable[[StringVisitor], object], change: TextChange) -> str:
     """Rewrite the literals that ``change`` changes among those that ``walk`` visits."""
     changed_literals: list[tuple[int, int, str]] = []
 

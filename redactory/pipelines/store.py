@@ -72,13 +72,13 @@ def _translate_store_errors(url: str) -> Iterator[None]:
     except RedactoryError:
         raise
     except Exception as error:  # each file system has errors of its own, whose messages may say anything
-        raised = StoreError(remove_credentials(url), classify_error(error), describe_cause(url, error))
+        raised = StoreError(remove_credentials(url), classify_store_error(error), describe_store_error(url, error))
     else:
         return
     raise raised
 
 
-def classify_error(error: Exception) -> StoreProblem:
+def classify_store_error(error: Exception) -> StoreProblem:
     """Return the kind of a file system error."""
     # patterns first: fsspec reports an unknown credential ("the key does not exist") as a missing file
     by_message = (kind for pattern, kind in _MESSAGE_PATTERNS if re.search(pattern, str(error)))
@@ -86,7 +86,7 @@ def classify_error(error: Exception) -> StoreProblem:
     return next(by_message, None) or next(by_type, StoreProblem.FAILED)
 
 
-def describe_cause(url: str, error: Exception) -> str:
+def describe_store_error(url: str, error: Exception) -> str:
     """Return the class of an error, or the package that the store needs (a fixed sentence of fsspec)."""
     scheme = url.partition("://")[0].lower()
     if isinstance(error, ImportError):
@@ -116,7 +116,7 @@ def open_filesystem(url: str) -> tuple[Any, str]:
     return filesystem, inner
 
 
-def list_files_below(filesystem: Any, folder: str) -> list[str]:
+def list_files_recursively(filesystem: Any, folder: str) -> list[str]:
     """List all files below ``folder``, if it exists; raises on errors, which fsspec's ``find`` would ignore."""
     try:
         tree = list(filesystem.walk(folder, detail=True, on_error="raise"))
@@ -147,10 +147,10 @@ class Store:
         """Return the names of all files."""
         with _translate_store_errors(self.url):
             self.filesystem.invalidate_cache()
-            paths = list_files_below(self.filesystem, self.root)
+            paths = list_files_recursively(self.filesystem, self.root)
             return {PurePosixPath(name).relative_to(self.root).as_posix() for name in paths}
 
-    def size(self, name: str) -> int | None:
+    def get_file_size(self, name: str) -> int | None:
         """Return the size of a file in bytes; None if it does not exist."""
         with _translate_store_errors(self.url):
             try:
@@ -159,26 +159,26 @@ class Store:
                 return None
 
     @contextmanager
-    def _open(self, name: str) -> Iterator[BinaryIO]:
+    def _open_file(self, name: str) -> Iterator[BinaryIO]:
         with _translate_store_errors(self.url), self.filesystem.open(f"{self.root}/{name}", "rb") as file:
             yield file
 
-    def read(self, name: str) -> bytes | None:
+    def read_file(self, name: str) -> bytes | None:
         """Read a small file completely; None if it does not exist."""
-        if self.size(name) is None:
+        if self.get_file_size(name) is None:
             return None
-        with self._open(name) as file:
+        with self._open_file(name) as file:
             return file.read()
 
-    def digest(self, name: str) -> str:
+    def compute_digest(self, name: str) -> str:
         """Return the hex SHA-256 of a file, read in blocks."""
         digest = hashlib.sha256()
-        with self._open(name) as file:
+        with self._open_file(name) as file:
             while block := file.read(_CHUNK):
                 digest.update(block)
         return digest.hexdigest()
 
-    def put(self, path: Path, name: str) -> None:
+    def upload_file(self, path: Path, name: str) -> None:
         """Write the file ``path`` as ``name`` atomically: in a folder, too, as in an object store."""
         from fsspec.implementations.local import LocalFileSystem
 
@@ -193,12 +193,12 @@ class Store:
             with commit_file(Path(target), mode) as temporary, temporary.open("wb") as file:
                 shutil.copyfileobj(source, file, _CHUNK)
 
-    def get(self, name: str, path: Path) -> None:
+    def download_file(self, name: str, path: Path) -> None:
         """Download the file ``name`` to ``path``."""
-        with self._open(name) as source, path.open("wb") as file:
+        with self._open_file(name) as source, path.open("wb") as file:
             shutil.copyfileobj(source, file, _CHUNK)
 
-    def remove(self, name: str) -> None:
+    def remove_file(self, name: str) -> None:
         """Remove a file."""
         with _translate_store_errors(self.url):
             self.filesystem.rm_file(f"{self.root}/{name}")

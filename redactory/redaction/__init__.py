@@ -5,7 +5,7 @@ never taken for a finished one, and one flipped byte is detected. Callers need n
 """
 
 from redactory.redaction.encryption import RunKey as RunKey
-from redactory.redaction.encryption import find_key_for as find_key_for
+from redactory.redaction.encryption import find_run_key as find_run_key
 from redactory.redaction.encryption import get_or_create_run_key as get_or_create_run_key
 from redactory.redaction.encryption import read_secret as read_secret
 from redactory.redaction.encryption import write_secret as write_secret
@@ -17,17 +17,17 @@ from redactory.redaction.mask import MASK as MASK
 from redactory.redaction.mask import PRIVATE as PRIVATE
 from redactory.redaction.mask import PUBLIC as PUBLIC
 from redactory.redaction.mask import RoutingDecision as RoutingDecision
-from redactory.redaction.mask import mask as mask
+from redactory.redaction.mask import mask_intervals as mask_intervals
 from redactory.redaction.mask import merge_document_decisions as merge_document_decisions
 from redactory.redaction.mask import merge_intervals as merge_intervals
-from redactory.redaction.mask import route as route
+from redactory.redaction.mask import route_example as route_example
 from redactory.redaction.sealing import is_finished as is_finished
 from redactory.redaction.sealing import is_result_for as is_result_for
 from redactory.redaction.sealing import list_broken_files as list_broken_files
 from redactory.redaction.sealing import list_files as list_files
 from redactory.redaction.sealing import read_manifest as read_manifest
 from redactory.redaction.sealing import read_result as read_result
-from redactory.redaction.sealing import require_regular as require_regular
+from redactory.redaction.sealing import require_regular_files as require_regular_files
 from redactory.redaction.sealing import seal_folder as seal_folder
 from redactory.redaction.sealing import write_manifest as write_manifest
 from redactory.redaction.sealing import write_success as write_success

@@ -52,16 +52,16 @@ class KmsKey:
 
     def wrap(self, data_key: bytes, context: bytes) -> bytes:
         """Encrypt ``data_key`` with KMS; ``RunStateError`` if KMS refuses."""
-        return self._call("encrypt", "CiphertextBlob", context, Plaintext=data_key)
+        return self._call_kms("encrypt", "CiphertextBlob", context, Plaintext=data_key)
 
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
         """Decrypt the result of :meth:`wrap`.
 
         ``InvalidTag`` for a ciphertext of another key or run, or a changed one; ``RunStateError`` explains a refusal.
         """
-        return self._call("decrypt", "Plaintext", context, CiphertextBlob=wrapped)
+        return self._call_kms("decrypt", "Plaintext", context, CiphertextBlob=wrapped)
 
-    def _call(self, operation: str, answer: str, context: bytes, **parameters: bytes) -> bytes:
+    def _call_kms(self, operation: str, response_key: str, context: bytes, **parameters: bytes) -> bytes:
         """Call KMS and return ``answer``; report only the kind of an error and do not chain it.
 
         The library's errors can contain what was sent.
@@ -69,9 +69,9 @@ class KmsKey:
         from botocore.exceptions import BotoCoreError, ClientError
 
         # name the key for decryption too: otherwise KMS uses any key that the ciphertext names
-        named = {"KeyId": self.key_id, "EncryptionContext": _context_pairs(context)}
+        named = {"KeyId": self.key_id, "EncryptionContext": _make_context_pairs(context)}
         try:
-            return bytes(getattr(_create_client(os.getpid()), operation)(**named, **parameters)[answer])
+            return bytes(getattr(_create_client(os.getpid()), operation)(**named, **parameters)[response_key])
         except ClientError as error:
             kind = str(error.response.get("Error", {}).get("Code", ""))
         except BotoCoreError as error:
@@ -106,7 +106,7 @@ def _read_key(variable: str) -> KmsKey:
     return KmsKey(key)
 
 
-def _context_pairs(context: bytes) -> dict[str, str]:
+def _make_context_pairs(context: bytes) -> dict[str, str]:
     """Convert a context to KMS' name-value pairs; anything but a JSON object of strings becomes one value."""
     try:
         pairs = json.loads(context)

@@ -131,13 +131,13 @@ _NEAR = range(334, 397)
 """About a year, after which the month could be the same."""
 
 
-def draw_days(draw: random.Random) -> int:
+def draw_day_shift(draw: random.Random) -> int:
     """Draw a document's shift, forwards or back, that changes the month, a lone year and the weekday."""
     days = draw.choice([n for n in range(_FEWEST, _MOST + 1) if n % 7 and n not in _NEAR])
     return days if draw.random() < 0.5 else -days
 
 
-class DateMover:
+class DateShifter:
     """Shifts the dates of one document by one amount, with one order of day and month.
 
     ``draw`` returns the random source for another time of day, given the time to replace.
@@ -160,7 +160,7 @@ class DateMover:
         # "Y19871103" is an identifier, although "y" joins dates in Spanish
         return read is not None and (is_named or ("date" in read[1] and "link" not in read[1]))
 
-    def move(self, value: str) -> str | None:
+    def shift_dates(self, value: str) -> str | None:
         """Shift every date and replace every time in ``value``; None if it contains anything else."""
         read = self._parse_value(value)
         return read and read[0]
@@ -168,7 +168,7 @@ class DateMover:
     def _parse_value(self, value: str) -> tuple[str, set[str]] | None:
         pieces, position, kinds, before = list[str](), 0, set[str](), ""
         while position < len(value):
-            new, kind, end = self._move_next(value, position)
+            new, kind, end = self._replace_next_part(value, position)
             # "3-15 November 1987", "November 3-15, 1987": one date of several days
             if new is None or (kind == "part" and before in ("date", "day")):
                 return None
@@ -178,7 +178,7 @@ class DateMover:
             position = end
         return ("".join(pieces), kinds) if kinds - {"link", "sign"} else None
 
-    def _move_next(self, value: str, position: int) -> tuple[str | None, str, int]:
+    def _replace_next_part(self, value: str, position: int) -> tuple[str | None, str, int]:
         """Return the replacement of what is at ``position``, its kind and its end."""
         for form in _FORMS:
             match = form.match(value, position)
@@ -193,7 +193,7 @@ class DateMover:
         if match is None:
             return None, "", position
         word = _fold_word(match[0])
-        for language in self._order_languages:
+        for language in self._ordered_languages:
             days = _NAMES[language][1]
             if word in days.read:
                 number, is_short = days.read[word]
@@ -226,26 +226,28 @@ class DateMover:
             if "y" in parts:
                 then = date(_expand_year(parts["y"]), month, day)
             else:
-                years = [one.year for one in self._find_unambiguous_days if (one.month, one.day) == (month, day)]
+                years = [one.year for one in self._unambiguous_days if (one.month, one.day) == (month, day)]
                 then = date((years or [2000])[0], month, day)
             return then + timedelta(self.days)
         except (ValueError, OverflowError):
             return None
 
-    def _format_parts(self, parts: dict[str, str], then: date, name: tuple[str, int, bool] | None) -> dict[str, str]:
+    def _format_parts(
+        self, parts: dict[str, str], new_date: date, name: tuple[str, int, bool] | None
+    ) -> dict[str, str]:
         """Format each part as long or short as the old one."""
         numbers = [parts[at] for at in "md" if at in parts]
         padded = any(n.startswith("0") for n in numbers) or (
             name is None and all(len(number) == 2 for number in numbers)
         )
-        news = {at: f"{getattr(then, of):0{1 + padded}d}" for at, of in (("m", "month"), ("d", "day"))}
-        news["y"] = f"{then.year:04d}"[-len(parts.get("y", "0000")) :]
+        news = {at: f"{getattr(new_date, of):0{1 + padded}d}" for at, of in (("m", "month"), ("d", "day"))}
+        news["y"] = f"{new_date.year:04d}"[-len(parts.get("y", "0000")) :]
         if name:
             language, _, is_short = name
             names = _NAMES[language][0]
-            news["n"] = _match_case((names.short if is_short else names.whole)[then.month - 1], parts["n"])
+            news["n"] = _match_case((names.short if is_short else names.whole)[new_date.month - 1], parts["n"])
         if "o" in parts:
-            news["o"] = _match_case(_get_ordinal_suffix(parts["o"], then.day), parts["o"])
+            news["o"] = _match_case(_get_ordinal_suffix(parts["o"], new_date.day), parts["o"])
         return news
 
     def _infer_part_order(self, parts: dict[str, str]) -> str:
@@ -261,7 +263,7 @@ class DateMover:
             return "dmy" if one > 12 else "mdy"
         if "." in parts.get("s", ""):
             return "dmy"
-        known = {(day.day, day.month) for day in self._find_unambiguous_days if day.year == _expand_year(parts["y"])}
+        known = {(day.day, day.month) for day in self._unambiguous_days if day.year == _expand_year(parts["y"])}
         if ((one, two) in known) != ((two, one) in known):
             return "dmy" if (one, two) in known else "mdy"
         return "dmy" if self._is_day_first else "mdy"
@@ -269,7 +271,7 @@ class DateMover:
     def _read_month(self, word: str) -> tuple[str, int, bool] | None:
         """Return the language of a month name, its number (from 0) and whether it is short."""
         word = _fold_word(word)
-        months = ((name, _NAMES[name][0].read.get(word)) for name in (*self._order_languages, "roman"))
+        months = ((name, _NAMES[name][0].read.get(word)) for name in (*self._ordered_languages, "roman"))
         return next(((name, *read) for name, read in months if read), None)
 
     def _replace_time(self, match: re.Match[str]) -> str:
@@ -289,14 +291,14 @@ class DateMover:
         return _replace_groups(match, {match.span(at): new for at, new in news.items() if match[at] is not None})
 
     @cached_property
-    def _order_languages(self) -> list[str]:
+    def _ordered_languages(self) -> list[str]:
         """Languages of names: the settings' first, then by number of words in the document."""
         words = Counter(_fold_word(word) for text in self._texts for word in re.findall(r"[^\W\d_]+", text))
         counts = {name: sum(words[word] for word in known) for name, known in _WORDS.items()}
         return sorted(_MONTHS, key=lambda name: (name != self._language, -counts[name]))
 
     @cached_property
-    def _find_unambiguous_days(self) -> list[date]:
+    def _unambiguous_days(self) -> list[date]:
         days = []
         for match in (match for text in self._texts for form in _PLAIN for match in form.finditer(text)):
             if match.start() and match.string[match.start() - 1].isalnum():
@@ -321,14 +323,14 @@ class DateMover:
             for one, _, two, year in _IN_ORDER.findall(text):
                 one, two = int(one), int(two)
                 votes += (one > 12 >= two) - (two > 12 >= one)
-                known = {(day.month, day.day) for day in self._find_unambiguous_days if day.year == _expand_year(year)}
+                known = {(day.month, day.day) for day in self._unambiguous_days if day.year == _expand_year(year)}
                 votes += ((two, one) in known) - ((one, two) in known)
-        return votes > 0 if votes else self._order_languages[0] != "en"
+        return votes > 0 if votes else self._ordered_languages[0] != "en"
 
 
-def _replace_groups(match: re.Match[str], news: Mapping[tuple[int, int], str]) -> str:
+def _replace_groups(match: re.Match[str], replacements: Mapping[tuple[int, int], str]) -> str:
     text, start = match[0], match.start()
-    for (first, last), new in sorted(news.items(), reverse=True):
+    for (first, last), new in sorted(replacements.items(), reverse=True):
         text = text[: first - start] + new + text[last - start :]
     return text
 

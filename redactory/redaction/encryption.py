@@ -27,9 +27,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from redactory.foundation.canonical import canonical_json
-from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, shorten
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, shorten_name
 from redactory.foundation.files import open_no_follow, sync_to_disk, write_bytes, write_json
-from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key, read_variable
+from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key, read_environment_variable
 from redactory.redaction.folder import RunFolder
 
 SERVICE_VARIABLE = "REDACTORY_KEY_SERVICE"
@@ -79,7 +79,7 @@ def load_configured_service() -> KeyService | None:
     ``package.module:function`` without arguments that returns a :class:`KeyService`. ``ConfigurationError`` for both at
     once, an empty variable, or an invalid key or service.
     """
-    secret, function = load_encryption_key(), read_variable(SERVICE_VARIABLE)
+    secret, function = load_encryption_key(), read_environment_variable(SERVICE_VARIABLE)
     if function is None:
         return None if secret is None else LocalKey(secret)
     if secret is not None:
@@ -88,7 +88,7 @@ def load_configured_service() -> KeyService | None:
 
 
 @functools.cache
-def load_key_service(function: str, given_in: str) -> KeyService:
+def load_key_service(function: str, setting: str) -> KeyService:
     """Call ``package.module:function`` once per process; ``given_in`` names the setting.
 
     ``ConfigurationError`` if the result is not a service, or with the function's own refusal.
@@ -102,12 +102,12 @@ def load_key_service(function: str, given_in: str) -> KeyService:
         missing = error.name
         why = f"{module} needs the module '{missing}', which is not installed"
         if missing is None or f"{module}.".startswith(f"{missing}."):
-            why = f"there is no module '{shorten(module)}' to import; write package.module:function"
-        raise ConfigurationError(f"{given_in}: {why}") from None
+            why = f"there is no module '{shorten_name(module)}' to import; write package.module:function"
+        raise ConfigurationError(f"{setting}: {why}") from None
     except Exception as error:
-        raise ConfigurationError(f"{given_in}: {function} failed ({type(error).__name__})") from None
+        raise ConfigurationError(f"{setting}: {function} failed ({type(error).__name__})") from None
     if not isinstance(service, KeyService):
-        raise ConfigurationError(f"{given_in}: {function} returned no key service (name, wrap, unwrap)")
+        raise ConfigurationError(f"{setting}: {function} returned no key service (name, wrap, unwrap)")
     return service
 
 
@@ -123,15 +123,15 @@ def derive_key(secret: bytes, purpose: str) -> bytes:
     return hkdf.derive(secret)
 
 
-def encrypt(key: bytes, data: bytes, about: bytes) -> bytes:
+def encrypt(key: bytes, data: bytes, associated_data: bytes) -> bytes:
     """Return nonce, AES-256-GCM ciphertext and tag of ``data``; the tag covers ``about`` too."""
     nonce = secrets.token_bytes(_NONCE_BYTES)
-    return nonce + AESGCM(key).encrypt(nonce, data, about)
+    return nonce + AESGCM(key).encrypt(nonce, data, associated_data)
 
 
-def decrypt(key: bytes, data: bytes, about: bytes) -> bytes:
+def decrypt(key: bytes, data: bytes, associated_data: bytes) -> bytes:
     """Reverse :func:`encrypt`; ``InvalidTag`` or ``ValueError`` for other ``data``."""
-    return AESGCM(key).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], about)
+    return AESGCM(key).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], associated_data)
 
 
 FORMAT = "redactory-data-key/1"
@@ -150,9 +150,9 @@ class RunKey:
     service: str
     secret: bytes = field(repr=False)
 
-    def identity(self, path: Path) -> bytes:
+    def get_file_identity(self, path: Path) -> bytes:
         """Return the file and run that ``path`` belongs to, independent of where the run folder is."""
-        return f"{self.run_id}/{_name_in_run(RunFolder(self.root), path)}".encode()
+        return f"{self.run_id}/{_get_name_in_run(RunFolder(self.root), path)}".encode()
 
     @property
     def fingerprint(self) -> str:
@@ -163,27 +163,27 @@ class RunKey:
         """What the manifest records about the encryption."""
         return {"algorithm": ALGORITHM, "run_id": self.run_id, "data_key": self.fingerprint, "wrapped_by": self.service}
 
-    def parquet_encryption(self) -> Any:
+    def make_parquet_encryption(self) -> Any:
         """pyarrow's encryption properties for writing a part."""
         return _import_parquet_encryption().create_encryption_properties(self.secret)
 
-    def parquet_decryption(self) -> Any:
+    def make_parquet_decryption(self) -> Any:
         """Return pyarrow's properties for reading a part; an unencrypted file is refused."""
         return _import_parquet_encryption().create_decryption_properties(self.secret)
 
 
-def get_or_create_run_key(run: RunFolder, is_begun: bool) -> RunKey | None:
+def get_or_create_run_key(run: RunFolder, has_data: bool) -> RunKey | None:
     """Return the data key of a run that is about to write parts; draw and wrap one if there is none.
 
     None if no service is configured and the run has no key. ``is_begun`` means that the run already has data: a new key
     would leave it partly open or partly lost, so it is refused (``RunStateError``).
     """
     if run.data_key.is_file():
-        return find_key_for(run.vault / "part")
+        return find_run_key(run.vault / "part")
     service = load_configured_service()
     if service is None:
         return None
-    if is_begun:
+    if has_data:
         raise RunStateError(
             f"{run.root.name} was started without encryption, or its state/{run.data_key.name} is missing: "
             "resume it with the original settings, or start a new run in another folder"
@@ -191,7 +191,7 @@ def get_or_create_run_key(run: RunFolder, is_begun: bool) -> RunKey | None:
     _import_parquet_encryption()
     run_id, secret = secrets.token_hex(_RUN_ID_BYTES), secrets.token_bytes(KEY_BYTES)
     write_json(run.data_key, _wrap_key(service, run_id, secret))
-    return find_key_for(run.vault / "part")
+    return find_run_key(run.vault / "part")
 
 
 def rewrap_key(run: RunFolder, new: KeyService) -> dict[str, str] | None:
@@ -235,7 +235,7 @@ def shred_file(path: Path) -> None:
     _unwrap_key.cache_clear()
 
 
-def find_key_for(path: Path) -> RunKey | None:
+def find_run_key(path: Path) -> RunKey | None:
     """Return the key that encrypts the file ``path`` of a run; None for an unencrypted file.
 
     Unencrypted are files outside of any run, files of a run without a key, and ``public/``. ``ConfigurationError`` if
@@ -244,7 +244,7 @@ def find_key_for(path: Path) -> RunKey | None:
     run = find_containing_run(path)
     if run is None or not run.data_key.is_file():
         return None
-    if _name_in_run(run, path).startswith(f"{run.public.name}/"):
+    if _get_name_in_run(run, path).startswith(f"{run.public.name}/"):
         return None
     service = load_configured_service()
     if service is None:
@@ -263,7 +263,7 @@ def find_containing_run(path: Path) -> RunFolder | None:
     return run
 
 
-def _name_in_run(run: RunFolder, path: Path) -> str:
+def _get_name_in_run(run: RunFolder, path: Path) -> str:
     """Return the name of ``path`` in ``run``; for a staged file, its final name."""
     path = path.absolute()
     staged = run.reissue.files
@@ -272,15 +272,15 @@ def _name_in_run(run: RunFolder, path: Path) -> str:
 
 def write_secret(path: Path, data: bytes) -> None:
     """Commit ``data`` to a private file of a run, encrypted if the run is."""
-    key = find_key_for(path)
+    key = find_run_key(path)
     if key is not None:
-        data = _MAGIC + encrypt(derive_key(key.secret, "file"), data, key.identity(path))
+        data = _MAGIC + encrypt(derive_key(key.secret, "file"), data, key.get_file_identity(path))
     write_bytes(path, data)
 
 
 def read_secret(path: Path) -> bytes:
     """Read a file of :func:`write_secret`; ``CheckFailed`` if its content is not authentic."""
-    key, data = find_key_for(path), path.read_bytes()
+    key, data = find_run_key(path), path.read_bytes()
     if key is None:
         if data.startswith(_MAGIC):
             raise RunStateError(f"{path.name} is encrypted, but the data key of its run is missing")
@@ -288,7 +288,7 @@ def read_secret(path: Path) -> bytes:
     try:
         if not data.startswith(_MAGIC):
             raise InvalidTag
-        return decrypt(derive_key(key.secret, "file"), data[len(_MAGIC) :], key.identity(path))
+        return decrypt(derive_key(key.secret, "file"), data[len(_MAGIC) :], key.get_file_identity(path))
     except (InvalidTag, ValueError):
         raise CheckFailed(f"{path.name} was changed, or does not belong to this run") from None
 
@@ -306,7 +306,7 @@ def _parse_key_file(content: bytes) -> tuple[str, str, bytes]:
 
 def _wrap_key(service: KeyService, run_id: str, secret: bytes) -> dict[str, str]:
     try:
-        wrapped = service.wrap(secret, _wrap_context(run_id))
+        wrapped = service.wrap(secret, _make_wrap_context(run_id))
     except Exception as error:
         raise make_service_error(service, error) from None
     record = {"format": FORMAT, "run_id": run_id, "wrapped_by": service.name}
@@ -318,7 +318,7 @@ def _unwrap_key(content: bytes, service: KeyService) -> bytes:
     """Unwrap the data key of a key file; asks a service once per process and run."""
     run_id, _, wrapped = _parse_key_file(content)
     try:
-        secret = service.unwrap(wrapped, _wrap_context(run_id))
+        secret = service.unwrap(wrapped, _make_wrap_context(run_id))
     except InvalidTag:
         raise CheckFailed("the encryption key is not the run's, or state/data-key.json was changed") from None
     except Exception as error:
@@ -336,5 +336,5 @@ def _import_parquet_encryption() -> Any:
     return encryption
 
 
-def _wrap_context(run_id: str) -> bytes:
+def _make_wrap_context(run_id: str) -> bytes:
     return canonical_json({"redactory": "data key", "run": run_id})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from redactory.foundation.errors import ConfigurationError, shorten
+from redactory.foundation.errors import ConfigurationError, shorten_name
 from redactory.foundation.files import JOB, MODELS, SUCCESS, explain_irregular, read_json
 
 FORMAT, SYNTHETIC = "redactory-export/1", "redactory-synthetic/1"
@@ -80,11 +80,11 @@ class ModelFolder(SealedFolder):
     )
     measured = path_field("MEASURED.md", "The same as Markdown.")
 
-    def result(self, evaluation: str) -> SealedFolder:
+    def get_result_folder(self, evaluation: str) -> SealedFolder:
         """Return the sealed folder of one evaluation of this model; it contains ``result.json``."""
         return SealedFolder(self.root / evaluation)
 
-    def results(self) -> list[SealedFolder]:
+    def list_results(self) -> list[SealedFolder]:
         """The finished evaluations of this model, by name."""
         return [SealedFolder(path.parent) for path in sorted(self.root.glob(f"*/{SUCCESS}"))]
 
@@ -142,54 +142,54 @@ class RunFolder(SealedFolder):
         """All folders that contain parts."""
         return (self.public, self.private, self.quarantine, self.vault, self.spans, self.examples, self.across)
 
-    def sealed_folders(self) -> list[SealedFolder]:
+    def list_sealed_folders(self) -> list[SealedFolder]:
         """List every finished folder inside the run: models, their evaluations, measurements."""
-        models = [self.model(name) for name in self.model_names()]
-        measured = [folder for folder in self.measured if folder.success.exists()]
-        return [*models, *(result for model in models for result in model.results()), *measured]
+        models = [self.get_model_folder(name) for name in self.list_model_names()]
+        measured = [folder for folder in self.measurement_folders if folder.success.exists()]
+        return [*models, *(result for model in models for result in model.list_results()), *measured]
 
     @property
-    def measured(self) -> tuple[SealedFolder, ...]:
+    def measurement_folders(self) -> tuple[SealedFolder, ...]:
         """Where measurements of the shards are sealed."""
         return (self.recall, self.redaction, self.gate)
 
-    def root_key(self, model: str) -> Path:
+    def get_root_key_path(self, model: str) -> Path:
         """The root key file of the training of ``model``, removed when training ends."""
         return self.state / f"train-{model}.key"
 
-    def root_keys(self) -> list[Path]:
+    def list_root_keys(self) -> list[Path]:
         """The root keys of all unfinished trainings."""
         return sorted(self.state.glob("train-*.key"))
 
-    def checkpoint(self, model: str) -> Path:
+    def get_checkpoint_path(self, model: str) -> Path:
         """The training checkpoint of ``model``, removed when training ends."""
         return self.state / f"train-{model}.checkpoint"
 
-    def first_weights(self, model: str) -> Path:
+    def get_initial_weights_path(self, model: str) -> Path:
         """The weights of ``model`` before the first step of a custom training loop, removed when training ends."""
         return self.state / f"train-{model}.first"
 
-    def unfinished_training_files(self) -> list[Path]:
+    def list_unfinished_training_files(self) -> list[Path]:
         """List resume files of unfinished trainings: root keys, and checkpoints that can contain sums."""
         return sorted(self.state.glob("*train-*"))
 
-    def tracebacks(self) -> list[Path]:
+    def list_tracebacks(self) -> list[Path]:
         """List the sealed tracebacks, which may contain quoted text."""
         return sorted(self.state.glob("traceback-*.txt"))
 
-    def release(self, number: int) -> SealedFolder:
+    def get_release_folder(self, number: int) -> SealedFolder:
         """Return the kept manifest and signature of release ``number``, from 1."""
         return SealedFolder(self.releases / str(number))
 
-    def sample(self, name: str) -> SampleFolder:
+    def get_sample_folder(self, name: str) -> SampleFolder:
         """Return the folder of sample ``name``; ``ConfigurationError`` for an invalid name."""
         return SampleFolder(self.samples / _require_plain_name(name, "sample"))
 
-    def model(self, name: str) -> ModelFolder:
+    def get_model_folder(self, name: str) -> ModelFolder:
         """Return the folder of model ``name``; ``ConfigurationError`` for an invalid name."""
         return ModelFolder(self.models / _require_plain_name(name, "model"))
 
-    def model_names(self) -> list[str]:
+    def list_model_names(self) -> list[str]:
         """The finished models of this run, by name."""
         return sorted(p.parent.name for p in self.models.glob(f"*/{SUCCESS}"))
 
@@ -206,7 +206,7 @@ class JobFolder:
     metrics = path_field(f"{JOB}/metrics.prom", "Metrics of the last run for Prometheus' text-file collector; no text.")
     latest = path_field("latest", "A symbolic link to the run that was released last.")
 
-    def run(self, name: str) -> RunFolder:
+    def get_run_folder(self, name: str) -> RunFolder:
         """The run named ``name``."""
         return RunFolder(self.root / name)
 
@@ -224,9 +224,9 @@ class ExportFolder(SealedFolder):
     croissant = path_field("croissant.json", "The data set described for other programs (Croissant, JSON-LD).")
     sums = path_field("SHA256SUMS", "The sha256 of every file except this one and ``_SUCCESS``, for ``sha256sum -c``.")
 
-    def model(self, name: str) -> ModelFolder:
+    def get_model_folder(self, name: str) -> ModelFolder:
         """The folder of an exported model, laid out as in a run."""
-        return RunFolder(self.root).model(name)
+        return RunFolder(self.root).get_model_folder(name)
 
 
 @dataclass(frozen=True)
@@ -242,15 +242,15 @@ def find_containing_job(run: RunFolder) -> JobFolder | None:
     return job if job.exists() else None
 
 
-def find_runs(place: str | Path) -> list[RunFolder]:
+def find_runs(path: str | Path) -> list[RunFolder]:
     """Return the run at ``place``, or the runs of that job, by name; ``ConfigurationError`` if it is neither."""
-    root = Path(place).resolve()
+    root = Path(path).resolve()
     if RunFolder(root).state.is_dir():
         return [RunFolder(root)]
     inside = sorted(root.iterdir()) if root.is_dir() else []
     runs = [RunFolder(path) for path in inside if not path.is_symlink() and RunFolder(path).state.is_dir()]
     if not runs and not JobFolder(root).exists():
-        raise ConfigurationError(f"{place} is neither a run nor a job's folder of runs; give one of them")
+        raise ConfigurationError(f"{path} is neither a run nor a job's folder of runs; give one of them")
     return runs
 
 
@@ -268,10 +268,10 @@ def is_export(manifest: dict[str, Any]) -> bool:
     return manifest.get("format") in (FORMAT, SYNTHETIC)
 
 
-def _require_plain_name(name: str, of: str) -> str:
+def _require_plain_name(name: str, kind: str) -> str:
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
-            f"a {of}'s name must consist of letters, digits, '.', '_' or '-' (at most 64), but "
-            f"'{shorten(name)}' does not; give another"
+            f"a {kind}'s name must consist of letters, digits, '.', '_' or '-' (at most 64), but "
+            f"'{shorten_name(name)}' does not; give another"
         )
     return name

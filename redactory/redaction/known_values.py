@@ -42,7 +42,7 @@ def add_known_occurrences(
     if not values:
         return [list(row) for row in spans]
     # "Bill Brown" is a name only by its capitals; "ozols" is one in any case
-    exact = {value: label for value, label in values.items() if not _is_not_common(value, words)}
+    exact = {value: label for value, label in values.items() if not _is_uncommon(value, words)}
     folded = {_fold_case(value): label for value, label in values.items() if value not in exact}
     return [
         [
@@ -51,7 +51,7 @@ def add_known_occurrences(
                 ReplacedSpan(start, end, label)
                 for text, values in ((text, exact), (_fold_case(text), folded))
                 for value, label in values.items()
-                for start, end in _find_words(text, value)
+                for start, end in _find_whole_words(text, value)
             ),
         ]
         for text, row in zip(texts, spans, strict=True)
@@ -94,7 +94,7 @@ def add_known_values(
     return [replace(one, strict=one.strict + hits) for one, hits in zip(detections, more, strict=True)]
 
 
-def _is_not_common(value: str, words: frozenset[str]) -> bool:
+def _is_uncommon(value: str, words: frozenset[str]) -> bool:
     return any(map(str.isdigit, value)) or any(end - start > 1 for start, end in iter_unlisted_words(value, words))
 
 
@@ -106,7 +106,7 @@ def _fold_case(text: str) -> str:
     return "".join(one if len(fold := one.casefold()) > 1 else fold for one in text)
 
 
-def _find_words(text: str, value: str) -> Iterator[tuple[int, int]]:
+def _find_whole_words(text: str, value: str) -> Iterator[tuple[int, int]]:
     start = text.find(value)
     while start >= 0:
         end = start + len(value)

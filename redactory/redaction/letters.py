@@ -16,7 +16,7 @@ def match_case(new: str, old: str) -> str:
     return new.lower() if old.islower() else new
 
 
-def scramble(value: str, draw: random.Random) -> str:
+def scramble_value(value: str, draw: random.Random) -> str:
     """Replace the digits and letters of ``value``; the first digit does not become zero."""
     if re.fullmatch(r"[0-9a-fA-F:.\-{}\s]+", value) and re.search("[a-fA-F]", value) and re.search(r"\d", value):
         # hexadecimal: a MAC address, UUID or digest

@@ -11,11 +11,11 @@ from redactory.detectors import Detection
 MASK = "<MASK>"
 """The token for redactions and duplicates alike (CRT, appendix A.6, item 4).
 
-:func:`mask` puts it into examples, :func:`redactory.redaction.replacements.plan_edits` into copies of files.
+:func:`mask_intervals` puts it into examples, :func:`redactory.redaction.replacements.plan_edits` into copies of files.
 """
 
 
-def merge_intervals(text: str, intervals: Iterable[tuple[int, int]], near: bool = True) -> list[tuple[int, int]]:
+def merge_intervals(text: str, intervals: Iterable[tuple[int, int]], merge_near: bool = True) -> list[tuple[int, int]]:
     """Merge ``intervals`` (code points, end exclusive) into sorted disjoint ones.
 
     Intervals that overlap are merged, and also ``near`` ones: adjacent, or separated only by white space. Time n log n.
@@ -26,14 +26,14 @@ def merge_intervals(text: str, intervals: Iterable[tuple[int, int]], near: bool 
         if not 0 <= start < end <= len(text):
             raise ValueError(f"interval [{start}, {end}) is outside a text of {len(text)} code points")
         reached = merged[-1][1] if merged else 0
-        if merged and (start < reached or (near and not text[reached:start].strip())):
+        if merged and (start < reached or (merge_near and not text[reached:start].strip())):
             merged[-1] = (merged[-1][0], max(reached, end))
         else:
             merged.append((start, end))
     return merged
 
 
-def mask(text: str, intervals: Iterable[tuple[int, int]]) -> str:
+def mask_intervals(text: str, intervals: Iterable[tuple[int, int]]) -> str:
     """Replace each merged interval of ``text`` by :data:`MASK`; no masked character survives."""
     pieces: list[str] = []
     position = 0
@@ -66,7 +66,7 @@ class RoutingDecision:
     failure: str | None = None
 
 
-def route(text: str, detection: Detection) -> RoutingDecision:
+def route_example(text: str, detection: Detection) -> RoutingDecision:
     """Decide the split of one example: CRT, Algorithm 1, lines 2 to 4, with redaction before deduplication."""
     if detection.failure is not None:
         return RoutingDecision(PRIVATE, "", (), 0, detection.failure)
@@ -79,7 +79,7 @@ def route(text: str, detection: Detection) -> RoutingDecision:
     if literal_masks:
         reasons.add(MASK_REASON)
         intervals += literal_masks
-    masked = mask(text, intervals) if intervals else text
+    masked = mask_intervals(text, intervals) if intervals else text
     return RoutingDecision(PRIVATE if reasons else PUBLIC, masked, tuple(sorted(reasons)), masks)
 
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from redactory.detectors.settings import get_kind
 from redactory.foundation.keys import DigestKey
-from redactory.redaction.dates import DateMover, draw_days
-from redactory.redaction.letters import fix_check_digits, match_case, replace_letters, scramble
+from redactory.redaction.dates import DateShifter, draw_day_shift
+from redactory.redaction.letters import fix_check_digits, match_case, replace_letters, scramble_value
 from redactory.redaction.mask import MASK, merge_intervals
 from redactory.redaction.spellings import OTHER_TITLES, Spellings, normalize_value, parse_phone
-from redactory.redaction.structured import STRUCTURED, detect_kind, invent_phone, shares_a_part
+from redactory.redaction.structured import STRUCTURED, detect_kind, has_common_part, invent_phone
 
 if TYPE_CHECKING:
     from faker import Faker
@@ -50,25 +50,25 @@ Values = Iterable[tuple[str, str]]
 """Values by kind and text."""
 
 
-def plan_edits(text: str, spans: Sequence[ReplacedSpan], put: Replacer | None = None) -> list[Edit]:
+def plan_edits(text: str, spans: Sequence[ReplacedSpan], replacer: Replacer | None = None) -> list[Edit]:
     """Plan the edits that replace every span of ``text``, in order.
 
     Overlapping spans become one, with the label of the longest, then of the highest score. Without ``put`` each becomes
     :data:`MASK`, and spans that are adjacent or separated only by white space merge too.
     """
     result = []
-    for start, end in merge_intervals(text, ((one.start, one.end) for one in spans), near=put is None):
+    for start, end in merge_intervals(text, ((one.start, one.end) for one in spans), merge_near=replacer is None):
         inside = [one for one in spans if start <= one.start and one.end <= end]
         longest = max(inside, key=lambda one: (one.end - one.start, one.score, one.label))
         kind = get_kind(longest.label)
-        result.append(Edit(start, end, MASK if put is None else put(kind, text[start:end]), kind))
+        result.append(Edit(start, end, MASK if replacer is None else replacer(kind, text[start:end]), kind))
     return result
 
 
-def apply_edits(text: str, changes: Sequence[Edit]) -> str:
+def apply_edits(text: str, edits: Sequence[Edit]) -> str:
     """Apply sorted, disjoint ``changes`` to ``text``."""
     pieces, position = list[str](), 0
-    for change in changes:
+    for change in edits:
         pieces += (text[position : change.start], change.new)
         position = change.end
     return "".join(pieces) + text[position:]
@@ -99,11 +99,11 @@ class Replacement:
         self._key = key
         self._language = language
 
-    def for_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer | None:
+    def create_replacer(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer | None:
         """Return the replacer for one document, given its name, texts and values; None means the mask."""
         raise NotImplementedError
 
-    def _seed(self, *parts: str) -> bytes:
+    def _derive_seed(self, *parts: str) -> bytes:
         subkey = self._key.derive_subkey(f"replacement/{self.name}")
         return hmac.digest(subkey, "\x1f".join(parts).encode("utf-8", "surrogatepass"), "sha256")
 
@@ -117,7 +117,7 @@ class Mask(Replacement):
 
     name = "mask"
 
-    def for_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> None:
+    def create_replacer(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> None:
         """The mask."""
 
 
@@ -127,7 +127,7 @@ class Label(Replacement):
     name = "label"
     reveals = "The kind of the replaced value."
 
-    def for_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer:
+    def create_replacer(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer:
         """The kind by itself."""
         return lambda kind, _: f"<{kind}>"
 
@@ -138,7 +138,7 @@ class Number(Replacement):
     name = "number"
     reveals = "The kind, and which values of one document are equal or parts of the same name."
 
-    def for_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer:
+    def create_replacer(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer:
         """Number the values in order of appearance."""
         spellings = Spellings(values, self._language)
         numbers: dict[str, int] = {}
@@ -163,14 +163,14 @@ class Pseudonym(Replacement):
     )
     needs_key = True
 
-    def for_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer:
+    def create_replacer(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer:
         """Use 80 bits of a keyed digest of the document's first spelling."""
         spellings = Spellings(values, self._language)
 
         def replace_value(kind: str, value: str) -> str:
             # not folded: unmasking returns the original spelling
             kind, value = spellings.get_first_spelling(kind, value)
-            digest = self._seed(kind, value)[:10]
+            digest = self._derive_seed(kind, value)[:10]
             return f"<{kind}_{base64.b32encode(digest).decode().lower()}>"
 
         return replace_value
@@ -193,26 +193,28 @@ class Surrogate(Replacement):
     )
     needs_key = True
 
-    def for_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer:
+    def create_replacer(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer:
         """Replace names token by token, so that a lone surname matches the full name."""
         spellings = Spellings(values, self._language)
-        days = draw_days(random.Random(self._seed("days", document)))
-        dates = DateMover(days, texts, self._language, lambda time: random.Random(self._seed("time", document, time)))
+        days = draw_day_shift(random.Random(self._derive_seed("days", document)))
+        dates = DateShifter(
+            days, texts, self._language, lambda time: random.Random(self._derive_seed("time", document, time))
+        )
 
         def replace_value(kind: str, value: str) -> str:
             if kind == "DATE" or dates.is_date(value):
-                return dates.move(value) or f"<{kind}>"
+                return dates.shift_dates(value) or f"<{kind}>"
             form, key = detect_kind(value) or kind, spellings.get_canonical_key(kind, value)
             for attempt in range(20):
-                draw = random.Random(self._seed(form, key, str(attempt)))
-                new = self._invent(form, value, key, draw, spellings.surnames)
+                draw = random.Random(self._derive_seed(form, key, str(attempt)))
+                new = self._invent_value(form, value, key, draw, spellings.surnames)
                 if new is not None and normalize_value(new) != normalize_value(value):
                     return new
             return f"<{kind}>"
 
         return replace_value
 
-    def _invent(self, kind: str, value: str, key: str, draw: random.Random, surnames: set[str]) -> str | None:
+    def _invent_value(self, kind: str, value: str, key: str, draw: random.Random, surnames: set[str]) -> str | None:
         if kind == "PERSON":
             new = _WORD.sub(lambda word: self._replace_name_part(word, value, surnames), value)
             return re.sub(r"\d", lambda digit: replace_letters(digit[0], draw), new)
@@ -233,17 +235,17 @@ class Surrogate(Replacement):
         if kind == "IBAN_CODE":
             new = fix_check_digits(kind, value[:2] + replace_letters(value[2:], draw), draw)
         else:
-            new = fix_check_digits(kind, scramble(value, draw), draw)
-        return None if shares_a_part(value, new) else new
+            new = fix_check_digits(kind, scramble_value(value, draw), draw)
+        return None if has_common_part(value, new) else new
 
     def _replace_name_part(self, word: re.Match[str], whole: str, surnames: set[str]) -> str:
         """Replace one word of a person's name: a title stays, an initial becomes another one."""
         part = word[0]
         if normalize_value(part) in OTHER_TITLES:
             return part
-        draw = random.Random(self._seed("name", normalize_value(part)))
+        draw = random.Random(self._derive_seed("name", normalize_value(part)))
         if len(part) == 1:
-            return scramble(part, draw)
+            return scramble_value(part, draw)
         names = _load_faker_names(choose_faker_locale(part, self._language))
         last, comma, _ = whole.partition(",")
         is_last = word.end() <= len(last) if comma else word.end() == len(whole) and word.start() > 0

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redactory.foundation.canonical import canonical_json, file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
-from redactory.foundation.files import explain_irregular, list_irregular, read_json, write_bytes, write_json, write_text
+from redactory.foundation.files import (
+    explain_irregular,
+    list_irregular_paths,
+    read_json,
+    write_bytes,
+    write_json,
+    write_text,
+)
 from redactory.foundation.keys import DigestKey, load_signing_key
 from redactory.redaction.folder import ModelFolder, RunFolder, SealedFolder
 from redactory.redaction.shards import compute_keyed_digest, read_content_sha256
@@ -224,23 +231,23 @@ def list_broken_files(folder: SealedFolder) -> list[str]:
     return problems
 
 
-def require_regular(run: RunFolder) -> None:
+def require_regular_files(run: RunFolder) -> None:
     """Raise ``RunStateError`` if ``run`` contains anything but folders and regular files.
 
     A linked part has its text elsewhere, where an erasure would not reach it.
     """
-    if odd := list_irregular_in(run):
+    if odd := list_irregular_files(run):
         raise RunStateError(
             f"{run.root} contains items that are neither folders nor regular files: {', '.join(odd)}. "
             "Replace them with the files themselves"
         )
 
 
-def list_irregular_in(run: RunFolder) -> list[str]:
+def list_irregular_files(run: RunFolder) -> list[str]:
     """List irregular files in ``run``, except in folders of Prefect, Dask and labelling."""
     kept = (run.orchestrator, run.cluster, run.samples)
     # not a folder, so not a finished run, which is refused elsewhere
-    odd = list_irregular(run.root, kept) if run.root.is_dir() else []
+    odd = list_irregular_paths(run.root, kept) if run.root.is_dir() else []
     return [path.relative_to(run.root).as_posix() for path in odd]
 
 
@@ -259,7 +266,7 @@ def _not_finished_error(folder: SealedFolder) -> RunStateError:
 
 def read_result(model: ModelFolder, evaluation: str) -> dict[str, Any] | None:
     """Read the sealed result of ``evaluation`` on the finished ``model``; None if it is of another model."""
-    folder = model.result(evaluation)
+    folder = model.get_result_folder(evaluation)
     if not is_finished(folder) or not is_result_for(model, folder):
         return None
     result: dict[str, Any] = read_json(folder.root / "result.json")
@@ -292,7 +299,7 @@ def list_releases(run: RunFolder) -> list[Release]:
     releases = [get_current_release(run)]
     while (digest := releases[-1].manifest.get("supersedes")) is not None:
         number = releases[-1].number - 1
-        kept = run.release(number)
+        kept = run.get_release_folder(number)
         if number < 1 or not kept.manifest.is_file() or file_sha256(kept.manifest) != digest:
             raise CheckFailed(f"releases/{number}/manifest.json is not the one that release {number + 1} names")
         releases.append(Release(number, digest, read_json(kept.manifest)))

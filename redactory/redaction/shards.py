@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import PRIVATE_FILE, commit_file, read_json
 from redactory.foundation.keys import DigestKey
-from redactory.redaction.encryption import RunKey, find_containing_run, find_key_for
+from redactory.redaction.encryption import RunKey, find_containing_run, find_run_key
 
 
 def require_not_purged(folder: Path) -> None:
@@ -53,7 +53,7 @@ def compute_keyed_digest(key: DigestKey, name: str, content: bytes) -> str:
 
     An unkeyed digest would let anybody test guesses of a small private part.
     """
-    return key.text_digest(key.derive_subkey("content"), name.encode() + b"\x00" + content).hex()
+    return key.compute_text_digest(key.derive_subkey("content"), name.encode() + b"\x00" + content).hex()
 
 
 def _encode_kind(kind: pa.DataType) -> str:
@@ -141,16 +141,16 @@ def write_part(path: Path, table: pa.Table, mode: int = PRIVATE_FILE, *, group_r
     smallest and the largest text, so only numeric columns have them. The bytes do not depend on the chunks of
     ``table``.
     """
-    key = find_key_for(path)
+    key = find_run_key(path)
     table = table.combine_chunks()
     safe = [
         n for n in table.column_names if n in _SAFE_STATISTICS and not pa.types.is_string(table.schema.field(n).type)
     ]
     encryption: dict[str, Any] = {}
     if key is not None:
-        metadata = {_IDENTITY: key.identity(path), _CONTENT: compute_table_digest(table)}
+        metadata = {_IDENTITY: key.get_file_identity(path), _CONTENT: compute_table_digest(table)}
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), **metadata})
-        encryption = {"encryption_properties": key.parquet_encryption()}
+        encryption = {"encryption_properties": key.make_parquet_encryption()}
     with commit_file(path, mode) as temporary:
         pq.write_table(
             table,
@@ -265,7 +265,7 @@ def _may_contain(statistics: Any, first: int, last: int) -> bool:
 
 @contextmanager
 def _open_part(path: Path) -> Iterator[tuple[pq.ParquetFile, RunKey | None]]:
-    key = find_key_for(path)
+    key = find_run_key(path)
     if is_encrypted(path) != (key is not None):
         if key is None:
             raise RunStateError(
@@ -273,9 +273,9 @@ def _open_part(path: Path) -> Iterator[tuple[pq.ParquetFile, RunKey | None]]:
             )
         raise CheckFailed(f"{_describe_part(path)} is not encrypted in an encrypted run: the run did not write it")
     with _map_decryption_errors(path, key):
-        file = pq.ParquetFile(path, decryption_properties=key.parquet_decryption() if key else None)
+        file = pq.ParquetFile(path, decryption_properties=key.make_parquet_decryption() if key else None)
     with file:
-        if key is not None and (file.metadata.metadata or {}).get(_IDENTITY) != key.identity(path):
+        if key is not None and (file.metadata.metadata or {}).get(_IDENTITY) != key.get_file_identity(path):
             raise CheckFailed(f"{_describe_part(path)} was written as another part, and is in the wrong place")
         yield file, key
 

@@ -95,13 +95,13 @@ class Spellings:
         self._first: dict[str, tuple[str, str]] = {}
         values = list(dict.fromkeys(values))
         for kind, value in values:
-            self._add(kind, value)
-        for kind, value in sorted(values, key=lambda one: one[0] == "PERSON" and self._is_part(one[1])):
+            self._add_value(kind, value)
+        for kind, value in sorted(values, key=lambda one: one[0] == "PERSON" and self._is_name_part(one[1])):
             self.get_first_spelling(kind, value)
 
     def get_first_spelling(self, kind: str, value: str) -> tuple[str, str]:
         """Return the kind and the document's first spelling of this value; for a person, of the full name."""
-        self._add(kind, value)
+        self._add_value(kind, value)
         return self._first.setdefault(self.get_canonical_key(kind, value), (kind, value))
 
     def get_canonical_key(self, kind: str, value: str) -> str:
@@ -125,7 +125,7 @@ class Spellings:
         # a telephone number may be found as another kind, by its check digit
         return self._phones.get(plain, plain)
 
-    def _add(self, kind: str, value: str) -> None:
+    def _add_value(self, kind: str, value: str) -> None:
         if kind == "PERSON":
             name = split_name(value)
             if name and name not in self._names.get(name[0], ()):
@@ -147,7 +147,7 @@ class Spellings:
             self._wholes[parts] = longest if all(set(name) <= set(longest) for name in longer) else parts
         return self._wholes.get(parts, parts)
 
-    def _is_part(self, value: str) -> bool:
+    def _is_name_part(self, value: str) -> bool:
         return self._find_full_name(split_name(value)) != split_name(value)
 
 

@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from itertools import groupby
 from typing import Any
 
-from redactory.redaction.letters import detect_checksum_kind, match_case, scramble
+from redactory.redaction.letters import detect_checksum_kind, match_case, scramble_value
 
 _MAC = re.compile(r"[0-9A-F]{2}([:-])(?:[0-9A-F]{2}\1){4}[0-9A-F]{2}|[0-9A-F]{4}(?:\.[0-9A-F]{4}){2}", re.I)
 _IP = re.compile(r"(\[?)(\d+(?:\.\d+){3}|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)(?:%\w+)?(\]?)(/\d{1,3})?(:\d{1,5})?")
@@ -38,7 +38,7 @@ def detect_kind(value: str) -> str | None:
     return detect_checksum_kind(value)
 
 
-def shares_a_part(old: str, new: str) -> bool:
+def has_common_part(old: str, new: str) -> bool:
     """Return whether both have four equal letters or digits in a row at the same positions."""
     pairs = zip(*(filter(str.isalnum, one.casefold()) for one in (old, new)), strict=False)
     return any(equal and len([*run]) >= 4 for equal, run in groupby(pairs, lambda pair: pair[0] == pair[1]))
@@ -92,12 +92,14 @@ def _invent_coordinates(value: str, draw: random.Random) -> str | None:
     one, between, two = match.groups(default="")
     is_turned = bool(re.search("[EWO]", one, re.IGNORECASE))
     return (
-        _invent_axis(one, 180 if is_turned else 90, draw) + between + _invent_axis(two, 90 if is_turned else 180, draw)
+        _invent_coordinate(one, 180 if is_turned else 90, draw)
+        + between
+        + _invent_coordinate(two, 90 if is_turned else 180, draw)
     )
 
 
-def _invent_axis(value: str, most: int, draw: random.Random) -> str:
-    limits = iter([most, 60, 60])
+def _invent_coordinate(value: str, limit: int, draw: random.Random) -> str:
+    limits = iter([limit, 60, 60])
 
     def replace_number(match: re.Match[str]) -> str:
         if match[0].startswith("."):
@@ -111,11 +113,11 @@ def _invent_axis(value: str, most: int, draw: random.Random) -> str:
 
 def _invent_email(value: str, draw: random.Random) -> str:
     local = re.split(r"\s*[@\[({<]|\s", value.strip())[0] or "mail"
-    plain = re.sub(r"\.{2,}", ".", re.sub(r"[^A-Za-z0-9._+-]", "", scramble(local, draw))).strip(".")
-    return f"{plain or 'mail'}@{draw.choice(_invent_host(value))}"
+    plain = re.sub(r"\.{2,}", ".", re.sub(r"[^A-Za-z0-9._+-]", "", scramble_value(local, draw))).strip(".")
+    return f"{plain or 'mail'}@{draw.choice(_list_example_hosts(value))}"
 
 
-def _invent_host(value: str) -> list[str]:
+def _list_example_hosts(value: str) -> list[str]:
     names = ("example.com", "example.net", "example.org")
     return [name for name in names if name not in value.casefold()] or ["example.invalid"]
 
@@ -124,7 +126,8 @@ def _invent_url(value: str, draw: random.Random) -> str:
     scheme, rest = (re.match(r"(?:[A-Za-z][A-Za-z0-9+.-]{1,9}://)?", value) or [""])[0], value
     rest = rest[len(scheme) :]
     path = re.sub(r"[^\x21-\x7e]|[%<>\"\\^`{|}\[\]]", "", rest[re.match(r"[^/?#]*", rest).end() :])  # type: ignore[union-attr]
-    return f"{scheme}{scramble('abcdefg', draw)}.{draw.choice(_invent_host(value))}{scramble(path, draw)}"
+    name, host = scramble_value("abcdefg", draw), draw.choice(_list_example_hosts(value))
+    return f"{scheme}{name}.{host}{scramble_value(path, draw)}"
 
 
 def invent_phone(value: str, old: Any | None, draw: random.Random) -> str | None:
@@ -135,7 +138,7 @@ def invent_phone(value: str, old: Any | None, draw: random.Random) -> str | None
     places = [place for place, letter in enumerate(value) if letter.isdigit()]
     if old is None:
         # local numbers cannot be validated
-        return scramble(value, draw) if len(places) < 8 else None
+        return scramble_value(value, draw) if len(places) < 8 else None
     national, extension = national_significant_number(old), old.extension or ""
     head = "".join(value[place] for place in places).removesuffix(national + extension)
     if len(head) + len(national + extension) != len(places):
@@ -151,7 +154,7 @@ def invent_phone(value: str, old: Any | None, draw: random.Random) -> str | None
         except NumberParseException:
             continue
         is_same_country = read.country_code == old.country_code and national_significant_number(read) == new
-        if is_same_country and is_valid_number(read) and not shares_a_part(national, new):
+        if is_same_country and is_valid_number(read) and not has_common_part(national, new):
             return "".join(letters)
     return None
 

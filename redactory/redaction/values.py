@@ -30,10 +30,10 @@ class ValueDigests:
         self._key = key
         self._purpose = key.derive_subkey("value")
 
-    def digest(self, value: str) -> tuple[bytes, int]:
+    def digest_value(self, value: str) -> tuple[bytes, int]:
         """Return the 16-byte digest of ``value`` and its number of tokens."""
         tokens = _TOKEN.findall(value.casefold())
-        return self._key.text_digest(self._purpose, "\x1f".join(tokens).encode("utf-8")), len(tokens)
+        return self._key.compute_text_digest(self._purpose, "\x1f".join(tokens).encode("utf-8")), len(tokens)
 
     def iter_ngrams(self, text: str, lengths: frozenset[int]) -> Iterator[tuple[bytes, str]]:
         """Yield the digest and the original spelling of every n-gram of ``text`` with n in ``lengths``."""
@@ -43,7 +43,7 @@ class ValueDigests:
         for length in lengths:
             for start in range(len(tokens) - length + 1):
                 joined = "\x1f".join(tokens[start : start + length])
-                digest = self._key.text_digest(self._purpose, joined.encode("utf-8"))
+                digest = self._key.compute_text_digest(self._purpose, joined.encode("utf-8"))
                 yield digest, " ".join(written[start : start + length])
 
 

@@ -159,7 +159,9 @@ class ChatCodec:
     @cached_property
     def end_id(self) -> int:
         """The token that ends an assistant's turn, and so a generated text."""
-        *_, final_id = (part.content for part in self._render((USER, ASSISTANT), ("a", "b")) if part.in_loss)
+        *_, final_id = (
+            part.content for part in self._render_conversation((USER, ASSISTANT), ("a", "b")) if part.in_loss
+        )
         assert isinstance(final_id, int)
         return final_id
 
@@ -179,13 +181,13 @@ class ChatCodec:
         """Return the inner tokenizer's offsets of a single text."""
         return self.inner.token_offsets(text)
 
-    def extract_loss_texts(self, text: str) -> list[str]:
+    def extract_turns_in_loss(self, text: str) -> list[str]:
         """Return the turns of a conversation that are in the loss."""
         return [content for role, content in parse_turns(text) if self.loss_scope == "all" or role == ASSISTANT]
 
     def count_loss_words(self, text: str) -> int:
         """Count the words of a conversation that are in the loss."""
-        return sum(len(content.split()) for content in self.extract_loss_texts(text))
+        return sum(len(content.split()) for content in self.extract_turns_in_loss(text))
 
     def encode_with_loss_mask(self, text: str) -> tuple[list[int], list[bool]]:
         """Encode a conversation; also return which ids are in the loss."""
@@ -196,7 +198,9 @@ class ChatCodec:
             return [], []
         ids: list[int] = []
         loss_mask: list[bool] = []
-        parts = self._render(tuple(role for role, _ in turn_list), tuple(part for _, part in turn_list), has_open_turn)
+        parts = self._render_conversation(
+            tuple(role for role, _ in turn_list), tuple(part for _, part in turn_list), has_open_turn
+        )
         # text between two template tokens is encoded as one text, as the template's library does
         for is_text, group in groupby(parts, lambda part: isinstance(part.content, str)):
             group_parts = list(group)
@@ -216,7 +220,7 @@ class ChatCodec:
             ids, loss_mask = ids[1:], loss_mask[1:]
         return ids, [True] * len(ids) if self.loss_scope == "all" else loss_mask
 
-    def _render(
+    def _render_conversation(
         self, roles: tuple[str, ...], contents: tuple[str, ...], add_generation_prompt: bool = False
     ) -> list[RenderedPart]:
         """Render the conversation; ``add_generation_prompt`` opens the assistant's next turn."""

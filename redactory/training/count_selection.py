@@ -17,7 +17,7 @@ from scipy.special import ndtri
 
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.accounting.bounds import compute_gaussian_delta, gaussian_epsilon
+from redactory.training.accounting.bounds import compute_gaussian_delta, compute_gaussian_epsilon
 from redactory.training.accounting.dominating_pairs import Spending
 from redactory.training.mechanisms.mechanism import (
     ROUNDING_MARGIN,
@@ -85,7 +85,7 @@ class CountSelection:
             self.deviation, self.threshold, self.texts_per_user
         )
         return (
-            gaussian_epsilon(shift, delta - failure_delta) - math.log1p(-failure_delta)
+            compute_gaussian_epsilon(shift, delta - failure_delta) - math.log1p(-failure_delta)
             if failure_delta < delta
             else math.inf
         )

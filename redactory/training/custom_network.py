@@ -16,7 +16,7 @@ from redactory.training.models.hugging_face import (
     CausalNetwork,
     HuggingFaceNetwork,
     SequenceClassifier,
-    require_exact_clipping_on_trial,
+    verify_clipping_on_synthetic_examples,
 )
 from redactory.training.models.network import Network
 from redactory.training.settings import TrainSettings
@@ -100,7 +100,7 @@ def require_trainable_network(network: Network, tokenizer: TextCodec, settings: 
             "train.classes: the network's id2label has other classes: create it with "
             "id2label=dict(enumerate(settings.classes))"
         )
-    require_exact_clipping_on_trial(
+    verify_clipping_on_synthetic_examples(
         network,
         tokenizer.pad_id,
         tokenizer.end_id,

@@ -300,7 +300,7 @@ def _matches_input(path: Path, entry: Mapping[str, Any], manifest: Mapping[str, 
         return False
     key = load_digest_key()
     return key.fingerprint != manifest["key"]["fingerprint"] or bool(
-        key.file_digest(read_blocks(path)) == entry["digest"]
+        key.compute_file_digest(read_blocks(path)) == entry["digest"]
     )
 
 
@@ -386,7 +386,7 @@ class TokenizedExamples:
         """Return the target ids of one example."""
         return self.ids[self.offsets[row] : self.offsets[row + 1]]
 
-    def take(self, rows: RowIndices) -> TokenizedExamples:
+    def select_examples(self, rows: RowIndices) -> TokenizedExamples:
         """Return the examples ``rows`` as a new table, numbered from 0."""
         subset = TokenizedExamples.from_rows((self.get_targets(int(row)) for row in rows), self.begin_id, self.pad_id)
         row_numbers = np.asarray(rows, np.int64)

@@ -95,13 +95,13 @@ class HeldOutCurve:
     extra_scalars: Callable[[], Mapping[str, float]] = dict
     rows: list[dict[str, Any]] = field(default_factory=list)
 
-    def resume(self, steps: int) -> str:
+    def load_or_measure(self, steps: int) -> str:
         """Load the measurements of the first ``steps`` steps; measure now if there are none."""
         saved_rows = read_curve_rows(self.path)
         self.rows = [row for row in saved_rows if row["step"] <= steps]
-        return self.progress_text if self.rows else self.measure(steps)
+        return self.progress_text if self.rows else self.measure_loss(steps)
 
-    def measure(self, steps: int) -> str:
+    def measure_loss(self, steps: int) -> str:
         """Measure after ``steps`` steps, store the result, and return it for the progress line."""
         measurement = (
             self._measure_language_model() if isinstance(self.model, LanguageModel) else self._measure_classifier()

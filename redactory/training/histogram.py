@@ -36,7 +36,7 @@ class Histogram:
     counts: Mapping[str, Sequence[float]]
 
     @classmethod
-    def draw(
+    def draw_noisy_counts(
         cls, rows: Iterable[tuple[str, str | None]], labels: Sequence[str], deviation: float, stream: RandomStream
     ) -> Self:
         """Draw the noisy histogram of ``rows`` (text, label); rows outside the public ``labels`` are not counted."""
@@ -51,9 +51,9 @@ class Histogram:
         return cls(deviation, dict(zip(labels, noisy_counts.tolist(), strict=True)))
 
     @classmethod
-    def read_for_model(cls, run: RunFolder, model: str) -> Self | None:
+    def read_model_histogram(cls, run: RunFolder, model: str) -> Self | None:
         """Read the histogram drawn for ``model``, or None."""
-        result = read_result(run.model(model), HISTOGRAM_FOLDER)
+        result = read_result(run.get_model_folder(model), HISTOGRAM_FOLDER)
         return None if result is None else cls(result["deviation"], result["counts"])
 
     def to_json(self) -> dict[str, Any]:

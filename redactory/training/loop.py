@@ -104,7 +104,7 @@ class TrainingContext:
             noisy = trainer.make_noisy_steps(self, self.make_optimizer(settings.dp_learning_rate), mechanism, ledger)
         return StepKinds(self.make_pretraining_steps(), noise_free, noisy)
 
-    def encode_folders(self, *folders: Path) -> TokenizedExamples:
+    def tokenize_folders(self, *folders: Path) -> TokenizedExamples:
         """Encode the examples of data folders, one folder after the other."""
         all_texts = (text for folder in folders for text in read_texts(self.run, folder, self.settings.example_format))
         return TokenizedExamples.from_texts(all_texts, self.tokenizer, self.settings.max_tokens)
@@ -385,7 +385,7 @@ def iterate_remaining_steps(
     finished_steps, steps = checkpoint.restore(), iter(schedule)
     if sum(step.is_noisy for step in islice(steps, finished_steps)) > recorded_steps:
         raise CheckFailed("the ledger lacks steps that are in the checkpoint: remove the model's folder")
-    curve_text = curve.resume(finished_steps) if curve else ""
+    curve_text = curve.load_or_measure(finished_steps) if curve else ""
     time_left = RemainingTimeEstimator(islice(schedule, finished_steps, None))
     written_at, write_seconds = clock(), 0.0
     last_step_at = written_at
@@ -394,7 +394,7 @@ def iterate_remaining_steps(
         if checkpoint.weight_average is not None:
             checkpoint.weight_average.add_weights(step_number)
         if curve and step.ends_epoch:
-            curve_text = curve.measure(step_number)
+            curve_text = curve.measure_loss(step_number)
         is_due = clock() - written_at >= max(CHECKPOINT_SECONDS, _WRITE_TIME_FACTOR * write_seconds)
         if step_number % checkpoint_interval == 0 or step.ends_epoch or is_due:
             previous = clock()

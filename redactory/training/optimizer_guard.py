@@ -43,7 +43,7 @@ class OptimizerGuard:
         self._generator_states: list[Tensor] = []
         self.frozen_sha256 = ""
 
-    def refuse(self, problem: str) -> NoReturn:
+    def refuse_training(self, problem: str) -> NoReturn:
         """Raise ``CheckFailed``, now and at every later call."""
         self._refusal = self._refusal or problem
         location = "outside every step" if self._step_number is None else f"in step {self._step_number}"
@@ -101,9 +101,9 @@ class OptimizerGuard:
 
     def _require_unchanged_state(self, moment: str) -> None:
         if problem := self._find_parameter_problem():
-            self.refuse(problem)
+            self.refuse_training(problem)
         if self._checksum_state() != self._recorded_state:
-            self.refuse(f"weights or buffers changed {moment}")
+            self.refuse_training(f"weights or buffers changed {moment}")
 
     def open_step(self, number: int, is_guarded: bool) -> None:
         """Begin step ``number``; unless ``is_guarded`` only its end is checked."""
@@ -118,9 +118,9 @@ class OptimizerGuard:
             return False
         if self._is_guarded:
             if self._checksums is None:
-                self.refuse("it was skipped: call backward() for each step")
+                self.refuse_training("it was skipped: call backward() for each step")
             if not self._stepped:
-                self.refuse("no optimizer used its gradient: step once for each backward()")
+                self.refuse_training("no optimizer used its gradient: step once for each backward()")
             self._require_unchanged_state("after its optimizer's step")
         self._step_number, self._checksums = None, None
         return True
@@ -128,20 +128,20 @@ class OptimizerGuard:
     def require_frozen_unchanged(self) -> None:
         """Check, after the last step, that frozen weights did not change."""
         if hash_frozen_state(self._network) != self.frozen_sha256:
-            self.refuse("frozen weights changed")
+            self.refuse_training("frozen weights changed")
 
     def compute_gradient(self, number: int, compute: Callable[[], None], by_autograd: bool) -> None:
         """Run ``compute``, which must set step ``number``'s gradient and change nothing else."""
         self._require_not_refused()
         if number != self._step_number:
-            self.refuse(f"backward() of step {number}, which is already over")
+            self.refuse_training(f"backward() of step {number}, which is already over")
         if self._checksums is not None:
-            self.refuse("its gradient was already computed: call backward() once per step")
+            self.refuse_training("its gradient was already computed: call backward() once per step")
         if not self._is_guarded:
             self.record_state()
         self._require_unchanged_state("before its gradient was computed")
         if self._is_guarded and any(_checksum_gradients(list_trainable_parameters(self._network)).values()):
-            self.refuse("gradients are already present: call optimizer.zero_grad() after each step")
+            self.refuse_training("gradients are already present: call optimizer.zero_grad() after each step")
         self._generator_states, self._is_computing = _read_generator_states(), by_autograd
         try:
             with torch.enable_grad():
@@ -158,30 +158,32 @@ class OptimizerGuard:
     def require_no_side_effects(self) -> None:
         """Check that computing the gradient changed nothing else; to be called before noise is drawn."""
         if not all(map(torch.equal, self._generator_states, _read_generator_states())):
-            self.refuse("the network or its loss draws random numbers (dropout?)")
+            self.refuse_training("the network or its loss draws random numbers (dropout?)")
         self._require_unchanged_state("while its gradient was computed")
 
     def _refuse_other_backward(self, _: Tensor) -> None:
         if self._is_computing or (self._step_number is not None and not self._is_guarded):
             return
         self._require_not_refused()
-        self.refuse("another backward pass reached the parameters: the gradient must come from the step's backward()")
+        self.refuse_training(
+            "another backward pass reached the parameters: the gradient must come from the step's backward()"
+        )
 
     def _check_before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._require_not_refused()
         if self._step_number is None:
-            self.refuse("an optimizer stepped, but the ledger has no such step")
+            self.refuse_training("an optimizer stepped, but the ledger has no such step")
         if not self._is_guarded:
             return
         if self._checksums is None:
-            self.refuse("an optimizer stepped before the step's noisy gradient was computed")
+            self.refuse_training("an optimizer stepped before the step's noisy gradient was computed")
         if id(optimizer) in self._stepped:
-            self.refuse("an optimizer stepped twice")
+            self.refuse_training("an optimizer stepped twice")
         if any(value is not None for value in (*args[1:], *kwargs.values())):
-            self.refuse("an optimizer was given a closure, which computes separate gradients")
+            self.refuse_training("an optimizer was given a closure, which computes separate gradients")
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if any(self._checksums.get(key) != value for key, value in _checksum_gradients(parameters).items()):
-            self.refuse(
+            self.refuse_training(
                 "the gradient is not the one from backward(): do not clip, scale or add to it "
                 "(max_grad_norm 0, no gradient scaler)"
             )

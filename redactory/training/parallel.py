@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from redactory.foundation.errors import CheckFailed
-from redactory.foundation.processes import WorkerProcess, worker_processes
+from redactory.foundation.processes import WorkerProcess, start_worker_processes
 from redactory.training.data import IntArray, MicroBatchFunction, MicroBatchMap, TokenizedExamples, map_micro_batches
 from redactory.training.models.network import Network
 from redactory.training.numerics import use_deterministic_numerics
@@ -45,7 +45,7 @@ def open_micro_batch_map(workers: int, network: Network, threads: int) -> Iterat
         yield map_micro_batches
         return
     network.use_seeds({})
-    with worker_processes(run_worker, [(pickle.dumps(network), threads)] * (workers - 1)) as worker_pool:
+    with start_worker_processes(run_worker, [(pickle.dumps(network), threads)] * (workers - 1)) as worker_pool:
         yield MicroBatchLeader(worker_pool)
 
 

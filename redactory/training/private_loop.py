@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import commit_file
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.records import RecordLog
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import is_finished
@@ -30,7 +30,7 @@ from redactory.training.custom_network import (
     wrap_network,
 )
 from redactory.training.data import Batch, open_public_text, read_manifest_digest
-from redactory.training.guarantee.metrics import make_epsilon_remark, omit_epsilon_remark
+from redactory.training.guarantee.metrics import make_empty_remark, make_epsilon_remark_function
 from redactory.training.loop import Checkpoint, ScheduledStep, StepSchedule, TrainingContext, iterate_remaining_steps
 from redactory.training.mechanisms.ledger import END, NOISY_STEP, StepLedger, require_same_head
 from redactory.training.model import LanguageModel, TextClassifier, save_model
@@ -91,11 +91,11 @@ class PrivateLoop:
         run: RunFolder | Path | str,
         settings: TrainSettings,
         public_steps: str | None = None,
-        progress: Progress = no_progress,
+        progress: Progress = ignore_progress,
     ) -> None:
         self._run = run if isinstance(run, RunFolder) else RunFolder(Path(run))
         self._manifest_digest = read_manifest_digest(self._run)
-        self._folder = self._run.model(settings.model_name)
+        self._folder = self._run.get_model_folder(settings.model_name)
         self._settings = resolve_device(settings, self._folder)
         _require_supported_settings(self._settings)
         self._progress, self._public_steps, self._started_at = progress, public_steps, time.monotonic()
@@ -163,9 +163,9 @@ class PrivateLoop:
             **self._head,
             "own_loop": {**describe_network(network), "frozen": self._guard.frozen_sha256, **loop_record},
         }
-        path = run.first_weights(name)
+        path = run.get_initial_weights_path(name)
         if not log.records:
-            for leftover in (path, run.checkpoint(name)):
+            for leftover in (path, run.get_checkpoint_path(name)):
                 leftover.unlink(missing_ok=True)  # left by a training whose ledger is gone
         original_examples, stream, binding = begin_or_resume_ledger(run, self.spec, log, head, self._progress)
         _save_or_restore_first_weights(network, path)
@@ -186,14 +186,19 @@ class PrivateLoop:
         self._remaining_steps = iterate_remaining_steps(
             schedule,
             Checkpoint(
-                run.checkpoint(name), binding, network, guarded_optimizers, step_kinds.correlated_steps, weight_average
+                run.get_checkpoint_path(name),
+                binding,
+                network,
+                guarded_optimizers,
+                step_kinds.correlated_steps,
+                weight_average,
             ),
             settings.checkpoint_steps,
             sum(record.type == NOISY_STEP for record in log.records),
             self._progress,
-            omit_epsilon_remark
-            if self._progress is no_progress or self.spec.failure_reason
-            else make_epsilon_remark(self.spec),
+            make_empty_remark
+            if self._progress is ignore_progress or self.spec.failure_reason
+            else make_epsilon_remark_function(self.spec),
         )
         self._next_step = next(self._remaining_steps, None)  # reads the checkpoint
         self._remaining_count = 0 if self._next_step is None else len(schedule) - self._next_step[0] + 1
@@ -257,7 +262,7 @@ class PrivateLoop:
         for adapter_config in library_model.peft_config.values() if has_adapters(library_model) else ():
             # the name only, not the path
             adapter_config.base_model_name_or_path = Path(adapter_config.base_model_name_or_path or "").name
-        norms = compute_update_norms(load_file(self._run.first_weights(settings.model_name)), network)
+        norms = compute_update_norms(load_file(self._run.get_initial_weights_path(settings.model_name)), network)
         files = [path.relative_to(folder.root).as_posix() for path in save_model(folder, model)]
         weights = file_sha256(folder.weights)
         log.append(END, {"steps": self.spec.steps, "weights": weights, "files": files, "update_norms": norms})
@@ -287,7 +292,7 @@ class PrivateLoopStep:
         """The public examples of a noise-free step; ``CheckFailed`` in a noisy step."""
         kind = self._step.kind
         if not isinstance(kind, NoiseFreeSteps):
-            self._guard.refuse("the examples of a step with noise are private, and not available")
+            self._guard.refuse_training("the examples of a step with noise are private, and not available")
         return kind.examples.make_batch(kind.select_rows(self._step.number)).to(self._network.device)
 
     def backward(self) -> None:
@@ -304,9 +309,9 @@ class _GuardedLedger:
     ledger: StepLedger
     guard: OptimizerGuard
 
-    def admit(self, step: int, clipped_sum: Tensor) -> None:
+    def authorize_release(self, step: int, clipped_sum: Tensor) -> None:
         self.guard.require_no_side_effects()
-        self.ledger.admit(step, clipped_sum)
+        self.ledger.authorize_release(step, clipped_sum)
 
 
 @dataclass

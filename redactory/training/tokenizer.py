@@ -157,7 +157,7 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Invert :meth:`encode` exactly; omits padding, begin and end; invalid UTF-8 (from a model) becomes U+FFFD."""
-        text: str = _make_replacer(_ADDED_SPACE, "").normalize_str(
+        text: str = _make_regex_normalizer(_ADDED_SPACE, "").normalize_str(
             self._ids_to_bytes(ids).decode("utf-8", errors="replace")
         )
         return text
@@ -204,7 +204,7 @@ class Tokenizer:
         vocabulary = {piece: number for number, piece in enumerate((*_FIXED_VOCABULARY, *self.words))}
         merges = list(self.merges)
         backend = Backend(models.BPE(vocab=vocabulary, merges=merges, byte_fallback=True, ignore_merges=True))
-        backend.normalizer = _make_replacer(_MISSING_SPACE, " ")
+        backend.normalizer = _make_regex_normalizer(_MISSING_SPACE, " ")
         backend.pre_tokenizer = pre_tokenizers.Split(Regex(_SPLIT_PATTERN), "isolated")
         backend.decoder = decoders.Sequence(
             [decoders.ByteFallback(), decoders.Fuse(), decoders.Replace(Regex(_ADDED_SPACE), "")]
@@ -229,7 +229,7 @@ class Tokenizer:
             special_tokens=[(BEGIN, self.begin_id), (END, self.end_id)],
         )
         library: Any = PreTrainedTokenizerFast
-        return _save_pretrained(
+        return _save_pretrained_tokenizer(
             library(
                 tokenizer_object=backend,
                 pad_token=PAD,
@@ -260,7 +260,7 @@ class Tokenizer:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def _make_replacer(pattern: str, content: str) -> Any:
+def _make_regex_normalizer(pattern: str, content: str) -> Any:
     from tokenizers import Regex, normalizers
 
     return normalizers.Replace(Regex(pattern), content)
@@ -291,7 +291,7 @@ def compute_tokenizer_digest(value: Mapping[str, Any]) -> str:
 _DIGEST_KEYS = ("model", "normalizer", "pre_tokenizer", "decoder", "added_tokens")
 
 
-def _save_pretrained(inner: Any, folder: Path) -> list[Path]:
+def _save_pretrained_tokenizer(inner: Any, folder: Path) -> list[Path]:
     return sorted({Path(name) for name in inner.save_pretrained(folder) if Path(name).is_file()})
 
 
@@ -404,7 +404,7 @@ class FolderTokenizer:
 
     def save(self, folder: Path) -> list[Path]:
         """Write the files that ``AutoTokenizer`` reads to ``folder``; return their paths."""
-        return _save_pretrained(self.inner, folder)
+        return _save_pretrained_tokenizer(self.inner, folder)
 
 
 def _piece_to_bytes(piece: str) -> bytes:

@@ -16,11 +16,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from redactory.foundation.bounds import format_upper
-from redactory.foundation.canonical import file_sha256, json_sha256, package_version
+from redactory.foundation.canonical import file_sha256, get_package_version, json_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import make_private_folder, remove_leftovers, write_json, write_text
-from redactory.foundation.progress import Progress, no_progress, report_start_and_end
-from redactory.foundation.records import RecordLog, chain_head, read_records
+from redactory.foundation.progress import Progress, ignore_progress, report_start_and_end
+from redactory.foundation.records import RecordLog, compute_chain_head, read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import find_release, is_finished, read_manifest, seal_folder
@@ -30,7 +30,7 @@ from redactory.training.count_selection import CountSelection
 from redactory.training.data import PublicText, open_public_text, read_manifest_digest, require_unchanged_parts
 from redactory.training.guarantee.budget import Budget
 from redactory.training.guarantee.card import make_guarantee_card, render_guarantee_page
-from redactory.training.guarantee.metrics import make_epsilon_remark, omit_epsilon_remark
+from redactory.training.guarantee.metrics import make_empty_remark, make_epsilon_remark_function
 from redactory.training.guarantee.spec import START_KEY, TrainingSpec, read_ledger_facts, read_training_spec
 from redactory.training.held_out import NO_ROWS, HeldOutCurve, HeldOutText, make_event_writer
 from redactory.training.loop import Checkpoint, StepKinds, StepSchedule, TrainingContext, iterate_remaining_steps
@@ -78,7 +78,7 @@ _PACKAGES = (
 AnyModel = LanguageModel | TextClassifier
 
 
-def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = no_progress) -> dict[str, Any]:
+def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = ignore_progress) -> dict[str, Any]:
     """Train a language model on the finished ``run``, seal it in ``models/NAME`` and return the summary.
 
     An interrupted training resumes from its last checkpoint, with the same bits as without the interruption; a finished
@@ -86,7 +86,7 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = no
     belongs to a training with other settings, and ``CheckFailed`` if the run's parts changed or a replayed step has
     another sum.
     """
-    folder, manifest_digest = run.model(settings.model_name), read_manifest_digest(run)
+    folder, manifest_digest = run.get_model_folder(settings.model_name), read_manifest_digest(run)
     settings = resolve_device(settings, folder)
     if is_finished(folder):
         return load_finished_summary(folder, settings, manifest_digest)
@@ -108,7 +108,7 @@ def require_unchanged_sources(run: RunFolder, settings: TrainSettings) -> None:
 @contextmanager
 def open_training_ledger(run: RunFolder, settings: TrainSettings) -> Iterator[RecordLog]:
     """Open the training's ledger with fixed numerics; remove the folder if the training is refused at once."""
-    folder = run.model(settings.model_name)
+    folder = run.get_model_folder(settings.model_name)
     make_private_folder(run.models)
     make_private_folder(folder.root)
     with RecordLog(folder.ledger) as log, use_deterministic_numerics(settings.threads):
@@ -137,7 +137,7 @@ def _run_training(
         require_same_head(log, head)
         return
     if not log.records:
-        run.checkpoint(name).unlink(missing_ok=True)  # left by a training whose ledger is gone
+        run.get_checkpoint_path(name).unlink(missing_ok=True)  # left by a training whose ledger is gone
     # before anything is booked or recorded: a network that cannot be built costs no budget and can be fixed
     model = _build_model(settings, vocabulary)
     if trainer.uses_micro_batches(settings):
@@ -151,7 +151,10 @@ def _run_training(
         open_update_map(settings.workers if trainer.samples_users else 1) as update_map,
         open_micro_batch_map(worker_count, model.network, settings.threads) as micro_batch_map,
     ):
-        held_out, model_folder = HeldOutText.from_settings(run, settings, stream, public_text), run.model(name)
+        held_out, model_folder = (
+            HeldOutText.from_settings(run, settings, stream, public_text),
+            run.get_model_folder(name),
+        )
         curve = HeldOutCurve(model_folder.held_out, model, held_out, event_writer) if held_out else None
         held_out_rows = held_out.rows if held_out else NO_ROWS
         inputs = (run, settings, model.network, model.tokenizer, stream, original_examples, public_text)
@@ -169,17 +172,24 @@ def _run_training(
         for _, step in iterate_remaining_steps(
             schedule,
             Checkpoint(
-                run.checkpoint(name), binding, model.network, optimizers, step_kinds.correlated_steps, weight_average
+                run.get_checkpoint_path(name),
+                binding,
+                model.network,
+                optimizers,
+                step_kinds.correlated_steps,
+                weight_average,
             ),
             settings.checkpoint_steps,
             sum(record.type == NOISY_STEP for record in log.records),
             progress,
-            omit_epsilon_remark if progress is no_progress or spec.failure_reason else make_epsilon_remark(spec),
+            make_empty_remark
+            if progress is ignore_progress or spec.failure_reason
+            else make_epsilon_remark_function(spec),
             curve,
         ):
             step.kind.step(step.number)
     require_unchanged_public_text(public_text, head)
-    initial_model, folder = make_initial_model(settings, stream, vocabulary), run.model(name)
+    initial_model, folder = make_initial_model(settings, stream, vocabulary), run.get_model_folder(name)
     files = [path.relative_to(folder.root).as_posix() for path in save_model(folder, model)]
     files += [folder.held_out.name] if curve else []
     norms = compute_update_norms(dict(initial_model.network.named_parameters()), model.network)
@@ -203,8 +213,8 @@ def plan_training(
             start=base_spec,
             selection=selection,
         )
-    if base_spec is not None and spec.refusal and trainer.noised_folder:
-        raise ConfigurationError(f"train.model.folder: {spec.refusal}; give public weights")
+    if base_spec is not None and spec.refusal_reason and trainer.noised_folder:
+        raise ConfigurationError(f"train.model.folder: {spec.refusal_reason}; give public weights")
     mechanism = spec.mechanism
     head: dict[str, Any] = {
         "format": LEDGER,
@@ -246,14 +256,14 @@ def begin_or_resume_ledger(
     if budget and (spec.failure_reason or not log.records):
         with report_start_and_end(progress, "account budget"):
             if base and START_KEY in base:
-                base_head = read_records(run.model(base[START_KEY]).ledger)[0].body
+                base_head = read_records(run.get_model_folder(base[START_KEY]).ledger)[0].body
                 budget.require_reservation(json_sha256(base_head), f"{run.root.name}/{base[START_KEY]}")
-            budget.require_room(qualified_name, spec.spending, spec.failure_reason)
+            budget.require_available_budget(qualified_name, spec.spending, spec.failure_reason)
     original_examples = spec.trainer.read_original_examples(run, settings)
-    stream = begin_or_resume_stream(log, head, run.root_key(name), settings.seed)
+    stream = begin_or_resume_stream(log, head, run.get_root_key_path(name), settings.seed)
     binding = json_sha256(log.records[0].body)
     if budget and spec.spending:
-        budget.reserve(binding, qualified_name, spec.spending)
+        budget.reserve_spending(binding, qualified_name, spec.spending)
     return (
         original_examples,
         stream,
@@ -275,8 +285,8 @@ def _describe_base_model(run: RunFolder, settings: TrainSettings) -> dict[str, A
     name = find_base_model_name(run, settings)
     if name is None:
         return describe_base_weights(settings.model)
-    model = run.model(name)
-    return {START_KEY: name, "ledger": chain_head(model.ledger), "model_type": read_model_type(model.root)}
+    model = run.get_model_folder(name)
+    return {START_KEY: name, "ledger": compute_chain_head(model.ledger), "model_type": read_model_type(model.root)}
 
 
 def find_base_model_name(run: RunFolder, settings: TrainSettings) -> str | None:
@@ -289,7 +299,7 @@ def find_base_model_name(run: RunFolder, settings: TrainSettings) -> str | None:
             f"train.model.folder: {folder.name} is a model of another run, so trained on its text, and its "
             "epsilon cannot be added to this one's: give public weights, or a model of this run"
         )
-    if not is_finished(run.model(folder.resolve().name)):
+    if not is_finished(run.get_model_folder(folder.resolve().name)):
         raise ConfigurationError(f"train.model.folder: models/{folder.resolve().name} is not finished")
     return folder.resolve().name
 
@@ -299,7 +309,7 @@ def load_base_spec(run: RunFolder, settings: TrainSettings) -> TrainingSpec | No
     name = find_base_model_name(run, settings)
     if name is None:
         return None
-    facts = read_ledger_facts(run, run.model(name))
+    facts = read_ledger_facts(run, run.get_model_folder(name))
     if facts.parent != read_manifest_digest(run):
         raise ConfigurationError(
             f"train.model.folder: models/{name} was trained on an earlier release of this run; give public "
@@ -327,9 +337,9 @@ def seal_model(
 ) -> dict[str, Any]:
     """Write guarantee, model card, manifest and seal; return the summary in the manifest with the guarantee."""
     name = settings.model_name
-    for leftover in (run.root_key(name), run.checkpoint(name), run.first_weights(name)):
+    for leftover in (run.get_root_key_path(name), run.get_checkpoint_path(name), run.get_initial_weights_path(name)):
         leftover.unlink(missing_ok=True)
-    folder = run.model(name)
+    folder = run.get_model_folder(name)
     end_record = read_records(folder.ledger)[-1].body
     with report_start_and_end(progress, "account guarantee"):
         card = make_guarantee_card(run, name)
@@ -410,7 +420,7 @@ def _read_package_versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            versions[name] = package_version(name)
+            versions[name] = get_package_version(name)
     return versions
 
 

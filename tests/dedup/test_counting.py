@@ -27,7 +27,7 @@ from redactory.dedup.counting import (
 from redactory.dedup.plan import PIECES, Ids, write_entries
 from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.stream import RandomStream
-from redactory.training.accounting.bounds import gaussian_epsilon
+from redactory.training.accounting.bounds import compute_gaussian_epsilon
 from redactory.training.count_selection import CountSelection, compute_threshold_failure_delta
 from redactory.training.mechanisms.lattice import draw_rounded_normal
 from tests.dedup.worlds import KEY
@@ -40,7 +40,7 @@ WORDS = "abcde"
 
 
 def digest(purpose: str, text: str) -> bytes:
-    return KEY.text_digest(KEY.derive_subkey(purpose), text.encode())
+    return KEY.compute_text_digest(KEY.derive_subkey(purpose), text.encode())
 
 
 def rank(user: int, text: str) -> bytes:
@@ -244,7 +244,7 @@ def test_the_figures_of_the_theorem(
     texts: int, deviation: float, threshold: int, epsilon: float, chance: float, total: float
 ) -> None:
     """Computed apart from the product, over the reals: rounded noise has its threshold half a place lower."""
-    found = gaussian_epsilon(math.sqrt(2 * texts) / deviation, 5e-6)
+    found = compute_gaussian_epsilon(math.sqrt(2 * texts) / deviation, 5e-6)
     d = compute_threshold_failure_delta(deviation, threshold + 0.5, texts)  # type: ignore[arg-type]
     assert (found, d) == (pytest.approx(epsilon, rel=1e-3), pytest.approx(chance, rel=0.01))
     assert 5e-6 + (1 + math.exp(found)) * d == pytest.approx(total, rel=1e-3)

@@ -15,7 +15,7 @@ import pytest
 
 from redactory.dedup.index import FORMAT, Entry, IndexFolder
 from redactory.dedup.near import NEAR_RANGES, copy_signed_texts, find_earlier_near_duplicates
-from redactory.dedup.signatures import SignedFiles, jaccard
+from redactory.dedup.signatures import SignedFiles, compute_jaccard
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import write_json
@@ -38,38 +38,38 @@ def index_in(folder: Path) -> IndexFolder:
 
 def sealed(index: IndexFolder, token: str, days_old: float = 0, run: str = "night") -> Entry:
     """A pending entry with one file."""
-    index.begin_draft(token, index.root.parent / run)
-    (index.draft_folder(token) / "public.bloom").write_bytes(token.encode())
-    files = {"public.bloom": file_sha256(index.draft_folder(token) / "public.bloom")}
+    index.create_draft(token, index.root.parent / run)
+    (index.get_draft_folder(token) / "public.bloom").write_bytes(token.encode())
+    files = {"public.bloom": file_sha256(index.get_draft_folder(token) / "public.bloom")}
     created = (NOW - datetime.timedelta(days=days_old)).isoformat()
     body = {"token": token, "run": run, "created": created, "files": files, "journal": token}
-    write_json(index.draft_folder(token) / "entry.json", body)
-    return next(entry for entry in index.pending_entries() if entry.folder.name == token)
+    write_json(index.get_draft_folder(token) / "entry.json", body)
+    return next(entry for entry in index.list_pending_entries() if entry.folder.name == token)
 
 
 def names(index: IndexFolder) -> list[str]:
-    return [entry.name for entry in index.entries()]
+    return [entry.name for entry in index.list_entries()]
 
 
 def test_entries_are_numbered_by_their_commits_and_no_number_serves_twice(tmp_path: Path) -> None:
     index = index_in(tmp_path)
-    assert (index.root.stat().st_mode & 0o777, index.entries()) == (0o700, [])
+    assert (index.root.stat().st_mode & 0o777, index.list_entries()) == (0o700, [])
     for token in ("b", "a"):
-        index.promote(sealed(index, token))
+        index.commit_entry(sealed(index, token))
     assert names(index) == ["000001-night", "000002-night"]
-    assert [entry.body["token"] for entry in index.entries()] == ["b", "a"]
-    assert not index.pending_entries()
+    assert [entry.body["token"] for entry in index.list_entries()] == ["b", "a"]
+    assert not index.list_pending_entries()
     assert index.prune_entries(0, None, NOW) == ["000001-night", "000002-night"]
-    index.promote(sealed(index, "c"))
+    index.commit_entry(sealed(index, "c"))
     assert names(index) == ["000003-night"]
 
 
 def test_a_number_counts_also_where_the_head_was_not_written_any_more(tmp_path: Path) -> None:
     index = index_in(tmp_path)
-    before = index.head.read_bytes()
-    index.promote(sealed(index, "a"))
-    index.head.write_bytes(before)
-    index.promote(sealed(index, "b"))
+    before = index.header_path.read_bytes()
+    index.commit_entry(sealed(index, "a"))
+    index.header_path.write_bytes(before)
+    index.commit_entry(sealed(index, "b"))
     assert names(index) == ["000001-night", "000002-night"]
 
 
@@ -82,7 +82,7 @@ def test_retention_goes_by_numbers_and_dates(
 ) -> None:
     index = index_in(tmp_path)
     for token, days in (("a", 30), ("b", 8), ("c", 7), ("d", 0)):
-        index.promote(sealed(index, token, days))
+        index.commit_entry(sealed(index, token, days))
     everything = names(index)
     removed = index.prune_entries(keep_runs, keep_days, NOW)
     assert names(index) == everything[4 - left :]
@@ -93,16 +93,16 @@ def test_retention_goes_by_numbers_and_dates(
 def test_a_clock_that_is_years_ahead_empties_no_index(tmp_path: Path) -> None:
     index = index_in(tmp_path)
     for token, days in (("a", 3), ("b", 2), ("c", 1)):
-        index.promote(sealed(index, token, days))
+        index.commit_entry(sealed(index, token, days))
     far = NOW + datetime.timedelta(days=3650)
     assert index.prune_entries(None, 7, far) == []
-    index.promote(sealed(index, "d", -3650))
+    index.commit_entry(sealed(index, "d", -3650))
     assert index.prune_entries(None, 7, far) == []
 
 
 def test_a_removal_that_is_cut_short_is_a_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = index_in(tmp_path)
-    index.promote(sealed(index, "a"))
+    index.commit_entry(sealed(index, "a"))
 
     def fail(_folder: Path, **_: Any) -> None:
         raise OSError(5, "Input/output error")
@@ -128,32 +128,32 @@ def test_a_removal_that_is_cut_short_is_a_removal(tmp_path: Path, monkeypatch: p
 )
 def test_other_parameters_are_refused_with_both_values(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     index = index_in(tmp_path)
-    before = index.head.read_bytes()
+    before = index.header_path.read_bytes()
     with pytest.raises(RunStateError, match=f"created with {said}; an index cannot mix parameters.*another"):
-        index.read_matching_head({**PARAMETERS, **change})
+        index.read_matching_header({**PARAMETERS, **change})
     with index.hold_lock(), pytest.raises(RunStateError, match="cannot mix"):
         index.open_or_create({**PARAMETERS, **change})
-    assert index.head.read_bytes() == before
+    assert index.header_path.read_bytes() == before
 
 
 def test_another_format_and_a_folder_of_other_files_are_refused(tmp_path: Path) -> None:
     index = index_in(tmp_path)
-    body = json.loads(index.head.read_text())
-    index.head.write_text(json.dumps({**body, "format": "redactory-index/0"}))
+    body = json.loads(index.header_path.read_text())
+    index.header_path.write_text(json.dumps({**body, "format": "redactory-index/0"}))
     with pytest.raises(RunStateError, match=f"redactory-index/0, but this version writes {FORMAT}"):
-        index.read_head()
+        index.read_header()
     other = IndexFolder(tmp_path / "other")
     other.root.mkdir()
     (other.root / "letters.txt").write_text("mine")
     with other.hold_lock(), pytest.raises(RunStateError, match=r"letters\.txt, but no index"):
         other.open_or_create(PARAMETERS)
     with pytest.raises(RunStateError, match="is not an index"):
-        other.read_head()
+        other.read_header()
 
 
 def test_an_entry_that_is_not_what_was_written_is_noticed(tmp_path: Path) -> None:
     index = index_in(tmp_path)
-    entry = index.promote(sealed(index, "a"))
+    entry = index.commit_entry(sealed(index, "a"))
     entry.verify_files()
     (entry.folder / "public.bloom").write_bytes(b"b")
     with pytest.raises(CheckFailed, match=r"public\.bloom differs from what was written"):
@@ -163,7 +163,7 @@ def test_an_entry_that_is_not_what_was_written_is_noticed(tmp_path: Path) -> Non
         entry.verify_files()
     (entry.folder / "entry.json").write_text("{")
     with pytest.raises(CheckFailed, match=r"entry\.json cannot be read"):
-        index.entries()
+        index.list_entries()
 
 
 # Earlier runs: one point exchanged moves every later run by one text at most; what breaks that is found.
@@ -273,9 +273,9 @@ def test_found_are_those_near_a_kept_text_of_their_side_and_no_others(tmp_path: 
     for side in (0, 1):
         mine = [p for p in kept if old.texts[p][1] == side]
         files = entry(tmp_path / "entry", old, side, kept)
-        assert sum(len(np.load(one.path("rows"))) for one in files) == len(mine)
+        assert sum(len(np.load(one.get_path("rows"))) for one in files) == len(mine)
         best = {
-            point: max(jaccard(new.sets[point], old.sets[other]) for other in mine)
+            point: max(compute_jaccard(new.sets[point], old.sets[other]) for other in mine)
             for point, (_, own) in new.texts.items()
             if own == side
         }
@@ -293,8 +293,8 @@ def test_sides_and_groups_never_meet(tmp_path: Path) -> None:
     assert found(new, private, 1) == {1}
     # sabotage: an entry's files of the other side
     assert found(new, private, 0) == found(new, public, 1) == set()
-    rows = np.load(public[0].path("rows"))
+    rows = np.load(public[0].get_path("rows"))
     rows["group"] = 7
-    with public[0].path("rows").open("wb") as file:
+    with public[0].get_path("rows").open("wb") as file:
         np.save(file, rows)
     assert found(new, public, 0) == set()

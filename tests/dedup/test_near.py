@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.dedup import near as room
-from redactory.dedup.near import MAX_SMALL_GROUP, UnionFind, drop_greedily, merge_to_forest
+from redactory.dedup.near import MAX_SMALL_GROUP, UnionFind, drop_near_duplicates, merge_to_forest
 from redactory.dedup.plan import PAIR
-from redactory.dedup.signatures import jaccard
+from redactory.dedup.signatures import compute_jaccard
 from tests.dedup.worlds import NearWorld, Text, substitutions
 
 BOILER = "this message and what is attached to it is meant for the one it names and for nobody else"
@@ -157,14 +157,14 @@ def test_the_choice_is_greedy_in_the_order_of_ranks(sets: list[frozenset[int]], 
     stay: list[int] = []
     expected = []
     for number, values in enumerate(sets):
-        own = next((s for s in stay if jaccard(values, sets[s]) >= threshold), None)
+        own = next((s for s in stay if compute_jaccard(values, sets[s]) >= threshold), None)
         if own is None:
             stay.append(number)
         else:
             expected.append((number, own))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(room, "MAX_SMALL_GROUP", small)
-        assert list(drop_greedily(range(len(sets)), sets.__getitem__, threshold)) == expected
+        assert list(drop_near_duplicates(range(len(sets)), sets.__getitem__, threshold)) == expected
 
 
 def test_a_phrase_that_all_use_does_not_make_the_choice_quadratic() -> None:
@@ -177,7 +177,7 @@ def test_a_phrase_that_all_use_does_not_make_the_choice_quadratic() -> None:
         looked_up += 1
         return sets[number]
 
-    assert not list(drop_greedily(range(len(sets)), shingles_of, 0.7))
+    assert not list(drop_near_duplicates(range(len(sets)), shingles_of, 0.7))
     assert looked_up < 3 * len(sets)
 
 
@@ -192,14 +192,14 @@ def test_a_forest_joins_what_a_flood_does(edges: list[tuple[int, int]]) -> None:
     for one, other in edges:
         forest.join(one, other)
     expected = sorted(lowest.items())
-    assert forest.pairs(np.arange(21)).tolist() == expected
+    assert forest.list_joined_pairs(np.arange(21)).tolist() == expected
     assert merge_to_forest(np.array(edges, PAIR)).tolist() == expected
 
 
 def test_on_average_over_keys_one_text_moves_few_others() -> None:
     """No proof, but why ranks are keyed: the middle of a star comes first in one of nine orders only."""
     star = [frozenset(range(5)), *(frozenset({0, 1, 2, 3, *range(9 * n, 9 * n + 3)}) for n in range(1, 9))]
-    assert all(jaccard(star[0], leaf) >= 0.5 for leaf in star[1:])
+    assert all(compute_jaccard(star[0], leaf) >= 0.5 for leaf in star[1:])
     chance = np.random.default_rng(9)
     moved = []
     for _ in range(300):
@@ -207,7 +207,7 @@ def test_on_average_over_keys_one_text_moves_few_others() -> None:
         kept = []
         for middle in (star[0], frozenset({99})):
             texts = [middle, *star[1:], frozenset({98})]
-            dropped = dict(drop_greedily(ranks, texts.__getitem__, 0.5))
+            dropped = dict(drop_near_duplicates(ranks, texts.__getitem__, 0.5))
             kept.append([str(sorted(values)) for number, values in enumerate(texts) if number not in dropped])
         moved.append(substitutions(*kept))
     assert np.mean(moved) < 2 < 7 <= max(moved)

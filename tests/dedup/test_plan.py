@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from redactory.dedup import (
     RANGES,
-    find_range_repeats,
-    hash_ranges,
+    compute_hash_ranges,
+    find_repeats_in_range,
     lookup_replacements,
     plan,
     read_range,
@@ -23,12 +23,12 @@ from redactory.dedup import (
 from redactory.dedup.plan import (
     ENTRY,
     BloomPass,
-    digests_to_int,
-    distinct_digests,
+    collect_distinct_digests,
+    digests_to_ints,
     make_bloom_filter,
-    mark_members,
+    mark_known_digests,
     merge_digests,
-    read_bloom,
+    read_bloom_filter,
     write_entries,
     write_pairs,
 )
@@ -51,7 +51,7 @@ def planned(folder: Path, partitions: list[Partition]) -> tuple[list[Path], int]
         files.append(folder / f"digests-{number}.npy")
         write_digests(files[-1], list(held.values()), np.array(list(held), np.int64))
     ranges = [folder / f"range-{number}.npy" for number in range(RANGES)]
-    return ranges, sum(find_range_repeats(files, number, out) for number, out in enumerate(ranges))
+    return ranges, sum(find_repeats_in_range(files, number, out) for number, out in enumerate(ranges))
 
 
 def oracle(partitions: list[Partition]) -> dict[int, int]:
@@ -103,8 +103,8 @@ def test_the_ranges_hold_each_digest_exactly_once(digests: list[bytes], ranges: 
         seen: list[tuple[bytes, int]] = []
         for number in range(ranges):
             entries = read_range(path, number, ranges)
-            assert (hash_ranges(entries, ranges) == number).all()
-            for entry, value in zip(entries, digests_to_int(entries), strict=True):
+            assert (compute_hash_ranges(entries, ranges) == number).all()
+            for entry, value in zip(entries, digests_to_ints(entries), strict=True):
                 digest = value.to_bytes(16, "big", signed=True)
                 assert int.from_bytes(digest, "big") * ranges >> 128 == number
                 seen.append((digest, int(entry["id"])))
@@ -149,11 +149,11 @@ def test_look_ups_among_the_digests_of_a_run_are_exact(parts: list[list[int]], a
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / str(number) for number in range(len(parts))]
         for path, numbers in zip(files, parts, strict=True):
-            write_entries(path, distinct_digests([entries_of(numbers)]))
+            write_entries(path, collect_distinct_digests([entries_of(numbers)]))
         out = Path(folder) / "all.npy"
         assert merge_digests(files, ranges, out) == len({n for part in parts for n in part})
         expected = [any(n in part for part in parts) for n in asked]
-        assert mark_members(out, entries_of(asked)).tolist() == expected
+        assert mark_known_digests(out, entries_of(asked)).tolist() == expected
 
 
 # Bloom filters: nothing added is denied; what is lost is measured.
@@ -172,7 +172,7 @@ def test_what_was_added_is_never_denied(digests: list[bytes], capacity: int, rat
     bloom.update(numbers)
     with tempfile.NamedTemporaryFile() as file:
         Path(file.name).write_bytes(bloom.save_bytes())
-        assert all(number in held for held in (bloom, read_bloom(Path(file.name))) for number in numbers)
+        assert all(number in held for held in (bloom, read_bloom_filter(Path(file.name))) for number in numbers)
 
 
 def test_one_pass_keeps_each_text_once_and_loses_no_more_than_it_says() -> None:

@@ -33,7 +33,7 @@ WORLD = ["call me", "Call me!", "CALL  ME", "tel 1", "tel 22", "so", "?!"]
 
 
 def digest(text: str, purpose: str = "dedup/private") -> bytes:
-    return KEY.text_digest(KEY.derive_subkey(purpose), text.encode())
+    return KEY.compute_text_digest(KEY.derive_subkey(purpose), text.encode())
 
 
 def exact(texts: list[str]) -> list[str]:

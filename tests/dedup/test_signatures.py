@@ -32,13 +32,13 @@ TEXTS = st.lists(
 
 
 def hashed(texts: list[str], length: int, key: DigestKey = KEY) -> list[frozenset[int]]:
-    sets = Shingler(key, length, WORDS).make_sets(texts)
+    sets = Shingler(key, length, WORDS).make_shingle_sets(texts)
     return [frozenset(values.tolist()) for values in np.split(sets.values, sets.offsets[1:-1])][: len(texts)]
 
 
 def named(text: str, length: int) -> frozenset[tuple[str, ...]]:
     """The shingles of a text, in plain Python."""
-    words = WORDS.words(text)
+    words = WORDS.split_words(text)
     if sum(word == "<mask>" for word in words) >= sum(word != "<mask>" for word in words):
         words = [f"all of {text}"]
     return frozenset(tuple(words[i : i + length]) for i in range(max(1, len(words) - length + 1)))
@@ -50,7 +50,7 @@ def test_shingle_sets_are_those_of_plain_python_up_to_names(texts: list[str], le
     own, plain = hashed(texts, length), [named(text, length) for text in texts]
     for one, other in itertools.combinations_with_replacement(range(len(texts)), 2):
         assert len(own[one] & own[other]) == len(plain[one] & plain[other])
-    sets = Shingler(KEY, length, WORDS).make_sets(texts)
+    sets = Shingler(KEY, length, WORDS).make_shingle_sets(texts)
     for values in np.split(sets.values, sets.offsets[1:-1])[: len(texts)]:
         assert len(values), "no set is empty"
         assert (np.diff(values.astype(object)) > 0).all(), "sorted, each value once"
@@ -76,7 +76,7 @@ def test_a_set_depends_on_its_text_alone_and_on_the_key(texts: list[str]) -> Non
     ],
 )
 def test_words(text: str, words: list[str]) -> None:
-    assert WORDS.words(text) == words
+    assert WORDS.split_words(text) == words
 
 
 # as the English engines mask Finnish, Turkish, Japanese, German and Hungarian
@@ -157,12 +157,17 @@ def test_many_and_long_texts_are_signed_in_pieces() -> None:
 def test_the_banding_finds_what_it_must_within_its_budget(threshold: float) -> None:
     banding = choose_banding(threshold, 128)
     assert banding.permutations <= 128
-    assert banding.comparison_probability(min(threshold + MARGIN, (1 + threshold) / 2)) >= 0.99
-    vain = np.mean([banding.comparison_probability(s) for s in np.linspace(0, threshold, 50)])
+    assert banding.compute_comparison_probability(min(threshold + MARGIN, (1 + threshold) / 2)) >= 0.99
+    vain = np.mean([banding.compute_comparison_probability(s) for s in np.linspace(0, threshold, 50)])
     for rows, bands in itertools.product(range(1, 129), range(1, 129)):
         other = Banding(bands, rows)
-        if rows * bands <= 128 and other.comparison_probability(min(threshold + MARGIN, (1 + threshold) / 2)) >= 0.99:
-            assert np.mean([other.comparison_probability(s) for s in np.linspace(0, threshold, 50)]) >= vain - 0.01
+        if (
+            rows * bands <= 128
+            and other.compute_comparison_probability(min(threshold + MARGIN, (1 + threshold) / 2)) >= 0.99
+        ):
+            assert (
+                np.mean([other.compute_comparison_probability(s) for s in np.linspace(0, threshold, 50)]) >= vain - 0.01
+            )
 
 
 def test_a_pair_shares_a_bucket_as_often_as_the_formula_says() -> None:
@@ -175,7 +180,7 @@ def test_a_pair_shares_a_bucket_as_often_as_the_formula_says() -> None:
     found = np.zeros(trials, bool)
     for a, b in zip(*(compute_buckets(s, banding) for s in signed), strict=True):
         found |= a == b
-    expected = banding.comparison_probability(0.7)
+    expected = banding.compute_comparison_probability(0.7)
     assert abs(found.mean() - expected) < 4 * np.sqrt(expected * (1 - expected) / trials)
 
 

@@ -7,8 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from redactory.dedup import RANGES, DedupSettings, find_range_repeats, lookup_replacements, write_digests
-from redactory.dedup.near import NEAR_RANGES, compare_buckets, join_groups, nearest_pairs, select_duplicates_to_drop
+from redactory.dedup import RANGES, DedupSettings, find_repeats_in_range, lookup_replacements, write_digests
+from redactory.dedup.near import (
+    NEAR_RANGES,
+    compare_buckets,
+    join_groups,
+    select_duplicates_to_drop,
+    select_nearest_pairs,
+)
 from redactory.dedup.plan import write_entries
 from redactory.dedup.settings import Mode
 from redactory.dedup.signatures import (
@@ -17,7 +23,7 @@ from redactory.dedup.signatures import (
     SignedFiles,
     WordTokenizer,
     choose_banding,
-    jaccard,
+    compute_jaccard,
     write_signed_texts,
 )
 from redactory.foundation.keys import DigestKey
@@ -42,7 +48,7 @@ def planned(folder: Path, texts: list[str], mode: Mode, key: DigestKey = KEY) ->
         write_digests(path, digests[own], ids[own], ranks and ranks[own])
     ranges = [folder / str(number) for number in range(RANGES)]
     for number, out in enumerate(ranges):
-        find_range_repeats(files, number, out)
+        find_repeats_in_range(files, number, out)
     first = lookup_replacements(ranges, ids)
     return [text for text, i, f in zip(texts, ids, first, strict=True) if i == f]
 
@@ -67,10 +73,10 @@ class NearWorld:
         rank = key.derive_subkey("dedup/rank")
         for number, texts in enumerate(partitions):
             ids = np.arange(len(texts), dtype=np.int64) + (number << 32)
-            sets = Shingler(key, shingle, WORDS).make_sets([text for text, _ in texts])
+            sets = Shingler(key, shingle, WORDS).make_shingle_sets([text for text, _ in texts])
             rows = np.zeros(len(ids), ROW)
             rows["id"], rows["split"] = ids, [side for _, side in texts]
-            rows["rank"] = [int.from_bytes(key.text_digest(rank, t.encode())[:8], "little") for t, _ in texts]
+            rows["rank"] = [int.from_bytes(key.compute_text_digest(rank, t.encode())[:8], "little") for t, _ in texts]
             self.files.append(SignedFiles(folder, number))
             write_signed_texts(self.files[-1], rows, sets, banding)
             for place, point in enumerate(ids.tolist()):
@@ -88,7 +94,7 @@ class NearWorld:
             write_entries(path, pairs)
             found.append(near)
             self.counts += counts
-        best = nearest_pairs(np.concatenate(found)).tolist()
+        best = select_nearest_pairs(np.concatenate(found)).tolist()
         self.across = {public: (private, similarity) for public, private, similarity in best}
         self.grouped, self.largest = join_groups(forests, groups)
         chosen = (select_duplicates_to_drop(self.files, np.load(path), self.threshold).tolist() for path in groups)
@@ -100,7 +106,7 @@ class NearWorld:
 
     def similarity(self, one: int, other: int) -> float:
         """The true Jaccard similarity of two points."""
-        return jaccard(self.sets[one], self.sets[other])
+        return compute_jaccard(self.sets[one], self.sets[other])
 
     def similar(self, least: float) -> set[tuple[int, int]]:
         """Brute force: every pair within a side from this similarity on."""

@@ -25,7 +25,7 @@ from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, TIMEOUT, TOO_LO
 from redactory.detectors.engine_registry import identify_engines, load_engines
 from redactory.detectors.policy import compute_policy_hashes
 from redactory.detectors.settings import SpacySettings, TaggerSettings
-from redactory.detectors.spacy_model import find_model_folder, import_lean_spacy, speed_up_suffixes
+from redactory.detectors.spacy_model import find_model_folder, import_lean_spacy, speed_up_suffix_search
 from redactory.detectors.spacy_ner import SpacyEngine, _iter_entity_spans
 from redactory.detectors.tagger import TaggerEngine
 from redactory.foundation.errors import ConfigurationError
@@ -354,7 +354,7 @@ def pipelines(language: str) -> tuple[Any, Any]:
         return search(word)
 
     quick.tokenizer.suffix_search = counted
-    return plain, speed_up_suffixes(quick)
+    return plain, speed_up_suffix_search(quick)
 
 
 @pytest.mark.usefixtures("short_windows")

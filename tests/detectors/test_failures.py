@@ -15,7 +15,7 @@ from redactory.detectors import CustomRecognizer, Detection, Detector, DetectSet
 from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, TOO_LONG, NonEntityScore
 from redactory.detectors.patterns import PatternEngine
 from redactory.detectors.settings import PatternSettings
-from redactory.redaction import mask
+from redactory.redaction import mask_intervals
 from tests.detectors.support import TEXTS, Finder, analyzer_of, with_engines, with_settings
 
 
@@ -176,7 +176,7 @@ def test_no_host_is_resolved(tmp_path: Path) -> None:
 def masked(detector: Detector, text: str) -> str:
     (detection,) = detector.detect([text])
     assert detection.failure is None
-    return mask(text, ((span.start, span.end) for span in detection.strict))
+    return mask_intervals(text, ((span.start, span.end) for span in detection.strict))
 
 
 @pytest.mark.parametrize(

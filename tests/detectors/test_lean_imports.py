@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from redactory.detectors import spacy_model as module
-from redactory.detectors.spacy_model import hide_packages
+from redactory.detectors.spacy_model import hide_unused_packages
 
 HIDDEN = ("torch", "transformers", "stanza")
 
@@ -27,10 +27,10 @@ def absent(monkeypatch: pytest.MonkeyPatch) -> str:
 def test_what_is_hidden_cannot_be_imported_inside_and_can_afterwards(
     absent: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with hide_packages(), pytest.raises(ImportError):
+    with hide_unused_packages(), pytest.raises(ImportError):
         importlib.import_module(absent)
     importlib.import_module(absent)
-    with hide_packages():
+    with hide_unused_packages():
         # it is there already
         importlib.import_module(absent)
     assert absent in sys.modules
@@ -39,7 +39,7 @@ def test_what_is_hidden_cannot_be_imported_inside_and_can_afterwards(
 
 def test_nothing_is_hidden_where_spacy_needs_it(absent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TORCH_PACKAGES", ("json",))
-    with hide_packages():
+    with hide_unused_packages():
         assert absent not in sys.modules
 
 

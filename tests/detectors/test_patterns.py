@@ -21,10 +21,10 @@ from redactory.detectors.engine import TIMEOUT, EngineOutput
 from redactory.detectors.patterns import ContextAnalyzer, PatternEngine, TextContext
 from redactory.detectors.phones import find_phone_numbers
 from redactory.detectors.recognizers import (
-    check_patterns,
     list_custom_labels,
     load_builtin_recognizers,
     load_presidio_triggers,
+    validate_recognizers,
 )
 from redactory.detectors.settings import PatternSettings
 from redactory.detectors.triggers import Trigger, compute_traits, split_words
@@ -188,7 +188,7 @@ def test_context_words_raise_a_score_without_a_lemmatizer(engine: PatternEngine)
 
 def test_without_words_context_would_say_nothing(engine: PatternEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sabotage: lemmas as a pipeline without a lemmatizer leaves them."""
-    monkeypatch.setattr(TextContext, "keywords_around", lambda *_: "")
+    monkeypatch.setattr(TextContext, "get_nearby_keywords", lambda *_: "")
     assert score_of(engine, "My social security number: 536-22-8726", "US_SSN") == 0.5
 
 
@@ -203,7 +203,7 @@ def test_the_tokenizers_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("redactory.detectors.patterns.MAX_STRINGS", len(words._nlp.vocab.strings) + 500)
     most = 0
     for number in range(2_000):
-        words.build_context(f"word{number}").keywords_around(0)
+        words.build_context(f"word{number}").get_nearby_keywords(0)
         most = max(most, len(words._nlp.vocab.strings))
     assert most < len(ContextAnalyzer("en")._nlp.vocab.strings) + 600
 
@@ -363,7 +363,7 @@ SECRET = "hunter-secret"
     ],
 )
 def test_a_mistake_is_named_and_no_pattern_quoted(fields: dict[str, Any], told: str) -> None:
-    for mistaken in (check_patterns, PatternEngine):
+    for mistaken in (validate_recognizers, PatternEngine):
         with pytest.raises(ConfigurationError, match=re.escape(told)) as caught:
             mistaken(PatternSettings(**fields), "en")
         assert SECRET not in str(caught.value)
@@ -398,7 +398,7 @@ def test_a_files_mistake_names_the_file_and_the_recognizer(
 ) -> None:
     file = yaml_file(content)
     with pytest.raises(ConfigurationError, match=re.escape(told)) as caught:
-        check_patterns(PatternSettings(files=(file,)), "en")
+        validate_recognizers(PatternSettings(files=(file,)), "en")
     assert file in str(caught.value)
     assert SECRET not in str(caught.value)
     assert caught.value.__cause__ is None

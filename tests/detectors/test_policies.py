@@ -31,9 +31,9 @@ from redactory.detectors import rules as words
 from redactory.detectors.engine import NonEntityScore
 from redactory.detectors.policy import VERSIONED_PACKAGES
 from redactory.detectors.rules import RULES, SOFT_RULES, hash_common_words
-from redactory.foundation.canonical import package_version
+from redactory.foundation.canonical import get_package_version
 from redactory.foundation.errors import ConfigurationError
-from redactory.redaction import PRIVATE, PUBLIC, route
+from redactory.redaction import PRIVATE, PUBLIC, route_example
 from tests.detectors.support import OFF
 
 SPANS = st.builds(
@@ -224,7 +224,7 @@ def test_flagging_everything_makes_every_text_private(text: str) -> None:
         conservative = {"rules": [], "flags_everything": flagged}
         detector = Detector(DetectSettings.model_validate({**OFF, "conservative": conservative}))
         (detection,) = detector.detect([text])
-        decision = route(text, detection)
+        decision = route_example(text, detection)
         assert (decision.split, decision.text, decision.masks) == (PRIVATE if flagged else PUBLIC, text, 0)
         assert decision.reasons == (("rule:EVERYTHING",) if flagged else ())
 
@@ -432,9 +432,9 @@ def test_the_hash_changes_with_a_version(monkeypatch: pytest.MonkeyPatch, packag
     version = importlib.metadata.version
     with monkeypatch.context() as patch:
         patch.setattr(importlib.metadata, "version", lambda name: version(name) + ".new" * (name == package))
-        package_version.cache_clear()
+        get_package_version.cache_clear()
         after = hashes(spacy=None)
-    package_version.cache_clear()
+    get_package_version.cache_clear()
     assert before[0] != after[0]
     assert before[1] != after[1]
 

@@ -63,8 +63,8 @@ def policies() -> dict[str, Policy]:
     ],
 )
 def test_days_and_firms_may_be_public(policies: dict[str, Policy], text: str, side: str, redacted: str | None) -> None:
-    assert policies["all secret"].get_split(text) == "private"
-    assert policies["some public"].get_split(text) == side
+    assert policies["all secret"].decide_split(text) == "private"
+    assert policies["some public"].decide_split(text) == side
     assert policies["some public"].redact(text) == (redacted or text)
 
 

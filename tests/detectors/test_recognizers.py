@@ -14,7 +14,7 @@ from presidio_analyzer.predefined_recognizers import PhoneRecognizer, UrlRecogni
 
 from redactory.detectors import DetectSettings, StrictPolicy
 from redactory.detectors.detector import WINDOW_CHARS
-from redactory.detectors.patterns import PatternEngine, add_word_lookahead, compile_finder
+from redactory.detectors.patterns import PatternEngine, add_word_lookahead, compile_match_finder
 from redactory.detectors.phones import find_phone_numbers
 from redactory.detectors.recognizers import (
     SCORES,
@@ -25,7 +25,7 @@ from redactory.detectors.recognizers import (
 )
 from redactory.detectors.settings import DEFAULT_RECOGNIZERS, PatternSettings
 from redactory.detectors.triggers import split_words
-from redactory.redaction import mask
+from redactory.redaction import mask_intervals
 from tests.detectors.pattern_texts import ANNOUNCED, FOUND, PLAIN, UNTOLD, unmarked
 
 POLICY = StrictPolicy(DetectSettings().strict)
@@ -80,7 +80,7 @@ def test_doubtful_forms_are_seen_by_the_conservative_policy_until_context_raises
 )
 def test_the_place_is_masked_and_not_the_word(engine: PatternEngine, text: str, masked: str) -> None:
     (reading,) = engine.read([text])
-    assert mask(text, ((s.start, s.end) for s in POLICY.select_spans(text, reading))) == masked
+    assert mask_intervals(text, ((s.start, s.end) for s in POLICY.select_spans(text, reading))) == masked
 
 
 FILLERS = ("1 ", "a ", "A ", "A-", "1-1.", "A1-", "a.a@", " ", "1, A ")
@@ -118,7 +118,7 @@ def test_no_expression_of_presidios_is_slow_in_a_window() -> None:
     """Links tried 675 domains behind each full stop, again from each place: 2 to 4 s a window."""
     for recognizer in create_predefined_recognizers(DEFAULT_RECOGNIZERS, "en"):
         for pattern in getattr(recognizer, "patterns", ()):
-            find = compile_finder(add_word_lookahead(pattern.regex), regex.I | regex.M | regex.S)
+            find = compile_match_finder(add_word_lookahead(pattern.regex), regex.I | regex.M | regex.S)
             for filler in (*FILLERS, *HOSTS):
                 try:
                     list(find((filler * WINDOW_CHARS)[:WINDOW_CHARS], timeout=PATIENCE / 4))
@@ -136,7 +136,7 @@ PIECES_OF_LINKS = (
 @example("a" * 200 + ".com")
 def test_domains_that_are_looked_up_match_what_they_did(text: str) -> None:
     for pattern in UrlRecognizer.PATTERNS:
-        found = compile_finder(add_word_lookahead(pattern.regex), regex.I)(text)
+        found = compile_match_finder(add_word_lookahead(pattern.regex), regex.I)(text)
         assert [m.span() for m in found] == [m.span() for m in regex.finditer(pattern.regex, text, regex.I)]
 
 
@@ -161,7 +161,7 @@ def test_a_link_is_searched_for_where_there_is_one(monkeypatch: pytest.MonkeyPat
     looked_up = add_word_lookahead(written)
     monkeypatch.setattr(Counted, "searches", 0)
     monkeypatch.setattr("redactory.detectors.patterns.regex", SimpleNamespace(compile=Counted, I=regex.I))
-    find = compile_finder(looked_up, regex.I)
+    find = compile_match_finder(looked_up, regex.I)
     assert len(list(find((filler * WINDOW_CHARS)[:WINDOW_CHARS]))) == Counted.searches == links
 
 

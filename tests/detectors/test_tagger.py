@@ -330,4 +330,4 @@ def test_punctuation_within_an_address_is_as_plain_as_the_plainer_side(
     made = tagger_of(("O", "STREET_ADDRESS"))
     doc = Doc(import_lean_spacy().blank("en").vocab, ["5", ",", "Oslo"])
     expected = [left, 0.95 if bridge is None else bridge, right]
-    assert made._bridge_punctuation(doc, [left, 0.95, right], [1, 0, 1]) == expected
+    assert made._join_across_punctuation(doc, [left, 0.95, right], [1, 0, 1]) == expected

@@ -163,7 +163,7 @@ def add_models(run: RunFolder) -> None:
     }
     exposures = {"crt": (1.31, 2.02), "sgd": (19.93, 2.4)}
     for name, told in cards.items():
-        folder = run.model(name)
+        folder = run.get_model_folder(name)
         folder.root.mkdir(parents=True)
         write_json(folder.guarantee, told)
         seal_folder(folder, {"trainer": name}, [folder.guarantee])
@@ -176,10 +176,10 @@ def add_models(run: RunFolder) -> None:
 
 def add_result(run: RunFolder, model: str, evaluation: str, result: dict[str, Any]) -> None:
     """An evaluation of a finished model."""
-    folder = run.model(model).result(evaluation)
+    folder = run.get_model_folder(model).get_result_folder(evaluation)
     folder.root.mkdir(exist_ok=True)
     write_json(folder.root / "result.json", result)
-    seal_folder(folder, {"parent": file_sha256(run.model(model).manifest)}, [folder.root / "result.json"])
+    seal_folder(folder, {"parent": file_sha256(run.get_model_folder(model).manifest)}, [folder.root / "result.json"])
 
 
 QUESTIONS = (

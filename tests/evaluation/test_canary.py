@@ -24,7 +24,7 @@ from redactory.evaluation.canary import (
     compute_chance_quantile,
     compute_middle_rank,
     count_canary_copies,
-    count_likelier,
+    count_likelier_candidates,
     estimate_sampled_exposure,
     measure_canary_exposure,
 )
@@ -242,7 +242,7 @@ def test_sample_and_draws_together_give_the_exact_ranks() -> None:
         assert row["at_least"] <= exact + 0.1
     # a law of drawing that is not the model's own is found out
     wrong = SampledNumbers(drawn.model_log_probs, drawn.sampling_log_probs + 2.0)
-    assert abs(math.log2((1 + count_likelier(wrong, float(asked[1])).count) / 300)) > 1
+    assert abs(math.log2((1 + count_likelier_candidates(wrong, float(asked[1])).count) / 300)) > 1
 
 
 def test_without_draws_a_canary_beyond_the_sample_has_a_bound_alone() -> None:

@@ -23,7 +23,7 @@ from redactory.evaluation.detection import (
 )
 from redactory.evaluation.recall import classify_casing
 from redactory.evaluation.statistics import bootstrap_share, estimate_proportion
-from redactory.redaction import route
+from redactory.redaction import route_example
 
 _TEXTS = st.text(alphabet="ab \n", min_size=1, max_size=14)
 
@@ -219,7 +219,7 @@ def test_both_miss_exactly_the_secrets_of_the_points_that_go_public(blind: str) 
     # for a point that holds <MASK> is private: whoever sweeps policies need not read masked texts
     result = measure_detection(Blindfolded(blind), POINTS)
     detections = Blindfolded(blind).detect(point.text for point in POINTS)
-    sides = [route(point.text, d).split for point, d in zip(POINTS, detections, strict=True)]
+    sides = [route_example(point.text, d).split for point, d in zip(POINTS, detections, strict=True)]
     exposed = sum(len(point.spans) for point, side in zip(POINTS, sides, strict=True) if side == "public")
     assert result["miss_rate"]["misses"] == exposed
 

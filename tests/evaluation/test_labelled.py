@@ -24,7 +24,7 @@ from redactory.evaluation.sample import (
     read_labels,
     select_prefilled_spans,
     to_csv,
-    to_rows,
+    to_labelling_rows,
 )
 from redactory.foundation.errors import InputError
 from redactory.foundation.keys import DigestKey
@@ -75,7 +75,7 @@ def submitted(task: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_three_forms_of_a_sample_say_the_same() -> None:
     table = list(csv.DictReader(io.StringIO(to_csv(SAMPLE))))
-    for entry, row, cells in zip(SAMPLE, to_rows(SAMPLE), table, strict=True):
+    for entry, row, cells in zip(SAMPLE, to_labelling_rows(SAMPLE), table, strict=True):
         task, spans = to_label_studio_task(row, "v1"), [list(span) for span in SPANS[entry.example_id]]
         assert [[s["start"], s["end"], s["label"]] for s in row["spans"]] == json.loads(cells["spans"]) == spans
         results = [result["value"] for result in task["predictions"][0]["result"]]
@@ -194,7 +194,7 @@ def test_files_of_another_kind_are_refused(content: bytes, tmp_path: Path) -> No
 
 
 def test_labels_come_back_in_the_order_of_the_draw(tmp_path: Path) -> None:
-    rows = to_rows(SAMPLE)
+    rows = to_labelling_rows(SAMPLE)
     rows[0]["spans"] = rows[0]["spans"][::-1] * 2
     rows[1]["spans"] = [{"start": 0, "end": 3, "label": "WHO"}]
     path = write(tmp_path / "labelled.jsonl", rows[::-1])
@@ -203,7 +203,9 @@ def test_labels_come_back_in_the_order_of_the_draw(tmp_path: Path) -> None:
     assert [row.example_id for row in labelled] == list(TEXTS)
     assert labelled[0].secrets == tuple(SPANS[7])
     assert [row.is_changed for row in labelled] == [False, True, False]
-    export = write(tmp_path / "export.json", [submitted(to_label_studio_task(row, "v1")) for row in to_rows(SAMPLE)])
+    export = write(
+        tmp_path / "export.json", [submitted(to_label_studio_task(row, "v1")) for row in to_labelling_rows(SAMPLE)]
+    )
     assert [row.secrets for row in read_labels(export, DRAWN, KEY)] == [tuple(SPANS[i]) for i in TEXTS]
 
 
@@ -227,7 +229,7 @@ def _change(key: str, value: Any) -> Callable[[list[Any]], None]:
 def test_labels_that_do_not_fit_the_draw_are_refused_without_their_text(
     spoil: Callable[[list[Any]], None], told: str, tmp_path: Path
 ) -> None:
-    rows = to_rows(SAMPLE)
+    rows = to_labelling_rows(SAMPLE)
     spoil(rows)
     with pytest.raises(InputError, match=told) as error:
         read_labels(write(tmp_path / "labelled.jsonl", rows), DRAWN, KEY)

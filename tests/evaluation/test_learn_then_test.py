@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
 from redactory.evaluation.statistics import (
-    binomial_p_value,
+    compute_binomial_p_value,
     compute_percentile_interval,
     count_passing_settings,
     count_secrets_needed,
@@ -37,7 +37,7 @@ def _best_point_estimate(misses: list[int], n: int) -> int:
 
 
 def _best_of_all_tests(misses: list[int], n: int) -> int:
-    kept = (j + 1 for j, missed in enumerate(misses) if binomial_p_value(missed, n, BOUND) <= 1 - CONFIDENCE)
+    kept = (j + 1 for j, missed in enumerate(misses) if compute_binomial_p_value(missed, n, BOUND) <= 1 - CONFIDENCE)
     return max(kept, default=0)
 
 
@@ -93,7 +93,7 @@ def test_the_p_value_is_exact_and_agrees_with_the_interval(
     n: int, share: float, miss_rate: float, confidence: float
 ) -> None:
     misses = round(share * n)
-    p_value = binomial_p_value(misses, n, miss_rate)
+    p_value = compute_binomial_p_value(misses, n, miss_rate)
     assert p_value == pytest.approx(binom.cdf(misses, n, miss_rate), rel=1e-6, abs=1e-30)
     if abs(p_value - (1 - confidence)) > 1e-9:
         below = clopper_pearson_upper(misses, n, confidence) <= miss_rate
@@ -118,7 +118,7 @@ def test_nothing_follows_the_first_failure() -> None:
         with pytest.raises(ValueError, match="between 0 and 1"):
             count_passing_settings([0], 10, *wrong)
     with pytest.raises(ValueError, match="misses"):
-        binomial_p_value(3, 2, BOUND)
+        compute_binomial_p_value(3, 2, BOUND)
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from redactory.detectors.engine import EngineOutput, Span
 from redactory.evaluation.linkage import (
     ReleasedExample,
-    find_claims,
-    find_residual_identifiers,
+    count_residual_identifiers,
+    find_linkage_claims,
     hash_phrases,
     run_linkage_attack,
 )
@@ -57,7 +57,7 @@ def test_chance_is_the_mean_over_all_ways_of_dealing_the_claims() -> None:
     public.append(ReleasedExample("crowd", "fortytwo zebras", crowd))
     private[20] = ReleasedExample("q20", "fortytwo zebras <MASK>", private[20].authors)
     found = run_linkage_attack(public, private)
-    made = list(find_claims([p.text for p in public], [p.text for p in private]))
+    made = list(find_linkage_claims([p.text for p in public], [p.text for p in private]))
     every = [not point.authors.isdisjoint(public[claim.public].authors) for claim, point in product(made, private)]
     assert found["chance"]["value"] == pytest.approx(sum(every) / len(every))
     assert found["chance"]["value"] > 1 / len(private)
@@ -79,9 +79,9 @@ def test_a_phrase_is_a_run_of_words_between_masks(words: list[str], longest: int
 
 def test_a_phrase_that_many_public_points_hold_ties_nothing() -> None:
     public = ["red kite", "red kite", "red kite", "blue whale"]
-    assert [(c.private, c.public) for c in find_claims(public, ["a red kite", "a blue whale"])] == [(1, 3)]
-    assert not list(find_claims(["red kite", "red kite"], ["red kite"])), "two that weigh the same are no claim"
-    assert not list(find_claims([], ["red kite"]))
+    assert [(c.private, c.public) for c in find_linkage_claims(public, ["a red kite", "a blue whale"])] == [(1, 3)]
+    assert not list(find_linkage_claims(["red kite", "red kite"], ["red kite"])), "two that weigh the same are no claim"
+    assert not list(find_linkage_claims([], ["red kite"]))
 
 
 def test_nothing_to_link_is_null() -> None:
@@ -107,13 +107,13 @@ def test_residual_hits_are_counted_beside_masks_and_failures() -> None:
         ]
 
     points = [("1", "Zoe went"), ("2", "<MASK> went"), ("3", "so long"), ("4", "it went"), ("5", "<MASK> Li")]
-    found = find_residual_identifiers(read, points)
+    found = count_residual_identifiers(read, points)
     assert (found["looked_at"], found["failed"], found["held"]) == (5, 1, 1)
     assert found["share"]["value"] == 0.25
     assert found["share"]["low"] < 0.25 < found["share"]["high"]
     assert found["listed"] == [{"example_id": "1", "labels": {"NAME": 1}}]
     assert "Zoe" not in str(found)
-    sampled = find_residual_identifiers(
+    sampled = count_residual_identifiers(
         read, [(str(n), "Zoe" if n % 4 == 0 else "it") for n in range(400)], max_examples=100
     )
     assert sampled["looked_at"] == 100

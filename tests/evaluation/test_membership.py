@@ -22,8 +22,8 @@ from redactory.evaluation.membership import (
     compute_true_positive_rate,
     draw_member_texts,
     find_best_threshold,
-    find_commonest_label,
-    measure_separation,
+    find_most_common_label,
+    measure_roc_metrics,
     measure_threshold_accuracy,
     run_membership_attack,
 )
@@ -104,7 +104,7 @@ def test_a_threshold_is_not_scored_on_what_chose_it() -> None:
     draw = np.random.default_rng(0)
     told, best = [], []
     for seed in range(200):
-        scores, halves = draw.normal(size=16), SentenceSplit.draw(8, seed)
+        scores, halves = draw.normal(size=16), SentenceSplit.draw_random(8, seed)
         assert sorted([*halves.threshold_indices, *halves.scoring_indices]) == list(range(16))
         threshold = find_best_threshold(*halves.split_scores(scores, halves.threshold_indices))
         for kept, places in ((told, halves.scoring_indices), (best, halves.threshold_indices)):
@@ -116,7 +116,7 @@ def test_a_threshold_is_not_scored_on_what_chose_it() -> None:
 
 def test_what_is_known_of_the_half_that_chose_the_threshold_is_no_success() -> None:
     """The members there are known by heart, those that are scored are like the others."""
-    chosen = SentenceSplit.draw(len(MEMBERS), 0).threshold_indices
+    chosen = SentenceSplit.draw_random(len(MEMBERS), 0).threshold_indices
     learnt = frozenset(MEMBERS[place] for place in chosen if place < len(MEMBERS))
     reference: Any = KnownModel(own="r", weight=0.3)
     model: Any = KnownModel(learnt, 4.0)
@@ -153,7 +153,7 @@ def test_an_interval_covers_the_area_of_the_law() -> None:
     draw = np.random.default_rng(0)
     true, covered = 0.6381, 0  # P(X > Y), X ~ N(1/2, 1), Y ~ N(0, 1)
     for seed in range(40):
-        figure = measure_separation(draw.normal(0.5, 1, 120), draw.normal(0, 1, 120), seed=seed, resamples=200)["auc"]
+        figure = measure_roc_metrics(draw.normal(0.5, 1, 120), draw.normal(0, 1, 120), seed=seed, resamples=200)["auc"]
         covered += figure["low"] <= true <= figure["high"]
     assert covered >= 34
 
@@ -161,7 +161,7 @@ def test_an_interval_covers_the_area_of_the_law() -> None:
 def test_others_are_sentences_of_the_corpus_with_a_value_of_their_own() -> None:
     sentences = [SecretSentence(f"call {i % 40:03d} now", 5, 8, "PHONE") for i in range(100)]
     sentences.append(SecretSentence("I am Ann", 5, 8, "PERSON"))
-    assert find_commonest_label(sentences) == "PHONE"
+    assert find_most_common_label(sentences) == "PHONE"
     asked: list[str] = []
 
     def fresh(given: Any) -> list[str | None]:
@@ -175,7 +175,7 @@ def test_others_are_sentences_of_the_corpus_with_a_value_of_their_own() -> None:
     assert all(text.startswith("call 9") for text in others)
     assert not {text[5:8] for text in members} & set(asked)
     with pytest.raises(InputError, match="no labelled secret falls"):
-        find_commonest_label([])
+        find_most_common_label([])
     assert "Ann" not in repr(sentences[-1])
     with pytest.raises(InputError, match="at least 4"):
         run_membership_attack(KnownModel(), MEMBERS[:3], OTHERS)  # type: ignore[arg-type]

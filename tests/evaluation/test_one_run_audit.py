@@ -15,10 +15,10 @@ from redactory.evaluation.one_run_audit import (
     compute_epsilon_lower_bound,
     compute_gaussian_lower_bound,
     compute_p_value,
-    make_curve_level,
-    make_gaussian_level,
+    make_curve_level_function,
+    make_gaussian_level_function,
 )
-from redactory.training.accounting.bounds import gaussian_epsilon
+from redactory.training.accounting.bounds import compute_gaussian_epsilon
 
 DELTA = 1e-5
 COUNTS = [(1, 1, 1), (5, 5, 4), (20, 20, 16), (20, 10, 9), (40, 12, 12)]
@@ -42,7 +42,7 @@ def _largest_chance(canaries: int, guesses: int, correct: int, epsilon: float, d
 @pytest.mark.parametrize(("epsilon", "delta"), PRIVATE)
 @pytest.mark.parametrize("counts", COUNTS)
 def test_the_recursion_solves_the_linear_program(counts: tuple[int, int, int], epsilon: float, delta: float) -> None:
-    found = compute_curve_p_value(*counts, make_curve_level([(epsilon, delta)]))
+    found = compute_curve_p_value(*counts, make_curve_level_function([(epsilon, delta)]))
     exact = _largest_chance(*counts, epsilon, delta)
     assert exact - 1e-9 <= found <= exact * (1.0 + 1e-5)
 
@@ -54,7 +54,7 @@ def test_no_bound_is_below_randomised_response(counts: tuple[int, int, int], eps
     right = delta + (1.0 - delta) / (1.0 + math.exp(-epsilon))
     exact = float(stats.binom.sf(correct - 1, guesses, right))
     assert compute_p_value(*counts, epsilon, delta) >= exact - 1e-12
-    assert compute_curve_p_value(*counts, make_curve_level([(epsilon, delta)])) >= exact - 1e-12
+    assert compute_curve_p_value(*counts, make_curve_level_function([(epsilon, delta)])) >= exact - 1e-12
 
 
 def test_without_delta_the_first_bound_is_the_law_of_randomised_response() -> None:
@@ -65,7 +65,7 @@ def test_without_delta_the_first_bound_is_the_law_of_randomised_response() -> No
 
 
 def test_one_canary_is_guessed_as_well_as_the_curve_allows() -> None:
-    assert compute_curve_p_value(1, 1, 1, make_gaussian_level(1.3)) == pytest.approx(ndtr(0.65), rel=1e-5)
+    assert compute_curve_p_value(1, 1, 1, make_gaussian_level_function(1.3)) == pytest.approx(ndtr(0.65), rel=1e-5)
 
 
 def test_a_curve_known_at_many_points_allows_no_more_than_at_one_and_no_less_than_itself() -> None:
@@ -75,10 +75,10 @@ def test_a_curve_known_at_many_points_allows_no_more_than_at_one_and_no_less_tha
     curve = [(epsilon, spent(epsilon)) for epsilon in np.linspace(0.0, 8.0, 81)]
     for counts in COUNTS:
         whole, at_one = (
-            compute_curve_p_value(*counts, make_curve_level(curve)),
-            min(compute_curve_p_value(*counts, make_curve_level([point])) for point in curve[::20]),
+            compute_curve_p_value(*counts, make_curve_level_function(curve)),
+            min(compute_curve_p_value(*counts, make_curve_level_function([point])) for point in curve[::20]),
         )
-        exact = compute_curve_p_value(*counts, make_gaussian_level(1.0))
+        exact = compute_curve_p_value(*counts, make_gaussian_level_function(1.0))
         assert exact <= whole * (1.0 + 1e-5)
         assert whole <= at_one * (1.0 + 1e-5)
         assert whole == pytest.approx(exact, rel=0.02)
@@ -98,7 +98,7 @@ def test_a_bare_gaussian_is_bounded_from_below_within_thirty_percent(shift: floa
     Of a training of which nothing is known, so close a bound is had of small epsilons alone.
     """
     scores, coins = _released(100_000, shift, 1.0)
-    true = gaussian_epsilon(shift, DELTA)
+    true = compute_gaussian_epsilon(shift, DELTA)
     found = audit_scores(scores, coins, DELTA, shares=(0.01,))
     assert 0.7 * true <= found["epsilon_lower_gaussian"] <= true
     assert 0.4 * true <= found["epsilon_lower"] <= found["epsilon_lower_gaussian"]
@@ -108,14 +108,14 @@ def test_several_shares_together_never_bound_too_much() -> None:
     for shift in (0.5, 2.0):
         scores, coins = _released(1_000, shift, 1.0)
         found = audit_scores(scores, coins, DELTA, shares=(1.0, 0.1))
-        true = gaussian_epsilon(shift, DELTA)
+        true = compute_gaussian_epsilon(shift, DELTA)
         assert 0.0 < found["epsilon_lower"] <= true
         assert found["epsilon_lower_gaussian"] <= true
         assert found["accuracy"] == found["correct"] / found["guesses"]
 
 
 def test_a_mechanism_that_forgets_its_noise_is_seen() -> None:
-    claimed = gaussian_epsilon(1.0, DELTA)
+    claimed = compute_gaussian_epsilon(1.0, DELTA)
     honest, coins = _released(1_000, 1.0, 1.0)
     assert audit_scores(honest, coins, DELTA, shares=(1.0, 0.1))["epsilon_lower"] <= claimed
     broken, coins = _released(1_000, 1.0, 0.01)
@@ -124,7 +124,9 @@ def test_a_mechanism_that_forgets_its_noise_is_seen() -> None:
     assert (found["guesses"], found["correct"]) == (1_000, 1_000)
     # noise of the square of the deviation, the defect of a published code: claimed for 0.2, done with 0.04
     squared, coins = _released(1_000, 0.2, 0.04)
-    assert audit_scores(squared, coins, DELTA, shares=(1.0,))["epsilon_lower"] > gaussian_epsilon(0.2 / 0.2, DELTA)
+    assert audit_scores(squared, coins, DELTA, shares=(1.0,))["epsilon_lower"] > compute_gaussian_epsilon(
+        0.2 / 0.2, DELTA
+    )
 
 
 def test_scores_that_know_no_coin_show_nothing() -> None:

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from redactory.evaluation.report import (
     FlowBar,
-    build_flow,
+    build_flow_chart,
     build_model_report,
     format_share,
     list_card_metrics,
     list_promises,
     render_findings,
-    render_model,
+    render_model_report,
     render_report,
     write_report,
 )
@@ -193,7 +193,7 @@ def test_it_is_written_whole_private_and_the_same_each_time(run: RunFolder) -> N
 )
 def test_the_flow_holds_every_count_that_is_not_nothing(decisions: dict[str, int]) -> None:
     points = sum(decisions.values())
-    top = build_flow({**decisions, "rows": points + 1, "documents": points, "rejected": 1, "examples": points})
+    top = build_flow_chart({**decisions, "rows": points + 1, "documents": points, "rejected": 1, "examples": points})
 
     def below(bar: FlowBar) -> list[FlowBar]:
         assert not bar.parts or sum(part.count for part in bar.parts) == bar.count
@@ -279,15 +279,15 @@ def test_each_model_has_utility_promise_and_attacks_in_this_order(attacked: RunF
         article = article[: article.index("</article>")]
         places = [article.index(f"<h4>{h}") for h in ("How good", "What is promised", "What attacks found")]
         assert places == sorted(places)
-    crt, sgd = (build_model_report(attacked.model(name)) for name in ("crt", "sgd"))
+    crt, sgd = (build_model_report(attacked.get_model_folder(name)) for name in ("crt", "sgd"))
     assert not any(one.alarming for one in crt.attacks)
     assert [one.alarming for one in sgd.attacks if one.title.startswith("membership")] == [True, True]
 
 
 def test_a_page_of_one_model_is_written_beside_it(attacked: RunFolder) -> None:
     write_report(attacked)
-    for name in attacked.model_names():
-        folder = attacked.model(name)
+    for name in attacked.list_model_names():
+        folder = attacked.get_model_folder(name)
         page, told = folder.report.read_text("utf-8"), folder.measured.read_text("utf-8")
         assert "<script" not in page
         assert "://" not in page
@@ -299,7 +299,7 @@ def test_a_page_of_one_model_is_written_beside_it(attacked: RunFolder) -> None:
 
 def test_the_first_screen_answers_five_questions_in_plain_words(attacked: RunFolder) -> None:
     write_report(attacked)
-    crt, sgd = (attacked.model(name) for name in ("crt", "sgd"))
+    crt, sgd = (attacked.get_model_folder(name) for name in ("crt", "sgd"))
     pages = [first_lines(" ".join(_Page(p.report.read_text("utf-8")).text)) for p in (attacked, crt, sgd)]
     pages += [first_lines(folder.measured.read_text("utf-8")) for folder in (crt, sgd)]
     run, good, bad, *_ = pages
@@ -342,8 +342,8 @@ def test_what_was_not_measured_is_said(tmp_path: Any) -> None:
     run = write_run(tmp_path / "other")
     add_models(run)
     for evaluation in ("perplexity", "canary"):
-        run.model("crt").result(evaluation).success.unlink()
-    page = render_model(build_model_report(run.model("crt")))
+        run.get_model_folder("crt").get_result_folder(evaluation).success.unlink()
+    page = render_model_report(build_model_report(run.get_model_folder("crt")))
     assert "was not measured" in page
     assert "No attack on this model was tried" in page
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redactory.evaluation
-from redactory.evaluation.simulator import get_canary_path, simulate, simulate_customersim
+from redactory.evaluation.simulator import get_canary_path, simulate, simulate_dialogues
 from redactory.foundation.errors import ConfigurationError
 
 _SAID = yaml.safe_load((Path(redactory.evaluation.__file__).parent / "dialogues.yaml").read_text("utf-8"))
@@ -34,7 +34,7 @@ def _without_spans(row: dict[str, Any]) -> str:
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**63), rows=st.integers(1, 60), canaries=st.integers(0, 4), copies=st.integers(1, 5))
 def test_spans_are_exact_and_nothing_else_is_secret(seed: int, rows: int, canaries: int, copies: int) -> None:
-    simulation = simulate_customersim(rows, seed, canaries, copies)
+    simulation = simulate_dialogues(rows, seed, canaries, copies)
     told = list(simulation.rows)
     assert len(told) == rows
     assert len({row["id"] for row in told}) == rows
@@ -66,8 +66,8 @@ def test_a_seed_gives_the_same_bytes_whatever_other_randomness_did(tmp_path: Pat
 
 
 def test_canaries_leave_the_dialogues_around_them_as_they_were() -> None:
-    plain = simulate_customersim(40, 5).rows
-    planted = simulate_customersim(40, 5, canaries=10, copies=4).rows
+    plain = simulate_dialogues(40, 5).rows
+    planted = simulate_dialogues(40, 5, canaries=10, copies=4).rows
     for left, right in zip(plain, planted, strict=True):
         kept = [line for line in right["text"].split("\n") if not line.startswith("USR: My ID is: ")]
         assert "\n".join(kept) == left["text"]
@@ -89,10 +89,10 @@ def test_summary_and_rows_agree(tmp_path: Path) -> None:
     assert any(not row["spans"] for row in rows)
     assert seen == [1000, 1200]
     # a million rows are never held
-    assert next(simulate_customersim(10**6, 1, canaries=10, copies=20).rows)["id"] == "sim-1-0"
+    assert next(simulate_dialogues(10**6, 1, canaries=10, copies=20).rows)["id"] == "sim-1-0"
 
 
 @pytest.mark.parametrize(("rows", "canaries", "copies"), [(-1, 0, 1), (0, 1, 1), (5, 1, 0), (5, 500_001, 1)])
 def test_impossible_wishes_are_refused(rows: int, canaries: int, copies: int) -> None:
     with pytest.raises(ConfigurationError):
-        simulate_customersim(rows, 1, canaries, copies)
+        simulate_dialogues(rows, 1, canaries, copies)

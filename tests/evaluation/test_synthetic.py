@@ -96,8 +96,8 @@ def test_shares_of_words_are_probabilities(texts: list[str], text: str) -> None:
     total = sum(model._compute_probability(before, word) for word in known)
     # what is left is the share of a word that was never seen
     assert total + model._compute_probability(before, "never") == pytest.approx(1.0)
-    assert model.mean_log_prob(text) <= 0.0
-    assert model.count_correct(text)[1] == len(text.split()) + 1
+    assert model.compute_mean_log_prob(text) <= 0.0
+    assert model.count_correct_predictions(text)[1] == len(text.split()) + 1
 
 
 def test_a_classifier_learns_what_tells_classes_apart() -> None:

@@ -17,14 +17,14 @@ from tests.flows.local_server import Server, free_port
 
 DEDUP = (
     "redactory.pipelines.curation.stages.dedup:deduplicate_in_one_pass",
-    "redactory.pipelines.curation.stages.dedup:sign_texts",
+    "redactory.pipelines.curation.stages.dedup:compute_text_signatures",
     "redactory.pipelines.curation.stages.dedup:compare_near_duplicates",
     "redactory.pipelines.curation.stages.dedup:match_earlier_runs",
     "redactory.pipelines.curation.stages.dedup:match_earlier_near_duplicates",
-    "redactory.pipelines.curation.stages.dedup:join_near_pairs",
+    "redactory.pipelines.curation.stages.dedup:group_near_duplicates",
     "redactory.pipelines.curation.stages.dedup:select_duplicates_to_drop",
-    "redactory.pipelines.curation.stages.dedup:index_digests",
-    "redactory.pipelines.curation.stages.dedup:index_signatures",
+    "redactory.pipelines.curation.stages.dedup:write_index_digests",
+    "redactory.pipelines.curation.stages.dedup:write_index_signatures",
 )
 """What fails in a curation with every kind of deduplication, and with an index, in the order of stages."""
 

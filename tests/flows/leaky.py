@@ -45,7 +45,7 @@ def _exception(patch: pytest.MonkeyPatch, text: str) -> None:
         return work(*args, **settings)
 
     patch.setattr(prefect_flows.curation, "curate", fails)
-    patch.setattr(prefect_flows, "run_sealing_errors", unsealed)
+    patch.setattr(prefect_flows, "run_with_sealed_traceback", unsealed)
 
 
 def _artifact(patch: pytest.MonkeyPatch, text: str) -> None:

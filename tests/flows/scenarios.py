@@ -56,7 +56,7 @@ def most_at_once(folder: Path, limit: int, meet: Callable[[], Any]) -> int:
     """How many of two tasks are at work at once where both could be, and the server allows ``limit``."""
     prepare_server(limit)
     seen: set[int] = set()
-    with prefect_tasks.process_task_map(2, folder) as spread:
+    with prefect_tasks.open_process_task_map(2, folder) as spread:
         list(spread(partial(counted_part, seen, meet), range(2)))
     return max(seen)
 
@@ -84,7 +84,7 @@ def run(config: Path, failures: int = 0) -> dict[str, Any]:
 def main(config: Path) -> dict[str, dict[str, Any]]:
     unsteady_part.__name__ = "segment_documents"
     vars(stages)["segment_documents"] = unsteady_part
-    vars(prefect_tasks)["process_pool"] = threads
+    vars(prefect_tasks)["open_process_pool"] = threads
     vars(prefect_tasks)["RETRY_SECONDS"] = [0.1, 0.1]
     # first: a process remembers for a while that there was no limit
     most = [

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from redactory.flows.cli import main
 from redactory.flows.options import app
-from redactory.foundation.errors import ConfigurationError, shorten
+from redactory.foundation.errors import ConfigurationError, shorten_name
 from tests.flows.leak_others import every_command
 from tests.machine import CommandMachine
 
@@ -306,7 +306,7 @@ def test_a_secret_in_a_wrong_place_is_not_repeated(
 
 @pytest.mark.parametrize("pasted", _PASTED)
 def test_of_a_secret_only_its_beginning_is_shown(pasted: str) -> None:
-    assert shorten(pasted) == f"{pasted[:3]}… ({len(pasted)} characters)"
+    assert shorten_name(pasted) == f"{pasted[:3]}… ({len(pasted)} characters)"
 
 
 @pytest.mark.parametrize(
@@ -324,4 +324,4 @@ def test_of_a_secret_only_its_beginning_is_shown(pasted: str) -> None:
     ],
 )
 def test_a_name_that_is_misspelt_is_shown(name: str) -> None:
-    assert shorten(name) == name
+    assert shorten_name(name) == name

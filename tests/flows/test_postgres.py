@@ -102,12 +102,12 @@ def test_two_scheduled_nights_are_finished_and_verify(
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", ENCRYPTION_KEY)
     released = [r.body["run"] for r in read_records(job.log) if r.type == "released"]
     assert len(released) == 2, told
-    manifests = [read_manifest(job.run(name)) for name in released]
+    manifests = [read_manifest(job.get_run_folder(name)) for name in released]
     # the second night read what was new
     assert [manifest["counts"]["rows"] for manifest in manifests] == [9, 4]
     assert all(manifest["encrypted"] for manifest in manifests)
     for name in released:
-        found = redactory.verify(job.run(name).root)
+        found = redactory.verify(job.get_run_folder(name).root)
         assert found["ok"], found["checks"]
 
 

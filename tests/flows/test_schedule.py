@@ -24,7 +24,7 @@ from prefect.states import Failed
 import redactory
 from redactory.flows import prefect_flows
 from redactory.flows.prefect_flows import find_reusable_run, log_flow_outcome
-from redactory.flows.prefect_tasks import RETRY_SECONDS, make_task, open_worker_processes
+from redactory.flows.prefect_tasks import RETRY_SECONDS, make_task_decorator, open_worker_processes
 from redactory.flows.schedule import FlowSchedule, deploy_schedule, plan_schedule
 from redactory.flows.schedule import import_flows as flows_of
 from redactory.flows.server import add_start_placeholder, expand_template, find_runs_folder
@@ -201,7 +201,7 @@ def test_only_what_may_pass_by_itself_is_tried_again() -> None:
     for kind in kinds.copy() | {RedactoryError}:
         kinds |= {kind, *kind.__subclasses__(), *(c for one in kind.__subclasses__() for c in one.__subclasses__())}
     assert len(kinds) >= 7
-    made = make_task("work")(lambda: None)
+    made = make_task_decorator("work")(lambda: None)
     assert made.retries == len(RETRY_SECONDS) == 2
     for kind in kinds:
         state = Failed(data=kind.__new__(kind, "a file is wrong"))

@@ -17,7 +17,7 @@ import pytest
 import redactory
 from redactory.flows import cli
 from redactory.foundation.errors import CheckFailed
-from redactory.foundation.processes import process_pool
+from redactory.foundation.processes import open_process_pool
 from redactory.redaction import RunFolder
 from redactory.training import steps
 from tests.integrations.tracked_run import job
@@ -70,10 +70,10 @@ def test_a_training_that_is_stopped_goes_on_to_the_same_bits(
     told = capsys.readouterr()
     assert json.loads(told.out)["exit_code"] == 143
     assert "stopped by SIGTERM: run the same command again" in told.err
-    assert run.root_key("crt").is_file()
-    assert not run.model("crt").success.exists()
+    assert run.get_root_key_path("crt").is_file()
+    assert not run.get_model_folder("crt").success.exists()
     assert _main("train", str(file)) == 0
-    assert run.model("crt").weights.read_bytes() == run.model("whole").weights.read_bytes()
+    assert run.get_model_folder("crt").weights.read_bytes() == run.get_model_folder("whole").weights.read_bytes()
 
 
 def test_an_error_that_follows_the_stop_is_its_doing(
@@ -117,7 +117,7 @@ def test_an_interrupt_waits_for_no_worker() -> None:
     processes: list[Any] = []
 
     def interrupted() -> None:
-        with process_pool(1) as pool:
+        with open_process_pool(1) as pool:
             pool.submit(time.sleep, 600)
             processes.extend(pool._processes.values())
             raise KeyboardInterrupt

@@ -15,13 +15,13 @@ from scipy.optimize import linprog
 
 from redactory.foundation.bounds import (
     TEMPLATE_FILTERS,
+    compute_privacy_factor,
+    compute_success_bound,
     format_lower,
     format_odds,
     format_upper,
-    privacy_factor,
     round_down,
     round_up,
-    success_bound,
 )
 
 FLOATS = st.floats(1e-12, 1e6) | st.sampled_from([0.0, 1.0276, 24.3817, 1.3499, 0.0114, 0.1, 1e-5, 8.0, 999.96])
@@ -84,7 +84,7 @@ def test_one_in_n_is_not_below_the_probability(delta: float) -> None:
 def test_a_factor_is_never_below_e_to_the_epsilon(epsilon: float) -> None:
     with mpmath.workdps(120):
         exact = mpmath.exp(mpmath.mpf(repr(epsilon)))
-        assert 0 <= mpmath.mpf(str(privacy_factor(epsilon))) - exact <= exact * mpmath.mpf(10) ** -58
+        assert 0 <= mpmath.mpf(str(compute_privacy_factor(epsilon))) - exact <= exact * mpmath.mpf(10) ** -58
         assert mpmath.mpf(TEMPLATE_FILTERS["factor"](epsilon).replace(",", "")) >= exact
     assert TEMPLATE_FILTERS["factor"](0.0) == "1"
 
@@ -121,4 +121,4 @@ def test_no_mechanism_lets_a_guess_succeed_more_often(epsilon: float, delta: flo
     gain[[x * n + x for x in range(n)]] = -1.0 / n
     best = linprog(gain, A_ub=np.array(above), b_ub=limits, A_eq=whole, b_eq=np.ones(n))
     assert best.status == 0
-    assert -best.fun == pytest.approx(float(success_bound(epsilon, delta, Decimal(1) / n)), rel=1e-6)
+    assert -best.fun == pytest.approx(float(compute_success_bound(epsilon, delta, Decimal(1) / n)), rel=1e-6)

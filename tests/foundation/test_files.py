@@ -18,7 +18,7 @@ from redactory.foundation.files import (
     commit_file,
     file_lock,
     is_locked,
-    list_irregular,
+    list_irregular_paths,
     make_private_folder,
     open_no_follow,
     read_json,
@@ -296,10 +296,10 @@ def test_what_is_no_file_or_folder_is_found_and_no_link_followed(tmp_path: Path)
     run = tmp_path / "run"
     (run / "public" / "part").write_text("x")
     os.mkfifo(tmp_path / "outside" / "pipe")
-    assert list_irregular(run) == []
+    assert list_irregular_paths(run) == []
     os.mkfifo(run / "public" / "pipe")
     (run / "more").symlink_to(tmp_path / "outside")
     (run / "state" / "prefect" / "link").symlink_to("nowhere")
     found = [run / "more", run / "public" / "pipe"]
-    assert list_irregular(run, [run / "state" / "prefect"]) == found
-    assert list_irregular(run) == [*found, run / "state" / "prefect" / "link"]
+    assert list_irregular_paths(run, [run / "state" / "prefect"]) == found
+    assert list_irregular_paths(run) == [*found, run / "state" / "prefect" / "link"]

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import (
     DigestKey,
+    create_key_file,
     load_digest_key,
     load_encryption_key,
     load_signing_key,
-    new_key,
     read_encryption_key,
     read_public_key,
     unicode_variants,
@@ -116,8 +116,8 @@ def test_a_new_key_is_private_is_loaded_and_is_never_overwritten(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
 ) -> None:
     path, other = tmp_path / "deep" / "a.key", tmp_path / "b.key"
-    files = new_key(KINDS[variable], path)  # type: ignore[arg-type]
-    new_key(KINDS[variable], other)  # type: ignore[arg-type]
+    files = create_key_file(KINDS[variable], path)  # type: ignore[arg-type]
+    create_key_file(KINDS[variable], other)  # type: ignore[arg-type]
     assert path.read_bytes() != other.read_bytes()
     assert path.stat().st_mode & 0o777 == 0o600
     monkeypatch.setenv(f"{variable}_FILE", str(path))
@@ -125,13 +125,13 @@ def test_a_new_key_is_private_is_loaded_and_is_never_overwritten(
     before = path.read_bytes()
     for name in [path, *files[1:]]:
         with pytest.raises(ConfigurationError, match="never overwritten"):
-            new_key(KINDS[variable], name)  # type: ignore[arg-type]
+            create_key_file(KINDS[variable], name)  # type: ignore[arg-type]
     assert path.read_bytes() == before
     assert not list(tmp_path.rglob(".tmp-*"))
 
 
 def test_a_signing_key_has_its_public_key_beside_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    path, public = new_key("signing", tmp_path / "signing.key")
+    path, public = create_key_file("signing", tmp_path / "signing.key")
     assert public == tmp_path / "signing.key.pub"
     monkeypatch.setenv("REDACTORY_SIGNING_KEY", path.read_text())
     key = load_signing_key()
@@ -157,9 +157,9 @@ def test_purposes_never_meet(one: str, other: str, value: str) -> None:
     key = DigestKey(SECRET.encode())
     same = one == other
     assert (key.derive_subkey(one) == key.derive_subkey(other)) == same
-    assert (key.pseudonym(one, value) == key.pseudonym(other, value)) == same
+    assert (key.make_pseudonym(one, value) == key.make_pseudonym(other, value)) == same
     data = value.encode()
-    digests = {key.text_digest(key.derive_subkey(name), data) for name in (one, other)}
+    digests = {key.compute_text_digest(key.derive_subkey(name), data) for name in (one, other)}
     assert len(digests) == 2 - same
 
 
@@ -167,10 +167,10 @@ def test_purposes_never_meet(one: str, other: str, value: str) -> None:
 def test_digests_tell_texts_and_keys_apart(one: bytes, other: bytes) -> None:
     key, stranger = DigestKey(b"k" * 16), DigestKey(b"s" * 16)
     purpose = key.derive_subkey("text")
-    assert len(key.text_digest(purpose, one)) == 16
-    assert (key.text_digest(purpose, one) == key.text_digest(purpose, other)) == (one == other)
-    assert key.text_digest(purpose, one) != stranger.text_digest(stranger.derive_subkey("text"), one)
-    assert key.text_digest(purpose, one) != hashlib.blake2b(one, digest_size=16).digest()
+    assert len(key.compute_text_digest(purpose, one)) == 16
+    assert (key.compute_text_digest(purpose, one) == key.compute_text_digest(purpose, other)) == (one == other)
+    assert key.compute_text_digest(purpose, one) != stranger.compute_text_digest(stranger.derive_subkey("text"), one)
+    assert key.compute_text_digest(purpose, one) != hashlib.blake2b(one, digest_size=16).digest()
 
 
 @given(st.text(max_size=20) | st.integers())
@@ -178,7 +178,7 @@ def test_a_pseudonym_is_the_hmac_that_is_promised(value: str | int) -> None:
     key = DigestKey(SECRET.encode())
     subkey = hmac.new(SECRET.encode(), b"redactory/user", hashlib.sha256).digest()
     expected = hmac.new(subkey, str(value).encode(), hashlib.sha256).hexdigest()[:32]
-    assert key.pseudonym("user", value) == expected
+    assert key.make_pseudonym("user", value) == expected
     assert re.fullmatch("[0-9a-f]{32}", expected)
     assert re.fullmatch("[0-9a-f]{8}", key.fingerprint)
 
@@ -186,7 +186,7 @@ def test_a_pseudonym_is_the_hmac_that_is_promised(value: str | int) -> None:
 def test_the_key_file_of_a_rotation_is_read_as_the_configured_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (file,) = new_key("encryption", tmp_path / "new.key")
+    (file,) = create_key_file("encryption", tmp_path / "new.key")
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY_FILE", str(file))
     assert read_encryption_key(file) == load_encryption_key()
     file.write_text("  too short  ")

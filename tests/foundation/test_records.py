@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.foundation.errors import CheckFailed, RunStateError
-from redactory.foundation.records import GENESIS, Record, RecordLog, chain_head, read_records
+from redactory.foundation.records import GENESIS, Record, RecordLog, compute_chain_head, read_records
 
 BODIES: list[dict[str, Any]] = [{"step": n, "note": "é" * n, "value": n / 7} for n in range(6)]
 
@@ -46,7 +46,7 @@ def test_every_line_names_the_one_before(lines: list[bytes], tmp_path: Path) -> 
     before = [GENESIS, *(hashlib.sha256(line.rstrip(b"\n")).hexdigest() for line in lines)]
     assert [json.loads(line)["prev"] for line in lines] == before[:-1]
     (tmp_path / "log").write_bytes(b"".join(lines))
-    assert chain_head(tmp_path / "log") == before[-1]
+    assert compute_chain_head(tmp_path / "log") == before[-1]
 
 
 def test_a_second_opening_goes_on_where_the_first_ended(lines: list[bytes], tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def is_found(path: Path, data: bytes, head: str) -> bool:
         read_records(path)
     except CheckFailed:
         return True
-    return chain_head(path) != head
+    return compute_chain_head(path) != head
 
 
 @settings(max_examples=300)

@@ -59,7 +59,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 def test_auto_is_settled_before_anything_is_written(run: RunFolder) -> None:
-    model = run.model("crt")
+    model = run.get_model_folder("crt")
     assert read_records(model.ledger)[0].body["settings"]["device"] == "cpu"
     assert read_json(model.manifest)["settings"]["device"] == "cpu"
     assert "Clipped sums computed on cpu." in model.card.read_text()
@@ -70,14 +70,14 @@ def test_auto_is_settled_before_anything_is_written(run: RunFolder) -> None:
 
 def test_auto_takes_a_card_where_there_is_one(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numerics, "_has_gpu", lambda: True)
-    assert resolve_device(make_small_settings(device="auto"), run.model("absent")).device == "cuda"
+    assert resolve_device(make_small_settings(device="auto"), run.get_model_folder("absent")).device == "cuda"
 
 
 def test_cuda_is_refused_where_there_is_none_before_anything_is_read(run: RunFolder, tmp_path: Path) -> None:
     """A whole run would be curated first, and its training refused at the end of it."""
     with pytest.raises(ConfigurationError, match=r"train\.device.*cuda.*only the cpu is available: set device to auto"):
         train_model(run, make_small_settings(device="cuda", name="other"))
-    assert not run.model("other").root.exists()
+    assert not run.get_model_folder("other").root.exists()
     train = {"device": "cuda"}
     config = {"input": str(tmp_path / "absent.jsonl"), "output": str(tmp_path / "run"), "train": train}
     written = write_run(tmp_path / "run", counts={"examples": 3}, encryption=None)
@@ -95,11 +95,11 @@ def test_a_device_that_nothing_is_trained_on_is_refused_with_those_that_are(devi
 
 def test_what_was_begun_on_a_card_goes_on_there(run: RunFolder, tmp_path: Path) -> None:
     copy = RunFolder(shutil.copytree(run.root, tmp_path / "RUN"))
-    with RecordLog(copy.model("begun").ledger) as log:
-        head = read_records(run.model("crt").ledger)[0].body
+    with RecordLog(copy.get_model_folder("begun").ledger) as log:
+        head = read_records(run.get_model_folder("crt").ledger)[0].body
         log.append("head", {**head, "settings": {**head["settings"], "device": "cuda"}})
-    assert resolve_device(make_small_settings(device="auto"), copy.model("begun")).device == "cuda"
-    assert resolve_device(make_small_settings(device="auto"), copy.model("absent")).device == "cpu"
+    assert resolve_device(make_small_settings(device="auto"), copy.get_model_folder("begun")).device == "cuda"
+    assert resolve_device(make_small_settings(device="auto"), copy.get_model_folder("absent")).device == "cpu"
     with pytest.raises(ConfigurationError, match=r"train\.device"):
         train_model(copy, make_small_settings(device="auto", name="begun"))
 
@@ -109,7 +109,7 @@ def test_a_card_that_was_computed_elsewhere_says_so(run: RunFolder, monkeypatch:
         facts = read_ledger_facts(folder, model)
         return dataclasses.replace(facts, settings=facts.settings.model_copy(update={"device": "cuda"}))
 
-    plain = read_json(run.model("crt").guarantee)
+    plain = read_json(run.get_model_folder("crt").guarantee)
     monkeypatch.setattr("redactory.training.guarantee.card.read_ledger_facts", on_cuda)
     card = make_guarantee_card(run, "crt")
     jsonschema.validate(card, redactory.schema("guarantee"))
@@ -134,7 +134,7 @@ class _Anything:
     def __init__(self) -> None:
         self.devices: list[torch.device] = []
 
-    def admit(self, step: int, clipped_sum: torch.Tensor) -> None:
+    def authorize_release(self, step: int, clipped_sum: torch.Tensor) -> None:
         self.devices.append(clipped_sum.device)
         assert clipped_sum.detach().cpu().contiguous().numpy().size
 

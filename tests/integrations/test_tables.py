@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import redactory
-from redactory.foundation.keys import new_key
-from redactory.redaction import MASK, RunFolder, find_key_for, is_encrypted, list_parts
+from redactory.foundation.keys import create_key_file
+from redactory.redaction import MASK, RunFolder, find_run_key, is_encrypted, list_parts
 from tests.integrations.sides import SIDES, by_id, rows_of, run_of
 
 SPARK = {
@@ -124,12 +124,12 @@ def test_the_record_of_points_goes_with_the_shards(curated: Path) -> None:
 def test_duckdb_takes_the_data_key_of_an_encrypted_side_and_nothing_less(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    new_key("encryption", tmp_path / "key")
+    create_key_file("encryption", tmp_path / "key")
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY_FILE", str(tmp_path / "key"))
     run = run_of(tmp_path / "closed")
     folder = RunFolder(run)
     assert all(map(is_encrypted, list_parts(folder.private)))
-    key = find_key_for(folder.private / "part")
+    key = find_run_key(folder.private / "part")
     assert key is not None
     read = f"FROM read_parquet('{run}/private/part-*.parquet'"
     with duckdb.connect() as connection:

@@ -20,7 +20,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import redactory
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
-from redactory.foundation.keys import new_key
+from redactory.foundation.keys import create_key_file
 from redactory.redaction import RunFolder, list_parts, read_part, write_part
 from redactory.redaction.shards import read_rows
 from redactory.training import ShardDataset
@@ -159,7 +159,7 @@ def test_the_rank_is_that_of_the_process_group(run: Path, monkeypatch: pytest.Mo
 
 
 def test_an_encrypted_side_needs_the_key_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    new_key("encryption", tmp_path / "key")
+    create_key_file("encryption", tmp_path / "key")
     monkeypatch.setenv(KEY, str(tmp_path / "key"))
     run = run_of(tmp_path / "closed")
     dataset = ShardDataset(run, "private")

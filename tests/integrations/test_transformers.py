@@ -48,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 def test_what_the_library_wrote_is_its_owners_alone_too(run: RunFolder) -> None:
-    files = [path for path in run.model("gpt2").root.iterdir() if path.is_file()]
+    files = [path for path in run.get_model_folder("gpt2").root.iterdir() if path.is_file()]
     modes = {path.name: path.stat().st_mode & 0o777 for path in files}
     assert "tokenizer_config.json" in modes
     assert set(modes.values()) == {0o600}
@@ -62,8 +62,8 @@ def _opened(folder: ModelFolder) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_a_text_has_the_same_logits_from_the_folder_alone(run: RunFolder, kind: str) -> None:
-    tokenizer, theirs = _opened(run.model(kind))
-    ours = load_model(run.model(kind))
+    tokenizer, theirs = _opened(run.get_model_folder(kind))
+    ours = load_model(run.get_model_folder(kind))
     assert isinstance(ours.tokenizer, Tokenizer)
     # the third has more pieces than the networks read
     for text in (*NASTY[:2], NASTY[2][:24]):
@@ -75,15 +75,15 @@ def test_a_text_has_the_same_logits_from_the_folder_alone(run: RunFolder, kind: 
             torch.testing.assert_close(theirs(**read).logits, mine, rtol=1e-5, atol=1e-5)
     written = theirs.generate(**tokenizer("Hello", return_tensors="pt"), max_new_tokens=3, do_sample=False)
     assert tokenizer.decode(written[0], skip_special_tokens=True).startswith("Hello")
-    assert "`AutoModelForCausalLM.from_pretrained`" in run.model(kind).card.read_text()
+    assert "`AutoModelForCausalLM.from_pretrained`" in run.get_model_folder(kind).card.read_text()
 
 
 @pytest.fixture(scope="module")
 def pair(run: RunFolder) -> tuple[Tokenizer, Any]:
     """Our tokenizer, and what AutoTokenizer reads of it."""
-    own = load_model(run.model("gpt2")).tokenizer
+    own = load_model(run.get_model_folder("gpt2")).tokenizer
     assert isinstance(own, Tokenizer)
-    return own, AutoTokenizer.from_pretrained(run.model("gpt2").root, local_files_only=True)
+    return own, AutoTokenizer.from_pretrained(run.get_model_folder("gpt2").root, local_files_only=True)
 
 
 def _same(pair: tuple[Tokenizer, Any], text: str) -> None:
@@ -118,31 +118,31 @@ def _is_letter(number: int) -> bool:
 
 
 def test_a_folder_of_an_earlier_version_is_read_too(run: RunFolder) -> None:
-    own = load_model(run.model("gpt2"))
+    own = load_model(run.get_model_folder("gpt2"))
     assert isinstance(own.tokenizer, Tokenizer)
-    tokenizer = run.model("gpt2").tokenizer
+    tokenizer = run.get_model_folder("gpt2").tokenizer
     kept = tokenizer.read_bytes()
     try:
         write_json(tokenizer, own.tokenizer.to_json())
-        assert load_model(run.model("gpt2")).tokenizer == own.tokenizer
+        assert load_model(run.get_model_folder("gpt2")).tokenizer == own.tokenizer
     finally:
         tokenizer.write_bytes(kept)
-    assert load_model(run.model("gpt2")).tokenizer == own.tokenizer
+    assert load_model(run.get_model_folder("gpt2")).tokenizer == own.tokenizer
 
 
 def test_an_lstm_is_none_of_theirs_and_its_folder_says_so(run: RunFolder) -> None:
-    folder = run.model("lstm")
+    folder = run.get_model_folder("lstm")
     with pytest.raises(ValueError, match="model_type"):
         AutoConfig.from_pretrained(folder.root, local_files_only=True)
     assert read_json(folder.config)["format"] == "redactory-lstm/2"
     assert "Plain `transformers` cannot open this network" in folder.card.read_text()
     assert "library_name: redactory" in folder.card.read_text()
-    assert "library_name: transformers" in run.model("gpt2").card.read_text()
+    assert "library_name: transformers" in run.get_model_folder("gpt2").card.read_text()
 
 
 def test_a_classifier_tells_the_same_classes(tmp_path: Path) -> None:
     words = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
-    folder = RunFolder(tmp_path).model("bert")
+    folder = RunFolder(tmp_path).get_model_folder("bert")
     save_model(folder, TextClassifier(words, SequenceClassifier(build_bert_classifier(3, words.size))))
     theirs = AutoModelForSequenceClassification.from_pretrained(folder.root, local_files_only=True).eval()
     read = AutoTokenizer.from_pretrained(folder.root, local_files_only=True)(NASTY[1], return_tensors="pt")

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from redactory.foundation.canonical import file_sha256, package_version
+from redactory.foundation.canonical import file_sha256, get_package_version
 from redactory.foundation.files import file_lock
 from redactory.redaction import RunFolder
 
@@ -119,7 +119,7 @@ def _not_installed(package: str) -> Callable[[Scene], None]:
     def gone(scene: Scene) -> None:
         _without(package)(scene)
         scene.patch.setattr(Distribution, "from_name", found)
-        package_version.cache_clear()  # an earlier test of this process may have asked for it
+        get_package_version.cache_clear()  # an earlier test of this process may have asked for it
 
     return gone
 

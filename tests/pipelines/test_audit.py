@@ -22,8 +22,8 @@ from redactory.foundation.files import read_json, write_json
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.measure.label import label_random
 from redactory.pipelines.measure.label import label_score as score
-from redactory.pipelines.modeling.train import find_recall
-from redactory.redaction import RunFolder, list_broken_files, read_column, route
+from redactory.pipelines.modeling.train import find_recall_measurement
+from redactory.redaction import RunFolder, list_broken_files, read_column, route_example
 from redactory.training import RecallMeasurement, make_guarantee_card, train_model
 from tests.pipelines.support import DigitDetector, read_files, read_rows, write_rows
 from tests.training.conftest import make_small_settings, write_run
@@ -35,7 +35,7 @@ Truth = dict[int, Spans]
 
 def route_texts(texts: Sequence[str]) -> list[tuple[str, str]]:
     """F of the run below."""
-    routed = [route(text, found) for text, found in zip(texts, DigitDetector().detect(texts), strict=True)]
+    routed = [route_example(text, found) for text, found in zip(texts, DigitDetector().detect(texts), strict=True)]
     return [("quarantined" if decision.failure else decision.split, decision.text) for decision in routed]
 
 
@@ -99,7 +99,7 @@ def label(sample: dict[str, Any], truth: Truth, out: Path) -> Path:
 def test_a_sample_is_private_sealed_and_leaves_the_curation_as_it_was(run: Path) -> None:
     before = read_files(run)
     result = label_random(run, 60, seed=5, date=DAY)
-    folder = RunFolder(run).sample("sample")
+    folder = RunFolder(run).get_sample_folder("sample")
     assert Path(result["folder"]) == folder.root
     assert folder.root.is_relative_to(run / "state")
     after = read_files(run)
@@ -132,7 +132,7 @@ def test_strata_are_those_of_the_run_and_the_draw_is_the_seeds(run: Path, truth:
     for row in rows:
         assert texts[row["example_id"]] == row["text"]
         assert row["stratum"] == stratum_of[row["example_id"]]
-    record = read_json(RunFolder(run).sample("sample").draw)
+    record = read_json(RunFolder(run).get_sample_folder("sample").draw)
     times = Counter[str]()
     for drawn in record["rows"]:
         times[drawn["stratum"]] += drawn["times"]
@@ -156,7 +156,7 @@ def test_points_of_a_stratum_are_drawn_alike(run: Path) -> None:
         assert not own["whole"]
         draws, points = draws + own["draws"], own["examples"]
         text_of = {row["example_id"]: row["text"] for row in rows_in(result["files"]["rows"])}
-        for row in read_json(RunFolder(run).sample(f"s{seed}").draw)["rows"]:
+        for row in read_json(RunFolder(run).get_sample_folder(f"s{seed}").draw)["rows"]:
             if row["stratum"] == MASKED:
                 times[text_of[row["example_id"]]] += row["times"]
     assert times.total() == draws
@@ -263,7 +263,7 @@ def test_labels_may_be_given_in_place_but_the_record_may_not_change(run: Path, t
         score(run, rows, route_texts=route_texts)
     assert score(run, rows, route_texts=route_texts, unchanged=True)["changed"] == 0
     assert score(run, label(sample, truth, rows), route_texts=route_texts)["changed"] > 0
-    draw = RunFolder(run).sample("sample").draw
+    draw = RunFolder(run).get_sample_folder("sample").draw
     draw.write_text(draw.read_text(encoding="utf-8").replace('"seed": 2', '"seed": 3'), encoding="utf-8")
     with pytest.raises(CheckFailed, match=r"draw\.json"):
         score(run, rows, route_texts=route_texts)
@@ -333,13 +333,13 @@ def test_the_result_is_where_training_and_report_look_for_it(run: Path, truth: T
     sample = label_random(run, 60, seed=2)
     result = score(run, label(sample, truth, tmp_path / "l.jsonl"), route_texts=route_texts, date=DAY, confidence=0.9)
     folder = RunFolder(run)
-    sealed = folder.sample("sample").score
+    sealed = folder.get_sample_folder("sample").score
     for kept in (sealed, folder.recall):
         assert not list_broken_files(kept)
         assert read_json(kept.root / "result.json") == result
     assert (run / "report.html").read_text(encoding="utf-8") == render_report(folder)
     assert f"{result['misses']['n']:,} labelled sensitive spans" in render_report(folder)
-    recall = find_recall(folder, "crt")
+    recall = find_recall_measurement(folder, "crt")
     assert recall is not None
     assert recall.sample is not None
     assert (recall.sample.texts, recall.sample.date, recall.confidence) == (sample["texts"], DAY, 0.9)
@@ -352,7 +352,7 @@ def test_without_a_secret_nothing_was_measured(run: Path, tmp_path: Path) -> Non
     rows = [{**row, "spans": []} for row in rows_in(sample["files"]["rows"])]
     result = score(run, write_rows(tmp_path / "l.jsonl", rows), route_texts=route_texts)
     assert result["misses"]["gamma"] == {"misses": 0, "rate": None, "upper": 1.0}
-    assert find_recall(RunFolder(run), "crt") is None
+    assert find_recall_measurement(RunFolder(run), "crt") is None
 
 
 MEASURED: dict[str, Any] = {"labels": 180, "missed_by_strict": 9, "missed_by_both": 2, "confidence": 0.9}
@@ -363,7 +363,7 @@ def test_bounds_of_a_sample_that_nobody_scored_here_are_refused(run: Path) -> No
     recall = {**MEASURED, "sample": SAMPLE}
     with pytest.raises(ConfigurationError, match=r"train\.detector_recall_file\.sample: the bounds must come from"):
         redactory.train({"input": "rows.jsonl"}, output=run, detector_recall_file=recall)
-    assert not RunFolder(run).model_names()
+    assert not RunFolder(run).list_model_names()
     with pytest.raises(ConfigurationError, match=r"train\.detector_recall_file\.confidence: must be at least 0\.5"):
         redactory.train({"input": "rows.jsonl"}, output=run, detector_recall_file={**MEASURED, "confidence": 0.01})
 

@@ -92,7 +92,7 @@ def test_what_leaves_says_nothing_of_the_languages_of_the_corpus(tmp_path: Path)
     own = {**seen, "blind": {"kinds": {"PERSON": ["es"]}, "languages": {"es": 1.0}}}
     nothing = {**seen, "blind": {"kinds": {}, "languages": {}}}
     recall = RecallMeasurement(labels=1000, missed_by_strict=50, missed_by_both=0)
-    assert MissRates.for_run(recall, own) == MissRates.for_run(recall, nothing)
+    assert MissRates.from_run(recall, own) == MissRates.from_run(recall, nothing)
 
 
 def test_selected_and_unmarked_is_what_both_asks_for(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_conversations_are_curated_trained_on_with_their_roles_and_given_back(tm
     assert any("role before it" in line for line in done["guarantee"]["assumptions"])
     from redactory.training.model import load_model
 
-    model = load_model(RunFolder(tmp_path / "run").model("crt"))
+    model = load_model(RunFolder(tmp_path / "run").get_model_folder("crt"))
     assert " assistant" in model.tokenizer.words
     # held-out conversations are read in the same way
     held_out = redactory.evaluate_model(tmp_path / "run", test=[str(tmp_path / "rows.jsonl")])["as_is"]

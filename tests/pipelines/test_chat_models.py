@@ -94,7 +94,7 @@ def test_a_chat_model_from_raw_text_on_the_command_line(made: Any, tmp_path: Pat
     assert card["chat"] == {**chat_facts, "rule": "none", "group_size": 1}
     assert any("private if one of its turns is private" in said for said in card["assumptions"])
     write_rows(tmp_path / "asked.jsonl", [{"messages": chat(1)[:3]}])
-    asked = ["predict", run.model("cli").root, tmp_path / "asked.jsonl", "--generate", 2]
+    asked = ["predict", run.get_model_folder("cli").root, tmp_path / "asked.jsonl", "--generate", 2]
     result = invoke_command(*asked, "--tokens", 8, "--seed", 1)
     assert result.exit_code == 0, result.output
     assert f"user: {OPEN}\nassistant: {THANKS}\nuser: thanks\nassistant: " in result.stdout
@@ -104,7 +104,7 @@ def test_a_model_answers_until_its_turn_ends(made: Any) -> None:
     config, run = made
     train = {**SMALL, "trainer": "sgd", "learning_rate": 0.05, "min_public_steps": 40, "name": "answers"}
     redactory.train({**config, "train": train})
-    folder = run.model("answers").root
+    folder = run.get_model_folder("answers").root
     said = redactory.predict(folder, [OPEN, chat(1)[:3]], write=1, tokens=30, temperature=0.0)
     assert said["texts"] == [[THANKS], ["good bye"]]
     assert redactory.predict(folder, [OPEN], top=1)["results"][0][0]["token"] == " we"
@@ -124,7 +124,7 @@ def test_a_chat_model_is_measured_by_what_it_says_in_held_out_text(made: Any, tm
     test = str(write_rows(tmp_path / "test.jsonl", [{"messages": chat(i)} for i in (1, 2, 4)]))
     found = redactory.evaluate_model(run.root, "measured", test=[test])["as_is"]
     assert (found["texts"], found["words"]) == (3, 3 * len(f"{THANKS} good bye".split()))
-    trained = load_model(run.model("measured"))
+    trained = load_model(run.get_model_folder("measured"))
     codec = dataclasses.replace(trained.tokenizer, loss_scope="assistant")
     said = [join_turns((turn["role"], turn["content"]) for turn in chat(i)) for i in (1, 2, 4)]
     points = TokenizedExamples.from_texts(said, codec, None)
@@ -144,12 +144,12 @@ def test_a_pretrained_folder_speaks_its_own_template(made: Any, tmp_path: Path) 
     train = {**SMALL, "model": {"folder": str(folder)}, "name": "folder"}
     card = redactory.train({**config, "train": train})["guarantee"]
     assert card["epsilon_substitution"] is not None
-    trained = load_model(run.model("folder"))
+    trained = load_model(run.get_model_folder("folder"))
     kept: Any = trained.tokenizer
     assert isinstance(kept.inner, FolderTokenizer)
     assert kept.inner.inner.chat_template == CHATML
     assert trained.tokenizer.decode_token(trained.tokenizer.end_id) == "<|im_end|>"
-    assert redactory.predict(run.model("folder").root, [OPEN], write=1, tokens=4)["prompts"]
+    assert redactory.predict(run.get_model_folder("folder").root, [OPEN], write=1, tokens=4)["prompts"]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_merged_turns_have_no_whole_conversations(tmp_path: Path, mode: str) -> 
     config, run = curated(tmp_path, [chat(i) for i in range(4)], dedup={"mode": mode})
     with pytest.raises(ConfigurationError, match=r"whole conversations need a run with dedup\.mode none"):
         redactory.train({**config, "train": SMALL})
-    assert not run.model("crt").root.exists()
+    assert not run.get_model_folder("crt").root.exists()
 
 
 def test_values_known_in_a_conversation_leave_its_figure_and_take_a_turns(tmp_path: Path) -> None:

@@ -62,9 +62,9 @@ def test_without_a_column_nothing_changes(runs: dict[str, RunFolder]) -> None:
     assert all(pq.read_schema(p).equals(VAULT) for p in list_parts(runs["without"].vault))
     assert all(pq.read_schema(p).equals(LABELLED_VAULT) for p in list_parts(runs["with"].vault))
     plain, labelled = (Config(input=InputSettings(path=("x",))), Config(input=InputSettings(path=("x",), label="k")))
-    assert "label" not in plain.curation_identity()["input"]
-    assert labelled.curation_identity()["input"]["label"] == "k"
-    assert plain.curation_hash() != labelled.curation_hash()
+    assert "label" not in plain.select_curation_settings()["input"]
+    assert labelled.select_curation_settings()["input"]["label"] == "k"
+    assert plain.compute_curation_hash() != labelled.compute_curation_hash()
 
 
 def test_a_run_is_not_resumed_with_another_column(runs: dict[str, RunFolder]) -> None:

@@ -13,7 +13,7 @@ import yaml
 
 import redactory
 from redactory.foundation.errors import ConfigurationError, RunStateError
-from redactory.foundation.settings import nested_settings
+from redactory.foundation.settings import iter_nested_settings
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.loading import load_config, validate_config
 from redactory.pipelines.modeling.describe import write_example_config
@@ -68,7 +68,7 @@ def test_the_valid_keys_of_a_section_are_listed_once_behind_all_that_are_unknown
 def _places(model: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     for name, field in model.model_fields.items():
         yield (*above, name)
-        for below in nested_settings(field.annotation):
+        for below in iter_nested_settings(field.annotation):
             yield from _places(below, (*above, name))
 
 
@@ -148,7 +148,7 @@ def test_speed_and_places_do_not_change_the_hash() -> None:
     speed = {"workers": 7, "output": "elsewhere", "train": {"epochs": 9}}
     plain, same = validate_config({"input": "a"}), validate_config({"input": "b", **speed})
     other = validate_config({"input": "a", "partition": {"documents": 3}})
-    assert plain.curation_hash() == same.curation_hash() != other.curation_hash()
+    assert plain.compute_curation_hash() == same.compute_curation_hash() != other.compute_curation_hash()
 
 
 @pytest.mark.parametrize("unknown", [{"later": 1}, {"segment": {"later": 1}}, {"input": {"path": 3}}])

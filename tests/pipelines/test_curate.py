@@ -20,7 +20,7 @@ import redactory
 from redactory.detectors import Detection, Span
 from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError, SealedError
 from redactory.foundation.keys import load_digest_key
-from redactory.foundation.progress import no_progress
+from redactory.foundation.progress import ignore_progress
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.stage_context import CurationJob
 from redactory.pipelines.curation.stages.examples import ingest_documents, iterate_detection_rows
@@ -252,7 +252,7 @@ def test_the_verdict_on_bad_rows_depends_on_neither_order_nor_files(
     sources = find_sources((str(folder),), "auto")
     counts, bad = Counter[str](), good.count(False)
     try:
-        for report in ingest_documents(job, sources, no_progress):
+        for report in ingest_documents(job, sources, ignore_progress):
             counts.update(report.counts)
     except CheckFailed:
         assert bad == len(rows) or bad / len(rows) > allowed

@@ -121,7 +121,7 @@ def test_a_point_near_a_private_one_is_listed_without_text(runs: dict[str, Path]
 
 def test_the_manifest_names_the_rule_of_the_private_side(runs: dict[str, Path]) -> None:
     for dedup in MODES:
-        facts, rule = said(runs[_name(dedup)]), DedupSettings.model_validate(dedup).rules()["private"]
+        facts, rule = said(runs[_name(dedup)]), DedupSettings.model_validate(dedup).get_rules()["private"]
         assert (facts["rule"], facts["group_size"]) == (rule.name, rule.group_size)
         assert facts["splits"]["private"]["rule"] == rule.name
 

@@ -16,13 +16,13 @@ from pyarrow.parquet.encryption import create_decryption_properties
 import redactory
 from redactory.detectors import Detection
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, SealedError
-from redactory.foundation.keys import load_digest_key, new_key
+from redactory.foundation.keys import create_key_file, load_digest_key
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.curation.error_sealing import run_sealing_errors
+from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.operations.verify import RUN_CHECKS
 from redactory.redaction import (
     RunFolder,
-    find_key_for,
+    find_run_key,
     get_or_create_run_key,
     is_encrypted,
     list_parts,
@@ -53,8 +53,8 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Two people's encryption keys, and two signing keys."""
     folder = tmp_path_factory.mktemp("keys")
     for name in NAMES:
-        new_key("encryption", folder / f"{name}.key")
-        new_key("signing", folder / f"{name}.sign")
+        create_key_file("encryption", folder / f"{name}.key")
+        create_key_file("signing", folder / f"{name}.sign")
     return {path.name: path for path in folder.iterdir()}
 
 
@@ -107,7 +107,7 @@ def test_every_command_reads_an_encrypted_run(whole: Path, keys: dict[str, Path]
     assert all(check["ok"] and check["made"] for check in found.values()), found
     assert "model crt" in found
     assert read_manifest(RunFolder(whole))["encrypted"] is True
-    sample = RunFolder(whole).sample("sample")
+    sample = RunFolder(whole).get_sample_folder("sample")
     texts = {json.loads(line)["text"] for line in sample.rows.read_text().splitlines()}
     assert texts <= {*read_column(RunFolder(whole).vault, "text")}
 
@@ -153,12 +153,12 @@ def test_no_private_text_lies_open(whole: Path, curated: Path) -> None:
     private = {*read_column(run.vault, "text"), *read_column(run.private, "text")} - {*read_column(run.public, "text")}
     texts = {text.encode() for text in private if len(text) >= 20}
     assert len(texts) > 100
-    key = find_key_for(run.vault / "part")
+    key = find_run_key(run.vault / "part")
     assert key is not None
     secrets = {key.secret, key.secret.hex().encode(), base64.b64encode(key.secret)}
     for path, data in read_files(whole).items():
         assert not any(secret in data for secret in secrets), path
-        if run.sample("sample").root not in path.parents:
+        if run.get_sample_folder("sample").root not in path.parents:
             assert not any(text in data for text in texts), path
         assert path.stat().st_mode & 0o077 == 0 or run.public in path.parents, path
 
@@ -327,7 +327,7 @@ def keyed(tmp_path: Path) -> RunFolder:
     """A run folder with a data key and nothing else."""
     run = RunFolder(tmp_path / "keyed")
     run.state.mkdir(parents=True)
-    get_or_create_run_key(run, is_begun=False)
+    get_or_create_run_key(run, has_data=False)
     return run
 
 
@@ -338,11 +338,11 @@ def test_a_traceback_is_encrypted_or_not_written(keyed: RunFolder, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.delenv(ENCRYPTION)
         with pytest.raises(SealedError, match="was not written") as caught:
-            run_sealing_errors(keyed.state, fail)
+            run_with_sealed_traceback(keyed.state, fail)
     assert "Rosalind" not in str(caught.value)
     assert not list(keyed.state.glob("traceback-*"))
     with pytest.raises(SealedError):
-        run_sealing_errors(keyed.state, fail)
+        run_with_sealed_traceback(keyed.state, fail)
     (file,) = keyed.state.glob("traceback-*.txt")
     assert b"Rosalind" not in file.read_bytes()
     assert "ValueError: Rosalind" in invoke_command("keys", "unwrap", file).stdout
@@ -350,7 +350,7 @@ def test_a_traceback_is_encrypted_or_not_written(keyed: RunFolder, monkeypatch: 
 
 def test_the_root_key_of_a_training_is_encrypted_too(keyed: RunFolder) -> None:
     file = keyed.state / "train-crt.key"
-    with RecordLog(keyed.model("crt").ledger) as log:
+    with RecordLog(keyed.get_model_folder("crt").ledger) as log:
         stream = begin_or_resume_stream(log, {"parent": "x"}, file, None)
         assert stream.root not in file.read_bytes()
         assert begin_or_resume_stream(log, {"parent": "x"}, file, None) == stream

@@ -21,7 +21,7 @@ from redactory.dedup.index import IndexFolder
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import file_lock, read_json
-from redactory.foundation.keys import load_digest_key, new_key
+from redactory.foundation.keys import create_key_file, load_digest_key
 from redactory.pipelines.curation import reissue as reissue_steps
 from redactory.pipelines.curation import release
 from redactory.pipelines.curation.reissue import finish_reissue
@@ -177,7 +177,7 @@ def duplicate_targets(run: Path) -> Counter[tuple[str, ...]]:
 
 def test_places_are_taken_words_are_gone_and_the_log_names_a_pseudonym(run: Path) -> None:
     key, folder = load_digest_key(), RunFolder(run)
-    theirs = {r["example_id"] for r in read_rows(folder.examples) if r["user"] == key.pseudonym("user", "u")}
+    theirs = {r["example_id"] for r in read_rows(folder.examples) if r["user"] == key.make_pseudonym("user", "u")}
     told = erase_one(run, user_ids=["u"])
     # "it is me" is somebody else's now; "so be it" was all along
     assert (told["examples"], told["documents"], told["release"], told["moved_up"]) == (7, 2, 2, 1)
@@ -190,7 +190,7 @@ def test_places_are_taken_words_are_gone_and_the_log_names_a_pseudonym(run: Path
             assert not theirs & set(table[column].to_pylist())
     assert not list_failed_checks(run)
     (record,) = [r for r in read_history(folder) if r.type == "reissued"]
-    assert record.body["persons"] == [{"kind": "user", "pseudonym": key.pseudonym("user", "u")}]
+    assert record.body["persons"] == [{"kind": "user", "pseudonym": key.make_pseudonym("user", "u")}]
     assert record.body["manifest"] == file_sha256(folder.manifest)
     assert "Release 2: erasure on" in folder.card.read_text()
     # asked again it says what was done, and writes nothing
@@ -208,9 +208,9 @@ def test_the_index_forgets_what_only_they_said(no_report: None, tmp_path: Path, 
     dedup = {"mode": mode, "index": {"path": str(tmp_path / "index")}}
     first = curate(tmp_path / "a", PEOPLE, dedup=dedup)
     index = IndexFolder(tmp_path / "index")
-    (before,) = index.entries()
+    (before,) = index.list_entries()
     assert erase_one(first, user_ids=["u"])["index"] is True
-    (after,) = index.entries()
+    (after,) = index.list_entries()
     after.verify_files()
     assert after.name == before.name
     assert after.body["counts"] == {s: n - 1 for s, n in before.body["counts"].items()}
@@ -219,7 +219,7 @@ def test_the_index_forgets_what_only_they_said(no_report: None, tmp_path: Path, 
     assert shards(second) == {"public": Counter(["only they say so"]), "private": Counter([f"my number is {MASK}"])}
     # of the second run, what repeats the first is still said to
     erase_one(second, doc_ids=["none of it"])
-    assert next(iter(index.entries())).body == after.body
+    assert next(iter(index.list_entries())).body == after.body
 
 
 def test_encrypted_parts_stay_encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,7 +386,7 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run that was signed with the key beside it."""
-    new_key("signing", tmp_path / "key")
+    create_key_file("signing", tmp_path / "key")
     monkeypatch.setenv(SIGNING, str(tmp_path / "key"))
     return curate(tmp_path / "signed", PEOPLE)
 
@@ -471,7 +471,7 @@ def test_a_part_that_is_not_what_was_staged_ends_no_erasure(run: Path, how: str)
 def test_a_release_that_lost_the_signature_shows(signed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who may write in the folder and has no key can make it all fit, but for a signer that was there."""
     monkeypatch.delenv(SIGNING)
-    monkeypatch.setattr(reissue_steps, "_require_signer", lambda *_: None)
+    monkeypatch.setattr(reissue_steps, "_require_signing_key", lambda *_: None)
     assert redactory.erase([signed], user_ids=["u"])["ok"]
     assert list_failed_checks(signed) == {"earlier releases"}
 

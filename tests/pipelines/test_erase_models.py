@@ -47,7 +47,7 @@ def run(trained: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
 
 def test_the_card_is_the_same_before_and_after(run: Path) -> None:
     before, together = redactory.guarantee(run), redactory.guarantee(run, also=[])
-    model = RunFolder(run).model("crt")
+    model = RunFolder(run).get_model_folder("crt")
     files = {path: path.read_bytes() for path in (model.weights, model.ledger, model.manifest)}
     (told,) = redactory.erase([run], user_ids=["u1"])["runs"]
     (listed,) = told["models"]
@@ -75,20 +75,20 @@ def test_two_models_of_two_releases_compose(run: Path, trained: tuple[Path, dict
 
 def test_a_ledger_of_another_run_is_still_refused(run: Path) -> None:
     redactory.erase([run], user_ids=["u1"])
-    kept = RunFolder(run).release(1).manifest
+    kept = RunFolder(run).get_release_folder(1).manifest
     kept.write_text(kept.read_text().replace("redactory-run/1", "redactory-run/2"))
     assert {"earlier releases", "model crt"} <= list_failed_checks(run)
 
 
 def test_a_training_at_work_stops_an_erasure(run: Path) -> None:
 
-    other = RunFolder(run).model("other")
+    other = RunFolder(run).get_model_folder("other")
     with RecordLog(other.ledger) as log:
         log.append("begun", {})
         result = redactory.erase([run], user_ids=["u1"])
         assert "is being trained" in result["problems"][0]["problem"]
     folder = RunFolder(run)
-    kept = (folder.root_key("other"), folder.checkpoint("other"))
+    kept = (folder.get_root_key_path("other"), folder.get_checkpoint_path("other"))
     for path in kept:
         path.write_bytes(b"x")
     purged = Path(shutil.copytree(run, run.parent / "purged"))
@@ -96,5 +96,5 @@ def test_a_training_at_work_stops_an_erasure(run: Path) -> None:
     assert told["unfinished_trainings"] == ["other"]
     redactory.purge(purged, ["vault"])
     # what it would go on from can hold clipped sums of whom was taken out
-    assert not [path for path in (*kept, *RunFolder(purged).unfinished_training_files()) if path.exists()]
+    assert not [path for path in (*kept, *RunFolder(purged).list_unfinished_training_files()) if path.exists()]
     json.dumps(told, allow_nan=False)

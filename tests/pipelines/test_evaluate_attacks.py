@@ -15,7 +15,7 @@ import redactory
 from redactory.evaluation.one_run_audit import get_coins_path, read_coins
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import read_json
-from redactory.pipelines.measure.audit import find_upper_bound
+from redactory.pipelines.measure.audit import find_epsilon_upper_bound
 from redactory.redaction import RunFolder
 from redactory.training.mechanisms.mechanism import PoissonGaussian
 from tests.pipelines.support import DigitDetector, invoke_command, run_checks, write_rows
@@ -83,10 +83,10 @@ def test_results_are_sealed_with_their_pictures_and_hold_no_number(run: RunFolde
     redactory.evaluate_membership(run.root, "dpsgd", count=20, group_size=5)
     coins = read_coins(get_coins_path(Path(read_json(run.manifest)["configuration"]["input"]["path"][0])))
     for name, file in (("audit", "result.json"), ("membership", "result.json"), ("membership", "roc.svg")):
-        told = (run.model("dpsgd").result(name).root / file).read_text()
+        told = (run.get_model_folder("dpsgd").get_result_folder(name).root / file).read_text()
         assert not [n for pair in coins.numbers for n in pair if n in told]
     card = redactory.guarantee(run.root, "dpsgd")
-    assert card["audit"] == read_json(run.model("dpsgd").result("audit").root / "result.json")
+    assert card["audit"] == read_json(run.get_model_folder("dpsgd").get_result_folder("audit").root / "result.json")
     assert redactory.verify(run.root)["ok"]
     page = invoke_command("guarantee", run.root, "--model", "dpsgd")
     assert page.exit_code == 0
@@ -98,16 +98,19 @@ def test_what_was_measured_on_another_model_is_not_taken_for_this_ones(run: RunF
     redactory.evaluate_audit(run.root, "sgd")
     copy = RunFolder(Path(shutil.copytree(run.root, tmp_path / "run")))
     for name in ("sgd", "dpsgd"):
-        shutil.rmtree(copy.model(name).result("audit").root)
-    shutil.copytree(run.model("dpsgd").result("audit").root, copy.model("sgd").result("audit").root)
+        shutil.rmtree(copy.get_model_folder(name).get_result_folder("audit").root)
+    shutil.copytree(
+        run.get_model_folder("dpsgd").get_result_folder("audit").root,
+        copy.get_model_folder("sgd").get_result_folder("audit").root,
+    )
     checks = run_checks(copy.root)
     assert checks["model sgd"]["detail"] == "audit/ belongs to another model, or to another evaluation"
     assert "audit" not in redactory.guarantee(copy.root, "sgd")
     assert (checks["model sgd"]["ok"], checks["model dpsgd"]["ok"]) == (False, True)
     # another evaluation of the same model, under this one's name
-    named_wrongly = copy.model("dpsgd").result("membership").root
+    named_wrongly = copy.get_model_folder("dpsgd").get_result_folder("membership").root
     shutil.rmtree(named_wrongly, ignore_errors=True)
-    shutil.copytree(run.model("dpsgd").result("audit").root, named_wrongly)
+    shutil.copytree(run.get_model_folder("dpsgd").get_result_folder("audit").root, named_wrongly)
     told = run_checks(copy.root)["model dpsgd"]["detail"]
     assert told == "membership/ belongs to another model, or to another evaluation"
 
@@ -136,14 +139,14 @@ def test_only_what_the_coins_stand_for_is_compared() -> None:
     reasons = {"epsilon_substitution": "no noise", "epsilon": "no noise"}
     crt = {"trainer": "crt", "epsilon": 1.0, "epsilon_substitution": 2.0, "reasons": {}}
     users = {"trainer": "user-level", "epsilon": 3.0, "epsilon_sound": 3.0, "privacy_unit": "users", "reasons": {}}
-    assert find_upper_bound(crt, "pair", 0)["epsilon_upper"] == 2.0
-    assert find_upper_bound(crt, "masked", 0)["epsilon_upper"] == 1.0
-    assert find_upper_bound(users, "absent", 0)["epsilon_upper"] == 3.0
+    assert find_epsilon_upper_bound(crt, "pair", 0)["epsilon_upper"] == 2.0
+    assert find_epsilon_upper_bound(crt, "masked", 0)["epsilon_upper"] == 1.0
+    assert find_epsilon_upper_bound(users, "absent", 0)["epsilon_upper"] == 3.0
     nothing = {**crt, "epsilon": None, "epsilon_substitution": None, "reasons": reasons}
     entities = {**users, "privacy_unit": "entities"}
     cases = [(crt, "absent", 0), (crt, "pair", 2), (users, "pair", 0), (entities, "absent", 0), (nothing, "pair", 0)]
     for card, form, public in cases:
-        found = find_upper_bound(card, form, public)  # type: ignore[arg-type]
+        found = find_epsilon_upper_bound(card, form, public)  # type: ignore[arg-type]
         assert (found["epsilon_upper"], found["comparable"], bool(found["reason"])) == (None, False, True)
 
 

@@ -14,7 +14,7 @@ import pytest
 import redactory
 from redactory.detectors import Detection, Span
 from redactory.evaluation.extraction import collect_vault_secrets
-from redactory.evaluation.simulator import simulate_customersim
+from redactory.evaluation.simulator import simulate_dialogues
 from redactory.foundation.errors import ConfigurationError
 from redactory.redaction import RunFolder, list_broken_files
 from redactory.training import TrainSettings, train_model
@@ -42,7 +42,7 @@ class Labels:
 
 @pytest.fixture(scope="module")
 def planted() -> dict[str, Any]:
-    return simulate_customersim(ROWS, 4, CANARIES, COPIES).canaries
+    return simulate_dialogues(ROWS, 4, CANARIES, COPIES).canaries
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, planted: dict[str, Any]) -> Ru
     """A run whose π catches every secret, with a model of the originals and one of the shards."""
     folder = tmp_path_factory.mktemp("extraction")
     canaries = folder / "corpus.jsonl.canaries.json"
-    rows = list(simulate_customersim(ROWS, 4, CANARIES, COPIES).rows)
+    rows = list(simulate_dialogues(ROWS, 4, CANARIES, COPIES).rows)
     corpus = write_rows(folder / "corpus.jsonl", rows)
     canaries.write_text(json.dumps(planted), encoding="utf-8")
     config = {
@@ -91,10 +91,12 @@ def test_only_a_model_of_originals_writes_secrets(run: RunFolder, planted: dict[
     assert safe["secrets"] == leaky["secrets"]
     assert next(g["secrets"] for g in safe["by_times_seen"] if g["from"] == 0) > 0
     for name in ("sgd", "redact-only"):
-        sealed = run.model(name).result("extraction")
+        sealed = run.get_model_folder(name).get_result_folder("extraction")
         assert list_broken_files(sealed) == []
         ElementTree.parse(sealed.root / "extraction.svg")
-    told = json.dumps([leaky, safe]) + (run.model("sgd").root / "extraction" / "extraction.svg").read_text("utf-8")
+    told = json.dumps([leaky, safe]) + (run.get_model_folder("sgd").root / "extraction" / "extraction.svg").read_text(
+        "utf-8"
+    )
     for number in planted["inserted"]:
         assert number not in told
     again = redactory.evaluate_extraction(run.root, "sgd", 300, 24, completions=60)
@@ -109,7 +111,7 @@ def test_exposure_tells_the_same_and_is_drawn(run: RunFolder) -> None:
     assert leaky["chance"]["highest_p_value"] < 0.001
     assert safe["highest_exposure"] < safe["chance"]["highest_95"] + 3
     assert (leaky["missed"], leaky["copies_left"], safe["copies_left"]) == (0, CANARIES * COPIES, 0)
-    ElementTree.parse(run.model("sgd").root / "canary" / "exposure.svg")
+    ElementTree.parse(run.get_model_folder("sgd").root / "canary" / "exposure.svg")
 
 
 @pytest.mark.slow
@@ -133,7 +135,7 @@ def test_the_command_prints_a_page_or_one_object(run: RunFolder, planted: dict[s
 def test_canaries_are_missed_in_nested_sets_and_templates_stand_as_given(tmp_path: Path) -> None:
     sets = []
     for rate in (0.0, 0.2, 0.5, 1.0):
-        simulation = simulate_customersim(20, 6, 30, 1, rate)
+        simulation = simulate_dialogues(20, 6, 30, 1, rate)
         missed = {simulation.canaries["inserted"][i] for i in simulation.canaries["missed"]}
         marked = {s["value"] for row in simulation.rows for s in row["spans"] if s.get("missed")}
         assert marked == missed
@@ -156,6 +158,6 @@ def test_canaries_are_missed_in_nested_sets_and_templates_stand_as_given(tmp_pat
             assert one["template"].replace("{digits}", number) in text
     for wrong in ("no digits", "{6}", "{0} x", "My ID is: {19}", "a {4} b"):
         with pytest.raises(ConfigurationError, match="template"):
-            simulate_customersim(9, 1, 1, templates=[wrong])
+            simulate_dialogues(9, 1, 1, templates=[wrong])
     with pytest.raises(ConfigurationError, match="miss rate"):
-        simulate_customersim(9, 1, 1, undetectable_canary_rate=1.5)
+        simulate_dialogues(9, 1, 1, undetectable_canary_rate=1.5)

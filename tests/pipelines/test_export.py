@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 import redactory
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
-from redactory.foundation.keys import new_key
+from redactory.foundation.keys import create_key_file
 from redactory.pipelines.curation.release_log import Event, append_event, get_log_path, read_history
-from redactory.pipelines.curation.share import format_sums
+from redactory.pipelines.curation.share import format_checksums
 from redactory.pipelines.operations.export import select_public_fields
 from redactory.redaction import (
     MASK,
@@ -44,7 +44,7 @@ TRAINING |= {"model": {"embedding_size": 4, "hidden_size": 4}, "min_public_steps
 @pytest.fixture(scope="module")
 def signer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     key = tmp_path_factory.mktemp("keys") / "signing.key"
-    new_key("signing", key)
+    create_key_file("signing", key)
     return key
 
 
@@ -105,7 +105,7 @@ def sealed_anew(folder: Path, **changes: Any) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
     digests = {name: entry["sha256"] for name, entry in manifest["files"].items()}
     digests["manifest.json"] = file_sha256(folder / "manifest.json")
-    (folder / "SHA256SUMS").write_text(format_sums(digests))
+    (folder / "SHA256SUMS").write_text(format_checksums(digests))
     (folder / "_SUCCESS").write_text(digests["manifest.json"] + "\n")
 
 
@@ -198,7 +198,7 @@ def test_any_changed_file_is_found(out: Path, tmp_path: Path) -> None:
     (out / "public" / "notes.txt").write_text("left behind")
     assert list_failed_checks(out) == {"no stray files"}
     (out / "public" / "notes.txt").unlink()
-    new_key("signing", tmp_path / "other")
+    create_key_file("signing", tmp_path / "other")
     assert list_failed_checks(out, public_key=tmp_path / "other.pub") == {"signature"}
 
 

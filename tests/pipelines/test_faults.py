@@ -93,7 +93,7 @@ def test_what_is_left_to_do_is_what_the_journal_does_not_have(tmp_path: Path) ->
     for asked in ((0, 1), (0, 1, 2), (2, 1, 0)):
         with RecordLog(tmp_path / "journal.jsonl") as log:
             journal = RunJournal(log)
-            journal.establish_identity({"configuration": {}})
+            journal.record_or_check_identity({"configuration": {}})
             reports = sorted(report.seconds for report in journal.run_stage("stage", task, asked, spread))
         assert reports == [float(number) for number in sorted(asked)]
     assert done == [0, 1, 2]

@@ -55,7 +55,7 @@ def test_the_folder_holds_the_tagger_its_card_and_its_figures(fitted: tuple[Path
     assert {**json.loads((folder / "fit.json").read_text()), "tagger": str(folder)} == json.loads(json.dumps(result))
     assert (result["rows"], result["held_out_rows"]) == (270, 30)
     key = load_digest_key()
-    digests = [key.file_digest([path.read_bytes()]) for path in files]
+    digests = [key.compute_file_digest([path.read_bytes()]) for path in files]
     assert result["files"] == [
         {"name": path.name, "digest": digest} for path, digest in zip(files, digests, strict=True)
     ]

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from redactory.detectors import Detector, DetectSettings, build_policy_records
 from redactory.detectors.settings import PolicyFit, describe_fit_side_channel, flag_fitted_texts, require_unfitted_rows
 from redactory.evaluation.recall import measure_misses
-from redactory.evaluation.simulator import simulate_customersim
+from redactory.evaluation.simulator import simulate_dialogues
 from redactory.flows.cli import app
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
@@ -23,8 +23,8 @@ from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.curation.loading import load_config
-from redactory.pipelines.measure.fit_policy import draw_secrets, fit_policy, read_labels
-from redactory.redaction import route
+from redactory.pipelines.measure.fit_policy import draw_secrets, fit_policy, read_labelled_secrets
+from redactory.redaction import route_example
 from tests.pipelines.support import write_rows
 
 PATTERNS_ONLY = {"spacy": None, "tagger": None}
@@ -36,7 +36,7 @@ KEY = DigestKey(b"another key of the tests")
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
     """Simulated dialogues of more users than the 59 that the bound needs."""
-    return list(simulate_customersim(110, 21).rows)
+    return list(simulate_dialogues(110, 21).rows)
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +105,10 @@ def test_the_configuration_that_is_written_misses_what_was_counted(
     assert config.input.path[0].endswith("corpus.jsonl")
 
     def route_texts(texts: Any) -> list[tuple[str, str]]:
-        found = [route(t, d) for t, d in zip(texts, detector.detect(texts), strict=True)]
+        found = [route_example(t, d) for t, d in zip(texts, detector.detect(texts), strict=True)]
         return [(decision.split, decision.text) for decision in found]
 
-    labels = read_labels(labelled, TURN)
+    labels = read_labelled_secrets(labelled, TURN)
     drawn = [texts for texts in draw_secrets(labels, file_sha256(labelled)) if len(texts) == 1]
     spans = {text: _spans_in(text, rows) for (text,) in drawn}
     texts = [text for (text,) in drawn]
@@ -149,12 +149,12 @@ def test_the_record_says_what_the_bound_stands_on(
 
 
 def test_rows_that_were_fitted_on_are_refused(fitted: PolicyFit, rows: list[dict[str, Any]], labelled: Path) -> None:
-    key, fresh = load_digest_key(), [row["text"] for row in simulate_customersim(50, 22).rows]
+    key, fresh = load_digest_key(), [row["text"] for row in simulate_dialogues(50, 22).rows]
     require_unfitted_rows(fresh, fitted, key)
     require_unfitted_rows([rows[0]["text"]], None, key)
     with pytest.raises(ConfigurationError, match=r"1 of these 51 texts are among the 110 rows.*other labelled rows"):
         require_unfitted_rows([*fresh, f" {rows[5]['text']}\n"], fitted, key)
-    labels = read_labels(labelled, TURN)
+    labels = read_labelled_secrets(labelled, TURN)
     secret = next(texts[0] for own in labels.secrets.values() for texts in own)
     clean = next(text for text, count in labels.clean_examples.items() if count)
     assert flag_fitted_texts([secret, clean, rows[7]["text"]], fitted, key) == [True, False, True]
@@ -226,7 +226,7 @@ def test_one_secret_of_each_user_each_alike(tmp_path: Path) -> None:
     across = {"start": text.index("two"), "end": text.index("three") + 2, "label": "X"}
     rows = [{"text": text, "spans": spans, "user_id": "u"}, {"text": text, "spans": [across], "user_id": "v"}]
     rows += [{"text": "USR: six", "spans": [{"start": 5, "end": 8, "label": "X"}]}] * 2
-    labels = read_labels(write_rows(tmp_path / "some.jsonl", rows), TURN)
+    labels = read_labelled_secrets(write_rows(tmp_path / "some.jsonl", rows), TURN)
     # the speaker's name stands in no point; a span over two turns is one secret in both
     assert [sorted(own) for own in labels.secrets.values()] == [
         [("one two",), ("three four",), ("three four",)],

@@ -27,9 +27,9 @@ from redactory.foundation.errors import (
     SealedError,
 )
 from redactory.pipelines.curation.config import SegmentSettings
-from redactory.pipelines.curation.error_sealing import run_hiding_error_text, run_sealing_errors
+from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text, run_with_sealed_traceback
 from redactory.pipelines.curation.segment import make_segmenter
-from redactory.redaction import MASK, RunFolder, read_batches, route
+from redactory.redaction import MASK, RunFolder, read_batches, route_example
 from tests.pipelines.faults import FewRanges, curated
 from tests.pipelines.oracles import is_masked_as_marked
 from tests.pipelines.support import DIGITS
@@ -159,7 +159,7 @@ def test_no_character_of_a_hit_and_no_standing_mask_survives_alone(text: str, da
     ends = st.integers(0, len(text))
     pairs = data.draw(st.lists(st.tuples(ends, ends).filter(lambda p: p[0] < p[1]), max_size=6))
     spans = tuple(Span(start, end, "L", 1.0, "d") for start, end in pairs)
-    decision = route(text, Detection(spans))
+    decision = route_example(text, Detection(spans))
     assert (decision.split == "private") == (bool(spans) or MASK in text)
     assert is_masked_as_marked(text, spans, decision)
 
@@ -190,7 +190,7 @@ def test_whatever_an_error_quotes_is_sealed(folder: Path, text: str) -> None:
         raise KeyError(text, "secret words")
 
     with pytest.raises(RedactoryError, match="unexpected KeyError") as error:
-        run_sealing_errors(folder / "state", fail)
+        run_with_sealed_traceback(folder / "state", fail)
     assert "secret" not in str(error.value)
     assert error.value.__cause__ is error.value.__context__ is None
     (sealed_file,) = (folder / "state").glob("traceback-*.txt")
@@ -235,11 +235,11 @@ def _raise_it(how: str, text: str) -> None:
 _HOWS = ["plain", "exit", "group", "decoding", "system", "during", "because"]
 
 
-@pytest.mark.parametrize("way", [run_sealing_errors, run_hiding_error_text])
+@pytest.mark.parametrize("way", [run_with_sealed_traceback, run_with_hidden_error_text])
 @pytest.mark.parametrize("how", [*_HOWS, *(f"ours {how} {n}" for how in ("during", "because") for n in range(6))])
 def test_nothing_of_an_error_is_left_but_our_words(tmp_path: Path, way: Any, how: str) -> None:
     text = "Rosalind Marlowe of 12 Quiet Lane"
-    first: Any = "something was done" if way is run_hiding_error_text else tmp_path / "state"
+    first: Any = "something was done" if way is run_with_hidden_error_text else tmp_path / "state"
     with pytest.raises(RedactoryError) as caught:
         way(first, lambda: _raise_it(how, text))
     error: Any = caught.value
@@ -267,5 +267,5 @@ def test_only_what_lies_in_the_run_folder_is_called_it(tmp_path: Path) -> None:
         (tmp_path / "tagger" / "Anna", r"unexpected PermissionError \(Permission denied\)"),
     ):
         with pytest.raises(SealedError, match=told) as caught:
-            run_sealing_errors(run / "state", fail, place)
+            run_with_sealed_traceback(run / "state", fail, place)
         assert "Anna" not in str(caught.value)

@@ -62,7 +62,7 @@ def _all(*paths: Path, **changes: Any) -> list[Document | Rejection]:
     settings = InputSettings.model_validate({"path": list(map(str, paths)), **changes})
     counts = RowCounts(settings)
     sources = find_sources(settings.path, settings.format)
-    return [entry for source in sources for entry in counts.read(source)]
+    return [entry for source in sources for entry in counts.read_and_count(source)]
 
 
 def _refusal(path: Path, **changes: Any) -> str:

@@ -37,7 +37,7 @@ def settings(folder: Path) -> dict[str, Any]:
 
 
 def entries(folder: Path) -> list[Entry]:
-    return IndexFolder(folder / "index").entries()
+    return IndexFolder(folder / "index").list_entries()
 
 
 def contents(folder: Path) -> tuple[list[Any], list[Path]]:

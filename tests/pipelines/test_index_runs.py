@@ -66,7 +66,7 @@ def said(run: Path) -> dict[str, Any]:
 
 
 def counted(folder: Path) -> list[str]:
-    return [entry.name for entry in IndexFolder(folder / "index").entries()]
+    return [entry.name for entry in IndexFolder(folder / "index").list_entries()]
 
 
 def nights(seed: int, count: int, size: int) -> list[Night]:
@@ -213,12 +213,12 @@ def neither_or_both(folder: Path, name: str) -> None:
     """A run's entry counts, or will for whoever opens the index next, exactly if the run is finished."""
     index = IndexFolder(folder / "index")
     with index.hold_lock():
-        indexing.promote_finished(index)
+        indexing.promote_finished_entries(index)
     finished = (folder / name / "_SUCCESS").exists()
-    assert sum(entry.body["run"] == name for entry in index.entries()) == int(finished)
+    assert sum(entry.body["run"] == name for entry in index.list_entries()) == int(finished)
 
 
-@pytest.mark.parametrize("where", ["seal_entry", "write_success", "promote_entry"])
+@pytest.mark.parametrize("where", ["seal_index_entry", "write_success", "promote_entry"])
 def test_stopped_around_success_both_or_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     curate(tmp_path, "a", ["hello"])
     place: Any = release if where == "write_success" else indexing

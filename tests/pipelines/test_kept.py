@@ -65,7 +65,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_kept_columns_and_order_go_with_every_example(run: Path) -> None:
     key, seen = load_digest_key(), list[tuple[int, int]]()
-    by_document = {key.pseudonym("document", row["id"]): row for row in ROWS}
+    by_document = {key.make_pseudonym("document", row["id"]): row for row in ROWS}
     for side in ("public", "private"):
         for one in _rows(run / side):
             row = by_document[one["document_id"]]

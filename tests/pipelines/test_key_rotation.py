@@ -18,14 +18,14 @@ from redactory.foundation import files
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, SealedError
 from redactory.foundation.files import file_lock
-from redactory.foundation.keys import new_key
+from redactory.foundation.keys import create_key_file
 from redactory.pipelines.curation import keys as key_rotation
 from redactory.pipelines.curation.keys import find_shred_record
 from redactory.pipelines.curation.release_log import Event, append_event, get_log_path, read_history
 from redactory.pipelines.operations import checks
-from redactory.pipelines.operations.nightly import publish_released
+from redactory.pipelines.operations.nightly import publish_released_runs
 from redactory.pipelines.operations.verify import RUN_CHECKS
-from redactory.redaction import RunFolder, find_key_for, get_or_create_run_key, list_parts, read_batches, read_manifest
+from redactory.redaction import RunFolder, find_run_key, get_or_create_run_key, list_parts, read_batches, read_manifest
 from redactory.redaction.encryption import LocalKey
 from redactory.redaction.folder import JobFolder
 from tests.pipelines.support import DigitDetector, invoke_command, read_data_bytes, write_rows
@@ -49,7 +49,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Three encryption keys."""
     folder = tmp_path_factory.mktemp("keys")
     for name in KEYS:
-        new_key("encryption", folder / name)
+        create_key_file("encryption", folder / name)
     return {name: folder / name for name in KEYS}
 
 
@@ -63,7 +63,7 @@ def made(keys: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pat
     with pytest.MonkeyPatch.context() as patch:
         for name in ("a", "b", "c", "open"):
             patch.setenv(VARIABLE, str(keys["old"])) if name != "open" else patch.delenv(VARIABLE)
-            redactory.curate(config, output=job.run(name).root, detector=DigitDetector())
+            redactory.curate(config, output=job.get_run_folder(name).root, detector=DigitDetector())
     return job.root
 
 
@@ -102,12 +102,12 @@ def checked(run: RunFolder) -> checks.CheckResult:
 
 
 def test_rotation_replaces_the_old_key(job: JobFolder, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = [job.run(name) for name in "abc"]
+    runs = [job.get_run_folder(name) for name in "abc"]
     before = {run: (read_data_bytes(run.root), run.manifest.read_bytes()) for run in runs}
     redactory.rotate_key(runs[1].root, to_key_file=keys["new"])
     told = redactory.rotate_key(job.root, to_key_file=keys["new"])
     assert (told["rotated"], told["already"]) == ([str(runs[0].root), str(runs[2].root)], [str(runs[1].root)])
-    assert (told["open"], told["ok"]) == ([str(job.run("open").root)], True)
+    assert (told["open"], told["ok"]) == ([str(job.get_run_folder("open").root)], True)
     names = [LocalKey(keys[name].read_bytes().strip()).name for name in ("old", "new")]
     for run in runs:
         assert [opens(run, keys[name], monkeypatch) for name in ("old", "new")] == [False, True]
@@ -128,18 +128,18 @@ def test_rotation_replaces_the_old_key(job: JobFolder, keys: dict[str, Path], mo
 
 
 def test_a_run_that_cannot_be_opened_is_named_and_the_others_are_done(job: JobFolder, keys: dict[str, Path]) -> None:
-    redactory.rotate_key(job.run("b").root, to_key_file=keys["third"])
-    job.run("c").data_key.unlink()
-    kept = job.run("b").data_key.read_bytes()
+    redactory.rotate_key(job.get_run_folder("b").root, to_key_file=keys["third"])
+    job.get_run_folder("c").data_key.unlink()
+    kept = job.get_run_folder("b").data_key.read_bytes()
     done = invoke_command("keys", "rotate", job.root, "--to-key-file", keys["new"], "--json")
     told = json.loads(done.stdout)
-    assert (done.exit_code, told["rotated"]) == (1, [str(job.run("a").root)])
-    assert [failed["run"] for failed in told["failed"]] == [str(job.run(name).root) for name in "bc"]
+    assert (done.exit_code, told["rotated"]) == (1, [str(job.get_run_folder("a").root)])
+    assert [failed["run"] for failed in told["failed"]] == [str(job.get_run_folder(name).root) for name in "bc"]
     assert "is not the run's" in told["failed"][0]["error"]
     assert "is missing" in told["failed"][1]["error"]
-    assert job.run("b").data_key.read_bytes() == kept
+    assert job.get_run_folder("b").data_key.read_bytes() == kept
     shown = invoke_command("keys", "rotate", job.root, "--to-key-file", keys["new"])
-    assert (shown.exit_code, str(job.run("c").root) in shown.stdout) == (1, True)
+    assert (shown.exit_code, str(job.get_run_folder("c").root) in shown.stdout) == (1, True)
 
 
 def _kill_at(patch: pytest.MonkeyPatch, step: str) -> None:
@@ -178,14 +178,14 @@ def liar() -> Liar:
 def test_what_is_no_place_no_key_or_no_service_is_refused(
     job: JobFolder, keys: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = job.run("a").data_key.read_bytes()
-    told = redactory.rotate_key(job.run("a").root, to_service=f"{__name__}:liar")
+    kept = job.get_run_folder("a").data_key.read_bytes()
+    told = redactory.rotate_key(job.get_run_folder("a").root, to_service=f"{__name__}:liar")
     assert "cannot unwrap what it wrapped" in told["failed"][0]["error"]
-    for lock in (job.lock, job.run("a").lock):
+    for lock in (job.lock, job.get_run_folder("a").lock):
         with file_lock(lock, "the night"):
-            told = redactory.rotate_key(job.run("a").root, to_key_file=keys["new"])
+            told = redactory.rotate_key(job.get_run_folder("a").root, to_key_file=keys["new"])
             assert "is being written by process" in told["failed"][0]["error"]
-    assert (job.run("a").data_key.read_bytes(), job.log.exists()) == (kept, False)
+    assert (job.get_run_folder("a").data_key.read_bytes(), job.log.exists()) == (kept, False)
     (tmp_path / "short").write_text("too short")
     wrong: list[tuple[dict[str, Any], str]] = [
         ({}, "with one of --to-key-file"),
@@ -240,8 +240,8 @@ def test_any_rotations_with_any_crashes_leave_a_log_that_tells_them(
     run.state.mkdir(parents=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(keys["old"]))
-        get_or_create_run_key(run, is_begun=False)
-        first = find_key_for(run.vault / "part")
+        get_or_create_run_key(run, has_data=False)
+        first = find_run_key(run.vault / "part")
         assert first is not None
         present, wrapped = "old", []
         for name, killed in steps:
@@ -256,37 +256,37 @@ def test_any_rotations_with_any_crashes_leave_a_log_that_tells_them(
             assert redactory.rotate_key(run.root, to_key_file=keys[name])["ok"]
             present = name
             patch.setenv(VARIABLE, str(keys[present]))
-        last = find_key_for(run.vault / "part")
+        last = find_run_key(run.vault / "part")
         assert last is not None
         assert (last.run_id, last.secret) == (first.run_id, first.secret)
         assert [(b["before"], b["service"]) for b in entered(run, Event.ROTATED)] == wrapped
         for other in set(KEYS) - {present}:
             patch.setenv(VARIABLE, str(keys[other]))
             with pytest.raises(CheckFailed):
-                find_key_for(run.vault / "part")
+                find_run_key(run.vault / "part")
 
 
 def test_a_night_takes_the_old_key_out_of_the_mirror(
     job: JobFolder, keys: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, url = job.run("a"), f"file://{tmp_path}/mirror"
+    run, url = job.get_run_folder("a"), f"file://{tmp_path}/mirror"
     append_event(run, Event.RELEASED, manifest=file_sha256(run.manifest), counts={})
     there = tmp_path / "mirror" / "a" / run.data_key.relative_to(run.root)
-    assert publish_released(job, url) == ["a"]
-    assert publish_released(job, url) == []
+    assert publish_released_runs(job, url) == ["a"]
+    assert publish_released_runs(job, url) == []
     redactory.rotate_key(run.root, to_key_file=keys["new"])
     monkeypatch.setenv(VARIABLE, str(keys["new"]))
-    assert publish_released(job, url) == ["a"]
+    assert publish_released_runs(job, url) == ["a"]
     assert there.read_bytes() == run.data_key.read_bytes()
     redactory.shred_key(run.root, by="Ann Example")
-    assert publish_released(job, url) == ["a"]
+    assert publish_released_runs(job, url) == ["a"]
     assert not there.exists()
-    assert publish_released(job, url) == []
+    assert publish_released_runs(job, url) == []
 
 
 def test_a_shredded_run_verifies_and_says_when_and_by_whom(job: JobFolder, keys: dict[str, Path]) -> None:
-    run = job.run("a")
-    training = run.root_key("crt")
+    run = job.get_run_folder("a")
+    training = run.get_root_key_path("crt")
     training.write_bytes(b"the root key of a training")
     before = {path: path.read_bytes() for path in (run.data_key, training)}
     # what is open shows, when the name is gone, that the bytes were written over
@@ -311,14 +311,14 @@ def test_a_shredded_run_verifies_and_says_when_and_by_whom(job: JobFolder, keys:
     again = redactory.shred_key(run.root, by="Bob")
     assert (again["by"], again["destroyed"]) == ("Ann Example", [])
     assert redactory.rotate_key(job.root, to_key_file=keys["new"])["shredded"] == [str(run.root)]
-    assert not checked(job.run("b")).ok  # it is under the new key
+    assert not checked(job.get_run_folder("b")).ok  # it is under the new key
     assert sum(batch.num_rows for batch in read_batches(run.public)) > 0
 
 
 @pytest.mark.parametrize("linked", [os.symlink, os.link])
 @pytest.mark.parametrize("name", ["data-key.json", ".tmp-77-data-key.json", "train-crt.key"])
 def test_no_link_is_shredded(job: JobFolder, name: str, linked: Callable[[Path, Path], None], tmp_path: Path) -> None:
-    run, mine = job.run("a"), tmp_path / "letter.txt"
+    run, mine = job.get_run_folder("a"), tmp_path / "letter.txt"
     mine.write_text("mine")
     place = run.state / name
     place.unlink(missing_ok=True)
@@ -331,7 +331,7 @@ def test_no_link_is_shredded(job: JobFolder, name: str, linked: Callable[[Path, 
 
 
 def test_a_key_that_is_only_missing_stays_a_failure(job: JobFolder) -> None:
-    run, other = job.run("a"), job.run("b")
+    run, other = job.get_run_folder("a"), job.get_run_folder("b")
     run.data_key.unlink()
     redactory.shred_key(other.root, by="Ann")
     with pytest.raises(RunStateError, match="but the log does not record that it was shredded"):
@@ -345,7 +345,7 @@ def test_a_key_that_is_only_missing_stays_a_failure(job: JobFolder) -> None:
 
 @pytest.mark.parametrize(("place", "name"), [(key_rotation, "shred_file"), (Path, "unlink")])
 def test_an_interrupted_shredding_fails(job: JobFolder, monkeypatch: pytest.MonkeyPatch, place: Any, name: str) -> None:
-    run = job.run("a")
+    run = job.get_run_folder("a")
     real = getattr(place, name)
 
     def dying(path: Path, *arguments: Any, **options: Any) -> None:
@@ -365,7 +365,7 @@ def test_an_interrupted_shredding_fails(job: JobFolder, monkeypatch: pytest.Monk
 
 
 def test_a_backup_that_comes_back_is_shredded_again_and_a_run_may_be_renamed(job: JobFolder, tmp_path: Path) -> None:
-    run = RunFolder(Path(shutil.copytree(job.run("a").root, tmp_path / "alone")))
+    run = RunFolder(Path(shutil.copytree(job.get_run_folder("a").root, tmp_path / "alone")))
     kept = run.data_key.read_bytes()
     redactory.shred_key(run.root, by="Ann")
     run.data_key.write_bytes(kept)
@@ -383,18 +383,18 @@ def test_a_backup_that_comes_back_is_shredded_again_and_a_run_may_be_renamed(job
 
 def test_only_an_encrypted_run_is_shredded_and_only_when_it_is_meant(job: JobFolder) -> None:
     with pytest.raises(RunStateError, match="redactory purge"):
-        redactory.shred_key(job.run("open").root, by="Ann")
+        redactory.shred_key(job.get_run_folder("open").root, by="Ann")
     with pytest.raises(RunStateError, match="is not a run folder"):
         redactory.shred_key(job.state, by="Ann")
     with pytest.raises(ConfigurationError, match="--by"):
-        redactory.shred_key(job.run("a").root, by="  ")
-    unmeant = invoke_command("keys", "shred", job.run("a").root, "--by", "Ann")
+        redactory.shred_key(job.get_run_folder("a").root, by="  ")
+    unmeant = invoke_command("keys", "shred", job.get_run_folder("a").root, "--by", "Ann")
     assert isinstance(unmeant.exception, ConfigurationError)
-    assert job.run("a").data_key.exists()
+    assert job.get_run_folder("a").data_key.exists()
     assert not job.log.exists()
-    job.run("a").samples.mkdir()
-    done = invoke_command("keys", "shred", job.run("a").root, "--by", "Ann", "--yes")
+    job.get_run_folder("a").samples.mkdir()
+    done = invoke_command("keys", "shred", job.get_run_folder("a").root, "--by", "Ann", "--yes")
     assert done.exit_code == 0, done.output
     assert "backups" in done.stdout
     assert "state/samples is unencrypted" in done.stdout
-    assert all(list_parts(folder) for folder in (job.run("a").private, job.run("a").vault))
+    assert all(list_parts(folder) for folder in (job.get_run_folder("a").private, job.get_run_folder("a").vault))

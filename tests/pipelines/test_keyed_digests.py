@@ -12,7 +12,7 @@ import pytest
 
 import redactory
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.keys import KEY_VARIABLE, load_digest_key, new_key
+from redactory.foundation.keys import KEY_VARIABLE, create_key_file, load_digest_key
 from redactory.pipelines.curation.keys import shred_key
 from redactory.pipelines.operations.incremental import FileSlice
 from redactory.pipelines.readers import Source
@@ -27,7 +27,7 @@ ALGORITHMS = ("md5", "sha1", "sha224", "sha256", "sha384", "sha512", "sha3_256",
 @pytest.fixture(scope="module", autouse=True)
 def _keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("keys")
-    new_key("encryption", folder / "encryption")
+    create_key_file("encryption", folder / "encryption")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REDACTORY_ENCRYPTION_KEY_FILE", str(folder / "encryption"))
         patch.setenv(KEY_VARIABLE, "a digest key of enough bytes")
@@ -106,12 +106,12 @@ def test_a_piece_that_was_read_under_another_key_is_refused(tmp_path: Path) -> N
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "one"}\n')
     source, key = Source(path.as_uri(), "a.jsonl", "jsonl"), load_digest_key()
-    digest = key.file_digest([path.read_bytes()])
+    digest = key.compute_file_digest([path.read_bytes()])
     piece = FileSlice(source.url, "a.jsonl", "jsonl", 0, 16, 0, 1, digest, key.fingerprint)
-    assert piece.is_unchanged_in(source)
+    assert piece.matches_source(source)
     path.write_bytes(b'{"text": "two"}\n')
-    assert not piece.is_unchanged_in(source)
+    assert not piece.matches_source(source)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(KEY_VARIABLE, "another key of enough bytes")
         with pytest.raises(ConfigurationError, match="restore that key"):
-            piece.is_unchanged_in(source)
+            piece.matches_source(source)

@@ -108,7 +108,11 @@ def test_engines_lists_and_rules_are_those_of_the_configuration(tmp_path: Path) 
     ]
     assert policy.redact(text) == "all is well\n  we saw <MASK>\ncall 5"
     assert [point.split for point in policy.route(text)] == ["public", "private", "private"]
-    assert [policy.get_split(t) for t in ("all is well", text, "Zaphod " * 10)] == ["public", "private", "quarantined"]
+    assert [policy.decide_split(t) for t in ("all is well", text, "Zaphod " * 10)] == [
+        "public",
+        "private",
+        "quarantined",
+    ]
     assert (policy.scan(""), policy.redact(" \n"), policy.route("")) == ([], " \n", [])
     with pytest.raises(dataclasses.FrozenInstanceError):
         hits[0].label = "X"  # type: ignore[misc]

@@ -25,11 +25,11 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.measure.fit_policy import (
     DOUBT_LEVELS,
     RULE_ORDER,
-    build_path_policies,
-    build_policy_path,
-    find_first_public,
+    build_conservative_policies,
+    build_policy_sequence,
+    find_first_public_step,
 )
-from redactory.redaction import MASK, PUBLIC, route
+from redactory.redaction import MASK, PUBLIC, route_example
 
 WORDS = ("ok", "thanks", "Anna", "zorbling", "IBM", "7", "a@b", "paris", MASK)
 
@@ -40,7 +40,7 @@ def _detect(*rules: RuleName) -> DetectSettings:
 
 @pytest.mark.parametrize("rules", [RULE_ORDER, ("digit",), (), ("capital", "word")])
 def test_bounds_only_fall_and_rules_only_go(rules: tuple[RuleName, ...]) -> None:
-    path = build_policy_path(_detect(*rules))
+    path = build_policy_sequence(_detect(*rules))
     assert set(RULE_ORDER) == set(typing.get_args(RuleName))
     assert (path[0].min_non_entity_probability, path[0].confident_threshold) == (1.0, 1.0)
     assert (set(path[0].rules), path[-1].rules) == (set(RULE_ORDER), ())
@@ -59,10 +59,10 @@ def test_bounds_only_fall_and_rules_only_go(rules: tuple[RuleName, ...]) -> None
 
 def test_a_language_without_a_word_list_goes_without_its_rule() -> None:
     unnamed = ConservativeSettings(rules=("digit", "symbol"))
-    for step in build_policy_path(DetectSettings(language="de", conservative=unnamed)):
+    for step in build_policy_sequence(DetectSettings(language="de", conservative=unnamed)):
         assert "word" not in step.rules
     named = DetectSettings(language="de", conservative=ConservativeSettings(rules=("word",)))
-    assert "word" in build_policy_path(named)[0].rules
+    assert "word" in build_policy_sequence(named)[0].rules
 
 
 @st.composite
@@ -90,24 +90,26 @@ def _readings(draw: st.DrawFn) -> tuple[str, EngineOutput]:
 def test_the_public_split_grows_and_bisection_finds_where(read: tuple[str, EngineOutput], rules: set[RuleName]) -> None:
     text, reading = read
     detect = _detect(*sorted(rules))
-    policies = build_path_policies(detect, build_policy_path(detect))
+    policies = build_conservative_policies(detect, build_policy_sequence(detect))
     sides = [_side(text, reading, detect, policy) for policy in policies]
-    level = find_first_public(text, reading, build_policies(detect)[0], policies)
+    level = find_first_public_step(text, reading, build_policies(detect)[0], policies)
     assert sides == ["private"] * level + [PUBLIC] * (len(policies) - level)
 
 
 def _side(text: str, reading: EngineOutput, detect: DetectSettings, policy: ConservativePolicy) -> str:
     """As detection and routing come to it."""
     if reading.failure:
-        return route(text, Detection(failure=reading.failure)).split
+        return route_example(text, Detection(failure=reading.failure)).split
     strict = tuple(sorted(set(build_policies(detect)[0].select_spans(text, reading))))
-    return route(text, Detection(strict, tuple(sorted(set(policy.select_spans(text, reading)))))).split
+    return route_example(text, Detection(strict, tuple(sorted(set(policy.select_spans(text, reading)))))).split
 
 
 def test_rules_that_are_fitted_decide_of_no_language_whether_it_is_read() -> None:
     by_model = DetectSettings(language="auto")
-    read = {policy.covered_languages for policy in build_path_policies(by_model, build_policy_path(by_model))}
+    read = {
+        policy.covered_languages for policy in build_conservative_policies(by_model, build_policy_sequence(by_model))
+    }
     assert read == {frozenset({"en", "de", "es", "fr", "it", "nl", "pt"})}
     by_rules = DetectSettings(language="auto", tagger=None)
     with pytest.raises(ConfigurationError, match="or set the language"):
-        build_path_policies(by_rules, build_policy_path(by_rules))
+        build_conservative_policies(by_rules, build_policy_sequence(by_rules))

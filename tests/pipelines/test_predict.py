@@ -68,14 +68,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 def test_the_error_rate_is_that_of_every_point_by_itself(run: RunFolder) -> None:
     result = redactory.evaluate_model(run.root, "classes")
-    model = load_classifier(run.model("classes"))
+    model = load_classifier(run.get_model_folder("classes"))
     points = [(line, _row(n)["kind"]) for n in range(10) for line in str(_row(n)["text"]).split("\n")]
     said = [CLASSES[int(model.compute_class_log_probs([text])[0].argmax())] for text, _ in points]
     wrong = sum(answer != kind for answer, (_, kind) in zip(said, points, strict=True))
     assert (result["texts"], result["errors"], result["error_rate"]) == (20, wrong, wrong / 20)
     assert result["left_out"] == {"without_class": 2, "other_class": 2}
     assert result["majority_error_rate"] == 0.5
-    assert read_json(run.model("classes").result("accuracy").root / "result.json") == result
+    assert read_json(run.get_model_folder("classes").get_result_folder("accuracy").root / "result.json") == result
     assert "xyzzy" not in json.dumps(result)
     assert "test errors" in run.report.read_text()
     assert not {"model classes", "report"} & list_failed_checks(run.root)
@@ -119,12 +119,12 @@ def test_confusion_counts_every_text_once(data: st.DataObject, classes: int) -> 
 
 
 def test_classes_are_those_of_the_model_and_its_promise_stands_beside_them(run: RunFolder) -> None:
-    result = redactory.predict(run.model("classes").root, TEXTS, top=1)
-    scores = load_classifier(run.model("classes")).compute_class_log_probs(TEXTS)
+    result = redactory.predict(run.get_model_folder("classes").root, TEXTS, top=1)
+    scores = load_classifier(run.get_model_folder("classes")).compute_class_log_probs(TEXTS)
     assert [[one["class"] for one in answers] for answers in result["results"]] == [
         [CLASSES[int(row.argmax())]] for row in scores
     ]
-    card, promise = read_json(run.model("classes").guarantee), result["guarantee"]
+    card, promise = read_json(run.get_model_folder("classes").guarantee), result["guarantee"]
     for key in ("trainer", "unit", "relation", "epsilon", "delta", "holds"):
         assert promise[key] == card[key]
     assert promise["epsilon"] is None
@@ -140,8 +140,8 @@ def _said(codec: Any, number: int) -> str:
 
 def test_next_words_are_the_likeliest_after_the_text(run: RunFolder) -> None:
     """By reading the text token by token; ids that read the same are one answer."""
-    result = redactory.predict(run.model("words").root, TEXTS, top=1_000_000)
-    model = load_model(run.model("words"))
+    result = redactory.predict(run.get_model_folder("words").root, TEXTS, top=1_000_000)
+    model = load_model(run.get_model_folder("words"))
     codec = model.tokenizer
     for text, answers in zip(TEXTS, result["results"], strict=True):
         state = model.network.make_initial_state(1)
@@ -173,7 +173,7 @@ def _greedy(model: LanguageModel, prompt: str, tokens: int) -> str:
 
 @pytest.mark.parametrize("name", ["words", "gpt2"])
 def test_the_likeliest_text_is_that_of_reading_one_token_at_a_time(run: RunFolder, name: str) -> None:
-    folder = run.model(name)
+    folder = run.get_model_folder(name)
     found = redactory.predict(folder.root, TEXTS, write=2, tokens=9, temperature=0)
     assert found["texts"] == [[_greedy(load_model(folder), prompt, 9)] * 2 for prompt in TEXTS]
     assert redactory.predict(folder.root, TEXTS, write=2, tokens=9, top_k=1)["texts"] == found["texts"]
@@ -181,7 +181,7 @@ def test_the_likeliest_text_is_that_of_reading_one_token_at_a_time(run: RunFolde
 
 
 def test_a_seed_writes_the_same_texts_and_without_one_it_is_drawn(run: RunFolder) -> None:
-    folder = run.model("words").root
+    folder = run.get_model_folder("words").root
     first = redactory.predict(folder, TEXTS, write=3, tokens=12)
     other = redactory.predict(folder, TEXTS, write=3, tokens=12)
     assert redactory.predict(folder, TEXTS, write=3, tokens=12, seed=first["seed"]) == first
@@ -204,11 +204,11 @@ def test_a_seed_writes_the_same_texts_and_without_one_it_is_drawn(run: RunFolder
 )  # fmt: skip
 def test_arguments_out_of_range_are_refused(run: RunFolder, name: str, wrong: Any, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
-        redactory.predict(run.model(name).root, **{"write": 1, **wrong})
+        redactory.predict(run.get_model_folder(name).root, **{"write": 1, **wrong})
 
 
 def test_what_is_no_model_or_not_the_sealed_one_is_refused(run: RunFolder, tmp_path: Path) -> None:
-    classes, copy = run.model("classes").root, tmp_path / "copy"
+    classes, copy = run.get_model_folder("classes").root, tmp_path / "copy"
     for wrong in (run.root, tmp_path / "nothing"):
         with pytest.raises(RunStateError, match="models/NAME"):
             redactory.predict(wrong, TEXTS)
@@ -224,7 +224,11 @@ def test_what_is_no_model_or_not_the_sealed_one_is_refused(run: RunFolder, tmp_p
 
 
 def test_the_command(run: RunFolder, tmp_path: Path) -> None:
-    runner, classes, words = CliRunner(), str(run.model("classes").root), str(run.model("words").root)
+    runner, classes, words = (
+        CliRunner(),
+        str(run.get_model_folder("classes").root),
+        str(run.get_model_folder("words").root),
+    )
     from_rows = write_rows(tmp_path / "texts.jsonl", [{"text": text} for text in TEXTS[:2]])
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:2]) + "\n\n")
     expected = redactory.predict(classes, TEXTS[:2])

@@ -14,7 +14,7 @@ from redactory.detectors import DetectSettings
 from redactory.detectors.settings import format_public_label_note
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.curation.config import SegmentSettings
-from redactory.pipelines.measure.fit_policy import _find_public_steps, build_policy_path, read_labels
+from redactory.pipelines.measure.fit_policy import _find_public_steps, build_policy_sequence, read_labelled_secrets
 from redactory.pipelines.measure.label import label_random, label_score
 from redactory.redaction import RunFolder, read_batches, read_manifest
 from redactory.training.settings import RecallMeasurement
@@ -108,7 +108,7 @@ def test_a_public_label_is_no_secret_wherever_misses_are_counted(config: Path, r
     assert (measured["secrets"], measured["miss_rate"]["misses"]) == (1, 0)
     assert measured["public"]["ORG"] == {"n": 2, "open": 2}
     assert measured["public_share"]["of_clean"]["examples"] == 3
-    own = read_labels(labelled, SegmentSettings(), PUBLIC)
+    own = read_labelled_secrets(labelled, SegmentSettings(), PUBLIC)
     assert [len(secrets) for secrets in own.secrets.values()] == [1]
 
 
@@ -116,7 +116,7 @@ def test_a_fit_sees_what_the_fitted_policy_will_make_public() -> None:
     """Before, a fit read texts as if nothing were public, and bounded the misses of another policy."""
     text = "Acme Corporation reported higher sales on Tuesday."
     for detect, opens in ((DetectSettings(), False), (DetectSettings.model_validate(DETECT), True)):
-        path = build_policy_path(detect)
+        path = build_policy_sequence(detect)
         levels = _find_public_steps(Counter([text]), detect, path, lambda *_: None)
         assert (levels[text] < len(path)) is opens
 

@@ -80,7 +80,7 @@ def test_the_originals_go_and_the_shards_stay(run: Path, made: Path) -> None:
     (record,) = read_history(folder)
     said = {name: record.body[name] for name in ("why", "what", "by")}
     assert said == {"why": "purge", "what": ["vault", "quarantine"], "by": "A. Keeper"}
-    assert read_json(folder.manifest)["counts"] == read_json(folder.release(1).manifest)["counts"]
+    assert read_json(folder.manifest)["counts"] == read_json(folder.get_release_folder(1).manifest)["counts"]
     assert "the quarantine was purged and cannot be listed" in invoke_command("quarantine", "list", run).stdout
     again = invoke_command("purge", run, "--vault")
     assert "vault: already deleted" in again.stdout
@@ -140,7 +140,7 @@ def test_an_erasure_still_works_without_the_originals(run: Path) -> None:
     # c says "call <MASK>, please" of its own; b's "call 77" is masked to what a's was
     assert Counter(read_column(run / "private", "text")) == Counter(["call <MASK>", "call <MASK>, please"])
     by_text = {row["text"]: row for batch in read_batches(run / "private") for row in batch.to_pylist()}
-    document = load_digest_key().pseudonym("document", "b")
+    document = load_digest_key().make_pseudonym("document", "b")
     moved = by_text["call <MASK>"]
     assert (moved["document_id"], moved["lang"]) == (document, "x")
     assert not list_failed_checks(run)
@@ -166,7 +166,7 @@ def test_without_originals_a_folded_group_is_lost_and_counted(tmp_path: Path, mo
     rows = _points(kept)
     stands_for = {row["dup_of"] for row in rows if row["dup_of"] is not None}
     documents = {row["document"] for row in rows if row["example_id"] in stands_for}
-    names = [name for name in TEXTS if load_digest_key().pseudonym("document", name) in documents]
+    names = [name for name in TEXTS if load_digest_key().make_pseudonym("document", name) in documents]
     (told,) = redactory.erase([kept], doc_ids=names)["runs"]
     assert (told["lost"], told["moved_up"]) == (len(stands_for), 0)
     assert not list_failed_checks(kept)
@@ -234,14 +234,14 @@ def test_what_is_due_follows_from_the_log(made: Path, tmp_path: Path) -> None:
     keep: dict[OriginalKind, int] = {"vault": 30, "quarantine": 4, "state": 50}
     assert find_expired_originals(job, keep, START) == {"old": ("vault", "quarantine"), "late": ("quarantine",)}
     # a run on which a model is being trained waits
-    with RecordLog(job.run("old").model("crt").ledger):
+    with RecordLog(job.get_run_folder("old").get_model_folder("crt").ledger):
         assert find_expired_originals(job, VAULT_30, START) == {}
         with pytest.raises(RunStateError, match="old/models/crt is being trained"):
-            redactory.purge(job.run("old").root, ["vault"])
+            redactory.purge(job.get_run_folder("old").root, ["vault"])
     for name, what in find_expired_originals(job, keep, START).items():
-        purge_run(job.run(name), what)
+        purge_run(job.get_run_folder(name), what)
     assert find_expired_originals(job, keep, START) == {}
-    assert read_history(job.run("old"))[-1].body["what"] == ["vault", "quarantine"]
+    assert read_history(job.get_run_folder("old"))[-1].body["what"] == ["vault", "quarantine"]
 
 
 def test_a_clock_ten_years_ahead_purges_nothing_and_is_told(made: Path, tmp_path: Path) -> None:

@@ -17,7 +17,11 @@ import pytest
 import redactory
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.pipelines.curation.release_log import Event, append_event
-from redactory.pipelines.operations.quarantine import escape_for_terminal, read_entries, read_entry
+from redactory.pipelines.operations.quarantine import (
+    escape_for_terminal,
+    read_quarantine_entries,
+    read_quarantine_entry,
+)
 from redactory.redaction import RunFolder, read_batches, read_column
 from redactory.redaction.folder import JobFolder
 from tests.pipelines.support import LINE_CONFIG, DigitDetector, write_rows
@@ -78,12 +82,12 @@ def test_what_is_listed_has_no_text_and_no_documents_id(run: Path) -> None:
     assert any(e.get("source") == "rows.jsonl" and e["row"] == 7 for e in listed["listed"])
     assert len(redactory.quarantine_list(run, limit=2)["runs"][0]["listed"]) == 2
     for entry in listed["listed"]:
-        assert len(read_entry(run, entry["id"])) == entry["bytes"]
-    [cut] = (e["id"] for e in read_entries(RunFolder(run), ["reason"]) if e["reason"] == "broken_json")
-    assert read_entry(run, cut).startswith(b'{"id": "g"')
+        assert len(read_quarantine_entry(run, entry["id"])) == entry["bytes"]
+    [cut] = (e["id"] for e in read_quarantine_entries(RunFolder(run), ["reason"]) if e["reason"] == "broken_json")
+    assert read_quarantine_entry(run, cut).startswith(b'{"id": "g"')
     for strange in ("0-999", "99-0", "../../vault-1", "", "0"):
         with pytest.raises(ConfigurationError, match="has no quarantine entry with that id"):
-            read_entry(run, strange)
+            read_quarantine_entry(run, strange)
     with pytest.raises(RunStateError):
         redactory.quarantine_list(run.parent / "in")
 
@@ -95,7 +99,7 @@ def test_a_hostile_text_cannot_steer_the_terminal() -> None:
 
 
 def test_an_entry_is_shown_on_a_terminal_and_nowhere_else(run: Path) -> None:
-    [entry] = (e["id"] for e in read_entries(RunFolder(run), ["content"]) if SECRET.encode() in e["content"])
+    [entry] = (e["id"] for e in read_quarantine_entries(RunFolder(run), ["content"]) if SECRET.encode() in e["content"])
     before = {p: p.stat().st_mtime_ns for p in run.rglob("*")}
     code = "from redactory.flows.cli import main; main()"
     command = [sys.executable, "-c", code, "quarantine", "list", str(run), entry]

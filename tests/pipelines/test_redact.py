@@ -33,7 +33,7 @@ from redactory.pipelines.curation.config import Redaction
 from redactory.pipelines.documents.redact import _find_strict_spans, redact
 from redactory.pipelines.documents.redact_io import UnfinishedCopy, open_unfinished_copy
 from redactory.pipelines.documents.unmask import unmask
-from redactory.pipelines.json_paths import Fields, change_object, parse_path
+from redactory.pipelines.json_paths import Fields, change_json_object, parse_path
 from redactory.pipelines.readers.formats import choose_reader
 from redactory.redaction.replacements import Edit, ReplacedSpan
 from tests.pipelines.support import write_rows
@@ -117,8 +117,8 @@ def turn(content: Any, **more: Any) -> dict[str, Any]:
 def test_json_in_which_nothing_changes_is_the_same_to_the_byte(row: dict[str, Any], text: str, indent: Any) -> None:
     line = json.dumps(row | {"text": text}, indent=indent, ensure_ascii=len(text) % 2 == 0)
     fields = Fields(("text",))
-    assert change_object(line, fields, str) == line
-    changed = json.loads(change_object(line, fields, lambda old: old + "!"))
+    assert change_json_object(line, fields, str) == line
+    changed = json.loads(change_json_object(line, fields, lambda old: old + "!"))
     assert changed == json.loads(line) | {"text": text + "!"}
 
 
@@ -786,14 +786,14 @@ def test_the_digest_of_a_text_is_known_to_its_own_copy_alone(tmp_path: Path) -> 
 
     def digests(name: str) -> list[str]:
         begun = UnfinishedCopy.resume(tmp_path / name, "", {"of": "the same"})
-        return [begun.locate_chunk(*place, ["a text"]).digest for place in ((0, 0), (0, 1), (1, 0))]
+        return [begun.get_chunk(*place, ["a text"]).digest for place in ((0, 0), (0, 1), (1, 0))]
 
     found = {name: digests(name) for name in ("a", "b", "c", "d")}
     assert len(set.union(*map(set, found.values()))) == len(found)
     # neither the cut between two texts nor their number is lost
     cuts = (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["", "abc"], ["a", "b", "c"], [])
     begun = UnfinishedCopy.resume(tmp_path / "cuts", "", {})
-    assert len({begun.locate_chunk(0, 0, texts).digest for texts in cuts}) == len(cuts)
+    assert len({begun.get_chunk(0, 0, texts).digest for texts in cuts}) == len(cuts)
     # the same copy goes on
     assert all(digests(name) == before for name, before in found.items())
 

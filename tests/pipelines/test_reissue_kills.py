@@ -86,8 +86,8 @@ def _undisturbed(asked: str, made: Path, folder: Path) -> tuple[dict[str, Any], 
     run = Path(shutil.copytree(made, folder / "undisturbed" / "run"))
     planned: list[int] = []
     with pytest.MonkeyPatch.context() as patch, Moments(None, died) as moments:
-        real = reissue_steps._apply_plan
-        patch.setattr(reissue_steps, "_apply_plan", lambda run: (planned.append(moments.passed), real(run))[1])
+        real = reissue_steps._apply_reissue_plan
+        patch.setattr(reissue_steps, "_apply_reissue_plan", lambda run: (planned.append(moments.passed), real(run))[1])
         ASKED[asked](run)
     return _state(run), [*range(0, planned[0] - 2, 9), *range(max(0, planned[0] - 2), moments.passed)]
 

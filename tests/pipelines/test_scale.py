@@ -94,7 +94,7 @@ def test_the_journal_holds_no_report_that_it_wrote(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     with RecordLog(path) as log:
         journal = RunJournal(log)
-        journal.establish_identity({"configuration": {}})
+        journal.record_or_check_identity({"configuration": {}})
         for report in journal.run_stage("redact", lambda number: StageReport("redact"), range(50), map_serially):
             assert report.stage == "redact"
             assert not log.records

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 import redactory
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.keys import new_key
+from redactory.foundation.keys import create_key_file
 from redactory.foundation.records import read_records
 from redactory.pipelines.curation.curate import curate
 from redactory.pipelines.operations.erase import purge_run
@@ -65,18 +65,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Written:
     source = write_rows(folder / "letters.jsonl", rows())
     with pytest.MonkeyPatch.context() as patch:
         for kind in ("signing", "encryption"):
-            new_key(kind, folder / kind)  # type: ignore[arg-type]
+            create_key_file(kind, folder / kind)  # type: ignore[arg-type]
             patch.setenv(f"REDACTORY_{kind.upper()}_KEY_FILE", str(folder / kind))
         dedup = {"report_cross_split": True, "private_mode": "bloom", "index": {"path": str(folder / "index")}}
         indexed = RunFolder(small_run(folder / "indexed", dedup=dedup))
         config = configuration(source, output=str(job.root))
         made = nightly(config, curate_run=functools.partial(curate, detector=Numbers()))
-        run = job.run(Path(made["nights"][0]["run"]).name)
+        run = job.get_run_folder(Path(made["nights"][0]["run"]).name)
         redactory.export(run.root, folder / "exported")
         found = [*of_run(run), *of_run(indexed)]
         export = json.loads((folder / "exported" / "manifest.json").read_text(encoding="utf-8"))
         purge_run(run, ["vault"], by="ann")
-        new_key("encryption", folder / "other")
+        create_key_file("encryption", folder / "other")
         redactory.rotate_key(run.root, to_key_file=folder / "other")
         patch.setenv("REDACTORY_ENCRYPTION_KEY_FILE", str(folder / "other"))
         redactory.shred_key(run.root, by="ann")
@@ -99,7 +99,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Written:
     (folder / "users").mkdir()
     users = federated.write_run(folder / "users" / "RUN")
     train_model(users, federated.small(users.root, "user-level", {}, **quick))
-    made = [of.model(name) for of in (run, units, users) for name in of.model_names()]
+    made = [of.get_model_folder(name) for of in (run, units, users) for name in of.list_model_names()]
     assert len(made) == 5
     return [("ldp-guarantee", ldp_card()), *(entry for model in made for entry in of_model(model))]
 

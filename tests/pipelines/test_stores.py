@@ -22,7 +22,7 @@ from redactory.pipelines.curation import reissue as reissuing
 from redactory.pipelines.curation import share
 from redactory.pipelines.curation.loading import load_config
 from redactory.pipelines.operations import export as exporting
-from redactory.pipelines.store import Store, StoreError, StoreProblem, classify_error
+from redactory.pipelines.store import Store, StoreError, StoreProblem, classify_store_error
 from redactory.redaction import RunFolder, SealedFolder, list_parts, read_manifest, seal_folder
 from tests.pipelines.leaving import BUCKET, Numbers, configuration, rows, s3_server, small_run
 from tests.pipelines.support import read_data_bytes, write_rows
@@ -113,7 +113,7 @@ def sealed_result(folder: SealedFolder, format_: str) -> None:
 
 def put(store: Store, name: str, data: bytes, folder: Path) -> None:
     (folder / "object").write_bytes(data)
-    store.put(folder / "object", name)
+    store.upload_file(folder / "object", name)
 
 
 def test_a_run_comes_back_as_it_left(own: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_a_run_comes_back_as_it_left(own: Path, url: str, tmp_path: Path, monkey
     sealed_result(folder.gate, "redactory-gate/1")
     kept = content(own)
     # what people label and what quotes text stays here
-    sample, sealed = folder.sample("s").rows, folder.state / "traceback-00.txt"
+    sample, sealed = folder.get_sample_folder("s").rows, folder.state / "traceback-00.txt"
     for path in (sample, sealed, folder.orchestrator / "x", folder.work / "y"):
         write_text(path, "call 555")
     left = redactory.publish(own, url)
@@ -218,7 +218,7 @@ def test_a_changed_object_is_found(run: Path, url: str, tmp_path: Path) -> None:
     redactory.publish(run, url)
     store, back = Store.from_url(url), tmp_path / "back"
     for number, name in enumerate(("vault/part-00001.parquet", "state/journal.jsonl", "manifest.json")):
-        kept, place = store.read(name) or b"", tmp_path / str(number)
+        kept, place = store.read_file(name) or b"", tmp_path / str(number)
         put(store, name, kept[:-1] + bytes([kept[-1] ^ 1]), tmp_path)
         with pytest.raises(CheckFailed, match=name):
             redactory.fetch(url, place)
@@ -226,27 +226,27 @@ def test_a_changed_object_is_found(run: Path, url: str, tmp_path: Path) -> None:
             redactory.verify(url)
         assert not place.exists()
         put(store, name, kept, tmp_path)
-    sums = store.read("SHA256SUMS") or b""
+    sums = store.read_file("SHA256SUMS") or b""
     # a list that leads elsewhere
     for name in ("../outside", "/etc/passwd", "a/../../b", "./x"):
         put(store, "SHA256SUMS", sums + f"{'0' * 64}  {name}\n".encode(), tmp_path)
         with pytest.raises(CheckFailed, match="SHA256SUMS"):
             redactory.fetch(url, back)
     put(store, "SHA256SUMS", sums, tmp_path)
-    store.remove("private/part-00000.parquet")
+    store.remove_file("private/part-00000.parquet")
     with pytest.raises(CheckFailed, match=r"private/part-00000.parquet is missing"):
         redactory.fetch(url, back)
 
 
 def test_a_store_that_cuts_data_is_found(run: Path, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    real = Store.put
+    real = Store.upload_file
 
     def cut(self: Store, path: Path, name: str) -> None:
         short = tmp_path / "short"
         short.write_bytes(path.read_bytes()[:-1])
         real(self, short if name.startswith("vault") else path, name)
 
-    monkeypatch.setattr(Store, "put", cut)
+    monkeypatch.setattr(Store, "upload_file", cut)
     with pytest.raises(CheckFailed, match="differs from what was written"):
         redactory.publish(run, url)
     assert "_SUCCESS" not in there(url)
@@ -262,7 +262,7 @@ def test_nothing_that_lies_there_is_written_over(run: Path, other: Path, url: st
     put(Store.from_url(f"{url}-2"), "notes.txt", b"mine", tmp_path)
     with pytest.raises(RunStateError, match="something else is already there"):
         redactory.publish(run, f"{url}-2")
-    assert Store.from_url(f"{url}-2").read("notes.txt") == b"mine"
+    assert Store.from_url(f"{url}-2").read_file("notes.txt") == b"mine"
 
 
 WAYS: dict[str, Callable[[Path, Path], Any]] = {
@@ -318,7 +318,7 @@ def test_nothing_leaves_during_an_erasure(keyed: Path, tmp_path: Path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(reissuing, "_apply_plan", cut_off)
+        patch.setattr(reissuing, "_apply_reissue_plan", cut_off)
         with pytest.raises(KeyboardInterrupt):
             redactory.erase([keyed], doc_ids=["document-3"])
     for way, leave in WAYS.items():
@@ -350,7 +350,7 @@ def test_an_output_at_a_url_is_refused_before_any_work(tmp_path: Path, monkeypat
     with pytest.raises(StoreError) as refused:
         redactory.curate({**wanted, "output": "s3://no-such-bucket-here/run"}, detector=Numbers())
     assert refused.value.kind is StoreProblem.NOT_FOUND
-    Store.from_url(f"{S3}/taken/run").put(source, "letters.jsonl")
+    Store.from_url(f"{S3}/taken/run").upload_file(source, "letters.jsonl")
     with pytest.raises(RunStateError, match="something else is already there"):
         redactory.curate({**wanted, "output": f"{S3}/taken/run"}, detector=Numbers())
     monkeypatch.delenv("REDACTORY_ENCRYPTION_KEY")
@@ -365,7 +365,7 @@ def test_an_output_at_a_url_is_refused_before_any_work(tmp_path: Path, monkeypat
 
 
 def test_a_url_input_gives_equal_shards(run: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Store.from_url(url).put(run.parent / "letters.jsonl", "in/letters.jsonl")
+    Store.from_url(url).upload_file(run.parent / "letters.jsonl", "in/letters.jsonl")
     monkeypatch.delenv("REDACTORY_ENCRYPTION_KEY")
     here = small_run(tmp_path / "here")
     for number, path in enumerate(("in", "in/*.jsonl")):
@@ -400,7 +400,7 @@ def test_errors_are_reported_by_kind(run: Path, server: str, tmp_path: Path, mon
         for ask in (
             lambda: redactory.publish(run, f"{S3}/run"),
             lambda: redactory.fetch(f"{S3}/run", tmp_path / "x"),
-            lambda: Store.from_url(f"{S3}/run").put(run / "manifest.json", "x"),
+            lambda: Store.from_url(f"{S3}/run").upload_file(run / "manifest.json", "x"),
         ):
             assert kind(ask) is StoreProblem.NOT_PERMITTED
         with pytest.raises(ConfigurationError, match="not permitted"):
@@ -411,7 +411,7 @@ def test_errors_are_reported_by_kind(run: Path, server: str, tmp_path: Path, mon
 
 def test_an_error_says_nothing_of_its_own_and_no_password_of_a_url(run: Path, other: Path) -> None:
     for error in (ValueError("Zelda"), OSError("AWS Error UNKNOWN (HTTP status 403) Zelda"), KeyError("Zelda")):
-        assert "Zelda" not in str(StoreError("s3://b/x", classify_error(error), type(error).__name__))
+        assert "Zelda" not in str(StoreError("s3://b/x", classify_store_error(error), type(error).__name__))
     with pytest.raises(StoreError) as found:
         Store.from_url("nothing://ann:secret@host/run")
     assert "secret" not in str(found.value)

@@ -27,12 +27,12 @@ from redactory.foundation.files import read_json, write_json
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.models import seal_result
 from redactory.pipelines.curation.release_log import Event, read_history
-from redactory.pipelines.curation.share import files_by_name, format_sums
-from redactory.pipelines.modeling.synthesize import read_counted_texts, replace_values, select_by_length
+from redactory.pipelines.curation.share import format_checksums, map_files_by_name
+from redactory.pipelines.modeling.synthesize import read_trainer_texts, replace_values, select_by_length
 from redactory.redaction import MASK, RunFolder, list_files, read_batches, read_manifest, write_manifest, write_success
 from redactory.redaction.folder import SyntheticFolder
 from redactory.training import TrainSettings
-from redactory.training.accounting.bounds import gaussian_epsilon
+from redactory.training.accounting.bounds import compute_gaussian_epsilon
 from redactory.training.accounting.verification import confirm_single_epsilon
 from redactory.training.data import read_texts
 from redactory.training.guarantee.budget import BudgetExceeded
@@ -100,7 +100,7 @@ def rows_of(corpus: SyntheticFolder) -> list[dict[str, Any]]:
 def test_a_corpus_says_what_is_promised_and_anybody_can_check_it(made: Any) -> None:
     run, _, told = made
     corpus = corpus_of(run)
-    card, own = read_json(corpus.guarantee), read_json(RunFolder(run).model("dpsgd").guarantee)
+    card, own = read_json(corpus.guarantee), read_json(RunFolder(run).get_model_folder("dpsgd").guarantee)
     assert told["holds"] == card["holds"] is True
     assert told["epsilon"] == card["epsilon"] > own["epsilon"]  # the histogram costs something too
     assert f"epsilon = {format_upper(card['epsilon'])}" in corpus.card.read_text(encoding="utf-8")
@@ -165,7 +165,7 @@ def test_two_copies_of_a_run_draw_different_noise_from_the_operating_system(
 
     def drawn(name: str) -> dict[str, Any]:
         copy = RunFolder(shutil.copytree(made[0], tmp_path / name / "run"))
-        shutil.rmtree(copy.model("dpsgd").result("histogram").root)
+        shutil.rmtree(copy.get_model_folder("dpsgd").get_result_folder("histogram").root)
         out = tmp_path / name / "out"
         redactory.synthesize(copy.root, "dpsgd", rows=1, out=out, labels=CLASSES, histogram=DEVIATION, tokens=1, seed=1)
         counts: dict[str, Any] = read_manifest(SyntheticFolder(out))["histogram"]["counts"]
@@ -225,7 +225,7 @@ def test_a_histogram_is_not_drawn_beyond_the_budget_of_its_model(made: Any, tmp_
         redactory.synthesize(run, "tight", histogram=DEVIATION, **asked)
     assert not path.exists()
     path.write_bytes(kept)
-    assert Histogram.read_for_model(RunFolder(run), "tight") is None
+    assert Histogram.read_model_histogram(RunFolder(run), "tight") is None
     assert not (tmp_path / "out").exists()
     redactory.synthesize(run, "free", histogram=DEVIATION, **asked)
     assert spent_of(tight) == ["run/tight"]
@@ -248,13 +248,13 @@ def test_the_figure_is_that_of_two_gaussians_by_both_accountants(made: Any) -> N
     """All points in every step, so that there is a closed form: an oracle for what is composed."""
     _run, _, told = made
     shift = math.hypot(2.0 / TRAINING["noise_multiplier"], 2.0 / DEVIATION)
-    assert told["epsilon"] == pytest.approx(gaussian_epsilon(shift, 1e-5), rel=1e-3)
+    assert told["epsilon"] == pytest.approx(compute_gaussian_epsilon(shift, 1e-5), rel=1e-3)
     spent = (Histogram(DEVIATION, {}).compute_spending(1),)
     found = confirm_single_epsilon(spent, 1e-5, Relation.SUBSTITUTION, "a histogram")
     assert found.bounds is not None
     assert found.value is not None
     assert found.bounds.lower <= found.value <= found.bounds.upper
-    assert found.value == pytest.approx(gaussian_epsilon(2.0 / DEVIATION, 1e-5), rel=1e-3)
+    assert found.value == pytest.approx(compute_gaussian_epsilon(2.0 / DEVIATION, 1e-5), rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def killed_at_the_histogram_and_asked_again(source: Path, folder: Path, moments:
     kills = 0
     for moment in moments:
         run = Path(shutil.copytree(source, folder / str(moment) / "run"))
-        drawn = RunFolder(run).model("dpsgd").result("histogram")
+        drawn = RunFolder(run).get_model_folder("dpsgd").get_result_folder("histogram")
         there = [name for name in names_below(run) if not name.startswith("state/lock")]
         shutil.rmtree(drawn.root)
         kills += killed(partial(synthesized, run), moment)
@@ -361,7 +361,7 @@ def test_one_exchanged_point_moves_a_histogram_by_no_more_than_accounted(
 ) -> None:
     def counts(*more: tuple[str, str | None]) -> Any:
         # equal draws of noise: what differs is the counts
-        found = Histogram.draw([*rows, *more], ("a", "b"), 1.0, RandomStream.from_seed(1))
+        found = Histogram.draw_noisy_counts([*rows, *more], ("a", "b"), 1.0, RandomStream.from_seed(1))
         return np.array(list(found.counts.values()))
 
     spending = Histogram(1.0, {}).compute_spending(1).mechanism
@@ -407,14 +407,14 @@ def forged(corpus: SyntheticFolder, card: dict[str, Any]) -> None:
     for path in (corpus.manifest, corpus.success, corpus.sums):
         path.unlink()
     write_json(corpus.guarantee, card)
-    write_manifest(corpus, said, list_files(corpus, files_by_name(corpus.root).values()))
-    corpus.sums.write_text(format_sums({n: file_sha256(p) for n, p in files_by_name(corpus.root).items()}))
+    write_manifest(corpus, said, list_files(corpus, map_files_by_name(corpus.root).values()))
+    corpus.sums.write_text(format_checksums({n: file_sha256(p) for n, p in map_files_by_name(corpus.root).items()}))
     write_success(corpus)
 
 
 def test_what_is_exported_was_measured_and_shows_no_more_than_chance(made: Any, tmp_path: Path) -> None:
     run, _, _ = made
-    corpus, model = corpus_of(run), RunFolder(run).model("dpsgd")
+    corpus, model = corpus_of(run), RunFolder(run).get_model_folder("dpsgd")
     with pytest.raises(RunStateError, match="evaluate synthetic"):
         redactory.export(run, tmp_path / "left", synthetic=corpus.root)
     # held-out text that is the training text: nothing can tell them apart
@@ -423,7 +423,7 @@ def test_what_is_exported_was_measured_and_shows_no_more_than_chance(made: Any, 
     assert found["nearest"]["value"] == pytest.approx(0.5)
     told = redactory.export(run, tmp_path / "left", synthetic=corpus.root)
     assert told["public"] == 40
-    assert files_by_name(tmp_path / "left").keys() == files_by_name(corpus.root).keys()
+    assert map_files_by_name(tmp_path / "left").keys() == map_files_by_name(corpus.root).keys()
     assert list_failed_checks(tmp_path / "left") == set()
     assert read_history(RunFolder(run))[-1].type == Event.EXPORTED
     page = model.measured.read_text(encoding="utf-8")
@@ -431,10 +431,10 @@ def test_what_is_exported_was_measured_and_shows_no_more_than_chance(made: Any, 
     assert "likeness to real text" in page
     body = {"format": "redactory-evaluation/1", "evaluation": "synthetic"}
     leaking = {**found, "holds": False, "above_chance": ["nearest"]}
-    seal_result(model.result("synthetic"), leaking, {**body, "parent": file_sha256(model.manifest)})
+    seal_result(model.get_result_folder("synthetic"), leaking, {**body, "parent": file_sha256(model.manifest)})
     with pytest.raises(GuaranteeError, match="nearest"):
         redactory.export(run, tmp_path / "again", synthetic=corpus.root)
-    seal_result(model.result("synthetic"), found, {**body, "parent": file_sha256(model.manifest)})
+    seal_result(model.get_result_folder("synthetic"), found, {**body, "parent": file_sha256(model.manifest)})
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ def test_what_cannot_be_asked_is_refused(
 ) -> None:
     run, _, _ = made
     copy = shutil.copytree(run, tmp_path / "run")
-    shutil.rmtree(RunFolder(copy).model("dpsgd").result("histogram").root)
+    shutil.rmtree(RunFolder(copy).get_model_folder("dpsgd").get_result_folder("histogram").root)
     given_ = {"model": "dpsgd", "rows": 3, "out": tmp_path / "out", **asked}
     with pytest.raises(error, match=named):
         redactory.synthesize(copy, **given_)
@@ -461,7 +461,7 @@ def test_what_cannot_be_asked_is_refused(
 
 def test_what_a_policy_caught_is_in_no_count_of_a_model_that_learns_masked_text(made: Any) -> None:
     run = RunFolder(made[0])
-    masked, originals = (list(read_counted_texts(run, TRAINERS[name])) for name in ("crt", "dpsgd"))
+    masked, originals = (list(read_trainer_texts(run, TRAINERS[name])) for name in ("crt", "dpsgd"))
     assert sorted(originals) == sorted((row["text"], row["kind"]) for row in ROWS)
     expected = [(re.sub(r"\d+", MASK, row["text"]), row["kind"]) for row in ROWS]
     assert sorted(masked) == sorted(expected) != sorted(originals)
@@ -498,7 +498,7 @@ def test_spans_and_masks_become_invented_values_and_suspected_texts_can_go(made:
 def test_a_model_of_conversations_writes_no_rows(made: Any, tmp_path: Path) -> None:
     run, _, _ = made
     copy = RunFolder(shutil.copytree(run, tmp_path / "run"))
-    model = copy.model("dpsgd")
+    model = copy.get_model_folder("dpsgd")
     said = read_manifest(model)
     said["settings"]["chat"] = {}
     write_json(model.manifest, said)

@@ -21,9 +21,9 @@ from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import canonical_json, file_sha256
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.files import read_json
-from redactory.foundation.keys import new_key
-from redactory.pipelines.curation.share import format_sums
-from redactory.pipelines.measure.label import save_recall
+from redactory.foundation.keys import create_key_file
+from redactory.pipelines.curation.share import format_checksums
+from redactory.pipelines.measure.label import save_recall_measurement
 from redactory.redaction import RunFolder, list_files, seal_folder, write_manifest, write_success
 from tests.docs.pages import ROOT
 from tests.pipelines.leaving import small_run
@@ -39,7 +39,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The signer's key, and that of whoever tampers."""
     folder = tmp_path_factory.mktemp("keys")
     for name in ("ann", "mallory"):
-        new_key("signing", folder / name)
+        create_key_file("signing", folder / name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REDACTORY_SIGNING_KEY_FILE", str(folder / "ann"))
         patch.setenv("REDACTORY_KEY", "a digest key of enough bytes")
@@ -60,11 +60,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shares = {"misses": 1, "rate": 0.1, "upper": 0.2}
         misses = {"n": 10, "confidence": 0.95, "joint_confidence": 0.9, "gamma": shares, "delta_2": shares}
         left = {"labels": {}, "secrets": 10, "left_public": 0, "left_private": 0}
-        save_recall(run, {"secrets": 20, "misses": misses, "left": left, "date": "2021-11-02"})
-        result = run.model("crt").result("accuracy")
+        save_recall_measurement(run, {"secrets": 20, "misses": misses, "left": left, "date": "2021-11-02"})
+        result = run.get_model_folder("crt").get_result_folder("accuracy")
         result.root.mkdir(mode=0o700)
         (result.root / "result.json").write_text("{}")
-        body = {"parent": file_sha256(run.model("crt").manifest), "evaluation": "accuracy"}
+        body = {"parent": file_sha256(run.get_model_folder("crt").manifest), "evaluation": "accuracy"}
         seal_folder(result, body, [result.root / "result.json"])
         (result.root / "result.json").chmod(0o600)
         write_report(run)
@@ -227,7 +227,7 @@ def _resealed_sums(root: Path) -> None:
     """``SHA256SUMS`` of the export says what lies there, and no more what was sealed."""
     digests = {p.relative_to(root).as_posix(): file_sha256(p) for p in root.rglob("*") if p.is_file()}
     del digests["_SUCCESS"], digests["SHA256SUMS"]
-    (root / "SHA256SUMS").write_text(format_sums(digests))
+    (root / "SHA256SUMS").write_text(format_checksums(digests))
 
 
 def _seal_alone(root: Path, figures: dict[str, Any]) -> None:
@@ -410,7 +410,7 @@ def _seals_of_another(root: Path) -> None:
 
 def _model_of_another(root: Path) -> None:
     """The sealed model of another run of the same signer: here, one that names another parent."""
-    model = RunFolder(root).model("crt")
+    model = RunFolder(root).get_model_folder("crt")
     body = {k: v for k, v in read_json(model.manifest).items() if k not in ("files", "signed_by")}
     listed = [model.root / name for name in read_json(model.manifest)["files"]]
     seal_folder(model, {**body, "parent": file_sha256(root.parent / "other/run/manifest.json")}, listed)

@@ -20,7 +20,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import file_lock, read_json
 from redactory.pipelines.measure.evaluate_detection import find_measurement_date
-from redactory.pipelines.measure.label import load_recall, save_recall
+from redactory.pipelines.measure.label import load_recall_measurement, save_recall_measurement
 from redactory.pipelines.operations.checks import CheckContext, CheckResult, run_check_registry
 from redactory.pipelines.operations.verify import RUN_CHECKS
 from redactory.redaction import RunFolder, list_parts, read_manifest, seal_folder
@@ -173,10 +173,10 @@ def test_no_file_outside_that_a_manifest_names_is_opened(tmp_path: Path, monkeyp
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run with a finished folder of a model and of an evaluation, and measured misses."""
     run = RunFolder(small_run(tmp_path_factory.mktemp("strays")))
-    save_recall(run, MEASURED)
-    assert load_recall(run) == MEASURED
-    model = run.model("crt")
-    for folder in (model, model.result("perplexity")):
+    save_recall_measurement(run, MEASURED)
+    assert load_recall_measurement(run) == MEASURED
+    model = run.get_model_folder("crt")
+    for folder in (model, model.get_result_folder("perplexity")):
         folder.root.mkdir(parents=True, exist_ok=True)
         (folder.root / "result.json").write_text("{}")
         seal_folder(folder, {"parent": file_sha256(run.manifest)}, [folder.root / "result.json"])
@@ -216,7 +216,7 @@ def test_a_true_run_holds_no_stray_and_says_what_no_digest_covers(run: RunFolder
     found = strays(run)
     assert (found.ok, found.made, found.detail.endswith(told)) == (True, True, True)
     shutil.rmtree(run.samples)
-    run.tracebacks()[0].unlink()
+    run.list_tracebacks()[0].unlink()
     assert strays(run).detail == "the run contains only declared files"
 
 
@@ -262,7 +262,7 @@ def test_measured_misses_that_were_changed_fail_and_serve_no_guarantee(run: RunF
     found = found_by("measured", run)
     assert (found.ok, "result.json: sha256 differs" in found.detail) == (False, True)
     with pytest.raises(CheckFailed, match="changed after sealing"):
-        load_recall(run)
+        load_recall_measurement(run)
     seal_folder(run.recall, {"parent": "0" * 64}, [path])
     assert "was measured on another run" in found_by("measured", run).detail
 

@@ -21,8 +21,8 @@ from moto.server import ThreadedMotoServer
 
 import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
-from redactory.foundation.keys import new_key
-from redactory.redaction import RunFolder, aws_kms, find_key_for, get_or_create_run_key, read_batches
+from redactory.foundation.keys import create_key_file
+from redactory.redaction import RunFolder, aws_kms, find_run_key, get_or_create_run_key, read_batches
 from redactory.redaction.aws_kms import KmsKey
 from redactory.redaction.encryption import SERVICE_VARIABLE
 from tests.pipelines.support import DigitDetector, write_rows
@@ -137,14 +137,14 @@ def test_what_is_wrapped_for_a_run_unwraps_for_that_run_alone(kms: Kms) -> None:
 def test_the_run_stands_in_the_encryption_context(kms: Kms, configured: str, tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     run.state.mkdir(parents=True)
-    get_or_create_run_key(run, is_begun=False)
+    get_or_create_run_key(run, has_data=False)
     record = json.loads(run.data_key.read_text())
     opened = kms.client.decrypt(
         KeyId=configured,
         CiphertextBlob=base64.b64decode(record["wrapped"]),
         EncryptionContext={"redactory": "data key", "run": record["run_id"]},
     )
-    key = find_key_for(run.vault / "part")
+    key = find_run_key(run.vault / "part")
     assert key is not None
     assert opened["Plaintext"] == key.secret
 
@@ -165,7 +165,7 @@ def test_the_key_is_named_and_not_by_an_alias(monkeypatch: pytest.MonkeyPatch) -
 def test_from_a_local_key_to_kms_to_another_kms_key_and_back(
     kms: Kms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    new_key("encryption", tmp_path / "local.key")
+    create_key_file("encryption", tmp_path / "local.key")
     monkeypatch.delenv(SERVICE_VARIABLE, raising=False)
     monkeypatch.setenv(LOCAL_KEY, str(tmp_path / "local.key"))
     run = _curated(tmp_path)
@@ -191,7 +191,7 @@ def test_from_a_local_key_to_kms_to_another_kms_key_and_back(
     monkeypatch.setenv(LOCAL_KEY, str(tmp_path / "local.key"))
     assert _rows(run) == rows
     assert redactory.verify(run.root)["ok"]
-    key = find_key_for(run.vault / "part")
+    key = find_run_key(run.vault / "part")
     assert key is not None
     secret = {key.secret, key.secret.hex().encode(), base64.b64encode(key.secret)}
     for path in (path for path in run.root.rglob("*") if path.is_file()):

@@ -27,7 +27,7 @@ from redactory.redaction import (
     RunKey,
     count_part_rows,
     encryption,
-    find_key_for,
+    find_run_key,
     format_part_name,
     get_or_create_run_key,
     is_encrypted,
@@ -63,7 +63,7 @@ def begun(root: Path) -> RunFolder:
     """A run folder with a data key of its own, under the configured key."""
     run = RunFolder(root)
     run.state.mkdir(parents=True)
-    assert get_or_create_run_key(run, is_begun=False) is not None
+    assert get_or_create_run_key(run, has_data=False) is not None
     return run
 
 
@@ -73,7 +73,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def data_key(run: RunFolder) -> RunKey:
-    key = find_key_for(run.vault / "part")
+    key = find_run_key(run.vault / "part")
     assert key is not None
     return key
 
@@ -216,7 +216,7 @@ def test_without_a_key_or_with_another_nothing_is_read_or_written(
     refused(part, RunStateError, "data key was shredded or lost")
     monkeypatch.setenv(VARIABLE, SECRET)
     with pytest.raises(RunStateError, match=r"state/data-key.json is missing"):
-        get_or_create_run_key(run, is_begun=True)
+        get_or_create_run_key(run, has_data=True)
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def _written(run: RunFolder, tmp_path: Path, kind: str) -> Iterator[bytes]:
             yield LocalKey(SECRET.encode()).wrap(bytes(32), b"the same run")[:_NONCE]
         else:
             run.data_key.unlink()
-            assert get_or_create_run_key(run, is_begun=False) is not None
+            assert get_or_create_run_key(run, has_data=False) is not None
             yield (data_key(run).secret if kind == "a data key" else data_key(run).run_id.encode())[:_NONCE]
 
 
@@ -409,7 +409,7 @@ def test_every_run_has_a_data_key_of_its_own_and_writes_none(run: RunFolder, tmp
     assert one.secret != other.secret
     assert len(one.secret) == 32
     assert one.run_id != other.run_id
-    assert get_or_create_run_key(run, is_begun=True) == one
+    assert get_or_create_run_key(run, has_data=True) == one
     assert run.data_key.stat().st_mode & 0o777 == 0o600
     record = json.loads(run.data_key.read_text())
     shown = json.dumps([record, one.to_json(), repr(one)])
@@ -429,7 +429,7 @@ def test_what_is_not_configured_is_told_apart_from_a_mistake(tmp_path: Path, mon
     monkeypatch.delenv(SERVICE_VARIABLE)
     run = RunFolder(tmp_path / "run")
     run.state.mkdir(parents=True)
-    assert get_or_create_run_key(run, is_begun=False) is get_or_create_run_key(run, is_begun=True) is None
+    assert get_or_create_run_key(run, has_data=False) is get_or_create_run_key(run, has_data=True) is None
     assert not run.data_key.exists()
 
 

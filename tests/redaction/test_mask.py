@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from redactory.detectors import Detection, Span
 from redactory.detectors.rules import RULES
-from redactory.redaction import MASK, PRIVATE, PUBLIC, RoutingDecision, mask, merge_intervals, route
+from redactory.redaction import MASK, PRIVATE, PUBLIC, RoutingDecision, mask_intervals, merge_intervals, route_example
 from redactory.redaction.mask import DOCUMENT_REASON, describe_reason, merge_document_decisions
 
 FIRST_MARKED = 0xE000
@@ -55,9 +55,9 @@ def test_nothing_inside_survives_and_nothing_outside_changes(
 ) -> None:
     text, runs = build(pieces, tail)
     intervals = data.draw(st.permutations([i for run in runs for i in cut(run, data)]))
-    masked, merged = mask(text, intervals), merge_intervals(text, intervals)
+    masked, merged = mask_intervals(text, intervals), merge_intervals(text, intervals)
     assert not any(0xE000 <= ord(c) <= 0xF8FF for c in masked)
-    assert masked == oracle(text, runs) == mask(text, merged)
+    assert masked == oracle(text, runs) == mask_intervals(text, merged)
     kept = "".join(plain for plain, _ in pieces) + tail
     assert re.sub(r"\s", "", masked.replace(MASK, "")) == re.sub(r"\s", "", kept.replace(MASK, ""))
     for (_, end), (start, _) in itertools.pairwise(merged):
@@ -81,7 +81,7 @@ def test_nothing_inside_survives_and_nothing_outside_changes(
     ],
 )
 def test_by_example(text: str, intervals: list[tuple[int, int]], masked: str) -> None:
-    assert mask(text, intervals) == masked
+    assert mask_intervals(text, intervals) == masked
 
 
 @given(st.text(max_size=5), st.integers(-3, 8), st.integers(-3, 8))
@@ -92,11 +92,11 @@ def test_by_example(text: str, intervals: list[tuple[int, int]], masked: str) ->
 @example("", 0, 1)
 def test_an_interval_outside_is_an_error_that_quotes_nothing(text: str, start: int, end: int) -> None:
     if 0 <= start < end <= len(text):
-        assert mask(text, [(start, end)]) == text[:start] + MASK + text[end:]
+        assert mask_intervals(text, [(start, end)]) == text[:start] + MASK + text[end:]
         return
     said = f"[{start}, {end}) is outside a text of {len(text)}"
     with pytest.raises(ValueError, match=re.escape(said)) as caught:
-        mask(text, [(start, end)])
+        mask_intervals(text, [(start, end)])
     assert "secret" not in str(caught.value)
 
 
@@ -104,7 +104,7 @@ def test_a_million_intervals_come_to_an_end() -> None:
     text = "ab c" * 500_000
     intervals = [(start, start + 1) for start in range(0, len(text), 2)]
     # "a", " " and the next "a" of each four: a space between is one of ours or merges, "b" and "c" stay
-    assert mask(text, reversed(intervals)) == f"{MASK}b{MASK}c" * 500_000
+    assert mask_intervals(text, reversed(intervals)) == f"{MASK}b{MASK}c" * 500_000
     nested = ((start, len(text)) for start in range(1_000_000))
     assert merge_intervals(text, nested) == [(0, len(text))]
 
@@ -154,20 +154,20 @@ def holds_its_promises(text: str, detection: Detection, decision: RoutingDecisio
 def test_a_fate_holds_its_promises_and_is_a_function_of_its_own_point(
     given_points: list[tuple[str, Detection]], random: st.Random
 ) -> None:
-    alone = [route(text, detection) for text, detection in given_points]
+    alone = [route_example(text, detection) for text, detection in given_points]
     for (text, detection), decision in zip(given_points, alone, strict=True):
         assert holds_its_promises(text, detection, decision)
     order = list(range(len(given_points)))
     random.shuffle(order)
-    together = [route(*given_points[i]) for i in order]
+    together = [route_example(*given_points[i]) for i in order]
     assert together == [alone[i] for i in order]
 
 
 def test_a_secret_masked_beforehand_gives_the_same_text() -> None:
     # a miss is F(s) != F(s with the secret masked): a mask beside a mask must not tell the two apart
     text, names = "Ask Ann Lee now.", (Span(4, 7, "PERSON", 1.0, "a"), Span(8, 11, "PERSON", 1.0, "a"))
-    whole = route(text, Detection(names))
-    masked = route(f"Ask {MASK} Lee now.", Detection((Span(11, 14, "PERSON", 1.0, "a"),)))
+    whole = route_example(text, Detection(names))
+    masked = route_example(f"Ask {MASK} Lee now.", Detection((Span(11, 14, "PERSON", 1.0, "a"),)))
     assert whole.text == masked.text == f"Ask {MASK} now."
 
 
@@ -189,7 +189,7 @@ BOTH = ("rule:DIGIT", "spacy:PERSON")
     ],
 )
 def test_fates_by_example(text: str, detection: Detection, decision: RoutingDecision) -> None:
-    assert route(text, detection) == decision
+    assert route_example(text, detection) == decision
 
 
 def test_a_wrong_routing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,8 +197,8 @@ def test_a_wrong_routing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not holds_its_promises("Ann", Detection(failure="too_long"), RoutingDecision(PUBLIC, "Ann", ()))
     assert not holds_its_promises("Ann", Detection((ANN,)), RoutingDecision(PRIVATE, "Ann", ("spacy:PERSON",), 1))
     assert not holds_its_promises("Ann", Detection((), (ANN,)), RoutingDecision(PUBLIC, "Ann", ()))
-    monkeypatch.setattr(sys.modules[route.__module__], "_LITERAL_MASK", re.compile("<NOT-THE-MASK>"))
-    assert not holds_its_promises(f"So {MASK}?", Detection(), route(f"So {MASK}?", Detection()))
+    monkeypatch.setattr(sys.modules[route_example.__module__], "_LITERAL_MASK", re.compile("<NOT-THE-MASK>"))
+    assert not holds_its_promises(f"So {MASK}?", Detection(), route_example(f"So {MASK}?", Detection()))
 
 
 def test_every_rule_that_makes_a_point_private_is_said_in_words() -> None:

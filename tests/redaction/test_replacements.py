@@ -20,7 +20,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from redactory.foundation.keys import DigestKey
-from redactory.redaction.dates import DateMover, draw_days
+from redactory.redaction.dates import DateShifter, draw_day_shift
 from redactory.redaction.replacements import (
     REPLACEMENTS,
     Edit,
@@ -42,7 +42,7 @@ def put_of(
     values: Sequence[tuple[str, str]] = (),
     language: str = "en",
 ) -> Replacer:
-    put = REPLACEMENTS[name](key, language).for_document(document, texts, values)
+    put = REPLACEMENTS[name](key, language).create_replacer(document, texts, values)
     assert put is not None
     return put
 
@@ -53,7 +53,7 @@ spans = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 6), st.sampled_fro
 @given(st.text(min_size=30, max_size=30), spans, st.sampled_from(["mask", "label", "number"]))
 def test_nothing_that_was_found_is_left(text: str, given_: list[tuple[int, int, str]], name: str) -> None:
     found = [ReplacedSpan(start, start + length, label) for start, length, label in given_]
-    changes = plan_edits(text, found, REPLACEMENTS[name](KEY).for_document("d"))
+    changes = plan_edits(text, found, REPLACEMENTS[name](KEY).create_replacer("d"))
     covered = {place for one in found for place in range(one.start, one.end)}
     assert covered <= {place for change in changes for place in range(change.start, change.end)}
     kept = [letter for place, letter in enumerate(text) if not any(c.start <= place < c.end for c in changes)]
@@ -168,9 +168,9 @@ def test_what_a_list_calls_an_account_need_not_be_one(value: str) -> None:
 )
 def test_dates_move_in_their_own_form_or_not_at_all(old: str, new: str | None) -> None:
     if "pm" in old:
-        assert re.fullmatch(r"Mar\. 9th, '20 at \d?\d:\d\d [ap]m", str(DateMover(10).move(old)))
+        assert re.fullmatch(r"Mar\. 9th, '20 at \d?\d:\d\d [ap]m", str(DateShifter(10).shift_dates(old)))
     else:
-        assert DateMover(10).move(old) == new
+        assert DateShifter(10).shift_dates(old) == new
 
 
 MONTHS = {
@@ -337,7 +337,7 @@ def test_each_document_has_its_own_amount_of_days() -> None:
     assert max(amounts.values()) < 15
     assert 800 < sum(count for days, count in amounts.items() if days < 0) < 1_200
     assert put_of("surrogate", "1", OTHER)("DATE", "1987-11-03") != put_of("surrogate", "1")("DATE", "1987-11-03")
-    assert {draw_days(random.Random(seed)) % 7 for seed in range(300)} == set(range(1, 7))
+    assert {draw_day_shift(random.Random(seed)) % 7 for seed in range(300)} == set(range(1, 7))
 
 
 WRITTEN = [
@@ -539,7 +539,7 @@ def test_pseudonyms_have_eighty_bits_that_all_depend_on_the_value() -> None:
 def test_each_of_eighty_bits_of_the_digest_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     digests = [(1 << bit).to_bytes(32, "little") for bit in range(80)] + [bytes(32)]
     coming = iter(digests)
-    monkeypatch.setattr(REPLACEMENTS["pseudonym"], "_seed", lambda *_: next(coming))
+    monkeypatch.setattr(REPLACEMENTS["pseudonym"], "_derive_seed", lambda *_: next(coming))
     assert len({put_of("pseudonym")("PERSON", "Mary Smith") for _ in digests}) == len(digests)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import read_json
-from redactory.foundation.keys import new_key, read_public_key
+from redactory.foundation.keys import create_key_file, read_public_key
 from redactory.redaction import (
     RunFolder,
     SealedFolder,
@@ -58,7 +58,7 @@ def finished(root: Path) -> RunFolder:
 def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Two signers' key files."""
     folder = tmp_path_factory.mktemp("keys")
-    return {name: new_key("signing", folder / name)[0] for name in ("ann", "bob")}
+    return {name: create_key_file("signing", folder / name)[0] for name in ("ann", "bob")}
 
 
 def public(key: Path) -> Any:
@@ -263,13 +263,13 @@ TRICKS = [
 @pytest.mark.parametrize("name", TRICKS)
 def test_path_tricks_are_no_names(name: str) -> None:
     with pytest.raises(ConfigurationError, match="name must consist of"):
-        RUN.model(name)
+        RUN.get_model_folder(name)
 
 
 @given(st.text(st.sampled_from("./\\ab0_-~\0\n é"), max_size=6) | st.sampled_from(["crt", "a.b-c_1", "x" * 64]))
 def test_a_name_is_refused_or_lies_right_below_models(name: str) -> None:
     try:
-        model = RUN.model(name)
+        model = RUN.get_model_folder(name)
     except ConfigurationError:
         return
     assert model.root.resolve().parent == RUN.models.resolve()
@@ -282,7 +282,7 @@ def places(folder: SealedFolder) -> list[Path]:
     return [place for place in found if isinstance(place, Path)]
 
 
-@pytest.mark.parametrize("folder", [RUN, RUN.model("crt")])
+@pytest.mark.parametrize("folder", [RUN, RUN.get_model_folder("crt")])
 def test_no_two_places_meet_and_none_lies_outside_or_in_a_data_folder(folder: SealedFolder) -> None:
     found = places(folder)
     assert len(set(found)) == len(found) >= 8
@@ -307,7 +307,7 @@ def _reissued(root: Path, count: int) -> RunFolder:
     digest = None
     for number in range(1, count + 1):
         if digest is not None:
-            kept = run.release(number - 1)
+            kept = run.get_release_folder(number - 1)
             kept.root.mkdir(parents=True)
             shutil.copy(run.manifest, kept.manifest)
         more = {} if digest is None else {"release": number, "supersedes": digest}
@@ -320,12 +320,12 @@ def _reissued(root: Path, count: int) -> RunFolder:
 def test_each_release_is_the_one_that_the_next_names(tmp_path: Path, number: int, harm: str) -> None:
     run = _reissued(tmp_path / "run", 4)
     assert [release.number for release in list_releases(run)] == [1, 2, 3, 4]
-    kept = run.release(number).manifest
+    kept = run.get_release_folder(number).manifest
     data = kept.read_bytes()
     if harm == "gone":
         kept.unlink()
     elif harm == "another release":
-        shutil.copy(run.release(number % 3 + 1).manifest, kept)
+        shutil.copy(run.get_release_folder(number % 3 + 1).manifest, kept)
     else:
         kept.write_bytes(data[:-1] if harm == "cut off" else data.replace(b"3", b"4", 1))
     with pytest.raises(

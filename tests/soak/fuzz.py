@@ -29,7 +29,7 @@ with atheris.instrument_imports(
 ):
     from redactory.detectors import Detection, Detector, DetectSettings, Span
     from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
-    from redactory.redaction import MASK, route
+    from redactory.redaction import MASK, route_example
 
 from redactory.foundation.errors import InputError
 from tests.pipelines.oracles import is_masked_as_marked, is_usable, parse_expected_texts
@@ -130,7 +130,7 @@ def masker(data: bytes) -> None:
     pairs = ((min(a, b), min(max(a, b), len(text))) for a, b in zip(ends[::2], ends[1::2], strict=True))
     spans = tuple(Span(start, end, "L", 1.0, "d") for start, end in pairs if start < end)
     whole = (Span(0, len(text), "W", 0.5, "d"),) if flagged and text else ()
-    decision = route(text, Detection(spans, whole, "engine_error" if failed else None))
+    decision = route_example(text, Detection(spans, whole, "engine_error" if failed else None))
     if failed:
         assert (decision.split, decision.text, decision.failure) == ("private", "", "engine_error")
         return
@@ -161,7 +161,7 @@ def policies(data: bytes) -> None:
         return
     (found,) = detector().detect([text])
     assert found.failure in (None, "pattern_timeout")
-    decision = route(text, found)
+    decision = route_example(text, found)
     marked = [*found.strict, *found.conservative]
     assert all(0 <= span.start < span.end <= len(text) for span in marked)
     assert (decision.split == "private") == bool(marked or found.failure or MASK in text)

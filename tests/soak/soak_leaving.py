@@ -157,7 +157,7 @@ def _in_a_job(folder: Path) -> Path:
     config = configuration(folder / "in", nightly={})
     redactory.nightly({**config, "input": str(folder / "in")}, output=folder / "job")
     [name] = [path.name for path in (folder / "job").glob("20*")]
-    return JobFolder(folder / "job").run(name).root
+    return JobFolder(folder / "job").get_run_folder(name).root
 
 
 LEAVE = {"export": _export, "publish": _mirror}

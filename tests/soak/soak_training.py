@@ -32,7 +32,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The weights of an undisturbed training."""
     run = write_run(tmp_path_factory.mktemp("whole") / "RUN")
     train_to_end(run, SETTINGS)
-    return file_sha256(run.model("crt").weights)
+    return file_sha256(run.get_model_folder("crt").weights)
 
 
 def _moment(source: random.Random) -> tuple[int, float]:
@@ -46,7 +46,7 @@ def test_killed_at_a_random_moment_and_resumed(number: int, whole: str, tmp_path
     at_work = kill_after(run, SETTINGS, *_moment(random.Random(SEED + number)))
     FOUND[_where(run) if at_work else "not killed"] += 1
     train_to_end(run, SETTINGS)
-    assert file_sha256(run.model("crt").weights) == whole
+    assert file_sha256(run.get_model_folder("crt").weights) == whole
     _sound(run, tmp_path)
 
 
@@ -55,7 +55,7 @@ def test_killed_again_and_again(whole: str, tmp_path: Path) -> None:
     for records, seconds in sorted(_moment(random.Random(SEED + n)) for n in range(100, 106)):
         kill_after(run, SETTINGS, records, seconds)
     train_to_end(run, SETTINGS)
-    assert file_sha256(run.model("crt").weights) == whole
+    assert file_sha256(run.get_model_folder("crt").weights) == whole
     _sound(run, tmp_path)
 
 
@@ -67,7 +67,7 @@ def test_where_the_kills_fell() -> None:
 
 def _where(run: RunFolder) -> str:
     """The tenth of its noisy steps in which a training was killed."""
-    ledger = run.model("crt").ledger
+    ledger = run.get_model_folder("crt").ledger
     if not ledger.exists() or not ledger.read_bytes():
         return "nothing written"
     records = read_records(ledger)
@@ -75,7 +75,7 @@ def _where(run: RunFolder) -> str:
 
 
 def _sound(run: RunFolder, folder: Path) -> None:
-    steps = [r.body["step"] for r in read_records(run.model("crt").ledger) if r.type == "noisy_step"]
+    steps = [r.body["step"] for r in read_records(run.get_model_folder("crt").ledger) if r.type == "noisy_step"]
     assert steps == list(range(STEPS))
     witness = NoiseWitness(folder / WITNESS_FILE)
     assert all(len(sums) == 1 for sums in witness.read_sums().values())

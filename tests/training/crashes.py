@@ -74,7 +74,7 @@ def start_training(run: RunFolder, settings: dict[str, Any]) -> subprocess.Popen
 def kill_after(run: RunFolder, settings: dict[str, Any], records: int, seconds: float) -> bool:
     """Kill a training so long after its ledger had so many records; whether it was still at work."""
     process = start_training(run, settings)
-    ledger = run.model("crt").ledger
+    ledger = run.get_model_folder("crt").ledger
     while process.poll() is None and _count_records(ledger) < records:
         time.sleep(0.001)
     with contextlib.suppress(subprocess.TimeoutExpired):

@@ -153,11 +153,11 @@ def record_training(case: TrainingCase) -> Recording:
             try:
                 recording.summary = train_model(run, case.settings, progress)
             except TrainingInterrupted:
-                file = run.checkpoint(name)
+                file = run.get_checkpoint_path(name)
                 saved_steps = torch.load(file, weights_only=True)["steps"] if file.exists() else 0
                 recording.events.append(AttemptEvent(saved_steps))
                 recording.summary = train_model(run, case.settings)
-            recording.weights = flatten_parameters(load_model(run.model(name)).network)
+            recording.weights = flatten_parameters(load_model(run.get_model_folder(name)).network)
         except RedactoryError as error:
             recording.error = error
     recording.search_for_root()
@@ -170,7 +170,7 @@ def record_training(case: TrainingCase) -> Recording:
 def _record_events(recording: Recording) -> Iterator[None]:
     """Around whatever the functions at the borders are now: a saboteur's, it may be."""
     octets, batch = RandomStream.random_bytes, TokenizedExamples.make_batch
-    append, admit, system = RecordLog.append, StepLedger.admit, secrets.token_bytes
+    append, admit, system = RecordLog.append, StepLedger.authorize_release, secrets.token_bytes
     before: list[Tensor] = []
 
     def drawn(stream: RandomStream, purpose: str, step: int, count: int, index: int = 0) -> bytes:

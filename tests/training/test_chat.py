@@ -141,7 +141,7 @@ def test_only_the_learnt_targets_have_a_gradient() -> None:
 def test_a_row_is_cut_with_what_is_learnt_of_it() -> None:
     own = ChatCodec.from_template(OURS, "auto", "assistant")
     points = TokenizedExamples.from_texts([join_turns(SAID)] * 2, own, 12)
-    taken = points.take([1]).make_batch([0])
+    taken = points.select_examples([1]).make_batch([0])
     assert taken.loss_mask[0].tolist() == own.encode_with_loss_mask(join_turns(SAID))[1][:12]
     alone = (
         TokenizedExamples.from_texts([join_turns(SAID), join_turns(SAID[:2])], own, 99)

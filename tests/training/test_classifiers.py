@@ -136,7 +136,7 @@ def test_first_weights_follow_from_the_stream(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_classifier_is_written_and_read_again(kind: str, tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path).model(kind)
+    folder = RunFolder(tmp_path).get_model_folder(kind)
     own = TextClassifier(WORDS, fresh(kind).float(), max_tokens=5)
     save_model(folder, own)
     read = load_classifier(folder)
@@ -190,7 +190,7 @@ def test_a_pretrained_bert_draws_missing_weights(lora: LoraSettings | None, pret
         assert not any("embeddings" in name or "encoder" in name for name in differ)
     points = replace(TokenizedExamples.from_texts(TEXTS, tokenizer, 40), labels=NUMBERS)
     assert float(compute_clipped_sum(made[0], points, np.arange(5), 0.1, 10_000).norm()) > 0.05
-    folder, own = RunFolder(tmp_path).model("bert"), TextClassifier(tokenizer, made[0], 40)
+    folder, own = RunFolder(tmp_path).get_model_folder("bert"), TextClassifier(tokenizer, made[0], 40)
     save_model(folder, own)
     np.testing.assert_allclose(
         load_classifier(folder).compute_class_log_probs(TEXTS), own.compute_class_log_probs(TEXTS), rtol=1e-5

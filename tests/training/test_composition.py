@@ -121,9 +121,9 @@ def test_a_dropped_row_of_an_index_is_accounted_as_an_exchange(tmp_path: Path) -
 
 
 def with_histogram(run: RunFolder, deviation: float) -> RunFolder:
-    model = run.model("crt")
+    model = run.get_model_folder("crt")
     body = {"format": "redactory-evaluation/1", "evaluation": HISTOGRAM_FOLDER, "parent": file_sha256(model.manifest)}
-    seal_result(model.result(HISTOGRAM_FOLDER), Histogram(deviation, {"a": [1.0]}).to_json(), body)
+    seal_result(model.get_result_folder(HISTOGRAM_FOLDER), Histogram(deviation, {"a": [1.0]}).to_json(), body)
     return run
 
 
@@ -190,7 +190,7 @@ def test_one_model_without_a_guarantee_voids_all(nights: list[RunFolder], capsys
 
 
 def test_a_broken_ledger_stops_the_composition(nights: list[RunFolder]) -> None:
-    path = nights[1].model("crt").ledger
+    path = nights[1].get_model_folder("crt").ledger
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b'"step":3', b'"step":4', 1))
     try:
@@ -262,7 +262,7 @@ def test_a_training_that_would_exceed_the_budget_is_refused_before_it_begins(tmp
         train_model(run, unseeded(name="third", budget=budget))
     assert "run/first, run/second" in str(refused.value)
     assert refused.value.exit_code == 1
-    ledger = run.model("third").ledger
+    ledger = run.get_model_folder("third").ledger
     assert not ledger.exists() or not read_records(ledger)
     records = read_records(path)
     assert [record.type for record in records] == ["head", "reserved", "reserved"]
@@ -302,14 +302,14 @@ def test_an_interrupted_training_goes_on_under_its_own_budget(tmp_path: Path, ot
     with pytest.raises(RunStateError, match="training here has other budget"):
         train_model(run, unseeded(budget=None if other is None else {**begun, **other}))
     train_model(run, unseeded(budget=begun))
-    assert read_manifest(run.model("crt"))["budget"]["path"] == str(tmp_path / "spent.jsonl")
-    assert b"spent.jsonl" not in run.model("crt").ledger.read_bytes()
+    assert read_manifest(run.get_model_folder("crt"))["budget"]["path"] == str(tmp_path / "spent.jsonl")
+    assert b"spent.jsonl" not in run.get_model_folder("crt").ledger.read_bytes()
 
 
 def test_a_ledger_that_is_a_chain_but_not_the_sealed_one_gives_no_figure(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     train_model(run, unseeded())
-    path = run.model("crt").ledger
+    path = run.get_model_folder("crt").ledger
     records = read_records(path)
     path.unlink()
     with RecordLog(path) as log:
@@ -323,15 +323,15 @@ def test_a_ledger_that_is_a_chain_but_not_the_sealed_one_gives_no_figure(tmp_pat
 def test_a_budget_is_of_one_unit_at_one_delta_and_a_chain(tmp_path: Path) -> None:
     path = tmp_path / "spent.jsonl"
     budget = Budget(settings(path, 50.0), UNIT)
-    budget.reserve("id", "one", own())
+    budget.reserve_spending("id", "one", own())
     loose = Budget(BudgetSettings(path=path, epsilon=50.0, delta=1e-2), UNIT)
     with pytest.raises(GuaranteeError, match=r"counts at delta 1e-05, but train\.budget\.delta is 0\.01"):
-        loose.reserve("other", "two", own())
+        loose.reserve_spending("other", "two", own())
     with pytest.raises(GuaranteeError, match="another privacy unit"):
-        Budget(settings(path, 50.0), TRAINERS["dpsgd"].privacy_unit).require_room("two", own())
+        Budget(settings(path, 50.0), TRAINERS["dpsgd"].privacy_unit).require_available_budget("two", own())
     path.write_bytes(path.read_bytes().replace(b'"steps":8', b'"steps":1'))
     assert budget.read_spendings()[0].steps == 1  # the last line: no later one shows it
-    budget.reserve("other", "two", own())
+    budget.reserve_spending("other", "two", own())
     path.write_bytes(path.read_bytes().replace(b'"steps":1', b'"steps":2', 1))
     with pytest.raises(CheckFailed, match="chain of records breaks"):
         budget.read_spendings()
@@ -354,7 +354,7 @@ def test_what_the_card_refuses_is_neither_booked_nor_shown(manifest: Any, plan: 
     with pytest.raises(BudgetExceeded, match=f"cannot be trained under a budget: {why}"):
         train_model(run, limited)
     assert not path.exists()
-    assert not run.model(limited.model_name).root.exists()
+    assert not run.get_model_folder(limited.model_name).root.exists()
     lines: list[str] = []
     card = train_model(run, unseeded(**plan), lambda *told: lines.append(str(told[-1])))["guarantee"]
     assert any(line.startswith("steps") for line in lines)
@@ -369,7 +369,7 @@ def test_two_trainings_at_once_do_not_spend_the_same_room(tmp_path: Path) -> Non
 
     def book(number: int) -> str:
         try:
-            Budget(settings(path, 1.2 * one), UNIT).reserve(f"id {number}", f"model {number}", own())
+            Budget(settings(path, 1.2 * one), UNIT).reserve_spending(f"id {number}", f"model {number}", own())
         except BudgetExceeded:
             return "refused"
         return "booked"
@@ -383,7 +383,7 @@ def test_what_is_spent_is_never_rounded_down(tmp_path: Path, monkeypatch: pytest
     budget = Budget(settings(tmp_path / "spent.jsonl", 50.0), UNIT)
     for number, exact in enumerate((0.00001, 1.00001, 1.00004, 2.34561, 7.0)):
         monkeypatch.setattr(Budget, "compute_epsilon", lambda _budget, _spent, own=exact: own)
-        budget.reserve(f"id {number}", f"model {number}", own())
+        budget.reserve_spending(f"id {number}", f"model {number}", own())
         told = budget.summarize()
         for stated in (told["spent"], told["trainings"][-1]["epsilon_after"]):
             assert exact <= stated < exact + 1.0001e-4
@@ -396,7 +396,7 @@ def test_the_command_says_what_is_spent_and_by_whom(tmp_path: Path) -> None:
     nothing = redactory.budget(config)
     assert (nothing["spent"], nothing["trainings"]) == (0.0, [])
     for number in (1, 2):
-        Budget(settings(path, 50.0), UNIT).reserve(f"id {number}", f"run/model-{number}", own())
+        Budget(settings(path, 50.0), UNIT).reserve_spending(f"id {number}", f"run/model-{number}", own())
     told = redactory.budget(config)
     both = compute_total_epsilon((own(), own()), 1e-5, Relation.SUBSTITUTION)
     assert told["spent"] == told["trainings"][-1]["epsilon_after"] == pytest.approx(both, abs=1e-4)

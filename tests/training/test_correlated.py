@@ -68,7 +68,9 @@ def test_what_is_spent_before_the_end_counts_every_block_that_was_begun() -> Non
     curve = compute_epsilon_curve(Spending(own(), ROWS), 1e-5, SUBSTITUTION, max_points=ROWS)
     for steps in (1, BANDS, BANDS + 1, ROWS):
         plain = PoissonGaussian(own().group_rate, 0.5, 1.0, 1.0)
-        assert curve.upper_bound_at(steps) == compute_epsilon(plain, math.ceil(steps / BANDS), 1e-5, SUBSTITUTION, 1e-3)
+        assert curve.get_upper_bound(steps) == compute_epsilon(
+            plain, math.ceil(steps / BANDS), 1e-5, SUBSTITUTION, 1e-3
+        )
 
 
 def test_what_is_not_proved_has_no_figure() -> None:
@@ -294,10 +296,10 @@ def test_a_resumed_training_has_its_bits(fresh_run: Callable[[], RunFolder], mon
         with killing(source.randrange(1, moments[0])), suppress(Killed):
             train_model(killed, settings)
     train_model(killed, settings)
-    assert file_sha256(killed.model("crt").weights) == file_sha256(whole.model("crt").weights)
+    assert file_sha256(killed.get_model_folder("crt").weights) == file_sha256(whole.get_model_folder("crt").weights)
     assert seen == {0o600}  # what holds private sums goes the way of keys, encrypted where the run is
-    assert not killed.checkpoint("crt").exists()
-    head = read_records(whole.model("crt").ledger)[0].body
+    assert not killed.get_checkpoint_path("crt").exists()
+    head = read_records(whole.get_model_folder("crt").ledger)[0].body
     matrix = optimize_matrix(2, 8, ("constant", 0.0))
     assert head["sampler"] == "banded_poisson_with_secret_groups"
     assert head["mechanism"]["event"]["matrix"] == matrix.digest

@@ -24,14 +24,14 @@ from redactory.redaction.sealing import read_manifest, seal_folder
 from redactory.redaction.shards import COUNTED, list_parts, write_part
 from redactory.training import train_model
 from redactory.training.accounting import Spending, compute_group_epsilon, compute_total_epsilon
-from redactory.training.accounting.bounds import gaussian_epsilon
+from redactory.training.accounting.bounds import compute_gaussian_epsilon
 from redactory.training.accounting.verification import confirm_single_epsilon
 from redactory.training.count_selection import CountSelection, compute_threshold_failure_delta
 from redactory.training.data import count_public_occurrences, read_public_texts
 from redactory.training.guarantee.budget import Budget
 from redactory.training.guarantee.card import make_guarantee_card, render_guarantee_page
 from redactory.training.guarantee.compose import make_composed_card
-from redactory.training.guarantee.metrics import Metrics, add_epsilon_with_public, confirm_removal
+from redactory.training.guarantee.metrics import Metrics, add_user_epsilon_with_public_texts, confirm_removal_epsilon
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.ldp.encoder import SentenceEncoder
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation, parse_mechanism_json
@@ -149,9 +149,9 @@ def test_one_user_of_a_model_and_of_the_public_texts(of_units: RunFolder, name: 
     card = make_guarantee_card(of_units, name)
     d = compute_threshold_failure_delta(OWN.deviation, OWN.threshold, OWN.texts_per_user)
     alone, shift = (points * math.sqrt(3.0) / 6.0, math.hypot(points * math.sqrt(3.0) / 6.0, 2.0 / OWN.deviation))
-    due = gaussian_epsilon(shift, 1e-5 - d) - math.log1p(-d)
+    due = compute_gaussian_epsilon(shift, 1e-5 - d) - math.log1p(-d)
     assert due <= card["epsilon_with_public"] <= due * 1.01
-    assert card["epsilon"] < gaussian_epsilon(alone, 1e-5) * 1.01 < card["epsilon_with_public"]
+    assert card["epsilon"] < compute_gaussian_epsilon(alone, 1e-5) * 1.01 < card["epsilon_with_public"]
     assert card["selection"]["threshold"] == OWN.threshold
     assert "every user gave at most 4 texts" in " ".join(card["assumptions"])
     assert "The model and the public texts together (epsilon_with_public)" in render_guarantee_page(card)
@@ -171,7 +171,7 @@ def test_what_counts_of_users_do_not_hide_has_no_figure_with_them(of_units: RunF
 def test_two_models_that_hide_users_spend_the_selection_of_their_run_once(of_units: RunFolder) -> None:
     both = make_composed_card([(of_units, "level"), (of_units, "again")])
     d = compute_threshold_failure_delta(OWN.deviation, OWN.threshold, OWN.texts_per_user)
-    due = gaussian_epsilon(math.hypot(math.sqrt(6.0) / 6.0, 2.0 / OWN.deviation), 1e-5 - d) - math.log1p(-d)
+    due = compute_gaussian_epsilon(math.hypot(math.sqrt(6.0) / 6.0, 2.0 / OWN.deviation), 1e-5 - d) - math.log1p(-d)
     assert due <= both["epsilon_with_public"] <= due * 1.01
 
 
@@ -205,7 +205,7 @@ def test_no_encoder_of_messages_comes_from_a_counted_run(tmp_path: Path) -> None
     made = counted_run(tmp_path, "thursday")
     assert "selection" in train_model(made, unseeded(trainer="dpsgd", epochs=1))["guarantee"]
     with pytest.raises(GuaranteeError, match="public by count, and the epsilon of that"):
-        SentenceEncoder.load(made.model("dpsgd").root)
+        SentenceEncoder.load(made.get_model_folder("dpsgd").root)
 
 
 def test_what_trains_publicly_is_the_text_and_its_noisy_number(run: RunFolder) -> None:
@@ -245,7 +245,7 @@ def test_a_budget_books_a_selection_as_it_moves_the_budget_s_unit(
     budget = Budget(BudgetSettings(path=tmp_path / "spent", epsilon=50.0), unit, unit == "users")
     budget.reserve_selection(selection, "run")
     d = 1.0 - special.ndtr((48 - 0.5 - 1.0) / 8.0) ** alone(texts)
-    due = gaussian_epsilon(moved(texts) / 8.0, 1e-5 - d) - math.log1p(-d)
+    due = compute_gaussian_epsilon(moved(texts) / 8.0, 1e-5 - d) - math.log1p(-d)
     assert budget.summarize()["spent"] == pytest.approx(due, abs=2e-4)
 
 
@@ -267,7 +267,7 @@ def test_delta_at_the_epsilon_of_several_selections_is_no_more_than_asked_for(un
         gauss = special.ndtr(mu / 2 - inner / mu) - math.exp(inner) * special.ndtr(-mu / 2 - inner / mu)
         return float(gauss) + times * loss
 
-    found: Any = confirm_single_epsilon if unit == "examples" else confirm_removal
+    found: Any = confirm_single_epsilon if unit == "examples" else confirm_removal_epsilon
     arguments: tuple[Any, ...] = (relation, "test") if unit == "examples" else ("test",)
     value: Any = found((one,) * times, delta, *arguments).value
     assert 0.995 * delta <= delta_at(value, d, shift) <= delta * (1 + 1e-9)
@@ -297,7 +297,7 @@ def test_users_have_every_selection_once_and_every_training(tmp_path: Path, name
         TrainingSpec.from_settings(settings, None, 4, selection=replace(OWN, id=name), seeded=False) for name in names
     ]
     found = Metrics({"epsilon_sound": 1.0})
-    add_epsilon_with_public(found, specs, 1e-5)
+    add_user_epsilon_with_public_texts(found, specs, 1e-5)
     assert specs[0].spending is not None
     due = (*(one.spending for one in specs if one.spending), *(OWN.compute_user_spending(),) * len(set(names)))
-    assert found.values["epsilon_with_public"] == confirm_removal(due, 1e-5, "test").value
+    assert found.values["epsilon_with_public"] == confirm_removal_epsilon(due, 1e-5, "test").value

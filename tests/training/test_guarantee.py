@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from redactory.evaluation.report import list_promises
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
-from redactory.foundation.records import Record, RecordLog, chain_head, read_records
+from redactory.foundation.records import Record, RecordLog, compute_chain_head, read_records
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, TrainSettings, make_guarantee_card, render_guarantee_page, train_model
 from redactory.training.accounting import compute_epsilon
@@ -60,7 +60,7 @@ def test_the_figures_are_those_of_the_ledger(unseeded: RunFolder) -> None:
     assert card["epsilon_add_remove"] < card["epsilon_substitution"] < card["epsilon_group"]["2"]
     assert (card["sensitivity"], card["clip_norm"], card["steps"]) == (2.0, 1.0, 8)
     assert card["sampler_run"] == card["sampler_accounted"] == "poisson"
-    assert card["ledger"]["head"] == chain_head(unseeded.model("crt").ledger)
+    assert card["ledger"]["head"] == compute_chain_head(unseeded.get_model_folder("crt").ledger)
     assert len(card["side_channels"]) == 25
     json.dumps(card, allow_nan=False)
 
@@ -130,22 +130,22 @@ def test_where_something_is_blind_to_names_a_measurement_is_worth_nothing(
     ):
         blind = {**seen, "blind": {"kinds": kinds, "languages": {language: 1.0}}}
         for recall in (GOOD, None):
-            assert MissRates.for_run(recall, blind) == MissRates(1.0, hidden)
+            assert MissRates.from_run(recall, blind) == MissRates(1.0, hidden)
     elsewhere = {**seen, "blind": {"kinds": {"PERSON": ["fr"]}, "languages": {"fr": 1.0}}}
     sighted = {**seen, "blind": {"kinds": {}, "languages": {}}}
     if route is None:
-        assert MissRates.for_run(GOOD, elsewhere) == MissRates(1.0, None)
-        assert MissRates.for_run(None, sighted) == MissRates(1.0, 0.0 if everything else None)
+        assert MissRates.from_run(GOOD, elsewhere) == MissRates(1.0, None)
+        assert MissRates.from_run(None, sighted) == MissRates(1.0, 0.0 if everything else None)
     else:  # what languages the corpus is in follows from private text, and decides nothing
-        assert MissRates.for_run(GOOD, elsewhere) == MissRates.for_run(GOOD, sighted)
-    assert (MissRates.for_run(GOOD, sighted).gamma < 1.0) is (known_in != "document")
+        assert MissRates.from_run(GOOD, elsewhere) == MissRates.from_run(GOOD, sighted)
+    assert (MissRates.from_run(GOOD, sighted).gamma < 1.0) is (known_in != "document")
 
 
 @settings(max_examples=40)
 @given(*[st.tuples(st.floats(0.0, 1.0), st.none() | st.floats(0.0, 1.0))] * 2)
 def test_the_larger_bounds_are_kept(one: tuple[float, float | None], other: tuple[float, float | None]) -> None:
-    both = MissRates(*one).take_larger(MissRates(*other))
-    assert both == MissRates(*other).take_larger(MissRates(*one))
+    both = MissRates(*one).merge_larger_bounds(MissRates(*other))
+    assert both == MissRates(*other).merge_larger_bounds(MissRates(*one))
     assert both.gamma == max(one[0], other[0])
     unknown = one[1] is None or other[1] is None
     assert both.delta_2 == (None if unknown else max(one[1] or 0.0, other[1] or 0.0))
@@ -209,7 +209,7 @@ Change = Callable[[list[tuple[str, dict[str, Any]]]], None]
 
 def rewritten(run: RunFolder, change: Change) -> None:
     """The ledger of ``crt`` with its records changed and its chain made whole again."""
-    path = run.model("crt").ledger
+    path = run.get_model_folder("crt").ledger
     records: list[Record] = read_records(path)
     bodies = [(record.type, record.body) for record in records]
     change(bodies)
@@ -260,17 +260,17 @@ def tampered(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_ledger_that_does_not_fit_is_refused(change: Change, tampered: RunFolder) -> None:
-    whole = tampered.model("crt").ledger.read_bytes()
+    whole = tampered.get_model_folder("crt").ledger.read_bytes()
     try:
         rewritten(tampered, change)
         with pytest.raises(GuaranteeError):
             make_guarantee_card(tampered, "crt")
     finally:
-        tampered.model("crt").ledger.write_bytes(whole)
+        tampered.get_model_folder("crt").ledger.write_bytes(whole)
 
 
 def test_a_broken_or_missing_ledger_is_refused(tampered: RunFolder) -> None:
-    path = tampered.model("crt").ledger
+    path = tampered.get_model_folder("crt").ledger
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b'"step":3', b'"step":4', 1))
     for spoil in (lambda: None, path.unlink):
@@ -357,7 +357,7 @@ def test_users_are_hidden_whatever_follows_from_their_documents(own: dict[str, A
     spec = TrainingSpec.from_settings(
         make_small_settings(seed=None, **own), {"rule": "S1", "group_size": 1}, known_in="document"
     )
-    assert (spec.refusal is None) is hidden
+    assert (spec.refusal_reason is None) is hidden
 
 
 BOUNDED = {"trainer": "uedp-bounded", "bounding": {"k_user": 4, "k_entity": 4}}

@@ -42,23 +42,23 @@ def own_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows_of(run: RunFolder) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = read_json(run.model("crt").held_out)["rows"]
+    rows: list[dict[str, Any]] = read_json(run.get_model_folder("crt").held_out)["rows"]
     return rows
 
 
 def test_a_file_is_measured_and_changes_no_bit(fresh_run: MakeRun, trained: RunFolder, own_text: Path) -> None:
     run, said = fresh_run(), list[str]()
     train_model(run, make_small_settings(held_out=own_text), lambda work, done, total, unit="": said.append(unit))
-    assert file_sha256(run.model("crt").weights) == file_sha256(trained.model("crt").weights)
+    assert file_sha256(run.get_model_folder("crt").weights) == file_sha256(trained.get_model_folder("crt").weights)
     assert [row["step"] for row in rows_of(run)] == [0, 10, 20]
     # nats a word of the model that was saved, by hand
     texts = PUBLIC_TEXTS[::5]
-    scores = load_model(run.model("crt")).compute_token_log_probs(texts)
+    scores = load_model(run.get_model_folder("crt")).compute_token_log_probs(texts)
     total = -sum(score.sum() for score in scores) / sum(len(text.split()) for text in texts)
     assert rows_of(run)[-1]["loss"] == pytest.approx(total)
     assert any(re.fullmatch(rf"steps, held-out loss {total:.3f}", unit) for unit in said)
-    assert "held_out.json" in read_manifest(run.model("crt"))["files"]
-    head = read_records(run.model("crt").ledger)[0].body
+    assert "held_out.json" in read_manifest(run.get_model_folder("crt"))["files"]
+    head = read_records(run.get_model_folder("crt").ledger)[0].body
     assert head["settings"]["held_out"] == "own.txt"
 
 
@@ -85,15 +85,18 @@ def test_killed_and_resumed_the_curve_is_the_same(fresh_run: MakeRun) -> None:
             train_model(run, make_small_settings(**settings))
     train_model(run, make_small_settings(**settings))
     for name in ("held_out", "weights"):
-        assert getattr(run.model("crt"), name).read_bytes() == getattr(whole.model("crt"), name).read_bytes()
+        assert (
+            getattr(run.get_model_folder("crt"), name).read_bytes()
+            == getattr(whole.get_model_folder("crt"), name).read_bytes()
+        )
 
 
 def test_a_loss_that_rises_is_told_on_the_card(fresh_run: MakeRun, own_text: Path) -> None:
     run = fresh_run()
     card = train_model(run, make_small_settings(held_out=own_text, dp_learning_rate=5.0))["guarantee"]
     assert any("the training diverged" in one for one in card["remarks"])
-    assert card == make_guarantee_card(run, "crt") == read_json(run.model("crt").guarantee)
-    assert "the training diverged" in run.model("crt").card.read_text(encoding="utf-8")
+    assert card == make_guarantee_card(run, "crt") == read_json(run.get_model_folder("crt").guarantee)
+    assert "the training diverged" in run.get_model_folder("crt").card.read_text(encoding="utf-8")
 
 
 def test_a_classifier_tells_errors_and_its_commonest_class(tmp_path: Path) -> None:
@@ -106,7 +109,9 @@ def test_a_classifier_tells_errors_and_its_commonest_class(tmp_path: Path) -> No
     # it learns from rows of one class alone, and noise drowns the rest
     own = {"task": "classify", "classes": classes, "pretraining_epochs": 30, "dp_learning_rate": 1e-9}
     card = train_model(run, training(public, **own, held_out=held))["guarantee"]
-    (last, unit, texts) = (read_json(run.model("uedp-bounded").held_out)[key] for key in ("rows", "unit", "texts"))
+    (last, unit, texts) = (
+        read_json(run.get_model_folder("uedp-bounded").held_out)[key] for key in ("rows", "unit", "texts")
+    )
     assert (unit, texts) == ("nats a text", 2)
     assert (last[-1]["error_rate"], last[-1]["most_said"]) == (0.5, 1.0)
     assert any("one class for every" in one for one in card["remarks"])
@@ -170,4 +175,4 @@ def test_event_files_hold_what_was_measured_and_no_more(fresh_run: MakeRun, own_
         (row["step"], pytest.approx(row["loss"], rel=1e-6)) for row in rows_of(run)
     ]
     assert all(event.wall_time == event.step for event in losses), "a clock tells how many points were drawn"
-    assert "tensorboard" not in read_records(run.model("crt").ledger)[0].body["settings"]
+    assert "tensorboard" not in read_records(run.get_model_folder("crt").ledger)[0].body["settings"]

@@ -135,16 +135,16 @@ def test_a_loop_by_the_settings_gives_the_same_bits(changes: dict[str, Any], fre
     trained, own, settings = fresh_run(), fresh_run(), make_small_settings(**changes)
     told, card = train_model(trained, settings)["guarantee"], followed(own, settings)["guarantee"]
     name = settings.model_name
-    assert own.model(name).weights.read_bytes() == trained.model(name).weights.read_bytes()
+    assert own.get_model_folder(name).weights.read_bytes() == trained.get_model_folder(name).weights.read_bytes()
     of_its_own = {"own_loop", "assumptions", "ledger"}
     assert {k: v for k, v in card.items() if k not in of_its_own} == {
         k: v for k, v in told.items() if k not in of_its_own
     }
     (said,) = set(card["assumptions"]) - set(told["assumptions"])
     assert "LstmLanguageModel" in said
-    steps = [r.body for r in read_records(own.model(name).ledger) if r.type == "noisy_step"]
-    assert steps == [r.body for r in read_records(trained.model(name).ledger) if r.type == "noisy_step"]
-    assert load_model(own.model(name)).network.state_dict().keys()
+    steps = [r.body for r in read_records(own.get_model_folder(name).ledger) if r.type == "noisy_step"]
+    assert steps == [r.body for r in read_records(trained.get_model_folder(name).ledger) if r.type == "noisy_step"]
+    assert load_model(own.get_model_folder(name)).network.state_dict().keys()
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_users_entities_and_classes_are_hidden_as_well(changes: dict[str, Any], 
     trained, own = (write_unit_run(tmp_path / name, classes="task" in changes) for name in "ab")
     told, card = train_model(trained, settings)["guarantee"], followed(own, settings)["guarantee"]
     name = settings.model_name
-    assert own.model(name).weights.read_bytes() == trained.model(name).weights.read_bytes()
+    assert own.get_model_folder(name).weights.read_bytes() == trained.get_model_folder(name).weights.read_bytes()
     assert card["epsilon"] == told["epsilon"]
     Draft202012Validator(redactory.schema("unit-guarantee")).validate(card)
 
@@ -176,7 +176,7 @@ def test_the_folder_of_an_own_network_holds_its_state_dict_and_a_card(bench: Ben
     assert "test_own_loop.Words" in folder.card.read_text(encoding="utf-8")
     with pytest.raises(InputError, match="build it there"):
         load_model(folder)
-    assert not bench.loop._run.unfinished_training_files()
+    assert not bench.loop._run.list_unfinished_training_files()
     assert Bench(bench.loop._run).begin().finish()["guarantee"] == card
 
 
@@ -191,7 +191,7 @@ def test_a_network_of_hugging_face_is_saved_as_its_library_reads_it(fresh_run: M
         step.backward()
         optimizer.step()
         optimizer.zero_grad()
-    told, folder = bench.loop.finish(), run.model("own")
+    told, folder = bench.loop.finish(), run.get_model_folder("own")
     assert (told["guarantee"]["kind"], told["guarantee"]["own_loop"]["model_type"]) == ("llama", "llama")
     ids = torch.arange(5)[None]
     plain: Any = AutoModelForCausalLM.from_pretrained(folder.root)
@@ -218,7 +218,7 @@ def test_a_loop_that_was_interrupted_goes_on_with_the_same_bits(steps: int, fres
     assert len(again.loop) == 4 - steps
     again.carry_out()
     again.loop.finish()
-    assert run.model("dpsgd").weights.read_bytes() == whole.loop._folder.weights.read_bytes()
+    assert run.get_model_folder("dpsgd").weights.read_bytes() == whole.loop._folder.weights.read_bytes()
 
 
 # Misuse: what an author does, one thing after the other, and what the loop says of it.

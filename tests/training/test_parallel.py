@@ -58,7 +58,7 @@ def made(run: RunFolder, changes: dict[str, Any], progress: Any = None, **more: 
     """What a training leaves: the digests of its weights, ledger and guarantee."""
     given = make_small_settings(**changes, **more)
     train_model(run, given, *(() if progress is None else (progress,)))
-    folder = run.model(given.model_name)
+    folder = run.get_model_folder(given.model_name)
     assert not list(run.state.iterdir())
     return {path.name: file_sha256(path) for path in (folder.weights, folder.ledger, folder.guarantee)}
 

@@ -204,7 +204,7 @@ def test_what_a_step_of_users_adds_is_that_of_the_record() -> None:
 @pytest.mark.parametrize("deviation", [0.5, 3.0, 200.0])
 def test_what_a_histogram_adds_is_what_it_spends(deviation: float) -> None:
     labels = [str(number) for number in range(2000)]
-    drawn = Histogram.draw([], labels, deviation, RandomStream.from_seed(1))
+    drawn = Histogram.draw_noisy_counts([], labels, deviation, RandomStream.from_seed(1))
     require_deviation(np.array(list(drawn.counts.values())), accounted(drawn.compute_spending(1).mechanism.to_json()))
     assert drawn.compute_spending(1).steps == 1
 

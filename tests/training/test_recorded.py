@@ -381,7 +381,7 @@ def a_second_sum_every_16th_step_unledgered(real: Any, own: NoisySteps, number: 
 def noise_before_the_record(real: Any, own: NoisySteps, number: int) -> None:
     total = sum_of(own, number)
     mean = own.mechanism.compute_noisy_mean(total, own.stream, number)
-    own.ledger.admit(number, total)
+    own.ledger.authorize_release(number, total)
     steps.apply_gradient(own.network, own.scheduled_optimizer, mean, number)
 
 
@@ -502,12 +502,12 @@ swap(
 def _the_first_rows_alone(patch: Patch) -> None:
     # cut into chunks are the products of oneDNN, which is not taken on every processor
     patch.setattr(matmul, "_HAS_ONEDNN", True)
-    put = matmul._write_or_add
+    put = matmul._accumulate_total
 
     def spoilt(total: Tensor, found: Tensor, fresh: bool) -> None:
         put(total, found * (total.storage_offset() < CHUNK_ROWS * total.shape[1]), fresh)
 
-    patch.setattr(matmul, "_write_or_add", spoilt)
+    patch.setattr(matmul, "_accumulate_total", spoilt)
 
 
 SABOTAGES["sums over the first 2048 rows"] = _the_first_rows_alone, "large", check_sums
@@ -618,13 +618,13 @@ swap(
 
 def forgetful(patch: Patch) -> None:
     """A ledger that lets a replayed step pass with any sum."""
-    real = StepLedger.admit
+    real = StepLedger.authorize_release
 
     def admit(own: Any, number: int, total: Tensor) -> None:
         if number not in own._recorded_digests:
             real(own, number, total)
 
-    patch.setattr(StepLedger, "admit", admit)
+    patch.setattr(StepLedger, "authorize_release", admit)
 
 
 @dataclass
@@ -682,7 +682,7 @@ def coin_keys(name: str, case: str, purpose: str, change: Callable[[int], int]) 
     def spoilt(real: Any) -> Any:
         return lambda stream, of, k, key: real(stream, of, k, change(key) if of == purpose else key)
 
-    swap(check_reading, name, federated, "draw_coin", spoilt, case)
+    swap(check_reading, name, federated, "draw_unit_uniform", spoilt, case)
 
 
 coin_keys("user coins keyed by 8 bits", "user-level", "user coins", lambda key: key & 255)
@@ -740,7 +740,7 @@ swap(
 
 
 def every_pass_of_a_user_clipped_by_itself(patch: Patch) -> None:
-    real = local_update.train_locally
+    real = local_update.run_local_update
 
     def train_locally(network: Any, user: Any, rule: Any) -> None:
         for _ in range(rule.epochs):
@@ -750,7 +750,7 @@ def every_pass_of_a_user_clipped_by_itself(patch: Patch) -> None:
                 network, before + clip_vector(steps.flatten_parameters(network).double() - before, rule.clip_norm)
             )
 
-    patch.setattr(local_update, "train_locally", train_locally)
+    patch.setattr(local_update, "run_local_update", train_locally)
     patch.setattr(local_update, "clip_and_round_update", lambda update, clip: update)
 
 

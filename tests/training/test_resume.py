@@ -76,7 +76,7 @@ def whole(curated: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str,
     shutil.copytree(curated, run.root)
     with killing(-1) as seen:
         train_model(run, make_small_settings(**SETTINGS))
-    return file_sha256(run.model("crt").weights), seen[0]
+    return file_sha256(run.get_model_folder("crt").weights), seen[0]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -90,14 +90,14 @@ def test_a_killed_training_keeps_its_bits(
         for _ in range(3):
             with killing(source.randrange(1, moments)), suppress(Killed):
                 train_model(run, make_small_settings(**SETTINGS))
-        if not run.model("crt").success.exists():
+        if not run.get_model_folder("crt").success.exists():
             train_model(run, make_small_settings(**SETTINGS))
-    assert file_sha256(run.model("crt").weights) == weights
+    assert file_sha256(run.get_model_folder("crt").weights) == weights
     _each_step_once_and_no_noise_twice(run, witness)
 
 
 def _each_step_once_and_no_noise_twice(run: RunFolder, witness: NoiseWitness) -> None:
-    steps = [r.body["step"] for r in read_records(run.model("crt").ledger) if r.type == "noisy_step"]
+    steps = [r.body["step"] for r in read_records(run.get_model_folder("crt").ledger) if r.type == "noisy_step"]
     assert steps == list(range(STEPS))
     served = witness.read_sums()
     assert all(len(sums) == 1 for sums in served.values())
@@ -143,7 +143,7 @@ def test_states_by_the_clock_lose_no_step_and_change_no_bit(
     assert kept % 3
     assert kept < STEPS * 2
     train_model(run, settings)
-    assert file_sha256(run.model("crt").weights) == whole[0]
+    assert file_sha256(run.get_model_folder("crt").weights) == whole[0]
 
 
 def test_a_ledger_without_a_record_is_begun(fresh_run: MakeRun, whole: tuple[str, int]) -> None:
@@ -151,10 +151,10 @@ def test_a_ledger_without_a_record_is_begun(fresh_run: MakeRun, whole: tuple[str
     run = fresh_run()
     with mock.patch("redactory.training.train.begin_or_resume_stream", side_effect=Killed), pytest.raises(Killed):
         train_model(run, make_small_settings(**SETTINGS, device="auto"))
-    assert not run.model("crt").root.exists()
-    assert run.model_names() == []
+    assert not run.get_model_folder("crt").root.exists()
+    assert run.list_model_names() == []
     train_model(run, make_small_settings(**SETTINGS, device="auto"))
-    assert file_sha256(run.model("crt").weights) == whole[0]
+    assert file_sha256(run.get_model_folder("crt").weights) == whole[0]
 
 
 @settings(max_examples=25)
@@ -170,11 +170,11 @@ def test_a_ledger_takes_every_step_in_its_turn_and_once(asked: list[tuple[int, i
             # a ledger that was opened again knows as much
             ledger = StepLedger(log, PoissonGaussian(0.25, 1.0, 1.0, 1.0), RandomStream.from_seed(5))
             if step == len(known) or (step < len(known) and known[step] == kind):
-                ledger.admit(step, torch.full((3,), float(kind)))
+                ledger.authorize_release(step, torch.full((3,), float(kind)))
                 known += [kind] if step == len(known) else []
                 continue
             with pytest.raises(CheckFailed, match="cannot follow" if step > len(known) else "a sum that differs"):
-                ledger.admit(step, torch.full((3,), float(kind)))
+                ledger.authorize_release(step, torch.full((3,), float(kind)))
         bodies = [record.body for record in log.records]
     assert [body["step"] for body in bodies] == list(range(len(known)))
     assert all(body["event"] == PoissonGaussian(0.25, 1.0, 1.0, 1.0).to_event() for body in bodies)
@@ -190,17 +190,17 @@ def test_a_checkpoint_holds_no_key_and_serves_its_training_only(fresh_run: MakeR
     assert key.hex() not in file.read_bytes().decode("latin-1")
     assert set(torch.load(file, weights_only=True)) == {*("binding", "steps", "network", "memory", "average")}
     old = file.read_bytes()
-    shutil.rmtree(run.model("crt").root)
+    shutil.rmtree(run.get_model_folder("crt").root)
     with killing(20), pytest.raises(Killed):
         train_model(run, make_small_settings(**SETTINGS, seed=None))
     file.write_bytes(old)
     train_model(run, make_small_settings(**SETTINGS, seed=None))
-    assert [r.type for r in read_records(run.model("crt").ledger)].count("noisy_step") == STEPS
+    assert [r.type for r in read_records(run.get_model_folder("crt").ledger)].count("noisy_step") == STEPS
 
 
 def test_a_ledger_that_lacks_any_step_of_its_checkpoint_is_refused(fresh_run: MakeRun) -> None:
     run, counted = fresh_run(), list[int]()
-    ledger, write = run.model("crt").ledger, Checkpoint.write
+    ledger, write = run.get_model_folder("crt").ledger, Checkpoint.write
 
     def noted(own: Checkpoint, steps: int) -> None:
         write(own, steps)

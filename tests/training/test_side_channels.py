@@ -198,7 +198,7 @@ STEP_KEYS, SUMMARY_KEYS = {"step", "event", "sum"}, {
 
 def check_release(model: Path) -> None:
     """What lies beside the weights says nothing of single points: no loss, norm, count or batch size."""
-    own = RunFolder(model.parent.parent).model(model.name)
+    own = RunFolder(model.parent.parent).get_model_folder(model.name)
     assert {key for r in read_records(own.ledger) if r.type == "noisy_step" for key in r.body} <= STEP_KEYS
     manifest = read_manifest(own)
     assert set(manifest["summary"]) <= SUMMARY_KEYS
@@ -206,7 +206,7 @@ def check_release(model: Path) -> None:
 
 
 def test_14_no_loss_norm_or_count_is_released(trained: RunFolder, tmp_path: Path) -> None:
-    check_release(trained.model("crt").root)
+    check_release(trained.get_model_folder("crt").root)
 
     class Telling(StepLedger):
         def admit(self, step: int, clipped_sum: Tensor) -> None:
@@ -217,7 +217,7 @@ def test_14_no_loss_norm_or_count_is_released(trained: RunFolder, tmp_path: Path
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "StepLedger", Telling)
         train_model(run, make_small_settings(epochs=1))
-    fails(check_release, run.model("crt").root)
+    fails(check_release, run.get_model_folder("crt").root)
 
 
 def test_15_the_root_is_the_systems_entropy_or_the_card_says_otherwise(tmp_path: Path) -> None:
@@ -281,10 +281,10 @@ def test_25_measurements_on_private_text_are_releases_of_their_own(trained: RunF
         card = json.loads((model / "guarantee.json").read_text())
         assert any("Evaluations on private text" in sentence for sentence in card["not_covered"])
 
-    check(trained.model("crt").root)
+    check(trained.get_model_folder("crt").root)
     copy = RunFolder(tmp_path / "RUN")
     shutil.copytree(trained.root, copy.root)
-    own = copy.model("crt")
+    own = copy.get_model_folder("crt")
     manifest = json.loads(own.manifest.read_text())
     manifest["summary"]["private_perplexity"] = 3.2
     own.manifest.write_text(json.dumps(manifest))

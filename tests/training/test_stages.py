@@ -20,7 +20,7 @@ from redactory.training import RecallMeasurement, load_model, train_model
 from redactory.training.accounting import Spending, compute_total_epsilon
 from redactory.training.guarantee.budget import BudgetExceeded
 from redactory.training.guarantee.compose import make_composed_card
-from redactory.training.ldp.encoder import _check_trained_model
+from redactory.training.ldp.encoder import _read_trained_model_provenance
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from tests.training.conftest import make_small_settings, write_run
 
@@ -41,7 +41,7 @@ def staged(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     run = write_run(tmp_path_factory.mktemp("staged") / "run", counts=counts)
     recall = RecallMeasurement(labels=1000, missed_by_strict=50, missed_by_both=0)
     train_model(run, unseeded(NOISE[0], FRESH, name="first", detector_recall_file=recall))
-    upon = {"folder": run.model("first").root, "lora": {"rank": 2}}
+    upon = {"folder": run.get_model_folder("first").root, "lora": {"rank": 2}}
     train_model(run, unseeded(NOISE[1], upon, name="second", detector_recall_file=recall))
     return run
 
@@ -53,8 +53,8 @@ def test_the_card_adds_up_every_stage_and_nothing_twice(staged: RunFolder) -> No
     assert card["base"]["start"] == "first"
     assert card["base"]["ledger"] == redactory.guarantee(staged.root, "first")["ledger"]["head"]
     assert card["event"]["class"] == "ComposedDpEvent"
-    assert "model `first` of the same run" in staged.model("second").card.read_text()
-    Draft202012Validator(redactory.schema("guarantee")).validate(read_json(staged.model("second").guarantee))
+    assert "model `first` of the same run" in staged.get_model_folder("second").card.read_text()
+    Draft202012Validator(redactory.schema("guarantee")).validate(read_json(staged.get_model_folder("second").guarantee))
     for names in (["second"], ["first", "second"], ["second", "first"]):
         together = make_composed_card([(staged, name) for name in names])
         assert together["epsilon"] == pytest.approx(BOTH)
@@ -62,7 +62,7 @@ def test_the_card_adds_up_every_stage_and_nothing_twice(staged: RunFolder) -> No
 
 
 def test_a_plan_and_an_audit_know_of_the_first_stage(staged: RunFolder, tmp_path: Path) -> None:
-    train = unseeded(NOISE[1], {"folder": staged.model("first").root}, name="third")
+    train = unseeded(NOISE[1], {"folder": staged.get_model_folder("first").root}, name="third")
     config = {"input": "rows.jsonl", "train": train.model_dump(mode="json", exclude_unset=True)}
     plan = redactory.plan(config, output=staged.root)
     assert plan["epsilon"] == pytest.approx(BOTH)
@@ -78,9 +78,9 @@ def test_adapters_are_saved_by_themselves_and_say_what_the_merged_weights_say(st
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    folder, ids = staged.model("second"), torch.arange(3, 20)[None]
+    folder, ids = staged.get_model_folder("second"), torch.arange(3, 20)[None]
     library: Any = AutoModelForCausalLM
-    base = library.from_pretrained(staged.model("first").root, local_files_only=True)
+    base = library.from_pretrained(staged.get_model_folder("first").root, local_files_only=True)
     adapted = PeftModel.from_pretrained(base, folder.root / "adapter")
     merged = library.from_pretrained(folder.root, local_files_only=True)
     with torch.no_grad():
@@ -92,7 +92,7 @@ def test_adapters_are_saved_by_themselves_and_say_what_the_merged_weights_say(st
 def test_a_start_that_is_gone_or_another_leaves_no_figure(staged: RunFolder, tmp_path: Path) -> None:
     run = RunFolder(shutil.copytree(staged.root, tmp_path / "run"))
     assert redactory.guarantee(run.root, "second")["epsilon"] == pytest.approx(BOTH)
-    first = run.model("first").root
+    first = run.get_model_folder("first").root
     shutil.move(first, tmp_path / "away")
     with pytest.raises(GuaranteeError, match="models/first has no ledger"):
         redactory.guarantee(run.root, "second")
@@ -103,33 +103,33 @@ def test_a_start_that_is_gone_or_another_leaves_no_figure(staged: RunFolder, tmp
 
 def test_an_encoder_of_messages_is_not_one_of_several_stages(staged: RunFolder) -> None:
     with pytest.raises(GuaranteeError, match="started from another model"):
-        _check_trained_model(staged.model("second"))
+        _read_trained_model_provenance(staged.get_model_folder("second"))
 
 
 def test_what_cannot_be_added_up_is_no_start(staged: RunFolder, tmp_path: Path) -> None:
     def refused(words: str, folder: Path, run: RunFolder = staged, **changes: Any) -> None:
         with pytest.raises(ConfigurationError, match=words):
             train_model(run, unseeded(NOISE[1], {"folder": folder}, name="third", **changes))
-        assert not run.model("third").root.exists()
+        assert not run.get_model_folder("third").root.exists()
 
-    first = staged.model("first").root
+    first = staged.get_model_folder("first").root
     other = write_run(tmp_path / "other")
     refused("first is a model of another run", first, other)
     refused("copy is a model of another run", Path(shutil.copytree(first, tmp_path / "copy")))
     refused("whose epsilons are about another privacy unit", first, trainer="dpsgd")
     train_model(other, unseeded(1.0, FRESH, name="bare", trainer="sgd", noise_multiplier=None))
-    refused("which has no guarantee", other.model("bare").root, other)
+    refused("which has no guarantee", other.get_model_folder("bare").root, other)
     train_model(other, make_small_settings(model=FRESH, max_tokens=40, name="seeded"))
-    refused("which has no guarantee", other.model("seeded").root, other)
+    refused("which has no guarantee", other.get_model_folder("seeded").root, other)
 
 
 def test_a_budget_must_know_the_start(staged: RunFolder, tmp_path: Path) -> None:
     run, path = write_run(tmp_path / "run"), tmp_path / "spent.jsonl"
     budget = {"path": path, "epsilon": 50.0}
     train_model(run, unseeded(NOISE[0], FRESH, name="first"))
-    upon = {"folder": run.model("first").root}
+    upon = {"folder": run.get_model_folder("first").root}
     with pytest.raises(BudgetExceeded, match=r"run/first is not recorded in it"):
         train_model(run, unseeded(NOISE[1], upon, name="second", budget=budget))
     train_model(run, unseeded(NOISE[0], FRESH, name="counted", budget=budget))
-    train_model(run, unseeded(NOISE[1], {"folder": run.model("counted").root}, name="third", budget=budget))
+    train_model(run, unseeded(NOISE[1], {"folder": run.get_model_folder("counted").root}, name="third", budget=budget))
     assert read_records(path)[-1].body["epsilon_after"] == pytest.approx(BOTH, abs=1e-3)

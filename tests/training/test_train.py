@@ -54,12 +54,12 @@ def interrupt_after(calls: int) -> Callable[..., None]:
 
 
 def weights(run: RunFolder, name: str = "crt") -> str:
-    return file_sha256(run.model(name).weights)
+    return file_sha256(run.get_model_folder(name).weights)
 
 
 def test_a_model_is_sealed_with_all_it_needs(trained: RunFolder) -> None:
     for name in ("crt", "dpsgd", "sgd"):
-        folder = trained.model(name)
+        folder = trained.get_model_folder(name)
         manifest = read_manifest(folder)
         assert list_broken_files(folder) == []
         assert manifest["parent"] == file_sha256(trained.manifest)
@@ -72,7 +72,7 @@ def test_a_model_is_sealed_with_all_it_needs(trained: RunFolder) -> None:
             "README.md",
         }
         assert folder.card.read_text(encoding="utf-8").startswith("---\n")
-    assert trained.model_names() == ["crt", "dpsgd", "sgd"]
+    assert trained.list_model_names() == ["crt", "dpsgd", "sgd"]
     assert not list(trained.state.glob("train-*"))
 
 
@@ -82,7 +82,9 @@ def test_the_summary_is_json_and_a_finished_training_gives_it_again(trained: Run
     assert keys == set(again)
     assert all(norm > 0 for norm in again["update_norms"].values())
     assert again["steps"] == 8
-    assert again["parameters"] == sum(p.numel() for p in load_model(trained.model("crt")).network.parameters())
+    assert again["parameters"] == sum(
+        p.numel() for p in load_model(trained.get_model_folder("crt")).network.parameters()
+    )
     json.dumps(again, allow_nan=False)
 
 
@@ -99,20 +101,20 @@ def test_an_interrupted_training_ends_with_the_same_bits(calls: int, fresh_run: 
     run = fresh_run()
     with pytest.raises(Interrupted):
         train_model(run, make_small_settings(), interrupt_after(calls))
-    assert not run.model("crt").success.exists()
+    assert not run.get_model_folder("crt").success.exists()
     assert stat.S_IMODE((run.state / "train-crt.key").stat().st_mode) == 0o600
     train_model(run, make_small_settings())
     assert weights(run) == weights(trained)
-    steps = [r.body["step"] for r in read_records(run.model("crt").ledger) if r.type == "noisy_step"]
+    steps = [r.body["step"] for r in read_records(run.get_model_folder("crt").ledger) if r.type == "noisy_step"]
     assert steps == list(range(8))
-    assert run.model("crt").ledger.read_bytes() == trained.model("crt").ledger.read_bytes()
+    assert run.get_model_folder("crt").ledger.read_bytes() == trained.get_model_folder("crt").ledger.read_bytes()
 
 
 def test_what_a_killed_attempt_was_writing_is_removed(fresh_run: MakeRun) -> None:
     run, name = fresh_run(), make_small_settings().model_name
-    for folder in (run.state, run.model(name).root):
+    for folder in (run.state, run.get_model_folder(name).root):
         make_private_folder(folder)
-    gone = (run.state / f".tmp-1-train-{name}.checkpoint", run.model(name).root / ".tmp-1-model.safetensors")
+    gone = (run.state / f".tmp-1-train-{name}.checkpoint", run.get_model_folder(name).root / ".tmp-1-model.safetensors")
     kept = (run.state / f".tmp-1-train-of-{name}.checkpoint", run.state / f".tmp-x-train-{name}.key")
     for path in (*gone, *kept):
         path.write_bytes(b"half")
@@ -140,11 +142,11 @@ def test_changed_settings_are_refused_when_resuming_and_when_finished(fresh_run:
     run = fresh_run()
     with pytest.raises(Interrupted):
         train_model(run, make_small_settings(), interrupt_after(5))
-    before = run.model("crt").ledger.read_bytes()
+    before = run.get_model_folder("crt").ledger.read_bytes()
     for change in ({"learning_rate": 0.01}, {"checkpoint_steps": 4}, {"max_physical_batch_tokens": 64}):
         with pytest.raises(RunStateError, match="settings"):
             train_model(run, make_small_settings(**change))
-    assert run.model("crt").ledger.read_bytes() == before
+    assert run.get_model_folder("crt").ledger.read_bytes() == before
     with pytest.raises(RunStateError, match="other settings"):
         train_model(trained, make_small_settings(clip_norm=0.5))
 
@@ -161,7 +163,7 @@ def test_a_lost_or_foreign_key_is_refused(fresh_run: MakeRun) -> None:
     key.unlink()
     with pytest.raises(RunStateError, match="gone"):
         train_model(run, make_small_settings(seed=None))
-    shutil.rmtree(run.model("crt").root)
+    shutil.rmtree(run.get_model_folder("crt").root)
     key.write_bytes(own)
     with pytest.raises(Interrupted):
         train_model(run, make_small_settings(seed=None), interrupt_after(1))
@@ -172,7 +174,7 @@ def test_a_replayed_step_with_another_sum_stops_the_training(fresh_run: MakeRun)
     run = fresh_run()
     with pytest.raises(Interrupted):
         train_model(run, make_small_settings(), interrupt_after(9))
-    ledger = run.model("crt").ledger
+    ledger = run.get_model_folder("crt").ledger
     bodies = [(r.type, r.body) for r in read_records(ledger)]
     ledger.unlink()
     with RecordLog(ledger) as log:
@@ -239,9 +241,9 @@ def test_loading_refuses_what_is_not_finished(fresh_run: MakeRun) -> None:
     run = fresh_run()
     with pytest.raises(Interrupted):
         train_model(run, make_small_settings(), interrupt_after(20))
-    write_json(run.model("crt").config, {})
+    write_json(run.get_model_folder("crt").config, {})
     with pytest.raises(RunStateError):
-        load_model(run.model("crt"))
+        load_model(run.get_model_folder("crt"))
 
 
 def test_an_epoch_of_occurrences_sees_each_public_text_as_often_as_it_occurred(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_dropping_is_accounted_as_a_point_there_or_not(curated: Path, tmp_path: 
     assert 0.4 < dropping.noise_multiplier / keeping.noise_multiplier < 0.8
     summary = train_model(run, make_small_settings(trainer="crt-drop"))
     assert summary["guarantee"]["relation"] == "add_or_remove"
-    head = read_records(run.model("crt-drop").ledger)[0].body
+    head = read_records(run.get_model_folder("crt-drop").ledger)[0].body
     assert head["relation"] == "add_or_remove"
 
 
@@ -239,7 +239,7 @@ def test_saved_weights_average_the_last(fresh_run: Callable[[], RunFolder], monk
     monkeypatch.setattr(WeightAverage, "add_weights", noted)
     run = fresh_run()
     train_model(run, make_small_settings(weight_averaging_fraction=0.5))
-    found = flatten_parameters(load_model(run.model("crt")).network)
+    found = flatten_parameters(load_model(run.get_model_folder("crt")).network)
     last = torch.stack(seen[len(seen) - round(0.5 * len(seen)) :])
     torch.testing.assert_close(found, last.mean(0), rtol=1e-5, atol=1e-6)
     assert not torch.equal(found, seen[-1])

@@ -99,7 +99,7 @@ def test_a_training_on_other_private_text_saves_the_same_tokenizer(tmp_path: Pat
     for name, private in (("few", PRIVATE_TEXTS), ("many", OTHER)):
         run = write_run(tmp_path / name, PUBLIC_TEXTS, private)
         train_model(run, make_small_settings(epochs=1, seed=None))
-        files.append(run.model("crt").tokenizer.read_bytes())
+        files.append(run.get_model_folder("crt").tokenizer.read_bytes())
     assert files[0] == files[1]
 
 
@@ -123,7 +123,7 @@ def test_a_vocabulary_that_does_not_fit_is_told() -> None:
 def test_a_model_of_a_run_lends_no_tokenizer(fresh_run: MakeRun, tmp_path: Path) -> None:
     run = fresh_run()
     train_model(run, make_small_settings(epochs=1))
-    model = run.model("crt")
+    model = run.get_model_folder("crt")
     inside = settings(tokenizer=str(model.tokenizer))
     (tmp_path / "linked.json").symlink_to(model.tokenizer)
     linked = settings(tokenizer=str(tmp_path / "linked.json"))
@@ -141,7 +141,7 @@ def test_another_tokenizer_has_no_card(fresh_run: MakeRun) -> None:
     told = train_model(run, make_small_settings(epochs=1))["guarantee"]
     assert list(told["vocabulary"]["made_of"]) == ["public", "shipped"]
     assert any("the words of public/" in line for line in told["assumptions"])
-    file = run.model("crt").tokenizer
+    file = run.get_model_folder("crt").tokenizer
     value = json.loads(file.read_text(encoding="utf-8"))
     value["merges"].pop()
     file.write_text(json.dumps(value), encoding="utf-8")

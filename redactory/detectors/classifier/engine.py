@@ -60,8 +60,8 @@ class TokenClassifier:
     def __init__(self, settings: TransformersSettings) -> None:
         self._tokenizer, self._model = _load_model(settings)
         self._device = settings.device
-        self.window, self._stride = compute_window(self._tokenizer, self._model.config)
-        self._non_entity_column, self._kinds, self._kind_by_column = _map_columns(
+        self.window, self._stride = compute_window_size(self._tokenizer, self._model.config)
+        self._non_entity_column, self._kinds, self._kind_by_column = _map_label_columns(
             self._model.config.id2label, settings.plain_label
         )
         self._public_kinds: list[int] = []
@@ -122,13 +122,13 @@ def trim_range(text: str, start: int, end: int) -> tuple[int, int]:
     return start + len(body) - len(body.lstrip()), end - len(body) + len(body.rstrip())
 
 
-def _map_columns(id2label: dict[int, str], plain_label: str) -> tuple[int, list[str], dict[int, int]]:
+def _map_label_columns(id2label: dict[int, str], non_entity_label: str) -> tuple[int, list[str], dict[int, int]]:
     """Return the non-entity column, the types without prefixes, and the type of each other column."""
     labels = {int(column): label for column, label in id2label.items()}
-    plain = [column for column, label in labels.items() if label == plain_label]
+    plain = [column for column, label in labels.items() if label == non_entity_label]
     if len(plain) != 1:
         raise ConfigurationError(
-            f"detect.transformers.folder: the model has no non-entity label '{plain_label}'; its labels are "
+            f"detect.transformers.folder: the model has no non-entity label '{non_entity_label}'; its labels are "
             f"{', '.join(sorted(labels.values()))}: rename that label in its config.json (id2label)"
         )
     kind = {column: _strip_prefix(label) for column, label in labels.items() if column != plain[0]}
@@ -142,7 +142,7 @@ def _strip_prefix(label: str) -> str:
     return label[2:] if label[:1] in "BILUSE" and label[1:2] == "-" and len(label) > 2 else label
 
 
-def compute_window(tokenizer: Any, config: Any) -> tuple[int, int]:
+def compute_window_size(tokenizer: Any, config: Any) -> tuple[int, int]:
     """Return the maximum tokens per window, special tokens included, and the tokens that two windows share."""
     positions = getattr(config, "max_position_embeddings", None) or 0
     limits = [tokenizer.model_max_length, positions - _FIRST_POSITION]
@@ -303,8 +303,8 @@ def merge_pieces(text: str, pieces: Sequence[WordPiece]) -> Iterator[WordPiece]:
         yield word
 
 
-def _is_inside_word(text: str, place: int) -> bool:
-    return all(unicodedata.category(character)[0] in "LMN" for character in text[place - 1 : place + 1])
+def _is_inside_word(text: str, offset: int) -> bool:
+    return all(unicodedata.category(character)[0] in "LMN" for character in text[offset - 1 : offset + 1])
 
 
 def _iter_spans(words: Sequence[WordPiece]) -> Iterator[Span]:

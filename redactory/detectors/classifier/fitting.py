@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from redactory.detectors.classifier.engine import (
     WordPiece,
-    compute_window,
+    compute_window_size,
     hide_progress_bar,
     load_classifier,
     merge_pieces,
@@ -35,7 +35,7 @@ from redactory.detectors.tagger.fitting import (
 )
 from redactory.detectors.torch_inference import isolate_inference, silence_model_libraries
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 
 if TYPE_CHECKING:
     import torch
@@ -185,7 +185,7 @@ class TrainedClassifier:
 
 
 def train_classifier(
-    base: Path, rows: Sequence[LabelledText], settings: FitSettings, progress: Progress = no_progress
+    base: Path, rows: Sequence[LabelledText], settings: FitSettings, progress: Progress = ignore_progress
 ) -> TrainedClassifier:
     """Fine-tune the model in folder ``base`` with a new last layer for "O" and the labels of ``rows``.
 
@@ -214,7 +214,7 @@ def train_classifier(
                 share = (epoch + number / len(batches)) / settings.epochs
                 for group in optimizer.param_groups:
                     group["lr"] = settings.learning_rate * compute_rate_factor(share)
-                _train_step(model, optimizer, batch)
+                _run_train_step(model, optimizer, batch)
             progress("fit", epoch + 1, settings.epochs, "epochs")
     if not all(torch.isfinite(weights).all() for weights in model.parameters()):
         raise ConfigurationError("learning_rate: the training diverged; use a smaller one")
@@ -269,7 +269,7 @@ def _select_suspicious_logits(model: Any, row: EncodedRow) -> dict[int, NDArray[
     return {word: scores for word, (_, scores) in worst.items()}
 
 
-def _train_step(model: Any, optimizer: torch.optim.Optimizer, batch: Sequence[EncodedWindow]) -> None:
+def _run_train_step(model: Any, optimizer: torch.optim.Optimizer, batch: Sequence[EncodedWindow]) -> None:
     import torch
 
     inputs, truth = pad_batch(batch, model.config.pad_token_id or 0)
@@ -304,9 +304,9 @@ def _create_classifier(base: Path, rows: Sequence[LabelledText]) -> TrainedClass
     labels = (OUTSIDE_LABEL, *sorted({label for row in rows for _, _, label in row.spans}))
     if OUTSIDE_LABEL in labels[1:]:
         raise InputError(f"a span is labelled '{OUTSIDE_LABEL}', which is reserved for tokens outside spans")
-    tokenizer, model = _load_base(base, labels)
+    tokenizer, model = _load_base_model(base, labels)
     classifier = TrainedClassifier(
-        model.float(), RowEncoder(tokenizer, labels, *compute_window(tokenizer, model.config))
+        model.float(), RowEncoder(tokenizer, labels, *compute_window_size(tokenizer, model.config))
     )
     head = classifier.head
     torch.nn.init.normal_(head.weight, std=getattr(model.config, "initializer_range", 0.02))
@@ -315,7 +315,7 @@ def _create_classifier(base: Path, rows: Sequence[LabelledText]) -> TrainedClass
     return classifier
 
 
-def _load_base(base: Path, labels: Sequence[str]) -> tuple[Any, Any]:
+def _load_base_model(base: Path, labels: Sequence[str]) -> tuple[Any, Any]:
     names = {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
     tokenizer, model, info = load_classifier(base, "base", ignore_mismatched_sizes=True, **names)
     drawn = {*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])}

@@ -24,10 +24,10 @@ from redactory.detectors.engine import (
 from redactory.detectors.settings import AUTO, TaggerSettings, get_kind
 from redactory.detectors.spacy_model import (
     enter_memory_zone,
+    get_package_versions,
     import_lean_spacy,
-    package_versions,
     read_model_meta,
-    speed_up_suffixes,
+    speed_up_suffix_search,
 )
 from redactory.detectors.tagger.fitting import OUTSIDE_LABEL
 from redactory.foundation.canonical import folder_sha256
@@ -63,7 +63,7 @@ class TaggerEngine:
     def collect_fingerprint(cls, settings: TaggerSettings, language: str) -> dict[str, Any]:
         """The sha256 of each tagger's files, and the versions of the packages that compute with them."""
         folders = [folder_sha256(folder) for _, folder in _resolve_folders(settings, language)]
-        return {"sha256": folders, "versions": package_versions("spacy", "thinc", "blis", "numpy")}
+        return {"sha256": folders, "versions": get_package_versions("spacy", "thinc", "blis", "numpy")}
 
     @classmethod
     def list_capabilities(cls, settings: TaggerSettings, language: str) -> list[Capability]:
@@ -104,7 +104,7 @@ class _TaggerModel:
         spacy = import_lean_spacy()
         self.languages = _read_languages(folder)
         try:
-            self._nlp = speed_up_suffixes(spacy.load(folder))
+            self._nlp = speed_up_suffix_search(spacy.load(folder))
         except Exception as error:
             problem = type(error).__name__
             raise ConfigurationError(
@@ -143,7 +143,7 @@ class _TaggerModel:
             for (start, end, space), value in zip(places, non_entity, strict=True)
             if not space
         )
-        spans = tuple(self._iter_spans(places, self._bridge_punctuation(doc, non_entity, labels), labels))
+        spans = tuple(self._iter_spans(places, self._join_across_punctuation(doc, non_entity, labels), labels))
         if self._public_columns:
             best = np.asarray(self._public_columns)[scores[:, list(self._public_columns)].argmax(axis=1)].tolist()
             public = self._iter_spans(places, (1.0 - open_).astype(float).tolist(), best)
@@ -156,7 +156,7 @@ class _TaggerModel:
             )
         return EngineOutput(spans, tokens)
 
-    def _bridge_punctuation(self, doc: Doc, non_entity: list[float], labels: list[int]) -> list[float]:
+    def _join_across_punctuation(self, doc: Doc, non_entity: list[float], labels: list[int]) -> list[float]:
         """Give punctuation inside a span the P(non-entity) of its surroundings."""
         bridged = list(non_entity)
         gap: list[int] = []
@@ -165,7 +165,7 @@ class _TaggerModel:
             if token.is_space:
                 continue
             if 1.0 - non_entity[token.i] >= WEAK_THRESHOLD:
-                if previous is not None and self._is_one_address(labels[previous], labels[token.i]):
+                if previous is not None and self._is_same_address(labels[previous], labels[token.i]):
                     for number in gap:
                         bridged[number] = max(non_entity[previous], non_entity[token.i])
                         labels[number] = labels[previous]
@@ -176,20 +176,20 @@ class _TaggerModel:
                 previous, gap = None, []
         return bridged
 
-    def _is_one_address(self, left: int, right: int) -> bool:
+    def _is_same_address(self, left: int, right: int) -> bool:
         """Return whether two neighbours are parts of one address; a name inside a street counts."""
         pair = {self._labels[left], self._labels[right]}
         return ADDRESS in pair or pair <= ADDRESS_LABELS
 
     def _iter_spans(
-        self, places: list[tuple[int, int, bool]], non_entity: list[float], labels: list[int]
+        self, token_ranges: list[tuple[int, int, bool]], non_entity: list[float], labels: list[int]
     ) -> Iterator[Span]:
         """Yield runs of at least weakly sensitive tokens, cut where the label changes.
 
         Each span gets the highest score of its whole run: a strong token supports the weak ones beside it, as in "Rose
         Chase", where only the second is surely a name.
         """
-        visible = (number for number, (_, _, space) in enumerate(places) if not space)
+        visible = (number for number, (_, _, space) in enumerate(token_ranges) if not space)
         for sensitive, run in groupby(visible, lambda number: 1.0 - non_entity[number] >= WEAK_THRESHOLD):
             if not sensitive:
                 continue
@@ -197,7 +197,7 @@ class _TaggerModel:
             score = round(max(1.0 - non_entity[number] for number in tokens), 6)
             for label, label_run in groupby(tokens, labels.__getitem__):
                 segment = list(label_run)
-                yield Span(places[segment[0]][0], places[segment[-1]][1], self._labels[label], score, NAME)
+                yield Span(token_ranges[segment[0]][0], token_ranges[segment[-1]][1], self._labels[label], score, NAME)
 
 
 def _read_labels(folder: Path) -> frozenset[str]:

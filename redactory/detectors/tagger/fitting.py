@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.detectors.settings import FitSettings
-from redactory.detectors.spacy_model import hide_packages, import_lean_spacy
+from redactory.detectors.spacy_model import hide_unused_packages, import_lean_spacy
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -38,14 +38,14 @@ class LabelledText(NamedTuple):
 
 
 def train_tagger(
-    rows: Sequence[LabelledText], settings: FitSettings, progress: Progress = no_progress, start: Path | None = None
+    rows: Sequence[LabelledText], settings: FitSettings, progress: Progress = ignore_progress, start: Path | None = None
 ) -> Language:
     """Train a spaCy pipeline with one ``tagger`` whose tags are the labels of ``rows`` and "O".
 
     With ``start``, the folder of another tagger, training begins with its weights, in the last layer with those of
     shared labels; this helps with a few hundred rows. ``ConfigurationError`` if its architecture differs.
     """
-    with hide_packages():
+    with hide_unused_packages():
         from thinc.api import Adam, fix_random_seed
 
     fix_random_seed(settings.seed)
@@ -67,7 +67,7 @@ def train_tagger(
         with nlp.memory_zone():
             for batch in _iter_batches(nlp, recased, batch_words):
                 optimizer.learn_rate = settings.learning_rate * compute_rate_factor(step / steps)
-                _train_step(model, optimizer, batch, labels, settings.dropout)
+                _run_train_step(model, optimizer, batch, labels, settings.dropout)
                 step += 1
         progress("fit", epoch + 1, settings.epochs, "epochs")
     if optimizer.averages:
@@ -181,7 +181,7 @@ def tag_tokens(doc: Doc, spans: Sequence[tuple[int, int, str]]) -> list[str]:
     return tags
 
 
-def _train_step(
+def _run_train_step(
     model: Any, optimizer: Any, batch: list[tuple[Doc, list[str]]], labels: Sequence[str], dropout: float
 ) -> None:
     from thinc.api import set_dropout_rate
@@ -294,12 +294,12 @@ def _optimize_temperature(logits: NDArray[np.float64], truth: NDArray[np.int64])
     wrong = 1 / (len(truth) + 2)
     others = max(1, logits.shape[1] - 1)
 
-    def loss(log_temperature: float) -> float:
+    def compute_loss(log_temperature: float) -> float:
         logs = log_softmax(logits / np.exp(log_temperature), axis=1)
         right = logs[rows, truth]
         return -float(np.mean((1 - wrong) * right + wrong * (logs.sum(axis=1) - right) / others))
 
-    result = minimize_scalar(loss, bounds=np.log(_TEMPERATURE_RANGE), method="bounded", options={"xatol": 1e-4})
+    result = minimize_scalar(compute_loss, bounds=np.log(_TEMPERATURE_RANGE), method="bounded", options={"xatol": 1e-4})
     return float(np.exp(result.x))
 
 

@@ -19,7 +19,7 @@ from redactory.dedup import DedupSettings
 from redactory.detectors import DetectSettings, NameKind
 from redactory.evaluation.drift import DriftSettings
 from redactory.foundation.canonical import json_sha256
-from redactory.foundation.errors import ConfigurationError, shorten
+from redactory.foundation.errors import ConfigurationError, shorten_name
 from redactory.foundation.files import read_json
 from redactory.foundation.settings import Settings
 from redactory.pipelines.readers import InputSettings
@@ -87,7 +87,7 @@ class Redaction(Settings):
     def _check_column_actions(cls, value: dict[str, str]) -> dict[str, str]:
         for name, action in value.items():
             if action not in (DROP, KEEP) and not re.fullmatch("[A-Z][A-Z0-9_]*", action):
-                raise ValueError(f"'{shorten(name)}' needs a label (capitals, digits and _), {DROP} or {KEEP}")
+                raise ValueError(f"'{shorten_name(name)}' needs a label (capitals, digits and _), {DROP} or {KEEP}")
         return value
 
     @property
@@ -189,11 +189,11 @@ class EvaluateSettings(Settings):
     def _make_paths_absolute(cls, value: Any) -> Any:
         # the manifest records them, and later commands start in other folders
         if isinstance(value, tuple):
-            return tuple(_make_absolute(path) for path in value)
-        return value and _make_absolute(value)
+            return tuple(_make_path_absolute(path) for path in value)
+        return value and _make_path_absolute(value)
 
 
-def _make_absolute(path: str) -> str:
+def _make_path_absolute(path: str) -> str:
     return path if "://" in path else str(Path(path).absolute())
 
 
@@ -224,14 +224,14 @@ class Config(Settings):
 
     @field_validator("output", mode="before")
     @classmethod
-    def _check_output(cls, value: Any) -> Any:
+    def _reject_output_url(cls, value: Any) -> Any:
         if is_url(value):
             raise ValueError("a URL means a local folder and a store: use load_config, which separates them")
         return value
 
     @field_validator("store")
     @classmethod
-    def _check_store(cls, value: str | None) -> str | None:
+    def _require_store_url(cls, value: str | None) -> str | None:
         if value is not None and not is_url(value):
             raise ValueError("expected a URL, like s3://bucket/runs/x; an output on this machine is a folder")
         return value
@@ -255,7 +255,7 @@ class Config(Settings):
         return self
 
     @model_validator(mode="after")
-    def _check_route_by_count(self) -> Self:
+    def _check_count_routing(self) -> Self:
         if self.route.strategy == "policies":
             return self
         input_settings, dedup = self.input, self.dedup
@@ -276,7 +276,7 @@ class Config(Settings):
         return self
 
     @model_validator(mode="after")
-    def _check_known_columns(self) -> Self:
+    def _check_known_value_columns(self) -> Self:
         if self.input.known_value_columns and not self.release.known_values:
             raise ValueError(
                 "input.known_value_columns needs release.known_values (which needs release.unit: document): "
@@ -293,7 +293,7 @@ class Config(Settings):
         return self
 
     @model_validator(mode="after")
-    def _check_classifier(self) -> Self:
+    def _check_classifier_settings(self) -> Self:
         if self.train.task != "classify":
             return self
         if self.input.label is None:
@@ -302,10 +302,10 @@ class Config(Settings):
             raise ValueError("evaluate.canaries needs train.task next-word, not a classifier")
         return self
 
-    def curation_identity(self) -> dict[str, Any]:
+    def select_curation_settings(self) -> dict[str, Any]:
         """Return the settings that determine the shards: no speed, locations or later steps."""
         kept = self.model_dump(mode="json", include={"input", "segment", "detect", "dedup", "partition"})
-        kept |= self.routing_identity()
+        kept |= self.select_routing_settings()
         # the journal records the index and its runs
         if kept["dedup"].pop("index") is not None:
             kept["dedup"]["index"] = True
@@ -322,7 +322,7 @@ class Config(Settings):
                 del kept["input"][name]
         return kept
 
-    def routing_identity(self) -> dict[str, Any]:
+    def select_routing_settings(self) -> dict[str, Any]:
         """Return the settings of ``release`` and ``route`` that affect shards; none if policies decide per example."""
         release = self.release.model_dump(mode="json", include={"unit", "known_values"})
         counted = {} if self.route.strategy == "policies" else {"route": self.route.model_dump(mode="json")}
@@ -335,9 +335,9 @@ class Config(Settings):
             return None
         return "example" if self.segment.mode == "document" and not self.input.has_multiple_texts else "document"
 
-    def curation_hash(self) -> str:
-        """Hex sha256 of :meth:`curation_identity`."""
-        return json_sha256(self.curation_identity())
+    def compute_curation_hash(self) -> str:
+        """Hex sha256 of :meth:`select_curation_settings`."""
+        return json_sha256(self.select_curation_settings())
 
 
 # The JSON Schemas (draft 2020-12) of Redactory's output, for checks by other programs.
@@ -348,18 +348,20 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def schemas() -> dict[str, str]:
     """Return the title of every schema by name."""
-    return {name: str(build()["title"]) for name, build in sorted(_schema_builders().items())}
+    return {name: str(build()["title"]) for name, build in sorted(_collect_schema_builders().items())}
 
 
 def schema(name: str) -> dict[str, Any]:
     """Return one JSON Schema; ``ConfigurationError`` with the valid names for an unknown ``name``."""
-    builders = _schema_builders()
+    builders = _collect_schema_builders()
     if name not in builders:
-        raise ConfigurationError(f"there is no schema '{shorten(name)}'; valid names: {', '.join(sorted(builders))}")
+        raise ConfigurationError(
+            f"there is no schema '{shorten_name(name)}'; valid names: {', '.join(sorted(builders))}"
+        )
     return {"$schema": _DIALECT, **builders[name]()}
 
 
-def _schema_builders() -> dict[str, Callable[[], dict[str, Any]]]:
+def _collect_schema_builders() -> dict[str, Callable[[], dict[str, Any]]]:
     """Return the function that builds each schema: from a file, or from the configuration's model."""
     ending, folder = ".schema.json", Path(__file__).resolve().parents[2] / "schemas"
     builders: dict[str, Callable[[], dict[str, Any]]] = {

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from redactory.detectors import Detection, Span
 from redactory.foundation.errors import ConfigurationError, RunStateError, join_words
-from redactory.pipelines.curation.error_sealing import run_sealing_errors
+from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.release_log import check_released
-from redactory.redaction import PRIVATE, PUBLIC, RunFolder, read_batches, read_manifest, route
+from redactory.redaction import PRIVATE, PUBLIC, RunFolder, read_batches, read_manifest, route_example
 from redactory.redaction.folder import is_export
 from redactory.redaction.known_values import add_known_values
 from redactory.redaction.shards import DOCUMENT, EXAMPLES, ORDER, ROLE
@@ -51,7 +51,9 @@ def conversations(
     check_released(folder)
     if not is_export(manifest):
         language = manifest["configuration"]["detect"]["language"] if known_values else None
-        return run_sealing_errors(folder.state, lambda: _build_conversations(_read_run_rows(folder, split, language)))
+        return run_with_sealed_traceback(
+            folder.state, lambda: _build_conversations(_read_run_rows(folder, split, language))
+        )
     if split == "private":
         raise RunStateError(f"{folder.root.name} is an export, which contains only the public split")
     if DOCUMENT not in manifest.get("columns", ()):
@@ -108,7 +110,7 @@ def _mask_known_values(run: RunFolder, language: str) -> dict[int, str]:
         texts = [row["text"] for row in rows]
         detections = [Detection(tuple(spans_by_id[r["example_id"]])) for r in rows]
         for row, detection in zip(rows, add_known_values(texts, detections, language=language), strict=True):
-            masked_texts[row["example_id"]] = route(row["text"], detection).text
+            masked_texts[row["example_id"]] = route_example(row["text"], detection).text
     return masked_texts
 
 

@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from redactory.detectors import TextDetector, build_policy_records
-from redactory.detectors.recognizers import check_patterns
+from redactory.detectors.recognizers import validate_recognizers
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_digest_key
-from redactory.foundation.progress import Progress, StageReport, merge_reports, no_progress, report_start_and_end
+from redactory.foundation.progress import Progress, StageReport, ignore_progress, merge_reports, report_start_and_end
 from redactory.foundation.records import RecordLog
 from redactory.pipelines.curation import index as indexing
 from redactory.pipelines.curation.config import Config
-from redactory.pipelines.curation.error_sealing import run_hiding_error_text, run_sealing_errors
+from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text, run_with_sealed_traceback
 from redactory.pipelines.curation.journal import RunJournal, check_same_run, describe_difference
 from redactory.pipelines.curation.loading import ConfigLike, expand_dotted_keys, load_config, validate_config
 from redactory.pipelines.curation.output_folder import (
     check_disk_space,
-    check_keys,
+    check_environment_keys,
     check_not_inside_inputs,
     check_output_folder,
     clear_stale_lock,
@@ -51,8 +51,8 @@ from redactory.pipelines.curation.stage_context import (
 from redactory.pipelines.curation.stages import counting, dedup, examples
 from redactory.pipelines.curation.stages.metadata_columns import (
     build_metadata_schema,
-    parse_kept_values,
-    refuse_personal_columns,
+    parse_metadata_values,
+    require_no_personal_columns,
 )
 from redactory.pipelines.readers import Document, Source, find_sources
 from redactory.pipelines.readers.documents import CONVERSATION_COLUMNS, RowCounts
@@ -70,7 +70,7 @@ def curate(
     stage_map: StageMap | None = None,
     detector: TextDetector | None = None,
     sources: list[Source] | None = None,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Run one curation and return its summary: counts, seconds, the run folder.
 
@@ -86,28 +86,28 @@ def curate(
         # a finished run no longer needs its input
         with suppress(ConfigurationError):
             input_sources = find_sources(settings.input.path, settings.input.format)
-        settings, text_column = run_hiding_error_text(
+        settings, text_column = run_with_hidden_error_text(
             "looking for the column of the text", choose_text_column, settings, input_sources
         )
     run = RunFolder(Path(settings.output))
-    check_keys()
+    check_environment_keys()
     check_store(settings.store, run)
     if is_finished(run) and resume:
         clear_stale_lock(run)
-        result = run_sealing_errors(run.state, _resume_finished_run, run, settings, sources)
+        result = run_with_sealed_traceback(run.state, _resume_finished_run, run, settings, sources)
     else:
         check_output_folder(run, resume)
         check_not_inside_inputs(Path(settings.output), "output", settings.input.path)
         # before loading the engines, so that a mistyped path is reported at once
         run_sources = find_sources(settings.input.path, settings.input.format) if sources is None else sources
-        run_hiding_error_text("checking the engines", check_engines, settings, progress)
-        run_hiding_error_text(
+        run_with_hidden_error_text("checking the engines", check_engines, settings, progress)
+        run_with_hidden_error_text(
             "looking at input.metadata_columns", check_metadata_columns, settings, run_sources, detector
         )
         indexing.check_index(settings, load_digest_key())
         # a source of unknown size counts as empty
         check_disk_space(settings, ((source.url, source.size() or 0) for source in run_sources))
-        result = run_sealing_errors(
+        result = run_with_sealed_traceback(
             run.state, _run_with_lock, run, settings, resume, run_sources, stage_map, detector, progress
         )
     if text_column is not None:
@@ -140,13 +140,13 @@ def choose_text_column(config: Config, sources: list[Source]) -> tuple[Config, s
     ), text_column
 
 
-def check_engines(config: Config, progress: Progress = no_progress) -> None:
+def check_engines(config: Config, progress: Progress = ignore_progress) -> None:
     """Check the engines and patterns of the configuration (``ConfigurationError``), without reading the input."""
     with report_start_and_end(progress, "check engines"):
         make_segmenter(config.segment)
-        counting.check_noise_available(config)
+        counting.require_noise_package(config)
         if config.detect.patterns:
-            check_patterns(config.detect.patterns, config.detect.language)
+            validate_recognizers(config.detect.patterns, config.detect.language)
         build_policy_records(config.detect)
 
 
@@ -158,16 +158,16 @@ def check_metadata_columns(config: Config, sources: list[Source], detector: Text
     """Raise ``ConfigurationError`` if a metadata column looks personal in the first rows."""
     if set(config.input.metadata_columns) <= set(config.input.allow_personal_columns):
         return
-    entries = chain.from_iterable(map(RowCounts(config.input).read, sources))
+    entries = chain.from_iterable(map(RowCounts(config.input).read_and_count, sources))
     rows = [
-        parse_kept_values(entry)
+        parse_metadata_values(entry)
         for entry in islice(entries, INSPECTED_ROWS)
         if isinstance(entry, Document) and entry.kept
     ]
     if detector is None:
         hashes = (record["hash"] for record in build_policy_records(config.detect).values())
         detector = examples.load_detector(config.detect.model_dump_json(), *hashes)
-    refuse_personal_columns(config, rows, detector)
+    require_no_personal_columns(config, rows, detector)
 
 
 def _resume_finished_run(run: RunFolder, config: Config, sources: list[Source] | None) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _run_stages(
     policies = build_policy_records(config.detect)
     hashes = tuple(record["hash"] for record in policies.values())
     ranges = choose_range_count(sum((source.size() or 0) * estimate_expansion(source.url) for source in sources))
-    part_progress = progress if stage_map is None and config.workers == 1 else no_progress
+    part_progress = progress if stage_map is None and config.workers == 1 else ignore_progress
     job = CurationJob(run, config, load_digest_key(), detector, hashes, part_progress, hash_ranges=ranges)
     for folder in (run.spans.parent, *run.data_folders):
         make_private_folder(folder)
@@ -206,13 +206,13 @@ def _run_stages(
     ):
         journal = RunJournal(log)
         run_key = get_or_create_run_key(run, journal.has_identity)
-        inputs = [source.fingerprint() for source in sources]
-        journal.establish_identity(_build_identity(job, policies, inputs, run_key))
+        inputs = [source.compute_fingerprint() for source in sources]
+        journal.record_or_check_identity(_build_run_identity(job, policies, inputs, run_key))
         job = indexing.attach_index(job, journal)
         reports = [_run_ingest(job, sources, inputs, journal, progress)]
         is_complete = not any(source.may_be_unusable for source in sources)
         job = replace(job, metadata_schema=build_metadata_schema(config.input, reports[0].counts, is_complete))
-        job = counting.begin_selection(job, journal)
+        job = counting.attach_count_selection(job, journal)
         partitions = journal.get_part_count("ingest") or 0
         for stage in list_stages(job, partitions):
             total = StageReport(stage.name)
@@ -236,14 +236,14 @@ class Stage(NamedTuple):
 
 def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
     """Yield the stages after ingest of a run with ``partitions`` partitions, in order."""
-    settings, rules = job.config.dedup, job.config.dedup.rules().values()
-    near, by_digest = any(rule.near for rule in rules), any(rule.by_digest for rule in rules)
+    settings, rules = job.config.dedup, job.config.dedup.get_rules().values()
+    near, by_digest = any(rule.near for rule in rules), any(rule.matches_by_digest for rule in rules)
     split_count, is_counted = len(dedup.SPLIT_NUMBERS), job.selection is not None
     # name, work(job, partitions, number), count and unit of its numbers, whether the run has this stage
     table: list[tuple[str, Callable[[CurationJob, int, int], StageReport], int, str, bool]] = [
-        ("index documents", dedup.plan_repeated_documents, job.hash_ranges, "ranges", True),
+        ("index documents", dedup.find_repeated_documents, job.hash_ranges, "ranges", True),
         ("segment", examples.segment_documents, partitions, "partitions", True),
-        ("index texts", dedup.plan_repeated_texts, job.hash_ranges, "ranges", True),
+        ("index texts", dedup.find_repeated_texts, job.hash_ranges, "ranges", True),
         ("detect", examples.detect_texts, partitions, "partitions", True),
         ("spread", examples.copy_spans_to_repeats, job.hash_ranges, "ranges", True),
         ("know", examples.find_known_values, partitions, "partitions", job.config.release.known_values),
@@ -254,7 +254,7 @@ def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
         # also if nothing is dropped: the search across splits then handles a repeated text once
         (
             "dedup",
-            dedup.plan_duplicates,
+            dedup.find_duplicate_examples,
             job.hash_ranges,
             "ranges",
             any(rule.planned or (settings.report_cross_split and not rule.one_pass) for rule in rules),
@@ -266,7 +266,7 @@ def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
             "splits",
             any(rule.one_pass for rule in rules),
         ),
-        ("sign", dedup.sign_texts, partitions, "partitions", near or settings.report_cross_split),
+        ("sign", dedup.compute_text_signatures, partitions, "partitions", near or settings.report_cross_split),
         ("compare", dedup.compare_near_duplicates, job.near_range_count, "ranges", near or settings.report_cross_split),
         ("recall", dedup.match_earlier_runs, partitions, "partitions", bool(settings.index) and by_digest),
         (
@@ -276,12 +276,12 @@ def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
             "ranges",
             bool(settings.index) and near,
         ),
-        ("group", dedup.join_near_pairs, 1, "plans", near),
+        ("group", dedup.group_near_duplicates, 1, "plans", near),
         ("choose", dedup.choose_representatives, job.near_range_count, "ranges", near),
         ("shard", examples.write_shards, partitions, "partitions", True),
         ("publish", counting.write_public_shard, 1, "shards", is_counted),
-        ("remember", dedup.index_digests, 1, "entries", bool(settings.index) and by_digest),
-        ("remember near", dedup.index_signatures, partitions, "partitions", bool(settings.index) and near),
+        ("remember", dedup.write_index_digests, 1, "entries", bool(settings.index) and by_digest),
+        ("remember near", dedup.write_index_signatures, partitions, "partitions", bool(settings.index) and near),
     ]
     for name, work, part_count, unit, is_needed in table:
         if is_needed:
@@ -293,7 +293,7 @@ def _run_ingest(
 ) -> StageReport:
     """Ingest the input, or read the journal if a former attempt completed it; it does not resume by parts."""
     if journal.get_part_count("ingest") is not None:
-        return merge_reports("ingest", journal.take_reports("ingest"))
+        return merge_reports("ingest", journal.pop_stage_reports("ingest"))
     total, parts, start = StageReport("ingest"), 0, time.perf_counter()
     for parts, report in enumerate(examples.ingest_documents(job, sources, progress), 1):
         now = time.perf_counter()
@@ -301,19 +301,19 @@ def _run_ingest(
         journal.record_part("ingest", parts - 1, report)
         total = merge_reports("ingest", (total, report))
         start = now
-    changed = describe_difference({"input": inputs}, {"input": [source.fingerprint() for source in sources]})
+    changed = describe_difference({"input": inputs}, {"input": [source.compute_fingerprint() for source in sources]})
     if changed is not None:
         raise RunStateError(f"the {changed} while being read: start a new run elsewhere, on files that do not change")
     journal.complete_stage("ingest", parts)
     return total
 
 
-def _build_identity(
+def _build_run_identity(
     job: CurationJob, policies: dict[str, dict[str, Any]], inputs: list[dict[str, Any]], run_key: RunKey | None
 ) -> dict[str, Any]:
     """Return everything that determines the shards."""
     return {
-        "configuration": job.config.curation_identity(),
+        "configuration": job.config.select_curation_settings(),
         # affects no byte of the shards, but the work files of a resumed run
         "hash ranges": job.hash_ranges,
         "policies": policies,

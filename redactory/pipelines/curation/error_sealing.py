@@ -34,7 +34,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def run_sealing_errors(state: Path, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+def run_with_sealed_traceback(state: Path, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run ``work``; write the traceback of an unexpected error to ``state``, and raise a ``SealedError`` that names it.
 
     The traceback is encrypted if the run is.
@@ -56,10 +56,10 @@ def run_sealing_errors(state: Path, work: Callable[P, R], *args: P.args, **kwarg
             )
         return f"{_describe_failure(error, state.parent)}; {traceback_note}"
 
-    return _run_sanitizing_errors(write_traceback, work, *args, **kwargs)
+    return _run_with_sanitized_errors(write_traceback, work, *args, **kwargs)
 
 
-def run_hiding_error_text(activity: str, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+def run_with_hidden_error_text(activity: str, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run ``work``; replace an unexpected error by its type, line of code and ``activity``; write no traceback.
 
     For work without a run folder, so without a key to encrypt a traceback.
@@ -70,10 +70,10 @@ def run_hiding_error_text(activity: str, work: Callable[P, R], *args: P.args, **
         place = f" at {Path(frames[0].filename).name}:{frames[0].lineno}" if frames else ""
         return _describe_failure(error, None, f"{place} while {activity}")
 
-    return _run_sanitizing_errors(describe_error, work, *args, **kwargs)
+    return _run_with_sanitized_errors(describe_error, work, *args, **kwargs)
 
 
-def _run_sanitizing_errors(
+def _run_with_sanitized_errors(
     describe_error: Callable[[BaseException], str], work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
     """Run ``work``; raise a ``SealedError`` with the text of ``message``, unchained, for any error but our own."""

@@ -15,11 +15,11 @@ from typing import Any
 from redactory.dedup.index import Entry, IndexFolder
 from redactory.dedup.signatures import choose_banding
 from redactory.detectors import compute_policy_hashes
-from redactory.foundation.canonical import file_sha256, package_version
+from redactory.foundation.canonical import file_sha256, get_package_version
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import make_private_folder, remove_leftovers, write_json
 from redactory.foundation.keys import KEY_VARIABLE, DigestKey
-from redactory.foundation.records import chain_head, read_records
+from redactory.foundation.records import compute_chain_head, read_records
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.journal import INDEX, RunJournal
 from redactory.pipelines.curation.output_folder import check_not_inside_inputs
@@ -27,10 +27,10 @@ from redactory.pipelines.curation.stage_context import CurationJob, OpenIndex
 from redactory.pipelines.curation.stages.dedup import (
     IS_BY_DIGEST,
     SPLIT_NUMBERS,
-    digest_purpose,
-    forgotten_run_error,
+    get_digest_purpose,
+    get_seen_texts_path,
+    make_removed_run_error,
     require_index,
-    seen_path,
 )
 from redactory.redaction import RunFolder, is_finished
 from redactory.redaction.sealing import list_releases
@@ -60,13 +60,13 @@ def check_index(config: Config, key: DigestKey) -> None:
     check_not_inside_inputs(index, "dedup.index.path", config.input.path)
     folder = IndexFolder(Path(settings.path))
     if folder.exists():
-        folder.read_matching_head(collect_index_parameters(config, key))
+        folder.read_matching_header(collect_index_parameters(config, key))
 
 
 def collect_index_parameters(config: Config, key: DigestKey) -> dict[str, Any]:
     """Return the parameters of an index: everything that affects its digests and their comparison."""
     dedup, detect = config.dedup, config.detect
-    rules = dedup.rules().values()
+    rules = dedup.get_rules().values()
     near, packages = None, {}
     if any(rule.near for rule in rules):
         near = {
@@ -74,9 +74,9 @@ def collect_index_parameters(config: Config, key: DigestKey) -> dict[str, Any]:
             "shingle": dedup.near.shingle,
             **dataclasses.asdict(choose_banding(dedup.near.threshold, dedup.near.permutations)),
         }
-        packages["datasketch"] = package_version("datasketch")
+        packages["datasketch"] = get_package_version("datasketch")
     if config.segment.mode == "sentence":
-        packages["nupunkt"] = package_version("nupunkt")
+        packages["nupunkt"] = get_package_version("nupunkt")
     bloom = dedup.bloom.model_dump(mode="json") if any(rule.one_pass for rule in rules) else None
     return {
         "key": key.fingerprint,
@@ -84,12 +84,12 @@ def collect_index_parameters(config: Config, key: DigestKey) -> dict[str, Any]:
         "segment": config.segment.model_dump(
             mode="json", include={"mode"} | ({"speaker"} if config.segment.mode == "turn" else set())
         ),
-        **config.routing_identity(),
+        **config.select_routing_settings(),
         "scope": dedup.scope,
         "modes": {split: dedup.mode_for(split) for split in SPLIT_NUMBERS},
         "near": near,
         "bloom": bloom,
-        "purposes": {split: digest_purpose(dedup, split) for split in SPLIT_NUMBERS},
+        "purposes": {split: get_digest_purpose(dedup, split) for split in SPLIT_NUMBERS},
         "versions": {"digests": DIGEST_SCHEME, "unicode": unicodedata.unidata_version, **packages},
     }
 
@@ -113,7 +113,7 @@ def attach_index(job: CurationJob, journal: RunJournal) -> CurationJob:
     if settings is None:
         return job
     folder, parameters = IndexFolder(Path(settings.path)), collect_index_parameters(job.config, job.key)
-    current_id = folder.read_head()["id"] if journal.index_pin is not None and folder.exists() else None
+    current_id = folder.read_header()["id"] if journal.index_pin is not None and folder.exists() else None
     if journal.index_pin is not None and current_id != journal.index_pin["id"]:
         raise RunStateError(
             f"this run was started with the index {journal.index_pin['id']}, but {folder.root} holds "
@@ -122,22 +122,22 @@ def attach_index(job: CurationJob, journal: RunJournal) -> CurationJob:
         )
     with folder.hold_lock():
         head = folder.open_or_create(parameters)
-        promote_finished(folder)
-        entries_by_pin = {(entry.name, entry.body["journal"]): entry for entry in folder.entries()}
+        promote_finished_entries(folder)
+        entries_by_pin = {(entry.name, entry.body["journal"]): entry for entry in folder.list_entries()}
         if journal.index_pin is None:
             runs = [{"name": name, "journal": chain} for name, chain in entries_by_pin]
-            journal.pin_index({"id": head["id"], "token": secrets.token_hex(8), "runs": runs})
+            journal.record_index_pin({"id": head["id"], "token": secrets.token_hex(8), "runs": runs})
         pins: dict[str, Any] = journal.index_pin or {}
         run_folder = job.run.root.resolve()
         for draft, path in folder.map_drafts_to_runs().items():
             # a draft of a former run in the same folder
             if path == run_folder and draft.name != pins["token"]:
-                folder.remove(draft)
-        folder.begin_draft(pins["token"], run_folder)
+                folder.remove_entry(draft)
+        folder.create_draft(pins["token"], run_folder)
         pinned = [(run["name"], run["journal"]) for run in pins["runs"]]
         # a name that another run uses now is missing, too
         if missing := [name for name, chain in pinned if (name, chain) not in entries_by_pin]:
-            raise forgotten_run_error(folder, f"the entry {missing[0]}")
+            raise make_removed_run_error(folder, f"the entry {missing[0]}")
         entries = tuple(entries_by_pin[pin] for pin in pinned)
     for entry in entries:
         entry.verify_files()
@@ -156,17 +156,19 @@ def summarize_index(job: CurationJob, counts: Counter[str]) -> dict[str, Any]:
     }
 
 
-def seal_entry(job: CurationJob, partitions: int, counts: Counter[str]) -> None:
+def seal_index_entry(job: CurationJob, partitions: int, counts: Counter[str]) -> None:
     """Write ``entry.json``, the last file of this run's entry: now only ``_SUCCESS`` is missing."""
     token = job.index.token if job.index is not None else None
-    if job.index is None or any(entry.body["token"] == token for entry in job.index.folder.entries()):
+    if job.index is None or any(entry.body["token"] == token for entry in job.index.folder.list_entries()):
         return
     draft = job.index.draft_folder
     make_private_folder(draft)
     data_files = sorted(p for p in draft.rglob("*") if p.is_file() and p.suffix != ".json")
     files = {p.relative_to(draft).as_posix(): file_sha256(p) for p in data_files}
-    rules = job.config.dedup.rules()
-    if not all(seen_path(draft, split, rules[split]).is_file() for split in job.select_splits(IS_BY_DIGEST)):
+    rules = job.config.dedup.get_rules()
+    if not all(
+        get_seen_texts_path(draft, split, rules[split]).is_file() for split in job.filter_splits_by_rule(IS_BY_DIGEST)
+    ):
         raise CheckFailed(f"{draft} lacks entries that this run wrote: start a new run in another folder")
     write_json(
         draft / "entry.json",
@@ -175,7 +177,7 @@ def seal_entry(job: CurationJob, partitions: int, counts: Counter[str]) -> None:
             "token": job.index.token,
             "run": re.sub(r"[^A-Za-z0-9._-]", "_", job.run.root.resolve().name)[:64],
             "path": str(job.run.root.resolve()),
-            "journal": chain_head(job.run.journal),
+            "journal": compute_chain_head(job.run.journal),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "counts": {split: counts[f"index/{split}"] for split in SPLIT_NUMBERS},
             "partitions": partitions,
@@ -192,32 +194,32 @@ def promote_entry(run: RunFolder, config: Config) -> None:
     index = IndexFolder(Path(settings.path))
     tokens = {record.body["token"] for record in read_records(run.journal) if record.type == INDEX}
     # also removes the lock of a killed process
-    if not any(entry.folder.name in tokens for entry in index.pending_entries()) and not index.lock.exists():
+    if not any(entry.folder.name in tokens for entry in index.list_pending_entries()) and not index.lock.exists():
         return
     with index.hold_lock():
-        for entry in index.pending_entries():
+        for entry in index.list_pending_entries():
             if entry.folder.name in tokens and has_written_entry(run, entry):
-                index.promote(entry)
-        promote_finished(index)
+                index.commit_entry(entry)
+        promote_finished_entries(index)
         keep = settings.keep
         index.prune_entries(keep.get("runs"), keep.get("days"), datetime.datetime.now(datetime.UTC))
 
 
-def promote_finished(index: IndexFolder) -> None:
+def promote_finished_entries(index: IndexFolder) -> None:
     """Make every pending entry of a finished run count; the others stay pending."""
     finished = [
-        entry for entry in index.pending_entries() if has_written_entry(RunFolder(Path(entry.body["path"])), entry)
+        entry for entry in index.list_pending_entries() if has_written_entry(RunFolder(Path(entry.body["path"])), entry)
     ]
     for entry in sorted(finished, key=lambda entry: (entry.body["created"], entry.folder.name)):
-        index.promote(entry)
+        index.commit_entry(entry)
 
 
-def discard_drafts(index: IndexFolder, run: RunFolder) -> None:
+def discard_run_drafts(index: IndexFolder, run: RunFolder) -> None:
     """Remove what the unfinished ``run`` has written to ``index`` so far."""
     with index.hold_lock():
         for draft, path in index.map_drafts_to_runs().items():
             if path == run.root.resolve():
-                index.remove(draft)
+                index.remove_entry(draft)
 
 
 def has_written_entry(run: RunFolder, entry: Entry) -> bool:
@@ -245,9 +247,9 @@ def describe_index(folder: str | Path) -> dict[str, Any]:
     Changes nothing. ``texts`` are the numbers of texts in each split of the run (mode ``minhash``: kept ones).
     """
     index = IndexFolder(Path(folder))
-    head, runs, pending = index.read_head(), [], []
-    sealed = {entry.folder: entry for entry in index.pending_entries()}
-    for entry in index.entries():
+    head, runs, pending = index.read_header(), [], []
+    sealed = {entry.folder: entry for entry in index.list_pending_entries()}
+    for entry in index.list_entries():
         details = {name: entry.body[name] for name in ("created", "path")}
         runs.append({"entry": entry.name, **details, "texts": entry.body["counts"]})
     for draft, run in index.map_drafts_to_runs().items():
@@ -268,12 +270,12 @@ def prune_index(folder: str | Path, keep_runs: int | None, keep_days: int | None
     if not limits or min(limits) < 0:
         raise ConfigurationError("say what to keep: --keep-runs N, --keep-days N, or both; 0 or more")
     index = IndexFolder(Path(folder))
-    index.read_head()
+    index.read_header()
     with index.hold_lock():
-        promote_finished(index)
+        promote_finished_entries(index)
         removed = index.prune_entries(keep_runs, keep_days, datetime.datetime.now(datetime.UTC))
         for draft, run in index.map_drafts_to_runs().items():
             if not run.exists():
-                index.remove(draft)
+                index.remove_entry(draft)
                 removed.append(draft.name)
-        return {"index": str(index.root), "removed": removed, "kept": [e.name for e in index.entries()]}
+        return {"index": str(index.root), "removed": removed, "kept": [e.name for e in index.list_entries()]}

@@ -68,7 +68,7 @@ class RunJournal:
         self._reports: dict[tuple[str, int], StageReport] = {}
         self._part_counts: dict[str, int] = {}
         self.index_pin: dict[str, Any] | None = None
-        """The argument of :meth:`pin_index`, in this process or in the interrupted one."""
+        """The argument of :meth:`record_index_pin`, in this process or in the interrupted one."""
         self.selection: dict[str, Any] | None = None
         """The argument of :meth:`record_selection`, likewise."""
         self._identity = log.records[0].body if log.records else None
@@ -90,11 +90,11 @@ class RunJournal:
         """Whether the journal contains the run's identity."""
         return self._identity is not None
 
-    def establish_identity(self, identity: dict[str, Any]) -> None:
+    def record_or_check_identity(self, identity: dict[str, Any]) -> None:
         """Write the run's identity, or compare it with the journal's; ``RunStateError`` names the difference."""
         if self._identity is None:
             self._identity = identity
-            self._append(IDENTITY, identity)
+            self._append_record(IDENTITY, identity)
             return
         difference = describe_difference(self._identity, json.loads(canonical_json(identity)))
         if difference is not None:
@@ -114,7 +114,7 @@ class RunJournal:
 
     def record_part(self, name: str, number: int, report: StageReport) -> None:
         """Record that a part is committed."""
-        self._append(PART, {"stage": name, "number": number, "report": report.to_json()})
+        self._append_record(PART, {"stage": name, "number": number, "report": report.to_json()})
 
     def complete_stage(self, name: str, parts: int) -> None:
         """Record the end of a stage whose number of parts was unknown, and that number.
@@ -122,32 +122,32 @@ class RunJournal:
         An earlier attempt may have left more parts, of an input that has changed since.
         """
         self._part_counts[name] = parts
-        self._append(STAGE, {"stage": name, "parts": parts})
+        self._append_record(STAGE, {"stage": name, "parts": parts})
 
     def get_part_count(self, name: str) -> int | None:
         """Return the number of parts of a stage from :meth:`complete_stage`, else None."""
         return self._part_counts.get(name)
 
-    def take_reports(self, name: str) -> Iterator[StageReport]:
+    def pop_stage_reports(self, name: str) -> Iterator[StageReport]:
         """Return the reports, in order and only once, of a stage that an interrupted run completed."""
         return (self._reports.pop((name, number)) for number in range(self._part_counts[name]))
 
-    def pin_index(self, body: dict[str, Any]) -> None:
+    def record_index_pin(self, body: dict[str, Any]) -> None:
         """Record, once, which earlier runs of an index this run uses."""
-        self._append(INDEX, body)
+        self._append_record(INDEX, body)
         self.index_pin = body
 
     def record_selection(self, body: dict[str, Any]) -> None:
         """Record, once and before the first count, the constants of the selection by counts."""
-        self._append(SELECTION, body)
+        self._append_record(SELECTION, body)
         self.selection = body
 
     def record_file_digests(self, digests: dict[str, str]) -> None:
         """Record the sha256 of every data file, of ledger and shards, in one record of the chain."""
         if self._last_record is None or (self._last_record.type, self._last_record.body) != (FILES, digests):
-            self._append(FILES, digests)
+            self._append_record(FILES, digests)
 
-    def _append(self, kind: str, body: dict[str, Any]) -> None:
+    def _append_record(self, kind: str, body: dict[str, Any]) -> None:
         self._last_record = self._log.append(kind, body)
         self._log.clear_records()
 
@@ -160,7 +160,7 @@ def check_same_run(run: RunFolder, config: Config, sources: list[Source] | None 
     manifest, recorded_identity, current_inputs = read_manifest(run), dict[str, Any](), list[dict[str, Any]]()
     # settings of another version count as another configuration
     with suppress(RunStateError):
-        recorded_identity = Config.from_manifest(manifest["configuration"]).curation_identity()
+        recorded_identity = Config.from_manifest(manifest["configuration"]).select_curation_settings()
     if sources is None:
         with suppress(ConfigurationError):
             sources = find_sources(config.input.path, config.input.format)
@@ -171,7 +171,7 @@ def check_same_run(run: RunFolder, config: Config, sources: list[Source] | None 
     recorded_inputs = [{k: e[k] for k in ("path", "bytes")} for e in manifest["inputs"] if e["path"] in names]
     difference = describe_difference(
         {"configuration": recorded_identity, "input": recorded_inputs},
-        {"configuration": config.curation_identity(), "input": current_inputs},
+        {"configuration": config.select_curation_settings(), "input": current_inputs},
     )
     if difference is not None:
         raise RunMismatchError(

@@ -10,9 +10,9 @@ from typing import Any
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import TEMPORARY_PREFIX, open_no_follow, read_json, write_json
 from redactory.foundation.keys import read_encryption_key
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.records import Record, read_records
-from redactory.pipelines.curation.error_sealing import run_sealing_errors
+from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.output_folder import lock_run
 from redactory.pipelines.curation.release_log import Event, append_event, get_log_path, read_history
 from redactory.redaction import RunFolder
@@ -33,7 +33,7 @@ def shred_key(run: str | Path, *, by: str) -> dict[str, Any]:
         raise ConfigurationError("--by: give the name of the responsible person")
     if not folder.state.is_dir():
         raise RunStateError(f"{folder.root} is not a run folder")
-    return run_sealing_errors(folder.state, _shred_run_key, folder, name)
+    return run_with_sealed_traceback(folder.state, _shred_run_key, folder, name)
 
 
 def find_shred_record(run: RunFolder) -> Record | None:
@@ -74,7 +74,7 @@ def _find_key_id(run: RunFolder) -> str | None:
 
 def _shred_run_key(run: RunFolder, by: str) -> dict[str, Any]:
     with lock_run(run):
-        keys = [run.data_key, *run.state.glob(f"{TEMPORARY_PREFIX}*-{run.data_key.name}"), *run.root_keys()]
+        keys = [run.data_key, *run.state.glob(f"{TEMPORARY_PREFIX}*-{run.data_key.name}"), *run.list_root_keys()]
         key_files = [path for path in keys if os.path.lexists(path)]
         for path in key_files:
             # fail before the record is written: a link could lead to somebody else's file
@@ -113,7 +113,7 @@ def rotate_key(
     *places: str | Path,
     to_key_file: str | Path | None = None,
     to_service: str | None = None,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Rewrap the data keys of runs with another key; ``places`` are run folders, or folders of runs.
 
@@ -134,7 +134,7 @@ def rotate_key(
     runs_by_outcome: dict[str, list[Any]] = defaultdict(list)
     for number, run in enumerate(runs, 1):
         try:
-            runs_by_outcome[run_sealing_errors(run.state, _rotate_run_key, run, new_key)].append(str(run.root))
+            runs_by_outcome[run_with_sealed_traceback(run.state, _rotate_run_key, run, new_key)].append(str(run.root))
         except RedactoryError as error:
             runs_by_outcome["failed"].append({"run": str(run.root), "error": str(error)})
         progress("rotate", number, len(runs), "runs")

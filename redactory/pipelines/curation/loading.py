@@ -14,11 +14,11 @@ import yaml
 from pydantic import ValidationError
 
 from redactory.detectors.tagger import DEFAULT
-from redactory.foundation.errors import ConfigurationError, shorten
-from redactory.foundation.settings import Settings, format_validation_error, nested_settings
+from redactory.foundation.errors import ConfigurationError, shorten_name
+from redactory.foundation.settings import Settings, format_validation_error, iter_nested_settings
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.share import WORK_VARIABLE
-from redactory.pipelines.readers.files import list_endings
+from redactory.pipelines.readers.files import format_known_endings
 from redactory.pipelines.store import is_url
 from redactory.redaction import RunFolder, is_finished
 from redactory.training.models.settings import KINDS
@@ -35,7 +35,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 problem = "expected a key, got a list or a mapping; check brackets and '?'"
             elif key.value in seen:
-                problem = f"the key '{shorten(key.value)}' is given twice; keep one of them"
+                problem = f"the key '{shorten_name(key.value)}' is given twice; keep one of them"
             if problem:
                 raise yaml.constructor.ConstructorError(problem=problem, problem_mark=key.start_mark)
             seen.add(key.value)
@@ -118,7 +118,7 @@ def load_config(config: ConfigLike, **changes: Any) -> Config:
     Paths in a YAML file are relative to it. ``ConfigurationError`` names every wrong key and its fix; no input is read.
     """
     changes = {key: value for key, value in changes.items() if value is not None}
-    value, file = _read_mapping(config)
+    value, file = _read_config_mapping(config)
     if value is not None:
         return validate_config(resolve_output_url(value, changes, file.parent.resolve() if file else Path()), file)
     path = Path(str(config))
@@ -128,7 +128,7 @@ def load_config(config: ConfigLike, **changes: Any) -> Config:
     if path.exists() or "://" in str(config) or any(sign in str(config) for sign in "*?["):
         return validate_config(resolve_output_url({"input": {"path": str(config)}}, changes, Path()))
     raise ConfigurationError(
-        f"'{config}' not found: expected a configuration (.yaml), an input file ({list_endings()}) or a folder"
+        f"'{config}' not found: expected a configuration (.yaml), an input file ({format_known_endings()}) or a folder"
     )
 
 
@@ -137,7 +137,7 @@ def load_text_config(config: ConfigLike | None, paths: Sequence[str] = ("-",), *
 
     As :func:`load_config`, but input and output are optional; ``input.path`` and ``output`` in ``config`` are ignored.
     """
-    value, file = _read_mapping({} if config is None else config)
+    value, file = _read_config_mapping({} if config is None else config)
     if value is None:
         raise ConfigurationError(f"'{config}' is not a configuration: give a file that ends in .yaml")
     section = value.get("input")
@@ -146,7 +146,7 @@ def load_text_config(config: ConfigLike | None, paths: Sequence[str] = ("-",), *
     return validate_config({**sections, "input": {**columns, "path": tuple(paths), **input_changes}}, file)
 
 
-def _read_mapping(config: ConfigLike) -> tuple[Mapping[str, Any] | None, Path | None]:
+def _read_config_mapping(config: ConfigLike) -> tuple[Mapping[str, Any] | None, Path | None]:
     """Return the mapping in a configuration, mapping or YAML file, and the file; None for anything else."""
     if isinstance(config, Config):
         return config.model_dump(exclude_unset=True), None
@@ -223,7 +223,7 @@ def _explain_error(error: Any) -> str:
     loc = [str(part) for part in error["loc"] if part != "[key]" and not str(part).startswith(unions)]
     parts = [part for n, part in enumerate(loc) if not (part in KINDS and n and loc[n - 1] == "model")]
     all_keys = {name for path in _list_all_keys() for name in path}
-    shown_parts = (part if part.isdigit() or part in all_keys else shorten(part) for part in parts)
+    shown_parts = (part if part.isdigit() or part in all_keys else shorten_name(part) for part in parts)
     key = ".".join(shown_parts) or "configuration"
     sections = tuple(part for part in parts if not part.isdigit())
     if error["type"] == "extra_forbidden":
@@ -232,13 +232,13 @@ def _explain_error(error: Any) -> str:
         return f"{key}: this key is required"
     message = f"{key}: {format_validation_error(error)}"
     if error["type"] == "model_type" and error["input"] is not None:
-        return f"{message}; its keys are {', '.join(_list_keys(sections))}"
+        return f"{message}; its keys are {', '.join(_list_section_keys(sections))}"
     return message
 
 
 def _suggest_key(unknown_path: tuple[str, ...]) -> str:
     """Suggest a similar key, the same key in another section, or the valid keys of this section."""
-    valid_keys = _list_keys(unknown_path[:-1])
+    valid_keys = _list_section_keys(unknown_path[:-1])
     if unknown_path[-1] in valid_keys:
         return "it belongs to another kind of model: remove it"
     if similar_keys := difflib.get_close_matches(unknown_path[-1], valid_keys, n=1, cutoff=0.7):
@@ -250,7 +250,7 @@ def _suggest_key(unknown_path: tuple[str, ...]) -> str:
     return f"valid keys: {', '.join(valid_keys)}"
 
 
-def _list_keys(section: tuple[str, ...]) -> list[str]:
+def _list_section_keys(section: tuple[str, ...]) -> list[str]:
     return sorted({path[-1] for path in _list_all_keys() if path[:-1] == section})
 
 
@@ -260,7 +260,7 @@ def _list_all_keys(model: Any = Config) -> tuple[tuple[str, ...], ...]:
     keys = []
     for name, field in model.model_fields.items():
         keys.append((name,))
-        for section in nested_settings(field.annotation):
+        for section in iter_nested_settings(field.annotation):
             keys += [(name, *path) for path in _list_all_keys(section)]
     return tuple(dict.fromkeys(keys))
 
@@ -276,7 +276,7 @@ def parse_settings(kind: type[SettingsT], settings: Mapping[str, Any] | Settings
         return kind.model_validate(expand_dotted_keys(dict(settings or {})))
     except ValidationError as error:
         problems = (
-            f"{'.'.join(map(shorten, problem['loc'])) or 'settings'}: {format_validation_error(problem)}"
+            f"{'.'.join(map(shorten_name, problem['loc'])) or 'settings'}: {format_validation_error(problem)}"
             for problem in error.errors(include_input=False, include_url=False)
         )
         raise ConfigurationError("; ".join(problems)) from None

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
-from redactory.foundation.errors import ConfigurationError, RunStateError, shorten
+from redactory.foundation.errors import ConfigurationError, RunStateError, shorten_name
 from redactory.foundation.files import make_private_folder, write_json, write_text
 from redactory.redaction import RunFolder, SealedFolder, is_finished, read_manifest, read_result, seal_folder
 
@@ -29,10 +29,10 @@ def resolve_model_name(run: RunFolder, model: str | None) -> str:
         section = manifest["configuration"]["train"]
         model = str(section["name"] or section["trainer"])
     name = model
-    if not is_finished(run.model(name)):
-        available = ", ".join(run.model_names())
+    if not is_finished(run.get_model_folder(name)):
+        available = ", ".join(run.list_model_names())
         hint = f"finished models: {available} (--model)" if available else "train one first (redactory train CONFIG)"
-        raise RunStateError(f"{run.root} has no finished model '{shorten(name)}'; {hint}")
+        raise RunStateError(f"{run.root} has no finished model '{shorten_name(name)}'; {hint}")
     return name
 
 
@@ -41,7 +41,7 @@ def resolve_model_name(run: RunFolder, model: str | None) -> str:
 
 def load_audit(run: RunFolder, model: str) -> dict[str, Any] | None:
     """Return the sealed result of ``evaluate audit``; None if the model was not audited."""
-    return read_result(run.model(model), "audit")
+    return read_result(run.get_model_folder(model), "audit")
 
 
 def seal_result(

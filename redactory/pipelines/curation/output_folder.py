@@ -194,7 +194,7 @@ def make_world_readable(folder: Path) -> None:
 # Preflight, before anything is written: valid keys, and room on the disk.
 
 
-def check_keys() -> None:
+def check_environment_keys() -> None:
     """Raise ``ConfigurationError`` if a key that the environment names is invalid.
 
     The signing key is needed only at the end, hours later, and the encryption key after the run's folders are created:
@@ -232,5 +232,5 @@ def check_disk_space(config: Config, inputs: Iterable[tuple[str, int]]) -> None:
         )
 
 
-def _format_bytes(octets: int) -> str:
-    return f"{octets / 10**9:,.1f} GB" if octets >= 10**8 else f"{octets / 10**6:,.1f} MB"
+def _format_bytes(byte_count: int) -> str:
+    return f"{byte_count / 10**9:,.1f} GB" if byte_count >= 10**8 else f"{byte_count / 10**6:,.1f} MB"

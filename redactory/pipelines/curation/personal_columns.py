@@ -76,14 +76,14 @@ def find_personal_columns(
         if has_personal_name:
             yield path, "by its name"
         elif identifying and len(matches) * 5 >= len(texts):
-            yield path, _describe_share(matches, len(texts))
+            yield path, _describe_match_share(matches, len(texts))
 
 
-def _describe_share(results: Sequence[SearchResult], values: int) -> str:
-    return f"{len(results)} of {values:,} values look like {_describe_kinds(results)}"
+def _describe_match_share(results: Sequence[SearchResult], values: int) -> str:
+    return f"{len(results)} of {values:,} values look like {_describe_common_kinds(results)}"
 
 
-def _describe_kinds(results: Sequence[SearchResult]) -> str:
+def _describe_common_kinds(results: Sequence[SearchResult]) -> str:
     """Join the two most frequent kinds of spans; a text that was not processed counts as its reason code."""
     kinds = [{result} if isinstance(result, str) else {get_kind(span.label) for span in result} for result in results]
     counts = Counter(kind for result_kinds in kinds for kind in sorted(result_kinds))
@@ -122,7 +122,7 @@ def _describe_personal_key(key: str, spans: SearchResult) -> str:
         or "@" in key[span.start : span.end]
         or (sum(map(str.isdigit, key[span.start : span.end])) >= 7 and (span.start, span.end) not in dates)
     ]
-    return _describe_kinds([identifying]) if identifying else ""
+    return _describe_common_kinds([identifying]) if identifying else ""
 
 
 def _is_name_key(key: str, words: Set[str]) -> bool:
@@ -147,7 +147,7 @@ def _select_identifying_values(path: str, values: Sequence[str], words: Set[str]
     ]
 
 
-def is_nameable(path: str, search: SpanSearch, language: str) -> bool:
+def is_safe_to_name(path: str, search: SpanSearch, language: str) -> bool:
     """Return whether a message may name a field: it looks like an identifier, and the policy finds no span in it."""
     parts = [part.removesuffix("[]") for part in path.split(".")]
     if not all(_NAME.fullmatch(part) or part == UNNAMED for part in parts):
@@ -200,7 +200,7 @@ class PersonalColumnDetector:
         """Return the fields of the first rows, or of the ``header``, that look personal, cut to what may be named."""
         values: dict[str, set[Any]] = {}
         for row in rows:
-            leaves = self.read_unclaimed_values(row)
+            leaves = self.read_unconfigured_values(row)
             for path, value in leaves:
                 values.setdefault(path, set()).add(value)
             self._path_counts.update({parent for path, _ in leaves for parent in parent_paths(path)})
@@ -221,20 +221,22 @@ class PersonalColumnDetector:
         values: dict[str, list[str]] = {}
         unreadable: dict[str, None] = {}
         for row in rows:
-            for path, value in self.read_unclaimed_values(row):
+            for path, value in self.read_unconfigured_values(row):
                 if value == UNREADABLE_BYTES:
                     unreadable[path] = None
                 elif isinstance(value, str) and value:
                     texts = values.setdefault(path, [])
                     if len(texts) < _MAX_VALUES and value not in texts:
                         texts.append(value)
-        reasons = {path: reason for path, texts in values.items() if (reason := self._explain_change(path, texts))}
+        reasons = {
+            path: reason for path, texts in values.items() if (reason := self._explain_personal_values(path, texts))
+        }
         return self._record_reasons(reasons), self._shorten_paths(unreadable)
 
     def find_personal_keys(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         """Return the columns whose names, or keys inside, are copied and look personal, each with the reason."""
         words = load_optional_words(self.language)
-        text_keys = {*self.fields.paths, *(step for steps in self.fields.steps for step in steps)}
+        text_keys = {*self.fields.paths, *(step for steps in self.fields.path_steps for step in steps)}
         columns_by_key: dict[str, set[str]] = {}
         for row in rows:
             for name in row.keys() - set(self.columns):
@@ -261,21 +263,21 @@ class PersonalColumnDetector:
 
     def has_new_field(self, cells: Mapping[str, Any]) -> bool:
         """Return whether a row has an unclaimed field that none of the inspected rows had."""
-        new_paths = {path for path, _ in self._read_undeclared_values(cells)} - self.inspected_paths
+        new_paths = {path for path, _ in self._read_unnamed_column_values(cells)} - self.inspected_paths
         # nothing remains here of a field that is read
         return bool(new_paths) and any(
-            path in new_paths and value != "" for path, value in self.read_unclaimed_values(cells)
+            path in new_paths and value != "" for path, value in self.read_unconfigured_values(cells)
         )
 
-    def read_unclaimed_values(self, cells: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    def read_unconfigured_values(self, cells: Mapping[str, Any]) -> list[tuple[str, Any]]:
         """Return the values of a row, with their paths, that are neither read as text nor named in ``columns``."""
         try:
-            return self._read_undeclared_values(self.fields.blank_texts(cells))
+            return self._read_unnamed_column_values(self.fields.clear_texts(cells))
         except NoTextError:
             # such a row is skipped
             return []
 
-    def _read_undeclared_values(self, cells: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    def _read_unnamed_column_values(self, cells: Mapping[str, Any]) -> list[tuple[str, Any]]:
         names = cells.keys() - set(self.columns)
         return [leaf for name, value in cells.items() if name in names for leaf in iterate_leaves(value, name)]
 
@@ -289,7 +291,7 @@ class PersonalColumnDetector:
         }
         return [*self.reasons]
 
-    def _explain_change(self, path: str, texts: list[str]) -> str:
+    def _explain_personal_values(self, path: str, texts: list[str]) -> str:
         """Explain why a field turned personal: two fifths of its values match, too many for chance."""
         harmless = self._harmless_values.setdefault(path, set())
         identifying = [
@@ -304,7 +306,7 @@ class PersonalColumnDetector:
             harmless.update(value for value, match in zip(identifying, results, strict=True) if not match)
         matches = [result for result in results if result]
         return (
-            _describe_share(matches, len(texts))
+            _describe_match_share(matches, len(texts))
             if len(matches) >= _MIN_MATCHES and len(matches) * 5 >= 2 * len(texts)
             else ""
         )

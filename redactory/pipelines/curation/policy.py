@@ -28,7 +28,7 @@ from redactory.foundation.canonical import json_sha256
 from redactory.foundation.errors import ConfigurationError, InputError, join_words
 from redactory.foundation.processes import ENGINE_LOCK
 from redactory.pipelines.curation.config import Config, ReleaseSettings
-from redactory.pipelines.curation.error_sealing import run_hiding_error_text, run_sealing_errors
+from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text, run_with_sealed_traceback
 from redactory.pipelines.curation.loading import ConfigLike, load_config, load_text_config
 from redactory.pipelines.curation.release_log import check_released
 from redactory.pipelines.curation.segment import Segment, make_multi_text_segmenter, make_segmenter
@@ -40,7 +40,7 @@ from redactory.redaction import (
     merge_document_decisions,
     read_batches,
     read_manifest,
-    route,
+    route_example,
 )
 from redactory.redaction.known_values import add_known_values
 from redactory.redaction.shards import build_shard_schema
@@ -136,7 +136,7 @@ class Policy:
     def hash(self) -> str:
         """One hash of both policies and of the segmentation: equal hashes give equal results."""
         segment = self._config.segment.model_dump(mode="json")
-        return json_sha256({"policies": self.hashes, "segment": segment, **self._config.routing_identity()})
+        return json_sha256({"policies": self.hashes, "segment": segment, **self._config.select_routing_settings()})
 
     def load_engines(self) -> None:
         """Load the engines now, which takes seconds; otherwise the first text loads them."""
@@ -154,7 +154,7 @@ class Policy:
         """Return the examples of ``text``, with split, masked text and spans; those not processed are quarantined."""
         return next(self.route_many([text]))
 
-    def get_split(self, text: str) -> Split:
+    def decide_split(self, text: str) -> Split:
         """Return ``quarantined`` if any example of ``text`` is, else ``private`` if any is, else ``public``."""
         splits = {point.split for point in self.route(text)}
         order: tuple[Split, ...] = ("quarantined", "private")
@@ -162,14 +162,14 @@ class Policy:
 
     def scan_many(self, texts: Iterable[str]) -> Iterator[list[FoundSpan]]:
         """Yield :meth:`scan` of each text, in order and on demand; the engines process many at once."""
-        for _, examples in self._iterate_readable(texts):
+        for _, examples in self._iterate_processed_texts(texts):
             yield sorted(
                 (span for example in examples for span in example.spans), key=lambda h: (h.start, h.end, h.label)
             )
 
     def redact_many(self, texts: Iterable[str]) -> Iterator[str]:
         """Yield :meth:`redact` of each text, in order and on demand; the engines process many at once."""
-        for text, examples in self._iterate_readable(texts):
+        for text, examples in self._iterate_processed_texts(texts):
             parts, position = list[str](), 0
             for example in examples:
                 parts += (text[position : example.start], example.redacted)
@@ -177,8 +177,8 @@ class Policy:
             yield "".join(parts) + text[position:]
 
     def route_many(self, texts: Iterable[str]) -> Iterator[list[Example]]:
-        """Yield :meth:`route` of each text, in order and on demand; the engines process many at once."""
-        remaining, release = _check_texts(texts), self._config.release
+        """Yield :meth:`route_example` of each text, in order and on demand; the engines process many at once."""
+        remaining, release = _iterate_checked_texts(texts), self._config.release
         while batch := list(islice(remaining, _BATCH_SIZE)):
             cut = [self._segment_text(text) for text in batch]
             detections = self._load_detector().detect([segment.text for pieces in cut for segment in pieces])
@@ -187,7 +187,7 @@ class Policy:
                 detected = list(islice(detections, len(pieces)))
                 if release.known_values:
                     detected = add_known_values(segments, detected, language=self._config.detect.language)
-                decisions = [route(text, one) for text, one in zip(segments, detected, strict=True)]
+                decisions = [route_example(text, one) for text, one in zip(segments, detected, strict=True)]
                 if release.unit == "document":
                     decisions = merge_document_decisions(decisions)
                 yield list(_build_examples(pieces, detected, decisions))
@@ -201,9 +201,9 @@ class Policy:
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore_policy, (self._name, type(self), self._config, self._custom_detector)
 
-    def _iterate_readable(self, texts: Iterable[str]) -> Iterator[tuple[str, list[Example]]]:
+    def _iterate_processed_texts(self, texts: Iterable[str]) -> Iterator[tuple[str, list[Example]]]:
         """Yield each text with its examples; ``InputError`` at the first text with a quarantined example."""
-        originals, inputs = tee(_check_texts(texts))
+        originals, inputs = tee(_iterate_checked_texts(texts))
         for number, (text, examples) in enumerate(zip(originals, self.route_many(inputs), strict=False), 1):
             failures = sorted({example.failure for example in examples if example.failure is not None})
             if failures:
@@ -230,7 +230,7 @@ def _restore_policy(name: str, policy_class: type[Policy], config: Config, detec
         return policy
 
 
-def _check_texts(texts: Iterable[str]) -> Iterator[str]:
+def _iterate_checked_texts(texts: Iterable[str]) -> Iterator[str]:
     if isinstance(texts, str):
         raise InputError("expected a list of texts; for one text use the method without _many")
     for number, text in enumerate(texts, 1):
@@ -252,13 +252,13 @@ def _build_examples(
             continue
         names: dict[Span, PolicyName] = dict.fromkeys(detection.conservative, "conservative")
         names |= dict.fromkeys(detection.strict, "strict")
-        spans = tuple(_make_span(span, start, names[span]) for span in sorted(names))
-        public = tuple(_make_span(span, start, "public") for span in detection.public)
+        spans = tuple(_make_found_span(span, start, names[span]) for span in sorted(names))
+        public = tuple(_make_found_span(span, start, "public") for span in detection.public)
         split: Split = "public" if decision.split == PUBLIC else "private"
         yield Example(start, end, split, decision.text, decision.reasons, spans=spans, public=public)
 
 
-def _make_span(span: Span, offset: int, policy: PolicyName | Literal["public"]) -> FoundSpan:
+def _make_found_span(span: Span, offset: int, policy: PolicyName | Literal["public"]) -> FoundSpan:
     return FoundSpan(span.start + offset, span.end + offset, span.label, span.score, span.detector, policy)
 
 
@@ -286,7 +286,7 @@ def make_run_router(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[
 
     def route_texts(texts: Sequence[str]) -> list[tuple[str, str]]:
         pairs = zip(texts, detector.detect(texts), strict=True)
-        decisions = (route(text, add_known_value_spans(text, detection)) for text, detection in pairs)
+        decisions = (route_example(text, add_known_value_spans(text, detection)) for text, detection in pairs)
         return [("quarantined" if f.failure else f.split, f.text) for f in decisions]
 
     return route_texts
@@ -327,7 +327,7 @@ def read(run: str | Path, split: Literal["public", "private"] = "public") -> Dat
     folder = RunFolder(Path(run))
     read_manifest(folder)
     check_released(folder)
-    return run_sealing_errors(folder.state, _read_frame, folder, split)
+    return run_with_sealed_traceback(folder.state, _read_frame, folder, split)
 
 
 def _read_frame(run: RunFolder, split: str) -> DataFrame:
@@ -364,7 +364,7 @@ def redact_frame(
             hint = f"valid columns: {join_words(map(repr, column_names))}" if column_names else "the frame has none"
             raise ConfigurationError(f"columns: {name!r} must occur exactly once in the frame; {hint}")
     policy = config if isinstance(config, Policy) else Policy.load(config)
-    return run_hiding_error_text(
+    return run_with_hidden_error_text(
         "a frame was redacted", _redact_columns, frame, [column_names.index(name) for name in names], policy
     )
 
@@ -381,12 +381,12 @@ def _redact_columns(frame: DataFrame, indices: Sequence[int], policy: Policy) ->
     texts = dict(zip(texts, policy.redact_many(texts), strict=True))
     result = frame.copy()
     for index in indices:
-        values: Any = _mask_column(frame.iloc[:, index], texts)
+        values: Any = _replace_column_texts(frame.iloc[:, index], texts)
         result.isetitem(index, values)
     return result
 
 
-def _mask_column(column: Series, texts: Mapping[str, str]) -> Series:
+def _replace_column_texts(column: Series, texts: Mapping[str, str]) -> Series:
     """Map the texts of ``column`` through ``texts``; the result has the same type."""
     from pandas import CategoricalDtype, Series
 

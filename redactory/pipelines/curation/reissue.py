@@ -21,7 +21,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import (
     file_lock,
-    list_leaves,
+    list_leaf_paths,
     make_private_folder,
     read_json,
     remove_leftovers,
@@ -32,13 +32,13 @@ from redactory.foundation.files import (
     write_text,
 )
 from redactory.foundation.keys import SIGNING_VARIABLE, DigestKey
-from redactory.foundation.records import RecordLog, chain_head, read_records
-from redactory.pipelines.curation.index import find_index, promote_finished
+from redactory.foundation.records import RecordLog, compute_chain_head, read_records
+from redactory.pipelines.curation.index import find_index, promote_finished_entries
 from redactory.pipelines.curation.journal import INDEX, REISSUE, RunJournal
 from redactory.pipelines.curation.output_folder import remove_run_leftovers
 from redactory.pipelines.curation.release import render_dataset_card
 from redactory.pipelines.curation.release_log import ANCHOR_KEY, Event, append_event, make_log_anchor, read_history
-from redactory.redaction import RunFolder, is_finished, list_files, require_regular, write_manifest, write_success
+from redactory.redaction import RunFolder, is_finished, list_files, require_regular_files, write_manifest, write_success
 from redactory.redaction.sealing import SIGNED_BY, describe_configured_signer, get_current_release
 
 FORMAT = "redactory-reissue/1"
@@ -73,9 +73,9 @@ def reissue_lock(run: RunFolder) -> Iterator[None]:
     with file_lock(run.lock, str(run.root)):
         remove_run_leftovers(run)
         if is_reissue_pending(run):
-            _apply_plan(run)
+            _apply_reissue_plan(run)
         remove_path(run.reissue.root)
-        require_regular(run)
+        require_regular_files(run)
         yield
 
 
@@ -93,13 +93,13 @@ def prepare_reissue(run: RunFolder) -> None:
 
     ``RunStateError`` if it is not finished, or is signed and no signing key is configured.
     """
-    _require_signer(run, get_current_release(run).manifest)
+    _require_signing_key(run, get_current_release(run).manifest)
     # no training is active under the lock; measurements must be stopped before
     remove_leftovers(run.models, recursive=True)
     make_private_folder(run.reissue.root)
 
 
-def _require_signer(run: RunFolder, manifest: Mapping[str, Any]) -> None:
+def _require_signing_key(run: RunFolder, manifest: Mapping[str, Any]) -> None:
     # also if the run is unsigned: a broken key must be noticed before anything is written
     if describe_configured_signer() is None and manifest.get(SIGNED_BY) is not None:
         raise RunStateError(
@@ -116,7 +116,7 @@ def reissue_run(run: RunFolder, change: RunChange, key: DigestKey | None = None)
     """
     old, new_run = get_current_release(run), RunFolder(run.reissue.files)
     old_files: dict[str, dict[str, Any]] = old.manifest["files"]
-    staged = list_files(new_run, list_leaves(new_run.root) if new_run.root.is_dir() else (), key)
+    staged = list_files(new_run, list_leaf_paths(new_run.root) if new_run.root.is_dir() else (), key)
     removed = sorted(path.relative_to(run.root).as_posix() for path in change.removed_parts)
     if unlisted := sorted({*staged, *removed} - set(old_files)):
         raise CheckFailed(f"{unlisted[0]} is not listed in the manifest: run redactory verify {run.root}")
@@ -149,7 +149,7 @@ def reissue_run(run: RunFolder, change: RunChange, key: DigestKey | None = None)
         "entered": {"why": change.reason, "release": number, **change.log_details},
     }
     write_json(run.reissue.plan, plan)
-    _apply_plan(run)
+    _apply_reissue_plan(run)
     return number
 
 
@@ -158,13 +158,13 @@ def _get_content_digest(entry: Mapping[str, Any]) -> Any:
     return entry.get("content", entry["sha256"])
 
 
-def _apply_plan(run: RunFolder) -> None:
+def _apply_reissue_plan(run: RunFolder) -> None:
     """Update ``run`` to its plan from any interrupted state; each step can be repeated."""
     plan = read_json(run.reissue.plan)
     if plan.get("format") != FORMAT:
         raise RunStateError(f"{run.root.name}: another version started to rewrite it: finish with that one")
     # another process than the first one may finish the plan
-    _require_signer(run, read_json(run.manifest))
+    _require_signing_key(run, read_json(run.manifest))
     body = plan["body"]
     if read_json(run.manifest).get("release", 1) < body["release"]:
         # from here on the folder is not a finished run
@@ -190,7 +190,7 @@ def _archive_release(run: RunFolder, body: Mapping[str, Any]) -> None:
     """Copy the manifest and its signature to ``releases/<n>/``."""
     if file_sha256(run.manifest) != body["supersedes"]:
         raise CheckFailed(f"{run.root.name}/manifest.json is not the superseded one: restore it")
-    archive = run.release(body["release"] - 1)
+    archive = run.get_release_folder(body["release"] - 1)
     make_private_folder(run.releases)
     make_private_folder(archive.root)
     for source, target in ((run.manifest, archive.manifest), (run.signature, archive.signature)):
@@ -223,7 +223,7 @@ def _write_new_release(run: RunFolder, plan: Mapping[str, Any]) -> None:
         if not any(r.type == REISSUE and r.body == release_body for r in log.records):
             log.append(REISSUE, release_body)
         RunJournal(log).record_file_digests({name: entry["sha256"] for name, entry in files.items()})
-    body = {**body, "journal": chain_head(run.journal)}
+    body = {**body, "journal": compute_chain_head(run.journal)}
     write_text(run.card, render_dataset_card(body["run"], body))
     write_manifest(run, body, {**files, **list_files(run, [run.card])})
 
@@ -260,14 +260,14 @@ def _replace_index_entry(run: RunFolder, manifest: Mapping[str, Any], changes: M
                 remove_path(draft)
             else:
                 draft.replace(target)
-        promote_finished(index)
-        for entry in index.entries():
+        promote_finished_entries(index)
+        for entry in index.list_entries():
             if entry.body["token"] != token:
                 continue
             draft = make_private_folder(staging / entry.name)
-            shutil.copytree(IndexFolder(run.reissue.index).draft_folder(token), draft, dirs_exist_ok=True)
+            shutil.copytree(IndexFolder(run.reissue.index).get_draft_folder(token), draft, dirs_exist_ok=True)
             files = {name: file_sha256(draft / name) for name in entry.body["files"]}
             # the seal comes last: a draft without it does not count
             write_json(draft / "entry.json", {**entry.body, **changes, "files": files})
-            index.remove(entry.folder)
+            index.remove_entry(entry.folder)
             draft.replace(entry.folder)

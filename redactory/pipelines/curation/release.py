@@ -27,13 +27,13 @@ from redactory.detectors.engine_registry import identify_engines
 from redactory.detectors.settings import describe_fit_side_channel, format_public_label_note, get_public_labels
 from redactory.evaluation.report import write_report
 from redactory.foundation.bounds import TEMPLATE_FILTERS
-from redactory.foundation.canonical import canonical_json, package_version
+from redactory.foundation.canonical import canonical_json, get_package_version
 from redactory.foundation.errors import CheckFailed, pluralize
 from redactory.foundation.files import write_text
 from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import StageReport
-from redactory.foundation.records import chain_head
+from redactory.foundation.records import compute_chain_head
 from redactory.pipelines.curation import index as indexing
 from redactory.pipelines.curation.journal import RunJournal
 from redactory.pipelines.curation.release_log import make_log_anchor
@@ -43,7 +43,7 @@ from redactory.redaction import (
     PRIVATE,
     PUBLIC,
     RunFolder,
-    find_key_for,
+    find_run_key,
     is_encrypted,
     list_files,
     list_parts,
@@ -74,7 +74,7 @@ def finish_run(
         counts.update(report.counts)
     files = [path for folder in job.run.data_folders for path in list_parts(folder)]
     for path in files:
-        if is_encrypted(path) != (find_key_for(path) is not None):
+        if is_encrypted(path) != (find_run_key(path) is not None):
             raise CheckFailed(f"{path.parent.name}/{path.name} is not encrypted like the run")
     file_entries = list_files(job.run, files, job.key)
     journal.record_file_digests({name: entry["sha256"] for name, entry in file_entries.items()})
@@ -91,7 +91,7 @@ def finish_run(
     write_text(job.run.card, render_dataset_card(job.run.root.name, body))
     write_manifest(job.run, body, {**file_entries, **list_files(job.run, [job.run.card])})
     write_report(job.run)
-    indexing.seal_entry(job, journal.get_part_count("ingest") or 0, counts)
+    indexing.seal_index_entry(job, journal.get_part_count("ingest") or 0, counts)
     write_success(job.run)
     indexing.promote_entry(job.run, job.config)
 
@@ -135,7 +135,7 @@ def _build_manifest(
     journal: RunJournal,
 ) -> dict[str, Any]:
     config, detect = job.config, job.config.detect
-    run_key = find_key_for(job.run.vault / "part")
+    run_key = find_run_key(job.run.vault / "part")
     left_out = {"output", "store", "workers", "nightly", *({"route"} if job.selection is None else ())}
     configuration = config.model_dump(mode="json", exclude=left_out)
     rejected, sections = _select_prefixed_counts(counts, "rejected/"), summarize_counts(config.dedup, counts)
@@ -162,7 +162,7 @@ def _build_manifest(
         "seconds": round(seconds, 2),
         "versions": collect_versions(),
         "configuration": configuration,
-        "configuration_hash": config.curation_hash(),
+        "configuration_hash": config.compute_curation_hash(),
         **({"known_in": config.known_values_scope} if config.known_values_scope else {}),
         **({"route": journal.selection} if journal.selection else {}),
         "policies": build_policy_records(detect),
@@ -180,7 +180,7 @@ def _build_manifest(
         **sections,
         **({"columns": columns} if columns else {}),
         # seals the journal, whose last record has no successor
-        "journal": chain_head(job.run.journal),
+        "journal": compute_chain_head(job.run.journal),
         **make_log_anchor(job.run),
         "stages": [
             {**report.to_json(), "counts": {n: c for n, c in sorted(report.counts.items()) if "/" not in n}}
@@ -194,7 +194,7 @@ def summarize_counts(dedup: DedupSettings, counts: Counter[str]) -> dict[str, An
     return {
         "quarantined": _select_prefixed_counts(counts, "quarantined/"),
         "reasons": _select_prefixed_counts(counts, "reason/"),
-        "spans": _build_histograms(counts),
+        "spans": _build_score_histograms(counts),
         "masks": counts["masks"],
         "dedup": _summarize_dedup(dedup, counts),
     }
@@ -205,7 +205,7 @@ def digest_configuration(key: DigestKey, configuration: dict[str, Any]) -> str:
     return compute_keyed_digest(key, "configuration", canonical_json(configuration))
 
 
-def _build_histograms(counts: Counter[str]) -> list[dict[str, Any]]:
+def _build_score_histograms(counts: Counter[str]) -> list[dict[str, Any]]:
     histograms: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0] * SCORE_BINS)
     for name, count in _select_prefixed_counts(counts, "span/").items():
         policy, detector, rest = name.split("/", 2)
@@ -225,9 +225,9 @@ def _select_prefixed_counts(counts: Counter[str], prefix: str) -> dict[str, int]
 def collect_versions() -> dict[str, Any]:
     """Return the versions of Redactory, Python, and the packages that affect a shard's bytes."""
     return {
-        "redactory": package_version("redactory"),
+        "redactory": get_package_version("redactory"),
         "python": platform.python_version(),
-        "packages": {name: package_version(name) for name in PACKAGES},
+        "packages": {name: get_package_version(name) for name in PACKAGES},
     }
 
 
@@ -237,7 +237,7 @@ def _summarize_dedup(settings: DedupSettings, counts: Counter[str]) -> dict[str,
     ``rule`` and ``group_size`` are those of the private split: the public one is trained without noise, and
     deduplication of public examples depends on public examples only (``docs/guarantees.md``, "Deduplication").
     """
-    rules = settings.rules()
+    rules = settings.get_rules()
     facts: dict[str, Any] = {
         "mode": settings.mode,
         "scope": settings.scope,

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError, pluralize
-from redactory.foundation.records import Record, RecordLog, chain_heads, read_records
+from redactory.foundation.records import Record, RecordLog, list_chain_heads, read_records
 from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.redaction.folder import JobFolder, find_containing_job
 from redactory.redaction.sealing import get_current_release
@@ -211,7 +211,7 @@ def make_log_anchor(run: RunFolder) -> dict[str, dict[str, Any]]:
     ``of`` tells whose log it is, ``job`` or ``run``; ``records`` is its length, ``head`` its last hash.
     """
     path = get_log_path(run)
-    heads = chain_heads(path) if path.is_file() else []
+    heads = list_chain_heads(path) if path.is_file() else []
     owner = "run" if path == run.release_log else "job"
     return {ANCHOR_KEY: {"of": owner, "records": len(heads), "head": heads[-1]}} if heads else {}
 
@@ -224,7 +224,7 @@ def explain_truncation(run: RunFolder, manifest: dict[str, Any]) -> str | None:
     if anchor["of"] == "job" and job is None:
         raise LookupError(NO_LOG_MESSAGE)
     path = run.release_log if anchor["of"] == "run" or job is None else job.log
-    heads, expected_count = chain_heads(path) if path.is_file() else [], int(anchor["records"])
+    heads, expected_count = list_chain_heads(path) if path.is_file() else [], int(anchor["records"])
     if len(heads) < expected_count:
         return f"the log has {len(heads)} of its {pluralize(expected_count, 'record')}: it was truncated"
     if heads[expected_count - 1] != anchor["head"]:
@@ -275,7 +275,7 @@ def list_releases(job: str | Path) -> dict[str, Any]:
     records = read_log(folder)
     _check_log_complete(folder, RunFolder(folder.root))
     statuses, latest = run_statuses(records), find_latest_run(records)
-    problems = [f"{name}: {problem}" for name in statuses if (problem := explain_rollback(folder.run(name)))]
+    problems = [f"{name}: {problem}" for name in statuses if (problem := explain_rollback(folder.get_run_folder(name)))]
     if (leads_to := read_latest_link(folder)) not in (None, latest):
         problems.append(
             f"{folder.latest.name} points to {leads_to}, but according to the log it is {latest or 'none'}: "
@@ -283,7 +283,7 @@ def list_releases(job: str | Path) -> dict[str, Any]:
         )
     runs = []
     for status in statuses.values():
-        run, body = folder.run(status.run), status.record.body
+        run, body = folder.get_run_folder(status.run), status.record.body
         gate_body = status.gate_record.body if status.gate_record else {}
         counts, release = gate_body.get("counts"), None
         with suppress(RedactoryError):  # verify reports it

@@ -25,8 +25,8 @@ from redactory.foundation.files import (
     sync_to_disk,
     write_text,
 )
-from redactory.foundation.progress import Progress, no_progress
-from redactory.pipelines.curation.error_sealing import run_sealing_errors
+from redactory.foundation.progress import Progress, ignore_progress
+from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.output_folder import create_folder_atomically, make_world_readable
 from redactory.pipelines.curation.release_log import check_released, get_log_path
 from redactory.pipelines.store import Store, is_url, remove_credentials
@@ -37,7 +37,7 @@ from redactory.redaction import (
     list_broken_files,
     list_files,
     read_manifest,
-    require_regular,
+    require_regular_files,
     write_manifest,
     write_success,
 )
@@ -79,7 +79,7 @@ def export_lock(run: RunFolder) -> Iterator[Callable[[], None]]:
 
     def check_exportable() -> str:
         manifest = read_manifest(run)
-        require_regular(run)
+        require_regular_files(run)
         check_released(run)
         if (blocker := explain_release_blocker(manifest)) is not None:
             raise CheckFailed(f"cannot export {run.root}: {blocker}")
@@ -101,17 +101,17 @@ def export_lock(run: RunFolder) -> Iterator[Callable[[], None]]:
         yield ensure_unchanged
 
 
-def files_by_name(folder: Path) -> dict[str, Path]:
+def map_files_by_name(folder: Path) -> dict[str, Path]:
     """Return every file below ``folder`` by its relative name."""
     return {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
 
 
-def format_sums(digests: Mapping[str, str]) -> str:
+def format_checksums(digests: Mapping[str, str]) -> str:
     """Format ``SHA256SUMS`` for coreutils: a line per file, by name."""
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
 
 
-def parse_sums(text: str) -> dict[str, str]:
+def parse_checksums(text: str) -> dict[str, str]:
     """Return the digests in ``SHA256SUMS`` by name; ``CheckFailed`` for a line or name that we never write."""
     digests: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -127,12 +127,15 @@ def parse_sums(text: str) -> dict[str, str]:
 
 def finish_export(export: ExportFolder, manifest: dict[str, Any]) -> dict[str, Path]:
     """Seal an export and make it readable for everybody; return its files by name."""
-    write_manifest(export, manifest, list_files(export, files_by_name(export.root).values()))
+    write_manifest(export, manifest, list_files(export, map_files_by_name(export.root).values()))
     sign_manifest(export)
-    write_text(export.sums, format_sums({name: file_sha256(path) for name, path in files_by_name(export.root).items()}))
+    write_text(
+        export.sums,
+        format_checksums({name: file_sha256(path) for name, path in map_files_by_name(export.root).items()}),
+    )
     write_success(export)
     make_world_readable(export.root)
-    return files_by_name(export.root)
+    return map_files_by_name(export.root)
 
 
 # One protocol for writing any finished folder to a store.
@@ -141,8 +144,8 @@ def finish_export(export: ExportFolder, manifest: dict[str, Any]) -> dict[str, P
 def mirror_folder(
     files: Mapping[str, Path],
     store: Store,
-    progress: Progress = no_progress,
-    before_end: Callable[[], None] = lambda: None,
+    progress: Progress = ignore_progress,
+    before_final_files: Callable[[], None] = lambda: None,
     earlier_manifests: Iterable[Path] = (),
     former_names: Collection[str] = (),
 ) -> dict[str, Any]:
@@ -170,9 +173,9 @@ def mirror_folder(
 
     def is_uploaded(name: str) -> bool:
         """Whether the file in the store is intact: verified now, or when it was written."""
-        if name not in remote_names or store.size(name) != files[name].stat().st_size:
+        if name not in remote_names or store.get_file_size(name) != files[name].stat().st_size:
             return False
-        return uploaded_digests.get(name) == digests[name] or store.digest(name) == digests[name]
+        return uploaded_digests.get(name) == digests[name] or store.compute_digest(name) == digests[name]
 
     # each subfolder's _SUCCESS after its files, for other programs that read the store
     order = sorted(digests, key=lambda name: (name != MANIFEST, name.endswith(f"/{SUCCESS}"), name))
@@ -183,19 +186,19 @@ def mirror_folder(
         not missing
         and uploaded_digests == digests
         and SUCCESS in remote_names
-        and store.read(SUCCESS) == success_text.encode()
+        and store.read_file(SUCCESS) == success_text.encode()
     )
     if SUCCESS in remote_names and not is_complete:
-        store.remove(SUCCESS)
+        store.remove_file(SUCCESS)
     for name in obsolete:
-        store.remove(name)
+        store.remove_file(name)
     for number, name in enumerate(missing, 1):
         _upload(store, files[name], name, digests[name])
         progress("publish", number, len(missing), "files")
-    before_end()
+    before_final_files()
     if not is_complete:
-        end_files = {SUMS: format_sums(digests), SUCCESS: success_text}
-        _write_end_files(store, end_files, files[MANIFEST].stat().st_mode & 0o777)
+        end_files = {SUMS: format_checksums(digests), SUCCESS: success_text}
+        _write_final_files(store, end_files, files[MANIFEST].stat().st_mode & 0o777)
     size = sum(files[name].stat().st_size for name in missing)
     counts = {"files": len(digests), "written": len(missing), "removed": len(obsolete), "bytes": size}
     return {"to": store.url, "manifest": digests[MANIFEST], **counts}
@@ -203,20 +206,20 @@ def mirror_folder(
 
 def _read_uploaded_checksums(store: Store) -> dict[str, str]:
     """Read the digests verified during writing; ignores an incomplete last line."""
-    text = (store.read(SUMS) or b"").decode("utf-8", "replace")
+    text = (store.read_file(SUMS) or b"").decode("utf-8", "replace")
     try:
-        return parse_sums(text[: text.rfind("\n") + 1])
+        return parse_checksums(text[: text.rfind("\n") + 1])
     except CheckFailed:
         return {}
 
 
 def _upload(store: Store, path: Path, name: str, digest: str) -> None:
-    store.put(path, name)
-    if store.digest(name) != digest:
+    store.upload_file(path, name)
+    if store.compute_digest(name) != digest:
         raise CheckFailed(f"{store.url}/{name} differs from what was written; try again")
 
 
-def _write_end_files(store: Store, texts: Mapping[str, str], mode: int) -> None:
+def _write_final_files(store: Store, texts: Mapping[str, str], mode: int) -> None:
     """Write the last files, in order."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in texts.items():
@@ -235,7 +238,7 @@ def _parse_unfinished_name(name: str) -> str | None:
 
 def check_store_owner(store: Store, remote_names: Collection[str], manifests: Iterable[Path]) -> None:
     """Raise ``RunStateError`` unless the store's manifest equals one of ``manifests``, or a beginning of one."""
-    remote_manifest = store.read(MANIFEST) if MANIFEST in remote_names else None
+    remote_manifest = store.read_file(MANIFEST) if MANIFEST in remote_names else None
     if remote_manifest is None or not any(path.read_bytes().startswith(remote_manifest) for path in manifests):
         raise RunStateError(f"{store.url}: something else is already there; give another place, or remove it")
 
@@ -243,7 +246,7 @@ def check_store_owner(store: Store, remote_names: Collection[str], manifests: It
 # Publish: a finished run at a URL, file by file.
 
 
-def publish(run: str | Path, url: str, progress: Progress = no_progress) -> dict[str, Any]:
+def publish(run: str | Path, url: str, progress: Progress = ignore_progress) -> dict[str, Any]:
     """Mirror a finished run, with its models, to ``url`` (any that fsspec or pyarrow supports).
 
     Returns ``{"run", "to", "manifest", "files", "written", "removed", "bytes"}``; ``bytes`` counts what was written.
@@ -252,7 +255,7 @@ def publish(run: str | Path, url: str, progress: Progress = no_progress) -> dict
     sealing, here or there; ``StoreError`` if the store fails.
     """
     folder = RunFolder(Path(run))
-    return run_sealing_errors(folder.state, _publish, folder, url, progress)
+    return run_with_sealed_traceback(folder.state, _publish, folder, url, progress)
 
 
 def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
@@ -273,22 +276,24 @@ def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
 def _list_manifests(run: RunFolder) -> list[Path]:
     """List the manifests of a finished run: the present one and the superseded ones."""
     *earlier, _ = list_releases(run)
-    return [*(run.release(release.number).manifest for release in earlier), run.manifest]
+    return [*(run.get_release_folder(release.number).manifest for release in earlier), run.manifest]
 
 
 def _collect_files(run: RunFolder) -> tuple[dict[str, Path], set[str]]:
     """Return the files to publish by name, and all names of earlier releases; ``CheckFailed`` if one changed."""
-    models = [run.model(name) for name in run.model_names()]
+    models = [run.get_model_folder(name) for name in run.list_model_names()]
     unsealed_files = [run.report, run.journal, run.data_key, get_log_path(run)]
     collected = [*unsealed_files, *(page for model in models for page in (model.report, model.measured))]
     for manifest in _list_manifests(run)[:-1]:
         collected += [manifest, SealedFolder(manifest.parent).signature]
-    for folder in (run, *run.sealed_folders()):
+    for folder in (run, *run.list_sealed_folders()):
         if broken := list_broken_files(folder):
             raise CheckFailed(f"cannot publish {folder.root.name}, which changed after sealing: {broken[0]}")
         collected += [folder.root / name for name in read_manifest(folder)["files"]]
         collected += [folder.manifest, folder.signature, folder.success]
-    seals = [path for f in run.measured for path in (f.manifest, f.signature, f.success, f.root / "result.json")]
+    seals = [
+        path for f in run.measurement_folders for path in (f.manifest, f.signature, f.success, f.root / "result.json")
+    ]
     former_names = {name for release in list_releases(run) for name in release.manifest["files"]}
 
     def map_relative_names(paths: Iterable[Path]) -> dict[str, Path]:
@@ -327,7 +332,7 @@ def check_store(store: str | None, run: RunFolder) -> None:
 # Fetch: a published run or an export from a URL into a new folder, every digest compared.
 
 
-def fetch(url: str, to: str | Path, progress: Progress = no_progress) -> dict[str, Any]:
+def fetch(url: str, to: str | Path, progress: Progress = ignore_progress) -> dict[str, Any]:
     """Download what ``publish`` or ``export`` wrote to ``url`` into the new folder ``to``; can be repeated to resume.
 
     Returns ``{"from", "to", "manifest", "files", "bytes"}``. Private files get mode 0600, private folders 0700.
@@ -339,18 +344,18 @@ def fetch(url: str, to: str | Path, progress: Progress = no_progress) -> dict[st
     store, target = Store.from_url(url), Path(to)
     if target.exists():
         raise RunStateError(f"{target} exists; give a new folder")
-    seal, sums = store.read(SUCCESS), store.read(SUMS)
+    seal, sums = store.read_file(SUCCESS), store.read_file(SUMS)
     if seal is None or sums is None:
         missing = SUCCESS if seal is None else SUMS
         raise RunStateError(f"{store.url}: nothing finished is there ({missing} is missing)")
-    digests = parse_sums(sums.decode("utf-8", "replace"))
+    digests = parse_checksums(sums.decode("utf-8", "replace"))
     if seal != f"{digests.get(MANIFEST)}\n".encode():
         raise CheckFailed(f"{store.url}: the manifest in {SUCCESS} is not the one in {SUMS}")
     with create_folder_atomically(target, resume=True) as staging:
         for number, (name, digest) in enumerate(sorted(digests.items()), 1):
             _download(store, name, staging / name, digest)
             progress("fetch", number, len(digests), "files")
-        if unexpected := sorted(files_by_name(staging).keys() - digests.keys() - {SUCCESS, SUMS}):
+        if unexpected := sorted(map_files_by_name(staging).keys() - digests.keys() - {SUCCESS, SUMS}):
             raise RunStateError(f"{staging} has {unexpected[0]}, left from another fetch; remove that folder")
         folder, run = SealedFolder(staging), RunFolder(staging)
         folder.success.touch(mode=PRIVATE_FILE)
@@ -365,7 +370,7 @@ def fetch(url: str, to: str | Path, progress: Progress = no_progress) -> dict[st
                 make_private_folder(subfolder)
             for path in run.public.iterdir():
                 path.chmod(PUBLIC_FILE)
-        size = sum(path.stat().st_size for path in files_by_name(staging).values())
+        size = sum(path.stat().st_size for path in map_files_by_name(staging).values())
     counts = {"files": len(digests), "bytes": size}
     return {"from": store.url, "to": str(target), "manifest": seal.decode().strip(), **counts}
 
@@ -374,17 +379,17 @@ def _download(store: Store, name: str, path: Path, digest: str) -> None:
     if path.is_file() and file_sha256(path) == digest:
         return
     make_private_folder(path.parent)
-    if store.size(name) is None:
+    if store.get_file_size(name) is None:
         raise CheckFailed(f"{store.url}/{name} is missing")
     path.touch(mode=PRIVATE_FILE)
-    store.get(name, path)
+    store.download_file(name, path)
     if file_sha256(path) != digest:
         raise CheckFailed(f"{store.url}/{name} is not what was published: its sha256 differs")
     sync_to_disk(path)
 
 
 @contextmanager
-def temporary_download(url: str, progress: Progress = no_progress) -> Iterator[Path]:
+def temporary_download(url: str, progress: Progress = ignore_progress) -> Iterator[Path]:
     """Fetch ``url`` into a temporary private folder (below ``$REDACTORY_WORK`` if set)."""
     with tempfile.TemporaryDirectory(prefix="redactory-", dir=os.environ.get(WORK_VARIABLE)) as folder:
         place = Path(folder) / (url.rstrip("/").rpartition("/")[2] or "run")

@@ -26,8 +26,8 @@ from redactory.dedup.settings import DedupRule
 from redactory.dedup.signatures import SignedFiles
 from redactory.detectors import TextDetector
 from redactory.foundation.keys import DigestKey
-from redactory.foundation.processes import process_pool
-from redactory.foundation.progress import Progress, StageReport, no_progress
+from redactory.foundation.processes import open_process_pool
+from redactory.foundation.progress import Progress, StageReport, ignore_progress
 from redactory.pipelines.curation.config import Config
 from redactory.redaction import RunFolder, format_part_name
 from redactory.redaction.shards import COUNTED, DOCUMENT, LABELLED_VAULT, ORDER, PRIVATE, PUBLIC, SPAN_FIELDS, VAULT
@@ -75,7 +75,7 @@ class OpenIndex:
     @property
     def draft_folder(self) -> Path:
         """The folder of this run's draft entry."""
-        return self.folder.draft_folder(self.token)
+        return self.folder.get_draft_folder(self.token)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class CurationJob:
     key: DigestKey
     detector: TextDetector | None = None
     policy_hashes: tuple[str, ...] = ()
-    progress: Progress = no_progress
+    progress: Progress = ignore_progress
     index: OpenIndex | None = None
     hash_ranges: int = MIN_RANGES
     metadata_schema: pa.Schema = NO_COLUMNS
@@ -142,7 +142,7 @@ class CurationJob:
         """Return the paths of all hash ranges of a table about near-duplicates."""
         return [self.range_path(table, number) for number in range(self.near_range_count)]
 
-    def spread_path(self, number: int) -> Path:
+    def repeat_spans_path(self, number: int) -> Path:
         """Return the path of the spans in repeated texts of one hash range, a row per span and example."""
         return self.run.work / "spread" / f"range-{number:02d}.parquet"
 
@@ -151,13 +151,13 @@ class CurationJob:
         """Path of the key of the counts' noise, until the run is finished."""
         return self.run.work / "counts.key"
 
-    def signed_files(self, partition: int) -> SignedFiles:
+    def signature_files(self, partition: int) -> SignedFiles:
         """Return the files of one partition's signatures for near-duplicate search."""
         return SignedFiles(self.run.work / "near", partition)
 
-    def select_splits(self, has_property: Callable[[DedupRule], bool]) -> list[str]:
+    def filter_splits_by_rule(self, has_property: Callable[[DedupRule], bool]) -> list[str]:
         """Return the splits whose deduplication rule has a property."""
-        return [split for split, rule in self.config.dedup.rules().items() if has_property(rule)]
+        return [split for split, rule in self.config.dedup.get_rules().items() if has_property(rule)]
 
 
 def choose_range_count(size: float) -> int:
@@ -206,7 +206,7 @@ def make_column(values: Sequence[Any] | NDArray[Any], kind: pa.DataType) -> pa.A
     return pa.Array.from_buffers(kind, count, [valid, pa.py_buffer(data)])
 
 
-def make_scalar(value: str) -> pa.Scalar:
+def make_string_scalar(value: str) -> pa.Scalar:
     """Return an Arrow string to compare a column with."""
     return make_column([value], pa.string())[0]
 
@@ -221,7 +221,7 @@ def make_table(columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def read_integers(table: pa.Table, name: str) -> NDArray[Any]:
+def read_integer_column(table: pa.Table, name: str) -> NDArray[Any]:
     """Return a column of integers without nulls as a numpy array."""
     return np.concatenate([np.empty(0, np.int64), *map(np.from_dlpack, table[name].chunks)])
 
@@ -274,7 +274,7 @@ def open_process_map(workers: int) -> Iterator[StageMap]:
     if workers == 1:
         yield map_serially
         return
-    with process_pool(workers) as pool:
+    with open_process_pool(workers) as pool:
 
         def map_over_processes(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
             pending: dict[Future[StageReport], int] = {}

@@ -22,19 +22,19 @@ from typing import Any, BinaryIO, TextIO, cast
 from redactory.detectors.engine_registry import collect_labels, require_known_labels
 from redactory.detectors.settings import ConservativeSettings, get_kind
 from redactory.foundation.canonical import json_sha256
-from redactory.foundation.errors import ConfigurationError, join_words, pluralize, shorten
+from redactory.foundation.errors import ConfigurationError, join_words, pluralize, shorten_name
 from redactory.foundation.files import make_folder
 from redactory.foundation.keys import load_digest_key
-from redactory.foundation.processes import process_pool
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.processes import open_process_pool
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation.config import DROP, KEEP, Config, Redaction
-from redactory.pipelines.curation.error_sealing import run_hiding_error_text
+from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text
 from redactory.pipelines.curation.loading import ConfigLike, load_text_config, parse_settings
 from redactory.pipelines.curation.personal_columns import (
     UNNAMED,
     PersonalColumnDetector,
     choose_column_label,
-    is_nameable,
+    is_safe_to_name,
     shorten_rare_path,
 )
 from redactory.pipelines.curation.policy import Policy
@@ -92,7 +92,7 @@ def redact(
     config: ConfigLike | None = None,
     format_: str = "auto",
     workers: int = 1,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Write a copy of the file, folder or URL ``input_path`` to ``out`` with spans replaced; return counts, no text.
 
@@ -126,7 +126,7 @@ def redact(
         raise ConfigurationError(f"replace: {kind.name} needs a permanent key: set REDACTORY_KEY")
     copy = _RedactionRun(redaction, settings, kind(key, settings.detect.language), progress)
     copy.skipped_files = list_skipped_files(input_path) if is_folder else {}
-    return run_hiding_error_text("rows were redacted", copy.run, input_path, out, sources, is_folder, workers)
+    return run_with_hidden_error_text("rows were redacted", copy.run, input_path, out, sources, is_folder, workers)
 
 
 @dataclass
@@ -164,7 +164,7 @@ class _RedactionRun:
         fields = list[tuple[Source, Fields]]()
         for source in sources:
             with self._skip_damaged_file(source, is_folder):
-                fields.append((source, self._resolve_fields(source)))
+                fields.append((source, self._resolve_text_fields(source)))
         identity = {"policy": self.policy_hash, "settings": json_sha256(_serialize_settings(self.settings))}
         options = self.redaction.model_dump(mode="json")
         with (
@@ -177,18 +177,18 @@ class _RedactionRun:
                 # a PDF file is copied as text
                 name = source.name + ".txt" * (source.format == "pdf") if is_folder else ""
                 rows_before = self.rows - self.quarantined.total()
-                target_path = work.staging / name
+                target_path = work.staging_path / name
                 make_folder(target_path.parent)
                 with (
                     self._skip_damaged_file(source, is_folder),
                     open_standard_output() if out == PIPE else open_compressed(target_path, name or out) as target,
-                    work.quarantine.open("a", encoding="utf-8", errors="backslashreplace") as quarantine_file,
+                    work.quarantine_path.open("a", encoding="utf-8", errors="backslashreplace") as quarantine_file,
                 ):
                     self._redact_file(
                         source,
                         source_fields,
                         target,
-                        partial(find_spans, partial(work.locate_chunk, number)),
+                        partial(find_spans, partial(work.get_chunk, number)),
                         quarantine_file,
                     )
                 is_empty = source.reader.is_text and self.rows - self.quarantined.total() == rows_before
@@ -198,16 +198,16 @@ class _RedactionRun:
                 else:
                     self.files += 1
                     self.pdf_as_text += source.format == "pdf"
-            self._make_row_counts(sources).check(True, f"they are listed in {work.quarantine}")
+            self._make_row_counts(sources).check_totals(True, f"they are listed in {work.quarantine_path}")
             if is_folder and not is_url(input_path):
                 masked_columns = self.redaction.masked_columns.items()
                 columns = {name: None if label == DROP else label for name, label in masked_columns}
-                copy_dataset_metadata(Path(input_path), work.staging, sources, columns)
+                copy_dataset_metadata(Path(input_path), work.staging_path, sources, columns)
             if self.redaction.vault is not None:
                 paths = [*dict.fromkeys(path for _, source_fields in fields for path in source_fields.paths)]
                 self.vault.fields = paths + [n for n, label in self.redaction.masked_columns.items() if label != DROP]
                 self.vault.merge_into(Path(self.redaction.vault))
-            with work.quarantine.open("a", encoding="utf-8") as quarantine_file:
+            with work.quarantine_path.open("a", encoding="utf-8") as quarantine_file:
                 quarantine_file.writelines(
                     format_quarantine_line(name, 0, reason) for name, reason in self.skipped_files.items()
                 )
@@ -254,7 +254,7 @@ class _RedactionRun:
 
     # Before anything is written: the fields and the columns of each file.
 
-    def _resolve_fields(self, source: Source) -> Fields:
+    def _resolve_text_fields(self, source: Source) -> Fields:
         """Find the text fields of a file; ``ConfigurationError`` for unusable fields or columns."""
         if source.reader.is_text:
             return Fields(())
@@ -267,15 +267,18 @@ class _RedactionRun:
         is_text_configured = "text" in self.settings.input.model_fields_set
         default_fields = tuple(name for name in DEFAULT_TEXT_FIELDS if name in column_counts)
         fields = Fields(self.settings.input.fields.paths if is_text_configured else default_fields)
-        missing = [*fields.find_missing(rows), *(name for name in self.redaction.columns if name not in column_counts)]
+        missing = [
+            *fields.find_missing_paths(rows),
+            *(name for name in self.redaction.columns if name not in column_counts),
+        ]
         if rows and (missing or not (fields.paths or self.redaction.columns)):
             problem = "name the text fields with --text-column"
             if missing:
-                problem = f"there is no field '{shorten(missing[0])}'{_suggest_path(missing[0], rows)}"
+                problem = f"there is no field '{shorten_name(missing[0])}'{_suggest_path(missing[0], rows)}"
             listed_names = [
                 name for name in column_counts if shorten_rare_path(name, column_counts, len(rows)) == name
             ] or ["others in every row"]
-            nameable = [name for name in listed_names if self._is_nameable(name)]
+            nameable = [name for name in listed_names if self._is_safe_to_name(name)]
             # a schema is deliberate; a first line, or keys, may be data
             if len(nameable) < len(listed_names) and source.format not in ("parquet", "arrow"):
                 raise ConfigurationError(
@@ -309,8 +312,8 @@ class _RedactionRun:
     def _find_spans(self, texts: list[str]) -> list[SpansOrReason]:
         return _search_texts(_serialize_settings(self.settings), texts)
 
-    def _is_nameable(self, path: str) -> bool:
-        return is_nameable(path, self._find_spans, self.settings.detect.language)
+    def _is_safe_to_name(self, path: str) -> bool:
+        return is_safe_to_name(path, self._find_spans, self.settings.detect.language)
 
     def _require_no_personal_columns(
         self,
@@ -324,7 +327,7 @@ class _RedactionRun:
         if not paths:
             return
         problem = "fields that look personal would be kept unmasked" if personal_columns else "bytes cannot be checked"
-        nameable = [path for path in paths if self._is_nameable(path)]
+        nameable = [path for path in paths if self._is_safe_to_name(path)]
         # an unnamed field may be data: give its position
         descriptions = [
             (path if path in nameable else _describe_field_position(path, rows))
@@ -351,7 +354,7 @@ class _RedactionRun:
         personal_columns, column_detector.unreadable_paths = column_detector.inspect_later_rows(cells)
         self._require_no_personal_columns(location, personal_columns, column_detector, cells)
 
-    def _find_late_field_reason(self, source: Source, row: Row) -> str | None:
+    def _find_new_field_reason(self, source: Source, row: Row) -> str | None:
         """Return the reason code of a row with a field or key that no inspected row had."""
         column_detector = self.column_detectors.get(source.name)
         if column_detector is None or row.number <= _INSPECTED_ROWS:
@@ -381,7 +384,7 @@ class _RedactionRun:
                         row_results = [next(remaining) for _ in row.texts]
                         self.rows += row.number > 0
                         reason = row.reason or next((result for result in row_results if isinstance(result, str)), None)
-                        reason = reason or self._find_late_field_reason(source, row)
+                        reason = reason or self._find_new_field_reason(source, row)
                         if reason is None and row.render is not None:
                             yield self._render_row(source, row, row.render, cast(list[list[ReplacedSpan]], row_results))
                             continue
@@ -411,7 +414,7 @@ class _RedactionRun:
             if label != DROP and value not in (None, "")
         ]
         values = [*collect_values(row.texts, spans), *columns]
-        replacer = self.replacement.for_document(f"{source.name}:{row.number}", row.texts, values)
+        replacer = self.replacement.create_replacer(f"{source.name}:{row.number}", row.texts, values)
         changes = [plan_edits(text, text_spans, replacer) for text, text_spans in zip(row.texts, spans, strict=True)]
         self.labels.update(change.kind for text_spans in changes for change in text_spans)
         column_replacements = {
@@ -432,12 +435,12 @@ class _RedactionRun:
 
 def _suggest_path(path: str, rows: list[Mapping[str, Any]]) -> str:
     """Suggest a path inside the named column, or the same path through lists, if it exists."""
-    if not Fields((path,)).find_missing(rows):
+    if not Fields((path,)).find_missing_paths(rows):
         return " among the columns; --column handles whole columns, use --text-column for fields inside one"
     parts = path.split(".")[:_MAX_LIST_DEPTH]
     for marks in product(("", "[]"), repeat=len(parts)):
         candidate = ".".join(map(add, parts, marks))
-        if any(marks) and not Fields((candidate,)).find_missing(rows):
+        if any(marks) and not Fields((candidate,)).find_missing_paths(rows):
             return f"; did you mean '{candidate}'?"
     return ""
 
@@ -501,7 +504,7 @@ def _open_span_finder(
 ) -> Iterator[Callable[[ChunkStore, Iterator[RowChunk]], ChunkResults]]:
     """Yield a function that searches chunks, here or in ``workers`` processes, and keeps their order."""
     serialized_settings = _serialize_settings(settings)
-    with process_pool(workers) if workers > 1 else nullcontext() as pool:
+    with open_process_pool(workers) if workers > 1 else nullcontext() as pool:
 
         def find_spans(store: ChunkStore, chunks: Iterator[RowChunk]) -> ChunkResults:
             pending: deque[tuple[Chunk, RowChunk, Any]] = deque()
@@ -524,14 +527,14 @@ def _open_span_finder(
                     )
                 pending.append((chunk, rows, result))
                 if len(pending) > (2 * workers if pool else 0):
-                    yield _complete_chunk(*pending.popleft())
+                    yield _save_chunk_spans(*pending.popleft())
             while pending:
-                yield _complete_chunk(*pending.popleft())
+                yield _save_chunk_spans(*pending.popleft())
 
         yield find_spans
 
 
-def _complete_chunk(
+def _save_chunk_spans(
     chunk: Chunk, rows: RowChunk, result: list[SpansOrReason] | Future[list[SpansOrReason]]
 ) -> tuple[RowChunk, list[SpansOrReason]]:
     spans = result.result() if isinstance(result, Future) else result
@@ -575,12 +578,12 @@ def _find_strict_spans(policy: Policy, texts: Sequence[str]) -> list[SpansOrReas
         ]
         distinct[text] = failures[0] if failures else spans
     return [
-        _remove_prefix_offset(len(key), distinct.get(prefixed_text, []))
+        _shift_spans_past_prefix(len(key), distinct.get(prefixed_text, []))
         for key, prefixed_text in zip(keys, prefixed, strict=True)
     ]
 
 
-def _remove_prefix_offset(start: int, spans: SpansOrReason) -> SpansOrReason:
+def _shift_spans_past_prefix(start: int, spans: SpansOrReason) -> SpansOrReason:
     """Drop the spans that end in the first ``start`` code points and shift the others."""
     if isinstance(spans, str) or not start:
         return spans

@@ -39,7 +39,7 @@ from redactory.foundation.files import (
     write_json,
     write_text,
 )
-from redactory.pipelines.readers import Source, sources_by_path
+from redactory.pipelines.readers import Source, find_sources_by_path
 from redactory.pipelines.readers.files import (
     ARCHIVE_ENDINGS,
     METADATA_FILES,
@@ -102,7 +102,7 @@ def find_copy_sources(input_path: str, format_: str) -> tuple[list[Source], bool
     """Return the files to copy, and whether ``input_path`` is a folder; its files get relative names."""
     if input_path == PIPE:
         return [StandardInput.from_format(format_)], False
-    sources = sources_by_path((input_path,), format_)
+    sources = find_sources_by_path((input_path,), format_)
     root = escape_unprintable(
         input_path.partition("://")[2] if is_url(input_path) else os.path.abspath(input_path)
     ).strip("/")
@@ -127,7 +127,7 @@ def require_separate_output(input_path: str, out: str) -> None:
     if out == PIPE or is_url(out):
         return
     output = Path(out)
-    work = _work_folder(out)
+    work = _get_work_folder(out)
     for leftover in work.parent.glob(f"{TEMPORARY_PREFIX}*-{glob.escape(work.name)}"):
         # left by a call that was killed while it removed its folder
         if (leftover / _DONE).is_file() and not work.exists():
@@ -140,10 +140,10 @@ def require_separate_output(input_path: str, out: str) -> None:
     if not output.absolute().parent.is_dir():
         raise ConfigurationError(f"--out: the folder {output.parent} does not exist: create it first")
     if not os.access(output.absolute().parent, os.W_OK | os.X_OK):
-        raise _unwritable_error(output.parent)
+        raise _make_unwritable_error(output.parent)
 
 
-def _unwritable_error(folder: Path) -> ConfigurationError:
+def _make_unwritable_error(folder: Path) -> ConfigurationError:
     return ConfigurationError(
         f"--out: the folder {folder} is not writable (no permission, or mounted read-only); choose another one"
     )
@@ -198,37 +198,37 @@ class UnfinishedCopy:
             write_json(header, previous)
         copy = cls(folder, source_hash, bytes.fromhex(previous["salt"]))
         remove_leftovers(folder, recursive=True)
-        for leftover in (copy.staging, folder / _DONE):
+        for leftover in (copy.staging_path, folder / _DONE):
             remove_path(leftover)
-        copy.quarantine.write_bytes(b"")
+        copy.quarantine_path.write_bytes(b"")
         return copy
 
     @property
-    def staging(self) -> Path:
+    def staging_path(self) -> Path:
         """The file or folder that becomes the output."""
         return self.folder / "out"
 
     @property
-    def quarantine(self) -> Path:
+    def quarantine_path(self) -> Path:
         """The list of rows that are left out."""
         return self.folder / "quarantine.jsonl"
 
     def finish(self, out: str, summary: dict[str, Any]) -> None:
         """Record ``summary`` and :meth:`publish`; if killed right after, the next call finds the summary."""
-        inode = self.staging.stat().st_ino if self.staging.exists() else None
+        inode = self.staging_path.stat().st_ino if self.staging_path.exists() else None
         write_json(self.folder / _DONE, {"format": _FORMAT, "of": self.source_hash, "place": inode, "summary": summary})
         self.publish(out)
 
     def load_summary(self, out: str) -> dict[str, Any] | None:
         """Return the summary of the copy at ``out`` if its call was killed at the end, or None."""
         done = self.folder / _DONE
-        if not done.is_file() or self.staging.exists() or not os.path.lexists(out):
+        if not done.is_file() or self.staging_path.exists() or not os.path.lexists(out):
             return None
         record = read_json(done)
         is_same = record["of"] == self.source_hash and record["place"] == os.lstat(out).st_ino
         return cast(dict[str, Any], record["summary"]) if is_same else None
 
-    def locate_chunk(self, file: int, number: int, texts: Sequence[str]) -> Chunk:
+    def get_chunk(self, file: int, number: int, texts: Sequence[str]) -> Chunk:
         """Return the record of the spans in these texts, chunk ``number`` of a file."""
         digest = hashlib.blake2b(key=self.salt, digest_size=16)
         for text in texts:
@@ -238,34 +238,34 @@ class UnfinishedCopy:
 
     def publish(self, out: str) -> None:
         """Rename the output and its quarantine; an old quarantine is removed if there is no new one."""
-        has_quarantine = self.quarantine.stat().st_size > 0
+        has_quarantine = self.quarantine_path.stat().st_size > 0
         quarantine_path = out.rstrip("/") + QUARANTINE_SUFFIX
         if is_url(out):
             self._upload(out.rstrip("/"), has_quarantine)
             return
-        for path in (self.staging, *self.staging.rglob("*")):
+        for path in (self.staging_path, *self.staging_path.rglob("*")):
             if path.exists():
                 sync_to_disk(path)
         if has_quarantine:
-            sync_to_disk(self.quarantine)
-            self.quarantine.replace(quarantine_path)
+            sync_to_disk(self.quarantine_path)
+            self.quarantine_path.replace(quarantine_path)
         else:
             Path(quarantine_path).unlink(missing_ok=True)
-        if self.staging.exists():
+        if self.staging_path.exists():
             # never overwrite what somebody else wrote there meanwhile
             _require_absent_output(out)
-            self.staging.rename(out)
+            self.staging_path.rename(out)
         sync_to_disk(Path(out).absolute().parent)
 
     def _upload(self, out: str, has_quarantine: bool) -> None:
         base, _, name = out.rpartition("/")
         store = Store.from_url(base)
-        for path in sorted(p for p in (self.staging, *self.staging.rglob("*")) if p.is_file()):
-            store.put(path, "/".join((name, *path.relative_to(self.staging).parts)))
+        for path in sorted(p for p in (self.staging_path, *self.staging_path.rglob("*")) if p.is_file()):
+            store.upload_file(path, "/".join((name, *path.relative_to(self.staging_path).parts)))
         if has_quarantine:
-            store.put(self.quarantine, name + QUARANTINE_SUFFIX)
-        elif store.size(name + QUARANTINE_SUFFIX) is not None:
-            store.remove(name + QUARANTINE_SUFFIX)
+            store.upload_file(self.quarantine_path, name + QUARANTINE_SUFFIX)
+        elif store.get_file_size(name + QUARANTINE_SUFFIX) is not None:
+            store.remove_file(name + QUARANTINE_SUFFIX)
 
 
 @dataclass(frozen=True)
@@ -304,28 +304,28 @@ def open_unfinished_copy(
         return
     # a pipe cannot be read again: a random value never matches
     sizes = [secrets.token_hex() if source.url == PIPE else source.size() for source in sources]
-    work = _work_folder(out)
+    work = _get_work_folder(out)
     source_hash = json_sha256([dict(identity), options, [source.url for source in sources], sizes])
-    _require_copy_folder(work)
+    _reject_foreign_work_folder(work)
     try:
         make_private_folder(work)
     except PermissionError:
-        raise _unwritable_error(work.parent) from None
+        raise _make_unwritable_error(work.parent) from None
     with file_lock(work / _LOCK, out):
         copy = UnfinishedCopy(work, source_hash)
         if copy.load_summary(out) is None:
             _require_absent_output(out)
             copy = UnfinishedCopy.resume(work, source_hash, identity)
         yield copy
-        for path in (work / "found", copy.quarantine, work):
+        for path in (work / "found", copy.quarantine_path, work):
             remove_path(path)
 
 
-def _work_folder(out: str) -> Path:
+def _get_work_folder(out: str) -> Path:
     return Path(f"{out.rstrip('/')}.unfinished").absolute()
 
 
-def _require_copy_folder(work: Path) -> None:
+def _reject_foreign_work_folder(work: Path) -> None:
     """Raise ``ConfigurationError`` if a folder exists that is not ours: it would be lost."""
     if not os.path.lexists(work):
         return
@@ -402,11 +402,11 @@ def open_standard_output() -> Iterator[BinaryIO]:
         yield cast(BinaryIO, target)
         target.flush()
     except InputError:
-        _discard_output()
+        _discard_buffered_output()
         raise
 
 
-def _discard_output() -> None:
+def _discard_buffered_output() -> None:
     """Discard the buffer, because the interpreter would write it again at exit."""
     try:
         descriptor = sys.stdout.fileno()

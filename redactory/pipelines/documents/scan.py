@@ -13,12 +13,12 @@ from typing import Any
 
 from redactory.detectors import TextDetector
 from redactory.detectors.settings import ListSettings, TermList
-from redactory.foundation.errors import InputError, shorten
-from redactory.foundation.progress import Progress, no_progress, report_start_and_end
+from redactory.foundation.errors import InputError, shorten_name
+from redactory.foundation.progress import Progress, ignore_progress, report_start_and_end
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.loading import ConfigLike, load_text_config
 from redactory.pipelines.curation.policy import Example, FoundSpan, Policy, PolicyName
-from redactory.pipelines.readers import Document, Rejection, Source, sources_by_path
+from redactory.pipelines.readers import Document, Rejection, Source, find_sources_by_path
 from redactory.pipelines.readers.documents import EMPTY_TEXT, MISSING_TEXT, RowCounts, preview_rows
 from redactory.pipelines.readers.files import detect_format
 
@@ -40,7 +40,7 @@ def scan(
     limit: int = DEFAULT_LIMIT,
     detector: TextDetector | None = None,
     on_span: SpanCallback | None = None,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Search the files that ``paths`` name (files, folders, globs, URLs) and ``texts`` for spans.
 
@@ -67,7 +67,9 @@ def scan(
             counted_spans = [span for span in spans if policy == "conservative" or span.policy == "strict"]
             label_counts.update(span.label for span in counted_spans)
             row = None if format_ == "text" else document.row
-            for located, line in _locate_spans(counted_spans[: limit - len(listed_spans)], document.text, name, row):
+            for located, line in _list_span_locations(
+                counted_spans[: limit - len(listed_spans)], document.text, name, row
+            ):
                 listed_spans.append(located)
                 if on_span is not None:
                     on_span(located, line)
@@ -97,7 +99,7 @@ def _iterate_texts(
 ) -> Iterator[tuple[str, str, Iterable[Document | Rejection]]]:
     for source in sources:
         name = source.name.removeprefix(os.getcwd() + os.sep)
-        yield name, source.format, counts.read(source)
+        yield name, source.format, counts.read_and_count(source)
     for number, text in enumerate(texts, 1):
         name = "text" if len(texts) == 1 else f"text {number}"
         yield name, "text", [Document(name, None, text, name, 1)]
@@ -120,7 +122,7 @@ def _route_documents(
         yield pending.popleft(), examples
 
 
-def _locate_spans(
+def _list_span_locations(
     spans: Sequence[FoundSpan], text: str, name: str, row: int | None
 ) -> Iterator[tuple[dict[str, Any], str]]:
     starts = [0, *(location + 1 for location, letter in enumerate(text) if letter == "\n")] if spans else []
@@ -152,19 +154,19 @@ def _find_unique_sources(paths: Sequence[str | Path], settings: Config) -> Itera
         format_ = settings.input.format
         if format_ == "auto" and os.path.isfile(path) and detect_format(path) is None:
             format_ = "text"
-        for source in sources_by_path((path,), format_):
+        for source in find_sources_by_path((path,), format_):
             if source.url not in seen_urls:
                 seen_urls.add(source.url)
-                _require_column(source, settings)
+                _require_text_column(source, settings)
                 yield source
 
 
-def _require_column(source: Source, settings: Config) -> None:
+def _require_text_column(source: Source, settings: Config) -> None:
     """Raise ``InputError`` if none of the first rows has the column; a pipe can be read only once, so skip it."""
     is_pipe = os.path.exists(source.name) and not os.path.isfile(source.name)
     if source.format != "jsonl" or is_pipe:
         return
-    rows = list(islice(RowCounts(settings.input).read(source), _PEEKED_ROWS))
+    rows = list(islice(RowCounts(settings.input).read_and_count(source), _PEEKED_ROWS))
     rejected = {row.reason for row in rows if isinstance(row, Rejection)}
     if MISSING_TEXT not in rejected or any(isinstance(row, Document) for row in rows):
         return
@@ -173,7 +175,7 @@ def _require_column(source: Source, settings: Config) -> None:
     if columns and missing:
         column_list = ", ".join(columns[:_MAX_NAMED_COLUMNS]) + (", …" if len(columns) > _MAX_NAMED_COLUMNS else "")
         raise InputError(
-            f"no column '{shorten(missing[0])}' in {os.path.relpath(source.name)}; its columns are {column_list}: "
+            f"no column '{shorten_name(missing[0])}' in {os.path.relpath(source.name)}; its columns are {column_list}: "
             "use --text-column or --config"
         )
 

@@ -23,7 +23,7 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PRIVATE_FILE, file_lock, make_folder, remove_leftovers, write_bytes
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.curation.error_sealing import run_hiding_error_text
+from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text
 from redactory.pipelines.documents.redact_io import (
     PIPE,
     find_copy_sources,
@@ -61,7 +61,7 @@ class PseudonymVault:
         if [self.values[pseudonym] for pseudonym in pseudonyms] != spellings:
             self.spellings.setdefault(_digest_text(masked_text), {}).setdefault(str(row), []).append(spellings)
 
-    def take_spellings(self, row: int, text: str) -> list[str]:
+    def pop_spellings(self, row: int, text: str) -> list[str]:
         """Return the spellings of the values behind the pseudonyms of ``text``; empty if the pseudonyms imply them.
 
         If several rows have become equal, the row number decides; a row that has moved gets the first spellings.
@@ -78,7 +78,7 @@ class PseudonymVault:
         Raises ``ConfigurationError`` if it cannot be written (no key or no folder), ``InputError`` if ``path`` is
         something else.
         """
-        _derive_key()
+        _derive_vault_key()
         if not os.access(path.absolute().parent, os.W_OK):
             raise ConfigurationError(f"vault: {path} cannot be written: its folder is missing, or not writable")
         return cls.read(path) if os.path.lexists(path) else cls()
@@ -94,13 +94,13 @@ class PseudonymVault:
             spellings = existing.spellings
             for text, rows in self.spellings.items():
                 spellings[text] = {**rows, **spellings.get(text, {})}
-            PseudonymVault(fields, {**self.values, **existing.values}, spellings)._write(path)
+            PseudonymVault(fields, {**self.values, **existing.values}, spellings)._write_encrypted(path)
 
-    def _write(self, path: Path) -> None:
+    def _write_encrypted(self, path: Path) -> None:
         """Encrypt (AES-256-GCM) with ``REDACTORY_ENCRYPTION_KEY``; ``ConfigurationError`` without one."""
         nonce = os.urandom(_NONCE_BYTES)
         data = json.dumps(vars(self), ensure_ascii=False).encode("utf-8", "surrogatepass")
-        write_bytes(path, nonce + AESGCM(_derive_key()).encrypt(nonce, data, b"redactory vault"))
+        write_bytes(path, nonce + AESGCM(_derive_vault_key()).encrypt(nonce, data, b"redactory vault"))
 
     @classmethod
     def read(cls, path: Path) -> PseudonymVault:
@@ -109,7 +109,7 @@ class PseudonymVault:
         Raises ``InputError`` if the file is not a vault or has another key, ``ConfigurationError`` if no key is set.
         """
         variables = f"{ENCRYPTION_VARIABLE}_FILE (or {ENCRYPTION_VARIABLE})"
-        key = _derive_key(f"{path.name} is encrypted: set {variables} to the key it was written with")
+        key = _derive_vault_key(f"{path.name} is encrypted: set {variables} to the key it was written with")
         try:
             data = path.read_bytes()
             return cls(**json.loads(AESGCM(key).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], b"redactory vault")))
@@ -125,7 +125,7 @@ def _digest_text(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _derive_key(message: str = "") -> bytes:
+def _derive_vault_key(message: str = "") -> bytes:
     secret = load_encryption_key()
     if secret is None:
         new = f"set {ENCRYPTION_VARIABLE}_FILE (create a key with redactory keys new encryption FILE)"
@@ -146,7 +146,7 @@ def unmask(input_path: str | Path, out: str | Path, vault: str | Path, *, format
     require_separate_output(input_path, str(out))
     sources, is_folder = find_copy_sources(input_path, format_)
     require_matching_format(str(out), sources, is_folder)
-    return run_hiding_error_text(
+    return run_with_hidden_error_text(
         "values were restored", _restore_files, sources, is_folder, str(out), pseudonym_vault, Path(vault)
     )
 
@@ -159,7 +159,7 @@ def _restore_files(
         if (previous_summary := work.load_summary(out)) is not None:
             return previous_summary
         for source in sources:
-            target_path = work.staging / source.name if is_folder else work.staging
+            target_path = work.staging_path / source.name if is_folder else work.staging_path
             make_folder(target_path.parent)
             result = _unmask_file(
                 source, target_path, source.name if is_folder else Path(out).name, pseudonym_vault, vault_path
@@ -178,7 +178,7 @@ def _unmask_file(source: Source, target: Path, name: str, vault: PseudonymVault,
     def make_edits(row: int, text: str) -> list[Edit]:
         edits = []
         known_count = sum(token in vault.values for token in _TOKEN.findall(text))
-        spellings = vault.take_spellings(row, text)
+        spellings = vault.pop_spellings(row, text)
         spelling_iterator = iter(spellings if len(spellings) == known_count else [])
         for token in _TOKEN.finditer(text):
             value = vault.values.get(token[0])

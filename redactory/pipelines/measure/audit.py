@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from redactory.evaluation.one_run_audit import AuditCoins, CanaryForm, get_coins_path, read_coins
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.measure.evaluate import ModelEvaluation, Result, read_texts
 from redactory.redaction import RunFolder, read_manifest
 from redactory.training.settings import TRAINERS
@@ -26,7 +26,7 @@ def evaluate_audit(
     *,
     coins: str | Path | None = None,
     confidence: float = 0.95,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> Result:
     """Guess the coins of the planted canaries from a model, and compute a lower bound of its epsilon.
 
@@ -49,11 +49,11 @@ def evaluate_audit(
         coins = coin_files[0]
     planted = read_coins(Path(coins))
 
-    def measure() -> Result:
+    def run_audit() -> Result:
         from redactory.evaluation.one_run_audit import audit_scores
         from redactory.training import make_guarantee_card
 
-        card, sentences = make_guarantee_card(evaluation.run, evaluation.name), list(planted.planted_sentences())
+        card, sentences = make_guarantee_card(evaluation.run, evaluation.name), list(planted.iter_planted_sentences())
         vault_sentences, public_sentences = (
             set(sentences).intersection(read_texts(f)) for f in (evaluation.run.vault, evaluation.run.public)
         )
@@ -64,9 +64,9 @@ def evaluate_audit(
             "standing": sum(sentence in vault_sentences for sentence in sentences),
             "public": sum(sentence in public_sentences for sentence in sentences),
         }
-        scores = _score_canaries(evaluation.load(), planted, progress)
+        scores = _score_canaries(evaluation.load_language_model(), planted, progress)
         scores_summary = audit_scores(scores, np.array(planted.coins), card["delta"], confidence)
-        upper = find_upper_bound(card, planted.form, placement["public"])
+        upper = find_epsilon_upper_bound(card, planted.form, placement["public"])
         return {
             "form": planted.form,
             **placement,
@@ -78,7 +78,7 @@ def evaluate_audit(
             ),
         }
 
-    return evaluation.measure_and_seal("audit", measure)
+    return evaluation.measure_and_seal("audit", run_audit)
 
 
 def _score_canaries(model: LanguageModel, coins: AuditCoins, progress: Progress) -> NDArray[np.float64]:
@@ -97,7 +97,7 @@ def _score_canaries(model: LanguageModel, coins: AuditCoins, progress: Progress)
     return scores
 
 
-def find_upper_bound(card: Mapping[str, Any], form: CanaryForm, public: int) -> Result:
+def find_epsilon_upper_bound(card: Mapping[str, Any], form: CanaryForm, public: int) -> Result:
     """Return {epsilon_upper, upper_field, comparable, reason} of a guarantee card for canaries of this ``form``.
 
     For secrets the two worlds exchange numbers (``epsilon_substitution``) or mask one (``epsilon``); for users they add
@@ -123,20 +123,20 @@ def find_upper_bound(card: Mapping[str, Any], form: CanaryForm, public: int) -> 
 
 def compute_audit_p_value(run: RunFolder, name: str, audit: Mapping[str, Any], upper_field: str | None) -> float | None:
     """Return the best p-value over all shares times their number; None without a curve of one row."""
-    from redactory.evaluation.one_run_audit import compute_curve_p_value, make_curve_level
+    from redactory.evaluation.one_run_audit import compute_curve_p_value, make_curve_level_function
     from redactory.training.accounting import Spending
     from redactory.training.accounting.epsilons import compute_privacy_curve
     from redactory.training.guarantee.spec import START_KEY, read_ledger_facts
     from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 
-    facts, manifest = read_ledger_facts(run, run.model(name)), read_manifest(run)
-    rows = facts.make_spec(manifest["dedup"]).rows
+    facts, manifest = read_ledger_facts(run, run.get_model_folder(name)), read_manifest(run)
+    rows = facts.make_spec(manifest["dedup"]).exchanged_row_count
     if START_KEY in (facts.base or {}) or "route" in manifest:
         return None  # of these steps alone the curve would be too low
     protects_secrets = upper_field in ("epsilon_substitution", "epsilon")
     if not protects_secrets or not isinstance(facts.mechanism, PoissonGaussian) or rows > 1:
         return None
     relation = Relation.SUBSTITUTION if upper_field == "epsilon_substitution" else facts.trainer.relation
-    level = make_curve_level(compute_privacy_curve((Spending(facts.mechanism, facts.steps),), relation))
+    level = make_curve_level_function(compute_privacy_curve((Spending(facts.mechanism, facts.steps),), relation))
     p_values = [compute_curve_p_value(audit["canaries"], s["guesses"], s["correct"], level) for s in audit["by_share"]]
     return min(1.0, len(p_values) * min(p_values))

@@ -25,7 +25,7 @@ from redactory.evaluation.labelled import (
 from redactory.evaluation.sample import LabelledSpan, select_prefilled_spans
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import make_private_folder, write_json, write_text
-from redactory.foundation.progress import Progress, no_progress, report_start_and_end
+from redactory.foundation.progress import Progress, ignore_progress, report_start_and_end
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.loading import ConfigLike, load_config
 from redactory.pipelines.curation.policy import Example, Policy
@@ -49,7 +49,7 @@ def label_active(
     *,
     labelled: Sequence[str | Path] = (),
     seed: int = 0,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Choose ``n`` documents of the configured input to label; write them to the new folder ``out`` (0700).
 
@@ -141,13 +141,13 @@ def _draw_candidates(settings: Config, excluded_texts: set[str], limit: int, see
     """Return the ``limit`` distinct texts with the smallest digests: a random draw that ignores copies."""
     candidates, counts = dict[bytes, str](), RowCounts(settings.input)
     for source in find_sources(settings.input.path, settings.input.format):
-        for row in counts.read(source):
+        for row in counts.read_and_count(source):
             if isinstance(row, Document) and row.text.strip() not in excluded_texts:
                 text = row.text.strip().encode()
                 candidates[hashlib.blake2b(text, digest_size=16, key=str(seed).encode()).digest()] = row.text
                 if len(candidates) >= 2 * limit:
                     candidates = dict(sorted(candidates.items())[:limit])
-    counts.check()
+    counts.check_totals()
     return [text for _, text in sorted(candidates.items())[:limit]]
 
 

@@ -14,16 +14,16 @@ import numpy as np
 from redactory.evaluation import plots
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
 from redactory.evaluation.linkage import ValueSearch
-from redactory.evaluation.membership import SecretSentence, draw_member_texts, find_commonest_label
+from redactory.evaluation.membership import SecretSentence, draw_member_texts, find_most_common_label
 from redactory.evaluation.report import write_report
 from redactory.evaluation.utility import measure_accuracy, measure_perplexity
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import read_json
-from redactory.foundation.progress import Progress, no_progress, report_start_and_end
+from redactory.foundation.progress import Progress, ignore_progress, report_start_and_end
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.config import SegmentSettings
-from redactory.pipelines.curation.error_sealing import run_sealing_errors
+from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.models import require_training_packages, resolve_model_name, seal_result
 from redactory.pipelines.curation.policy import make_run_router
 from redactory.pipelines.curation.segment import (
@@ -68,7 +68,7 @@ class ModelEvaluation:
         folder = RunFolder(Path(run))
         curated, name = read_manifest(folder), resolve_model_name(folder, model)
         require_training_packages()
-        trained = read_manifest(folder.model(name))
+        trained = read_manifest(folder.get_model_folder(name))
         if trained["settings"].get("chat") and not chats:
             raise ConfigurationError(
                 f"evaluate: {name} was trained on conversations (train.chat), but this would prompt it with "
@@ -86,11 +86,11 @@ class ModelEvaluation:
         """The run's segmenter."""
         return make_segmenter(SegmentSettings.from_manifest(self.run_manifest["configuration"]["segment"]))
 
-    def load(self) -> LanguageModel:
+    def load_language_model(self) -> LanguageModel:
         """Load the language model."""
         from redactory.training import load_model
 
-        return load_model(self.run.model(self.name))
+        return load_model(self.run.get_model_folder(self.name))
 
     def require_setting(self, key: str, value: Any, hint: str) -> Any:
         """Return ``value``, or else the setting ``key`` of ``evaluate`` in the run's configuration."""
@@ -104,11 +104,13 @@ class ModelEvaluation:
         trainer = TRAINERS[self.model_manifest["summary"]["trainer"]]
         return tuple(getattr(self.run, name) for name in trainer.folder_names)
 
-    def read_originals(self) -> Iterator[str]:
+    def read_original_texts(self) -> Iterator[str]:
         """Yield the texts of the run's vault."""
         return read_texts(self.run.vault)
 
-    def read_held_out(self, paths: Sequence[str], *optional: str) -> Iterator[tuple[str, str | None, str | None]]:
+    def read_held_out_examples(
+        self, paths: Sequence[str], *optional: str
+    ) -> Iterator[tuple[str, str | None, str | None]]:
         """Yield text, class and role of every example of a held-out corpus, segmented like the run.
 
         Every column that the run's manifest names must exist, except the columns ``optional``, which are not read.
@@ -132,7 +134,7 @@ class ModelEvaluation:
         masked = iter([text for _, text in make_run_router(self.run_manifest)(texts)])
         masked_documents = [[(turn, role, next(masked)) for turn, role, _ in examples] for examples in documents]
         as_is, as_masked = (
-            [_join_conversation(examples) for examples in form_documents]
+            [_join_conversation_turns(examples) for examples in form_documents]
             for form_documents in (documents, masked_documents)
         )
         return as_is, as_masked
@@ -147,20 +149,20 @@ class ModelEvaluation:
         cut = make_multi_text_segmenter(self.segmenter) if settings.has_multiple_texts else self.segmenter
         counts = RowCounts(settings)
         for source in find_sources(settings.path, settings.format, key="evaluate.test"):
-            for entry in counts.read(source):
+            for entry in counts.read_and_count(source):
                 if isinstance(entry, Document):
                     yield entry, cut(entry.text)
         # never measure a model on part of a file
         if counts.damaged_files:
             raise counts.damaged_files[0]
-        counts.check()
+        counts.check_totals()
 
     @property
     def optional_columns(self) -> tuple[str, ...]:
         """The columns that held-out rows may lack: the class, unless it was a prefix in training."""
         return () if self.model_manifest["settings"].get("prefix") == CLASS else ("label",)
 
-    def sample_texts(
+    def sample_compared_texts(
         self, held_out: Sequence[tuple[str, str | None, str | None]], seed: int, progress: Progress
     ) -> tuple[list[ComparedText], list[ComparedText]]:
         """Draw held-out texts and originals in the same way, at most :data:`MAX_COMPARED` of each.
@@ -202,18 +204,18 @@ class ModelEvaluation:
 
         def run_measurement() -> Result:
             result = {"run": str(self.run.root), "model": self.name, **measure()}
-            model = self.run.model(self.name)
+            model = self.run.get_model_folder(self.name)
             body = {"format": "redactory-evaluation/1", "evaluation": evaluation}
             images = plots.render_plot(picture, plot, result) if plot else {}
             parent = {"parent": file_sha256(model.manifest)}
-            seal_result(model.result(evaluation), result, {**body, **parent}, images)
+            seal_result(model.get_result_folder(evaluation), result, {**body, **parent}, images)
             write_report(self.run)
             return result
 
-        return run_sealing_errors(self.run.state, run_measurement)
+        return run_with_sealed_traceback(self.run.state, run_measurement)
 
 
-def _join_conversation(examples: Sequence[tuple[int, str | None, str]]) -> str:
+def _join_conversation_turns(examples: Sequence[tuple[int, str | None, str]]) -> str:
     from redactory.training.chat import join_turns
 
     by_turn = groupby(examples, lambda point: point[:2])
@@ -226,7 +228,7 @@ def read_texts(folder: Path) -> Iterator[str]:
 
 
 def evaluate_model(
-    run: str | Path, model: str | None = None, test: Sequence[str] = (), progress: Progress = no_progress
+    run: str | Path, model: str | None = None, test: Sequence[str] = (), progress: Progress = ignore_progress
 ) -> Result:
     """Measure perplexity on held-out text, original and masked by π, or the test error rate of a classifier.
 
@@ -245,17 +247,17 @@ def evaluate_model(
         if chat := evaluation.model_manifest["settings"].get("chat"):
             with report_start_and_end(progress, "mask by the policies"):
                 form_texts = dict(zip(("as_is", "masked"), evaluation.read_conversations(paths), strict=True))
-            trained = evaluation.load()
+            trained = evaluation.load_language_model()
             codec = replace(cast("ChatCodec", trained.tokenizer), loss_scope=chat["loss_on"])
             return measure_perplexities(trained, form_texts, codec)
-        held_out = list(evaluation.read_held_out(paths, "id", "user", *evaluation.optional_columns))
+        held_out = list(evaluation.read_held_out_examples(paths, "id", "user", *evaluation.optional_columns))
         texts = [text for text, _, _ in held_out]
         with report_start_and_end(progress, "mask by the policies"):
             masked = [text for _, text in make_run_router(evaluation.run_manifest)(texts)]
         if prefix := evaluation.model_manifest["settings"].get("prefix"):
             roles = [label if prefix == CLASS else role for _, label, role in held_out]
             texts, masked = (list(map(add_role_prefix, group, roles)) for group in (texts, masked))
-        trained, form_texts = evaluation.load(), {"as_is": texts, "masked": masked}
+        trained, form_texts = evaluation.load_language_model(), {"as_is": texts, "masked": masked}
         return measure_perplexities(trained, form_texts)
 
     def measure_perplexities(language_model: Any, texts_by_form: Mapping[str, Any], *codec: Any) -> Result:
@@ -268,8 +270,8 @@ def evaluate_model(
     def measure_classifier() -> Result:
         from redactory.training.model import load_classifier
 
-        examples = list(evaluation.read_held_out(paths, "id", "user"))
-        classifier = load_classifier(evaluation.run.model(evaluation.name))
+        examples = list(evaluation.read_held_out_examples(paths, "id", "user"))
+        classifier = load_classifier(evaluation.run.get_model_folder(evaluation.name))
         return measure_accuracy(
             classifier, [text for text, _, _ in examples], [label for _, label, _ in examples], progress
         )
@@ -283,7 +285,7 @@ def evaluate_canary(
     run: str | Path,
     model: str | None = None,
     canaries: str | Path | None = None,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
     samples: int = 20_000,
     seed: int = 0,
 ) -> Result:
@@ -299,15 +301,17 @@ def evaluate_canary(
         problem = error.strerror if isinstance(error, OSError) else "this is not JSON"
         raise InputError(f"{path} cannot be read as canaries: {problem}; give the file of redactory simulate") from None
 
-    def measure() -> Result:
+    def measure_exposure() -> Result:
         from redactory.evaluation.canary import count_canary_copies, measure_canary_exposure
 
         copy_counts = count_canary_copies(evaluation.list_training_folders(), planted)
         # a canary in a shard was not masked, even if the trainer reads other folders
         is_missed = [n > 0 for n in count_canary_copies((evaluation.run.public, evaluation.run.private), planted)]
-        return measure_canary_exposure(evaluation.load(), planted, copy_counts, progress, samples, seed, is_missed)
+        return measure_canary_exposure(
+            evaluation.load_language_model(), planted, copy_counts, progress, samples, seed, is_missed
+        )
 
-    return evaluation.measure_and_seal("canary", measure, "exposure.svg", plots.plot_exposure)
+    return evaluation.measure_and_seal("canary", measure_exposure, "exposure.svg", plots.plot_exposure)
 
 
 # Attacks: membership inference, and extraction of secrets from the vault.
@@ -325,7 +329,7 @@ def evaluate_membership(
     group_size: int = 20,
     confidence: float = 0.95,
     seed: int = 0,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> Result:
     """Run individual and group membership inference (CRT, appendix A.5) on a model of a finished run.
 
@@ -346,7 +350,7 @@ def evaluate_membership(
         reference_arguments = (reference, evaluation.name) if Path(reference).is_dir() else (run, str(reference))
         reference_evaluation = ModelEvaluation.open(*reference_arguments)
 
-    def measure() -> Result:
+    def run_attack() -> Result:
         from redactory.evaluation.membership import run_membership_attack
 
         sentences = _find_secret_sentences(evaluation, Path(labelled), label)
@@ -355,10 +359,10 @@ def evaluate_membership(
             sentences, _choose_value_source(evaluation, kind, others, seed), count, seed
         )
         result = run_membership_attack(
-            evaluation.load(),
+            evaluation.load_language_model(),
             members,
             non_members,
-            reference=reference_evaluation.load() if reference_evaluation else None,
+            reference=reference_evaluation.load_language_model() if reference_evaluation else None,
             group_size=group_size,
             confidence=confidence,
             seed=seed,
@@ -372,7 +376,7 @@ def evaluate_membership(
         }
         return details | result
 
-    return evaluation.measure_and_seal("membership", measure, "roc.svg", plots.plot_membership)
+    return evaluation.measure_and_seal("membership", run_attack, "roc.svg", plots.plot_membership)
 
 
 def _find_secret_sentences(evaluation: ModelEvaluation, labelled: Path, label: str | None) -> list[SecretSentence]:
@@ -383,11 +387,11 @@ def _find_secret_sentences(evaluation: ModelEvaluation, labelled: Path, label: s
         for text, spans in split_labelled_row(row, evaluation.segmenter)
         for span in spans
     ]
-    vault_texts = {sentence.text for sentence in sentences}.intersection(evaluation.read_originals())
+    vault_texts = {sentence.text for sentence in sentences}.intersection(evaluation.read_original_texts())
     in_vault = [sentence for sentence in sentences if sentence.text in vault_texts]
     if not in_vault:
         raise InputError(f"{labelled.name}: none of its labelled secrets occurs in the originals of this run")
-    kind = label or find_commonest_label(in_vault)
+    kind = label or find_most_common_label(in_vault)
     selected = [sentence for sentence in in_vault if sentence.label == kind]
     if not selected:
         raise InputError(f"{labelled.name}: no secret labelled {kind} occurs in the originals of this run")
@@ -401,22 +405,24 @@ def _choose_value_source(
         from redactory.evaluation.extraction import make_control_values
 
         return make_control_values(
-            [(kind, sentence.value) for sentence in sentences], lambda v: _find_present_values(evaluation, v), seed
+            [(kind, sentence.value) for sentence in sentences], lambda v: _find_values_in_vault(evaluation, v), seed
         )
 
     def read_other_values(sentences: Sequence[SecretSentence]) -> Sequence[str | None]:
         rows = read_labelled_rows(Path(str(others)))
         spans = ((row["text"], s) for row in rows for s in row["spans"] if s["label"] == kind)
         values = list(dict.fromkeys(text[span["start"] : span["end"]] for text, span in spans))
-        present = _find_present_values(evaluation, values)
+        present = _find_values_in_vault(evaluation, values)
         unused_values = (value for value in values if value not in present)
         return [next(unused_values, None) for _ in sentences]
 
     return draw_values if others is None else read_other_values
 
 
-def _find_present_values(evaluation: ModelEvaluation, values: list[str]) -> Collection[str]:
-    present = {values[index].casefold() for index in ValueSearch(values).count_occurrences(evaluation.read_originals())}
+def _find_values_in_vault(evaluation: ModelEvaluation, values: list[str]) -> Collection[str]:
+    present = {
+        values[index].casefold() for index in ValueSearch(values).count_occurrences(evaluation.read_original_texts())
+    }
     return {value for value in values if value.casefold() in present}
 
 
@@ -429,7 +435,7 @@ def evaluate_extraction(
     top_k: int | None = None,
     completions: int = 500,
     seed: int = 0,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> Result:
     """Search texts that the model writes for secrets of the run's vault, and for control values that it never saw.
 
@@ -442,20 +448,20 @@ def evaluate_extraction(
         raise ConfigurationError("extraction: samples and tokens must be at least 1, completions at least 0")
     evaluation = ModelEvaluation.open(run, model)
 
-    def measure() -> Result:
+    def run_attack() -> Result:
         from redactory.evaluation import extraction as e
 
-        trained = evaluation.load()
+        trained = evaluation.load_language_model()
         secrets = e.collect_vault_secrets(evaluation.run, evaluation.list_training_folders())
         named = [(secret.label, secret.value) for secret in secrets]
-        controls = e.make_control_values(named, lambda values: _find_present_values(evaluation, values), seed)
+        controls = e.make_control_values(named, lambda values: _find_values_in_vault(evaluation, values), seed)
         settings = e.ExtractionSettings(samples, tokens, temperature, top_k, completions, seed)
         texts = read_column(evaluation.run.public, "text")
         order = RandomStream.from_seed(seed).permutation("prompts", 0, len(texts))[:MAX_PROMPTS]
         prompts = [" ".join(texts[i].split()[:PROMPT_WORDS]) for i in order.tolist()]
         return e.run_extraction_attack(trained, secrets, controls, settings, prompts, progress)
 
-    return evaluation.measure_and_seal("extraction", measure, "extraction.svg", plots.plot_extraction)
+    return evaluation.measure_and_seal("extraction", run_attack, "extraction.svg", plots.plot_extraction)
 
 
 # Synthetic text: its quality, and what it leaks.
@@ -469,7 +475,7 @@ def evaluate_synthetic(
     test: Sequence[str] = (),
     canaries: str | Path | None = None,
     seed: int = 0,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> Result:
     """Compare the corpus of ``synthesize`` in the folder ``corpus`` with held-out text; export requires this.
 
@@ -479,7 +485,7 @@ def evaluate_synthetic(
     :func:`~redactory.evaluation.synthetic.measure_leakage`.
     """
     evaluation, folder = ModelEvaluation.open(run, model), SyntheticFolder(Path(corpus))
-    corpus_manifest, trained = read_manifest(folder), evaluation.run.model(evaluation.name).manifest
+    corpus_manifest, trained = read_manifest(folder), evaluation.run.get_model_folder(evaluation.name).manifest
     if corpus_manifest.get("model_manifest") != file_sha256(trained):
         raise ConfigurationError(
             f"{folder.root} was not written by {evaluation.name} of {evaluation.run.root}: give --model"
@@ -487,19 +493,21 @@ def evaluate_synthetic(
     paths = evaluation.require_setting("test", test, "a held-out corpus there, or with --test")
     canary_file = canaries or evaluation.run_manifest["configuration"]["evaluate"].get("canaries")
 
-    def measure() -> Result:
+    def measure_corpus() -> Result:
         from redactory.evaluation import synthetic as s
 
         held_out = [
             (text, label, role)
-            for text, label, role in evaluation.read_held_out(paths, "id", "user", *evaluation.optional_columns)
+            for text, label, role in evaluation.read_held_out_examples(
+                paths, "id", "user", *evaluation.optional_columns
+            )
         ]
         written = [
             (row["text"], row.get(CLASS, row.get(ROLE)))
             for batch in read_batches(folder.public)
             for row in batch.to_pylist()
         ]
-        samples = evaluation.sample_texts(held_out, seed, progress)
+        samples = evaluation.sample_compared_texts(held_out, seed, progress)
         held_out_rows, training_rows = ([(text, label) for text, label, _ in group] for group in samples)
         non_member_texts, member_texts = ([text for text, _, is_private in group if is_private] for group in samples)
         synthetic_texts = [text for text, _ in written]
@@ -517,4 +525,4 @@ def evaluate_synthetic(
                 **s.measure_leakage(synthetic_texts, member_texts, non_member_texts, planted_canaries, seed=seed),
             }
 
-    return evaluation.measure_and_seal("synthetic", measure)
+    return evaluation.measure_and_seal("synthetic", measure_corpus)

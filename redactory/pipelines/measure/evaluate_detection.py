@@ -24,23 +24,23 @@ from redactory.evaluation.linkage import (
     MAX_PHRASE_WORDS,
     MAX_RARE_HOLDERS,
     ReleasedExample,
-    find_residual_identifiers,
+    count_residual_identifiers,
     run_linkage_attack,
 )
 from redactory.evaluation.recall import count_remaining_secrets, measure_misses
 from redactory.evaluation.report import write_report
-from redactory.foundation.canonical import file_sha256, package_version
+from redactory.foundation.canonical import file_sha256, get_package_version
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, pluralize
 from redactory.foundation.keys import load_digest_key
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.config import SegmentSettings
-from redactory.pipelines.curation.error_sealing import run_sealing_errors
+from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.loading import ConfigLike, load_config
 from redactory.pipelines.curation.models import seal_result
 from redactory.pipelines.curation.policy import make_run_router
 from redactory.pipelines.curation.segment import make_segmenter
-from redactory.pipelines.measure.label import load_recall, read_fitted_policy, save_recall
+from redactory.pipelines.measure.label import load_recall_measurement, read_policy_fit, save_recall_measurement
 from redactory.redaction import RunFolder, list_parts, read_manifest
 from redactory.redaction.shards import read_values
 
@@ -50,7 +50,7 @@ def evaluate_detect(
     config: ConfigLike | None = None,
     *,
     detector: TextDetector | None = None,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Measure recall, precision, misses and public share on the labelled rows of a file.
 
@@ -65,7 +65,11 @@ def evaluate_detect(
 
 
 def evaluate_against(
-    labelled: str | Path, against: Iterable[str], config: ConfigLike | None = None, *, progress: Progress = no_progress
+    labelled: str | Path,
+    against: Iterable[str],
+    config: ConfigLike | None = None,
+    *,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Compare the policies and other engines on the labelled rows of a file.
 
@@ -95,7 +99,7 @@ def evaluate_against(
         "secrets": secrets,
         "table": compare_detectors(Detector(detect), engines, examples, progress),
         "engines": {reference.name: reference.identity for reference in references},
-        "version": package_version("redactory"),
+        "version": get_package_version("redactory"),
         "interval": INTERVAL_KINDS,
     }
 
@@ -135,7 +139,7 @@ def _read_labelled_examples(
 
 
 def evaluate_recall(
-    config: ConfigLike, *, output: str | Path | None = None, progress: Progress = no_progress
+    config: ConfigLike, *, output: str | Path | None = None, progress: Progress = ignore_progress
 ) -> dict[str, Any]:
     """Measure labelled secrets that the policies miss, and which of them the shards still hold.
 
@@ -151,9 +155,9 @@ def evaluate_recall(
         raise ConfigurationError("evaluate.labelled: set it to a file of labelled rows")
     labelled, public = Path(settings.evaluate.labelled), get_public_labels(manifest)
 
-    def measure() -> dict[str, Any]:
+    def measure_recall() -> dict[str, Any]:
         texts = (row["text"] for row in read_labelled_rows(labelled))
-        require_unfitted_rows(texts, read_fitted_policy(manifest), load_digest_key())
+        require_unfitted_rows(texts, read_policy_fit(manifest), load_digest_key())
         cut = make_segmenter(settings.segment)
         secrets = [
             (text, [span])
@@ -173,16 +177,16 @@ def evaluate_recall(
             "left": count_remaining_secrets(run, read_labelled_rows(labelled, public)),
         }
         result["date"] = find_measurement_date(run, result)
-        save_recall(run, result)
+        save_recall_measurement(run, result)
         return result
 
-    return run_sealing_errors(run.state, measure)
+    return run_with_sealed_traceback(run.state, measure_recall)
 
 
 def find_measurement_date(run: RunFolder, result: dict[str, Any]) -> str:
     """Return the first day with this ``result``, so that a training that resumes after midnight agrees."""
     try:
-        previous = load_recall(run) or {}
+        previous = load_recall_measurement(run) or {}
     except CheckFailed:
         previous = {}
     date = previous.pop("date", None)
@@ -203,7 +207,7 @@ def evaluate_redaction(
     engine: str | None = None,
     sample: int = 5_000,
     rare: int = MAX_RARE_HOLDERS,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Run three attacks on the shards of a finished run alone; none needs a model.
 
@@ -218,7 +222,7 @@ def evaluate_redaction(
     public = get_kinds(detect.public_labels)
     chosen, no_engine = choose_independent_engine(detect, engine)
 
-    def measure() -> dict[str, Any]:
+    def run_attacks() -> dict[str, Any]:
         texts = {
             split: list(read_values(getattr(folder, split), "example_id", "text")) for split in ("public", "private")
         }
@@ -239,10 +243,10 @@ def evaluate_redaction(
             is_teacher = detect.tagger is not None and chosen == "spacy"
             # leave the path of a model out of the result
             residual = {"engine": chosen.partition(":")[0], "note": TEACHER_NOTE if is_teacher else None} | {
-                split: find_residual_identifiers(run_engines, rows, sample, 0, progress, words, public)
+                split: count_residual_identifiers(run_engines, rows, sample, 0, progress, words, public)
                 for split, rows in texts.items()
             }
-        cross_split = _summarize_cross_split(folder)
+        cross_split = _summarize_cross_split_duplicates(folder)
         missing = {
             "linkage.user": None if has_repeat_users else "no user wrote more than one document: same as by document",
             "residual": no_engine or None,
@@ -257,7 +261,7 @@ def evaluate_redaction(
         write_report(folder)
         return result
 
-    return run_sealing_errors(folder.state, measure)
+    return run_with_sealed_traceback(folder.state, run_attacks)
 
 
 def choose_independent_engine(detect: DetectSettings, engine: str | None = None) -> tuple[str | None, str]:
@@ -299,7 +303,7 @@ def _map_authors(run: RunFolder) -> tuple[dict[str, dict[str, set[str]]], bool]:
     return authors, len(pairs) > len({user for _, user in pairs})
 
 
-def _summarize_cross_split(run: RunFolder) -> dict[str, Any] | None:
+def _summarize_cross_split_duplicates(run: RunFolder) -> dict[str, Any] | None:
     """Count the public examples that nearly duplicate a private one, and summarize their similarity."""
     if not list_parts(run.across):
         return None

@@ -21,7 +21,7 @@ from redactory.detectors.classifier.fitting import (
 )
 from redactory.detectors.engine import Engine
 from redactory.detectors.settings import FitSettings, TaggerSettings, TransformersSettings
-from redactory.detectors.spacy_model import package_versions
+from redactory.detectors.spacy_model import get_package_versions
 from redactory.detectors.tagger import (
     DEFAULT,
     LabelledText,
@@ -38,7 +38,7 @@ from redactory.foundation.canonical import folder_sha256, read_blocks
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, read_json, write_json, write_text
 from redactory.foundation.keys import load_digest_key
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation.loading import parse_settings
 
 MIN_ROWS = 20
@@ -49,7 +49,7 @@ def fit_tagger(
     labelled: Sequence[str | Path],
     out: str | Path,
     settings: FitSettings | Mapping[str, Any] | None = None,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
     base: str | Path | None = None,
 ) -> dict[str, Any]:
     """Train a tagger on files of labelled rows and write it, with its card, to the new folder ``out``.
@@ -66,7 +66,7 @@ def fit_tagger(
     folder.parent.mkdir(parents=True, exist_ok=True)
     # an unkeyed digest would let any recipient test guesses of a small file
     files, key = [Path(path) for path in labelled], load_digest_key()
-    rows = {text.text: text for path in files for text in _read_texts(path)}
+    rows = {text.text: text for path in files for text in _read_labelled_texts(path)}
     row_groups = training, fitted_on, tested_on = _split_rows(list(rows.values()), chosen)
     temporary_folder = folder.with_name(f"{TEMPORARY_PREFIX}{folder.name}")
     shutil.rmtree(temporary_folder, ignore_errors=True)
@@ -82,7 +82,7 @@ def fit_tagger(
             "held_out_rows": len(fitted_on) + len(tested_on),
             "labels": dict(sorted(Counter(s[2] for row in training for s in row.spans).items())),
             "held_out": _score_engine(engine, tested_on),
-            "files": [{"name": path.name, "digest": key.file_digest(read_blocks(path))} for path in files],
+            "files": [{"name": path.name, "digest": key.compute_file_digest(read_blocks(path))} for path in files],
             **result,
         }
         write_json(temporary_folder / "fit.json", result, PUBLIC_FILE)
@@ -131,7 +131,7 @@ def _fit_tagger(
         {
             "reliability": asdict(reliability),
             "settings": settings_record,
-            "versions": package_versions("redactory", "spacy", "thinc", "numpy"),
+            "versions": get_package_versions("redactory", "spacy", "thinc", "numpy"),
         },
     )
 
@@ -176,12 +176,12 @@ def _fit_classifier(
         {
             "reliability": asdict(reliability),
             "settings": {**settings.model_dump(mode="json", exclude=set(BASE_SETTINGS)), "base": origin},
-            "versions": package_versions("redactory", "transformers", "tokenizers", "torch", "numpy"),
+            "versions": get_package_versions("redactory", "transformers", "tokenizers", "torch", "numpy"),
         },
     )
 
 
-def _read_texts(path: Path) -> LabelledTexts:
+def _read_labelled_texts(path: Path) -> LabelledTexts:
     return [
         LabelledText(row["text"], tuple((s["start"], s["end"], s["label"]) for s in row["spans"]))
         for row in read_labelled_rows(path, to_fit=True)

@@ -33,19 +33,19 @@ from redactory.detectors import (
 from redactory.detectors.rules import SOFT_RULES, load_optional_words
 from redactory.detectors.settings import RuleName, write_fit_record
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
-from redactory.evaluation.statistics import binomial_p_value, count_passing_settings, count_secrets_needed
+from redactory.evaluation.statistics import compute_binomial_p_value, count_passing_settings, count_secrets_needed
 from redactory.foundation.bounds import format_lower, format_upper
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import write_text
 from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.keys import load_digest_key
-from redactory.foundation.progress import Progress, no_progress, report_start_and_end
+from redactory.foundation.progress import Progress, ignore_progress, report_start_and_end
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.config import Config, SegmentSettings
 from redactory.pipelines.curation.loading import ConfigLike, load_config, validate_config
 from redactory.pipelines.curation.segment import make_segmenter
-from redactory.redaction import PUBLIC, route
+from redactory.redaction import PUBLIC, route_example
 
 RULE_ORDER: tuple[RuleName, ...] = ("word", "name", "capital", "symbol", "digit")
 """Every rule in the order in which the path drops them: first those with much text per secret."""
@@ -70,7 +70,7 @@ _KEYS = ("min_non_entity_probability", "confident_threshold", "rules")
 _SEED_DIGITS = 16
 
 
-def build_policy_path(detect: DetectSettings) -> list[ConservativeSettings]:
+def build_policy_sequence(detect: DetectSettings) -> list[ConservativeSettings]:
     """Return the policies in order; a function of the settings alone.
 
     The path begins with every rule of the language, and every word private that is not certainly a non-entity. It drops
@@ -95,11 +95,13 @@ def build_policy_path(detect: DetectSettings) -> list[ConservativeSettings]:
     ]
 
 
-def build_path_policies(detect: DetectSettings, path: Sequence[ConservativeSettings]) -> list[ConservativePolicy]:
+def build_conservative_policies(
+    detect: DetectSettings, path: Sequence[ConservativeSettings]
+) -> list[ConservativePolicy]:
     """Build π_c for each step of ``path``, in the configuration ``detect``.
 
     ``ConfigurationError`` if a later step reads fewer languages: text would return to the private split, and
-    :func:`find_first_public` could not bisect.
+    :func:`find_first_public_step` could not bisect.
     """
     policies = [build_policies(detect.model_copy(update={"conservative": step}))[1] for step in path]
     if len({policy.covered_languages for policy in policies}) > 1:
@@ -110,7 +112,7 @@ def build_path_policies(detect: DetectSettings, path: Sequence[ConservativeSetti
     return policies
 
 
-def find_first_public(
+def find_first_public_step(
     text: str, engine_output: EngineOutput, strict: StrictPolicy, path: Sequence[ConservativePolicy]
 ) -> int:
     """Return the index of the first policy of ``path`` with which F leaves the example public.
@@ -121,7 +123,7 @@ def find_first_public(
 
     def is_public(policy: ConservativePolicy) -> bool:
         conservative_spans = tuple(policy.select_spans(text, engine_output)) if engine_output.failure is None else ()
-        return route(text, Detection(strict_spans, conservative_spans, engine_output.failure)).split == PUBLIC
+        return route_example(text, Detection(strict_spans, conservative_spans, engine_output.failure)).split == PUBLIC
 
     return bisect_left(path, True, key=is_public)
 
@@ -145,12 +147,12 @@ class LabelledSecrets:
     unit: Literal["user", "row"] = "row"
 
     @property
-    def secrets_labelled(self) -> int:
+    def secret_count(self) -> int:
         """Number of secrets of all units."""
         return sum(len(unit_secrets) for unit_secrets in self.secrets.values())
 
     @property
-    def texts(self) -> set[str]:
+    def identifying_texts(self) -> set[str]:
         """Texts that identify the rows: their own, and those of the examples with a secret."""
         return {
             *self.rows,
@@ -158,7 +160,7 @@ class LabelledSecrets:
         }
 
 
-def read_labels(path: Path, segment: SegmentSettings, public: Iterable[str] = ()) -> LabelledSecrets:
+def read_labelled_secrets(path: Path, segment: SegmentSettings, public: Iterable[str] = ()) -> LabelledSecrets:
     """Read a file of labelled rows, segmented into examples; ``InputError`` if it is invalid.
 
     A span is not a secret here if it has a ``public`` label, or is in no example (such as the name of a speaker): it is
@@ -202,11 +204,11 @@ def fit_policy(
     config: ConfigLike | None = None,
     miss_rate: float = 0.001,
     confidence: float = 0.95,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Choose the conservative policy so that the share of secrets missed by both policies is bounded.
 
-    Learn-then-Test along :func:`build_policy_path`: with confidence ``confidence``, both policies together miss at
+    Learn-then-Test along :func:`build_policy_sequence`: with confidence ``confidence``, both policies together miss at
     most the share ``miss_rate`` of secrets drawn like those in ``labelled``; one secret per user (or row) is tested.
     Of the policies that keep the bound, the one with the largest public share is chosen, and among equals the safest.
     Writes ``out``: ``config`` with another ``detect.conservative``, and beside it the record of the fit with keyed
@@ -221,11 +223,11 @@ def fit_policy(
     loaded_config = None if config is None else load_config(config)
     detect = loaded_config.detect if loaded_config else DetectSettings()
     segment = loaded_config.segment if loaded_config else SegmentSettings()
-    labels = read_labels(labelled, segment, detect.public_labels)
+    labels = read_labelled_secrets(labelled, segment, detect.public_labels)
     _require_enough_secrets(labels, labelled.name, miss_rate, confidence)
-    path, secrets = build_policy_path(detect), draw_secrets(labels, file_sha256(labelled))
+    path, secrets = build_policy_sequence(detect), draw_secrets(labels, file_sha256(labelled))
     levels = _find_public_steps(labels.examples, detect, path, progress)
-    curve, chosen = _compute_curve(path, levels, labels, secrets, miss_rate, confidence)
+    curve, chosen = _compute_miss_curve(path, levels, labels, secrets, miss_rate, confidence)
     result = {
         "labelled": labelled.name,
         "rows": len(labels.rows),
@@ -233,7 +235,7 @@ def fit_policy(
         "clean_examples": labels.clean_examples.total(),
         "unit": labels.unit,
         "secrets": len(labels.secrets),
-        "secrets_labelled": labels.secrets_labelled,
+        "secrets_labelled": labels.secret_count,
         "miss_rate": miss_rate,
         "confidence": confidence,
         "estimand": ESTIMAND.format(unit=labels.unit),
@@ -250,7 +252,7 @@ def fit_policy(
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     record |= {"misses": curve[chosen]["misses"], "segment": segment.mode, "policies": policies, "date": date}
     key, record_file = load_digest_key(), out.with_name(f"{out.stem}.fitted.json")
-    write_fit_record(record_file, record, labels.texts, key)
+    write_fit_record(record_file, record, labels.identifying_texts, key)
     conservative = {name: curve[chosen][name] for name in _KEYS} | {"fitted": str(record_file.absolute())}
     _write_config(out, loaded_config, conservative)
     return result | {"out": str(out), "rows_file": str(record_file), "key_fresh": key.is_generated}
@@ -268,13 +270,13 @@ def _require_enough_secrets(labels: LabelledSecrets, name: str, miss_rate: float
     if n < needed:
         raise InputError(
             f"{name}: needs {needed:,} labelled secrets, the file has {n:,} (one per {labels.unit}, since "
-            f"those of the same one are not independent; {labels.secrets_labelled:,} in all). That many, "
+            f"those of the same one are not independent; {labels.secret_count:,} in all). That many, "
             f"without a miss, prove a miss rate of {format_upper(miss_rate)} at confidence "
             f"{format_lower(confidence)}: label more, or accept a higher miss rate"
         )
 
 
-def _compute_curve(
+def _compute_miss_curve(
     path: Sequence[ConservativeSettings],
     levels: Mapping[str, int],
     labels: LabelledSecrets,
@@ -304,7 +306,7 @@ def _compute_curve(
             "misses": misses[j],
             "rate": misses[j] / len(secrets),
             "upper": clopper_pearson_upper(misses[j], len(secrets), confidence),
-            "p_value": binomial_p_value(misses[j], len(secrets), miss_rate),
+            "p_value": compute_binomial_p_value(misses[j], len(secrets), miss_rate),
             "holds": j < kept_steps,
         }
         for j, step in enumerate(path)
@@ -318,10 +320,10 @@ def _find_public_steps(
 ) -> dict[str, int]:
     """Return the step from which on each distinct text is public; each text is searched once."""
     with report_start_and_end(progress, "load engines"):
-        detector, policies = Detector(detect), build_path_policies(detect, path)
+        detector, policies = Detector(detect), build_conservative_policies(detect, path)
     strict, levels, remaining = build_policies(detect)[0], dict[str, int](), iter(texts)
     while batch := list(islice(remaining, detect.batch_size)):
         for text, engine_output in zip(batch, detector.run_engines(batch), strict=True):
-            levels[text] = find_first_public(text, detector.prepare_output(text, engine_output), strict, policies)
+            levels[text] = find_first_public_step(text, detector.prepare_output(text, engine_output), strict, policies)
         progress("detect", len(levels), len(texts), "texts")
     return levels

@@ -30,8 +30,8 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import make_private_folder, read_json, write_json, write_text
 from redactory.foundation.keys import DigestKey, load_digest_key
-from redactory.foundation.progress import Progress, no_progress, report_start_and_end
-from redactory.pipelines.curation.error_sealing import run_sealing_errors
+from redactory.foundation.progress import Progress, ignore_progress, report_start_and_end
+from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.models import seal_result
 from redactory.pipelines.curation.policy import make_run_router
 from redactory.redaction import RunFolder, is_finished, list_broken_files, read_batches, read_manifest, seal_folder
@@ -62,14 +62,14 @@ def label_random(
     name is taken, ``ConfigurationError`` for too few draws.
     """
     folder = RunFolder(Path(run))
-    manifest, sample = read_manifest(folder), folder.sample(name)
+    manifest, sample = read_manifest(folder), folder.get_sample_folder(name)
     if is_finished(sample):
         raise RunStateError(f"{sample.root} already holds a sample: draw the new one with another --sample")
     seed = entropy.randbits(_SEED_BITS) if seed is None else seed
     date = date or datetime.datetime.now(datetime.UTC).date()
 
-    def draw_and_write() -> dict[str, Any]:
-        frame = samples.build_frame(folder, _find_fitted_examples(folder, manifest))
+    def draw_and_write_sample() -> dict[str, Any]:
+        frame = samples.build_sampling_frame(folder, _find_fitted_examples(folder, manifest))
         sizes = {stratum: len(frame.list_stratum_ids(stratum)) for stratum in STRATA}
         if not sum(sizes.values()):
             raise RunStateError(f"{folder.root} has no example that could be labelled")
@@ -102,7 +102,7 @@ def label_random(
         files = _write_sample(folder, sample, texts, summary, manifest)
         return {"run": str(folder.root), **summary, "folder": str(sample.root), "files": files}
 
-    return run_sealing_errors(folder.state, draw_and_write)
+    return run_with_sealed_traceback(folder.state, draw_and_write_sample)
 
 
 def _write_sample(
@@ -114,7 +114,7 @@ def _write_sample(
 ) -> dict[str, str]:
     make_private_folder(folder.root.parent)
     make_private_folder(folder.root)
-    rows = samples.to_rows(texts)
+    rows = samples.to_labelling_rows(texts)
     version = f"strict policy {summary['policies']['strict'][:12]}"
     # labels that π masks, labels that occur, and one for everything else
     strict = manifest["configuration"]["detect"]["strict"]
@@ -135,7 +135,7 @@ def _write_sample(
 
 
 def _find_fitted_examples(run: RunFolder, manifest: dict[str, Any]) -> samples.Ids | None:
-    policy = read_fitted_policy(manifest)
+    policy = read_policy_fit(manifest)
     if policy is None:
         return None
     key, fitted_ids = load_digest_key(), [np.empty(0, np.int64)]
@@ -145,7 +145,7 @@ def _find_fitted_examples(run: RunFolder, manifest: dict[str, Any]) -> samples.I
     return np.concatenate(fitted_ids)
 
 
-def read_fitted_policy(manifest: dict[str, Any]) -> PolicyFit | None:
+def read_policy_fit(manifest: dict[str, Any]) -> PolicyFit | None:
     """Return the fit of the run's conservative policy; None if it was not fitted."""
     return DetectSettings.from_manifest(manifest["configuration"]["detect"]).conservative.fitted
 
@@ -153,13 +153,13 @@ def read_fitted_policy(manifest: dict[str, Any]) -> PolicyFit | None:
 # The measured misses, kept in the run: training, guarantee and report use them.
 
 
-def save_recall(run: RunFolder, result: dict[str, Any]) -> None:
+def save_recall_measurement(run: RunFolder, result: dict[str, Any]) -> None:
     """Seal ``result`` as the current measurement, and render the report again."""
     seal_result(run.recall, result, {"format": "redactory-recall/1", "parent": file_sha256(run.manifest)})
     write_report(run)
 
 
-def load_recall(run: RunFolder) -> dict[str, Any] | None:
+def load_recall_measurement(run: RunFolder) -> dict[str, Any] | None:
     """Return the latest measurement, or None.
 
     ``CheckFailed`` if it changed after sealing: a guarantee must not depend on it.
@@ -184,7 +184,7 @@ def label_score(
     unchanged: bool = False,
     date: datetime.date | None = None,
     route_texts: TextRouter | None = None,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Measure the miss rates γ and δ₂ of a run from its labelled sample ``name``, for the guarantees of its models.
 
@@ -195,23 +195,23 @@ def label_score(
     match the draw, ``ConfigurationError`` if the engines here are not the run's.
     """
     folder = RunFolder(Path(run))
-    manifest, sample = read_manifest(folder), folder.sample(name)
+    manifest, sample = read_manifest(folder), folder.get_sample_folder(name)
     if not 0 < confidence < 1:
         raise ConfigurationError("confidence must lie strictly between 0 and 1")
     day = (date or datetime.datetime.now(datetime.UTC).date()).isoformat()
 
     def measure_misses() -> dict[str, Any]:
-        draw = _read_draw(folder, sample)
+        draw = _read_draw_record(folder, sample)
         rows = _read_labels(Path(labelled), draw, unchanged)
         changed = sum(row.is_changed for row in rows)
         # only after the labels were compared with the prefilled ones: π may have masked some of these
         kinds = get_kinds(get_public_labels(manifest))
         rows = [row.without_kinds(kinds) for row in rows]
         # misses on the labels that a policy was fitted on say nothing about others
-        require_unfitted_rows([row.text for row in rows], read_fitted_policy(manifest), load_digest_key())
+        require_unfitted_rows([row.text for row in rows], read_policy_fit(manifest), load_digest_key())
         with report_start_and_end(progress, "load engines"):
             router = route_texts or make_run_router(manifest)
-        measured = samples.measure_sample(rows, router, progress)
+        measured = samples.measure_sample_misses(rows, router, progress)
         delta = manifest["configuration"]["train"]["delta"]
         result = {
             "run": str(folder.root),
@@ -230,10 +230,10 @@ def label_score(
         # beside the sample, and where training and report find it
         body = {"format": "redactory-sample-score/1", "parent": file_sha256(sample.manifest)}
         seal_result(sample.score, result, body)
-        save_recall(folder, result)
+        save_recall_measurement(folder, result)
         return result
 
-    return run_sealing_errors(folder.state, measure_misses)
+    return run_with_sealed_traceback(folder.state, measure_misses)
 
 
 def _read_labels(file: Path, draw: dict[str, Any], unchanged: bool) -> list[samples.SampledText]:
@@ -264,7 +264,7 @@ def _summarize_previous_recall(run: RunFolder, result: dict[str, Any]) -> dict[s
     return {"date": date, "confidence": misses["confidence"], **_extract_upper_bounds(misses)}
 
 
-def _read_draw(run: RunFolder, sample: SampleFolder) -> dict[str, Any]:
+def _read_draw_record(run: RunFolder, sample: SampleFolder) -> dict[str, Any]:
     """Read the record of the draw; rows beside it may be labelled in place, the record may not change."""
     if not is_finished(sample):
         raise RunStateError(f"{sample.root} has no sample: draw one first (redactory label random)")

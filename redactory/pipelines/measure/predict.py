@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import read_json
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation.models import require_training_packages
 from redactory.pipelines.measure.evaluate import CLASSIFY
 from redactory.redaction import ModelFolder, is_finished, list_broken_files, read_manifest
@@ -39,7 +39,7 @@ def predict(
     temperature: float = 1.0,
     top_k: int | None = None,
     seed: int | None = None,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Predict the next word or the class of each of ``texts``, or continue them, with the model in folder ``model``.
 

@@ -21,7 +21,7 @@ from redactory.detectors import (
     find_coverage_gaps,
 )
 from redactory.foundation.errors import RedactoryError, pluralize
-from redactory.foundation.progress import Progress, no_progress, report_start_and_end
+from redactory.foundation.progress import Progress, ignore_progress, report_start_and_end
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.curate import check_engines, check_metadata_columns, choose_text_column
 from redactory.pipelines.curation.loading import ConfigLike, load_config, load_text_config
@@ -32,7 +32,7 @@ from redactory.pipelines.modeling.train import preview_vocabulary
 from redactory.pipelines.readers import find_sources
 from redactory.pipelines.readers.documents import RowCounts, preview_rows
 from redactory.pipelines.store import is_url
-from redactory.redaction import route
+from redactory.redaction import route_example
 from redactory.training.settings import TRAINERS, TrainSettings
 
 MAX_ROWS = 1_000
@@ -43,7 +43,7 @@ MAX_TRIAL_CHARS = 300_000
 """Total length in characters after which no further document is added."""
 
 
-def describe(config: ConfigLike, *, progress: Progress = no_progress, **changes: Any) -> dict[str, Any]:
+def describe(config: ConfigLike, *, progress: Progress = ignore_progress, **changes: Any) -> dict[str, Any]:
     """Return the stages, the policies and their hashes, the columns found, the first bad rows, and a trial.
 
     Reads at most the first thousand rows of each file, and applies the policies to a hundred of them; no row is shown.
@@ -97,13 +97,13 @@ def describe(config: ConfigLike, *, progress: Progress = no_progress, **changes:
         "languages": dict(languages.most_common()),
         "vocabulary": vocabulary,
         "remarks": [*([describe_text_column(chosen)] if chosen else []), *remarks],
-        "configuration_hash": settings.curation_hash(),
+        "configuration_hash": settings.compute_curation_hash(),
     }
 
 
 def _find_failure_reason(counts: RowCounts) -> str | None:
     try:
-        counts.check()
+        counts.check_totals()
     except RedactoryError as error:
         return str(error)
     return None
@@ -168,7 +168,7 @@ def _describe_stages(config: Config) -> list[dict[str, str]]:
     lines = Template(template, undefined=StrictUndefined, autoescape=False).render(
         config=config,
         masked=len(build_policies(config.detect)[0].min_scores),
-        rules=config.dedup.rules(),
+        rules=config.dedup.get_rules(),
         near=describe_near_parameters(config.dedup.near),
         trainer=TRAINERS[config.train.trainer],
         some=pluralize,
@@ -180,7 +180,7 @@ def _describe_stages(config: Config) -> list[dict[str, str]]:
 # Explain: which engine found each span of a text, and what each policy does with it.
 
 
-def explain(text: str, config: ConfigLike | None = None, *, progress: Progress = no_progress) -> dict[str, Any]:
+def explain(text: str, config: ConfigLike | None = None, *, progress: Progress = ignore_progress) -> dict[str, Any]:
     """Explain what detection does to ``text`` as one example; **the result quotes the text**.
 
     Returns {text, split, masked, failure, reasons, marks}; a mark is {start, end, value, label, score, detector, masks,
@@ -191,7 +191,7 @@ def explain(text: str, config: ConfigLike | None = None, *, progress: Progress =
         detector = Detector(settings.detect)
     (engine_output,) = detector.run_engines([text])
     detection = detector.apply_policies(text, engine_output)
-    decision = route(text, detection)
+    decision = route_example(text, detection)
     masked, flagged = set(detection.strict), set(detection.conservative)
     marks = [
         {

@@ -19,10 +19,10 @@ from redactory.foundation.canonical import file_sha256, json_sha256
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, RunStateError
 from redactory.foundation.files import make_private_folder, read_json, write_json
 from redactory.foundation.keys import unicode_variants
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation.loading import parse_settings
 from redactory.pipelines.curation.models import require_training_packages
-from redactory.pipelines.readers.formats import parse_object
+from redactory.pipelines.readers.formats import parse_json_object
 
 if TYPE_CHECKING:
     from redactory.training.ldp.encoder import SentenceEncoder
@@ -43,7 +43,7 @@ _SINGLE_QUERY = {"query": {"sampling": {"kind": "fixed"}}}
 
 
 def ldp_encoder(
-    public: str | Path, out: str | Path, settings: LdpSettingsInput = None, progress: Progress = no_progress
+    public: str | Path, out: str | Path, settings: LdpSettingsInput = None, progress: Progress = ignore_progress
 ) -> dict[str, Any]:
     """Train an encoder on the labelled public text ``public`` (JSON lines ``text``, ``label``) into ``out``.
 
@@ -69,7 +69,7 @@ def ldp_train(
     limit: float = BUDGET_EPSILON,
     delta: float = BUDGET_DELTA,
     declared_public: bool = False,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Let the users of ``data`` send noisy messages, and train a service in ``out`` on them.
 
@@ -82,10 +82,10 @@ def ldp_train(
 
     folder = make_empty_folder(Path(out))
     sentence_encoder, service_settings = resolve_service_settings(settings, encoder, declared_public)
-    budgets = open_budgets(budget, limit, delta, sentence_encoder)
+    budgets = open_user_budgets(budget, limit, delta, sentence_encoder)
     examples, messages = make_training_messages(Path(data), sentence_encoder, service_settings, budgets)
 
-    card = make_card(folder.name, sentence_encoder, service_settings)
+    card = make_ldp_guarantee_card(folder.name, sentence_encoder, service_settings)
     server = LdpServer(
         service_settings, encoder=sentence_encoder.digest, shape=sentence_encoder.get_shape(service_settings.represent)
     )
@@ -142,7 +142,7 @@ def resolve_service_settings(
     return sentence_encoder, complete.resolve_all_noise(sentence_encoder.spendings)
 
 
-def make_card(name: str, sentence_encoder: SentenceEncoder, settings: LdpSettings) -> dict[str, Any]:
+def make_ldp_guarantee_card(name: str, sentence_encoder: SentenceEncoder, settings: LdpSettings) -> dict[str, Any]:
     """Make the guarantee card of the service ``name`` with resolved ``settings``."""
     from redactory.training.ldp.card import make_service_card
 
@@ -187,7 +187,7 @@ def _read_examples(path: Path, pairs: bool) -> list[LdpExample]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        row, reason = parse_object(line)
+        row, reason = parse_json_object(line)
         if row is None:
             raise InputError(f"{path.name}, row {number}: expected a JSON object ({reason})")
         for key in ("text", "text_b") if pairs else ("text",):
@@ -202,7 +202,7 @@ def _read_examples(path: Path, pairs: bool) -> list[LdpExample]:
     return examples
 
 
-def open_budgets(
+def open_user_budgets(
     folder: str | Path | None, limit: float, delta: float, sentence_encoder: SentenceEncoder
 ) -> BudgetFolder | None:
     """Open the budgets in ``folder``; ``ConfigurationError`` if the encoder was trained on private text."""
@@ -243,7 +243,7 @@ def make_training_messages(
             raise InputError(f"{data.name}, row {row + 1}: label: not a class of the service")
         groups.setdefault(example.user if budgets else DEFAULT_USER, []).append(row)
     if budgets is not None:
-        budgets.require_room(settings, {user: len(rows) for user, rows in groups.items()})
+        budgets.require_available_budget(settings, {user: len(rows) for user, rows in groups.items()})
 
     def generate_messages() -> Iterator[Message]:
         for number, (user, rows) in enumerate(groups.items()):
@@ -269,7 +269,7 @@ def ldp_evaluate(
     draws: int = 5,
     limit: int | None = None,
     declared_public: bool = False,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Measure the accuracy of ``service`` on ``limit`` rows of ``test``, each sent ``draws`` times with fresh noise.
 
@@ -292,20 +292,20 @@ def ldp_evaluate(
     texts: Any = [example.text for example in examples]
     classes = [example.label for example in examples]
     questions, first = [], None
-    for question_settings in _list_question_settings(server.settings, settings):
+    for question_settings in _iterate_query_settings(server.settings, settings):
         server.settings = question_settings.resolve_all_noise(sentence_encoder.spendings)
-        noisy_classifier: Any = _ServiceClassifier(server, sentence_encoder, _get_noisy_answers)
+        noisy_classifier: Any = _ServiceClassifier(server, sentence_encoder, _request_noisy_answers)
         runs = []
         for draw in range(draws):
             runs.append(measure_accuracy(noisy_classifier, texts, classes))
             progress("queries", draw + 1, draws, "draws")
         first = first or runs[0]
         query_settings = server.settings.make_query_settings(sentence_encoder.spendings)
-        questions.append(_summarize_questions(query_settings, sentence_encoder, runs))
+        questions.append(_summarize_queries(query_settings, sentence_encoder, runs))
     assert first is not None
     single_query_settings = {**server.settings.model_dump(exclude_none=True), **_SINGLE_QUERY}
     server.settings = parse_settings(type(server.settings), single_query_settings)
-    noise_free_classifier: Any = _ServiceClassifier(server, sentence_encoder, _get_noise_free_answers)
+    noise_free_classifier: Any = _ServiceClassifier(server, sentence_encoder, _compute_noise_free_answers)
     card = read_json(Path(service) / CARD)
     return {
         "service": str(service),
@@ -321,7 +321,7 @@ def ldp_evaluate(
     }
 
 
-def _list_question_settings(service_settings: LdpSettings, overrides: LdpSettingsInput) -> Iterator[LdpSettings]:
+def _iterate_query_settings(service_settings: LdpSettings, overrides: LdpSettingsInput) -> Iterator[LdpSettings]:
     """Yield the settings with the queries of ``overrides``; if fictitious ones hide these, also single queries."""
     from redactory.training.ldp.accounting import HiddenSampling
     from redactory.training.ldp.settings import LdpSettings
@@ -333,7 +333,7 @@ def _list_question_settings(service_settings: LdpSettings, overrides: LdpSetting
         yield parse_settings(LdpSettings, {**base_settings, **_SINGLE_QUERY})
 
 
-def _summarize_questions(
+def _summarize_queries(
     settings: LdpSettings, sentence_encoder: SentenceEncoder, runs: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Summarize one way to send queries: messages, noise, epsilons and accuracy."""
@@ -373,7 +373,7 @@ class _ServiceClassifier:
         return log_probabilities
 
 
-def _get_noisy_answers(
+def _request_noisy_answers(
     server: LdpServer, sentence_encoder: SentenceEncoder, texts: Any
 ) -> Iterable[dict[str, Any] | None]:
     from redactory.training.ldp.user import LdpClient
@@ -383,7 +383,7 @@ def _get_noisy_answers(
     return client.combine_answers(server.answer(list(client.make_query_messages(texts))))
 
 
-def _get_noise_free_answers(
+def _compute_noise_free_answers(
     server: LdpServer, sentence_encoder: SentenceEncoder, texts: Any
 ) -> Iterable[dict[str, Any]]:
     from redactory.training.ldp.message import Message

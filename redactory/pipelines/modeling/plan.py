@@ -9,14 +9,18 @@ from typing import Any
 
 from redactory.evaluation.plots import PRIVACY_UNIT_LINES, plot_epsilon, require_matplotlib
 from redactory.foundation.bounds import format_upper
-from redactory.foundation.errors import ConfigurationError, shorten
+from redactory.foundation.errors import ConfigurationError, shorten_name
 from redactory.foundation.files import write_text
-from redactory.foundation.progress import Progress, no_progress, report_start_and_end
+from redactory.foundation.progress import Progress, ignore_progress, report_start_and_end
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.loading import ConfigLike, expand_dotted_keys, load_config, validate_config
 from redactory.pipelines.curation.models import require_training_packages
 from redactory.pipelines.modeling.ldp import parse_ldp_settings
-from redactory.pipelines.modeling.train import count_training_examples, load_last_recall, preview_vocabulary
+from redactory.pipelines.modeling.train import (
+    count_training_examples,
+    load_latest_recall_measurement,
+    preview_vocabulary,
+)
 from redactory.redaction import RunFolder, is_finished
 from redactory.training.count_selection import CountSelection, plan_count_selection
 
@@ -33,7 +37,7 @@ def plan(
     *,
     output: str | Path | None = None,
     plot: str | Path | None = None,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
     **settings: Any,
 ) -> dict[str, Any]:
     """Compute epsilon, noise, its ratio to the batch, and possible improvements for a training or for messages.
@@ -65,7 +69,7 @@ def _plan_messages(values: Mapping[str, Any]) -> dict[str, Any]:
     paper = sections.pop("published", {})
     unknown = paper.keys() - {entry.name for entry in fields(PublishedInputs)}
     if unknown:
-        raise ConfigurationError(f"published.{shorten(min(unknown))}: unknown number")
+        raise ConfigurationError(f"published.{shorten_name(min(unknown))}: unknown number")
     return plan_message_guarantee(
         parse_ldp_settings(sections),
         PublishedInputs(**{key: _parse_number(f"published.{key}", n) for key, n in paper.items()}),
@@ -92,7 +96,7 @@ def _plan_training(
     if loaded.known_values_scope == KNOWN_IN_DOCUMENT and not get_trainer(train).has_units:
         raise ConfigurationError(f"release.known_values: {WORDS['known_in_document']}")
     has_run = config is not None and is_finished(run)
-    recall = train.detector_recall_file or (load_last_recall(run) if has_run else None)
+    recall = train.detector_recall_file or (load_latest_recall_measurement(run) if has_run else None)
     if recall is not None:
         recall.require_public_labels(loaded.detect.public_labels)
     # with declared values, the misses were measured on another function
@@ -101,7 +105,7 @@ def _plan_training(
     numbers = {"gamma": rates.gamma, "delta_2": rates.delta_2, **numbers}
     if has_run and (noisy_count := count_training_examples(run, train)[0]):
         numbers.setdefault("points", noisy_count)
-    rule = loaded.dedup.rules()["private"]
+    rule = loaded.dedup.get_rules()["private"]
     dedup = {"rule": rule.name, "group_size": rule.group_size}
     route, selection, start = loaded.route, None, load_base_spec(run, train)
     if route.strategy != "policies":
@@ -147,7 +151,7 @@ def _make_planning_config(values: Mapping[str, Any], numbers: dict[str, Any]) ->
     Missing caps of ``uedp-bounded`` follow from the numbers of users and examples: k is about n/U. A missing divisor of
     the sum is the expected number of examples per step.
     """
-    from redactory.training.guarantee.plan import PlanInputs, bound_kept_examples
+    from redactory.training.guarantee.plan import PlanInputs, compute_max_kept_examples
     from redactory.training.trainers import TRAINERS
     from redactory.training.uedp.bounded_accounting import suggest_cap
 
@@ -164,7 +168,7 @@ def _make_planning_config(values: Mapping[str, Any], numbers: dict[str, Any]) ->
                 bounding.setdefault("k_entity", cap)
             train["bounding"] = bounding
     config = validate_config(sections)
-    points = bound_kept_examples(config.train, PlanInputs(**numbers))
+    points = compute_max_kept_examples(config.train, PlanInputs(**numbers))
     if points is not None and "expected_batch_size" not in train:
         train["expected_batch_size"] = points * config.train.sampling_rate
     return validate_config(sections)

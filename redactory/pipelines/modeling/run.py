@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from redactory.foundation.errors import RunStateError
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation.curate import curate
 from redactory.pipelines.curation.loading import ConfigLike, load_config
 from redactory.pipelines.curation.models import require_training_packages
@@ -41,7 +41,7 @@ def run(
     workers: int | None = None,
     stage_map: StageMap | None = None,
     step: StepRunner = run_inline,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Run the whole job; return the summary of the curation with ``model`` and ``evaluation`` added.
 
@@ -51,7 +51,7 @@ def run(
     settings = load_config(config, output=output, workers=workers)
     require_train_section(settings)
     folder = RunFolder(Path(settings.output))
-    model = folder.model(settings.train.model_name)
+    model = folder.get_model_folder(settings.train.model_name)
     if is_finished(model) and not resume:
         raise RunStateError(
             f"{folder.root} already holds the model {model.root.name}; give another output, or train "

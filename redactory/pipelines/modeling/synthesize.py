@@ -20,10 +20,10 @@ from redactory.foundation.canonical import file_sha256, json_sha256
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, RunStateError, pluralize
 from redactory.foundation.files import PUBLIC_FILE, make_private_folder, remove_leftovers, write_json, write_text
 from redactory.foundation.keys import DigestKey
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
-from redactory.pipelines.curation.error_sealing import run_sealing_errors
+from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.models import load_audit, require_training_packages, resolve_model_name, seal_result
 from redactory.pipelines.curation.output_folder import create_folder_atomically, lock_run
 from redactory.pipelines.curation.release import render_synthetic_card
@@ -75,7 +75,7 @@ def synthesize(
     drop_suspected: bool = False,
     seed: int | None = None,
     no_guarantee: bool = False,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Let a model of a finished run write ``rows`` texts into the new folder ``out``, which may be shared.
 
@@ -101,7 +101,7 @@ def synthesize(
             result = writer.write_corpus(SyntheticFolder(staging), card, rows, seed)
         return {"run": str(folder.root), "model": name, "out": str(out), **result}
 
-    return run_sealing_errors(folder.state, write_and_seal)
+    return run_with_sealed_traceback(folder.state, write_and_seal)
 
 
 @dataclass
@@ -113,7 +113,7 @@ class _SyntheticWriter:
     progress: Progress
 
     def __post_init__(self) -> None:
-        settings = read_manifest(self.run.model(self.model))["settings"]
+        settings = read_manifest(self.run.get_model_folder(self.model))["settings"]
         self.prefix, self.trainer = settings.get("prefix"), TRAINERS[settings["trainer"]]
         if settings.get("task") == "classify":
             raise ConfigurationError(f"synthesize: {self.model} predicts classes and cannot generate text")
@@ -132,7 +132,7 @@ class _SyntheticWriter:
             )
 
     @property
-    def column(self) -> str:
+    def label_column(self) -> str:
         """Name of the label column."""
         return CLASS if self.prefix == CLASS else ROLE
 
@@ -149,12 +149,12 @@ class _SyntheticWriter:
             )
         if reason is not None:
             card |= {"holds": False, "holds_reason": reason}
-        self.histogram = None if deviation is None else self._obtain_histogram(deviation)
+        self.histogram = None if deviation is None else self._get_histogram_under_lock(deviation)
         if self.histogram is None or not card["holds"]:
             return card
         return compose_guarantee(self.run, self.model)
 
-    def _obtain_histogram(self, deviation: float) -> Histogram:
+    def _get_histogram_under_lock(self, deviation: float) -> Histogram:
         from redactory.training.histogram import require_histogram_guarantee
 
         if self.prefix != CLASS:
@@ -168,7 +168,7 @@ class _SyntheticWriter:
     def _load_or_draw_histogram(self, deviation: float) -> Histogram:
         from redactory.training.histogram import HISTOGRAM_FOLDER, Histogram
 
-        if (earlier := Histogram.read_for_model(self.run, self.model)) is not None:
+        if (earlier := Histogram.read_model_histogram(self.run, self.model)) is not None:
             if (earlier.deviation, *earlier.counts) != (deviation, *self.labels):
                 raise RunStateError(
                     f"synthesize: the histogram of {self.model} was drawn with --histogram "
@@ -179,15 +179,17 @@ class _SyntheticWriter:
             return earlier
         stream = RandomStream.from_entropy()
         self._charge_budget(deviation, stream)
-        histogram = Histogram.draw(read_counted_texts(self.run, self.trainer), self.labels, deviation, stream)
-        model = self.run.model(self.model)
+        histogram = Histogram.draw_noisy_counts(
+            read_trainer_texts(self.run, self.trainer), self.labels, deviation, stream
+        )
+        model = self.run.get_model_folder(self.model)
         body = {
             "format": "redactory-evaluation/1",
             "evaluation": HISTOGRAM_FOLDER,
             "parent": file_sha256(model.manifest),
         }
-        remove_leftovers(model.result(HISTOGRAM_FOLDER).root)
-        seal_result(model.result(HISTOGRAM_FOLDER), histogram.to_json(), body)
+        remove_leftovers(model.get_result_folder(HISTOGRAM_FOLDER).root)
+        seal_result(model.get_result_folder(HISTOGRAM_FOLDER), histogram.to_json(), body)
         return histogram
 
     def _charge_budget(self, deviation: float, stream: RandomStream) -> None:
@@ -197,17 +199,17 @@ class _SyntheticWriter:
         from redactory.training.histogram import Histogram
         from redactory.training.settings import BudgetSettings
 
-        model, title = self.run.model(self.model), f"{self.run.root.name}/{self.model}"
+        model, title = self.run.get_model_folder(self.model), f"{self.run.root.name}/{self.model}"
         if (record := read_manifest(model).get("budget")) is None:
             return
         facts = read_ledger_facts(self.run, model)
         overrides = {"budget": BudgetSettings.model_validate(record)}
         budget = Budget.from_settings(facts.settings.model_copy(update=overrides))
-        rows = read_training_spec(self.run, facts, None).rows
+        rows = read_training_spec(self.run, facts, None).exchanged_row_count
         assert budget is not None
         budget.require_reservation(json_sha256(read_records(model.ledger)[0].body), title, _NOT_COUNTED_MESSAGE)
         identity = f"histogram-{stream.random_bytes('identity', 0, 16).hex()}"
-        budget.reserve(
+        budget.reserve_spending(
             identity, f"{title}/histogram", Histogram(deviation, {}).compute_spending(rows), _NOT_COUNTED_MESSAGE
         )
 
@@ -218,7 +220,7 @@ class _SyntheticWriter:
         from redactory.training import load_model
 
         seed = secrets.randbits(_SEED_BITS) if seed is None else seed
-        trained, quotas = load_model(self.run.model(self.model)), self._compute_quotas(rows)
+        trained, quotas = load_model(self.run.get_model_folder(self.model)), self._compute_quotas(rows)
         labelled_texts, fitting = self._generate_texts(trained, quotas, seed)
         replaced_texts, surrogates = replace_values(
             self.run, [text for _, text in labelled_texts], seed, self.sampling.drop_suspected
@@ -226,7 +228,7 @@ class _SyntheticWriter:
         texts = {index: text for index, text in enumerate(replaced_texts) if text is not None}
         shuffled = RandomStream.from_seed(seed).permutation("rows", 0, len(replaced_texts)).tolist()
         order = [index for index in shuffled if index in texts]
-        columns = {self.column: "string"} if self.prefix else {}
+        columns = {self.label_column: "string"} if self.prefix else {}
         manifest = self._build_manifest(card, len(texts), columns, seed)
         make_private_folder(target.public)
         for part, first in enumerate(range(0, len(order), _PART_ROWS)):
@@ -254,10 +256,10 @@ class _SyntheticWriter:
             "format": SYNTHETIC,
             "run": curated.get("run", self.run.root.name),
             "model": self.model,
-            "model_manifest": file_sha256(self.run.model(self.model).manifest),
+            "model_manifest": file_sha256(self.run.get_model_folder(self.model).manifest),
             "holds": card["holds"],
             "date": str(curated.get("created", ""))[:10],
-            "versions": read_manifest(self.run.model(self.model))["versions"],
+            "versions": read_manifest(self.run.get_model_folder(self.model))["versions"],
             "counts": {"public": rows},
             **({"columns": columns, "labels": list(self.labels)} if columns else {}),
             "sampling": {**sampling_settings, "stop": list(self.sampling.stop), "seed": seed},
@@ -306,7 +308,7 @@ class _SyntheticWriter:
         return text[: min(positions, default=len(text))].strip()
 
 
-def read_counted_texts(run: RunFolder, trainer: Trainer) -> Iterator[tuple[str, str | None]]:
+def read_trainer_texts(run: RunFolder, trainer: Trainer) -> Iterator[tuple[str, str | None]]:
     """Yield (text, class) of every example as ``trainer`` sees it; the trainer's epsilons refer to these.
 
     For ``crt`` texts are masked: a secret that π caught changes no count, as it changes no step. In counts of originals
@@ -362,11 +364,13 @@ def replace_values(
     stream = RandomStream.from_seed(seed)
     for row, (text, detection) in enumerate(zip(texts, Detector(settings).detect(texts), strict=True)):
         spans = [ReplacedSpan(s.start, s.end, s.label, s.score) for s in detection.strict]
-        spans += [ReplacedSpan(*match.span(), _guess_kind(text[: match.start()])) for match in _MASK.finditer(text)]
+        spans += [
+            ReplacedSpan(*match.span(), _guess_value_kind(text[: match.start()])) for match in _MASK.finditer(text)
+        ]
         if spans:
             # one key per row, so that replacements of a mask differ between rows
             key = DigestKey(stream.random_bytes("surrogates", row, 32))
-            make_surrogate = Surrogate(key, settings.language).for_document(str(row), [text])
+            make_surrogate = Surrogate(key, settings.language).create_replacer(str(row), [text])
 
             def invent_value(kind: str, value: str, replacer: Replacer = make_surrogate) -> str:
                 return replacer(kind, _VALUE_FORMS.get(kind, _VALUE_FORMS["PERSON"])[1] if MASK in value else value)
@@ -384,7 +388,7 @@ def _has_suspected_span(detection: Detection) -> bool:
     return any(all(s.end <= a or b <= s.start for a, b in marked) for s in detection.conservative)
 
 
-def _guess_kind(context: str) -> str:
+def _guess_value_kind(context: str) -> str:
     return next(
         kind for kind, (cue, _) in _VALUE_FORMS.items() if re.search(cue, context[-_CONTEXT_CHARS:], re.IGNORECASE)
     )

@@ -10,29 +10,29 @@ from redactory.detectors.settings import get_public_labels
 from redactory.evaluation.report import write_report
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import read_json
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation.config import Config
-from redactory.pipelines.curation.error_sealing import run_sealing_errors
+from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.keys import require_not_shredded
 from redactory.pipelines.curation.loading import ConfigLike, load_config, validate_config
 from redactory.pipelines.curation.models import load_audit, require_training_packages, resolve_model_name
-from redactory.pipelines.curation.output_folder import check_keys
+from redactory.pipelines.curation.output_folder import check_environment_keys
 from redactory.pipelines.curation.release_log import check_not_rolled_back, check_released
 from redactory.pipelines.curation.share import check_store, publish_if_configured
-from redactory.pipelines.measure.label import load_recall
+from redactory.pipelines.measure.label import load_recall_measurement
 from redactory.redaction import RunFolder, is_finished, list_broken_files, read_manifest
 from redactory.training.settings import TRAINERS, RecallMeasurement, TrainSettings
 
 
 def train(
-    config: ConfigLike, *, output: str | Path | None = None, progress: Progress = no_progress, **changes: Any
+    config: ConfigLike, *, output: str | Path | None = None, progress: Progress = ignore_progress, **changes: Any
 ) -> dict[str, Any]:
     """Train the configured model on the configuration's finished run; return a summary with its guarantee.
 
     ``changes`` replace keys of the section ``train``. An interrupted training resumes.
     """
     require_training_packages()
-    settings = _load_with_changes(config, output, changes)
+    settings = _load_train_config(config, output, changes)
     run = RunFolder(Path(settings.output))
     manifest = read_manifest(run)
     if settings.train.detector_recall_file is not None:
@@ -40,17 +40,17 @@ def train(
     if not manifest["counts"]["examples"]:
         raise RunStateError(f"{run.root} has no examples to train on; see why with redactory curate --dry-run")
     check_released(run)
-    if not is_finished(run.model(settings.train.model_name)):
+    if not is_finished(run.get_model_folder(settings.train.model_name)):
         require_not_shredded(run)
         check_device(settings)
-    check_keys()
+    check_environment_keys()
     check_store(settings.store, run)
 
     def run_training() -> dict[str, Any]:
         from redactory.training import train_model
 
         train_settings = settings.train
-        measured = find_recall(run, train_settings.model_name)
+        measured = find_recall_measurement(run, train_settings.model_name)
         if train_settings.detector_recall_file is None:
             train_settings = train_settings.model_copy(update={"detector_recall_file": measured})
         elif train_settings.detector_recall_file.sample is not None and train_settings.detector_recall_file != measured:
@@ -62,10 +62,10 @@ def train(
         write_report(run)
         return {"run": str(run.root), **result}
 
-    return publish_if_configured(settings.store, run_sealing_errors(run.state, run_training), progress)
+    return publish_if_configured(settings.store, run_with_sealed_traceback(run.state, run_training), progress)
 
 
-def _load_with_changes(config: ConfigLike, output: str | Path | None, changes: dict[str, Any]) -> Config:
+def _load_train_config(config: ConfigLike, output: str | Path | None, changes: dict[str, Any]) -> Config:
     settings = load_config(config, output=output)
     if not changes.keys() - {"name"}:
         require_train_section(settings)
@@ -90,7 +90,7 @@ def collect_remarks(config: ConfigLike, *, output: str | Path | None = None, **c
 
     They follow from the settings and the private part's example counts; empty if the run is not finished.
     """
-    settings = _load_with_changes(config, output, changes)
+    settings = _load_train_config(config, output, changes)
     run = RunFolder(Path(settings.output))
     if not is_finished(run):
         return []
@@ -111,7 +111,9 @@ def collect_remarks(config: ConfigLike, *, output: str | Path | None = None, **c
     )
     messages = [*([WORDS["known_in_document"]] if is_unstated else []), *make_remarks(spec, facts)]
     return (
-        messages if is_finished(run.model(train_settings.model_name)) else [*messages, *preview_vocabulary(settings)[1]]
+        messages
+        if is_finished(run.get_model_folder(train_settings.model_name))
+        else [*messages, *preview_vocabulary(settings)[1]]
     )
 
 
@@ -170,28 +172,28 @@ def check_device(config: Config) -> None:
     if config.train.device != "cpu":
         from redactory.training.numerics import require_device, resolve_device
 
-        folder = RunFolder(Path(config.output)).model(config.train.model_name)
+        folder = RunFolder(Path(config.output)).get_model_folder(config.train.model_name)
         require_device(resolve_device(config.train, folder).device)
 
 
-def find_recall(run: RunFolder, name: str) -> RecallMeasurement | None:
+def find_recall_measurement(run: RunFolder, name: str) -> RecallMeasurement | None:
     """Return the latest measured misses (``evaluate_recall``, ``label_score``); for a finished model, those it used."""
-    model = run.model(name)
+    model = run.get_model_folder(name)
     if is_finished(model):
         earlier = read_manifest(model)["settings"]["detector_recall_file"]
         return earlier and RecallMeasurement.model_validate(earlier)
-    return load_last_recall(run)
+    return load_latest_recall_measurement(run)
 
 
-def load_last_recall(run: RunFolder) -> RecallMeasurement | None:
+def load_latest_recall_measurement(run: RunFolder) -> RecallMeasurement | None:
     """Return the latest measured misses, for a new training."""
-    measurement = load_recall(run)
+    measurement = load_recall_measurement(run)
     return RecallMeasurement.model_validate(measurement) if measurement and measurement["misses"]["n"] else None
 
 
 def read_train_summary(run: RunFolder, name: str) -> dict[str, Any]:
     """Return the summary that ``train`` printed for a finished model."""
-    model = run.model(name)
+    model = run.get_model_folder(name)
     summary: dict[str, Any] = read_manifest(model)["summary"]
     return {"run": str(run.root), **summary, "guarantee": read_json(model.guarantee)}
 
@@ -222,7 +224,7 @@ def guarantee(
         read_manifest(folder)
         check_not_rolled_back(folder)
         # without names, use every finished model
-        unnamed: Sequence[str | None] = folder.model_names() if several else [None]
+        unnamed: Sequence[str | None] = folder.list_model_names() if several else [None]
         names = [resolve_model_name(folder, name) for name in requested_names or unnamed]
         if not names:
             raise RunStateError(f"{folder.root} has no finished model")
@@ -234,7 +236,7 @@ def guarantee(
     card = make_composed_card(models, delta) if several else make_guarantee_card(*models[0])
     for folder, name in models:
         # a valid ledger may still differ from the one that the model was sealed with
-        if problems := list_broken_files(folder.model(name)):
+        if problems := list_broken_files(folder.get_model_folder(name)):
             raise CheckFailed(
                 f"{folder.root}: {name} changed after sealing ({problems[0]}), so no guarantee is stated; see "
                 "redactory verify"

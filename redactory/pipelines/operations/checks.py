@@ -24,11 +24,11 @@ from redactory.foundation.errors import (
     SealedError,
     pluralize,
 )
-from redactory.foundation.files import is_locked, list_leaves
+from redactory.foundation.files import is_locked, list_leaf_paths
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, KEY_VARIABLE, load_digest_key
-from redactory.foundation.progress import Progress, no_progress
-from redactory.foundation.records import Record, chain_head, read_records
-from redactory.pipelines.curation.error_sealing import run_hiding_error_text
+from redactory.foundation.progress import Progress, ignore_progress
+from redactory.foundation.records import Record, compute_chain_head, read_records
+from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text
 from redactory.pipelines.curation.journal import FILES, REISSUE
 from redactory.pipelines.curation.keys import describe_shredding, find_shred_record
 from redactory.pipelines.curation.reissue import is_reissue_pending, subtract_counts
@@ -45,7 +45,7 @@ from redactory.redaction import (
     RunFolder,
     SealedFolder,
     count_part_rows,
-    find_key_for,
+    find_run_key,
     is_encrypted,
     is_finished,
     list_broken_files,
@@ -62,7 +62,7 @@ from redactory.redaction.sealing import (
     check_signature,
     find_release,
     get_current_release,
-    list_irregular_in,
+    list_irregular_files,
     list_releases,
 )
 from redactory.redaction.shards import compute_keyed_digest, compute_table_digest
@@ -93,7 +93,7 @@ class CheckContext:
 
     root: Path
     trusted_key: Ed25519PublicKey | None = None
-    progress: Progress = no_progress
+    progress: Progress = ignore_progress
     is_signed: bool = False
     """Whether a trusted key signed it."""
     is_private_readable: bool = False
@@ -111,9 +111,9 @@ class CheckContext:
         return RunFolder(self.root)
 
     @property
-    def models(self) -> list[str]:
+    def model_names(self) -> list[str]:
         """The names of the finished models."""
-        return list(self.manifest["models"]) if is_export_folder(self.root) else self.run.model_names()
+        return list(self.manifest["models"]) if is_export_folder(self.root) else self.run.list_model_names()
 
 
 CheckFunction = Callable[..., str | None]
@@ -141,7 +141,7 @@ def run_check_registry(
             detail = "skipped: the private part cannot be read (see 'encryption')"
             results.append(CheckResult(name, True, detail, made=False))
             continue
-        calls = [(f"{name} {result}", (result,)) for result in context.models] if name == "model" else [(name, ())]
+        calls = [(f"{name} {result}", (result,)) for result in context.model_names] if name == "model" else [(name, ())]
         outcomes = (_run_check(context, title, check, arguments) for title, arguments in calls)
         results += [result for result in outcomes if result is not None]
     return results
@@ -152,7 +152,7 @@ def _run_check(
 ) -> CheckResult | None:
     """Make one check; of a foreign error, which can quote text, only the type is reported."""
     try:
-        detail = run_hiding_error_text("it was checked", check, context, *arguments)
+        detail = run_with_hidden_error_text("it was checked", check, context, *arguments)
     except CheckSkipped as reason:
         return CheckResult(name, True, str(reason), made=False)
     except ConfigurationError as error:
@@ -161,7 +161,7 @@ def _run_check(
     except SealedError as error:
         for path in (path for folder in context.run.data_folders for path in list_parts(folder)):
             try:
-                run_hiding_error_text("a part was opened", count_part_rows, path)
+                run_with_hidden_error_text("a part was opened", count_part_rows, path)
             except RedactoryError:
                 return CheckResult(name, False, f"{_format_relative_path(context.root, path)} cannot be read")
         return CheckResult(name, False, str(error))
@@ -194,7 +194,7 @@ def check_files(context: CheckContext) -> str:
 
     A link, a pipe or a device ends the verification: it leads out of the run, or never ends.
     """
-    if odd := list_irregular_in(context.run):
+    if odd := list_irregular_files(context.run):
         raise CheckFailed(f"{', '.join(odd)}: neither a folder nor a regular file")
     raise_on_problems(list_broken_files(context.run))
     name = context.root.resolve().name
@@ -207,7 +207,7 @@ def check_files(context: CheckContext) -> str:
 
 def check_run_signature(context: CheckContext) -> str:
     """Check that the trusted key signed the manifest, or else the key that the manifest names itself."""
-    if list_irregular_in(context.run):
+    if list_irregular_files(context.run):
         raise CheckSkipped("skipped: see 'files'")
     outcome = check_signature(context.run, context.trusted_key)
     if not outcome.good:
@@ -228,7 +228,7 @@ def check_unlisted_files(context: CheckContext) -> str:
     the check counts as skipped.
     """
     run = context.run
-    unfinished_models = {path.parent.name for path in run.models.glob("*/ledger.jsonl")} - {*run.model_names()}
+    unfinished_models = {path.parent.name for path in run.models.glob("*/ledger.jsonl")} - {*run.list_model_names()}
     strays, unknown = _find_undeclared_files(run, context.manifest, unfinished_models)
     raise_on_problems(strays and [f"{', '.join(sorted(strays))}: does not belong to this run; check it, and remove it"])
     left_open = [f"models/{name} is not finished" for name in sorted(unfinished_models)]
@@ -246,16 +246,16 @@ def _find_undeclared_files(
     """Return the undeclared files where readers look, and those in ``state/`` that belong to no running work."""
     folders = (*run.data_folders, run.spans.parent, run.models, run.state)
     pages = (run.manifest, run.signature, run.success, run.card, run.report)
-    state = (run.lock, run.journal, run.data_key, run.release_log, run.exported, *run.tracebacks())
+    state = (run.lock, run.journal, run.data_key, run.release_log, run.exported, *run.list_tracebacks())
     listed = [run.root / name for name in manifest["files"]]
     part_files = (path for path in listed if path.parent in run.data_folders and path.match("part-*.parquet"))
     due = {*folders, *pages, *state, *part_files}
-    sealed, results = _list_sealed_files(run), {folder.root for folder in run.measured}
-    at_work = {of(name) for of in (run.root_key, run.checkpoint) for name in unfinished_models}
+    sealed, results = _list_sealed_files(run), {folder.root for folder in run.measurement_folders}
+    at_work = {of(name) for of in (run.get_root_key_path, run.get_checkpoint_path) for name in unfinished_models}
     if is_locked(run.lock):
         at_work |= {run.work, run.cluster, run.staging, run.reissue.root, *run.state.glob("train-*")}
     strays, unknown = {_format_relative_path(run.root, path) for path in listed if path not in due}, set[str]()
-    for path in list_leaves(run.root, (run.orchestrator, run.samples)):
+    for path in list_leaf_paths(run.root, (run.orchestrator, run.samples)):
         name, (top, *inner) = _format_relative_path(run.root, path), path.relative_to(run.root).parts
         home = next((folder for folder in path.parents if folder in sealed), None)
         if path in due or (home is not None and _format_relative_path(home, path) in sealed[home]):
@@ -279,7 +279,7 @@ def _find_undeclared_files(
 def _list_sealed_files(run: RunFolder) -> dict[Path, set[str]]:
     """Map each finished folder inside the run to the files that its manifest lists or that seal it."""
     files_by_folder = {}
-    for folder in run.sealed_folders():
+    for folder in run.list_sealed_folders():
         files_by_folder[folder.root] = {path.name for path in (folder.manifest, folder.signature, folder.success)}
         # the check of the model reports what cannot be read
         with suppress(RedactoryError, KeyError):
@@ -292,7 +292,7 @@ def _list_sealed_files(run: RunFolder) -> dict[Path, set[str]]:
 def _describe_undigested_files(run: RunFolder) -> list[str]:
     """Describe what ``state/`` contains on purpose without a digest; an empty list if there is nothing."""
     samples = len(list(run.samples.iterdir())) if run.samples.is_dir() else 0
-    tracebacks = len(run.tracebacks())
+    tracebacks = len(run.list_tracebacks())
     contents = [f"{pluralize(samples, 'sample')} with original text"] if samples else []
     contents += [f"{pluralize(tracebacks, 'traceback')} that can quote it"] if tracebacks else []
     contents += ["rows exported from the quarantine"] if run.exported.exists() else []
@@ -307,7 +307,7 @@ def check_journal(context: CheckContext) -> str:
     """Check that the journal's chain is unbroken, ends as the manifest says, and binds ledgers and shards."""
     run, manifest = context.run, context.manifest
     records = read_records(run.journal)
-    if chain_head(run.journal) != manifest["journal"]:
+    if compute_chain_head(run.journal) != manifest["journal"]:
         raise CheckFailed("its end does not match the manifest")
     folders = tuple(f"{_format_relative_path(run.root, folder)}/" for folder in run.data_folders)
     listed = {n: e["sha256"] for n, e in manifest["files"].items() if n.startswith(folders)}
@@ -349,7 +349,7 @@ def check_encryption(context: CheckContext) -> str:
 
 def _check_decryption(context: CheckContext, private: list[Path]) -> str:
     run, manifest = context.run, context.manifest
-    key, digest_key, key_facts = find_key_for(run.vault / "part"), load_digest_key(), manifest["encryption"]
+    key, digest_key, key_facts = find_run_key(run.vault / "part"), load_digest_key(), manifest["encryption"]
     keyed = digest_key.fingerprint == manifest["key"]["fingerprint"]
     if key is None or (key.run_id, key.fingerprint) != (key_facts["run_id"], key_facts["data_key"]):
         raise CheckFailed("the data key in state/ does not match the manifest")
@@ -380,7 +380,7 @@ def check_earlier_releases(context: CheckContext) -> str | None:
     if "supersedes" not in manifest and not run.releases.exists():
         return None
     known = list_releases(run)
-    problems = [*_check_kept_releases(run, known), *_check_reissues(run, known)]
+    problems = [*_check_superseded_releases(run, known), *_check_reissues(run, known)]
     for old, new in pairwise(known):
         problems += [f"release {new.number}: {problem}" for problem in _check_release_change(old, new)]
     raise_on_problems(problems)
@@ -391,14 +391,14 @@ def check_earlier_releases(context: CheckContext) -> str | None:
     return f"{'; '.join(changes)}; everything else is unchanged"
 
 
-def _check_kept_releases(run: RunFolder, known_releases: list[Release]) -> Iterator[str]:
+def _check_superseded_releases(run: RunFolder, known_releases: list[Release]) -> Iterator[str]:
     """Check that ``releases/`` holds each superseded manifest with its signature, and nothing else."""
     due = {str(release.number) for release in known_releases[:-1]}
     present = {path.name for path in run.releases.iterdir()} if run.releases.is_dir() else set()
     if present != due:
         yield (f"releases/ and the superseded releases differ in {', '.join(sorted(present ^ due))}")
     for number in sorted(present & due):
-        old = run.release(int(number))
+        old = run.get_release_folder(int(number))
         if strange := {p.name for p in old.root.iterdir()} - {old.manifest.name, old.signature.name}:
             yield f"releases/{number}/{min(strange)} was not written by a reissue"
         # the release that names it determines the key
@@ -482,7 +482,7 @@ def check_release_log(context: CheckContext) -> str | None:
 
 def check_measurements(context: CheckContext) -> str | None:
     """Check that measurements of the shards are unchanged and belong to this run; None if there are none."""
-    folders = [folder for folder in context.run.measured if is_finished(folder)]
+    folders = [folder for folder in context.run.measurement_folders if is_finished(folder)]
     raise_on_problems(
         f"state/{problem}" for folder in folders for problem in list_seal_problems(folder, context.trusted_key)
     )

@@ -21,14 +21,14 @@ from redactory.foundation.errors import (
     RunStateError,
     join_words,
     pluralize,
-    shorten,
+    shorten_name,
 )
-from redactory.foundation.files import file_lock, list_leaves, make_private_folder, read_json, remove_path
+from redactory.foundation.files import file_lock, list_leaf_paths, make_private_folder, read_json, remove_path
 from redactory.foundation.keys import DigestKey, load_digest_key
-from redactory.foundation.records import MAX_RECORD_GAP, RecordLog, record_ages
+from redactory.foundation.records import MAX_RECORD_GAP, RecordLog, estimate_record_ages
 from redactory.pipelines.curation.config import Config
-from redactory.pipelines.curation.error_sealing import run_sealing_errors
-from redactory.pipelines.curation.index import discard_drafts, find_index
+from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
+from redactory.pipelines.curation.index import discard_run_drafts, find_index
 from redactory.pipelines.curation.keys import describe_shredding, find_shred_record
 from redactory.pipelines.curation.output_folder import lock_jobs
 from redactory.pipelines.curation.reissue import (
@@ -39,16 +39,16 @@ from redactory.pipelines.curation.reissue import (
     reissue_run,
 )
 from redactory.pipelines.curation.release_log import Event, check_not_rolled_back, read_history, read_log, run_statuses
-from redactory.pipelines.operations.erase_points import (
+from redactory.pipelines.operations.erase_examples import (
     Person,
     build_manifest_changes,
-    filter_without_person,
+    filter_parts_without_person,
     find_person_examples,
     find_rejected_rows,
-    recurate_without_person,
     require_run_key,
+    rerun_stages_without_person,
 )
-from redactory.redaction import RunFolder, is_finished, list_parts, read_manifest, require_regular
+from redactory.redaction import RunFolder, is_finished, list_parts, read_manifest, require_regular_files
 from redactory.redaction.folder import JobFolder, find_runs
 
 ERASURE, PURGE = "erasure", "purge"
@@ -78,12 +78,12 @@ def erase(
         for run in runs:
             try:
                 if not _is_interrupted(run):
-                    done.append(run_sealing_errors(run.state, _erase_from_run, run, person, key, dry_run))
-                elif any(path not in (run.state, run.lock) for path in list_leaves(run.root)):
-                    done.append(run_sealing_errors(run.state, _discard_run, run, person, key, dry_run))
+                    done.append(run_with_sealed_traceback(run.state, _erase_from_run, run, person, key, dry_run))
+                elif any(path not in (run.state, run.lock) for path in list_leaf_paths(run.root)):
+                    done.append(run_with_sealed_traceback(run.state, _discard_run, run, person, key, dry_run))
             except RedactoryError as error:
                 problems.append({"run": str(run.root), "problem": str(error), "exit_code": error.exit_code})
-    unmatched = [p for p in person.pseudonyms(key) if all(p in run["unmatched"] for run in done)]
+    unmatched = [p for p in person.compute_pseudonyms(key) if all(p in run["unmatched"] for run in done)]
     return {
         "ok": not problems,
         "dry_run": dry_run,
@@ -99,7 +99,7 @@ def _erase_from_run(run: RunFolder, person: Person, key: DigestKey, dry_run: boo
             return _erase_person(run, person, key, dry_run)
     if is_reissue_pending(run):
         raise RunStateError(f"a reissue of {run.root} was interrupted: run again without --dry-run")
-    require_regular(run)
+    require_regular_files(run)
     return _erase_person(run, person, key, dry_run)
 
 
@@ -128,12 +128,12 @@ def _discard_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) 
             near = [finished_run for finished_run in find_runs(run.root.parent) if is_finished(finished_run)]
             indexes = filter(None, (find_index(read_manifest(finished_run)) for finished_run in near))
             for index in {finished_run.root: finished_run for finished_run in indexes}.values():
-                discard_drafts(index, run)
+                discard_run_drafts(index, run)
             remove_path(run.root)
         # like a run that has just started: it can still be resumed, or rejected
         make_private_folder(run.root)
         make_private_folder(run.state)
-    return _make_empty_result(run, unmatched=person.pseudonyms(key), files=["input.path"]) | {"discarded": True}
+    return _make_empty_result(run, unmatched=person.compute_pseudonyms(key), files=["input.path"]) | {"discarded": True}
 
 
 def _make_empty_result(run: RunFolder, **extra: Any) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool)
     # files outside the run may contain the person too; a share (float) is not a file
     files = [n for n in CONFIGURED_FILES if (file := attrgetter(n)(config)) and not isinstance(file, float)]
     before = [r.body for r in read_history(run) if r.type == Event.REISSUED and r.body.get("why") == ERASURE]
-    pseudonyms = person.pseudonyms(key)
+    pseudonyms = person.compute_pseudonyms(key)
     repeats = [body for body in before if all(pseudonym in body["persons"] for pseudonym in pseudonyms)]
     done = {"already": repeats[-1]["release"], "models": repeats[-1]["models"]} if repeats else {}
     if not run.data_key.is_file() and (record := find_shred_record(run)) is not None:
@@ -157,7 +157,7 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool)
     points, lone = find_person_examples(run, person, key)
     rejected = find_rejected_rows(run, person, config.input)
     # an id is known if it is in the run, or was before an earlier erasure
-    known = [*person.intersect(rejected.ids).pseudonyms(key), *(p for body in before for p in body["persons"])]
+    known = [*person.intersect(rejected.ids).compute_pseudonyms(key), *(p for body in before for p in body["persons"])]
     run_pseudonyms = {row[kind] for row in points.values() for kind in ("document", "user")}
     result = _make_empty_result(
         run,
@@ -171,21 +171,21 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool)
     )
     if not points and not rejected.rows:
         return result | done
-    _require_not_by_count(run, manifest)
-    result |= _list_outside_traces(run, points)
+    _reject_count_routed_run(run, manifest)
+    result |= _list_remaining_traces(run, points)
     if dry_run:
         return result
     prepare_reissue(run)
     has_vault = bool(list_parts(run.vault))
     rest = (
-        recurate_without_person(run, manifest, key, points.keys(), rejected)
+        rerun_stages_without_person(run, manifest, key, points.keys(), rejected)
         if has_vault
-        else filter_without_person(run, manifest, points, rejected)
+        else filter_parts_without_person(run, manifest, points, rejected)
     )
     body, counted = build_manifest_changes(manifest, points, rejected, rest)
     result["moved_up"], result["lost"] = sum(counted["moved_up"].values()), len(rest.lost_examples)
     kept_splits = {row["split"] for row in points.values() if row["decision"] == row["split"]}
-    result["unknown_repeats"] = not has_vault and any(config.dedup.rules()[side].one_pass for side in kept_splits)
+    result["unknown_repeats"] = not has_vault and any(config.dedup.get_rules()[side].one_pass for side in kept_splits)
     if find_index(manifest) is not None:
         result["index"] = has_vault
     change = RunChange(
@@ -195,17 +195,17 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool)
         log_details={"persons": pseudonyms, **counted, "models": result["models"]},
         # attack results refer to the old shards, and no training can continue
         removed_state=(
-            *(run.sample(name).root for name in result["samples"]),
+            *(run.get_sample_folder(name).root for name in result["samples"]),
             run.redaction.root,
             run.exported,
-            *run.unfinished_training_files(),
+            *run.list_unfinished_training_files(),
         ),
         index_changes=rest.index,
     )
     return result | {"release": reissue_run(run, change, key)}
 
 
-def _require_not_by_count(run: RunFolder, manifest: dict[str, Any]) -> None:
+def _reject_count_routed_run(run: RunFolder, manifest: dict[str, Any]) -> None:
     if "route" in manifest:
         raise RunStateError(
             f"{run.root.name} is public by count: after an erasure, a public text would remain only if "
@@ -232,26 +232,26 @@ def _make_shredded_result(
         )
     # the index has keyed digests of the run's text
     index = {} if find_index(manifest) is None else {"index": False}
-    models = _list_outside_traces(run, ())["models"]
+    models = _list_remaining_traces(run, ())["models"]
     return _make_empty_result(run, shredded=True, unmatched=[] if done else ids, models=models, **index) | done
 
 
-def _list_outside_traces(run: RunFolder, points: Collection[int]) -> dict[str, Any]:
+def _list_remaining_traces(run: RunFolder, example_ids: Collection[int]) -> dict[str, Any]:
     """List where the person's data may be outside the parts: models, samples, tracebacks, exports.
 
     Every trainer reads the shards or the vault of its run, so every model was trained on the person's examples.
     Exports are out of reach.
     """
     models = []
-    for name in run.model_names():
-        trainer = str(read_manifest(run.model(name))["summary"]["trainer"])
-        metrics = list_card_metrics(read_json(run.model(name).guarantee))
+    for name in run.list_model_names():
+        trainer = str(read_manifest(run.get_model_folder(name))["summary"]["trainer"])
+        metrics = list_card_metrics(read_json(run.get_model_folder(name).guarantee))
         headline = next((figure for figure in metrics if figure.stated), metrics[0])
         models.append({"model": name, "trainer": trainer, "guarantee": f"{headline.title}: {headline.text}"})
     samples = []
     for draw in sorted(path / "draw.json" for path in run.samples.glob("*/")):
         # an interrupted draw may contain anybody
-        if not draw.is_file() or any(row["example_id"] in points for row in read_json(draw)["rows"]):
+        if not draw.is_file() or any(row["example_id"] in example_ids for row in read_json(draw)["rows"]):
             samples.append(draw.parent.name)
     exports = [
         {key: str(record.body[key]) for key in ("time", "manifest") if key in record.body}
@@ -260,23 +260,23 @@ def _list_outside_traces(run: RunFolder, points: Collection[int]) -> dict[str, A
     ]
     return {
         "models": models,
-        "unfinished_trainings": _list_idle_trainings(run),
+        "unfinished_trainings": _list_unfinished_trainings(run),
         "samples": samples,
-        "tracebacks": len(run.tracebacks()),
+        "tracebacks": len(run.list_tracebacks()),
         "exports": exports,
     }
 
 
-def _list_idle_trainings(run: RunFolder) -> list[str]:
+def _list_unfinished_trainings(run: RunFolder) -> list[str]:
     """List the unfinished trainings; they cannot continue after the run is rewritten.
 
     ``RunStateError`` if one is running: it would train on parts of two releases.
     """
     folders = [path.parent for path in sorted(run.models.glob("*/ledger.jsonl"))]
-    names = [folder.name for folder in folders if not is_finished(run.model(folder.name))]
+    names = [folder.name for folder in folders if not is_finished(run.get_model_folder(folder.name))]
     for name in names:
         try:
-            RecordLog(run.model(name).ledger).close()
+            RecordLog(run.get_model_folder(name).ledger).close()
         except RunStateError:
             raise RunStateError(f"{run.root.name}/models/{name} is being trained: wait for it, or stop it") from None
     return names
@@ -308,13 +308,15 @@ def purge_run(run: RunFolder | str | Path, kinds: Collection[OriginalKind], *, b
     """
     unknown = sorted(set(kinds) - set(ORIGINAL_KINDS))
     if unknown or not kinds:
-        wrong = f", not {shorten(unknown[0])}" if unknown else ""
+        wrong = f", not {shorten_name(unknown[0])}" if unknown else ""
         raise ConfigurationError(f"choose what to purge: {', '.join(ORIGINAL_KINDS)}{wrong}")
     folder = run if isinstance(run, RunFolder) else RunFolder(Path(run))
     if not is_reissue_pending(folder):
         # a place without a run must not get a lock or a folder
         read_manifest(folder)
-    return run_sealing_errors(folder.state, _purge, folder, [name for name in ORIGINAL_KINDS if name in kinds], by)
+    return run_with_sealed_traceback(
+        folder.state, _purge, folder, [name for name in ORIGINAL_KINDS if name in kinds], by
+    )
 
 
 def _purge(run: RunFolder, kinds: list[OriginalKind], by: str | None) -> dict[str, Any]:
@@ -322,12 +324,14 @@ def _purge(run: RunFolder, kinds: list[OriginalKind], by: str | None) -> dict[st
         # otherwise a restored folder would become the newest release, with erased persons in it
         check_not_rolled_back(run)
         before = read_manifest(run).get("purged", [])
-        training_files = run.unfinished_training_files()
+        training_files = run.list_unfinished_training_files()
         # files other than parts; in state/ those that can contain or quote original text
         left = {
-            "vault": _list_other_files(run.vault),
-            "quarantine": [*_list_other_files(run.quarantine), *(p for p in (run.exported,) if p.exists())],
-            "state": [p for p in (run.samples, run.orchestrator, *run.tracebacks(), *training_files) if p.exists()],
+            "vault": _list_non_part_files(run.vault),
+            "quarantine": [*_list_non_part_files(run.quarantine), *(p for p in (run.exported,) if p.exists())],
+            "state": [
+                p for p in (run.samples, run.orchestrator, *run.list_tracebacks(), *training_files) if p.exists()
+            ],
         }
         # state/ fills again with each new sample
         to_purge = [name for name in kinds if name not in before or left[name]]
@@ -335,7 +339,7 @@ def _purge(run: RunFolder, kinds: list[OriginalKind], by: str | None) -> dict[st
         if not to_purge:
             return {**result, "release": None, "bytes": 0}
         # a running training would find another manifest at its end and be lost
-        _list_idle_trainings(run)
+        _list_unfinished_trainings(run)
         prepare_reissue(run)
         removed = [path for name in to_purge if name != "state" for path in list_parts(getattr(run, name))]
         # no training can continue after the run is rewritten
@@ -353,7 +357,7 @@ def _purge(run: RunFolder, kinds: list[OriginalKind], by: str | None) -> dict[st
         return {**result, "release": reissue_run(run, change), "bytes": size}
 
 
-def _list_other_files(folder: Path) -> list[Path]:
+def _list_non_part_files(folder: Path) -> list[Path]:
     return sorted({*folder.iterdir()} - {*list_parts(folder)}) if folder.is_dir() else []
 
 
@@ -368,10 +372,10 @@ def find_expired_originals(
     """
     records, expired = read_log(job), dict[str, tuple[OriginalKind, ...]]()
     times = [datetime.datetime.fromisoformat(record.body["time"]) for record in records]
-    age = [now - time for time in times] if by_clock else record_ages([*times, now])
+    age = [now - time for time in times] if by_clock else estimate_record_ages([*times, now])
     decisions = {r.body["run"]: r for r in records if r.type in (*_DECISION_EVENTS, Event.HELD)}
     for name, record in decisions.items():
-        run = job.run(name)
+        run = job.get_run_folder(name)
         if record.type == Event.HELD or not is_finished(run):
             continue
         purged = read_manifest(run).get("purged", ())
@@ -382,7 +386,7 @@ def find_expired_originals(
         )
         if kinds:
             with suppress(RunStateError):
-                _list_idle_trainings(run)
+                _list_unfinished_trainings(run)
                 expired[name] = kinds
     return expired
 

@@ -14,14 +14,14 @@ from redactory.detectors.settings import format_public_label_note, get_public_la
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
 from redactory.foundation.files import make_private_folder, read_json, sync_to_disk, write_text
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.records import read_records
-from redactory.pipelines.curation.error_sealing import run_sealing_errors
+from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.models import load_audit
 from redactory.pipelines.curation.output_folder import create_folder_atomically, make_world_readable
 from redactory.pipelines.curation.release import render_croissant, render_export_card
 from redactory.pipelines.curation.release_log import Event, append_event
-from redactory.pipelines.curation.share import export_lock, files_by_name, finish_export, mirror_folder
+from redactory.pipelines.curation.share import export_lock, finish_export, map_files_by_name, mirror_folder
 from redactory.pipelines.modeling.synthesize import compose_guarantee
 from redactory.pipelines.operations.checks import CheckContext
 from redactory.pipelines.operations.verify import check_export
@@ -38,7 +38,7 @@ def export(
     models: Sequence[str] = (),
     by: str | None = None,
     synthetic: str | Path | None = None,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Copy what may leave a finished run to the new folder, or the URL, ``to``.
 
@@ -58,7 +58,7 @@ def export(
         raise ConfigurationError("export: --synthetic excludes --model and the public split: give one")
     else:
         fill = partial(_fill_synthetic_export, folder, SyntheticFolder(Path(synthetic)), by=by)
-    return run_sealing_errors(folder.state, _export, folder, str(to), fill, progress)
+    return run_with_sealed_traceback(folder.state, _export, folder, str(to), fill, progress)
 
 
 def _export(
@@ -76,7 +76,7 @@ def _export(
             export = ExportFolder(make_private_folder(Path(temporary) / run.root.resolve().name))
             result = fill(export, destination)
             end_files = (export.success, export.sums)
-            files = {name: path for name, path in files_by_name(export.root).items() if path not in end_files}
+            files = {name: path for name, path in map_files_by_name(export.root).items() if path not in end_files}
             mirror_folder(files, store, progress, ensure_unchanged)
             return result
 
@@ -88,19 +88,19 @@ def _fill_export(
     manifest = read_manifest(run)
     for name, entry in manifest["files"].items():
         if (path := run.root / name).parent == run.public:
-            _copy_sealed(path, export.public / path.name, entry["sha256"])
+            _copy_sealed_file(path, export.public / path.name, entry["sha256"])
     export_manifest = select_public_fields(manifest, file_sha256(run.manifest))
-    export_manifest["models"] = {name: _copy_model(run, name, export.model(name)) for name in models}
+    export_manifest["models"] = {name: _copy_model(run, name, export.get_model_folder(name)) for name in models}
     write_text(export.card, render_export_card(export_manifest))
     write_text(export.croissant, render_croissant(export_manifest, manifest["files"]))
     finish_export(export, export_manifest)
     facts = {"release": export_manifest["release"], "models": list(models)}
-    return _check_and_log(run, export, destination, facts, by) | {
+    return _check_and_log_export(run, export, destination, facts, by) | {
         "public_labels": format_public_label_note(export_manifest["public_labels"])
     }
 
 
-def _check_and_log(
+def _check_and_log_export(
     run: RunFolder, export: ExportFolder, destination: str, facts: dict[str, Any], exporter: str | None
 ) -> dict[str, Any]:
     """Check the export as a recipient will, and log it; return the summary."""
@@ -113,7 +113,7 @@ def _check_and_log(
     append_event(
         run, Event.EXPORTED, manifest=digest, to=location, **facts, **({} if exporter is None else {"by": exporter})
     )
-    there = files_by_name(export.root).values()
+    there = map_files_by_name(export.root).values()
     return {
         "run": str(run.root),
         "to": where,
@@ -138,7 +138,7 @@ def _fill_synthetic_export(
     if corpus_manifest["format"] != SYNTHETIC:
         raise RunStateError(f"{corpus.root} was not written by redactory synthesize")
     name, card = corpus_manifest["model"], read_json(corpus.guarantee)
-    model = run.model(name)
+    model = run.get_model_folder(name)
     if not is_finished(model) or file_sha256(model.manifest) != corpus_manifest["model_manifest"]:
         raise RunStateError(f"{corpus.root} was not written by the model {name} of {run.root}")
     if not (corpus_manifest["holds"] and card["holds"]):
@@ -159,10 +159,12 @@ def _fill_synthetic_export(
             f"cannot export {corpus.root}: it reveals more than chance about the training text of {name} "
             f"({', '.join(measurement['above_chance'])})"
         )
-    for path in files_by_name(corpus.root).values():
-        _copy_sealed(path, export.root / path.relative_to(corpus.root), file_sha256(path))
+    for path in map_files_by_name(corpus.root).values():
+        _copy_sealed_file(path, export.root / path.relative_to(corpus.root), file_sha256(path))
     make_world_readable(export.root)
-    return _check_and_log(run, export, destination, {"release": read_manifest(run).get("release", 1), "models": []}, by)
+    return _check_and_log_export(
+        run, export, destination, {"release": read_manifest(run).get("release", 1), "models": []}, by
+    )
 
 
 def _copy_model(run: RunFolder, name: str, target: ModelFolder) -> str:
@@ -172,9 +174,9 @@ def _copy_model(run: RunFolder, name: str, target: ModelFolder) -> str:
     not copied. ``RunStateError`` if the run has no such model, ``CheckFailed`` if it differs from its sealed state,
     ``GuaranteeError`` if it has no guarantee.
     """
-    model = run.model(name)
+    model = run.get_model_folder(name)
     if not is_finished(model):
-        known = ", ".join(run.model_names()) or "none"
+        known = ", ".join(run.list_model_names()) or "none"
         raise RunStateError(f"{run.root} has no finished model {name}; finished models: {known}")
     if problems := list_broken_files(model):
         raise CheckFailed(f"cannot export models/{name}, which changed after sealing: {'; '.join(problems)}")
@@ -187,13 +189,13 @@ def _copy_model(run: RunFolder, name: str, target: ModelFolder) -> str:
     written = [model.root / name for name in read_records(model.ledger)[-1].body["files"]]
     for path in (*written, model.ledger, model.guarantee, model.card):
         inside = path.relative_to(model.root).as_posix()  # an adapter's files lie in a folder of their own
-        _copy_sealed(path, target.root / inside, manifest["files"][inside]["sha256"])
+        _copy_sealed_file(path, target.root / inside, manifest["files"][inside]["sha256"])
     # not how long it took, and how much memory: no epsilon covers these
     body = {key: manifest[key] for key in ("format", "parent", "settings", "versions")}
-    return seal_folder(target, body, list(files_by_name(target.root).values()))
+    return seal_folder(target, body, list(map_files_by_name(target.root).values()))
 
 
-def _copy_sealed(path: Path, target: Path, digest: str) -> None:
+def _copy_sealed_file(path: Path, target: Path, digest: str) -> None:
     """Copy one file; ``CheckFailed`` if the copy has another sha256 than the sealed one."""
     make_private_folder(target.parent)
     shutil.copyfile(path, target)

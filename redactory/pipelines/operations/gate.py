@@ -27,7 +27,7 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Redacto
 from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, read_json, sync_to_disk, write_text
 from redactory.foundation.records import Record, read_records
 from redactory.pipelines.curation.config import NightlySettings
-from redactory.pipelines.curation.index import find_index, promote_finished
+from redactory.pipelines.curation.index import find_index, promote_finished_entries
 from redactory.pipelines.curation.journal import INDEX as PINNED
 from redactory.pipelines.curation.loading import load_config
 from redactory.pipelines.curation.models import seal_result
@@ -76,11 +76,11 @@ def evaluate_drift(job: JobFolder, run: RunFolder, settings: DriftSettings) -> l
         "settings": settings.model_dump(mode="json"),
         "compared": [{**f.to_json(), "outside": f.outside, "history": list(f.history)} for f in findings],
     }
-    _seal_result(run, result)
+    _seal_gate_result(run, result)
     return outside
 
 
-def _seal_result(run: RunFolder, result: Mapping[str, Any]) -> None:
+def _seal_gate_result(run: RunFolder, result: Mapping[str, Any]) -> None:
     """Seal the comparison and the decision in the run, whose report shows both."""
     seal_result(run.gate, result, {"format": FORMAT, "parent": file_sha256(run.manifest)})
     write_report(run)
@@ -93,7 +93,7 @@ def find_earlier_runs(job: JobFolder, run: RunFolder) -> list[RunFolder]:
     position = next((name for name, r in enumerate(records) if r.body["run"] == run_name), len(records))
     then, now = run_statuses(records[:position]), run_statuses(records)
     released = [name for name, status in then.items() if status.state == now[name].state == "released"]
-    return [status for name in released if is_finished(status := job.run(name))]
+    return [status for name in released if is_finished(status := job.get_run_folder(name))]
 
 
 def release_or_hold(
@@ -130,7 +130,7 @@ def record_failure(job: JobFolder, run: RunFolder, settings: NightlySettings, er
         # the error itself is what is to be reported
         write_metrics(job)
     if ACTIONS_KEY in record.body:
-        _call_and_record(job, record, settings)
+        _call_hook_and_record(job, record, settings)
 
 
 # Decisions, by the gate or by a person, and what follows from them.
@@ -145,7 +145,9 @@ def record_decision(
     if event in (Event.APPROVED, Event.REJECTED) and is_finished(run.gate):
         # the report must not go on saying that the run is held back
         author = {key: facts[key] for key in ("by", "reason")}
-        _seal_result(run, {**read_json(run.gate.root / "result.json"), "decision": {"state": event.value, **author}})
+        _seal_gate_result(
+            run, {**read_json(run.gate.root / "result.json"), "decision": {"state": event.value, **author}}
+        )
     return run_pending_actions(job, settings).get(name, [])
 
 
@@ -165,9 +167,9 @@ def run_pending_actions(job: JobFolder, settings: NightlySettings | None = None)
     records = read_log(job)
     actions, statuses = find_pending_actions(records), run_statuses(records)
     for record in actions:
-        run = job.run(record.body["run"])
+        run = job.get_run_folder(record.body["run"])
         if _INDEX_ACTION in record.body[ACTIONS_KEY] and is_finished(run):
-            _collect_index_entries(run, remove=True)
+            _list_index_entries(run, remove=True)
     _update_latest_link(job)
     write_metrics(job)
     done: dict[str, list[str]] = {}
@@ -175,12 +177,12 @@ def run_pending_actions(job: JobFolder, settings: NightlySettings | None = None)
         run_settings = settings or _load_run_settings(statuses[record.body["run"]])
         if run_settings is not None or record.body[ACTIONS_KEY] == [_INDEX_ACTION]:
             # without settings a hook waits for a scheduled run, which has them
-            done[record.body["run"]] = _call_and_record(job, record, run_settings)
+            done[record.body["run"]] = _call_hook_and_record(job, record, run_settings)
     return done
 
 
-def _call_and_record(job: JobFolder, record: Record, settings: NightlySettings | None) -> list[str]:
-    run, failed = job.run(record.body["run"]), list[str]()
+def _call_hook_and_record(job: JobFolder, record: Record, settings: NightlySettings | None) -> list[str]:
+    run, failed = job.get_run_folder(record.body["run"]), list[str]()
     if settings is not None:
         facts = {name: value for name, value in record.body.items() if name not in ("run", "time", ACTIONS_KEY)}
         failed = call_hook(settings.hook, Event(record.type), job, run, facts)
@@ -200,17 +202,17 @@ def _load_run_settings(status: RunStatus) -> NightlySettings | None:
         return None
 
 
-def _collect_index_entries(run: RunFolder, *, remove: bool = False) -> list[str]:
+def _list_index_entries(run: RunFolder, *, remove: bool = False) -> list[str]:
     """Return the names of the index entries that count for ``run``, which is finished."""
     index = find_index(read_manifest(run))
     if index is None:
         return []
     tokens = {record.body["token"] for record in read_records(run.journal) if record.type == PINNED}
     with index.hold_lock():
-        promote_finished(index)
-        entries = [entry for entry in index.entries() if entry.body["token"] in tokens]
+        promote_finished_entries(index)
+        entries = [entry for entry in index.list_entries() if entry.body["token"] in tokens]
         for entry in entries if remove else ():
-            index.remove(entry.folder)
+            index.remove_entry(entry.folder)
     return [entry.name for entry in entries]
 
 
@@ -275,12 +277,12 @@ def reject_release(run: str | Path, by: str, reason: str) -> dict[str, Any]:
     with _decision_lock(run, by, reason) as (folder, job, status):
         if status.state == "rejected":
             raise RunStateError(f"{status.run} was rejected before")
-        entries = _collect_index_entries(folder) if is_finished(folder) else []
+        entries = _list_index_entries(folder) if is_finished(folder) else []
         facts = {"by": by, "reason": reason, **({"index": entries} if entries else {})}
         failed = record_decision(job, folder, Event.REJECTED, facts)
     left_out = []
     for name in run_statuses(read_log(job)) if entries else ():
-        if is_finished(other_run := job.run(name)):
+        if is_finished(other_run := job.get_run_folder(name)):
             pinned = read_manifest(other_run)["dedup"].get("index") or {"runs": []}
             left_out += [name] if set(entries) & set(pinned["runs"]) else []
     result = {"run": str(folder.root), "latest": read_latest_link(job), "hooks_failed": failed}
@@ -352,7 +354,7 @@ def write_metrics(job: JobFolder) -> None:
 def render_metrics(job: JobFolder, now: datetime.datetime) -> str:
     """Render the metrics at ``now``: of the last run, and counts over the log; no text, no ids."""
     registry, gauges = CollectorRegistry(), dict[str, Gauge]()
-    for name, meaning, value, labels in _collect_samples(job, now):
+    for name, meaning, value, labels in _collect_metric_samples(job, now):
         all_labels = {"folder": str(job.root.resolve()), **labels}
         # a folder's name, and a label in YAML, may hold what UTF-8 cannot
         plain = {key: text.encode("utf-8", "backslashreplace").decode() for key, text in all_labels.items()}
@@ -366,7 +368,7 @@ _Sample = tuple[str, str, float, dict[str, str]]
 """A metric's name and meaning, a value, and the labels that it is of."""
 
 
-def _collect_samples(job: JobFolder, now: datetime.datetime) -> Iterator[_Sample]:
+def _collect_metric_samples(job: JobFolder, now: datetime.datetime) -> Iterator[_Sample]:
     records, ends = read_log(job), (Event.RELEASED, Event.HELD, Event.FAILED)
     ended = [record for record in records if record.type in ends]
     released = [n for n, r in enumerate(records) if r.type in (Event.RELEASED, Event.APPROVED)]
@@ -391,12 +393,12 @@ def _collect_samples(job: JobFolder, now: datetime.datetime) -> Iterator[_Sample
         if start_records:
             duration = _parse_timestamp(last) - _parse_timestamp(start_records[-1])
             yield "last_night_duration_seconds", "Duration of the last scheduled run.", duration, {}
-    finished = [job.run(r.body["run"]) for r in records if r.type in (Event.RELEASED, Event.HELD)]
+    finished = [job.get_run_folder(r.body["run"]) for r in records if r.type in (Event.RELEASED, Event.HELD)]
     if finished and is_finished(finished[-1]):
-        yield from _collect_run_samples(read_manifest(finished[-1]))
+        yield from _collect_run_metric_samples(read_manifest(finished[-1]))
 
 
-def _collect_run_samples(manifest: dict[str, Any]) -> Iterator[_Sample]:
+def _collect_run_metric_samples(manifest: dict[str, Any]) -> Iterator[_Sample]:
     """Collect the metrics of the last finished run."""
     counts, index = manifest["counts"], manifest["dedup"].get("index")
     repeat_count = sum(index["duplicate_earlier"].values()) if index else 0

@@ -16,7 +16,7 @@ from redactory.foundation.records import Record
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.loading import load_config
 from redactory.pipelines.curation.release_log import Event
-from redactory.pipelines.readers import Slice, Source, sources_by_path
+from redactory.pipelines.readers import Slice, Source, find_sources_by_path
 
 _MAX_LISTED = 5
 """Changed files that a message lists."""
@@ -51,18 +51,18 @@ class FileSlice:
     refused: str | None = None
 
     @property
-    def bytes(self) -> int:
+    def byte_count(self) -> int:
         """Its size."""
         return self.to_byte - self.from_byte
 
     @property
-    def slice(self) -> Slice:
+    def source_slice(self) -> Slice:
         """What is read for it."""
         return Slice(self.from_byte, self.to_byte, self.from_row, self.header)
 
-    def is_unchanged_in(self, source: Source) -> bool:
+    def matches_source(self, source: Source) -> bool:
         """Whether ``source`` still has these bytes; ``ConfigurationError`` under another key."""
-        digest, key = _digest_slice(source, self.slice)
+        digest, key = _digest_slice(source, self.source_slice)
         if self.key != key:
             raise ConfigurationError(
                 f"{self.name}: an earlier run read it with the key {self.key}, but {KEY_VARIABLE} is {key}, "
@@ -75,7 +75,7 @@ class FileSlice:
 def _digest_slice(source: Source, part: Slice) -> tuple[str, str]:
     """Return the keyed digest of these bytes, and the fingerprint of the key."""
     key = load_digest_key()
-    return key.file_digest(source.read_blocks(part.without_header())), key.fingerprint
+    return key.compute_file_digest(source.read_blocks(part.without_header())), key.fingerprint
 
 
 def read_planned_slices(record: Record) -> list[FileSlice]:
@@ -83,12 +83,12 @@ def read_planned_slices(record: Record) -> list[FileSlice]:
     return [FileSlice(**fields) for fields in record.body["plan"]["slices"]]
 
 
-def make_sources(pieces: Iterable[FileSlice]) -> list[Source]:
+def make_planned_sources(file_slices: Iterable[FileSlice]) -> list[Source]:
     """Make the files of a plan, each with its slices; a file that is read whole has none."""
     sources: dict[str, Source] = {}
-    for piece in pieces:
+    for piece in file_slices:
         before = sources[piece.url].slices if piece.url in sources else ()
-        slices = () if piece.whole else (*before, piece.slice)
+        slices = () if piece.whole else (*before, piece.source_slice)
         sources[piece.url] = Source(
             piece.url, piece.name, piece.format, slices, may_be_unusable=True, refusal=piece.refused
         )
@@ -103,7 +103,7 @@ def find_changed_files(slices: Iterable[FileSlice]) -> list[str]:
         if piece.refused:
             continue
         try:
-            is_same = not (piece.whole and source.size() != piece.bytes) and piece.is_unchanged_in(source)
+            is_same = not (piece.whole and source.size() != piece.byte_count) and piece.matches_source(source)
         except (InputError, OSError):
             is_same = False
         names |= {} if is_same else {piece.name: None}
@@ -121,7 +121,7 @@ Watermark = dict[str, tuple[ReadSlice, ...]]
 """For each file the pieces of it, in the order of their bytes; the last one is read."""
 
 
-def read_watermark(records: Iterable[Record]) -> Watermark:
+def compute_watermark(records: Iterable[Record]) -> Watermark:
     """Compute the watermark from the records of a job's log."""
     files: dict[str, list[ReadSlice]] = {}
     for record in records:
@@ -182,8 +182,10 @@ def plan_reading(
     nothing, or ``reread`` a file outside the input; ``InputError`` if rows that were read before are gone.
     """
     now = now or datetime.datetime.now(datetime.UTC)
-    sources = sources_by_path(config.input.path, config.input.format)
-    reread_sources = {source.url for source in sources_by_path(tuple(reread), config.input.format)} if reread else set()
+    sources = find_sources_by_path(config.input.path, config.input.format)
+    reread_sources = (
+        {source.url for source in find_sources_by_path(tuple(reread), config.input.format)} if reread else set()
+    )
     if unknown := reread_sources - {source.url for source in sources}:
         raise ConfigurationError(f"--reread: {min(unknown)} is not a file of the input (input.path)")
     plan, changed = ReadingPlan([], {}), list[str]()
@@ -214,7 +216,7 @@ def _find_new_slices(
     """
     if source.refusal is not None:
         key, named = load_digest_key(), (source.url, source.name, source.format)
-        digest = key.file_digest(()), key.fingerprint
+        digest = key.compute_file_digest(()), key.fingerprint
         entry = FileSlice(*named, 0, 0, 0, 0, *digest, whole=True, refused=source.refusal)
         return ([] if earlier else [entry]), 0
     stamp = source.read_change_stamp(now - _CLOCK_GRACE)
@@ -228,26 +230,26 @@ def _find_new_slices(
         if (
             earlier
             and size
-            and (earlier[-1].file_slice.to_byte != size or not earlier[-1].file_slice.is_unchanged_in(source))
+            and (earlier[-1].file_slice.to_byte != size or not earlier[-1].file_slice.matches_source(source))
         ):
             raise _ChangedFileError("it can only be read completely")
-        if size and not earlier and not _is_quiet(source, config, now) and not source.is_complete():
+        if size and not earlier and not _is_past_grace_period(source, config, now) and not source.is_complete():
             # perhaps it is still being written; once it is quiet, what cannot be read is quarantined
             return [], size
         new = [] if earlier or not size else [_digest_slice(source, Slice(0, size))]
         return [FileSlice(*of, 0, size, 0, 0, *digest, whole=True, stamp=stamp) for digest in new], 0
     for piece in (entry.file_slice for entry in earlier):
-        if piece.to_byte > size or not piece.is_unchanged_in(source):
+        if piece.to_byte > size or not piece.matches_source(source):
             raise _ChangedFileError(f"its rows {piece.from_row + 1} to {piece.from_row + piece.rows}")
     # returned bytes before other slices
     gaps = [replace(entry.file_slice, again=False, stamp=None) for entry in earlier if entry.run is None]
-    start, row = _find_next_row(source, earlier[-1].file_slice, size) if earlier else (0, 0)
+    start, row = _find_next_row_start(source, earlier[-1].file_slice, size) if earlier else (0, 0)
     header = source.measure_header(config.input.max_row_bytes, size) if start else 0
     rows = source.count_rows(Slice(start, size, row, header), config.input.max_row_bytes)
     if rows.is_blank:
         return gaps, 0
     end, count = rows.end_byte, rows.complete_rows
-    if end < size and _is_quiet(source, config, now):
+    if end < size and _is_past_grace_period(source, config, now):
         end, count = size, rows.total_rows
     if end == start or (count <= 1 and not start and source.format != "jsonl"):
         # nothing yet, or a table's header alone
@@ -256,14 +258,14 @@ def _find_new_slices(
     return [*gaps, replace(piece, stamp=stamp if end == size else None)], size - end
 
 
-def _is_quiet(source: Source, config: Config, now: datetime.datetime) -> bool:
+def _is_past_grace_period(source: Source, config: Config, now: datetime.datetime) -> bool:
     """Whether the file was not written for ``nightly.partial_row_grace_minutes``."""
     modified_at = source.read_modified_time()
     quiet = datetime.timedelta(minutes=config.nightly.partial_row_grace_minutes)
     return modified_at is not None and now - modified_at >= quiet
 
 
-def _find_next_row(source: Source, last: FileSlice, size: int) -> tuple[int, int]:
+def _find_next_row_start(source: Source, last: FileSlice, size: int) -> tuple[int, int]:
     """Return the byte at which rows after ``last`` begin, and the number of rows before it."""
     end, row = last.to_byte, last.from_row + last.rows
     if end == size or b"".join(source.read_blocks(Slice(end - 1, end))) == b"\n":
@@ -285,14 +287,14 @@ MAX_DAYS = 10_000
 """Days of one backfill."""
 
 
-def resolve_days(
+def resolve_run_days(
     config: Config, date: str | None, first: str | None, last: str | None, today: datetime.date
 ) -> list[Day]:
     """Return the days of the runs in order; ``ConfigurationError`` for an invalid request.
 
     By default ``today`` if the input path has ``{date}``, otherwise None.
     """
-    if not is_dated(config):
+    if not has_date_placeholder(config):
         if not (date or first or last):
             return [None]
         raise ConfigurationError(
@@ -319,7 +321,7 @@ def _parse_day(text: str, option: str) -> datetime.date:
         raise ConfigurationError(f"{option} {text}: expected a day like 2026-11-03") from None
 
 
-def is_dated(config: Config) -> bool:
+def has_date_placeholder(config: Config) -> bool:
     """Whether the input path contains a day."""
     return any(DATE_PLACEHOLDER in path for path in config.input.path)
 

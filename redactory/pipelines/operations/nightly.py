@@ -14,14 +14,14 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import make_folder, make_private_folder
 from redactory.foundation.keys import KEY_VARIABLE, load_digest_key
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.records import Record
 from redactory.pipelines.curation.config import Config, NightlySettings
 from redactory.pipelines.curation.curate import check_engines, curate
-from redactory.pipelines.curation.error_sealing import run_hiding_error_text, run_sealing_errors
+from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text, run_with_sealed_traceback
 from redactory.pipelines.curation.journal import RunMismatchError
 from redactory.pipelines.curation.loading import ConfigLike, load_config
-from redactory.pipelines.curation.output_folder import check_disk_space, check_keys, lock_job
+from redactory.pipelines.curation.output_folder import check_disk_space, check_environment_keys, lock_job
 from redactory.pipelines.curation.reissue import finish_reissue
 from redactory.pipelines.curation.release import COUNT_KEYS
 from redactory.pipelines.curation.release_log import (
@@ -38,15 +38,15 @@ from redactory.pipelines.operations.erase import check_clock_matches_log, find_e
 from redactory.pipelines.operations.gate import record_failure, release_or_hold, run_pending_actions, write_metrics
 from redactory.pipelines.operations.incremental import (
     Day,
+    compute_watermark,
     find_changed_files,
     make_day_config,
-    make_sources,
+    make_planned_sources,
     plan_reading,
     read_planned_slices,
-    read_watermark,
-    resolve_days,
+    resolve_run_days,
 )
-from redactory.pipelines.readers import sources_by_path
+from redactory.pipelines.readers import find_sources_by_path
 from redactory.pipelines.store import remove_credentials
 from redactory.redaction import RunFolder, is_finished
 from redactory.redaction.folder import JobFolder
@@ -65,7 +65,7 @@ def nightly(
     reread: Sequence[str] = (),
     workers: int | None = None,
     curate_run: CurateFunction = curate,
-    progress: Progress = no_progress,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Curate what is new since the last scheduled run; return ``{"job", "nights", "latest", "held", ...}``.
 
@@ -77,9 +77,9 @@ def nightly(
     another scheduled run of the job is at work.
     """
     settings = load_config(config, output=output, workers=workers)
-    days = resolve_days(settings, date, first, last, datetime.datetime.now(datetime.UTC).date())
+    days = resolve_run_days(settings, date, first, last, datetime.datetime.now(datetime.UTC).date())
     job = JobFolder(Path(settings.output))
-    _check_job(job, settings)
+    _check_job_preconditions(job, settings)
     make_folder(job.root)
     make_private_folder(job.state)
     # whoever approves a run later asks its file for the hook
@@ -88,7 +88,7 @@ def nightly(
     scheduled = _ScheduledRuns(job, settings, file, tuple(reread), curate_run, progress)
     with lock_job(job):
         with scheduled.report_failures():
-            run_hiding_error_text("an interrupted run was finished", _recover_interrupted, job, settings.nightly)
+            run_with_hidden_error_text("an interrupted run was finished", _recover_interrupted, job, settings.nightly)
         left = find_unfinished_runs(read_log(job))
         # asked once more after a crash, --reread is not another asking
         done = [
@@ -101,7 +101,7 @@ def nightly(
         results = [scheduled.finish_run(status) for status in left]
         results += [scheduled.start_run(day, done, one_of_many=len(days) > 1) for day in days]
         with scheduled.report_failures():
-            maintenance = run_hiding_error_text(
+            maintenance = run_with_hidden_error_text(
                 "runs were published or purged", _apply_retention, job, settings.nightly
             )
     held = [run for run, status in run_statuses(read_log(job)).items() if status.state == "held"]
@@ -109,14 +109,14 @@ def nightly(
     return {"job": str(job.root), "nights": results, **maintenance, "latest": latest, "held": held}
 
 
-def _check_job(job: JobFolder, config: Config) -> None:
+def _check_job_preconditions(job: JobFolder, config: Config) -> None:
     """Refuse, before anything is written, a folder of another kind, and settings that scheduled runs cannot use."""
     if job.root.exists() and not job.root.is_dir():
         raise RunStateError(f"{job.root} is a file; give another folder for the job's runs (output)")
     job_as_run = RunFolder(job.root)
     if job_as_run.state.is_dir() or is_finished(job_as_run):
         raise RunStateError(f"{job.root} is a run; give a folder for the runs of the whole job (output)")
-    check_keys()
+    check_environment_keys()
     check_engines(config)
     if config.store is not None:
         raise ConfigurationError(
@@ -154,14 +154,14 @@ class _ScheduledRuns:
             yield
         except RedactoryError as error:
             if run is None and (latest := find_latest_run(read_log(self.job))) is not None:
-                run = self.job.run(latest)
+                run = self.job.get_run_folder(latest)
             if run is not None:
                 record_failure(self.job, run, self.config.nightly, error)
             raise
 
     def finish_run(self, status: RunStatus) -> dict[str, Any]:
         """Finish an unfinished run, or give it up if its input is gone."""
-        run, start_record = self.job.run(status.run), status.start_record
+        run, start_record = self.job.get_run_folder(status.run), status.start_record
         assert start_record is not None
         gone = [] if is_finished(run) else find_changed_files(read_planned_slices(start_record))
         if not gone:
@@ -179,19 +179,19 @@ class _ScheduledRuns:
         names = [date or now.strftime("%Y-%m-%dT%H%M%SZ")]
         while names[-1] in run_statuses(records) or os.path.lexists(self.job.root / names[-1]):
             names.append(f"{names[0]}-{len(names) + 1}")
-        run = self.job.run(names[-1])
+        run = self.job.get_run_folder(names[-1])
         if one_of_many:
             try:
-                sources_by_path(config.input.path, config.input.format)
+                find_sources_by_path(config.input.path, config.input.format)
             except ConfigurationError:
                 return {"run": None, "date": date, "state": "nothing there"}
         with self.report_failures(run):
-            look = (config, read_watermark(records), self.reread_files, now, reread_urls)
-            plan = run_hiding_error_text("the input was checked", plan_reading, *look)
+            look = (config, compute_watermark(records), self.reread_files, now, reread_urls)
+            plan = run_with_hidden_error_text("the input was checked", plan_reading, *look)
             waiting = plan.to_json()["waiting"]
             if not plan.slices:
                 return {"run": None, "date": date, "state": "nothing new", "waiting": waiting}
-            reads = ((piece.url, piece.bytes) for piece in plan.slices)
+            reads = ((piece.url, piece.byte_count) for piece in plan.slices)
             check_disk_space(load_config(config, output=run.root), reads)
             if config.nightly.publish is not None:
                 check_store(_make_run_url(config.nightly.publish, run.root.name), run)
@@ -204,7 +204,7 @@ class _ScheduledRuns:
         config = load_config(make_day_config(self.config, day), output=run.root)
         with self.report_failures(run):
             try:
-                sources = make_sources(read_planned_slices(start_record))
+                sources = make_planned_sources(read_planned_slices(start_record))
                 summary = self.curate_run(config, resume=True, sources=sources, progress=self.progress)
             except RunMismatchError as error:
                 if not is_resumed:
@@ -215,7 +215,7 @@ class _ScheduledRuns:
                     f"reject {run.root} --by NAME --reason TEXT)"
                 ) from None
             counts = {name: summary[name] for name in COUNT_KEYS}
-            outcome = run_sealing_errors(run.state, release_or_hold, self.job, run, config.nightly, counts)
+            outcome = run_with_sealed_traceback(run.state, release_or_hold, self.job, run, config.nightly, counts)
         result = {"run": str(run.root), "date": date, **outcome, "resumed": is_resumed}
         return {**result, "counts": counts, "report": str(run.report)}
 
@@ -226,24 +226,24 @@ class _ScheduledRuns:
 def _recover_interrupted(job: JobFolder, settings: NightlySettings) -> None:
     """Complete what a crash interrupted: an erasure, a purge, or the actions of decisions."""
     for name in run_statuses(read_log(job)):
-        finish_reissue(job.run(name))
+        finish_reissue(job.get_run_folder(name))
     run_pending_actions(job, settings)
 
 
 def _apply_retention(job: JobFolder, settings: NightlySettings) -> dict[str, Any]:
     """Publish released runs, and purge expired originals: ``{"published", "purged"}``."""
-    published = publish_released(job, settings.publish)
+    published = publish_released_runs(job, settings.publish)
     now = datetime.datetime.now(datetime.UTC)
     expired = find_expired_originals(job, settings.keep, now)
-    purged = {name: purge_run(job.run(name), what)["purged"] for name, what in expired.items()}
+    purged = {name: purge_run(job.get_run_folder(name), what)["purged"] for name, what in expired.items()}
     # rewritten runs are mirrored again
-    published += publish_released(job, settings.publish)
+    published += publish_released_runs(job, settings.publish)
     write_metrics(job)
     check_clock_matches_log(job, settings.keep, now)
     return {"published": published, "purged": purged}
 
 
-def publish_released(job: JobFolder, url: str | None) -> list[str]:
+def publish_released_runs(job: JobFolder, url: str | None) -> list[str]:
     """Mirror to ``url`` the released runs that it does not have in their current form; return their names.
 
     A mirror from before an erasure, a purge or a new data key is outdated.
@@ -259,7 +259,7 @@ def publish_released(job: JobFolder, url: str | None) -> list[str]:
         elif record.body.get("published") == remove_credentials(_make_run_url(url, name)):
             published_runs.add(name)
     for name, status in run_statuses(records).items():
-        run, run_url = job.run(name), _make_run_url(url, name)
+        run, run_url = job.get_run_folder(name), _make_run_url(url, name)
         if status.state == "released" and name not in published_runs and is_finished(run):
             publish(run.root, run_url)
             # a URL can have a password in it

@@ -16,10 +16,10 @@ from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import write_bytes
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.pipelines.curation.config import Config
-from redactory.pipelines.curation.error_sealing import run_sealing_errors
+from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.output_folder import lock_run
 from redactory.pipelines.curation.release_log import check_released
-from redactory.pipelines.operations.erase_points import require_run_key
+from redactory.pipelines.operations.erase_examples import require_run_key
 from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.readers.documents import DUPLICATE_ID
 from redactory.pipelines.readers.files import detect_format
@@ -37,7 +37,7 @@ def quarantine_list(place: str | Path, limit: int = MAX_LISTED) -> dict[str, Any
     """List the quarantine of a run, or of every finished run of a job; without any text or document id.
 
     ``{"runs": [{"run", "entries", "reasons": [{reason, kind, count, bytes}], "listed": [...]}]}``; the first
-    ``limit`` entries of each run are listed: ``id`` (for :func:`read_entry`), ``kind`` (row or example),
+    ``limit`` entries of each run are listed: ``id`` (for :func:`read_quarantine_entry`), ``kind`` (row or example),
     ``reason``, ``bytes``, and the origin: ``source`` and ``row``, or ``example_id``. A purged quarantine has
     ``purged`` True. ``RunStateError`` if there is no finished run.
     """
@@ -48,10 +48,10 @@ def quarantine_list(place: str | Path, limit: int = MAX_LISTED) -> dict[str, Any
         runs = [RunFolder(path) for path in finished if not path.is_symlink()]
     else:
         read_manifest(runs[0])
-    return {"runs": [run_sealing_errors(run.state, _list_run_entries, run, limit) for run in runs]}
+    return {"runs": [run_with_sealed_traceback(run.state, _list_run_entries, run, limit) for run in runs]}
 
 
-def read_entries(run: RunFolder, columns: list[str]) -> Iterator[dict[str, Any]]:
+def read_quarantine_entries(run: RunFolder, columns: list[str]) -> Iterator[dict[str, Any]]:
     """Yield each entry's ``columns`` and its ``id``, in order, one part at a time."""
     require_not_purged(run.quarantine)
     for number, path in enumerate(list_parts(run.quarantine)):
@@ -64,7 +64,7 @@ def _list_run_entries(run: RunFolder, limit: int) -> dict[str, Any]:
     listed: list[dict[str, Any]] = []
     if "quarantine" in read_manifest(run).get("purged", ()):
         return {"run": str(run.root), "purged": True, "entries": 0, "reasons": [], "listed": []}
-    for entry in read_entries(run, ["kind", "reason", "source", "row", "example_id", "content"]):
+    for entry in read_quarantine_entries(run, ["kind", "reason", "source", "row", "example_id", "content"]):
         key, bytes_ = (entry["reason"], entry["kind"]), len(entry["content"] or b"")
         counts[key] += 1
         sizes[key] += bytes_
@@ -79,15 +79,15 @@ def _list_run_entries(run: RunFolder, limit: int) -> dict[str, Any]:
     return {"run": str(run.root), "entries": counts.total(), "reasons": reasons, "listed": listed}
 
 
-def read_entry(run: str | Path, entry: str) -> bytes:
+def read_quarantine_entry(run: str | Path, entry: str) -> bytes:
     """Return the content of one entry: the kept part of a rejected row, or an example's text (UTF-8).
 
     It is original text: show it only to people, and store it nowhere. ``ConfigurationError`` for an unknown id.
     """
     folder = RunFolder(Path(run))
     read_manifest(folder)
-    rows = run_sealing_errors(
-        folder.state, list, (row for row in read_entries(folder, ["content"]) if row["id"] == entry)
+    rows = run_with_sealed_traceback(
+        folder.state, list, (row for row in read_quarantine_entries(folder, ["content"]) if row["id"] == entry)
     )
     if not rows:
         raise ConfigurationError(
@@ -131,7 +131,9 @@ def quarantine_export(run: str | Path, *, unencrypted: bool = False) -> dict[str
     if not manifest["key"]["fresh"]:
         require_run_key(manifest, key)
     with lock_run(folder):
-        return run_sealing_errors(folder.state, _export_rows, folder, config, None if manifest["key"]["fresh"] else key)
+        return run_with_sealed_traceback(
+            folder.state, _export_rows, folder, config, None if manifest["key"]["fresh"] else key
+        )
 
 
 def _export_rows(run: RunFolder, config: Config, key: DigestKey | None) -> dict[str, Any]:
@@ -139,7 +141,7 @@ def _export_rows(run: RunFolder, config: Config, key: DigestKey | None) -> dict[
     lines: list[bytes] = []
     size, exported, skipped = 0, 0, Counter[str]()
     texts: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for entry in read_entries(run, ["kind", "reason", "source", "example_id", "content"]):
+    for entry in read_quarantine_entries(run, ["kind", "reason", "source", "example_id", "content"]):
         content = entry["content"] or b""
         size += len(content)
         if size > MAX_BYTES:
@@ -155,7 +157,7 @@ def _export_rows(run: RunFolder, config: Config, key: DigestKey | None) -> dict[
         else:
             lines.append(line)
             exported += 1
-    users = _find_users(run, {doc_id: document_points[0][0] for doc_id, document_points in texts.items()}, key)
+    users = _find_document_users(run, {doc_id: document_points[0][0] for doc_id, document_points in texts.items()}, key)
     example_ids = {point for document_points in texts.values() for point, _ in document_points}
     rows = (row for batch in read_batches(run.examples) for row in batch.to_pylist() if example_ids)
     metadata = {row["example_id"]: row for row in rows if row["example_id"] in example_ids}
@@ -196,14 +198,14 @@ def _make_retry_line(reason: str, source: str, content: bytes, columns: InputSet
     return json.dumps({columns.fields.paths[0]: text, columns.id: PurePosixPath(source).name}).encode() + b"\n"
 
 
-def _join_examples(document_points: list[tuple[int, str]], metadata: Mapping[int, dict[str, Any]]) -> Any:
+def _join_examples(examples: list[tuple[int, str]], metadata: Mapping[int, dict[str, Any]]) -> Any:
     """Join the examples of a document to a text, or to a conversation if their roles are known."""
-    if any(ROLE in metadata[point] for point, _ in document_points):
-        return [{"role": metadata[point][ROLE], "content": text} for point, text in document_points]
-    return "\n".join(text for _, text in document_points)
+    if any(ROLE in metadata[point] for point, _ in examples):
+        return [{"role": metadata[point][ROLE], "content": text} for point, text in examples]
+    return "\n".join(text for _, text in examples)
 
 
-def _find_users(
+def _find_document_users(
     run: RunFolder, documents: Mapping[str, int], key: DigestKey | None
 ) -> dict[str, tuple[str | None, str | None]]:
     """Find the user (None: a document without one) and class of each document, given with one of its examples.
@@ -223,14 +225,14 @@ def _find_users(
                 users[doc_id] = (user, label[0] if label else None)
     if key is None or not documents:
         return users
-    by_user: dict[str, str] = {key.pseudonym("user", user): user for user in user_ids}
+    by_user: dict[str, str] = {key.make_pseudonym("user", user): user for user in user_ids}
     of_points = {point: doc_id for doc_id, point in documents.items()}
     for point, pseudonym in read_values(run.examples, "example_id", "user"):
         if (doc_id := of_points.get(point)) is None or doc_id in users:
             continue
         if pseudonym in by_user:
             users[doc_id] = (by_user[pseudonym], None)
-        elif pseudonym == key.pseudonym("lone-user", doc_id):
+        elif pseudonym == key.make_pseudonym("lone-user", doc_id):
             # a document that names nobody has an id of its own
             users[doc_id] = (None, None)
     return users

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from redactory.detectors import Detector, DetectSettings, describe_gaps, describe_policy_changes
 from redactory.detectors.settings import format_public_label_note, get_kinds, get_public_labels
 from redactory.evaluation.report import render_pages
-from redactory.foundation.canonical import file_sha256, package_version
+from redactory.foundation.canonical import file_sha256, get_package_version
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, pluralize
-from redactory.foundation.files import list_leaves, read_json
+from redactory.foundation.files import list_leaf_paths, read_json
 from redactory.foundation.keys import KEY_VARIABLE, load_digest_key, read_public_key
-from redactory.foundation.progress import Progress, no_progress
-from redactory.foundation.records import chain_head, read_records
-from redactory.pipelines.curation.error_sealing import run_hiding_error_text
+from redactory.foundation.progress import Progress, ignore_progress
+from redactory.foundation.records import compute_chain_head, read_records
+from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text
 from redactory.pipelines.curation.release import (
     check_counts_add_up,
     digest_configuration,
@@ -31,7 +31,7 @@ from redactory.pipelines.curation.release import (
     render_export_card,
     render_synthetic_card,
 )
-from redactory.pipelines.curation.share import explain_release_blocker, format_sums, temporary_download
+from redactory.pipelines.curation.share import explain_release_blocker, format_checksums, temporary_download
 from redactory.pipelines.modeling.train import guarantee
 from redactory.pipelines.operations.checks import (
     CheckContext,
@@ -62,7 +62,7 @@ from redactory.redaction import (
     read_batches,
     read_manifest,
     read_part_schema,
-    route,
+    route_example,
 )
 from redactory.redaction.folder import SYNTHETIC, ExportFolder, SyntheticFolder, is_export_folder
 from redactory.redaction.sealing import find_release
@@ -71,7 +71,7 @@ from redactory.redaction.values import find_unmasked_values
 
 
 def verify(
-    run: str | Path, progress: Progress = no_progress, *, public_key: str | Path | None = None
+    run: str | Path, progress: Progress = ignore_progress, *, public_key: str | Path | None = None
 ) -> dict[str, Any]:
     """Check a finished run: ``{"run", "ok", "checks": [{name, ok, detail, made}], "open_values": [...]}``.
 
@@ -86,7 +86,7 @@ def verify(
             return {**verify(place, progress, public_key=public_key), "run": remove_credentials(str(run))}
     context = CheckContext(Path(run), None if public_key is None else read_public_key(Path(public_key)), progress)
     # its maker may have written anything, so hide error texts; never write into the run
-    checks = run_hiding_error_text("a run was verified", _run_all_checks, context)
+    checks = run_with_hidden_error_text("a run was verified", _run_all_checks, context)
     return {
         "run": str(context.root),
         "ok": all(result.ok for result in checks),
@@ -105,9 +105,9 @@ def check_export(context: CheckContext) -> list[CheckResult]:
     return run_check_registry(context, SYNTHETIC_CHECKS if synthetic else EXPORT_CHECKS, private=())
 
 
-def is_same_version(manifest: dict[str, Any]) -> bool:
+def is_from_this_version(manifest: dict[str, Any]) -> bool:
     """Whether this version of Redactory wrote the manifest."""
-    return bool(package_version("redactory") == manifest["versions"].get("redactory"))
+    return bool(get_package_version("redactory") == manifest["versions"].get("redactory"))
 
 
 def _has_content(path: Path, content: str) -> bool:
@@ -119,14 +119,14 @@ def _has_content(path: Path, content: str) -> bool:
 # File modes.
 
 
-def check_modes(context: CheckContext) -> str:
+def check_file_modes(context: CheckContext) -> str:
     """Check that only the owner can write to the run and read its private part; ``state/`` is closed."""
     run = context.run
     closed = {folder.relative_to(run.root).parts[0] for folder in run.data_folders if folder != run.public}
-    return check_closed_modes(run.root, closed | {run.state.name}, (run.orchestrator, run.cluster, run.samples))
+    return check_owner_only_access(run.root, closed | {run.state.name}, (run.orchestrator, run.cluster, run.samples))
 
 
-def check_closed_modes(root: Path, private_names: Collection[str], excluded: Collection[Path] = ()) -> str:
+def check_owner_only_access(root: Path, private_names: Collection[str], excluded: Collection[Path] = ()) -> str:
     """Check that nobody else can write anywhere, or read below ``private_names``."""
     wide, remaining = [], [root]
     while remaining:
@@ -144,7 +144,7 @@ def check_closed_modes(root: Path, private_names: Collection[str], excluded: Col
     return "only the owner can write, and read what is private"
 
 
-def describe_purged(context: CheckContext) -> str | None:
+def describe_purged_originals(context: CheckContext) -> str | None:
     """Note what was purged; None if nothing was."""
     kinds = context.manifest.get("purged")
     return f"{', '.join(kinds)}: deleted on purpose" if kinds else None
@@ -240,7 +240,7 @@ def check_whole_documents(context: CheckContext) -> str | None:
     return f"{pluralize(whole[True], 'document')}, none divided"
 
 
-def rescan_public(context: CheckContext) -> str | None:
+def rescan_public_shards(context: CheckContext) -> str | None:
     """Check that both policies find nothing in the public shards, with the engines that the manifest names.
 
     None if counts alone decide what is public: the policies then only mask. Files outside the run that the
@@ -269,7 +269,7 @@ def rescan_public(context: CheckContext) -> str | None:
     for batch in read_batches(context.run.public):
         example_ids, texts = batch["example_id"].to_pylist(), batch["text"].to_pylist()
         for example_id, text, detection in zip(example_ids, texts, detector.detect(texts), strict=True):
-            if route(text, detection).reasons or detection.failure:
+            if route_example(text, detection).reasons or detection.failure:
                 flagged.append(example_id)
         done += len(texts)
         context.progress("re-scan", done, manifest["counts"]["public"], "examples")
@@ -300,8 +300,8 @@ def check_unmasked_values(context: CheckContext) -> str:
 
 def check_model(context: CheckContext, name: str) -> str:
     """Check that a model and its evaluations are as sealed, and that its ledger implies its guarantee."""
-    run, model_folder = context.run, context.run.model(name)
-    results = model_folder.results()
+    run, model_folder = context.run, context.run.get_model_folder(name)
+    results = model_folder.list_results()
     raise_on_problems(
         problem for folder in (model_folder, *results) for problem in list_seal_problems(folder, context.trusted_key)
     )
@@ -333,12 +333,12 @@ def _is_page_current(model: ModelFolder, card: dict[str, Any]) -> bool:
     """Whether the model's card matches ``card``; True if another version wrote it."""
     from redactory.training import render_guarantee_page
 
-    return not is_same_version(read_manifest(model)) or _has_content(model.card, render_guarantee_page(card))
+    return not is_from_this_version(read_manifest(model)) or _has_content(model.card, render_guarantee_page(card))
 
 
 def check_report(context: CheckContext) -> str:
     """Check that report, dataset card and model pages match the manifests."""
-    if not is_same_version(context.manifest):
+    if not is_from_this_version(context.manifest):
         raise CheckSkipped("skipped: rendered by another version")
     pages = [
         *render_pages(context.run),
@@ -358,7 +358,7 @@ def check_export_files(context: CheckContext) -> str:
     synthetic = context.manifest["format"] == SYNTHETIC
     seal_files = {folder.manifest, folder.signature, folder.success, folder.sums}
     present = {
-        path.relative_to(context.root).as_posix() for path in list_leaves(context.root) if path not in seal_files
+        path.relative_to(context.root).as_posix() for path in list_leaf_paths(context.root) if path not in seal_files
     }
     homes = {RunFolder(context.root).models / model for model in context.manifest.get("models", ())}
     pages = (folder.card, folder.guarantee if synthetic else folder.croissant)
@@ -376,18 +376,18 @@ def check_export_files(context: CheckContext) -> str:
     return "it contains nothing else"
 
 
-def check_sums(context: CheckContext) -> str:
+def check_checksums(context: CheckContext) -> str:
     """Check that ``SHA256SUMS`` matches the manifest, and the manifest itself."""
     folder = ExportFolder(context.root)
     digests = {name: entry["sha256"] for name, entry in context.manifest["files"].items()}
     seal_files = (path for path in (folder.manifest, folder.signature) if path.exists())
     digests |= {path.name: file_sha256(path) for path in seal_files}
-    raise_on_problems([] if _has_content(folder.sums, format_sums(digests)) else ["differs from the manifest"])
+    raise_on_problems([] if _has_content(folder.sums, format_checksums(digests)) else ["differs from the manifest"])
     return "matches the manifest"
 
 
-def _check_page(context: CheckContext, path: Path, expected: str) -> str:
-    if not is_same_version(context.manifest):
+def _check_rendered_page(context: CheckContext, path: Path, expected: str) -> str:
+    if not is_from_this_version(context.manifest):
         raise CheckSkipped("skipped: written by another version")
     raise_on_problems([] if _has_content(path, expected) else ["differs from the manifest"])
     return "matches the manifest"
@@ -410,7 +410,7 @@ def check_exported_model(context: CheckContext, name: str) -> str:
     """Check that files, ledger and guarantee of an exported model match each other."""
     try:
         raise_on_problems(
-            _find_model_mismatches(ExportFolder(context.root).model(name), context.manifest["models"][name])
+            _find_model_mismatches(ExportFolder(context.root).get_model_folder(name), context.manifest["models"][name])
         )
     except (OSError, KeyError, IndexError, ValueError) as error:
         if isinstance(error, RedactoryError):
@@ -431,7 +431,7 @@ def _find_model_mismatches(model: ModelFolder, digest: str) -> Iterator[str]:
     if end["weights"] != file_sha256(model.weights):
         yield "the ledger belongs to other weights"
     ledger_facts = card["ledger"]
-    if (ledger_facts["head"], ledger_facts["parent"]) != (chain_head(model.ledger), head["parent"]):
+    if (ledger_facts["head"], ledger_facts["parent"]) != (compute_chain_head(model.ledger), head["parent"]):
         yield "the guarantee belongs to another ledger"
     if not ledger_facts["steps"] == head["steps"] == end["steps"] == steps:
         yield "the ledger has more or fewer steps than stated"
@@ -443,8 +443,8 @@ def check_synthetic_guarantee(context: CheckContext) -> str:
     """Check that synthetic texts have a guarantee, and that the card states it."""
     folder = SyntheticFolder(context.root)
     card = read_json(folder.guarantee)
-    if is_same_version(context.manifest):
-        _check_page(context, folder.card, render_synthetic_card(context.manifest, card))
+    if is_from_this_version(context.manifest):
+        _check_rendered_page(context, folder.card, render_synthetic_card(context.manifest, card))
     if not (card["holds"] and context.manifest["holds"]):
         raise CheckFailed(f"these texts have no guarantee ({card['holds_reason']}) and must not be shared")
     raise CheckSkipped("the card matches the guarantee; recomputing its epsilons needs the run")
@@ -453,22 +453,22 @@ def check_synthetic_guarantee(context: CheckContext) -> str:
 def _skip_in_export(reason: str) -> CheckFunction:
     """Make a check that is always skipped in an export, with the reason."""
 
-    def work(_: CheckContext) -> str:
+    def skip_check(_: CheckContext) -> str:
         raise CheckSkipped(f"skipped: {reason}")
 
-    return work
+    return skip_check
 
 
 RUN_CHECKS: dict[str, CheckFunction] = {
     "files": check_files,
     "signature": check_run_signature,
     "no stray files": check_unlisted_files,
-    "modes": check_modes,
+    "modes": check_file_modes,
     "journal": check_journal,
     "encryption": check_encryption,
     "earlier releases": check_earlier_releases,
     "release log": check_release_log,
-    "purged": describe_purged,
+    "purged": describe_purged_originals,
     "measured": check_measurements,
     "names looked for": check_name_coverage,
     "public labels": describe_public_labels,
@@ -476,7 +476,7 @@ RUN_CHECKS: dict[str, CheckFunction] = {
     "no mask in public": check_public_masks,
     "example ids": check_example_ids,
     "whole documents": check_whole_documents,
-    "re-scan of public": rescan_public,
+    "re-scan of public": rescan_public_shards,
     "values masked elsewhere": check_unmasked_values,
     "model": check_model,
     "report": check_report,
@@ -485,10 +485,10 @@ EXPORT_CHECKS: dict[str, CheckFunction] = {
     "files": check_files,
     "signature": check_run_signature,
     "no stray files": check_export_files,
-    "modes": lambda seen: check_closed_modes(seen.root, ()),
-    "sha256sums": check_sums,
-    "card": lambda seen: _check_page(seen, ExportFolder(seen.root).card, render_export_card(seen.manifest)),
-    "croissant": lambda seen: _check_page(
+    "modes": lambda seen: check_owner_only_access(seen.root, ()),
+    "sha256sums": check_checksums,
+    "card": lambda seen: _check_rendered_page(seen, ExportFolder(seen.root).card, render_export_card(seen.manifest)),
+    "croissant": lambda seen: _check_rendered_page(
         seen, ExportFolder(seen.root).croissant, render_croissant(seen.manifest, seen.manifest["files"])
     ),
     "public labels": describe_public_labels,

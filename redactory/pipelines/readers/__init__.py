@@ -20,4 +20,4 @@ from redactory.pipelines.readers.files import Slice as Slice
 from redactory.pipelines.readers.files import Source as Source
 from redactory.pipelines.readers.files import detect_format as detect_format
 from redactory.pipelines.readers.files import find_sources as find_sources
-from redactory.pipelines.readers.files import sources_by_path as sources_by_path
+from redactory.pipelines.readers.files import find_sources_by_path as find_sources_by_path

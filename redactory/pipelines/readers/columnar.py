@@ -23,8 +23,8 @@ from redactory.pipelines.readers.formats import (
     Edits,
     Format,
     Row,
-    apply_in_order,
     check_expansion,
+    make_sequential_editor,
 )
 
 
@@ -45,7 +45,7 @@ class RecordBatchFormat(Format):
     def _select_columns(self, schema: Any) -> list[str]:
         """Store the schema, and choose the columns to read."""
         self.schema, self.header = schema, schema.names
-        return self.columns.select(schema.names, self.path)
+        return self.columns.select_columns(schema.names, self.path)
 
     def read_rows(self) -> Iterator[Row | bytes]:
         """Read the rows of all batches; ``DamagedFile`` names the last row before the damage."""
@@ -86,17 +86,17 @@ class RecordBatchFormat(Format):
         if cells is None:
             return Row(number, reason=reason)
 
-        def render(changes: Edits, replacements: ColumnReplacements) -> Any:
-            return group, batch, index, self.fields.change_texts(cells, apply_in_order(changes)), replacements
+        def render_row(changes: Edits, replacements: ColumnReplacements) -> Any:
+            return group, batch, index, self.fields.change_texts(cells, make_sequential_editor(changes)), replacements
 
-        return self._build_row(number, cells, render)
+        return self._build_row(number, cells, render_row)
 
-    def write(self, target: BinaryIO, pieces: Iterator[Any]) -> None:
+    def write(self, target: BinaryIO, rendered_rows: Iterator[Any]) -> None:
         """Write the rows by batch; each row group of the source becomes a row group again."""
         import pyarrow as pa
 
         writer: Any = None
-        for _, group in groupby(pieces, lambda piece: piece[0]):
+        for _, group in groupby(rendered_rows, lambda piece: piece[0]):
             # all rows of a batch refer to the same object
             batches = [self._assemble_batch(list(rows)) for _, rows in groupby(group, lambda piece: id(piece[1]))]
             writer = writer or self.open_writer(target, batches[0].schema)
@@ -178,20 +178,20 @@ def _measure_decoded_size(column: Any) -> int:
 
     types, kind = pa.types, column.type
     if types.is_dictionary(kind):
-        lengths = _measure_lengths(column.dictionary)
+        lengths = _measure_value_lengths(column.dictionary)
         return pc.sum(lengths.take(column.indices)).as_py() or 0
     if types.is_run_end_encoded(kind):
-        return int(np.diff(np.asarray(column.run_ends), prepend=0) @ np.asarray(_measure_lengths(column.values)))
+        return int(np.diff(np.asarray(column.run_ends), prepend=0) @ np.asarray(_measure_value_lengths(column.values)))
     if types.is_struct(kind):
         return sum(map(_measure_decoded_size, column.flatten()))
     if types.is_map(kind):
         return _measure_decoded_size(column.keys) + _measure_decoded_size(column.items)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return 8 * len(column) + _measure_decoded_size(column.flatten())
-    return 8 * len(column) + (pc.sum(_measure_lengths(column)).as_py() or 0)
+    return 8 * len(column) + (pc.sum(_measure_value_lengths(column)).as_py() or 0)
 
 
-def _measure_lengths(column: Any) -> Any:
+def _measure_value_lengths(column: Any) -> Any:
     """Return the length in bytes of each text or bytes value; 0 for null and other types."""
     import pyarrow as pa
     import pyarrow.compute as pc

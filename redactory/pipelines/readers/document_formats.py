@@ -59,14 +59,14 @@ def make_document_row(number: int, extracted: ExtractedText) -> Row:
     texts = limit_count(extracted.texts)
     sure = [[*spans, *find_encoded_runs(text)] for text, spans in zip(texts, extracted.structural_spans, strict=True)]
 
-    def render(changes: Edits, _: ColumnReplacements) -> bytes:
+    def render_document(changes: Edits, _: ColumnReplacements) -> bytes:
         return extracted.render(changes)
 
     return Row(
         number,
         extracted.texts,
         {},
-        render,
+        render_document,
         structural_spans=sure,
         removed_parts=extracted.removed_parts,
         visible_texts=extracted.visible_texts,
@@ -244,12 +244,12 @@ class PdfFormat(WholeFileFormat):
         if empty == len(pages):
             raise UnreadableDocument(DOCUMENT_WITHOUT_TEXT)
 
-        def render(changes: Edits) -> bytes:
+        def render_pages(changes: Edits) -> bytes:
             return "\n\f".join(
                 apply_edits(page, page_edits) for page, page_edits in zip(pages, changes, strict=True)
             ).encode()
 
-        return ExtractedText(pages, [[] for _ in pages], render, frozenset(range(len(pages))), empty)
+        return ExtractedText(pages, [[] for _ in pages], render_pages, frozenset(range(len(pages))), empty)
 
 
 class _DrawingBudget:
@@ -264,17 +264,17 @@ class _DrawingBudget:
     def extract_text(self, page: Any) -> str:
         """Extract the text of a page."""
         self.count, self.forms = self.count + self._PAGE_COST, 0
-        text = page.extract_text(visitor_operand_before=self._add) or ""
+        text = page.extract_text(visitor_operand_before=self._count_operator) or ""
         # pypdf ignores exceptions raised within a form
-        self._check()
+        self._check_limits()
         return text
 
-    def _add(self, operator: bytes, operands: Any, *_: Any) -> None:
+    def _count_operator(self, operator: bytes, operands: Any, *_: Any) -> None:
         self.count += 1 + sum(len(operand) for operand in operands if isinstance(operand, list))
         self.forms += operator == b"Do"
-        self._check()
+        self._check_limits()
 
-    def _check(self) -> None:
+    def _check_limits(self) -> None:
         if self.count > self._MAX_OPERATORS or self.forms > self._MAX_FORMS:
             raise UnreadableDocument(TOO_MANY_ELEMENTS)
 

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
 from redactory.detectors.coverage import MAX_SAMPLE_CHARS
-from redactory.foundation.errors import CheckFailed, pluralize, shorten
+from redactory.foundation.errors import CheckFailed, pluralize, shorten_name
 from redactory.foundation.keys import unicode_variants
 from redactory.foundation.settings import Settings
 from redactory.pipelines.curation_hints import describe_rejection
@@ -132,13 +132,13 @@ class InputSettings(Settings):
 
     @field_validator("metadata_columns")
     @classmethod
-    def _check_kept_paths(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_metadata_paths(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for path in value:
             if EVERY_ENTRY in parse_path(path, "input.metadata_columns"):
-                raise ValueError(f"'{shorten(path)}' names the entries of a list, but a row needs one value")
+                raise ValueError(f"'{shorten_name(path)}' names the entries of a list, but a row needs one value")
             problem = "is a column that shards have anyway" if path in shards.RESERVED_COLUMNS else ""
             if problem := problem or "occurs twice" * (value.count(path) > 1):
-                raise ValueError(f"'{shorten(path)}' {problem}; remove it here, or rename it in the input")
+                raise ValueError(f"'{shorten_name(path)}' {problem}; remove it here, or rename it in the input")
         return value
 
     @field_validator("known_value_columns")
@@ -146,23 +146,24 @@ class InputSettings(Settings):
     def _check_known_labels(cls, value: dict[str, str]) -> dict[str, str]:
         for name, label in value.items():
             if not re.fullmatch("[A-Z][A-Z0-9_]*", label):
-                raise ValueError(f"'{shorten(name)}' needs a label (capitals, digits and _), like PERSON")
+                raise ValueError(f"'{shorten_name(name)}' needs a label (capitals, digits and _), like PERSON")
         return value
 
     @model_validator(mode="after")
-    def _check_known_not_kept(self) -> Self:
+    def _check_known_column_overlap(self) -> Self:
         if overlap := sorted({*self.known_value_columns} & {*self.metadata_columns, *self.fields.columns, self.label}):
             raise ValueError(
-                f"known_value_columns: '{shorten(overlap[0])}' is to be masked, but is also read or kept; choose one"
+                f"known_value_columns: '{shorten_name(overlap[0])}' is to be masked, but is also read or kept; "
+                "choose one"
             )
         return self
 
     @model_validator(mode="after")
-    def _check_accepted_kept(self) -> Self:
+    def _check_allowed_personal_columns(self) -> Self:
         for name in self.allow_personal_columns:
             if name not in (*self.metadata_columns, shards.ROLE):
                 raise ValueError(
-                    f"allow_personal_columns: '{shorten(name)}' is not in input.metadata_columns; add it "
+                    f"allow_personal_columns: '{shorten_name(name)}' is not in input.metadata_columns; add it "
                     "there, or remove it here"
                 )
         return self
@@ -175,7 +176,7 @@ class InputSettings(Settings):
     @property
     def has_multiple_texts(self) -> bool:
         """Whether a document may have several texts (see ``curation.segment.make_multi_text_segmenter``)."""
-        return not isinstance(self.text, str) or self.text in CONVERSATION_COLUMNS or len(self.fields.steps[0]) > 1
+        return not isinstance(self.text, str) or self.text in CONVERSATION_COLUMNS or len(self.fields.path_steps[0]) > 1
 
     def required_columns(self) -> list[str]:
         """List the columns that a file must have: those of the text, and those set in the configuration."""
@@ -261,25 +262,25 @@ class RowCounts:
     damaged_files: list[DamagedFile] = field(default_factory=list)
     """The error of each file that could not be read to its end."""
 
-    def read(self, source: Source) -> Iterator[Document | Rejection]:
+    def read_and_count(self, source: Source) -> Iterator[Document | Rejection]:
         """Read and count one file; the missing part of a damaged file is one rejection."""
         self.files.append(source.name)
         row = 0
         try:
             for entry in read_documents(source, self.settings):
                 row = entry.row
-                yield self._count(entry)
+                yield self._count_entry(entry)
         except DamagedFile as error:
             self.damaged_files.append(error)
-            yield self._count(Rejection(error.reason, source.name, row + 1, b""))
+            yield self._count_entry(Rejection(error.reason, source.name, row + 1, b""))
 
-    def _count(self, entry: Document | Rejection) -> Document | Rejection:
+    def _count_entry(self, entry: Document | Rejection) -> Document | Rejection:
         self.rows += 1
         if isinstance(entry, Rejection):
             self.rejected[entry.reason] += 1
         return entry
 
-    def check(self, may_be_unusable: bool = False, hint: str = _HINT) -> None:
+    def check_totals(self, may_be_unusable: bool = False, hint: str = _HINT) -> None:
         """Raise ``CheckFailed`` if too many rows or files were rejected, or if no row can be used.
 
         If all files are damaged, raise the error of the first. ``hint`` ends the message with where to look.
@@ -311,28 +312,28 @@ def _parse_document(record: Mapping[str, Any], settings: InputSettings, name: st
     raw_text = (
         _join_row_texts(record, settings.fields) if settings.has_multiple_texts else record.get(str(settings.text))
     )
-    text = _check_text(raw_text, settings.max_chars)
-    doc_id = _parse_name(record.get(settings.id), "id")
+    text = _require_usable_text(raw_text, settings.max_chars)
+    doc_id = _parse_short_text(record.get(settings.id), "id")
     if doc_id is None:
         if "id" in settings.model_fields_set:
             raise _UnusableRowError(MISSING_ID)
         doc_id = f"{name}:{number}"
-    user = _parse_name(record.get(settings.user), "user")
-    label = None if settings.label is None else _parse_name(record.get(settings.label), "label")
+    user = _parse_short_text(record.get(settings.user), "user")
+    label = None if settings.label is None else _parse_short_text(record.get(settings.label), "label")
     kept = (
-        json.dumps([_read_kept_value(record, path) for path in settings.metadata_columns])
+        json.dumps([_read_metadata_value(record, path) for path in settings.metadata_columns])
         if settings.metadata_columns
         else None
     )
     known_values = (
-        (_parse_name(record.get(column), "known"), kind) for column, kind in settings.known_value_columns.items()
+        (_parse_short_text(record.get(column), "known"), kind) for column, kind in settings.known_value_columns.items()
     )
     known = json.dumps({value: kind for value, kind in known_values if value}) if settings.known_value_columns else None
     # different Unicode spellings of a user's name are one user
     return Document(doc_id, user and unicode_variants(user)[0], text, name, number, label, kept, known)
 
 
-def _read_kept_value(record: Mapping[str, Any], path: str) -> str | int | float | None:
+def _read_metadata_value(record: Mapping[str, Any], path: str) -> str | int | float | None:
     """Read the value at a path of ``input.metadata_columns``; None if there is none."""
     value: Any = record.get(path)
     if path not in record:
@@ -361,7 +362,7 @@ def _join_row_texts(record: Mapping[str, Any], fields: Fields) -> str | None:
         raise _UnusableRowError(str(error)) from None
 
 
-def _check_text(text: Any, max_chars: int) -> str:
+def _require_usable_text(text: Any, max_chars: int) -> str:
     if text is None:
         raise _UnusableRowError(MISSING_TEXT)
     if not isinstance(text, str):
@@ -377,7 +378,7 @@ def _check_text(text: Any, max_chars: int) -> str:
     return text
 
 
-def _parse_name(value: Any, kind: str) -> str | None:
+def _parse_short_text(value: Any, kind: str) -> str | None:
     if value is None or value == "":
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):
@@ -417,7 +418,7 @@ def preview_rows(source: Source, counts: RowCounts, rows: int) -> RowPreview:
             keys.update(row.cells.keys())
     # keys that differ from row to row (as in a mapping by name) are private data: leave them out
     columns = [key for key, count in keys.items() if 2 * count > records]
-    for number, result in enumerate(islice(counts.read(source), rows)):
+    for number, result in enumerate(islice(counts.read_and_count(source), rows)):
         if isinstance(result, Rejection):
             bad.append(result)
         elif number < _SAMPLED_FIRST_ROWS or number % _SAMPLED_ROW_STEP == 0:

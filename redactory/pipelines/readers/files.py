@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
-from redactory.foundation.errors import ConfigurationError, InputError, shorten
+from redactory.foundation.errors import ConfigurationError, InputError, shorten_name
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.readers.formats import (
     CHUNK_BYTES,
@@ -30,10 +30,10 @@ from redactory.pipelines.readers.formats import (
     check_expansion,
 )
 from redactory.pipelines.store import (
-    classify_error,
-    describe_cause,
+    classify_store_error,
+    describe_store_error,
     is_url,
-    list_files_below,
+    list_files_recursively,
     open_filesystem,
     remove_credentials,
 )
@@ -139,13 +139,13 @@ class Source:
                         _BoundedStream(stream, self.name, file.most or SMALL_FILE_BYTES), CHUNK_BYTES
                     )
         except (OSError, EOFError) as error:
-            if not self._failed_to_read(error):
+            if not self._is_read_error(error):
                 raise
             damage = _describe_damage(self.url, error)
             kind, reason = (InputError, _describe_error(self.url, error)) if damage is None else (DamagedFile, damage)
             raise kind(f"{self.name} cannot be read: {reason}") from None
 
-    def _failed_to_read(self, error: OSError | EOFError) -> bool:
+    def _is_read_error(self, error: OSError | EOFError) -> bool:
         """Whether the error comes from reading this file, not from writing an output at the same time."""
         filename = getattr(error, "filename", None)
         if filename is not None and self._local_path is not None:
@@ -184,11 +184,11 @@ class Source:
             while block := file.read(CHUNK_BYTES):
                 yield block
 
-    def fingerprint(self) -> dict[str, Any]:
+    def compute_fingerprint(self) -> dict[str, Any]:
         """Return the name, size in bytes and keyed digest of the stored file or its slices."""
         size = 0
 
-        def blocks() -> Iterator[bytes]:
+        def iterate_blocks() -> Iterator[bytes]:
             nonlocal size
             for part in () if self.refusal else self.slices or (None,):
                 for block in self.read_blocks(part and part.without_header()):
@@ -196,7 +196,7 @@ class Source:
                     yield block
 
         # first, because reading the blocks determines the size
-        digest = load_digest_key().file_digest(blocks())
+        digest = load_digest_key().compute_file_digest(iterate_blocks())
         record = {"path": self.name, "bytes": size, "digest": digest}
         if self.slices:
             record["slices"] = [[part.from_byte, part.to_byte, part.from_row] for part in self.slices]
@@ -303,7 +303,7 @@ def _describe_damage(url: str, error: Exception) -> str | None:
 
 def _describe_error(url: str, error: Exception) -> str:
     if is_url(url) and not url.startswith(_FILE_SCHEME):
-        return f"{classify_error(error).value} ({describe_cause(url, error)})"
+        return f"{classify_store_error(error).value} ({describe_store_error(url, error)})"
     return (isinstance(error, OSError) and error.strerror) or type(error).__name__
 
 
@@ -320,11 +320,11 @@ def resolve_format(name: str, key: str = "--format") -> str:
         return name
     format_name = next((f.name for f in FORMATS.values() if f".{name.lower().lstrip('.')}" in f.endings), None)
     if format_name is None:
-        raise ConfigurationError(f"{key}: unknown format '{shorten(name)}'; expected auto, {', '.join(FORMATS)}")
+        raise ConfigurationError(f"{key}: unknown format '{shorten_name(name)}'; expected auto, {', '.join(FORMATS)}")
     return format_name
 
 
-def list_endings() -> str:
+def format_known_endings() -> str:
     """List the endings of all formats, for messages."""
     return ", ".join(ending for format_ in FORMATS.values() for ending in format_.endings)
 
@@ -364,7 +364,7 @@ def find_sources(paths: tuple[str, ...], format_: str, key: str = "input.path") 
     ``key`` is the configuration key of the paths, for messages. ``ConfigurationError`` if a path matches nothing, or
     if a file's format is neither configured nor clear from its ending.
     """
-    sources = sources_by_path(paths, format_, key)
+    sources = find_sources_by_path(paths, format_, key)
     # ids and messages contain the name: the file name if it is unique, otherwise the whole path
     last = [PurePosixPath(source.name).name for source in sources]
     times = Counter(last)
@@ -373,7 +373,7 @@ def find_sources(paths: tuple[str, ...], format_: str, key: str = "input.path") 
     ]
 
 
-def sources_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") -> list[Source]:
+def find_sources_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") -> list[Source]:
     """Find files like :func:`find_sources`, but name each by its whole path."""
     urls, refusals = dict[str, str](), dict[str, str | None]()
     for path in paths:
@@ -459,10 +459,10 @@ def _open_metadata(name: str) -> Any:
 def _walk_files_and_links(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
     """Walk like ``os.walk``, but yield only folders that are links, and raise if a folder cannot be listed."""
 
-    def fail(error: OSError) -> None:
+    def raise_error(error: OSError) -> None:
         raise error
 
-    for parent, folders, files in os.walk(folder, onerror=fail):
+    for parent, folders, files in os.walk(folder, onerror=raise_error):
         yield parent, [name for name in folders if os.path.islink(os.path.join(parent, name))], files
 
 
@@ -470,12 +470,12 @@ def _find_stored_files(url: str) -> list[tuple[str, str]]:
     """Return (URL, path) of each file in a store that ``url`` matches."""
     filesystem, inner = open_filesystem(url)
     if filesystem.isdir(inner):
-        candidates = list_files_below(filesystem, inner)
+        candidates = list_files_recursively(filesystem, inner)
         names = [name for name in candidates if not is_hidden(name[len(inner) :]) and detect_format(name)]
     elif filesystem.exists(inner):
         names = [inner]
     else:
-        candidates = filesystem.glob(inner) if _is_pattern(url) else []
+        candidates = filesystem.glob(inner) if _has_wildcards(url) else []
         names = [n for n in candidates if not is_hidden(PurePosixPath(n).name) and not filesystem.isdir(n)]
     files = _drop_dataset_metadata(sorted(names), lambda name: filesystem.open(name, "rb"))
     return [(filesystem.unstrip_protocol(name), name) for name in files]
@@ -485,7 +485,7 @@ def list_ignored_files(folder: str) -> list[str]:
     """List the files below ``folder`` that are not read: hidden files and unknown endings."""
     if is_url(folder) and not folder.startswith(_FILE_SCHEME):
         filesystem, top = open_filesystem(folder)
-        paths = list_files_below(filesystem, top)
+        paths = list_files_recursively(filesystem, top)
     else:
         top = os.path.abspath(folder.removeprefix(_FILE_SCHEME))
         paths = [os.path.join(parent, name) for parent, _, files in os.walk(top) for name in files]
@@ -498,17 +498,17 @@ def is_link_outside(path: str, folder: str) -> bool:
     return os.path.commonpath((os.path.realpath(path), top := os.path.realpath(folder))) != top
 
 
-def _is_pattern(path: str) -> bool:
+def _has_wildcards(path: str) -> bool:
     return any(character in path for character in "*?[")
 
 
 def _explain_no_match(path: str) -> str:
-    if _is_pattern(path):
+    if _has_wildcards(path):
         return ": no file matches this pattern"
     if is_url(path):
         return ""
     if os.path.isdir(path):
-        return f": no file in this folder ends in {list_endings()}; name files of another kind one by one"
+        return f": no file in this folder ends in {format_known_endings()}; name files of another kind one by one"
     # paths from a configuration are absolute by now
     start = "; relative paths start at the folder of the configuration" if os.path.isabs(path) else ""
     return f": there is no such file or folder{start}"

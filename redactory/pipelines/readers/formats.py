@@ -16,8 +16,8 @@ from itertools import chain
 from typing import Any, BinaryIO, ClassVar, cast
 
 from redactory.foundation.canonical import DuplicateKeyError, reject_duplicate_keys
-from redactory.foundation.errors import InputError, shorten
-from redactory.pipelines.json_paths import Fields, NoTextError, change_object
+from redactory.foundation.errors import InputError, shorten_name
+from redactory.pipelines.json_paths import Fields, NoTextError, change_json_object
 from redactory.redaction.replacements import Edit, ReplacedSpan, apply_edits
 
 UNDECODABLE, BROKEN_JSON, NOT_AN_OBJECT = "undecodable", "broken_json", "not_an_object"
@@ -74,12 +74,12 @@ class ColumnSelection:
     required: tuple[str, ...] = ()
     selected: tuple[str, ...] | None = None
 
-    def select(self, names: Sequence[str], file: str) -> list[str]:
+    def select_columns(self, names: Sequence[str], file: str) -> list[str]:
         """Choose the columns to read; ``DamagedFile`` if a required column is missing or a column occurs twice."""
         for column in self.required:
             if column not in names:
                 raise DamagedFile(
-                    f"{file} has no column '{shorten(column)}'; set the columns under input (text, id, "
+                    f"{file} has no column '{shorten_name(column)}'; set the columns under input (text, id, "
                     "user, label, metadata_columns). In CSV the first line must name the columns, separated by commas"
                 )
         wanted = [name for name in names if self.selected is None or name in self.selected]
@@ -199,9 +199,9 @@ class Format:
     def _build_document_id(self, row: Row) -> str:
         return self.path
 
-    def write(self, target: BinaryIO, pieces: Iterator[Any]) -> None:
+    def write(self, target: BinaryIO, rendered_rows: Iterator[Any]) -> None:
         """Write the rendered rows and the bytes between them."""
-        for piece in pieces:
+        for piece in rendered_rows:
             target.write(piece)
 
     def measure_header(self) -> int:
@@ -235,7 +235,7 @@ def choose_reader(format_: str, file: BinaryIO) -> type[Format]:
     return JsonArrayFormat if format_ == "jsonl" and start.startswith(b"[") else FORMATS[format_]
 
 
-def apply_in_order(changes: Edits) -> Callable[[str], str]:
+def make_sequential_editor(changes: Edits) -> Callable[[str], str]:
     """Return a function that edits one text after the other of a row."""
     remaining = iter(changes)
     return lambda text: apply_edits(text, next(remaining))
@@ -264,16 +264,20 @@ class JsonLinesFormat(Format):
             yield self._parse_row(number, body, line[len(body) :], raw) if body.strip() else line
 
     def _parse_row(self, number: int, body: bytes, line_end: bytes, raw: bytes) -> Row:
-        cells, reason = parse_object(body)
+        cells, reason = parse_json_object(body)
         if cells is None:
             return Row(number, reason=reason, raw=raw)
 
-        def render(changes: Edits, replacements: ColumnReplacements) -> bytes:
+        def render_line(changes: Edits, replacements: ColumnReplacements) -> bytes:
             # skip rows without edits
-            new = change_object(body.decode(), self.fields, apply_in_order(changes)).encode() if any(changes) else body
-            return (replace_members(new.decode(), replacements).encode() if replacements else new) + line_end
+            new = (
+                change_json_object(body.decode(), self.fields, make_sequential_editor(changes)).encode()
+                if any(changes)
+                else body
+            )
+            return (replace_json_members(new.decode(), replacements).encode() if replacements else new) + line_end
 
-        return self._build_row(number, cells, render, raw)
+        return self._build_row(number, cells, render_line, raw)
 
     def count_rows(self, start: int, header: int) -> RowScan:
         """Count rows; the last one is complete once it is an object, even without a line end."""
@@ -292,7 +296,7 @@ class JsonLinesFormat(Format):
         if not tail.strip():
             return RowScan(end, complete, complete, blank)
         # appended bytes cannot extend a complete object
-        if len(tail) <= self.limit and parse_object(tail.removeprefix(BYTE_ORDER_MARK))[0] is not None:
+        if len(tail) <= self.limit and parse_json_object(tail.removeprefix(BYTE_ORDER_MARK))[0] is not None:
             return RowScan(at, complete + 1, complete + 1, False)
         return RowScan(end, complete, complete + 1, blank)
 
@@ -315,7 +319,7 @@ class JsonArrayFormat(JsonLinesFormat):
             start = separator.end() if separator is not None else position
             if buffer[start : start + 1] == "]":
                 yield buffer[position : start + 1].encode()
-                yield from self._check_trailing(buffer[start + 1 :], text)
+                yield from self._check_trailing_content(buffer[start + 1 :], text)
                 return
             try:
                 end = decoder.raw_decode(buffer, start)[1]
@@ -335,7 +339,7 @@ class JsonArrayFormat(JsonLinesFormat):
             yield replace(row, render=self._prepend_separator(buffer[position:start], row.render))
             position = end
 
-    def _check_trailing(self, buffer: str, text: io.TextIOWrapper) -> Iterator[bytes]:
+    def _check_trailing_content(self, buffer: str, text: io.TextIOWrapper) -> Iterator[bytes]:
         """Check that only white space follows the array; other content would be copied unread."""
         while buffer:
             if buffer.strip(" \t\r\n"):
@@ -350,10 +354,10 @@ class JsonArrayFormat(JsonLinesFormat):
     def _prepend_separator(separator: str, render: Renderer | None) -> Renderer | None:
         return None if render is None else lambda changes, whole: (separator, render(changes, whole))
 
-    def write(self, target: BinaryIO, pieces: Iterator[Any]) -> None:
+    def write(self, target: BinaryIO, rendered_rows: Iterator[Any]) -> None:
         """Write the entries; the first one has no comma before it."""
         is_first = True
-        for piece in pieces:
+        for piece in rendered_rows:
             if isinstance(piece, tuple):
                 separator, body = piece
                 piece = (separator.replace(",", "", 1) if is_first else separator).encode() + body
@@ -364,7 +368,7 @@ class JsonArrayFormat(JsonLinesFormat):
 _SEPARATOR = re.compile(r"\s*,?\s*")
 
 
-def replace_members(text: str, replacements: ColumnReplacements) -> str:
+def replace_json_members(text: str, replacements: ColumnReplacements) -> str:
     """Replace members of the JSON object ``text``, or remove those whose replacement is None."""
     decoder = json.JSONDecoder()
     position = text.index("{") + 1
@@ -432,7 +436,7 @@ def _is_json_object(data: bytes) -> bool:
 _STRICT_DECODER = json.JSONDecoder(object_pairs_hook=reject_duplicate_keys)
 
 
-def parse_object(line: bytes) -> tuple[dict[str, Any] | None, str | None]:
+def parse_json_object(line: bytes) -> tuple[dict[str, Any] | None, str | None]:
     """Parse the JSON object in a line, or return a reason code; a repeated key at any depth is an error."""
     try:
         value = _STRICT_DECODER.decode(line.decode())
@@ -478,7 +482,7 @@ class TextFormat(Format):
             yield Row(1, reason=reason, raw=data[:QUARANTINED_BYTES])
             return
 
-        def render(changes: Edits, _: ColumnReplacements) -> bytes:
+        def render_file(changes: Edits, _: ColumnReplacements) -> bytes:
             return mark + apply_edits(text, changes[0]).encode()
 
-        yield Row(1, [text], {}, render, raw=data[:QUARANTINED_BYTES], visible_texts=frozenset({0}))
+        yield Row(1, [text], {}, render_file, raw=data[:QUARANTINED_BYTES], visible_texts=frozenset({0}))

@@ -180,16 +180,16 @@ class HtmlFormat(WholeFileFormat):
         return parse_html(text, data, lambda new: new.encode(charset, "xmlcharrefreplace"))
 
 
-def parse_html(text: str, data: bytes, write: Callable[[str], bytes]) -> ExtractedText:
+def parse_html(text: str, data: bytes, encode_page: Callable[[str], bytes]) -> ExtractedText:
     """Parse a page; an unchanged page is rendered as ``data``, a changed one with ``write``."""
     page = HtmlPage(text)
 
-    def render(changes: Edits) -> bytes:
+    def render_page(changes: Edits) -> bytes:
         new = page.apply_page_edits(changes)
-        return data if new == text else write(new)
+        return data if new == text else encode_page(new)
 
     return ExtractedText(
-        join_nodes(page.groups), [[] for _ in page.groups], render, page.visible_texts, page.removed_parts
+        join_nodes(page.groups), [[] for _ in page.groups], render_page, page.visible_texts, page.removed_parts
     )
 
 
@@ -198,7 +198,7 @@ class HtmlPage:
 
     def __init__(self, text: str) -> None:
         self.text, self.removed_parts = _DATA_URL.subn("data:,", text)
-        groups = list(_PageParser(self.text).parse_groups())
+        groups = list(_PageParser(self.text).parse_text_groups())
         self.groups = [nodes for nodes, _ in groups]
         self.visible_texts = frozenset(n for n, (_, is_shown) in enumerate(groups) if is_shown)
 
@@ -213,7 +213,7 @@ class HtmlPage:
         return apply_edits(self.text, merge_edits(news))
 
 
-def _escape_bare_value(new: str) -> str:
+def _escape_unquoted_value(new: str) -> str:
     return html.escape(new).replace(" ", "&#32;")
 
 
@@ -221,7 +221,7 @@ def _escape_script(new: str) -> str:
     return re.sub(r"[\"'\\]", lambda match: f"\\u{ord(match[0]):04x}", new)
 
 
-def _is_machine_value(name: str, value: str) -> bool:
+def _is_code_value(name: str, value: str) -> bool:
     return (name in _CODE_ATTRIBUTES and _CODE_VALUE.fullmatch(value) is not None) or (
         name in _DRAWING_ATTRIBUTES and _NUMERIC_VALUE.fullmatch(value) is not None
     )
@@ -237,23 +237,25 @@ class _PageParser:
         self.script_element = ""
         """The current script or style element, or an empty string."""
 
-    def parse_groups(self) -> Iterator[tuple[list[Node], bool]]:
+    def parse_text_groups(self) -> Iterator[tuple[list[Node], bool]]:
         """Yield each group that is not blank, and whether it is visible."""
-        yield from limit_count(group for group in self._walk_tags() if any(node.text.strip() for node in group[0]))
+        yield from limit_count(
+            group for group in self._iterate_text_groups() if any(node.text.strip() for node in group[0])
+        )
 
-    def _walk_tags(self) -> Iterator[tuple[list[Node], bool]]:
+    def _iterate_text_groups(self) -> Iterator[tuple[list[Node], bool]]:
         position = 0
         for tag in limit_count(_TAG.finditer(self.text)):
             name = (tag["name"] or "").lower()
             if name and name not in _TAGS and name.isalnum():
                 # perhaps not a tag: read it as text
                 continue
-            self._add_text(position, tag.start())
+            self._append_text_node(position, tag.start())
             position = tag.end()
             if name and name not in _TAGS:
                 yield [self._make_value_node(tag["name"], tag.start("name"))], False
             if tag["mark"]:
-                yield from self._handle_marker(tag["mark"])
+                yield from self._enter_or_leave_comment(tag["mark"])
             elif name == "br":
                 self.sentence.append(Node("\n"))
             elif name not in _INLINE:
@@ -262,18 +264,18 @@ class _PageParser:
                 self.script_element = "" if tag["end"] else name
             if tag["inner"]:
                 yield from self._read_attributes(tag["inner"], tag.start("inner"))
-        self._add_text(position, len(self.text))
+        self._append_text_node(position, len(self.text))
         while self.outer_sentences:
             yield from self._end_sentence()
             self.sentence = self.outer_sentences.pop()
         yield from self._end_sentence()
 
-    def _add_text(self, start: int, end: int) -> None:
+    def _append_text_node(self, start: int, end: int) -> None:
         if start < end:
             view = UnescapedText.unescape(self.text[start:end], SCRIPT_ESCAPES if self.script_element else TEXT_ESCAPES)
             self.sentence.append(Node(view.text, (start, view, _escape_script if self.script_element else html.escape)))
 
-    def _handle_marker(self, marker: str) -> Iterator[tuple[list[Node], bool]]:
+    def _enter_or_leave_comment(self, marker: str) -> Iterator[tuple[list[Node], bool]]:
         """Handle the start or end of a comment, which does not end the sentence around it."""
         if marker.startswith("<!--") and not marker.endswith("->"):
             self.outer_sentences.append(self.sentence)
@@ -296,9 +298,9 @@ class _PageParser:
                 yield [self._make_value_node(match[1], start + match.start(1))], False
             for group in (2, 3, 4):
                 value = match[group]
-                if value and not _is_machine_value(name, value):
+                if value and not _is_code_value(name, value):
                     yield [self._make_value_node(value, start + match.start(group), name, group == 4)], False
 
     def _make_value_node(self, value: str, start: int, name: str = "", is_bare: bool = True) -> Node:
         view = UnescapedText.unescape(value, SCRIPT_ESCAPES if name.startswith("on") else VALUE_ESCAPES)
-        return Node(view.text, (start, view, _escape_bare_value if is_bare else html.escape))
+        return Node(view.text, (start, view, _escape_unquoted_value if is_bare else html.escape))

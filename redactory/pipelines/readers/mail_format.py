@@ -85,11 +85,11 @@ class MailboxFormat(Format):
         except UnreadableDocument as error:
             return Row(number, reason=str(error))
 
-        def render(changes: Edits) -> bytes:
+        def render_message(changes: Edits) -> bytes:
             # a replacement must not begin another message
             return re.sub(rb"(\n\r?\n)(?=From )", rb"\1>", extracted.render(changes))
 
-        return make_document_row(number, replace(extracted, render=render))
+        return make_document_row(number, replace(extracted, render=render_message))
 
 
 # Parts with text.
@@ -106,12 +106,12 @@ def _parse_text(
     """Make a part with one text and the structural spans of ``find_spans``; unchanged, it is rendered as ``data``."""
     view = UnescapedText.unescape(text, escapes)
 
-    def render(changes: Edits) -> bytes:
+    def render_text(changes: Edits) -> bytes:
         return (
             write(apply_edits(text, merge_edits([view.map_edit(edit) for edit in changes[0]]))) if changes[0] else data
         )
 
-    return ExtractedText([view.text], [find_spans(view.text)], render, frozenset([0] if is_visible else []))
+    return ExtractedText([view.text], [find_spans(view.text)], render_text, frozenset([0] if is_visible else []))
 
 
 def _concat_parts(parts: Sequence[bytes | ExtractedText]) -> ExtractedText:
@@ -124,7 +124,7 @@ def _concat_parts(parts: Sequence[bytes | ExtractedText]) -> ExtractedText:
             sure += part.structural_spans
             removed_parts += part.removed_parts
 
-    def render(changes: Edits) -> bytes:
+    def render_parts(changes: Edits) -> bytes:
         written, offset = list[bytes](), 0
         for part in parts:
             if isinstance(part, bytes):
@@ -134,7 +134,7 @@ def _concat_parts(parts: Sequence[bytes | ExtractedText]) -> ExtractedText:
             offset += len(part.texts)
         return b"".join(written)
 
-    return ExtractedText(texts, sure, render, frozenset(shown), removed_parts)
+    return ExtractedText(texts, sure, render_parts, frozenset(shown), removed_parts)
 
 
 _SYSTEM_SENDERS = _split_words("- nobody root MAILER-DAEMON postmaster")
@@ -143,12 +143,12 @@ _SYSTEM_SENDERS = _split_words("- nobody root MAILER-DAEMON postmaster")
 def _parse_envelope(line: bytes) -> ExtractedText:
     """Parse the envelope line ``From …`` above a message, which names the sender."""
 
-    def sure(text: str) -> list[ReplacedSpan]:
+    def find_sender_spans(text: str) -> list[ReplacedSpan]:
         sender = re.match(r">?From (\S+)", text)
         named = [ReplacedSpan(*sender.span(1), "EMAIL_ADDRESS")] if sender and sender[1] not in _SYSTEM_SENDERS else []
         return [*named, *_find_addresses(text)]
 
-    return _parse_text(decode_text(line, "utf-8"), str.encode, line, sure)
+    return _parse_text(decode_text(line, "utf-8"), str.encode, line, find_sender_spans)
 
 
 # Messages and parts.
@@ -179,7 +179,7 @@ def parse_message(data: bytes, depth: int = 0, default_type: str = "text/plain")
     """Parse a message, or a part with a default type; ``UnreadableDocument`` if it is not well formed."""
     if depth > _MAX_DEPTH:
         raise UnreadableDocument(BROKEN_DOCUMENT)
-    head, fields, position = _parse_fields(data)
+    head, fields, position = _parse_header_fields(data)
     blank = _BLANK_LINE.match(data, position)
     if blank is None and depth == 0 and fields:
         # a message truncated within its header looks like one without a body
@@ -193,12 +193,12 @@ def parse_message(data: bytes, depth: int = 0, default_type: str = "text/plain")
         name = field["name"].decode().lower()
         if name.startswith(_DROPPED_HEADERS) or (body is None and name.startswith(_PART_HEADERS)):
             continue
-        if (name, _unfold(field["value"]).lower()) in _STANDARD_HEADERS:
+        if (name, _unfold_header_value(field["value"]).lower()) in _STANDARD_HEADERS:
             head.append(field[0])
             continue
         of_parts = name in ("content-type", "content-disposition")
         head.append(
-            (_parse_parameter_header(field, kind, end) if of_parts else None) or _parse_header(field, name, end)
+            (_parse_parameter_header(field, kind, end) if of_parts else None) or _parse_header_field(field, name, end)
         )
     if body is not None:
         return _concat_parts([*head, separator, body])
@@ -207,7 +207,7 @@ def parse_message(data: bytes, depth: int = 0, default_type: str = "text/plain")
     return replace(_concat_parts([*head, note]), removed_parts=1)
 
 
-def _parse_fields(data: bytes) -> tuple[list[bytes | ExtractedText], list[re.Match[bytes]], int]:
+def _parse_header_fields(data: bytes) -> tuple[list[bytes | ExtractedText], list[re.Match[bytes]], int]:
     """Split a header into its envelope line (if any) and its fields, and return where they end."""
     head, fields, position = list[bytes | ExtractedText](), list[re.Match[bytes]](), 0
     if line := re.match(rb">?From [^\r\n]*(?:\r?\n|\Z)", data):
@@ -228,7 +228,7 @@ def _get_single_header(fields: Sequence[re.Match[bytes]], name: str) -> str:
     values = [field["value"] for field in fields if field["name"].decode().lower() == name]
     if len(values) > 1:
         raise UnreadableDocument(BROKEN_DOCUMENT)
-    return _unfold(values[0]) if values else ""
+    return _unfold_header_value(values[0]) if values else ""
 
 
 # Headers.
@@ -274,22 +274,24 @@ _WORD = re.compile(r"[^\s<>,;:\"]+")
 _MAX_LINE_LENGTH = 76
 
 
-def _unfold(value: bytes) -> str:
+def _unfold_header_value(value: bytes) -> str:
     return re.sub(r"\r?\n(?=[ \t])", "", decode_text(value, "utf-8"))
 
 
-def _parse_header(field: re.Match[bytes], name: str, line_end: bytes) -> ExtractedText:
+def _parse_header_field(field: re.Match[bytes], name: str, line_end: bytes) -> ExtractedText:
     """Parse a field into its text, with encoded words decoded."""
-    text = _decode_words(_unfold(field["value"]))
+    text = _decode_encoded_words(_unfold_header_value(field["value"]))
     start = field["name"] + (field["gap"] if field["gap"].strip() != field["gap"] else b": ")
     if name not in _KNOWN_HEADERS and not name.startswith(_KNOWN_PREFIXES):
         # the name of an unknown field may come from a person: read it as text
         start, text = b"", start.decode() + text
 
-    def write(new: str) -> bytes:
+    def write_field(new: str) -> bytes:
         return _fold_header(start, new, line_end)
 
-    return _parse_text(text, write, field[0], partial(_find_structural_spans, name), URL_ESCAPES, name == "subject")
+    return _parse_text(
+        text, write_field, field[0], partial(_find_structural_spans, name), URL_ESCAPES, name == "subject"
+    )
 
 
 def _find_structural_spans(name: str, text: str) -> list[ReplacedSpan]:
@@ -324,15 +326,15 @@ def _find_address_entries(text: str) -> list[ReplacedSpan]:
     return spans
 
 
-def _decode_words(value: str) -> str:
+def _decode_encoded_words(value: str) -> str:
     """Decode the encoded words of a header value; adjacent words of one charset are decoded together."""
-    text = _ENCODED_RUN.sub(_decode_run, value)
+    text = _ENCODED_RUN.sub(_decode_encoded_run, value)
     if _UNFINISHED_WORD.search(text):
         raise UnreadableDocument(BROKEN_DOCUMENT)
     return text
 
 
-def _decode_run(run: re.Match[str]) -> str:
+def _decode_encoded_run(run: re.Match[str]) -> str:
     pieces: list[tuple[str, bytes]] = []
     for word in _ENCODED_WORD.finditer(run[0]):
         charset, coding, payload = word[1].lower(), word[2].lower(), word[3].encode()
@@ -405,13 +407,13 @@ def _parse_parameters(value: str) -> tuple[str, dict[str, str], bool]:
     for name, sections in pieces.items():
         if len({number for number, _, _ in sections}) < len(sections):
             raise UnreadableDocument(BROKEN_DOCUMENT)
-        parameters[name] = _join_parameter(sorted(sections))
+        parameters[name] = _join_parameter_parts(sorted(sections))
     return first, parameters, rest.strip("; \t") == first
 
 
-def _join_parameter(pieces: Sequence[tuple[int, bool, str]]) -> str:
+def _join_parameter_parts(pieces: Sequence[tuple[int, bool, str]]) -> str:
     if not any(is_coded for _, is_coded, _ in pieces):
-        return _decode_words("".join(written for _, _, written in pieces))
+        return _decode_encoded_words("".join(written for _, _, written in pieces))
     charset, text = "utf-8", list[bytes]()
     for n, (_, is_coded, written) in enumerate(pieces):
         if n == 0 and is_coded and written.count("'") >= 2:
@@ -422,7 +424,7 @@ def _join_parameter(pieces: Sequence[tuple[int, bool, str]]) -> str:
 
 def _parse_parameter_header(field: re.Match[bytes], kind: _ContentType, line_end: bytes) -> ExtractedText | None:
     """Parse a field with parameters, in which file names are structural spans; None if it has another form."""
-    first, parameters, is_all = _parse_parameters(_unfold(field["value"]))
+    first, parameters, is_all = _parse_parameters(_unfold_header_value(field["value"]))
     if not _MAIN_VALUE.fullmatch(first):
         return None
     kept = {name: value for name, value in parameters.items() if name in _KEPT_PARAMETERS}
@@ -434,7 +436,7 @@ def _parse_parameter_header(field: re.Match[bytes], kind: _ContentType, line_end
         return ExtractedText([], [], lambda _: field[0])
     start = field["name"] + b": "
 
-    def render(changes: Edits) -> bytes:
+    def render_field(changes: Edits) -> bytes:
         news = [apply_edits(value, value_edits) for value, value_edits in zip(others.values(), changes, strict=True)]
         values = {**kept, **dict(zip(others, news, strict=True))}
         written = [_format_parameter(name, values[name]) for name in parameters]
@@ -442,7 +444,7 @@ def _parse_parameter_header(field: re.Match[bytes], kind: _ContentType, line_end
 
     stems = [re.fullmatch(r"(.*?)(?:\.[A-Za-z0-9]{1,5})?", value, re.DOTALL) for value in others.values()]
     sure = [[ReplacedSpan(*stem.span(1), "IDENTIFIER")] if stem and stem[1] else [] for stem in stems]
-    return ExtractedText([*others.values()], sure, render)
+    return ExtractedText([*others.values()], sure, render_field)
 
 
 def _format_parameter(name: str, value: str) -> str:
@@ -486,11 +488,11 @@ def _parse_body(kind: _ContentType, coding: str, data: bytes, depth: int, line_e
     inner = _decode_transfer(data, coding)
     extracted = parse_message(inner, depth + 1) if kind.sub in _MESSAGE_SUBTYPES else _parse_text_body(kind, inner)
 
-    def render(changes: Edits) -> bytes:
+    def render_body(changes: Edits) -> bytes:
         new = extracted.render(changes)
         return data if new == inner else _encode_transfer(new, coding, line_end, data)
 
-    return replace(extracted, render=render)
+    return replace(extracted, render=render_body)
 
 
 def _parse_text_body(kind: _ContentType, data: bytes) -> ExtractedText:
@@ -504,7 +506,7 @@ def _parse_text_body(kind: _ContentType, data: bytes) -> ExtractedText:
     in_lines = is_card or kind.main == "message"
     escapes = _CARD if is_card else _UNFOLD if in_lines else flowed if flows else INVISIBLE
 
-    def sure(source_text: str) -> list[ReplacedSpan]:
+    def find_body_spans(source_text: str) -> list[ReplacedSpan]:
         if kind.sub in _CARD_SUBTYPES:
             return [ReplacedSpan(*match.span("value"), "IDENTIFIER") for match in _CARD_LINE.finditer(source_text)]
         spans = _find_addresses(source_text) if in_lines else []
@@ -513,7 +515,7 @@ def _parse_text_body(kind: _ContentType, data: bytes) -> ExtractedText:
                 spans.append(ReplacedSpan(*match.span("a" if match["a"] else "b"), "PERSON"))
         return spans
 
-    return _parse_text(text, lambda new: new.encode(charset, "replace"), data, sure, escapes, True)
+    return _parse_text(text, lambda new: new.encode(charset, "replace"), data, find_body_spans, escapes, True)
 
 
 def _parse_multipart(kind: _ContentType, data: bytes, depth: int) -> ExtractedText:

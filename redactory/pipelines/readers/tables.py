@@ -25,7 +25,7 @@ from redactory.pipelines.readers.formats import (
     Format,
     Row,
     RowScan,
-    apply_in_order,
+    make_sequential_editor,
 )
 
 QUOTE, SEPARATORS = '"', ",;|\t"
@@ -57,9 +57,9 @@ class CsvFormat(Format):
             return
         if _SURROGATE.search(first):
             raise DamagedFile(f"{self.path}: its first line is not UTF-8; convert the file (iconv -t UTF-8)")
-        self.columns.select(header, self.path)
+        self.columns.select_columns(header, self.path)
         self.header = header
-        yield Row(0, render=lambda _, whole: self._render_row(header, header, first, whole))
+        yield Row(0, render=lambda _, whole: self._render_cells(header, header, first, whole))
         for number, (cells, reason, line) in enumerate(rows, 2):
             raw = line[:QUARANTINED_BYTES].encode("utf-8", "surrogateescape")[:QUARANTINED_BYTES]
             if cells == []:
@@ -70,21 +70,21 @@ class CsvFormat(Format):
             elif _SURROGATE.search(line):
                 yield Row(number, reason=UNDECODABLE, raw=raw)
             else:
-                yield self._make_row(number, cells, line, raw)
+                yield self._build_csv_row(number, cells, line, raw)
 
-    def _make_row(self, number: int, cells: list[str], line: str, raw: bytes) -> Row:
+    def _build_csv_row(self, number: int, cells: list[str], line: str, raw: bytes) -> Row:
         values = dict(zip(self.header, cells, strict=True))
 
-        def render(changes: Edits, replacements: ColumnReplacements) -> bytes:
-            changed = self.fields.change_texts(values, apply_in_order(changes))
+        def render_row(changes: Edits, replacements: ColumnReplacements) -> bytes:
+            changed = self.fields.change_texts(values, make_sequential_editor(changes))
             new = [
                 changed[column] if column not in replacements else replacements[column] or "" for column in self.header
             ]
-            return self._render_row(cells, new, line, replacements)
+            return self._render_cells(cells, new, line, replacements)
 
-        return self._build_row(number, values, render, raw)
+        return self._build_row(number, values, render_row, raw)
 
-    def _render_row(self, old: list[str], new: list[str], line: str, replacements: ColumnReplacements) -> bytes:
+    def _render_cells(self, old: list[str], new: list[str], line: str, replacements: ColumnReplacements) -> bytes:
         dropped = {column for column, value in replacements.items() if value is None}
         if old == new and not dropped:
             return line.encode()
@@ -142,12 +142,12 @@ class CsvFormat(Format):
         # bytes that are not UTF-8 become lone surrogates, which the check of the row then finds
         text = io.TextIOWrapper(self.file, "utf-8", errors="surrogateescape", newline="")
         while line := text.readline(self.limit + 1):
-            self._position += _measure_line(line)
+            self._position += _measure_line_bytes(line)
             rest = line
             while len(line) > self.limit and not rest.endswith(("\n", "\r")):
                 if not (rest := text.readline(_SKIPPED_CHARS)):
                     break
-                self._position += _measure_line(rest)
+                self._position += _measure_line_bytes(rest)
             self._ends_in_line_end = rest.endswith("\n")
             yield line
         self._is_at_end = True
@@ -179,7 +179,7 @@ class CsvFormat(Format):
         size = 0
         for line in self._lines:
             lines.append(line)
-            size += _measure_line(line)
+            size += _measure_line_bytes(line)
             if size > self.limit:
                 raise _RowTooLongError
             yield line
@@ -195,19 +195,19 @@ class CsvFormat(Format):
         yield None, reason, lines[0]
         waiting, size = list[ParsedRow](), 0
         for number, line in enumerate(chain(lines[1:], self._lines), 1):
-            is_long, has_mark = _measure_line(line) > self.limit, QUOTE in line
-            cells = None if is_long else self._parse_line(line)
+            is_long, has_mark = _measure_line_bytes(line) > self.limit, QUOTE in line
+            cells = None if is_long else self._parse_cells(line)
             fits = cells is not None and len(cells) in (0, width) and line.count(QUOTE) % 2 == 0
-            is_outside = has_mark and self._parse_line(QUOTE + line, QUOTE) is None
+            is_outside = has_mark and self._parse_cells(QUOTE + line, QUOTE) is None
             # a row of several lines begins after the broken row
             begins = number >= len(lines) and is_outside and not is_long and cells is None
-            if begins and self._parse_line(line, QUOTE) is not None:
+            if begins and self._parse_cells(line, QUOTE) is not None:
                 yield from _reject_lines(waiting, self.limit)
                 waiting = []
                 self._lines = chain([line], self._lines)
                 break
             waiting.append((cells, None, line))
-            size += _measure_line(line)
+            size += _measure_line_bytes(line)
             if not fits or (has_mark and not is_outside):
                 yield from _reject_lines(waiting, self.limit)
                 waiting, size = [], 0
@@ -217,7 +217,7 @@ class CsvFormat(Format):
         self._is_recovering = False
         yield from waiting[-1:]
 
-    def _parse_line(self, *lines: str) -> list[str] | None:
+    def _parse_cells(self, *lines: str) -> list[str] | None:
         """Parse the cells of a row; None if it is broken, or does not end in these lines."""
         try:
             return next(csv.reader(lines, delimiter=self._separator, strict=True))
@@ -242,9 +242,9 @@ class _RowTooLongError(Exception):
 def _reject_lines(waiting: list[ParsedRow], limit: int) -> Iterator[ParsedRow]:
     """Reject lines, except for blank ones."""
     for _, _, line in waiting:
-        is_blank, is_long = not line.strip("\r\n"), _measure_line(line) > limit
+        is_blank, is_long = not line.strip("\r\n"), _measure_line_bytes(line) > limit
         yield [] if is_blank else None, ROW_TOO_LONG if is_long else BROKEN_ROW, line
 
 
-def _measure_line(line: str) -> int:
+def _measure_line_bytes(line: str) -> int:
     return len(line) if line.isascii() else len(line.encode("utf-8", "surrogateescape"))

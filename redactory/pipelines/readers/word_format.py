@@ -70,10 +70,10 @@ class WordFormat(WholeFileFormat):
         removed = packed.keys() - parts.keys()
         new_names = _choose_neutral_names(removed)
         for part in parts.values() if new_names else ():
-            part.rename_targets(new_names)
-        groups = list(limit_count(group for part in parts.values() for group in part.read_groups()))
+            part.update_link_targets(new_names)
+        groups = list(limit_count(group for part in parts.values() for group in part.read_text_groups()))
 
-        def render(changes: Edits) -> bytes:
+        def render_package(changes: Edits) -> bytes:
             for node, edits in assign_edits_to_nodes([group.nodes for group in groups], changes):
                 part, written, view, write = node.place
                 part.is_modified = True
@@ -92,7 +92,7 @@ class WordFormat(WholeFileFormat):
             for group, text in zip(groups, texts, strict=True)
         ]
         shown = frozenset(n for n, group in enumerate(groups) if group.is_visible)
-        return ExtractedText(texts, sure, render, shown, len(removed))
+        return ExtractedText(texts, sure, render_package, shown, len(removed))
 
     def _read_parts(self, data: bytes) -> dict[str, bytes]:
         """Read the XML parts by name, others empty; ``UnreadableDocument`` if names repeat or it is too large."""
@@ -218,7 +218,7 @@ class _XmlPart:
         etree = import_library("lxml.etree", "documents")
         return bytes(etree.tostring(self.root, encoding="UTF-8", standalone=True, with_tail=False))
 
-    def rename_targets(self, names: Mapping[str, str]) -> None:
+    def update_link_targets(self, names: Mapping[str, str]) -> None:
         """Update links to renamed parts."""
         folder = posixpath.dirname(posixpath.dirname(self.name))
         for element in self.root.iter("{*}Relationship", "{*}Override"):
@@ -229,7 +229,7 @@ class _XmlPart:
                 element.set(key, "/" + names[place])
                 self.is_modified = True
 
-    def read_groups(self) -> Iterator[_TextGroup]:
+    def read_text_groups(self) -> Iterator[_TextGroup]:
         """Read all texts of the part."""
         etree = import_library("lxml.etree", "documents")
         open_ = [_Paragraph()]
@@ -296,21 +296,21 @@ class _XmlPart:
         view = UnescapedText.unescape(written, escapes)
         is_date = any(_strip_namespace(key) == "type" and "W3CDTF" in value for key, value in element.attrib.items())
 
-        def write(new: str) -> None:
+        def write_text(new: str) -> None:
             setattr(element, attribute, _PLACEHOLDER_DATE if is_date else new)
             if new != new.strip() and "wordprocessingml" in element.tag:
                 element.set("{http://www.w3.org/XML/1998/namespace}space", "preserve")
 
-        return Node(view.text, (self, written, view, write))
+        return Node(view.text, (self, written, view, write_text))
 
     def _read_attributes(self, element: Any, tag: str) -> Iterator[_TextGroup]:
         for key, value in element.attrib.items():
             name = _strip_namespace(key)
-            if not value.strip() or not self._is_readable(element, tag, name, value):
+            if not value.strip() or not self._is_text_attribute(element, tag, name, value):
                 continue
             view = UnescapedText.unescape(value, URL_ESCAPES)
 
-            def write(new: str, element: Any = element, key: str = key, name: str = name) -> None:
+            def write_attribute(new: str, element: Any = element, key: str = key, name: str = name) -> None:
                 # Word cannot open a file with an invalid date
                 if name in ("date", "dateUtc"):
                     element.attrib.pop(key, None)
@@ -319,9 +319,9 @@ class _XmlPart:
 
             is_place = name == "Target" and _LOCAL_PATH.match(view.text)
             label = "PERSON" if name in _AUTHOR_NAMES else "IDENTIFIER" if is_place else ""
-            yield _TextGroup([Node(view.text, (self, value, view, write))], label)
+            yield _TextGroup([Node(view.text, (self, value, view, write_attribute))], label)
 
-    def _is_readable(self, element: Any, tag: str, name: str, value: str) -> bool:
+    def _is_text_attribute(self, element: Any, tag: str, name: str, value: str) -> bool:
         if tag in _IGNORED_ELEMENTS or _GUID.fullmatch(value) or (name == "id" and _RELATIONSHIP_ID.fullmatch(value)):
             return False
         if tag == "Relationship":

@@ -30,7 +30,7 @@ PrivacyCurve = Callable[[float], float]
 """From delta to epsilon; ``inf`` where there is none."""
 
 
-def chain_epsilon(
+def compute_chain_epsilon(
     first_curve: PrivacyCurve, second_curve: PrivacyCurve, delta: float, splits: Sequence[float] = CHAIN_SPLITS
 ) -> float:
     """Return the smallest a + b with H_{e^(a+b)}(P‖Q) <= H_{e^a}(P‖R) + e^a·H_{e^b}(R‖Q) <= ``delta``.
@@ -40,17 +40,17 @@ def chain_epsilon(
     4096 (``docs/guarantees.md``, "Groups of points").
     """
 
-    def one_way(first: PrivacyCurve, then: PrivacyCurve) -> float:
+    def compute_one_way_epsilon(curve_to_middle: PrivacyCurve, curve_from_middle: PrivacyCurve) -> float:
         best = math.inf
         for share in splits:
-            a = first(share * delta)
+            a = curve_to_middle(share * delta)
             rest = (1.0 - share) * delta * math.exp(-min(a, 700.0))
             if a < min(best, MAX_FIRST_EPSILON) and rest > MIN_REMAINING_DELTA:
-                best = min(best, a + then(rest))
+                best = min(best, a + curve_from_middle(rest))
         return best if best < MAX_EPSILON else math.inf
 
-    epsilon = one_way(first_curve, second_curve)
-    return epsilon if first_curve is second_curve else max(epsilon, one_way(second_curve, first_curve))
+    epsilon = compute_one_way_epsilon(first_curve, second_curve)
+    return epsilon if first_curve is second_curve else max(epsilon, compute_one_way_epsilon(second_curve, first_curve))
 
 
 def compute_gaussian_delta(epsilon: float, shift: FloatArray) -> FloatArray:
@@ -61,24 +61,24 @@ def compute_gaussian_delta(epsilon: float, shift: FloatArray) -> FloatArray:
     return np.maximum(deltas, 0.0)
 
 
-def gaussian_epsilon(mu: float, delta: float) -> float:
+def compute_gaussian_epsilon(mu: float, delta: float) -> float:
     """Return the smallest epsilon of N(0, 1) against N(``mu``, 1) at ``delta``, rounded up; ``inf`` above 4096.
 
     Source: Dong, Roth and Su 2022; LDP-NLP, equation 5.
     """
     shift = np.array([mu])
 
-    def over(epsilon: float) -> float:
+    def compute_delta_excess(epsilon: float) -> float:
         return float(compute_gaussian_delta(epsilon, shift)[0]) - delta
 
-    if over(0.0) <= 0.0:
+    if compute_delta_excess(0.0) <= 0.0:
         return 0.0
-    if over(MAX_EPSILON) > 0.0:
+    if compute_delta_excess(MAX_EPSILON) > 0.0:
         return math.inf
-    return float(optimize.brentq(over, 0.0, MAX_EPSILON, xtol=1e-12, rtol=1e-12)) * (1.0 + 1e-9) + 1e-12
+    return float(optimize.brentq(compute_delta_excess, 0.0, MAX_EPSILON, xtol=1e-12, rtol=1e-12)) * (1.0 + 1e-9) + 1e-12
 
 
-def compute_revealed_epsilon(
+def compute_revealed_shift_epsilon(
     shifts: Mixture, deviation: float, steps: int, delta: float, coarsening: float = 1.0
 ) -> float:
     """Compute epsilon if the shift c_t of each step is revealed: c_t has the law ``shifts``.
@@ -91,11 +91,11 @@ def compute_revealed_epsilon(
     norms, law, slack = _compute_shift_norms(shifts, steps, delta)
     deviation = max(deviation, _MIN_DEVIATION)
 
-    def over(mu: FloatArray, weights: FloatArray) -> PrivacyCurve:
+    def make_delta_excess_curve(mu: FloatArray, weights: FloatArray) -> PrivacyCurve:
         return cache(lambda epsilon: float((weights * compute_gaussian_delta(epsilon, mu)).sum()) + slack - delta)
 
-    exact = over(norms / deviation, law)
-    guess = _find_zero(over(*_thin_distribution(norms / deviation, law)), 1.0, 1.0)
+    exact = make_delta_excess_curve(norms / deviation, law)
+    guess = _find_zero(make_delta_excess_curve(*_coarsen_distribution(norms / deviation, law)), 1.0, 1.0)
     if coarsening > 1.0:
         return guess
     guess = min(guess, MAX_EPSILON)
@@ -115,7 +115,7 @@ def _find_zero(curve: PrivacyCurve, guess: float, stride: float) -> float:
     return 0.0 if curve(low) <= 0.0 else float(optimize.brentq(curve, low, high, xtol=_ROOT_TOLERANCE))
 
 
-def _thin_distribution(mu: FloatArray, probabilities: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _coarsen_distribution(mu: FloatArray, probabilities: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return a similar law of few values: neighbouring ones are joined at their mean."""
     if len(probabilities) <= _MAX_THINNED_VALUES:
         return mu, probabilities

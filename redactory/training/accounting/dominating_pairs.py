@@ -127,10 +127,10 @@ def make_exchange_pair(rate: float, deviation: float) -> DominatingPair:
 
 def make_removal_pair(rate: float, deviation: float, group_size: int = 1) -> DominatingPair:
     """Pair for ``group_size`` K Poisson(q)-sampled examples there or not: Σ Bin(K, q)(j)·N(j, σ²), N(0, σ²)."""
-    return DominatingPair(make_group_mixture(rate, group_size), NO_SHIFT, deviation)
+    return DominatingPair(make_binomial_mixture(rate, group_size), NO_SHIFT, deviation)
 
 
-def make_hidden_class_branches(rate: float, deviation: float, classes: int) -> Branches:
+def make_hidden_class_pairs(rate: float, deviation: float, classes: int) -> Branches:
     """Pairs for a vector and its class, one of ``classes`` K, sent at rate q or hidden, exchanged for others.
 
     Whether a message carries one of the two classes has one law in both worlds; if it does not, both are equal. The
@@ -148,7 +148,7 @@ def make_hidden_class_branches(rate: float, deviation: float, classes: int) -> B
 
 
 @lru_cache(maxsize=64)
-def make_group_mixture(rate: float, group_size: int) -> Mixture:
+def make_binomial_mixture(rate: float, group_size: int) -> Mixture:
     """Make Bin(``group_size`` K, ``rate`` q): how many of K examples are sampled.
 
     A probability too small to represent moves to a *larger* number, and rounding loss moves to K: nothing is left
@@ -181,17 +181,19 @@ def make_dominating_pairs(mechanism: Mechanism, relation: Relation) -> Branches:
         case PoissonGaussian() | BandedGaussian():
             return ((1.0, pair),)
         case HiddenClassGaussian() if relation is Relation.SUBSTITUTION:
-            return make_hidden_class_branches(rate, sigma, mechanism.classes)
+            return make_hidden_class_pairs(rate, sigma, mechanism.classes)
         case _:
             raise GuaranteeError("no dominating pair is proved for this mechanism")
 
 
 def make_composition(spendings: Spendings, relation: Relation) -> Composition:
     """Make the pairs that dominate each training's step, with how many compose: one row of each."""
-    return tuple((make_dominating_pairs(spending.mechanism, relation), count_draws(spending)) for spending in spendings)
+    return tuple(
+        (make_dominating_pairs(spending.mechanism, relation), count_possible_draws(spending)) for spending in spendings
+    )
 
 
-def count_draws(spending: Spending) -> int:
+def count_possible_draws(spending: Spending) -> int:
     """Return in how many of its steps an example can be drawn: ⌈T/b⌉ if it belongs to one of b groups."""
     mechanism = spending.mechanism
     return (

@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 import numpy as np
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting.bounds import CHAIN_SPLITS, chain_epsilon, gaussian_epsilon
+from redactory.training.accounting.bounds import CHAIN_SPLITS, compute_chain_epsilon, compute_gaussian_epsilon
 from redactory.training.accounting.dominating_pairs import (
     Spending,
     Spendings,
@@ -20,7 +20,7 @@ from redactory.training.accounting.dominating_pairs import (
     make_removal_composition,
     normalize_spendings,
 )
-from redactory.training.accounting.privacy_losses import choose_grid, compose_deltas, compose_epsilon
+from redactory.training.accounting.privacy_losses import choose_grid_spacing, compose_deltas, compose_epsilon
 from redactory.training.mechanisms.mechanism import Mechanism, PoissonGaussian, Relation
 
 DISCRETIZATION, GROUP_DISCRETIZATION = 1e-4, 2e-3
@@ -56,7 +56,7 @@ def compute_total_epsilon(
     _require_single_rows(spendings)
     if _is_unsampled(spendings):
         return replace_infinite_by_none(
-            gaussian_epsilon(_compute_shift(spendings, 2 if relation is Relation.SUBSTITUTION else 1), delta)
+            compute_gaussian_epsilon(_compute_shift(spendings, 2 if relation is Relation.SUBSTITUTION else 1), delta)
         )
     parts = make_composition(spendings, relation)
     return replace_infinite_by_none(compose_epsilon(parts, choose_discretization(spendings, discretization), delta))
@@ -83,11 +83,11 @@ def compute_group_epsilon(
 def find_best_delta_share(spendings: Spendings, delta: float, group_size: int) -> float:
     """Find the share of ``delta`` with the smallest chain of :func:`compute_group_epsilon`."""
 
-    def cost(share: float) -> float:
+    def compute_epsilon_for_share(share: float) -> float:
         epsilon = compute_group_epsilon(spendings, delta, group_size, splits=(share,))
         return math.inf if epsilon is None else epsilon
 
-    return min(CHAIN_SPLITS, key=cost)
+    return min(CHAIN_SPLITS, key=compute_epsilon_for_share)
 
 
 def compute_removal_epsilon(spendings: Spendings, delta: float, group_size: int) -> float | None:
@@ -117,15 +117,17 @@ def _compute_group_epsilon(
         return None
 
     @cache
-    def one_side(delta_at: float) -> float:
+    def compute_one_sided_epsilon(target_delta: float) -> float:
         if _is_unsampled(spendings):
-            return gaussian_epsilon(_compute_shift(spendings, group_size), delta_at)
+            return compute_gaussian_epsilon(_compute_shift(spendings, group_size), target_delta)
         parts = make_removal_composition(spendings, group_size)
         # the range of losses grows with K/σ: as many cells
-        return compose_epsilon(parts, coarsening * GROUP_DISCRETIZATION * max(1.0, ratio), delta_at)
+        return compose_epsilon(parts, coarsening * GROUP_DISCRETIZATION * max(1.0, ratio), target_delta)
 
     return replace_infinite_by_none(
-        one_side(delta) if directions == 1 else chain_epsilon(one_side, one_side, delta, splits)
+        compute_one_sided_epsilon(delta)
+        if directions == 1
+        else compute_chain_epsilon(compute_one_sided_epsilon, compute_one_sided_epsilon, delta, splits)
     )
 
 
@@ -174,7 +176,7 @@ class EpsilonCurve:
     steps: tuple[int, ...]
     values: tuple[float, ...]
 
-    def upper_bound_at(self, steps: int) -> float:
+    def get_upper_bound(self, steps: int) -> float:
         """Return an upper bound of epsilon after ``steps`` steps: the epsilon of the next computed number of steps."""
         if steps <= 0:
             return 0.0
@@ -184,14 +186,14 @@ class EpsilonCurve:
 
 def compute_epsilon_curve(spending: Spending, delta: float, relation: Relation, max_points: int = 24) -> EpsilonCurve:
     """Compute epsilon at no more than ``max_points`` step counts of ``spending``, evenly spread, on a coarse grid."""
-    step_counts = spread_step_counts(spending.steps, max_points)
+    step_counts = list_evenly_spaced_steps(spending.steps, max_points)
     epsilons = (
         compute_total_epsilon((replace(spending, steps=count),), delta, relation, _CURVE_GRID) for count in step_counts
     )
     return EpsilonCurve(tuple(step_counts), tuple(math.inf if value is None else value for value in epsilons))
 
 
-def spread_step_counts(total: int, max_points: int) -> list[int]:
+def list_evenly_spaced_steps(total: int, max_points: int) -> list[int]:
     """Return at most ``max_points`` numbers of steps up to ``total``, evenly spread."""
     return sorted({max(1, round(total * index / max_points)) for index in range(1, max_points + 1)}) if total else []
 
@@ -204,7 +206,7 @@ def compute_privacy_curve(spendings: Spendings, relation: Relation) -> list[tupl
     spendings, epsilons = normalize_spendings(spendings), np.linspace(0.0, 20.0, 201)
     _require_single_rows(spendings)
     parts = make_composition(spendings, relation)
-    deltas = compose_deltas(parts, choose_grid(parts, choose_discretization(spendings, _CURVE_GRID)), epsilons)
+    deltas = compose_deltas(parts, choose_grid_spacing(parts, choose_discretization(spendings, _CURVE_GRID)), epsilons)
     return list(zip(epsilons.tolist(), deltas.tolist(), strict=True))
 
 
@@ -235,33 +237,33 @@ class NoiseSearch:
         """Round ``noise`` up to a whole number of ``parts``."""
         return noise if self.steps_per_unit is None else math.ceil(noise * self.steps_per_unit) / self.steps_per_unit
 
-    def log_tolerance(self, noise: float) -> float:
+    def compute_log_tolerance(self, noise: float) -> float:
         """Return how far above the root the logarithm of ``noise`` may be."""
         return (
             self.tolerance if self.steps_per_unit is None else max(self.tolerance, 1.0 / (self.steps_per_unit * noise))
         )
 
 
-def choose_coarsening(grid: float, target: float, steps: int) -> float:
+def choose_coarsening_factor(grid: float, target: float, steps: int) -> float:
     """Return how much coarser than ``grid`` a first look may be: at most 10, and fine relative to a step's loss."""
     return min(max(1.0, 0.08 * target / (math.sqrt(steps) * grid)), 10.0)
 
 
-def find_noise(target: float, cost: NoiseCost, coarsening: float, search: NoiseSearch) -> float:
+def find_smallest_noise(target: float, cost: NoiseCost, coarsening: float, search: NoiseSearch) -> float:
     """Find about the smallest noise whose ``cost`` is at most ``target``; the result was tried on the real grid.
 
     The first look uses a grid that is ``coarsening`` times coarser, and only finds the start. ``GuaranteeError`` if
     ``maximum`` is not enough.
     """
 
-    def off(grid: float) -> Callable[[float], float]:
+    def make_log_excess(grid: float) -> Callable[[float], float]:
         return cache(lambda noise: math.log(cost(grid, noise) / target))
 
     coarse_root = _find_noise_root(
-        off(coarsening), _INITIAL_SLOPE, replace(search, tolerance=_COARSE_TOLERANCE, steps_per_unit=None)
+        make_log_excess(coarsening), _INITIAL_SLOPE, replace(search, tolerance=_COARSE_TOLERANCE, steps_per_unit=None)
     )
     start, slope = coarse_root or (search.start, _INITIAL_SLOPE)
-    root = _find_noise_root(off(1.0), slope, replace(search, start=start))
+    root = _find_noise_root(make_log_excess(1.0), slope, replace(search, start=start))
     if root is None:
         raise GuaranteeError(f"no noise multiplier below {search.maximum:.0f} reaches the target epsilon")
     return root[0]
@@ -282,7 +284,7 @@ def _find_noise_root(
         if previous is not None and abs(here - previous[0]) > _MIN_LOG_STRIDE:
             slope = min(max((value - previous[1]) / (here - previous[0]), _MIN_SLOPE), _MAX_SLOPE)
         if value <= 0.0:
-            if noise <= search.minimum or value >= slope * search.log_tolerance(noise):
+            if noise <= search.minimum or value >= slope * search.compute_log_tolerance(noise):
                 return noise, slope
             high, lowest_enough = min(high, here), min(lowest_enough, noise)
         elif noise > search.maximum:
@@ -323,7 +325,7 @@ def calibrate_noise(
     if delta <= 0.0:
         raise GuaranteeError("the selection by counts uses up delta: raise delta, or lower route.delta")
 
-    def cost_at(coarsening_factor: float, noise_multiplier: float) -> float:
+    def compute_clamped_epsilon(coarsening_factor: float, noise_multiplier: float) -> float:
         spendings = (Spending(PoissonGaussian(sampling_rate, noise_multiplier, 1.0, 1.0), steps), *other_spendings)
         if group_size > 1:
             epsilon = compute_group_epsilon(spendings, delta, group_size, coarsening_factor)
@@ -331,5 +333,7 @@ def calibrate_noise(
             epsilon = compute_total_epsilon(spendings, delta, relation, coarsening_factor * discretization)
         return _MAX_SEARCHED_EPSILON if epsilon is None else min(max(epsilon, 1e-12), _MAX_SEARCHED_EPSILON)
 
-    coarsening = choose_coarsening(GROUP_DISCRETIZATION if group_size > 1 else discretization, target, steps)
-    return find_noise(target, cost_at, coarsening, NoiseSearch(1.0, 0.1, 10_000.0, tolerance, 1e4))
+    coarsening = choose_coarsening_factor(GROUP_DISCRETIZATION if group_size > 1 else discretization, target, steps)
+    return find_smallest_noise(
+        target, compute_clamped_epsilon, coarsening, NoiseSearch(1.0, 0.1, 10_000.0, tolerance, 1e4)
+    )

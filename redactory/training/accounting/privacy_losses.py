@@ -19,14 +19,14 @@ import numpy as np
 from scipy import fft, optimize, signal
 from scipy.special import ndtr, ndtri
 
-from redactory.training.accounting.bounds import PrivacyCurve, compute_revealed_epsilon, gaussian_epsilon
+from redactory.training.accounting.bounds import PrivacyCurve, compute_gaussian_epsilon, compute_revealed_shift_epsilon
 from redactory.training.accounting.dominating_pairs import (
     Branches,
     Composition,
     DominatingPair,
     FloatArray,
     Mixture,
-    make_group_mixture,
+    make_binomial_mixture,
     make_removal_pair,
 )
 
@@ -51,7 +51,7 @@ _LOG_TILT_RANGE = (math.log(1e-6), math.log(1e7))
 # What steps cost: curves from delta to epsilon.
 
 
-def make_group_curve(
+def make_group_epsilon_curve(
     group_size: int, sampling_rate: float, deviation: float, steps: int, coarsening: float = 1.0
 ) -> PrivacyCurve:
     """Make the curve of ``group_size`` K Poisson(q)-sampled examples (or users) there against not there, both orders.
@@ -63,14 +63,16 @@ def make_group_curve(
     if group_size == 0 or steps == 0:
         return lambda delta: 0.0
     if sampling_rate == 1.0:
-        return lambda delta: gaussian_epsilon(group_size * math.sqrt(steps) / deviation, delta)
+        return lambda delta: compute_gaussian_epsilon(group_size * math.sqrt(steps) / deviation, delta)
     if group_size / deviation > _MAX_SHIFT_RATIO:
-        law = make_group_mixture(sampling_rate, group_size)
-        return lambda delta: compute_revealed_epsilon(law, deviation, steps, delta, coarsening)
-    return make_branches_curve(((1.0, make_removal_pair(sampling_rate, deviation, group_size)),), steps, coarsening)
+        law = make_binomial_mixture(sampling_rate, group_size)
+        return lambda delta: compute_revealed_shift_epsilon(law, deviation, steps, delta, coarsening)
+    return make_branch_epsilon_curve(
+        ((1.0, make_removal_pair(sampling_rate, deviation, group_size)),), steps, coarsening
+    )
 
 
-def make_branches_curve(branches: Branches, steps: int, coarsening: float = 1.0) -> PrivacyCurve:
+def make_branch_epsilon_curve(branches: Branches, steps: int, coarsening: float = 1.0) -> PrivacyCurve:
     """Make the curve of ``steps`` steps of ``branches``, both orders, on a grid for the ratio of shift to noise."""
     ratio = max(pair.p.means[-1] / pair.deviation for _, pair in branches)
     max_grid, parts = coarsening * FINEST_GRID * min(max(2.5 * ratio, 1.0), 50.0), ((branches, steps),)
@@ -91,7 +93,7 @@ def compose_epsilon(composition: Composition, max_grid: float, delta: float) -> 
     share = _TAIL_SHARE_OF_DELTA * delta / sum(count for _, count in composition)
     tail = max(10.0 ** math.floor(math.log10(max(share, _MIN_TAIL))), _MIN_TAIL)
     try:
-        orders = _list_both_orders(composition, choose_grid(composition, max_grid, tail), tail)
+        orders = _make_both_order_distributions(composition, choose_grid_spacing(composition, max_grid, tail), tail)
         return max(compute_composed_epsilon(order, delta) for order in orders)
     except (_LossInversionError, OverflowError):
         return math.inf
@@ -100,19 +102,23 @@ def compose_epsilon(composition: Composition, max_grid: float, delta: float) -> 
 def compose_deltas(composition: Composition, grid: float, epsilons: FloatArray) -> FloatArray:
     """Compute delta of all of ``composition`` together at each of ``epsilons``, the worse order, rounded up."""
     try:
-        deltas = [compute_composed_deltas(order, epsilons) for order in _list_both_orders(composition, grid)]
+        deltas = [
+            compute_composed_deltas(order, epsilons) for order in _make_both_order_distributions(composition, grid)
+        ]
     except (_LossInversionError, OverflowError):
         return np.ones_like(epsilons)
     return np.asarray(np.max(deltas, axis=0))
 
 
-def _list_both_orders(composition: Composition, grid: float, tail: float = _MIN_TAIL) -> list[LossDistributions]:
+def _make_both_order_distributions(
+    composition: Composition, grid: float, tail: float = _MIN_TAIL
+) -> list[LossDistributions]:
     steps = [(make_step_distributions(branches, grid, tail), count) for branches, count in composition]
     orders = range(max(len(laws) for laws, _ in steps))
     return [[(laws[order % len(laws)], count) for laws, count in steps] for order in orders]
 
 
-def choose_grid(composition: Composition, max_grid: float, tail: float = _MIN_TAIL) -> float:
+def choose_grid_spacing(composition: Composition, max_grid: float, tail: float = _MIN_TAIL) -> float:
     """Choose a grid of at most ``max_grid``, fine relative to one step's losses, with dots that fit in memory."""
     total = sum(count for _, count in composition)
     variances = [sum(share * _estimate_loss_variance(pair) for share, pair in branches) for branches, _ in composition]
@@ -202,7 +208,7 @@ class LossDistribution:
         """Return the losses at which the masses are."""
         return np.asarray((self.first_index + np.arange(len(self.mass))) * self.grid, np.float64)
 
-    def log_moment(self, tilt: float) -> float:
+    def compute_log_moment(self, tilt: float) -> float:
         """Return log E e^(``tilt``·L)."""
         return _compute_log_moment(self.losses, self.mass, tilt)
 
@@ -217,9 +223,9 @@ class LossDistribution:
         sums = np.add.reduceat(self.mass * self.losses, starts)
         return np.divide(sums, mass, out=np.zeros_like(sums), where=mass > 0.0), mass
 
-    def fold_tilted(self, tilt: float, cells: int) -> FloatArray:
+    def fold_tilted_distribution(self, tilt: float, cells: int) -> FloatArray:
         """Return p(s)·e^(``tilt``·s)/M, on a circle of ``cells``."""
-        weights = self.mass * np.exp(tilt * self.losses - self.log_moment(tilt))
+        weights = self.mass * np.exp(tilt * self.losses - self.compute_log_moment(tilt))
         places = (self.first_index + np.arange(len(weights))) % cells
         return np.asarray(np.bincount(places, weights, minlength=cells), np.float64)
 
@@ -243,15 +249,15 @@ def make_step_distributions(branches: Branches, grid: float, tail: float) -> tup
     there, gone = IntervalMasses.zeros(len(losses) + 1), IntervalMasses.zeros(len(losses) + 1)
     for share, pair in branches:
         edges = np.concatenate([[-np.inf], _invert_losses(pair, losses), [np.inf]])
-        there += _interval_masses(pair.p, pair.deviation, edges, share)
-        gone += _interval_masses(pair.q, pair.deviation, edges, share)
-    forward = connect_dots(low, grid, there, gone, off)
+        there += _compute_interval_masses(pair.p, pair.deviation, edges, share)
+        gone += _compute_interval_masses(pair.q, pair.deviation, edges, share)
+    forward = make_connect_dots_distribution(low, grid, there, gone, off)
     if all(pair == pair.reversed for _, pair in branches):
         return (forward,)
-    return forward, connect_dots(-high, grid, gone.reversed, there.reversed, off)
+    return forward, make_connect_dots_distribution(-high, grid, gone.reversed, there.reversed, off)
 
 
-def _interval_masses(mixture: Mixture, deviation: float, edges: FloatArray, share: float) -> IntervalMasses:
+def _compute_interval_masses(mixture: Mixture, deviation: float, edges: FloatArray, share: float) -> IntervalMasses:
     """Return ``share`` of the mass between neighbouring ``edges``, and its rounding error."""
     below, above = np.zeros(len(edges)), np.zeros(len(edges))
     for mean, weight in zip(mixture.means, mixture.weights, strict=True):
@@ -331,15 +337,15 @@ def _compute_log_density(mixture: Mixture, deviation: float, x: FloatArray) -> F
 def _compute_loss_slope(pair: DominatingPair, x: FloatArray) -> FloatArray:
     """Compute the derivative of the loss."""
 
-    def mean(mixture: Mixture) -> FloatArray:
+    def compute_posterior_mean(mixture: Mixture) -> FloatArray:
         terms = _compute_log_terms(mixture, pair.deviation, x)
         weights = np.exp(terms - terms.max(axis=1)[:, None])
         return np.asarray((weights @ np.array(mixture.means)) / weights.sum(axis=1))
 
-    return (mean(pair.p) - mean(pair.q)) / pair.deviation**2
+    return (compute_posterior_mean(pair.p) - compute_posterior_mean(pair.q)) / pair.deviation**2
 
 
-def connect_dots(
+def make_connect_dots_distribution(
     first: int, grid: float, upper: IntervalMasses, lower: IntervalMasses, loss_error: float
 ) -> LossDistribution:
     """Make the law of log dP/dQ from the masses of P = ``upper`` and Q = ``lower`` in the buckets between dots.
@@ -373,7 +379,7 @@ def compute_composed_epsilon(distributions: LossDistributions, delta: float) -> 
     left = delta - sum(count * law.infinite_mass for law, count in distributions)
     if left <= 0.0:
         return math.inf
-    composition = _TiltedComposition.tilt_for_delta(distributions, left)
+    composition = _TiltedComposition.compose_for_delta(distributions, left)
     return math.inf if composition is None else composition.find_epsilon(left)
 
 
@@ -383,11 +389,11 @@ def compute_composed_deltas(distributions: LossDistributions, epsilons: FloatArr
     best, grid = np.ones_like(shifted), distributions[0][0].grid
     for epsilon in np.quantile(shifted, np.linspace(0.0, 1.0, _TILT_COUNT)):
         # at the dot before it, whose delta is taken
-        def bound(log_tilt: float, loss: float = math.floor(epsilon / grid) * grid) -> float:
+        def bound_log_delta(log_tilt: float, loss: float = math.floor(epsilon / grid) * grid) -> float:
             tilt = math.exp(log_tilt)
             return _sum_coarse_log_moments(distributions, tilt) - tilt * loss + _compute_log_max_ratio(tilt)
 
-        composition = _TiltedComposition.compose(distributions, math.exp(_minimize_over_tilts(bound)))
+        composition = _TiltedComposition.compose(distributions, math.exp(_minimize_over_tilts(bound_log_delta)))
         if composition is not None:
             best = np.minimum(best, composition.compute_deltas(shifted))
     return np.minimum(1.0, best + sum(count * law.infinite_mass for law, count in distributions))
@@ -405,29 +411,29 @@ class _TiltedComposition:
     loss_error: float
 
     @classmethod
-    def tilt_for_delta(cls, distributions: LossDistributions, delta: float) -> _TiltedComposition | None:
+    def compose_for_delta(cls, distributions: LossDistributions, delta: float) -> _TiltedComposition | None:
         """Tilt to where ``delta`` is reached, so that Chernoff's bound of epsilon is smallest."""
 
-        def bound(log_tilt: float) -> float:
+        def bound_epsilon(log_tilt: float) -> float:
             tilt = math.exp(log_tilt)
             return (
                 _sum_coarse_log_moments(distributions, tilt) + _compute_log_max_ratio(tilt) - math.log(delta)
             ) / tilt
 
-        return cls.compose(distributions, math.exp(_minimize_over_tilts(bound)))
+        return cls.compose(distributions, math.exp(_minimize_over_tilts(bound_epsilon)))
 
     @classmethod
     def compose(cls, distributions: LossDistributions, tilt: float) -> _TiltedComposition | None:
         """Return the composition; None if it has too many cells."""
         grid, moment = distributions[0][0].grid, _sum_log_moments(distributions, tilt)
-        low = -_bound_reach(distributions, tilt, moment, -1.0)
-        high = _bound_reach(distributions, tilt, moment, 1.0)
+        low = -_bound_tilted_sum_range(distributions, tilt, moment, -1.0)
+        high = _bound_tilted_sum_range(distributions, tilt, moment, 1.0)
         first, last = math.floor(low / grid), math.ceil(high / grid)
         cells = 1 << max(4, math.ceil(math.log2(last - first + 2)))
         if cells > _MAX_CELLS:
             return None
         folded, max_cell_error, l2_error = _convolve_distributions(
-            [(folded.fold_tilted(tilt, cells), count) for folded, count in distributions]
+            [(folded.fold_tilted_distribution(tilt, cells), count) for folded, count in distributions]
         )
         folded = np.maximum(np.roll(folded, -(first % cells)), 0.0)
         # d(k−1) = e^(−λh)·(d(k)·e^(−h) + (1 − e^(−h))·a), a all the mass from k on: nothing is subtracted
@@ -505,18 +511,22 @@ def _compute_full_norm(half: FloatArray, power: int) -> float:
     return float((2.0 * (half**power).sum()) ** (1.0 / power))
 
 
-def _bound_reach(distributions: LossDistributions, tilt: float, moment: float, sign: float) -> float:
+def _bound_tilted_sum_range(distributions: LossDistributions, tilt: float, moment: float, sign: float) -> float:
     """Bound how far the tilted sum reaches to one side, except for a mass of ``_WRAPPED_MASS`` (Chernoff)."""
 
-    def bound(compute_moment: Callable[[LossDistributions, float], float], start: float) -> Callable[[float], float]:
-        def at(log_added_tilt: float) -> float:
+    def make_range_bound(
+        compute_moment: Callable[[LossDistributions, float], float], start: float
+    ) -> Callable[[float], float]:
+        def compute_range_bound(log_added_tilt: float) -> float:
             more = math.exp(log_added_tilt)
             return (compute_moment(distributions, tilt + sign * more) - start - math.log(_WRAPPED_MASS)) / more
 
-        return at
+        return compute_range_bound
 
-    place = _minimize_over_tilts(bound(_sum_coarse_log_moments, _sum_coarse_log_moments(distributions, tilt)))
-    return bound(_sum_log_moments, moment)(place) + distributions[0][0].grid
+    place = _minimize_over_tilts(
+        make_range_bound(_sum_coarse_log_moments, _sum_coarse_log_moments(distributions, tilt))
+    )
+    return make_range_bound(_sum_log_moments, moment)(place) + distributions[0][0].grid
 
 
 def _minimize_over_tilts(bound: Callable[[float], float]) -> float:
@@ -530,7 +540,7 @@ def _compute_log_max_ratio(tilt: float) -> float:
 
 
 def _sum_log_moments(distributions: LossDistributions, tilt: float) -> float:
-    return math.fsum(count * law.log_moment(tilt) for law, count in distributions)
+    return math.fsum(count * law.compute_log_moment(tilt) for law, count in distributions)
 
 
 def _sum_coarse_log_moments(distributions: LossDistributions, tilt: float) -> float:

@@ -23,7 +23,7 @@ from scipy import optimize
 from scipy.special import gammaln, logsumexp
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
-from redactory.training.accounting.bounds import gaussian_epsilon
+from redactory.training.accounting.bounds import compute_gaussian_epsilon
 from redactory.training.accounting.dominating_pairs import Spendings
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 
@@ -79,7 +79,9 @@ def _suppress_warnings() -> Iterator[None]:
 _MAX_EXPONENT = 500.0
 
 
-def compute_crt_group(epsilon: float, delta: float, detected_share: float, secret_count: int) -> tuple[float, float]:
+def compute_crt_group_guarantee(
+    epsilon: float, delta: float, detected_share: float, secret_count: int
+) -> tuple[float, float]:
     """CRT, Theorem 8.2: (γ̃mε, γ̃m·e^(γ̃mε)·δ) for m unique secrets of which π *detects* the share γ̃."""
     factor = detected_share * secret_count
     if factor * epsilon > 700.0:
@@ -94,7 +96,7 @@ def amplify_epsilon(epsilon: float, gamma: float) -> float:
     return math.log1p(gamma * math.expm1(epsilon))
 
 
-def compute_crt_bayesian(spendings: Spendings, delta: float, gamma: float) -> float | None:
+def compute_crt_bayesian_epsilon(spendings: Spendings, delta: float, gamma: float) -> float | None:
     """Compute CRT, Theorem 8.3 as the authors' notebook does: log(1 + γ(exp(ε_RDP(δ/γ)) − 1))."""
     if gamma <= 0.0 or delta / gamma >= 1.0:
         return 0.0
@@ -109,13 +111,13 @@ def describe_published_crt(
     # Theorem 8.1: the epsilon of one example there or not, used for an exchange
     single = compute_renyi_epsilon(spendings, delta, Relation.ADD_OR_REMOVE)
     groups = {
-        str(count): None if single is None else compute_crt_group(single, delta, 1.0 - gamma, count)[0]
+        str(count): None if single is None else compute_crt_group_guarantee(single, delta, 1.0 - gamma, count)[0]
         for count in secret_counts
     }
     return {
         "note": PUBLISHED_NOTE,
         "epsilon": single,
-        "epsilon_bayesian": compute_crt_bayesian(spendings, delta, gamma),
+        "epsilon_bayesian": compute_crt_bayesian_epsilon(spendings, delta, gamma),
         "delta_bayesian": delta + (delta_2 or 0.0),
         "epsilon_group": groups,
         "why_not": {
@@ -173,12 +175,13 @@ def compute_moments_epsilon(
     if not (0.0 <= sampling_rate <= 1.0 and noise > 0.0 and steps >= 0 and 0.0 < delta < 1.0 and orders >= 1):
         raise ConfigurationError("a published epsilon needs a rate in [0, 1], noise > 0 and delta in (0, 1)")
     return min(
-        (steps * log_moment(sampling_rate, noise, order) - math.log(delta)) / order for order in range(1, orders + 1)
+        (steps * compute_log_moment(sampling_rate, noise, order) - math.log(delta)) / order
+        for order in range(1, orders + 1)
     )
 
 
 @lru_cache(maxsize=65_536)
-def log_moment(sampling_rate: float, noise: float, order: int) -> float:
+def compute_log_moment(sampling_rate: float, noise: float, order: int) -> float:
     """α(λ): log E_{x~Q}[(Q(x)/P(x))^λ], P = N(0, z²), Q = (1−q)N(0, z²) + qN(1, z²), λ = ``order``."""
     power, noise = order + 1, max(noise, _MIN_NOISE)
     if sampling_rate in (0.0, 1.0):
@@ -218,11 +221,11 @@ def solve_total_mu(epsilon: float, delta: float) -> float:
     if not (0.0 < epsilon < math.inf and 0.0 < delta < 1.0):
         raise ConfigurationError("epsilon must be positive, delta between 0 and 1")
     low = high = 1.0
-    while gaussian_epsilon(high, delta) < epsilon:
+    while compute_gaussian_epsilon(high, delta) < epsilon:
         high *= 2.0
-    while gaussian_epsilon(low, delta) > epsilon:
+    while compute_gaussian_epsilon(low, delta) > epsilon:
         low /= 2.0
-    return float(optimize.brentq(lambda mu: gaussian_epsilon(mu, delta) - epsilon, low, high, xtol=1e-10))
+    return float(optimize.brentq(lambda mu: compute_gaussian_epsilon(mu, delta) - epsilon, low, high, xtol=1e-10))
 
 
 def compute_published_ldp_epsilon(
@@ -233,7 +236,7 @@ def compute_published_ldp_epsilon(
     ``noise`` is σ/C; ``sentences`` is |x_t| of equation 7: 1 a message, 2 for a pair.
     """
     total = compute_total_mu(sentences / noise, rate, steps)
-    epsilon = gaussian_epsilon(total, delta) if math.isfinite(total) else math.inf
+    epsilon = compute_gaussian_epsilon(total, delta) if math.isfinite(total) else math.inf
     return epsilon if math.isfinite(epsilon) else None
 
 
@@ -242,7 +245,7 @@ def compute_published_ldp_noise(epsilon: float, rate: float, steps: int, delta: 
     return sentences / solve_step_mu(solve_total_mu(epsilon, delta), rate, steps)
 
 
-def compute_published_sends_epsilon(noise: float, sends: int, delta: float, sentences: int = 1) -> float | None:
+def compute_published_fixed_sends_epsilon(noise: float, sends: int, delta: float, sentences: int = 1) -> float | None:
     """Epsilon of ``sends`` messages by section 4.1: Gaussian composition with a sensitivity of C each."""
-    epsilon = gaussian_epsilon(math.sqrt(sends) * sentences / noise, delta)
+    epsilon = compute_gaussian_epsilon(math.sqrt(sends) * sentences / noise, delta)
     return epsilon if math.isfinite(epsilon) else None

@@ -86,7 +86,7 @@ class EpsilonBounds:
 
 
 @lru_cache(maxsize=1024)
-def bound_ordered_epsilon(
+def bound_one_order_epsilon(
     composition: Composition, delta: float, smaller_delta: float | None = None, relative_gap: float = 0.0
 ) -> EpsilonBounds:
     """Bound the smallest epsilon of ``composition`` at ``delta``, for pairs in one order.
@@ -102,7 +102,7 @@ def bound_ordered_epsilon(
     min_bucket = loss_width / (_MAX_BUCKETS if loss_width < _MAX_LOSS / 2.0 else _COARSE_BUCKETS)
     wander = math.sqrt(total / 2.0 * -math.log(eta))
     rough = _ComposedLoss.from_steps(composition, max(loss_width / _SEARCH_BUCKETS, 1e-12), tail, 1.0)
-    estimate = max(rough.chernoff_epsilon(rough.find_tilt(delta), delta), 0.0)
+    estimate = max(rough.compute_chernoff_epsilon(rough.find_tilt(delta), delta), 0.0)
     bounds = EpsilonBounds(0.0, math.inf)
     for _ in range(_MAX_TRIES):
         apart = max(
@@ -111,7 +111,7 @@ def bound_ordered_epsilon(
         )
         cell = max(apart / (3.2 * wander), min_bucket, 1e-13)
         fine_sum = _ComposedLoss.from_steps(composition, cell, tail, 0.1 * cell * wander / total)
-        min_cell = fine_sum.measure_width(delta, rough) / (_MAX_CELLS - 8)
+        min_cell = fine_sum.measure_tilted_width(delta, rough) / (_MAX_CELLS - 8)
         if min_cell > cell:
             cell = min_bucket = 1.01 * min_cell
             fine_sum = _ComposedLoss.from_steps(composition, cell, tail, 0.1 * cell * wander / total)
@@ -140,30 +140,34 @@ class _ComposedLoss:
         grids = tuple(_make_step_grid(branches, cell, tail, max_rounding) for branches, _ in composition)
         return cls(grids, tuple(count for _, count in composition), cell)
 
-    def log_moment(self, tilt: float) -> float:
+    def compute_log_moment(self, tilt: float) -> float:
         """Return log E e^(``tilt``·S)."""
-        return math.fsum(n * grid.log_moment(tilt) for grid, n in zip(self.grids, self.counts, strict=True))
+        return math.fsum(n * grid.compute_log_moment(tilt) for grid, n in zip(self.grids, self.counts, strict=True))
 
-    def chernoff_epsilon(self, tilt: float, delta: float) -> float:
+    def compute_chernoff_epsilon(self, tilt: float, delta: float) -> float:
         """Return an epsilon whose delta is at most ``delta``: (1 − e^(ε−s))₊ <= e^(λ(s−ε))·_max_ratio(λ)."""
-        return (self.log_moment(tilt) + math.log(_max_ratio(tilt) / delta)) / tilt
+        return (self.compute_log_moment(tilt) + math.log(_compute_max_ratio(tilt) / delta)) / tilt
 
     def find_tilt(self, target_delta: float) -> float:
         """Find the tilt with the smallest Chernoff bound."""
-        return float(_TILTS[_argmin_unimodal(lambda place: self.chernoff_epsilon(float(_TILTS[place]), target_delta))])
+        return float(
+            _TILTS[_argmin_unimodal(lambda place: self.compute_chernoff_epsilon(float(_TILTS[place]), target_delta))]
+        )
 
-    def measure_width(self, delta: float, coarse_sum: _ComposedLoss) -> float:
+    def measure_tilted_width(self, delta: float, coarse_sum: _ComposedLoss) -> float:
         """Return over how many losses the tilted sum spreads."""
         tilt = coarse_sum.find_tilt(delta)
-        return sum(self._bound_reach(tilt, self.log_moment(tilt), sign, coarse_sum) for sign in (-1.0, 1.0))
+        return sum(
+            self._bound_tilted_sum_range(tilt, self.compute_log_moment(tilt), sign, coarse_sum) for sign in (-1.0, 1.0)
+        )
 
     def bound_epsilon(
         self, delta: float, smaller_delta: float, deviation_bound: float, missing_mass: float, coarse_sum: _ComposedLoss
     ) -> EpsilonBounds:
         """Bound the smallest epsilon: below at ``delta``, above at ``smaller_delta``, both without ``missing_mass``."""
         total, tilt = sum(self.counts), coarse_sum.find_tilt(delta)
-        moment, origin = self.log_moment(tilt), self.chernoff_epsilon(tilt, delta)
-        low, high = (sign * self._bound_reach(tilt, moment, sign, coarse_sum) for sign in (-1.0, 1.0))
+        moment, origin = self.compute_log_moment(tilt), self.compute_chernoff_epsilon(tilt, delta)
+        low, high = (sign * self._bound_tilted_sum_range(tilt, moment, sign, coarse_sum) for sign in (-1.0, 1.0))
         cells = 1 << max(4, math.ceil(math.log2((high - low) / self.cell + 4)))
         if cells > _MAX_CELLS:
             return EpsilonBounds(0.0, math.inf)
@@ -186,10 +190,12 @@ class _ComposedLoss:
         tilt_sum, far = (1.0 / math.expm1(rate) for rate in rates)
         # what is wrong with the cells counts by e^(−λu)·(1 − e^(−u)): at most _most, ``every`` together
         every = min(tilt_sum - far, cells)
-        off = min(max_cell_error * every, l2_error * math.sqrt(_max_ratio(tilt) * every))
+        off = min(max_cell_error * every, l2_error * math.sqrt(_compute_max_ratio(tilt) * every))
         # and mass a few cells away by its slope, at most 1 without the tilt
         step = _MISPLACED_CELLS * self.cell
-        off += (4.0 * _WRAPPED_MASS + unsure) * _max_ratio(tilt) + moved * step * math.exp(min(tilt * step, 700.0))
+        off += (4.0 * _WRAPPED_MASS + unsure) * _compute_max_ratio(tilt) + moved * step * math.exp(
+            min(tilt * step, 700.0)
+        )
         error = off * np.exp(-tilt * (losses - origin)) + 4.0 * cells * _UNIT_ROUNDOFF * np.abs(tail_mass)
         scale = math.exp(min(tilt * origin - moment, 700.0))
         spread = self.cell * deviation_bound
@@ -200,15 +206,17 @@ class _ComposedLoss:
         upper = float(losses[under[0]]) + above if len(under) else math.inf
         return EpsilonBounds(max(0.0, min(lower, _MAX_LOSS)), max(0.0, upper))
 
-    def _bound_reach(self, tilt: float, moment: float, sign: float, coarse_sum: _ComposedLoss) -> float:
+    def _bound_tilted_sum_range(self, tilt: float, moment: float, sign: float, coarse_sum: _ComposedLoss) -> float:
         """Bound how far the tilted sum reaches to one side, except for a mass of ``_WRAPPED_MASS`` (Chernoff)."""
 
-        def bound(loss_sum: _ComposedLoss, start: float, added_tilt: float) -> float:
-            return (loss_sum.log_moment(tilt + sign * added_tilt) - start - math.log(_WRAPPED_MASS)) / added_tilt
+        def compute_range_bound(loss_sum: _ComposedLoss, start: float, added_tilt: float) -> float:
+            return (
+                loss_sum.compute_log_moment(tilt + sign * added_tilt) - start - math.log(_WRAPPED_MASS)
+            ) / added_tilt
 
-        begin = coarse_sum.log_moment(tilt)
-        best = _argmin_unimodal(lambda at: bound(coarse_sum, begin, float(_TILTS[at])))
-        return bound(self, moment, float(_TILTS[best]))
+        begin = coarse_sum.compute_log_moment(tilt)
+        best = _argmin_unimodal(lambda at: compute_range_bound(coarse_sum, begin, float(_TILTS[at])))
+        return compute_range_bound(self, moment, float(_TILTS[best]))
 
     def _convolve_steps(self, tilt: float, cells: int) -> tuple[FloatArray, float, float]:
         """Return the tilted law of S on a circle, and its error: per cell, and in L2."""
@@ -216,7 +224,7 @@ class _ComposedLoss:
         spectrum = np.ones(cells // 2 + 1, np.complex128)
         bounds = []
         for grid, count in zip(self.grids, self.counts, strict=True):
-            law = grid.fold_tilted(tilt, cells)
+            law = grid.fold_tilted_distribution(tilt, cells)
             step = np.fft.rfft(law)
             error = relative * math.sqrt(cells * float((law * law).sum()))
             bounds.append((np.abs(step) + 2.0 * error, count, error))
@@ -239,7 +247,7 @@ class _ComposedLoss:
         return law, most / cells + last, l2_error / math.sqrt(cells) + last
 
 
-def _max_ratio(tilt: float) -> float:
+def _compute_max_ratio(tilt: float) -> float:
     """Return the largest e^(−tilt·u)·(1 − e^(−u)), at u = log(1 + 1/tilt)."""
     return math.exp(-tilt * math.log1p(1.0 / tilt)) / (1.0 + tilt)
 
@@ -274,13 +282,13 @@ class _StepGrid:
     cell: float
     rounding_error: float
 
-    def fold_tilted(self, tilt: float, cells: int) -> FloatArray:
+    def fold_tilted_distribution(self, tilt: float, cells: int) -> FloatArray:
         """Fold the tilted law onto a circle of ``cells``."""
         places = (self.first_index + np.arange(len(self.mass))) % cells
-        tilted = self.mass * np.exp(self._compute_exponents(tilt) - self.log_moment(tilt))
+        tilted = self.mass * np.exp(self._compute_exponents(tilt) - self.compute_log_moment(tilt))
         return np.asarray(np.bincount(places, tilted, minlength=cells), np.float64)
 
-    def log_moment(self, tilt: float) -> float:
+    def compute_log_moment(self, tilt: float) -> float:
         """Return log E e^(``tilt``·l)."""
         with np.errstate(divide="ignore"):
             exponents = self._compute_exponents(tilt) + np.log(self.mass)
@@ -293,7 +301,7 @@ class _StepGrid:
         A rounded edge moves mass to the neighbouring bucket.
         """
         exponents = self._compute_exponents(tilt)
-        moved = float((self.misplaced_mass * np.exp(exponents - self.log_moment(tilt))).sum())
+        moved = float((self.misplaced_mass * np.exp(exponents - self.compute_log_moment(tilt))).sum())
         return 8.0 * _UNIT_ROUNDOFF * (4.0 + float(np.abs(exponents[[0, -1]]).max())), moved
 
     def _compute_exponents(self, tilt: float) -> FloatArray:
@@ -319,7 +327,9 @@ def _discretize_losses(
     line, loss = _sample_losses(pair, tail)
     first = math.floor(loss[0] / cell)
     edges = np.concatenate([[-np.inf], _find_bucket_edges(pair, cell, line, loss), [np.inf]])
-    (p, error_p), (q, error_q) = (_interval_masses(mixture, pair.deviation, edges) for mixture in (pair.p, pair.q))
+    (p, error_p), (q, error_q) = (
+        _compute_interval_masses(mixture, pair.deviation, edges) for mixture in (pair.p, pair.q)
+    )
     has_mass, lowest = p > 0.0, np.arange(first, first + len(p), dtype=np.float64)
     p, q, lowest, error_p, error_q = p[has_mass], q[has_mass], lowest[has_mass], error_p[has_mass], error_q[has_mass]
     # Q's mass underflows where losses are beyond the largest one that matters: there the lower edge is taken
@@ -359,23 +369,23 @@ def _measure_loss_width(pair: DominatingPair, tail: float) -> float:
 def _compute_loss(pair: DominatingPair, x: FloatArray) -> FloatArray:
     """Compute log dP/dQ, which rises."""
 
-    def log_density(mixture: Mixture) -> FloatArray:
+    def compute_log_density(mixture: Mixture) -> FloatArray:
         parts = zip(mixture.weights, mixture.means, strict=True)
         terms = [np.log(w) - (x - m) ** 2 / (2.0 * pair.deviation**2) for w, m in parts]
         return np.asarray(np.logaddexp.reduce(terms, axis=0))
 
-    return log_density(pair.p) - log_density(pair.q)
+    return compute_log_density(pair.p) - compute_log_density(pair.q)
 
 
-def _interval_masses(mixture: Mixture, deviation: float, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _compute_interval_masses(mixture: Mixture, deviation: float, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the mass between neighbouring ``edges`` [n + 1], as [n], exact in both tails; and its rounding error."""
     turn = int(np.searchsorted(edges, 0.0))
 
-    def beyond(x: FloatArray, sign: float) -> FloatArray:
+    def compute_tail_mass(x: FloatArray, sign: float) -> FloatArray:
         parts = zip(mixture.weights, mixture.means, strict=True)
         return np.asarray(np.sum([w * ndtr(sign * (x - m) / deviation) for w, m in parts], axis=0))
 
-    below, above = beyond(edges[: turn + 1], 1.0), beyond(edges[turn:], -1.0)
+    below, above = compute_tail_mass(edges[: turn + 1], 1.0), compute_tail_mass(edges[turn:], -1.0)
     tails = np.concatenate([below[1:], above[:-1]])
     with np.errstate(divide="ignore", invalid="ignore"):
         # rounding a place moves a tail by its squared distance, at most -2·log(tail)
@@ -392,18 +402,18 @@ def _find_bucket_edges(pair: DominatingPair, cell: float, line: FloatArray, loss
 # The pairs, stated again from the proofs: a slip in those of the main accountant is a disagreement.
 
 
-def restate_exchange_pair(rate: float, deviation: float) -> DominatingPair:
+def rederive_exchange_pair(rate: float, deviation: float) -> DominatingPair:
     """State the exchange pair: with probability q a step contains the example, one clip to one side or the other."""
     there, gone = _make_mixture({0.0: 1.0 - rate, 1.0: rate}), _make_mixture({-1.0: rate, 0.0: 1.0 - rate})
     return DominatingPair(there, gone, deviation)
 
 
-def restate_removal_pair(rate: float, deviation: float, group_size: int = 1) -> DominatingPair:
+def rederive_removal_pair(rate: float, deviation: float, group_size: int = 1) -> DominatingPair:
     """State the removal pair: as many clips as K examples are sampled, against none."""
-    return DominatingPair(_restate_group_mixture(rate, group_size), _make_mixture({0.0: 1.0}), deviation)
+    return DominatingPair(_rederive_binomial_mixture(rate, group_size), _make_mixture({0.0: 1.0}), deviation)
 
 
-def restate_hidden_class(rate: float, deviation: float, classes: int) -> Branches:
+def rederive_hidden_class_pairs(rate: float, deviation: float, classes: int) -> Branches:
     """State a sentence of class 0, hidden among messages of any class, against one of class 1.
 
     Class 0 is the right end of the line and class 1 the left one; all other classes reveal nothing.
@@ -431,7 +441,7 @@ def restate_hidden_class(rate: float, deviation: float, classes: int) -> Branche
 
 
 @lru_cache(maxsize=64)
-def _restate_group_mixture(rate: float, group_size: int) -> Mixture:
+def _rederive_binomial_mixture(rate: float, group_size: int) -> Mixture:
     """Return how many of K examples are sampled: coins summed one by one, rare outcomes counted as all K."""
     weights = np.ones(1)
     for _ in range(group_size):
@@ -448,14 +458,14 @@ def _make_mixture(weights_by_mean: dict[float, float] | dict[int, float]) -> Mix
     return Mixture(tuple(there), tuple(there.values()))
 
 
-def _restate_step(mechanism: Mechanism, relation: Relation) -> Branches:
+def _rederive_step_pairs(mechanism: Mechanism, relation: Relation) -> Branches:
     """State one step; for noise in b bands, the b rows that one draw of an example reaches, b times as likely."""
-    pair = restate_exchange_pair if relation is Relation.SUBSTITUTION else restate_removal_pair
+    pair = rederive_exchange_pair if relation is Relation.SUBSTITUTION else rederive_removal_pair
     if isinstance(mechanism, BandedGaussian):
         draw_rate = len(mechanism.matrix.coefficients) * mechanism.sampling_rate
         return ((1.0, pair(draw_rate, mechanism.noise_multiplier)),)
     if isinstance(mechanism, HiddenClassGaussian) and relation is Relation.SUBSTITUTION:
-        return restate_hidden_class(mechanism.sampling_rate, mechanism.noise_multiplier, mechanism.classes)
+        return rederive_hidden_class_pairs(mechanism.sampling_rate, mechanism.noise_multiplier, mechanism.classes)
     if not isinstance(mechanism, PoissonGaussian):
         raise GuaranteeError("no dominating pair is proved for this mechanism")
     return ((1.0, pair(mechanism.sampling_rate, mechanism.noise_multiplier)),)
@@ -464,10 +474,10 @@ def _restate_step(mechanism: Mechanism, relation: Relation) -> Branches:
 def _reverse_pair(pair: DominatingPair) -> DominatingPair:
     """Return Q against P on the mirrored line."""
 
-    def mirror(law: Mixture) -> Mixture:
+    def mirror_mixture(law: Mixture) -> Mixture:
         return _make_mixture({-m: w for m, w in sorted(zip(law.means, law.weights, strict=True), reverse=True)})
 
-    return DominatingPair(mirror(pair.q), mirror(pair.p), pair.deviation)
+    return DominatingPair(mirror_mixture(pair.q), mirror_mixture(pair.p), pair.deviation)
 
 
 # Of what was spent, and beside the main accountant: a disagreement is an error, never a choice.
@@ -486,16 +496,16 @@ def bound_epsilon(spendings: Spendings, delta: float, relation: Relation) -> Eps
     spendings = normalize_spendings(spendings)
     if any(spending.rows > 1 for spending in spendings):
         return bound_group_epsilon(spendings, delta, 1)
-    return bound_composed_epsilon(restate_composition(spendings, relation), delta)
+    return bound_composed_epsilon(rederive_composition(spendings, relation), delta)
 
 
-def restate_composition(spendings: Spendings, relation: Relation) -> Composition:
+def rederive_composition(spendings: Spendings, relation: Relation) -> Composition:
     """State the pairs of each training's step, with the number of its steps, independently of the main accountant.
 
     In b bands every b-th step draws from an example's group, the first one in step b at the latest.
     """
 
-    def count(spending: Spending) -> int:
+    def count_draw_steps(spending: Spending) -> int:
         mechanism = spending.mechanism
         return (
             len(range(0, spending.steps, mechanism.matrix.bands))
@@ -504,19 +514,20 @@ def restate_composition(spendings: Spendings, relation: Relation) -> Composition
         )
 
     return tuple(
-        (_restate_step(spending.mechanism, relation), count(spending)) for spending in normalize_spendings(spendings)
+        (_rederive_step_pairs(spending.mechanism, relation), count_draw_steps(spending))
+        for spending in normalize_spendings(spendings)
     )
 
 
 def bound_removal_epsilon(
     spendings: Spendings, delta: float, group_size: int, smaller_delta: float | None = None, relative_gap: float = 0.0
 ) -> EpsilonBounds:
-    """Bound the epsilon of ``group_size`` examples that are there or not (:func:`bound_ordered_epsilon`)."""
+    """Bound the epsilon of ``group_size`` examples that are there or not (:func:`bound_one_order_epsilon`)."""
     parts = []
     for spending in normalize_spendings(spendings):
         if not isinstance(spending.mechanism, PoissonGaussian):
             raise GuaranteeError("groups can only be accounted under Poisson sampling")
-        pair = restate_removal_pair(
+        pair = rederive_removal_pair(
             spending.mechanism.sampling_rate, spending.mechanism.noise_multiplier, group_size * spending.rows
         )
         parts.append((((1.0, pair),), spending.steps))
@@ -526,14 +537,14 @@ def bound_removal_epsilon(
 def bound_composed_epsilon(
     composition: Composition, delta: float, smaller_delta: float | None = None, relative_gap: float = 0.0
 ) -> EpsilonBounds:
-    """Bound by :func:`bound_ordered_epsilon`, the worse of both orders; an empty composition has epsilon 0."""
+    """Bound by :func:`bound_one_order_epsilon`, the worse of both orders; an empty composition has epsilon 0."""
     if not composition:
         return EpsilonBounds(0.0, 0.0)
     back: Composition = tuple(
         (tuple((w, _reverse_pair(pair)) for w, pair in branches), count) for branches, count in composition
     )
     ordered_bounds = [
-        bound_ordered_epsilon(ordered, delta, smaller_delta, relative_gap) for ordered in {composition: 0, back: 0}
+        bound_one_order_epsilon(ordered, delta, smaller_delta, relative_gap) for ordered in {composition: 0, back: 0}
     ]
     return EpsilonBounds(max(b.lower for b in ordered_bounds), max(b.upper for b in ordered_bounds))
 

@@ -25,7 +25,7 @@ from redactory.training.clipping.gradients import (
     compute_squared_norms,
     use_tape,
 )
-from redactory.training.clipping.layer_rules import RecordingRule, find_rule, record_opaque
+from redactory.training.clipping.layer_rules import RecordingRule, find_rule, record_opaque_module
 from redactory.training.clipping.layers import Lstm
 from redactory.training.clipping.matmul import disable_autocast, force_single_precision
 from redactory.training.data import (
@@ -106,9 +106,11 @@ def find_recording_sites(module: nn.Module, name: str = "") -> Iterator[Recordin
     for child_name, child in module.named_children():
         full = f"{name}.{child_name}".lstrip(".")
         if getattr(child, RECORD_AS_ONE, False) and any(p.requires_grad for p in child.parameters()):
-            yield RecordingSite(full, child, record_opaque)
+            yield RecordingSite(full, child, record_opaque_module)
         elif any(parameter.requires_grad for parameter in child.parameters(recurse=False)):
-            yield RecordingSite(full, child, None if isinstance(child, Lstm) else find_rule(child) or record_opaque)
+            yield RecordingSite(
+                full, child, None if isinstance(child, Lstm) else find_rule(child) or record_opaque_module
+            )
         else:
             yield from find_recording_sites(child, full)
 

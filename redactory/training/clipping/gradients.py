@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.clipping.matmul import add_product, multiply, to_float32
+from redactory.training.clipping.matmul import add_product, multiply_matrices, to_float32
 
 
 class InseparableExamplesError(ConfigurationError):
@@ -86,7 +86,7 @@ class OuterProducts(_ParameterUse):
 
     def compute_gradient_rows(self, factors: ExampleFactors, rows: slice) -> Tensor:
         """The slice ``rows`` of one example's G."""
-        gradient = multiply(to_float32(factors[0][:, rows]).t(), to_float32(factors[1]))
+        gradient = multiply_matrices(to_float32(factors[0][:, rows]).t(), to_float32(factors[1]))
         return gradient if self.mask is None else gradient.mul_(self.mask[rows])
 
     def zero_examples(self, excluded: Tensor) -> OuterProducts:
@@ -106,7 +106,7 @@ class OuterProducts(_ParameterUse):
             right = right * factor_weights
         left, right = (to_float32(x.reshape(-1, x.shape[-1])) for x in (left, right))
         if self.mask is not None and not is_empty:
-            total.addcmul_(multiply(left.t(), right), self.mask)
+            total.addcmul_(multiply_matrices(left.t(), right), self.mask)
             return
         add_product(total, left, right, is_empty)
         if self.mask is not None:

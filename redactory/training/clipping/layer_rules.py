@@ -2,7 +2,7 @@
 
 A rule replaces a module's ``forward`` by the same function with a backward pass that reports to a tape instead of
 computing the parameters' gradients. :data:`_RULES` is the table of rules. Modules of an unknown kind use
-:func:`record_opaque`, which computes the examples' gradients with ``torch.func`` on that module.
+:func:`record_opaque_module`, which computes the examples' gradients with ``torch.func`` on that module.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ def _sum_positions(x: Tensor, shape: torch.Size) -> Tensor:
     return x.reshape(len(x), -1, *shape).sum(1)
 
 
-def record_opaque(module: nn.Module, name: str, tape: Tape) -> Callable[..., Any]:
+def record_opaque_module(module: nn.Module, name: str, tape: Tape) -> Callable[..., Any]:
     """Replace the ``forward`` of any module with parameters by a recorded one.
 
     The module runs once as a whole. In the backward pass it runs again on each example (all at once with

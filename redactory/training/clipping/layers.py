@@ -24,9 +24,9 @@ from redactory.training.clipping.matmul import (
     apply_affine,
     disable_autocast,
     get_product_dtype,
-    multiply,
+    multiply_matrices,
     multiply_transposed,
-    prepare_product,
+    prepare_matmul,
     to_float32,
 )
 
@@ -209,7 +209,7 @@ def run_lstm_recurrence(gates: Tensor, weight: Tensor) -> LstmTrace:
     cells, states = gates.new_empty(length + 1, batch, size), gates.new_empty(length + 1, batch, size)
     cells[0], states[0] = 0.0, 0.0
     tanh_cells = gates.new_empty(length, batch, size)
-    multiply_by_weight = prepare_product(weight.t(), batch)
+    multiply_by_weight = prepare_matmul(weight.t(), batch)
     steps = zip(
         gates.unbind(0),
         gates[..., : 2 * size].unbind(0),
@@ -241,7 +241,7 @@ def run_lstm_adjoint(trace: LstmTrace, weight: Tensor, state_gradient: Tensor, c
     gates, size = trace.gates, trace.tanh_cells.shape[2]
     forget_gates = gates[..., size : 2 * size].clone().unbind(0)
     cell_factors = _compute_gate_factors(trace).unbind(0)
-    multiply_by_weight = prepare_product(weight, gates.shape[1])
+    multiply_by_weight = prepare_matmul(weight, gates.shape[1])
     dh = state_gradient[-1]
     dc = torch.zeros_like(dh) if cell_gradient is None else cell_gradient.clone()
     cell_gate_deltas = gates[..., : 3 * size].view(*gates.shape[:2], 3, size).unbind(0)
@@ -375,5 +375,5 @@ def _compute_losses_in_chunks(
         losses[chunk] = (max_logits - delta.gather(1, max_indices).log() - target_logits)[:, 0]
         delta.scatter_add_(1, target, torch.full_like(target_logits, -1.0))
         if input_gradient is not None:
-            input_gradient[chunk] = multiply(delta.to(inputs.dtype), cast)
+            input_gradient[chunk] = multiply_matrices(delta.to(inputs.dtype), cast)
     return losses, deltas, input_gradient

@@ -60,7 +60,7 @@ def use_precision(precision: str, device: torch.device) -> AbstractContextManage
     return disable_autocast(device.type)
 
 
-def multiply(left: Tensor, right: Tensor) -> Tensor:
+def multiply_matrices(left: Tensor, right: Tensor) -> Tensor:
     """Return ``left`` [N, K] times ``right`` [K, M]; not differentiable."""
     if _can_use_onednn(left, right):
         return _multiply_by_onednn(left, right.t())
@@ -74,7 +74,7 @@ def apply_affine(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return F.linear(inputs, weight, bias)
 
 
-def prepare_product(right: Tensor, rows: int) -> Callable[[Tensor], Tensor]:
+def prepare_matmul(right: Tensor, rows: int) -> Callable[[Tensor], Tensor]:
     """Return the map from [rows, K] to its product with ``right`` [K, M], prepared for many calls."""
     if rows and _can_use_onednn(right):
         packed = _get_onednn_ops()._reorder_linear_weight(right.t().contiguous(), rows)
@@ -88,11 +88,11 @@ def add_product(total: Tensor, left: Tensor, right: Tensor, is_empty: bool) -> N
         torch.addmm(total, left.t(), right, beta=0.0 if is_empty else 1.0, out=total)
     elif len(left) > right.shape[1] and left.shape[1] > right.shape[1]:
         # oneDNN copies its first factor to transpose it: pass the smaller one first.
-        _write_or_add(total, multiply(right.t(), left).t(), is_empty)
+        _accumulate_total(total, multiply_matrices(right.t(), left).t(), is_empty)
     else:
         for start in range(0, left.shape[1], CHUNK_ROWS):
             chunk = slice(start, start + CHUNK_ROWS)
-            _write_or_add(total[chunk], multiply(left[:, chunk].t(), right), is_empty)
+            _accumulate_total(total[chunk], multiply_matrices(left[:, chunk].t(), right), is_empty)
 
 
 def multiply_transposed(left: Tensor, right: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ def multiply_transposed(left: Tensor, right: Tensor) -> Tensor:
     return total
 
 
-def _write_or_add(total: Tensor, addend: Tensor, is_empty: bool) -> None:
+def _accumulate_total(total: Tensor, addend: Tensor, is_empty: bool) -> None:
     if is_empty:
         total.copy_(addend)
     else:

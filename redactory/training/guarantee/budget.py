@@ -18,7 +18,7 @@ from redactory.foundation.records import Record, RecordLog, read_records
 from redactory.training.accounting import Spending, Spendings
 from redactory.training.accounting.verification import confirm_single_epsilon
 from redactory.training.count_selection import CountSelection
-from redactory.training.guarantee.metrics import confirm_removal
+from redactory.training.guarantee.metrics import confirm_removal_epsilon
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.mechanisms.mechanism import PoissonUsersGaussian, Relation, parse_mechanism_json
 from redactory.training.settings import BudgetSettings, TrainSettings
@@ -59,9 +59,14 @@ class Budget:
             return None
         spec = TrainingSpec(settings, None, 0)
         hides = spec.trainer.hides_units
-        return cls(settings.budget, spec.privacy_unit, hides, hides and spec.protect is not PrivacyUnit.USERS)
+        return cls(
+            settings.budget,
+            spec.privacy_unit_description,
+            hides,
+            hides and spec.protected_unit is not PrivacyUnit.USERS,
+        )
 
-    def require_room(self, training: str, spending: Spending | None, refusal: str | None = None) -> None:
+    def require_available_budget(self, training: str, spending: Spending | None, refusal: str | None = None) -> None:
         """Raise ``BudgetExceeded`` if ``spending`` exceeds the budget; write nothing.
 
         A training without a guarantee, because of ``refusal`` or without a mechanism, would spend without bound.
@@ -72,7 +77,7 @@ class Budget:
                 f"{training} cannot be trained under a budget: {reason}. Nothing was trained: fix that, or "
                 "remove train.budget"
             )
-        self._require_remaining(self._read_reservations(), training, spending)
+        self._require_remaining_budget(self._read_reservations(), training, spending)
 
     def require_reservation(self, identity: str, training: str, advice: str = _NOTHING_TRAINED) -> None:
         """Raise ``BudgetExceeded`` if ``training``, which another one starts from, is not in the record."""
@@ -82,7 +87,9 @@ class Budget:
                 f"counted. {advice}"
             )
 
-    def reserve(self, identity: str, training: str, spending: Spending, advice: str = _NOTHING_TRAINED) -> None:
+    def reserve_spending(
+        self, identity: str, training: str, spending: Spending, advice: str = _NOTHING_TRAINED
+    ) -> None:
         """Reserve ``spending`` under ``identity``, only once, if there is room.
 
         ``identity`` names one training for good (the digest of its ledger's head), so a resumed training finds its own
@@ -92,7 +99,7 @@ class Budget:
             known = self._parse_records(log.records)
             if any(body["id"] == identity for body in known):
                 return
-            spent = self._require_remaining(known, training, spending, advice)
+            spent = self._require_remaining_budget(known, training, spending, advice)
             if not log.records:
                 log.append(HEAD, {"format": FORMAT, "unit": self._unit})
             body = {
@@ -117,7 +124,7 @@ class Budget:
                 "them: protect users (train.units.privacy_unit), or remove the budget"
             )
         spending = selection.compute_user_spending() if self._is_removal else selection.compute_example_spending()
-        self.reserve(selection.id, f"{run}/public by count", spending, _NOTHING_SELECTED)
+        self.reserve_spending(selection.id, f"{run}/public by count", spending, _NOTHING_SELECTED)
 
     def read_spendings(self) -> Spendings:
         """Read all reservations so far."""
@@ -127,7 +134,7 @@ class Budget:
         """Compute the epsilon of ``spendings`` at the budget's delta, twice; None if it is not finite."""
         delta = self._settings.delta
         if self._is_removal:
-            return confirm_removal(spendings, delta, "the budget").value
+            return confirm_removal_epsilon(spendings, delta, "the budget").value
         return confirm_single_epsilon(spendings, delta, Relation.SUBSTITUTION, "the budget").value
 
     def summarize(self) -> dict[str, Any]:
@@ -147,7 +154,7 @@ class Budget:
             "trainings": [{name: body[name] for name in columns} for body in known],
         }
 
-    def _require_remaining(
+    def _require_remaining_budget(
         self, reservations: list[dict[str, Any]], training: str, spending: Spending, advice: str = _NOTHING_TRAINED
     ) -> float:
         before, delta = _parse_spendings(reservations), self._settings.delta

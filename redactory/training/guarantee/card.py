@@ -26,7 +26,7 @@ from redactory.training.guarantee.metrics import (
     Metrics,
     compute_epsilons,
     compute_unit_metrics,
-    make_refused_metrics,
+    make_null_metrics,
     require_reasons,
 )
 from redactory.training.guarantee.remarks import TrainingFacts, count_noised_examples, make_remarks
@@ -58,18 +58,18 @@ def make_guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | N
     ``reasons`` says why (``docs/guarantees.md``, "The card"). ``GuaranteeError`` if the ledger does not match the
     weights, the run or itself, or the accountants disagree.
     """
-    facts = read_ledger_facts(run, run.model(name))
+    facts = read_ledger_facts(run, run.get_model_folder(name))
     manifest = read_parent_manifest(run, facts)
     if facts.trainer.has_units:
-        spec, card = facts.make_spec(), make_units_card(name, facts, manifest)
+        spec, card = facts.make_spec(), make_unit_level_card(name, facts, manifest)
     else:
         uncovered = describe_gaps(get_publishable_gaps(manifest)) if facts.trainer.uses_policy else None
         measurement = (
             None if uncovered or not is_routed_by_text(manifest) else recall or facts.settings.detector_recall_file
         )
         spec = read_training_spec(run, facts, measurement)
-        card = make_examples_card(name, facts, spec, manifest, measurement, uncovered)
-    folder = run.model(name)
+        card = make_example_level_card(name, facts, spec, manifest, measurement, uncovered)
+    folder = run.get_model_folder(name)
     count = None if getattr(facts.settings.model, "lora", None) else count_parameters(folder)
     points = count_noised_examples(spec, manifest.get("counts", {}))
     training_facts = TrainingFacts(
@@ -78,7 +78,7 @@ def make_guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | N
     return {**card, "remarks": make_remarks(spec, training_facts)}
 
 
-def make_examples_card(
+def make_example_level_card(
     name: str,
     facts: LedgerFacts,
     spec: TrainingSpec,
@@ -87,8 +87,8 @@ def make_examples_card(
     uncovered: str | None,
 ) -> dict[str, Any]:
     """Make the card of secrets and examples, and of the baselines that learn from the same splits."""
-    inputs, refusal, spending = EpsilonInputs.from_spec(spec), spec.refusal, spec.spending
-    metrics = make_refused_metrics(EPSILON_NAMES, refusal, inputs.group_sizes) if refusal else compute_epsilons(inputs)
+    inputs, refusal, spending = EpsilonInputs.from_spec(spec), spec.refusal_reason, spec.spending
+    metrics = make_null_metrics(EPSILON_NAMES, refusal, inputs.group_sizes) if refusal else compute_epsilons(inputs)
     coverage = None
     if spec.mechanism is None:
         coverage_reason = spec.trainer.no_guarantee_reason
@@ -97,21 +97,21 @@ def make_examples_card(
     else:
         coverage, coverage_reason = spec.rates.delta_2, uncovered or WORDS["recall_unknown"]
     metrics.set_value("coverage_failure", coverage, None, coverage_reason)
-    return _make_card(
+    return _make_common_card(
         FORMAT,
         name,
         facts,
         spec,
         metrics,
         {
-            "unit": WORDS["counted"]["unit"] if inputs.is_counted else spec.privacy_unit,
+            "unit": WORDS["counted"]["unit"] if inputs.is_counted else spec.privacy_unit_description,
             "relation": inputs.relation.value,
             "relation_meaning": WORDS["counted" if inputs.is_counted else "relation"][inputs.relation.value],
             **({"selection": manifest["route"]} if inputs.is_counted else {}),
             "blind": uncovered,
             "public_labels": list(get_public_labels(manifest)) if spec.trainer.uses_policy else [],
             "event": make_event_tree(inputs.spendings) if spec.mechanism else None,
-            "sensitivity": spending.rows * spending.mechanism.get_sensitivity(inputs.missed_relation)
+            "sensitivity": spending.rows * spending.mechanism.get_sensitivity(inputs.missed_span_relation)
             if spending
             else None,
             "miss_rates": {
@@ -119,38 +119,38 @@ def make_examples_card(
                 "delta_2_upper": spec.rates.delta_2,
                 "measured": None if measurement is None else measurement.model_dump(mode="json", exclude_none=True),
             },
-            "as_published": inputs.published_crt,
-            **_make_texts(
+            "as_published": inputs.published_crt_epsilons,
+            **_make_example_level_texts(
                 facts, spec, manifest, (uncovered,) if uncovered else _describe_recall(measurement, coverage)
             ),
         },
     )
 
 
-def make_units_card(
+def make_unit_level_card(
     name: str, facts: LedgerFacts, manifest: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
     """Make the card of users and entities, and of the baselines that are trained on the same examples."""
     spec, words = facts.make_spec(selection=CountSelection.from_manifest(manifest)), WORDS["units"]
     if spec.mechanism is None:
-        metrics = make_refused_metrics(UNIT_METRIC_NAMES, spec.refusal or "")
+        metrics = make_null_metrics(UNIT_METRIC_NAMES, spec.refusal_reason or "")
         meaning = "No two corpora are compared: nothing is guaranteed."
         texts: dict[str, Any] = {"conditions": [], "assumptions": [], "not_covered": [NOTHING_GUARANTEED]}
     else:
         metrics = compute_unit_metrics(spec)
-        if spec.refusal is not None:
+        if spec.refusal_reason is not None:
             # nothing sound is left; what is published stays under its label
             for name in metrics.values.keys() - {"epsilon_as_published"}:
-                metrics.set_value(name, None, None, spec.refusal)
-            metrics.bounds, metrics.unconfirmed, metrics.no_bounds_reason = {}, [], spec.refusal
+                metrics.set_value(name, None, None, spec.refusal_reason)
+            metrics.bounds, metrics.unconfirmed, metrics.no_bounds_reason = {}, [], spec.refusal_reason
         fixed = metrics.relation.endswith(Adjacency.FIXED_GRAPH.value)
         meaning = words["fixed_graph" if fixed else "removal"].format(
-            points=words["examples"][spec.protect.value], relation=metrics.relation
+            points=words["examples"][spec.protected_unit.value], relation=metrics.relation
         )
-        texts = _make_units_texts(facts, spec)
+        texts = _make_unit_level_texts(facts, spec)
         if spec.selection:
             texts["assumptions"].append(WORDS["counted"]["with_public"].format(**manifest["route"]))
-    return _make_card(
+    return _make_common_card(
         UNITS_FORMAT,
         name,
         facts,
@@ -158,7 +158,7 @@ def make_units_card(
         metrics,
         {
             "task": facts.settings.task,
-            "privacy_unit": spec.protect.value if spec.mechanism else None,
+            "privacy_unit": spec.protected_unit.value if spec.mechanism else None,
             "public_text": facts.public_text,
             "pretraining_epochs": facts.settings.pretraining_epochs,
             "unit": spec.units_description,
@@ -180,7 +180,7 @@ def describe_accountants(metrics: Metrics, second: str | None = WORDS["second_ac
     return {"main": WORDS["main_accountant"], "second": second, "bounds": metrics.bounds, "alone": metrics.unconfirmed}
 
 
-def _make_card(
+def _make_common_card(
     card_format: str,
     name: str,
     facts: LedgerFacts,
@@ -210,8 +210,8 @@ def _make_card(
         "sampler_run": sampler,
         "sampler_accounted": sampler,
         **{key: getattr(spec.mechanism, key, None) for key in keys},
-        **_describe_correlation(spec),
-        **_describe_chat(spec),
+        **_describe_correlated_noise(spec),
+        **_describe_chat_examples(spec),
         "steps": spec.steps,
         "delta": spec.delta,
         **details,
@@ -221,7 +221,7 @@ def _make_card(
     }
 
 
-def _describe_correlation(spec: TrainingSpec) -> dict[str, Any]:
+def _describe_correlated_noise(spec: TrainingSpec) -> dict[str, Any]:
     """Describe groups, their rate and the matrix of correlated noise."""
     mechanism = spec.mechanism
     if not isinstance(mechanism, BandedGaussian):
@@ -229,7 +229,7 @@ def _describe_correlation(spec: TrainingSpec) -> dict[str, Any]:
     return {"bands": mechanism.matrix.bands, "group_rate": mechanism.group_rate, "matrix": mechanism.matrix.digest}
 
 
-def _describe_chat(spec: TrainingSpec) -> dict[str, Any]:
+def _describe_chat_examples(spec: TrainingSpec) -> dict[str, Any]:
     """Describe what an example of a chat model is, and which rule merges equal ones."""
     chat, dedup = spec.settings.chat, spec.dedup or {}
     if chat is None:
@@ -238,7 +238,7 @@ def _describe_chat(spec: TrainingSpec) -> dict[str, Any]:
     return {"chat": {**chat.model_dump(), **(merged if spec.trainer.uses_policy else {})}}
 
 
-def _make_texts(
+def _make_example_level_texts(
     facts: LedgerFacts, spec: TrainingSpec, manifest: Mapping[str, Any], recall: tuple[str, ...]
 ) -> dict[str, Any]:
     """Make assumptions, side channels and gaps of a training on secrets and examples."""
@@ -312,7 +312,9 @@ def _list_assumptions(spec: TrainingSpec, facts: LedgerFacts) -> list[str]:
     uses_roles = spec.settings.prefix or (chat and chat.example == "turn")
     roles = [WORDS["roles"]] if uses_roles else []
     roles += [WORDS["chat"][chat.loss_on]] if chat else []
-    correlated = [WORDS["correlated"].format(**correlation)] if (correlation := _describe_correlation(spec)) else []
+    correlated = (
+        [WORDS["correlated"].format(**correlation)] if (correlation := _describe_correlated_noise(spec)) else []
+    )
     loop = []
     if facts.private_loop is not None:
         loop = [WORDS["own_loop"].format(**facts.private_loop)]
@@ -347,7 +349,7 @@ def _describe_recall(recall: RecallMeasurement | None, coverage_failure: float |
     )
 
 
-def _make_units_texts(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, Any]:
+def _make_unit_level_texts(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, Any]:
     """Make conditions, assumptions and gaps of a training that hides users or entities."""
     words, bounding, units = WORDS["units"], spec.settings.bounding, spec.settings.units
     if not isinstance(spec.mechanism, PoissonUsersGaussian):
@@ -360,7 +362,7 @@ def _make_units_texts(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, Any]:
         missed = units.unmatched_mentions
         gaps = [words["missed"].format(count=missed)] if missed else []
     else:
-        entities, of_users = spec.mechanism.entities, spec.protect is PrivacyUnit.USERS
+        entities, of_users = spec.mechanism.entities, spec.protected_unit is PrivacyUnit.USERS
         condition_texts, assumed = list(words["conditions_of_users"]), []
         gaps = [words["gap_of_users"]] if of_users else list(words["gaps_of_entities"])
         if entities is not None:

@@ -21,15 +21,15 @@ from redactory.training.accounting import make_event_tree
 from redactory.training.accounting.verification import NO_FINITE_EPSILON, ConfirmedEpsilon
 from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee import WORDS
-from redactory.training.guarantee.card import describe_accountants, get_dedup_index, make_units_card
+from redactory.training.guarantee.card import describe_accountants, get_dedup_index, make_unit_level_card
 from redactory.training.guarantee.metrics import (
     EPSILON_NAMES,
     EpsilonInputs,
     Metrics,
-    add_epsilon_with_public,
+    add_user_epsilon_with_public_texts,
     compute_epsilons,
-    confirm_removal,
-    make_refused_metrics,
+    confirm_removal_epsilon,
+    make_null_metrics,
     require_reasons,
 )
 from redactory.training.guarantee.spec import (
@@ -60,11 +60,11 @@ class _ComposedModel:
 
     @classmethod
     def load(cls, run: RunFolder, name: str) -> _ComposedModel:
-        facts = read_ledger_facts(run, run.model(name))
+        facts = read_ledger_facts(run, run.get_model_folder(name))
         manifest = read_parent_manifest(run, facts)
         if facts.trainer.has_units:
             spec = facts.make_spec(selection=CountSelection.from_manifest(manifest))
-            return cls(run, name, facts, {}, spec, make_units_card(name, facts, manifest))
+            return cls(run, name, facts, {}, spec, make_unit_level_card(name, facts, manifest))
         # what it started from is a member of its own
         spec = replace(read_training_spec(run, facts, facts.settings.detector_recall_file), start=None)
         return cls(run, name, facts, manifest, spec, {})
@@ -74,9 +74,9 @@ class _ComposedModel:
         return f"{self.run.root}: {self.name}"
 
     @property
-    def refusal(self) -> str | None:
+    def refusal_reason(self) -> str | None:
         """Return why it has no finite epsilon, and therefore all models together have none."""
-        return self.card["reasons"].get("epsilon_sound") if self.card else self.spec.refusal
+        return self.card["reasons"].get("epsilon_sound") if self.card else self.spec.refusal_reason
 
     @property
     def dedup_index(self) -> dict[str, Any] | None:
@@ -109,7 +109,7 @@ def make_composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | N
         delta_list = ", ".join(f"{value:g}" for value in stated)
         raise ConfigurationError(f"these models state their epsilons at different deltas ({delta_list}): give --delta")
     delta = stated[0] if delta is None else delta
-    refusals = "; ".join(f"{member.title}: {member.refusal}" for member in models_read if member.refusal)
+    refusals = "; ".join(f"{member.title}: {member.refusal_reason}" for member in models_read if member.refusal_reason)
     seeded = [member.title for member in models_read if member.facts.seeded]
     reason = refusals or (f"{', '.join(seeded)}: {WORDS['seeded']}" if seeded else None)
     summaries = [
@@ -124,7 +124,7 @@ def make_composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | N
         }
         for member in models_read
     ]
-    composed = (_compose_units if of_units else _compose_examples)(models_read, delta, refusals)
+    composed = (_compose_unit_level_card if of_units else _compose_example_level_card)(models_read, delta, refusals)
     return {**composed, "models": summaries, "holds": reason is None, "holds_reason": reason, "delta": delta}
 
 
@@ -132,22 +132,22 @@ def _add_start_models(models: Sequence[tuple[RunFolder, str]]) -> list[tuple[Run
     """Return ``models`` and, once each, the models of their runs that they started from, which are in the weights."""
     models_with_starts = list(models)
     for run, name in models_with_starts:  # which grows
-        start = (read_ledger_facts(run, run.model(name)).base or {}).get(START_KEY)
+        start = (read_ledger_facts(run, run.get_model_folder(name)).base or {}).get(START_KEY)
         if start and all((run.root.resolve(), start) != (r.root.resolve(), n) for r, n in models_with_starts):
             models_with_starts.append((run, start))
     return models_with_starts
 
 
-def _compose_examples(members: Sequence[_ComposedModel], delta: float, refusals: str) -> dict[str, Any]:
+def _compose_example_level_card(members: Sequence[_ComposedModel], delta: float, refusals: str) -> dict[str, Any]:
     rates, first = _combine_miss_rates(members), members[0].spec
     has_counted = any(member.spec.selection_spendings for member in members)
-    rows_moved = [_count_rows_moved_by_others(member, members) for member in members]
+    rows_moved = [_count_rows_changed_by_other_runs(member, members) for member in members]
     trained = [(member.spec.spending, moved) for member, moved in zip(members, rows_moved, strict=True)]
     # what was counted for a model, to write text by, is released beside it
     histograms = [
-        histogram.compute_spending(member.spec.rows + moved)
+        histogram.compute_spending(member.spec.exchanged_row_count + moved)
         for member, moved in zip(members, rows_moved, strict=True)
-        if (histogram := Histogram.read_for_model(member.run, member.name)) is not None
+        if (histogram := Histogram.read_model_histogram(member.run, member.name)) is not None
     ]
     # two models of one run share its selection
     beside = {m.spec.selection.id: m.spec.selection_spendings for m in members if m.spec.selection is not None}
@@ -166,15 +166,13 @@ def _compose_examples(members: Sequence[_ComposedModel], delta: float, refusals:
         is_cross_run=any(rows_moved),
         is_counted=has_counted,
     )
-    metrics = (
-        make_refused_metrics(EPSILON_NAMES, refusals, inputs.group_sizes) if refusals else compute_epsilons(inputs)
-    )
+    metrics = make_null_metrics(EPSILON_NAMES, refusals, inputs.group_sizes) if refusals else compute_epsilons(inputs)
     coverage = rates.delta_2 if inputs.uses_policy and not refusals else None
     metrics.set_value("coverage_failure", coverage, None, refusals or WORDS["recall_unknown"])
     require_reasons(metrics.values, metrics.reasons)
     return {
         "format": FORMAT,
-        "unit": WORDS["counted"]["unit"] if has_counted else first.privacy_unit,
+        "unit": WORDS["counted"]["unit"] if has_counted else first.privacy_unit_description,
         "relation": inputs.relation.value,
         "relation_meaning": WORDS["counted" if has_counted else "relation"][inputs.relation.value],
         "event": make_event_tree(inputs.spendings),
@@ -193,16 +191,18 @@ def _compose_examples(members: Sequence[_ComposedModel], delta: float, refusals:
     }
 
 
-def _compose_units(members: Sequence[_ComposedModel], delta: float, refusals: str) -> dict[str, Any]:
+def _compose_unit_level_card(members: Sequence[_ComposedModel], delta: float, refusals: str) -> dict[str, Any]:
     metrics, first = Metrics(), members[0].card
     spendings = tuple(spending for member in members if (spending := member.spec.spending) is not None)
     confirmed = (
-        ConfirmedEpsilon(None, None, refusals) if refusals else confirm_removal(spendings, delta, "epsilon_sound")
+        ConfirmedEpsilon(None, None, refusals)
+        if refusals
+        else confirm_removal_epsilon(spendings, delta, "epsilon_sound")
     )
     metrics.set_value("epsilon", confirmed.value, None, confirmed.reason or NO_FINITE_EPSILON)
-    metrics.set_confirmed("epsilon_sound", confirmed)
+    metrics.set_confirmed_epsilon("epsilon_sound", confirmed)
     if any(member.spec.selection for member in members):
-        add_epsilon_with_public(metrics, [member.spec for member in members if member.spec.mechanism], delta)
+        add_user_epsilon_with_public_texts(metrics, [member.spec for member in members if member.spec.mechanism], delta)
     return {
         "format": UNITS_FORMAT,
         **{key: first[key] for key in ("unit", "relation", "relation_meaning", "privacy_unit")},
@@ -241,7 +241,7 @@ def _require_same_relation(members: Sequence[_ComposedModel]) -> bool:
             )
     for property_name, values in (
         ("public labels", {get_kinds(m.public_labels) for m in noisy}),
-        ("units", {f"{m.spec.privacy_unit} {m.card.get('relation')}" for m in noisy}),
+        ("units", {f"{m.spec.privacy_unit_description} {m.card.get('relation')}" for m in noisy}),
         ("relations", {member.spec.relation for member in noisy}),
         ("ways to decide what is public", {bool(member.spec.selection_spendings) for member in noisy}),
     ):
@@ -251,7 +251,7 @@ def _require_same_relation(members: Sequence[_ComposedModel]) -> bool:
     return of_units
 
 
-def _count_rows_moved_by_others(member: _ComposedModel, members: Sequence[_ComposedModel]) -> int:
+def _count_rows_changed_by_other_runs(member: _ComposedModel, members: Sequence[_ComposedModel]) -> int:
     """Count how many rows of ``member`` the exchanged examples of the other runs move, at most one each.
 
     Runs of one index leave out what earlier runs saw (``docs/guarantees.md``, "Earlier runs"), so an example

@@ -12,7 +12,7 @@ from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import Spending, Spendings, compute_group_epsilon, compute_removal_epsilon
 from redactory.training.accounting.dominating_pairs import compute_failure_delta
 from redactory.training.accounting.epsilons import compute_epsilon_curve
-from redactory.training.accounting.privacy_losses import make_group_curve
+from redactory.training.accounting.privacy_losses import make_group_epsilon_curve
 from redactory.training.accounting.published_epsilons import describe_published_crt
 from redactory.training.accounting.verification import (
     NO_FINITE_EPSILON,
@@ -28,19 +28,19 @@ from redactory.training.guarantee.spec import TrainingSpec, compute_bayesian_eps
 from redactory.training.mechanisms.mechanism import BandedGaussian, PoissonGaussian, PoissonUsersGaussian, Relation
 from redactory.training.uedp.bounded_accounting import (
     BoundedTraining,
-    compute_cap_curve,
+    compute_epsilon_by_example_count,
     compute_user_removal_epsilon,
     compute_zero_out_epsilon,
-    count_affected,
+    count_affected_examples,
 )
 from redactory.training.uedp.bounding import NONE, R_LOC
 from redactory.training.uedp.federated_accounting import (
     NO_SHARE_REASON,
+    compute_epsilon_by_user_count,
     compute_federated_epsilons,
-    compute_published_federated,
-    compute_spread_curve,
+    compute_published_federated_epsilon,
     confirm_federated_epsilon,
-    get_entity_spread,
+    get_max_users_per_entity,
 )
 from redactory.training.unit_settings import Adjacency, PrivacyUnit, UnitEpsilon, make_relation_name
 
@@ -76,7 +76,7 @@ class Metrics:
     facts: dict[str, Any] = field(default_factory=dict)
     no_bounds_reason: str | None = None
 
-    def set_confirmed(self, name: str, confirmed: ConfirmedEpsilon) -> None:
+    def set_confirmed_epsilon(self, name: str, confirmed: ConfirmedEpsilon) -> None:
         """Set ``name`` to the confirmed epsilon with its bounds and reason."""
         self.set_value(name, confirmed.value, confirmed.bounds, confirmed.reason or NO_FINITE_EPSILON)
 
@@ -97,7 +97,7 @@ class Metrics:
                 mapping[target] = mapping[name]
 
 
-def make_refused_metrics(names: tuple[str, ...], reason: str, group_sizes: tuple[int, ...] = ()) -> Metrics:
+def make_null_metrics(names: tuple[str, ...], reason: str, group_sizes: tuple[int, ...] = ()) -> Metrics:
     """Make metrics in which all of ``names`` are null for the same reason."""
     values: dict[str, Any] = dict.fromkeys(names)
     if "epsilon_group" in names:
@@ -162,17 +162,20 @@ class EpsilonInputs:
         return not self.is_counted and all(spending.rows == 1 for spending in self.spendings)
 
     @property
-    def missed_relation(self) -> Relation:
+    def missed_span_relation(self) -> Relation:
         """The relation of a missed sensitive span to its mask: ``relation``, or substitution if several rows change."""
         return self.relation if self.is_single_row else Relation.SUBSTITUTION
 
     @property
-    def published_crt(self) -> dict[str, Any] | None:
+    def published_crt_epsilons(self) -> dict[str, Any] | None:
         """The epsilons of the paper's formulas; None for any mechanism except CRT's own."""
         is_poisson = self.is_single_row and all(
             isinstance(spending.mechanism, PoissonGaussian) for spending in self.spendings
         )
-        if not (self.spendings and is_poisson and self.uses_policy) or self.missed_relation is Relation.ADD_OR_REMOVE:
+        if (
+            not (self.spendings and is_poisson and self.uses_policy)
+            or self.missed_span_relation is Relation.ADD_OR_REMOVE
+        ):
             return None
         return describe_published_crt(self.spendings, self.delta, self.gamma, self.delta_2, self.group_sizes)
 
@@ -191,15 +194,15 @@ def compute_epsilons(inputs: EpsilonInputs) -> Metrics:
             # a removed example makes room for another text of its user: this is an exchange, too
             metrics.copy_value("epsilon_substitution", name)
         else:
-            metrics.set_confirmed(name, confirm_single_epsilon(spendings, inputs.delta, between, name))
-    is_removal = inputs.missed_relation is Relation.ADD_OR_REMOVE
+            metrics.set_confirmed_epsilon(name, confirm_single_epsilon(spendings, inputs.delta, between, name))
+    is_removal = inputs.missed_span_relation is Relation.ADD_OR_REMOVE
     metrics.copy_value("epsilon_add_remove" if is_removal else "epsilon_substitution", "epsilon")
     _add_group_epsilons(inputs, metrics)
     _add_policy_epsilons(inputs, metrics)
     return metrics
 
 
-def confirm_removal(spendings: Spendings, delta: float, name: str, group_size: int = 1) -> ConfirmedEpsilon:
+def confirm_removal_epsilon(spendings: Spendings, delta: float, name: str, group_size: int = 1) -> ConfirmedEpsilon:
     """Compute epsilon of ``group_size`` units whose examples are null in the other world, with both accountants."""
     return confirm_epsilon(
         lambda at: compute_removal_epsilon(spendings, at, group_size),
@@ -213,8 +216,8 @@ def confirm_removal(spendings: Spendings, delta: float, name: str, group_size: i
 def _confirm_group_epsilon(inputs: EpsilonInputs, group_size: int) -> ConfirmedEpsilon:
     if any(isinstance(spending.mechanism, BandedGaussian) for spending in inputs.spendings):
         return ConfirmedEpsilon(None, None, NO_BANDED_GROUP_EPSILON)
-    if inputs.missed_relation is Relation.ADD_OR_REMOVE:
-        return confirm_removal(inputs.spendings, inputs.delta, f"a group of {group_size}", group_size)
+    if inputs.missed_span_relation is Relation.ADD_OR_REMOVE:
+        return confirm_removal_epsilon(inputs.spendings, inputs.delta, f"a group of {group_size}", group_size)
     return confirm_epsilon(
         lambda at: compute_group_epsilon(inputs.spendings, at, group_size),
         lambda at: bound_group_epsilon(inputs.spendings, at, group_size),
@@ -277,15 +280,17 @@ def _add_amplified_epsilon(inputs: EpsilonInputs, metrics: Metrics, name: str, d
     if inner >= 1.0:
         metrics.set_value(name, 0.0, EpsilonBounds(0.0, 0.0))
         return
-    confirmed = confirm_single_epsilon(inputs.spendings, inner, inputs.missed_relation, name)
+    confirmed = confirm_single_epsilon(inputs.spendings, inner, inputs.missed_span_relation, name)
 
-    def amplify(epsilon: float | None) -> float | None:
+    def compute_amplified_epsilon(epsilon: float | None) -> float | None:
         return compute_bayesian_epsilon(lambda _: epsilon, inputs.delta, inputs.gamma, delta_2)
 
     bounds = confirmed.bounds
     if bounds is not None:
-        bounds = EpsilonBounds(*(amplify(one) or 0.0 for one in (bounds.lower, bounds.upper)))
-    metrics.set_confirmed(name, ConfirmedEpsilon(amplify(confirmed.value), bounds, confirmed.reason))
+        bounds = EpsilonBounds(*(compute_amplified_epsilon(one) or 0.0 for one in (bounds.lower, bounds.upper)))
+    metrics.set_confirmed_epsilon(
+        name, ConfirmedEpsilon(compute_amplified_epsilon(confirmed.value), bounds, confirmed.reason)
+    )
 
 
 # Users and entities, for plans and cards.
@@ -303,14 +308,14 @@ def compute_unit_metrics(spec: TrainingSpec) -> Metrics:
         _add_bounded_metrics(spec, metrics)
     metrics.set_value("epsilon", metrics.values["epsilon_sound"], None, metrics.reasons.get("epsilon_sound", ""))
     if spec.selection is not None:
-        add_epsilon_with_public(metrics, [spec], spec.delta)
+        add_user_epsilon_with_public_texts(metrics, [spec], spec.delta)
     return metrics
 
 
 WITH_PUBLIC_NAME = "epsilon_with_public"
 
 
-def add_epsilon_with_public(metrics: Metrics, specs: Sequence[TrainingSpec], delta: float) -> None:
+def add_user_epsilon_with_public_texts(metrics: Metrics, specs: Sequence[TrainingSpec], delta: float) -> None:
     """Add one user's epsilon for all models and the texts that are public by count together.
 
     A null user contributes no text (``docs/guarantees.md``, "Public by count", "Users").  Each selection is spent once,
@@ -321,7 +326,7 @@ def add_epsilon_with_public(metrics: Metrics, specs: Sequence[TrainingSpec], del
     }
     spendings, name = [spec.spending for spec in specs], WITH_PUBLIC_NAME
     reason = None
-    if any(spec.protect is not PrivacyUnit.USERS for spec in specs):
+    if any(spec.protected_unit is not PrivacyUnit.USERS for spec in specs):
         reason = WORDS["counted"]["no_entities"]
     elif any(spec.settings.units.duplicates == "merge" for spec in specs):
         reason = WORDS["counted"]["merged"]
@@ -330,7 +335,9 @@ def add_epsilon_with_public(metrics: Metrics, specs: Sequence[TrainingSpec], del
     if reason is not None:
         metrics.set_value(name, None, None, reason)
         return
-    metrics.set_confirmed(name, confirm_removal((*filter(None, spendings), *selections.values()), delta, name))
+    metrics.set_confirmed_epsilon(
+        name, confirm_removal_epsilon((*filter(None, spendings), *selections.values()), delta, name)
+    )
 
 
 def make_bounded_training(spec: TrainingSpec) -> BoundedTraining:
@@ -343,7 +350,7 @@ def make_bounded_training(spec: TrainingSpec) -> BoundedTraining:
 def _add_bounded_metrics(spec: TrainingSpec, metrics: Metrics) -> None:
     """Add C1, C2 if it is stable, and the curve C0 (``docs/explanation/uedp.md``)."""
     bounding, texts, training = spec.settings.bounding, WORDS["units"], make_bounded_training(spec)
-    size = None if bounding.rule == NONE else count_affected(training).removed
+    size = None if bounding.rule == NONE else count_affected_examples(training).removed
     main = compute_zero_out_epsilon(training, spec.delta)
     rate, sigma, points = training.sampling_rate, training.noise_multiplier, size or 0
     if main.epsilon is None or main.epsilon >= MAX_VERIFIED_EPSILON or points / sigma > MAX_VERIFIED_RATIO:
@@ -351,9 +358,9 @@ def _add_bounded_metrics(spec: TrainingSpec, metrics: Metrics) -> None:
         metrics.set_value("epsilon_sound", main.epsilon, None, main.reason or "")
         metrics.unconfirmed += ["epsilon_sound"] if main.epsilon is not None else []
     else:
-        exact = make_group_curve(points, rate, sigma, training.steps)
+        exact = make_group_epsilon_curve(points, rate, sigma, training.steps)
         spendings = (Spending(PoissonGaussian(rate, sigma, 1.0, 1.0), training.steps),)
-        metrics.set_confirmed(
+        metrics.set_confirmed_epsilon(
             "epsilon_sound",
             confirm_epsilon(
                 exact, lambda at: bound_removal_epsilon(spendings, at, points), spec.delta, "epsilon_sound"
@@ -362,11 +369,11 @@ def _add_bounded_metrics(spec: TrainingSpec, metrics: Metrics) -> None:
     if bounding.rule == R_LOC and bounding.entities_per_point is not None:
         vanishing = compute_user_removal_epsilon(training, spec.delta)
     else:
-        name = make_relation_name(spec.protect, Adjacency.USER_REMOVAL)
+        name = make_relation_name(spec.protected_unit, Adjacency.USER_REMOVAL)
         vanishing = UnitEpsilon(None, spec.delta, name, texts["only_r_loc"])
     metrics.set_value("epsilon_user_removal", vanishing.epsilon, None, vanishing.reason or "")
     metrics.set_value("epsilon_as_published", None, None, texts["not_published"])
-    groups = compute_cap_curve(training, spec.delta)
+    groups = compute_epsilon_by_example_count(training, spec.delta)
     metrics.values["curve"] = {str(count): unit_epsilon.epsilon for count, unit_epsilon in groups.items()}
     metrics.unconfirmed += ["curve", *(["epsilon_user_removal"] if vanishing.epsilon is not None else [])]
     lacking = [unit_epsilon.reason for unit_epsilon in groups.values() if unit_epsilon.reason is not None]
@@ -384,12 +391,14 @@ def _add_bounded_metrics(spec: TrainingSpec, metrics: Metrics) -> None:
 
 def _add_federated_metrics(spec: TrainingSpec, mechanism: PoissonUsersGaussian, metrics: Metrics) -> None:
     """Add the smallest proved bound, the published epsilon, and the curve over users or their spread."""
-    arguments, texts = (mechanism, spec.steps, spec.delta, spec.protect), WORDS["units"]
+    arguments, texts = (mechanism, spec.steps, spec.delta, spec.protected_unit), WORDS["units"]
     epsilon, bounds = confirm_federated_epsilon(*arguments)
     metrics.set_value("epsilon_sound", epsilon.epsilon, bounds, epsilon.reason or "")
-    published = compute_published_federated(mechanism, spec.steps, spec.delta)
+    published = compute_published_federated_epsilon(mechanism, spec.steps, spec.delta)
     metrics.set_value("epsilon_as_published", published, None, NO_SHARE_REASON)
-    metrics.values["curve"] = {str(size): epsilon for size, epsilon in compute_spread_curve(*arguments).items()}
+    metrics.values["curve"] = {
+        str(size): epsilon for size, epsilon in compute_epsilon_by_user_count(*arguments).items()
+    }
     if None in metrics.values["curve"].values():
         metrics.reasons["curve"] = "no epsilon: none was found for so little noise"
     metrics.set_value("epsilon_user_removal", None, None, texts["only_bounded"])
@@ -400,7 +409,7 @@ def _add_federated_metrics(spec: TrainingSpec, mechanism: PoissonUsersGaussian, 
             texts["no_second_of_entities"] if epsilon.epsilon else "there is no epsilon to confirm"
         )
     entities, computed = mechanism.entities, compute_federated_epsilons(*arguments)
-    of_users = spec.protect.value == "users"
+    of_users = spec.protected_unit.value == "users"
     facts = metrics.facts
     facts |= {"adjacency": epsilon.relation, "users": mechanism.users, "K": None, "M": None, "M_source": None}
     if entities is not None:
@@ -410,7 +419,7 @@ def _add_federated_metrics(spec: TrainingSpec, mechanism: PoissonUsersGaussian, 
             "estimator": entities.estimator,
             "rule": entities.rule,
         }
-    if (spread := get_entity_spread(mechanism)) is not None and not of_users:
+    if (spread := get_max_users_per_entity(mechanism)) is not None and not of_users:
         facts |= {"M": spread[0], "M_source": spread[1]}
     facts["bounds"] = {"revealed": computed.revealed, "chain": computed.chain, "all_rule": computed.all_rule}
     facts["curve_meaning"] = texts["group_curve" if of_users else "spread_curve"]
@@ -424,35 +433,35 @@ RemarkFunction = Callable[[int], str]
 _UNIT_CURVE_POINTS = 8
 
 
-def omit_epsilon_remark(steps: int) -> str:
+def make_empty_remark(steps: int) -> str:
     """Return no remark: for a training without noise."""
     return ""
 
 
-def make_epsilon_remark(spec: TrainingSpec) -> RemarkFunction:
+def make_epsilon_remark_function(spec: TrainingSpec) -> RemarkFunction:
     """Make the remark with an upper bound of epsilon so far, for one secret or unit; the card has the exact one."""
     spending, delta = spec.spending, spec.delta
     is_counted = spec.selection is not None
     is_unbounded = spec.trainer.hides_units and spec.settings.bounding.rule == NONE
     if spending is None or spec.start or is_counted or is_unbounded:
-        return omit_epsilon_remark
+        return make_empty_remark
     if spec.trainer.hides_units and not spec.trainer.samples_users:
-        return _make_unit_epsilon_remark(spec)
+        return _make_unit_epsilon_remark_function(spec)
     curve = compute_epsilon_curve(spending, delta, spec.relation if spending.rows == 1 else Relation.SUBSTITUTION)
-    return lambda steps: f", ε ≤ {format_upper(curve.upper_bound_at(steps), 3)}"
+    return lambda steps: f", ε ≤ {format_upper(curve.get_upper_bound(steps), 3)}"
 
 
-def _make_unit_epsilon_remark(spec: TrainingSpec) -> RemarkFunction:
+def _make_unit_epsilon_remark_function(spec: TrainingSpec) -> RemarkFunction:
     """Make the remark for K examples, from a few composed epsilons: each takes a second and bounds earlier steps."""
     training, epsilons = make_bounded_training(spec), dict[int, float]()
     stride = math.ceil(spec.steps / _UNIT_CURVE_POINTS)
 
-    def remark(finished_steps: int) -> str:
+    def format_epsilon_remark(finished_steps: int) -> str:
         count = min(spec.steps, stride * math.ceil(finished_steps / stride))
         if count not in epsilons:
-            epsilons[count] = make_group_curve(spec.rows, training.sampling_rate, training.noise_multiplier, count)(
-                spec.delta
-            )
+            epsilons[count] = make_group_epsilon_curve(
+                spec.exchanged_row_count, training.sampling_rate, training.noise_multiplier, count
+            )(spec.delta)
         return f", ε ≤ {format_upper(epsilons[count], 3)}"
 
-    return remark
+    return format_epsilon_remark

@@ -13,7 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.accounting.epsilons import compute_epsilon_curve, replace_infinite_by_none, spread_step_counts
+from redactory.training.accounting.epsilons import (
+    compute_epsilon_curve,
+    list_evenly_spaced_steps,
+    replace_infinite_by_none,
+)
 from redactory.training.accounting.published_epsilons import Estimator
 from redactory.training.band_selection import compare_band_counts
 from redactory.training.count_selection import CountSelection
@@ -32,11 +36,16 @@ from redactory.training.mechanisms.mechanism import BandedGaussian, PoissonUsers
 from redactory.training.model import count_max_parameters
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import get_trainer
-from redactory.training.uedp.bounded_accounting import compute_zero_out_epsilon, count_affected, list_caps, suggest_cap
+from redactory.training.uedp.bounded_accounting import (
+    compute_zero_out_epsilon,
+    count_affected_examples,
+    list_candidate_caps,
+    suggest_cap,
+)
 from redactory.training.uedp.federated_accounting import (
     compute_federated_epsilon,
-    compute_noise_scale,
-    compute_published_federated,
+    compute_paper_noise_scale,
+    compute_published_federated_epsilon,
 )
 from redactory.training.unit_settings import PrivacyUnit
 
@@ -72,7 +81,7 @@ class PlanInputs:
             raise ConfigurationError("; ".join(messages))
 
 
-def bound_kept_examples(settings: TrainSettings, inputs: PlanInputs) -> int | None:
+def compute_max_kept_examples(settings: TrainSettings, inputs: PlanInputs) -> int | None:
     """Return min(n, k_u·U), how many examples caps keep at most; None if unknown."""
     cap = None if settings.bounding.rule == "none" else settings.bounding.k_user
     if inputs.points is None or cap is None or inputs.users is None:
@@ -110,9 +119,9 @@ def plan_guarantee(
         target, dedup, inputs.steps, rates=rates, seeded=False, selection=selection, start=start
     )
     spec = replace(spec, settings=settings)
-    if start is not None and spec.refusal is not None:
-        raise ConfigurationError(f"train.model.folder: {spec.refusal}; give weights that are public")
-    if trainer.uses_policy and spec.refusal is not None:
+    if start is not None and spec.refusal_reason is not None:
+        raise ConfigurationError(f"train.model.folder: {spec.refusal_reason}; give weights that are public")
+    if trainer.uses_policy and spec.refusal_reason is not None:
         raise ConfigurationError(
             f"dedup: rule {dedup['rule']} has no stability proof, so no epsilon can be planned: dedup.mode "
             "exact has one"
@@ -126,21 +135,21 @@ def plan_guarantee(
         "epochs": round(spec.steps * spec.mechanism.sampling_rate, 6),
         "noise_multiplier": spec.mechanism.noise_multiplier,
         "noise_calibrated": settings.noise_multiplier is None,
-        **_plan_bands(replace(spec, settings=target)),
+        **_list_band_choices(replace(spec, settings=target)),
     }
-    plan = _plan_units(spec, inputs) if trainer.hides_units else _plan_examples(spec, inputs)
-    steps = {"steps_curve": _plan_steps_curve(spec)} if trainer.hides_units and with_steps_curve else {}
+    plan = _plan_unit_level_metrics(spec, inputs) if trainer.hides_units else _plan_example_level_metrics(spec, inputs)
+    steps = {"steps_curve": _compute_unit_steps_curve(spec)} if trainer.hides_units and with_steps_curve else {}
     return {**common, **plan, **steps}
 
 
 # Secrets and examples.
 
 
-def _plan_examples(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
+def _plan_example_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
     assert spec.mechanism is not None
     batch, points, rate = spec.settings.expected_batch_size, inputs.points, spec.mechanism.sampling_rate
     parameters = count_max_parameters(spec.settings)
-    curve = _plan_curve(spec)  # on the grid of the calibration: while that is at hand
+    curve = _compute_example_steps_curve(spec)  # on the grid of the calibration: while that is at hand
     claim = EpsilonInputs.from_spec(spec)
     metrics = compute_epsilons(claim)
     metrics.set_value(
@@ -162,33 +171,33 @@ def _plan_examples(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
         **metrics.values,
         "reasons": metrics.reasons,
         "second": metrics.bounds,
-        "as_published": claim.published_crt,
+        "as_published": claim.published_crt_epsilons,
         "sweep": sweep_sampling_rates(spec, metrics.values["epsilon"], parameters),
         "curve": curve,
     }
 
 
-def _plan_bands(spec: TrainingSpec) -> dict[str, Any]:
+def _list_band_choices(spec: TrainingSpec) -> dict[str, Any]:
     """List each number of bands, the plan's own marked; nothing for independent noise."""
     settings = spec.settings
-    if settings.noise_bands == 1 or settings.noise_multiplier is not None or spec.rows > 1:
+    if settings.noise_bands == 1 or settings.noise_multiplier is not None or spec.exchanged_row_count > 1:
         return {}
     chosen = spec.mechanism.matrix.bands if isinstance(spec.mechanism, BandedGaussian) else 1
     rows = [asdict(width) for width in compare_band_counts(settings, spec.steps, spec.relation)]
     return {"bands": [{**row, "chosen": row["bands"] == chosen} for row in rows]}
 
 
-def _plan_curve(spec: TrainingSpec) -> list[dict[str, Any]]:
+def _compute_example_steps_curve(spec: TrainingSpec) -> list[dict[str, Any]]:
     spending, inputs = spec.spending, EpsilonInputs.from_spec(spec)
     assert spending is not None
     if spec.selection_spendings or spec.start is not None:
         return []  # of these steps alone it would be too low
     delta, gamma = spec.delta, inputs.gamma
-    named = compute_epsilon_curve(spending, delta, inputs.missed_relation, _CURVE_POINTS)
+    named = compute_epsilon_curve(spending, delta, inputs.missed_span_relation, _CURVE_POINTS)
     inner = min(delta / gamma, 1.0) if gamma > 0.0 else 1.0
     caught = [0.0] * len(named.steps)
     if inputs.uses_policy and inner < 1.0:
-        caught = list(compute_epsilon_curve(spending, inner, inputs.missed_relation, _CURVE_POINTS).values)
+        caught = list(compute_epsilon_curve(spending, inner, inputs.missed_span_relation, _CURVE_POINTS).values)
     rows = []
     for steps, value, missed in zip(named.steps, named.values, caught, strict=True):
         row: dict[str, Any] = {"steps": steps, "epsilon": replace_infinite_by_none(value)}
@@ -206,7 +215,7 @@ def _plan_curve(spec: TrainingSpec) -> list[dict[str, Any]]:
 # Users and entities.
 
 
-def _plan_units(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
+def _plan_unit_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
     metrics = compute_unit_metrics(spec)
     values, reasons = dict(metrics.values), dict(metrics.reasons)
     published: dict[str, Any] = {}
@@ -217,16 +226,16 @@ def _plan_units(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
             "users": mechanism.users,
             "user_rate": mechanism.sampling_rate,
             "expected_users": expected,
-            "noise": compute_noise_scale(mechanism),
+            "noise": compute_paper_noise_scale(mechanism),
             "noise_to_batch": mechanism.noise_multiplier / expected,
-            **({"K": 1} if spec.protect is PrivacyUnit.USERS else {}),
+            **({"K": 1} if spec.protected_unit is PrivacyUnit.USERS else {}),
             "assumes": [
                 *texts["assumed_of_users"],
                 *([] if mechanism.entities is None else texts["assumed_of_entities"]),
             ],
         }
         main = values["epsilon_as_published"]
-        published["as_published"] = main and _describe_published(spec, spec.mechanism, main)
+        published["as_published"] = main and _describe_published_epsilons(spec, spec.mechanism, main)
         values["epsilon_as_published"] = main and main["epsilon"]
         for state in (values, reasons):
             state.pop("epsilon_user_removal")  # the main epsilon is already about removing a user
@@ -238,16 +247,16 @@ def _plan_units(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
         entries = {
             "users": inputs.users,
             "points": inputs.points,
-            "kept_at_most": bound_kept_examples(spec.settings, inputs),
+            "kept_at_most": compute_max_kept_examples(spec.settings, inputs),
             "expected_batch": batch,
             "noise_to_batch": spec.mechanism.noise_multiplier / batch,
             "assumes": WORDS["units"]["assumed_of_examples"],
-            "choices": _plan_caps(spec, inputs, batch),
+            "choices": _list_cap_choices(spec, inputs, batch),
         }
     require_reasons(values, reasons)
     parameters = count_max_parameters(spec.settings)
     return {
-        "privacy_unit": spec.protect.value,
+        "privacy_unit": spec.protected_unit.value,
         **metrics.facts,
         **values,
         **published,
@@ -255,14 +264,15 @@ def _plan_units(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
         "second": metrics.bounds,
         "parameters": parameters,
         "remarks": make_remarks(
-            spec, TrainingFacts(bound_kept_examples(spec.settings, inputs), users=inputs.users, parameters=parameters)
+            spec,
+            TrainingFacts(compute_max_kept_examples(spec.settings, inputs), users=inputs.users, parameters=parameters),
         ),
         "sweep": sweep_sampling_rates(spec, values["epsilon"], parameters),
         **entries,
     }
 
 
-def _plan_caps(spec: TrainingSpec, inputs: PlanInputs, batch: float) -> list[dict[str, Any]]:
+def _list_cap_choices(spec: TrainingSpec, inputs: PlanInputs, batch: float) -> list[dict[str, Any]]:
     """List other caps at the same noise and expected batch: what each keeps at most, and its epsilon.
 
     Up to k = n/U epsilon does not depend on k, so more examples cost nothing.
@@ -271,32 +281,32 @@ def _plan_caps(spec: TrainingSpec, inputs: PlanInputs, batch: float) -> list[dic
     if users is None or points is None or spec.settings.bounding.rule == "none":
         return []
     suggested, rows = suggest_cap(points, users), []
-    for cap in list_caps(suggested):
+    for cap in list_candidate_caps(suggested):
         kept_examples = min(points, cap * users)
         training = replace(
             make_bounded_training(spec),
             sampling_rate=min(1.0, batch / kept_examples),
-            k_user=None if spec.protect is PrivacyUnit.ENTITIES else cap,
-            k_entity=None if spec.protect is PrivacyUnit.USERS else cap,
+            k_user=None if spec.protected_unit is PrivacyUnit.ENTITIES else cap,
+            k_entity=None if spec.protected_unit is PrivacyUnit.USERS else cap,
         )
         row = {
             "k": cap,
             "suggested": cap == suggested,
             "kept_at_most": kept_examples,
-            "K": count_affected(training).removed,
+            "K": count_affected_examples(training).removed,
         }
         epsilon = compute_zero_out_epsilon(training, spec.delta).epsilon
         rows.append({**row, "sampling_rate": training.sampling_rate, "epsilon": epsilon})
     return rows
 
 
-def _describe_published(
+def _describe_published_epsilons(
     spec: TrainingSpec, mechanism: PoissonUsersGaussian, published_main: dict[str, Any]
 ) -> dict[str, Any]:
     """Describe what the papers would print, with its label; in ``all``, for every estimator that can be computed."""
     estimators = [Estimator.USER_LEVEL, *([] if mechanism.entities is None else [Estimator.F_E])]
     every = {
-        estimator.value: compute_published_federated(mechanism, spec.steps, spec.delta, estimator)
+        estimator.value: compute_published_federated_epsilon(mechanism, spec.steps, spec.delta, estimator)
         for estimator in estimators
     }
     return {
@@ -308,14 +318,14 @@ def _describe_published(
     }
 
 
-def _plan_steps_curve(spec: TrainingSpec) -> list[dict[str, Any]]:
+def _compute_unit_steps_curve(spec: TrainingSpec) -> list[dict[str, Any]]:
     """Compute epsilon, and the published one, at up to eight numbers of steps."""
     mechanism, rows = spec.mechanism, []
-    for count in spread_step_counts(spec.steps, _UNIT_CURVE_POINTS):
+    for count in list_evenly_spaced_steps(spec.steps, _UNIT_CURVE_POINTS):
         published = None
         if isinstance(mechanism, PoissonUsersGaussian):
-            epsilon = compute_federated_epsilon(mechanism, count, spec.delta, spec.protect).epsilon
-            published = (compute_published_federated(mechanism, count, spec.delta) or {}).get("epsilon")
+            epsilon = compute_federated_epsilon(mechanism, count, spec.delta, spec.protected_unit).epsilon
+            published = (compute_published_federated_epsilon(mechanism, count, spec.delta) or {}).get("epsilon")
         else:
             epsilon = compute_zero_out_epsilon(replace(make_bounded_training(spec), steps=count), spec.delta).epsilon
         rows.append({"steps": count, "epsilon": epsilon, "epsilon_as_published": published})

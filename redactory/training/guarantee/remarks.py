@@ -43,12 +43,12 @@ class TrainingFacts:
 def make_remarks(spec: TrainingSpec, facts: TrainingFacts) -> list[str]:
     """Make every sentence, without a full stop."""
     checks = (
-        _check_delta,
-        _check_batch_size,
-        _check_noise_free_batch_size,
-        _check_noise,
-        _check_loss,
-        _check_single_class,
+        _find_delta_problems,
+        _find_batch_size_problems,
+        _find_noise_free_batch_size_problems,
+        _find_noise_problems,
+        _find_loss_problems,
+        _find_single_class_problems,
     )
     return [sentence for check in checks for sentence in check(spec, facts)]
 
@@ -69,7 +69,7 @@ def count_noised_examples(spec: TrainingSpec, counts: Mapping[str, int]) -> int 
     return counts["private"] + counts["private_duplicate"] + counts["quarantined"]
 
 
-def _check_delta(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
+def _find_delta_problems(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
     if spec.mechanism is None:
         return
     users, settings = spec.trainer.samples_users, spec.settings
@@ -85,7 +85,7 @@ def _check_delta(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
         )
 
 
-def _check_batch_size(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
+def _find_batch_size_problems(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
     """Report batches so small that many steps are noise alone, or far from the expected size."""
     if facts.examples is None or spec.mechanism is None or spec.trainer.samples_users:
         return
@@ -108,7 +108,7 @@ def _check_batch_size(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]
         )
 
 
-def _check_noise_free_batch_size(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
+def _find_noise_free_batch_size_problems(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
     size = spec.settings.public_batch_size
     if facts.noise_free_examples is not None and size > facts.noise_free_examples:
         yield (
@@ -117,7 +117,7 @@ def _check_noise_free_batch_size(spec: TrainingSpec, facts: TrainingFacts) -> It
         )
 
 
-def _check_noise(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
+def _find_noise_problems(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
     mechanism, count = spec.mechanism, facts.parameters
     if mechanism is None or count is None:
         return
@@ -131,7 +131,7 @@ def _check_noise(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
         )
 
 
-def _check_loss(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
+def _find_loss_problems(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
     """Report a loss on held-out text that ended above its start, or above its minimum."""
     losses = [math.inf if row["loss"] is None else float(row["loss"]) for row in facts.held_out_curve]
     if len(losses) < 2:
@@ -151,6 +151,6 @@ def _check_loss(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
         )
 
 
-def _check_single_class(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
+def _find_single_class_problems(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
     if facts.held_out_curve and facts.held_out_curve[-1].get("most_said") == 1.0:
         yield "the classifier predicts one class for every held-out public text: it has learned nothing"

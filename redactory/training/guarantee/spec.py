@@ -16,7 +16,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.foundation.files import read_json
 from redactory.foundation.intervals import clopper_pearson_upper
-from redactory.foundation.records import chain_head, read_records
+from redactory.foundation.records import compute_chain_head, read_records
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import find_release, is_finished
 from redactory.training.accounting import Spending, Spendings, calibrate_noise
@@ -70,13 +70,13 @@ class MissRates:
             rates = cls(gamma, min(both, gamma))
         return cls(rates.gamma, 0.0) if is_all_private else rates
 
-    def take_larger(self, other: MissRates) -> MissRates:
+    def merge_larger_bounds(self, other: MissRates) -> MissRates:
         """Take the larger of each bound, for two models of one run: a secret is in the same example for both."""
         known = [rates.delta_2 for rates in (self, other) if rates.delta_2 is not None]
         return MissRates(max(self.gamma, other.gamma), max(known) if len(known) == 2 else None)
 
     @classmethod
-    def for_run(cls, recall: RecallMeasurement | None, manifest: Mapping[str, Any]) -> MissRates:
+    def from_run(cls, recall: RecallMeasurement | None, manifest: Mapping[str, Any]) -> MissRates:
         """Compute the bounds for a finished run; not measured if the run does not cover some kind of names.
 
         Also not measured if decisions depend on more than one text, because misses are measured on single texts.
@@ -192,32 +192,32 @@ class TrainingSpec:
         return self.trainer.relation
 
     @property
-    def protect(self) -> PrivacyUnit:
+    def protected_unit(self) -> PrivacyUnit:
         """The privacy unit that a trainer with units protects."""
         return self.trainer.get_privacy_unit(self.settings)
 
     @property
-    def rows(self) -> int:
+    def exchanged_row_count(self) -> int:
         """The number of noised rows that one exchanged example exchanges; for a unit, its examples K."""
         return self.trainer.count_exchanged_rows(self.settings, (self.dedup or {}).get("group_size"))
 
     @property
     def spending(self) -> Spending | None:
         """The spending of these steps; None without noise, or without a proved pair."""
-        return self.trainer.compute_spending(self.mechanism, self.steps, self.rows)
+        return self.trainer.compute_spending(self.mechanism, self.steps, self.exchanged_row_count)
 
     @property
     def total_spendings(self) -> Spendings:
         """The spendings of all stages that led to these weights."""
         return (*(self.start.total_spendings if self.start else ()), *((self.spending,) if self.spending else ()))
 
-    def with_noise(self, noise_multiplier: float) -> TrainingSpec:
+    def with_noise_multiplier(self, noise_multiplier: float) -> TrainingSpec:
         """Return the spec with another noise multiplier."""
         assert self.mechanism is not None
         return replace(self, mechanism=replace(self.mechanism, noise_multiplier=noise_multiplier))
 
     @property
-    def privacy_unit(self) -> str:
+    def privacy_unit_description(self) -> str:
         """The protected unit in words; cards with different units make different claims."""
         if not self.trainer.has_units:
             point = KNOWN_IN_DOCUMENT if self.known_in == KNOWN_IN_EXAMPLE else EXAMPLE_NOUN
@@ -232,10 +232,10 @@ class TrainingSpec:
         if not self.trainer.hides_units:
             return "nothing"
         units = self.settings.units
-        description = WORDS["units"]["unit"][self.protect.value]
+        description = WORDS["units"]["unit"][self.protected_unit.value]
         if units.duplicates == "merge":
             description += "; copies of a text are one example, of all users who have one"
-        if self.protect is PrivacyUnit.USERS:
+        if self.protected_unit is PrivacyUnit.USERS:
             return str(description)
         labels = "" if units.labels is None else f"; entities are those labelled {', '.join(sorted(units.labels))}"
         files = ["a list of hubs"] if units.high_degree_files else []
@@ -248,7 +248,7 @@ class TrainingSpec:
         return "; ".join([f"{description}{labels}", *(words for words, is_so in list_texts if is_so)])
 
     @property
-    def refusal(self) -> str | None:
+    def refusal_reason(self) -> str | None:
         """The reason why no epsilon can be stated, or None."""
         if self.mechanism is None:
             return self.trainer.no_guarantee_reason
@@ -274,14 +274,17 @@ class TrainingSpec:
         """Return why the spending of ``start`` cannot be composed with this training, or None."""
         if start.failure_reason:
             return f"which has no guarantee ({start.failure_reason})"
-        if self.trainer.hides_units or (self.privacy_unit, self.relation) != (start.privacy_unit, start.relation):
+        if self.trainer.hides_units or (self.privacy_unit_description, self.relation) != (
+            start.privacy_unit_description,
+            start.relation,
+        ):
             return "whose epsilons are about another privacy unit or relation"
         return None
 
     @property
     def failure_reason(self) -> str | None:
-        """The reason why nothing is guaranteed, or None: :attr:`refusal`, or draws that anybody can repeat."""
-        return self.refusal or (WORDS["seeded"] if self.seeded else None)
+        """The reason why nothing is guaranteed, or None: :attr:`refusal_reason`, or draws that anybody can repeat."""
+        return self.refusal_reason or (WORDS["seeded"] if self.seeded else None)
 
 
 def compute_bayesian_epsilon(
@@ -347,7 +350,7 @@ class LedgerFacts:
     ) -> TrainingSpec:
         """Make the spec, with deduplication, miss rates and routing from the run's manifest."""
         public = has_only_public_sources(self.vocabulary["made_of"]) and START_KEY not in (self.base or ())
-        rates = rates if start is None else rates.take_larger(start.rates)
+        rates = rates if start is None else rates.merge_larger_bounds(start.rates)
         run = (dedup, rates, public, self.seeded, known_in, start, selection)
         return TrainingSpec(self.settings, self.mechanism, self.steps, *run)
 
@@ -365,7 +368,7 @@ def read_ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     except CheckFailed as error:
         raise GuaranteeError(str(error)) from None
     has_head = len(records) >= 2 and records[0].type == HEAD and records[0].body.get("format") == FORMAT
-    _require_ledger(has_head and records[-1].type == END, "has no head or no end: the training is unfinished")
+    _require_ledger_condition(has_head and records[-1].type == END, "has no head or no end: the training is unfinished")
     head, steps, end = records[0].body, records[1:-1], records[-1].body
     mechanism = None if head["mechanism"] is None else parse_mechanism_json(head["mechanism"])
     try:
@@ -375,28 +378,30 @@ def read_ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     trainer = get_trainer(settings)
     users = isinstance(mechanism, PoissonUsersGaussian)
     fits = users is trainer.samples_users if mechanism else trainer.noised_folder is None
-    _require_ledger(fits, "has a mechanism that is not its trainer's")
-    _require_ledger(head["relation"] == trainer.relation.value, "was accounted for another relation")
+    _require_ledger_condition(fits, "has a mechanism that is not its trainer's")
+    _require_ledger_condition(head["relation"] == trainer.relation.value, "was accounted for another relation")
     sampler = None if mechanism is None else mechanism.sampler
-    _require_ledger(head["sampler"] == sampler, "has an unknown sampler")
+    _require_ledger_condition(head["sampler"] == sampler, "has an unknown sampler")
     # the run's manifest, or one that was superseded after the training
     is_own_run = file_sha256(run.manifest) == head["parent"]
     is_own_run = is_own_run or (is_finished(run) and find_release(run, head["parent"]) is not None)
-    _require_ledger(is_own_run, "belongs to another curated run")
-    _require_ledger(end["steps"] == head["steps"] == len(steps), "has more or fewer steps than stated")
-    _require_ledger(mechanism is not None or not steps, "has noisy steps in a training without noise")
+    _require_ledger_condition(is_own_run, "belongs to another curated run")
+    _require_ledger_condition(end["steps"] == head["steps"] == len(steps), "has more or fewer steps than stated")
+    _require_ledger_condition(mechanism is not None or not steps, "has noisy steps in a training without noise")
     planned = mechanism.matrix.steps if isinstance(mechanism, BandedGaussian) else len(steps)
-    _require_ledger(planned == len(steps), "has a matrix for another number of steps")
+    _require_ledger_condition(planned == len(steps), "has a matrix for another number of steps")
     event: dict[str, Any] = mechanism.to_event() if mechanism else {}
     for number, record in enumerate(steps):
         step = (record.type, record.body.get("event"), record.body.get("step"))
-        _require_ledger(step == (NOISY_STEP, event, number), f"has no such event at step {number}")
-    _require_ledger(end["weights"] == file_sha256(folder.weights), "belongs to other weights")
+        _require_ledger_condition(step == (NOISY_STEP, event, number), f"has no such event at step {number}")
+    _require_ledger_condition(end["weights"] == file_sha256(folder.weights), "belongs to other weights")
     vocabulary = head["vocabulary"]
     sources = set(vocabulary["made_of"])
-    _require_ledger(bool(sources) and sources <= set(VOCABULARY_SOURCES), "has an unknown source of the vocabulary")
+    _require_ledger_condition(
+        bool(sources) and sources <= set(VOCABULARY_SOURCES), "has an unknown source of the vocabulary"
+    )
     own_pieces = folder.tokenizer.exists() and compute_tokenizer_digest(read_json(folder.tokenizer))
-    _require_ledger(vocabulary["sha256"] == own_pieces, "belongs to another tokenizer")
+    _require_ledger_condition(vocabulary["sha256"] == own_pieces, "belongs to another tokenizer")
     return LedgerFacts(
         settings=settings,
         mechanism=mechanism,
@@ -404,7 +409,7 @@ def read_ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
         seeded=bool(head["seeded"]),
         parent=head["parent"],
         versions=head["versions"],
-        chain_head=chain_head(folder.ledger),
+        chain_head=compute_chain_head(folder.ledger),
         public_text=head.get("public_text"),
         base=head.get("base"),
         vocabulary=vocabulary,
@@ -425,11 +430,11 @@ def read_training_spec(run: RunFolder, facts: LedgerFacts, recall: RecallMeasure
     manifest, start = read_parent_manifest(run, facts), None
     if facts.base is not None and START_KEY in facts.base:
         name = facts.base[START_KEY]
-        before = read_ledger_facts(run, run.model(name))
-        _require_ledger(before.chain_head == facts.base["ledger"], f"starts from another models/{name}")
-        _require_ledger(before.parent == facts.parent, f"and that of models/{name} are of different releases")
+        before = read_ledger_facts(run, run.get_model_folder(name))
+        _require_ledger_condition(before.chain_head == facts.base["ledger"], f"starts from another models/{name}")
+        _require_ledger_condition(before.parent == facts.parent, f"and that of models/{name} are of different releases")
         start = read_training_spec(run, before, recall or before.settings.detector_recall_file)
-    rates = MissRates.for_run(recall, manifest)
+    rates = MissRates.from_run(recall, manifest)
     return facts.make_spec(
         manifest["dedup"], rates, manifest.get("known_in"), start, CountSelection.from_manifest(manifest)
     )
@@ -443,6 +448,6 @@ def read_parent_manifest(run: RunFolder, facts: LedgerFacts) -> dict[str, Any]:
     return release.manifest
 
 
-def _require_ledger(holds: bool, problem: str) -> None:
-    if not holds:
+def _require_ledger_condition(is_satisfied: bool, problem: str) -> None:
+    if not is_satisfied:
         raise GuaranteeError(f"no guarantee: the ledger {problem}")

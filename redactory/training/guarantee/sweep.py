@@ -124,14 +124,14 @@ def _find_noise(spec: TrainingSpec, epsilon: float, rate: float, steps: int) -> 
         if spec.trainer.hides_units:
             training = replace(make_bounded_training(spec), sampling_rate=rate, steps=steps)
             return calibrate_bounded_noise(epsilon, training, spec.delta, _NOISE_TOLERANCE)
-        missed = EpsilonInputs.from_spec(spec).missed_relation
+        missed = EpsilonInputs.from_spec(spec).missed_span_relation
         return calibrate_noise(
             epsilon,
             spec.delta,
             rate,
             steps,
             _NOISE_GRID,
-            spec.rows,
+            spec.exchanged_row_count,
             missed,
             tolerance=_NOISE_TOLERANCE,
             other_spendings=spec.selection_spendings,

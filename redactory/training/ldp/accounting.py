@@ -28,10 +28,10 @@ from redactory.training.accounting.dominating_pairs import (
 from redactory.training.accounting.epsilons import (
     DISCRETIZATION,
     NoiseSearch,
-    choose_coarsening,
+    choose_coarsening_factor,
     choose_discretization,
     compute_total_epsilon,
-    find_noise,
+    find_smallest_noise,
 )
 from redactory.training.accounting.privacy_losses import compose_epsilon
 from redactory.training.accounting.verification import (
@@ -124,7 +124,7 @@ def make_message_spendings(noise: float, vectors: int, participation: Participat
     """Return the composed spendings of the messages of one sentence; None for visible coins.
 
     ``noise`` is z = σ/C, ``vectors`` 1 or 2 (pairs). Visible coins are not a mechanism by themselves;
-    :func:`make_booked_spendings` uses their maximum.
+    :func:`make_reserved_spendings` uses their maximum.
     """
     match participation:
         case FixedSends():
@@ -135,13 +135,13 @@ def make_message_spendings(noise: float, vectors: int, participation: Participat
             return None
 
 
-def make_booked_spendings(noise: float, vectors: int, participation: Participation) -> Spendings:
+def make_reserved_spendings(noise: float, vectors: int, participation: Participation) -> Spendings:
     """Return what a budget books for a sentence before its first message; for visible coins, one send per step."""
     spendings = make_message_spendings(noise, vectors, participation)
     return spendings or (Spending(make_message_mechanism(noise, vectors), count_steps(participation)),)
 
 
-def _make_accounted_spendings(noise: float, vectors: int, sampling: FixedSends | HiddenSampling) -> Spendings:
+def _make_combined_spendings(noise: float, vectors: int, sampling: FixedSends | HiddenSampling) -> Spendings:
     """Combine J sends into one at z/√J, because their mean is sufficient."""
     if isinstance(sampling, FixedSends):
         return (Spending(make_message_mechanism(noise / math.sqrt(sampling.sends), vectors), 1),)
@@ -180,7 +180,7 @@ def compute_message_epsilon(
             parts, choose_discretization((*encoder_costs, message_spending), grid), delta
         )
     else:
-        spendings = _make_accounted_spendings(noise, vectors, way)
+        spendings = _make_combined_spendings(noise, vectors, way)
         epsilon = compute_total_epsilon((*encoder_costs, *spendings), delta, Relation.SUBSTITUTION, grid)
     return epsilon if epsilon is not None and epsilon < MAX_EPSILON else None
 
@@ -190,10 +190,10 @@ def bound_message_epsilon(
 ) -> EpsilonBounds:
     """Return the second accountant's bounds of the epsilon of one sentence over all its training messages."""
     if not isinstance(participation, VisibleSampling):
-        spendings = (*encoder_costs, *_make_accounted_spendings(noise, vectors, participation))
+        spendings = (*encoder_costs, *_make_combined_spendings(noise, vectors, participation))
         return verification.bound_epsilon(spendings, delta, Relation.SUBSTITUTION)
-    message_pair = verification.restate_exchange_pair(1.0, make_message_mechanism(noise, vectors).noise_multiplier)
-    before = verification.restate_composition(encoder_costs, Relation.SUBSTITUTION)
+    message_pair = verification.rederive_exchange_pair(1.0, make_message_mechanism(noise, vectors).noise_multiplier)
+    before = verification.rederive_composition(encoder_costs, Relation.SUBSTITUTION)
     return verification.bound_composed_epsilon(
         (*before, *_make_visible_composition(participation, message_pair)), delta
     )
@@ -239,7 +239,7 @@ def calibrate_message_noise(
                 f"epsilon {format_upper(epsilon)} is spent by the hidden classes alone: lower sampling.rate or steps"
             )
 
-    def cost(coarsening: float, noise: float) -> float:
+    def compute_clamped_epsilon(coarsening: float, noise: float) -> float:
         epsilon_found = compute_message_epsilon(
             noise, vectors, participation, delta, encoder_costs, coarsening * CALIBRATION_GRID
         )
@@ -247,7 +247,9 @@ def calibrate_message_noise(
 
     steps = max(count_steps(participation), *(one.steps for one in encoder_costs), 1)
     search = NoiseSearch(1.0, 1e-3, _MAX_NOISE, _TOLERANCE, 1e4)
-    noise = find_noise(epsilon, cost, choose_coarsening(CALIBRATION_GRID, epsilon, steps), search)
+    noise = find_smallest_noise(
+        epsilon, compute_clamped_epsilon, choose_coarsening_factor(CALIBRATION_GRID, epsilon, steps), search
+    )
     while (
         epsilon_reached := compute_message_epsilon(noise, vectors, participation, delta, encoder_costs)
     ) is None or epsilon_reached > epsilon:
@@ -286,7 +288,7 @@ def compute_signal_share(participation: Participation) -> float:
     return rate if classes is None else rate / (rate + (1.0 - rate) / classes)
 
 
-def draw_sends(
+def draw_step_sends(
     participation: Participation, stream: RandomStream, step: int, slot_count: int, call_number: int
 ) -> StepSends:
     """Draw the sends of ``step`` for ``slot_count`` slots; ``call_number`` separates the draws of one stream.
@@ -301,15 +303,17 @@ def draw_sends(
         case FixedSends():
             return StepSends(order, all_true)
         case VisibleSampling():
-            sent = _draw_coins(participation.rate, stream, step, slot_count, call_number)
+            sent = _draw_bernoulli_samples(participation.rate, stream, step, slot_count, call_number)
             return StepSends(order[sent[order]], all_true[: int(sent.sum())])
         case HiddenSampling():
-            sent = _draw_coins(participation.rate, stream, step, slot_count, call_number)[order]
+            sent = _draw_bernoulli_samples(participation.rate, stream, step, slot_count, call_number)[order]
             if participation.classes is None:
                 return StepSends(order, sent)
             shares = stream.uniform("classes", step, slot_count, call_number)[order]
             return StepSends(order, sent, np.floor(shares * participation.classes).astype(np.int64))
 
 
-def _draw_coins(rate: float, stream: RandomStream, step: int, slot_count: int, call_number: int) -> NDArray[np.bool_]:
+def _draw_bernoulli_samples(
+    rate: float, stream: RandomStream, step: int, slot_count: int, call_number: int
+) -> NDArray[np.bool_]:
     return stream.uniform("coins", step, slot_count, call_number) < rate

@@ -79,7 +79,7 @@ class PublishedInputs:
         way, sampling = settings.sampling, self.resolve_sampling(settings.sampling)
         if sampling is None:
             assert isinstance(way, FixedSends)
-            return published_epsilons.compute_published_sends_epsilon(
+            return published_epsilons.compute_published_fixed_sends_epsilon(
                 noise, way.sends, settings.delta, settings.vectors
             )
         return published_epsilons.compute_published_ldp_epsilon(noise, *sampling, settings.delta, settings.vectors)
@@ -127,7 +127,7 @@ def make_service_card(
     metrics = _compute_metrics(settings, noise, spendings, PublishedInputs(), reasons)
     metrics.set_value("epsilon", metrics.values["epsilon_sound"], None, metrics.reasons.get("epsilon_sound", ""))
     require_reasons(metrics.values, metrics.reasons)
-    classes, reason = "hidden" if hides_classes(way) else "clear", _WORDS["seeded"] if seeded else None
+    classes, reason = "hidden" if is_class_hidden(way) else "clear", _WORDS["seeded"] if seeded else None
     unit = _WORDS["units"][classes][str(settings.vectors)]
     spent, moved = make_message_spendings(noise, settings.vectors, way), compute_sensitivity(settings.vectors)
     mean = way.rate if isinstance(way, VisibleSampling) else 1.0
@@ -141,7 +141,7 @@ def make_service_card(
         "unit": unit,
         "relation": Relation.SUBSTITUTION.value,
         "relation_meaning": _WORDS["meaning"][classes].format(unit=unit),
-        "server_sees": list_server_view(way, settings.pairs),
+        "server_sees": list_server_observations(way, settings.pairs),
         "sampling": {**way.model_dump(), "meaning": describe_participation(way.model_dump())},
         "clip_norm": settings.clip_norm,
         "noise_multiplier": noise,
@@ -161,18 +161,18 @@ def make_service_card(
         ),
         "encoder": {**provenance, "digest": encoder},
         "assumptions": [_WORDS["encoders"][kind], *_WORDS["assumptions"]],
-        "not_covered": _list_not_covered(settings),
+        "not_covered": _list_unprotected_facts(settings),
         "notes": _WORDS["notes"],
     }
 
 
-def hides_classes(sampling: Participation) -> bool:
+def is_class_hidden(sampling: Participation) -> bool:
     """Whether epsilon also covers the class of a training sentence."""
     return isinstance(sampling, HiddenSampling) and sampling.classes is not None
 
 
-def _list_not_covered(settings: LdpSettings) -> list[str]:
-    texts = _WORDS["not_covered"][hides_classes(settings.sampling) :]
+def _list_unprotected_facts(settings: LdpSettings) -> list[str]:
+    texts = _WORDS["not_covered"][is_class_hidden(settings.sampling) :]
     is_hidden = isinstance(settings.query_participation, HiddenSampling)
     return [*texts[:-1], _WORDS["hidden_answer"]] if is_hidden else list(texts)
 
@@ -205,12 +205,12 @@ def _describe_accountants(metrics: Metrics, main: str) -> dict[str, Any]:
     }
 
 
-def list_server_view(sampling: Participation, pairs: bool) -> list[str]:
+def list_server_observations(sampling: Participation, pairs: bool) -> list[str]:
     """Everything that reaches the server, noisy vectors first."""
     vectors = "two noisy vectors" if pairs else "a noisy vector, or one of each token place,"
     return [
         f"{vectors} in each message, of a length that is the same for all",
-        _WORDS["seen"]["drawn_class" if hides_classes(sampling) else "class"],
+        _WORDS["seen"]["drawn_class" if is_class_hidden(sampling) else "class"],
         "a random number for each sentence (its slot), the same in all its messages",
         _WORDS["seen"][sampling.kind],
     ]
@@ -237,7 +237,7 @@ def plan_message_guarantee(settings: LdpSettings, published_inputs: PublishedInp
     source = "found for the target" if settings.noise_multiplier is None else "as given"
     if published_inputs.epsilon is not None:
         source = f"as published for epsilon {format_upper(published_inputs.epsilon)}"
-    hidden, notes = hides_classes(way), []
+    hidden, notes = is_class_hidden(way), []
     other = "any" if hidden else "the same"
     if settings.delta > MAX_USUAL_DELTA:
         notes.append(texts["large_delta"].format(delta=settings.delta))
@@ -246,7 +246,7 @@ def plan_message_guarantee(settings: LdpSettings, published_inputs: PublishedInp
     inference = (
         {}
         if published_inputs.true_share is None
-        else {"inference": _describe_inference(settings, published_inputs, noise)}
+        else {"inference": _describe_query_upsampling(settings, published_inputs, noise)}
     )
     return {
         "trainer": "ldp",
@@ -264,7 +264,7 @@ def plan_message_guarantee(settings: LdpSettings, published_inputs: PublishedInp
         "mu": mu,
         **metrics.values,
         "second": metrics.bounds,
-        "as_published": _describe_formula(way, published_inputs),
+        "as_published": _describe_published_formula(way, published_inputs),
         "compared": _compare_participations(settings, noise),
         "conditions": [*texts["conditions"][hidden:], texts["conditions_of"][way.kind]],
         "notes": notes,
@@ -283,7 +283,7 @@ def _compare_participations(settings: LdpSettings, noise: float) -> list[dict[st
             ("visible coins", VisibleSampling(kind="public_bernoulli", rate=way.rate, steps=way.steps)),
             ("coins hidden by noise alone", HiddenSampling(kind="secret_bernoulli", rate=way.rate, steps=way.steps)),
         ]
-        if hides_classes(way):
+        if is_class_hidden(way):
             ways.append(("the same, with the class", way))
     elif way.sends > 1:
         ways.append((f"{way.sends} sends", way))
@@ -293,7 +293,9 @@ def _compare_participations(settings: LdpSettings, noise: float) -> list[dict[st
     ]
 
 
-def _describe_inference(settings: LdpSettings, published_inputs: PublishedInputs, noise: float) -> dict[str, Any]:
+def _describe_query_upsampling(
+    settings: LdpSettings, published_inputs: PublishedInputs, noise: float
+) -> dict[str, Any]:
     """Compare equation 9's claim for up-sampling with fictitious sentences with the cost of a query's messages."""
     way = settings.sampling
     assert not isinstance(way, FixedSends)
@@ -316,7 +318,7 @@ def _describe_inference(settings: LdpSettings, published_inputs: PublishedInputs
     }
 
 
-def _describe_formula(sampling: Participation, published_inputs: PublishedInputs) -> dict[str, Any]:
+def _describe_published_formula(sampling: Participation, published_inputs: PublishedInputs) -> dict[str, Any]:
     sampled = published_inputs.resolve_sampling(sampling)
     formula = "section 4.1: √J·C/σ"
     if sampled is not None:

@@ -102,7 +102,7 @@ class SentenceEncoder:
         if config.get("format") == FORMAT:
             tokenizer, network, length, provenance = read_encoder(folder)
         elif model.ledger.exists():
-            provenance, spendings = _check_trained_model(model)
+            provenance, spendings = _read_trained_model_provenance(model)
             loaded: Any = load_classifier(model) if is_classifier_config(config) else load_model(model)
             tokenizer, network = loaded.tokenizer, loaded.network
             length = getattr(loaded, "max_tokens", None) or DEFAULT_MAX_TOKENS
@@ -139,8 +139,10 @@ class SentenceEncoder:
     def get_shape(self, kind: RepresentationKind) -> tuple[int, ...]:
         """Return the shape of one text's representation: (d,) of "latent", (L, e) of "token"."""
         if kind == "token":
-            return self.max_tokens, self._limit_width(int(next(self.token_embedding.parameters()).shape[1]))
-        return (self._limit_width(self._latent_width),)
+            return self.max_tokens, self._cap_representation_width(
+                int(next(self.token_embedding.parameters()).shape[1])
+            )
+        return (self._cap_representation_width(self._latent_width),)
 
     @torch.no_grad()
     def represent(
@@ -186,7 +188,7 @@ class SentenceEncoder:
             description = self.network.describe()
         else:
             layers = self.layers
-            of_layers = layers.identity() if isinstance(layers, FolderEncoder) else layers.describe()
+            of_layers = layers.get_model_configuration() if isinstance(layers, FolderEncoder) else layers.describe()
             description = {"network": of_layers, "pooling": self.pooling}
         return json_sha256([content.hexdigest(), description, self.max_tokens, self.dimension])
 
@@ -198,7 +200,7 @@ class SentenceEncoder:
             # before any layer that mixes positions
             representation = (self.token_embedding(batch.inputs) * batch.real[..., None])[:, 1:]
         width = representation.shape[-1]
-        narrow = self._limit_width(width)
+        narrow = self._cap_representation_width(width)
         if narrow < width:
             # the public matrix N(0, 1/dimension) preserves lengths in expectation
             drawn = RandomStream.from_seed(_PROJECTION_SEED).normal("projection", width, width * narrow, narrow)
@@ -230,7 +232,7 @@ class SentenceEncoder:
         real = torch.from_numpy(np.arange(self.max_tokens + 1)[None] < lengths[:, None])
         return Batch(torch.from_numpy(inputs), torch.zeros(BATCH_SIZE, 1, dtype=torch.int64), real)
 
-    def _limit_width(self, width: int) -> int:
+    def _cap_representation_width(self, width: int) -> int:
         return width if self.dimension is None else min(width, self.dimension)
 
 
@@ -244,7 +246,7 @@ def _find_text_layers(network: nn.Module) -> Encoder | LanguageNetwork:
     raise InputError("this kind of model cannot represent text")
 
 
-def _check_trained_model(model: ModelFolder) -> tuple[dict[str, Any], Spendings]:
+def _read_trained_model_provenance(model: ModelFolder) -> tuple[dict[str, Any], Spendings]:
     """Return the provenance of ``RUN/models/NAME`` and its spendings, after checking its ledger and card.
 
     ``GuaranteeError`` with the reason if it was not trained with DP-SGD, was seeded, states no epsilon, differs from
@@ -328,7 +330,7 @@ class FolderEncoder(Encoder):
         """The encoder's kind; the library writes the weights beside it."""
         return {"format": "folder", "model_type": self.model.config.model_type}
 
-    def identity(self) -> dict[str, Any]:
+    def get_model_configuration(self) -> dict[str, Any]:
         """Return the model's configuration without the library's versions and paths."""
         config: dict[str, Any] = self.model.config.to_dict()
         ignored_keys = ("transformers_version", "dtype", "torch_dtype", "architectures", "vocab_size")

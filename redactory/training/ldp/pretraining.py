@@ -16,7 +16,7 @@ from torch import Tensor
 
 from redactory.foundation.canonical import folder_sha256
 from redactory.foundation.errors import InputError, RunStateError
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
 from redactory.training.data import NO_CLASS, Batch, PublicText, TokenizedExamples, encode_classes
 from redactory.training.ldp.encoder import (
@@ -38,7 +38,7 @@ _BATCH_SIZE = 256
 
 
 def pretrain_encoder(
-    public: PublicText, settings: EncoderSettings, out: Path, progress: Progress = no_progress
+    public: PublicText, settings: EncoderSettings, out: Path, progress: Progress = ignore_progress
 ) -> dict[str, Any]:
     """Train an encoder on ``public`` without noise, seal it in ``out`` and return the JSON summary.
 

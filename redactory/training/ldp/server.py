@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import commit_file, read_json, write_json
-from redactory.foundation.progress import Progress, no_progress
+from redactory.foundation.progress import Progress, ignore_progress
 from redactory.training.ldp.accounting import HiddenSampling, Participation, compute_signal_share, count_steps
 from redactory.training.ldp.message import Message
 from redactory.training.ldp.settings import HeadSettings, LdpSettings
@@ -101,7 +101,7 @@ class LdpServer:
         # a service does not keep the location of a user's budget
         self.settings = settings.model_copy(update={"budget": None})
         self.encoder, self.shape = encoder, tuple(shape)
-        self._received = self._make_received(settings.sampling)
+        self._received = self._make_received_messages(settings.sampling)
         self._head: ServerNetwork | None = None
 
     def receive(self, *messages: Message) -> None:
@@ -117,7 +117,7 @@ class LdpServer:
             "settings": self.settings.model_dump(mode="json"),
         }
 
-    def train(self, progress: Progress = no_progress) -> dict[str, Any]:
+    def train(self, progress: Progress = ignore_progress) -> dict[str, Any]:
         """Train the network from scratch on all received messages.
 
         Returns ``messages``, ``slots`` and the ``epochs``, ``best_epoch`` and ``loss`` of :func:`train_server_network`.
@@ -146,7 +146,10 @@ class LdpServer:
         """
         if self._head is None:
             raise RunStateError("the service is not trained yet")
-        received, way = self._make_received(self.settings.query_participation), self.settings.query_participation
+        received, way = (
+            self._make_received_messages(self.settings.query_participation),
+            self.settings.query_participation,
+        )
         is_hidden, fresh = isinstance(way, HiddenSampling), received.select_new(messages)
         if not fresh:
             return []
@@ -192,7 +195,7 @@ class LdpServer:
             raise InputError(f"{folder.name} is not a service ({type(error).__name__})") from None
         return server
 
-    def _make_received(self, sampling: Participation) -> ReceivedMessages:
+    def _make_received_messages(self, sampling: Participation) -> ReceivedMessages:
         shape = (2, *self.shape) if self.settings.pairs else self.shape
         return ReceivedMessages(shape, count_steps(sampling), getattr(sampling, "classes", None) or 1)
 

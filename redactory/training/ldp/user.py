@@ -23,10 +23,10 @@ from redactory.foundation.files import make_private_folder, sync_to_disk, write_
 from redactory.foundation.keys import unicode_variants
 from redactory.foundation.stream import ROOT_BYTES, RandomStream
 from redactory.training.accounting import Spending, Spendings
-from redactory.training.accounting.bounds import gaussian_epsilon
+from redactory.training.accounting.bounds import compute_gaussian_epsilon
 from redactory.training.accounting.verification import confirm_single_epsilon
 from redactory.training.guarantee.budget import Budget, BudgetExceeded
-from redactory.training.ldp.accounting import HiddenSampling, count_steps, draw_sends, make_booked_spendings
+from redactory.training.ldp.accounting import HiddenSampling, count_steps, draw_step_sends, make_reserved_spendings
 from redactory.training.ldp.message import Message, Purpose
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanisms.lattice import add_lattice_noise
@@ -187,11 +187,11 @@ class LdpClient:
         for row, label in enumerate(labels):
             if not 0 <= label < len(self._settings["train"].classes):
                 raise InputError(f"row {row + 1}: label is not the number of a class in settings.classes")
-        yield from self._generate_messages("train", texts, [int(label) for label in labels])
+        yield from self._reserve_and_make_messages("train", texts, [int(label) for label in labels])
 
     def make_query_messages(self, texts: TextsOrPairs) -> Iterator[Message]:
         """Yield messages for queries: without labels, each text in a fresh slot."""
-        yield from self._generate_messages("query", texts, [None] * len(texts))
+        yield from self._reserve_and_make_messages("query", texts, [None] * len(texts))
 
     def combine_answers(self, answers: Iterable[dict[str, Any]]) -> list[dict[str, Any] | None]:
         """Return ``answers`` in the order of the last queried texts; None for a text that visibly was not sent.
@@ -210,10 +210,11 @@ class LdpClient:
             raise RunStateError("the service did not answer a message")
         trues = (np.flatnonzero(coins).tolist() for coins in self._query_coins.T)
         return [
-            _combine_answers(slot, by_slot[slot], true) for slot, true in zip(self._query_slots, trues, strict=True)
+            _combine_slot_answers(slot, by_slot[slot], true)
+            for slot, true in zip(self._query_slots, trues, strict=True)
         ]
 
-    def _generate_messages(
+    def _reserve_and_make_messages(
         self, purpose: Purpose, texts: TextsOrPairs, labels: Sequence[int | None]
     ) -> Iterator[Message]:
         # the number of messages must not depend on a text
@@ -236,7 +237,7 @@ class LdpClient:
         first = next(messages, None)
         # book even if no coin sent any: that is visible, too
         if self._budget is not None:
-            self._budget.book_messages(purpose, self._settings[purpose], len(slots))
+            self._budget.reserve_messages(purpose, self._settings[purpose], len(slots))
         if first is not None:
             yield first
             yield from messages
@@ -255,15 +256,15 @@ class LdpClient:
         steps = count_steps(participation)
         if steps > 1:
             blocks = [texts[start : start + _BLOCK_SIZE] for start in range(0, len(texts), _BLOCK_SIZE)]
-            held = torch.cat([self._represent(block) for block in blocks])
+            held = torch.cat([self._compute_representations(block) for block in blocks])
         for step in range(steps):
-            sends = draw_sends(participation, stream, step, len(slots), call_number)
+            sends = draw_step_sends(participation, stream, step, len(slots), call_number)
             if purpose == "query":
                 self._query_coins[step, sends.slots] = sends.is_real
             for start in range(0, len(sends.slots), _BLOCK_SIZE):
                 places, is_real = sends.slots[start : start + _BLOCK_SIZE], sends.is_real[start : start + _BLOCK_SIZE]
                 rows = (
-                    self._represent([texts[place] for place in places])
+                    self._compute_representations([texts[place] for place in places])
                     if held is None
                     else held[torch.from_numpy(places)]
                 )
@@ -278,7 +279,7 @@ class LdpClient:
                 for place, label, values in zip(places, sent_labels.tolist(), noisy, strict=True):
                     yield Message(purpose, slots[place], step, label, values, self._digest)
 
-    def _represent(self, texts: Any) -> Tensor:
+    def _compute_representations(self, texts: Any) -> Tensor:
         if self._encoder.digest != self._digest:
             raise GuaranteeError(
                 "the encoder changed: if it learns from what it encodes, every later message reveals "
@@ -287,7 +288,7 @@ class LdpClient:
         return self._encoder.represent(texts, self._settings["train"].represent).detach().float()
 
 
-def _combine_answers(slot: str, answers: dict[int, dict[str, Any]], true_steps: list[int]) -> dict[str, Any]:
+def _combine_slot_answers(slot: str, answers: dict[int, dict[str, Any]], true_steps: list[int]) -> dict[str, Any]:
     """Combine the answers of ``slot`` from its ``true_steps``, or from all steps if it has none."""
     probabilities = [answers[step]["probabilities"] for step in true_steps or sorted(answers)]
     names = list(probabilities[0])
@@ -313,7 +314,7 @@ def make_user_spendings(settings: LdpSettings, sentences: int) -> Spendings:
 
     Visible coins are booked with the most that they can send.
     """
-    spendings = make_booked_spendings(settings.resolve_noise(), settings.vectors, settings.sampling)
+    spendings = make_reserved_spendings(settings.resolve_noise(), settings.vectors, settings.sampling)
     return tuple(replace(spending, steps=spending.steps * sentences) for spending in spendings)
 
 
@@ -328,7 +329,7 @@ def compute_user_epsilon(spendings: Spendings, delta: float) -> float | None:
         counts[spending.mechanism] += spending.steps
     if all(isinstance(mechanism, PoissonGaussian) and mechanism.sampling_rate == 1.0 for mechanism in counts):
         mu = math.sqrt(sum(n * (2.0 / mechanism.noise_multiplier) ** 2 for mechanism, n in counts.items()))
-        epsilon = gaussian_epsilon(mu, delta)
+        epsilon = compute_gaussian_epsilon(mu, delta)
         return epsilon if math.isfinite(epsilon) else None
     spendings = tuple(Spending(mechanism, n) for mechanism, n in counts.items())
     return confirm_single_epsilon(spendings, delta, Relation.SUBSTITUTION, "the budget").value
@@ -343,14 +344,14 @@ class UserBudget:
     """One user's chain of bookings at ``limits.path``, checked against ``limits.epsilon`` at ``limits.delta``.
 
     Formal guarantees: as long as the file is kept and every message of the user is booked here, all of them together
-    are (``limits.epsilon``, ``limits.delta``)-DP for the user. A booking is on the disk before :meth:`book_messages`
+    are (``limits.epsilon``, ``limits.delta``)-DP for the user. A booking is on the disk before :meth:`reserve_messages`
     returns, and is never removed: after a crash, messages count as sent.
     """
 
     def __init__(self, limits: BudgetSettings) -> None:
         self._limits, self._chain = limits, _UserBudgetChain(limits, USER_UNIT)
 
-    def require_room(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:
+    def require_available_budget(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:
         """Raise ``BudgetExceeded`` if messages of ``sentences`` would exceed the limit; writes nothing."""
         limits, before = self._limits, self.compute_epsilon()
         epsilon_after = compute_user_epsilon(
@@ -365,7 +366,7 @@ class UserBudget:
                 "Nothing was sent for this user."
             )
 
-    def book_messages(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:
+    def reserve_messages(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:
         """Book the messages of ``sentences`` that are about to be sent, or raise ``BudgetExceeded``.
 
         Each call is a separate booking, because messages that are made again carry new noise.
@@ -373,9 +374,11 @@ class UserBudget:
         try:
             for spending in make_user_spendings(settings, sentences):
                 if spending.steps:
-                    self._chain.reserve(secrets.token_hex(16), f"{sentences} {_PURPOSE_NAMES[purpose]}", spending)
+                    self._chain.reserve_spending(
+                        secrets.token_hex(16), f"{sentences} {_PURPOSE_NAMES[purpose]}", spending
+                    )
         except BudgetExceeded:
-            self.require_room(purpose, settings, sentences)
+            self.require_available_budget(purpose, settings, sentences)
             raise
 
     def compute_epsilon(self) -> float | None:
@@ -403,10 +406,10 @@ class BudgetFolder:
         """Whether anybody besides ``user`` has booked here."""
         return any(path != self._budget_path(user) for path in self._folder.glob("*.jsonl"))
 
-    def require_room(self, settings: LdpSettings, sentences: Mapping[str, int]) -> None:
+    def require_available_budget(self, settings: LdpSettings, sentences: Mapping[str, int]) -> None:
         """Raise ``BudgetExceeded`` if the training messages of any user's ``sentences`` exceed their limit."""
         for user, count in sentences.items():
-            self.open_budget(user).require_room("train", settings, count)
+            self.open_budget(user).require_available_budget("train", settings, count)
 
     def _budget_path(self, user: str) -> Path:
         form = unicode_variants(user)[0].encode("utf-8", "backslashreplace")

@@ -123,7 +123,7 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
 
     def __init__(self, model: Any, pretrained: bool = False, fresh_parameters: frozenset[str] = frozenset()) -> None:
         super().__init__(model, pretrained, fresh_parameters)
-        self._has_final_head = _probe_output_head(self._base_model)
+        self._has_final_head = _detect_plain_output_head(self._base_model)
         self._empty_cache: list[Any] | None = None
 
     @property
@@ -235,7 +235,7 @@ class SequenceClassifier(HuggingFaceNetwork, ClassifierNetwork):
 
 
 @torch.no_grad()
-def _probe_output_head(model: Any) -> bool:
+def _detect_plain_output_head(model: Any) -> bool:
     """Return whether the logits are the output layer applied to the last states, with nothing after it.
 
     ``ConfigurationError`` if a position depends on the next one.
@@ -281,13 +281,13 @@ TRIAL_LENGTHS = (5, 3, 2)
 
 
 def require_exact_clipping(network: HuggingFaceNetwork, pad_id: int, end_id: int, longest: int) -> None:
-    """Check by :func:`require_exact_clipping_on_trial` what the network declares about itself."""
+    """Check by :func:`verify_clipping_on_synthetic_examples` what the network declares about itself."""
     token_count, kind = len(network.model.get_input_embeddings().weight), network.model.config.model_type
     classes = len(network.classes) if isinstance(network, SequenceClassifier) else 0
-    require_exact_clipping_on_trial(network, pad_id, end_id, longest, token_count, classes, kind)
+    verify_clipping_on_synthetic_examples(network, pad_id, end_id, longest, token_count, classes, kind)
 
 
-def require_exact_clipping_on_trial(
+def verify_clipping_on_synthetic_examples(
     network: Network, pad_id: int, end_id: int, longest: int, token_count: int, classes: int, display_name: str
 ) -> None:
     """Raise ``ConfigurationError`` naming the part of ``network`` that is not clipped exactly.

@@ -173,8 +173,8 @@ class AwdLstmEncoder(RecurrentEncoder):
             if self.training:
                 weight_mask = self._dropout.draw_shared_mask(tuple(weight.shape), settings.weight_dropout, 1 + index)
                 mask = weight_mask.to(weight) if isinstance(weight_mask, Tensor) else None
-            states = layer(states * _convert_mask(masks[index], states), [mask])
-        last: Tensor = states * _convert_mask(masks[-1], states)
+            states = layer(states * _match_mask_to_tensor(masks[index], states), [mask])
+        last: Tensor = states * _match_mask_to_tensor(masks[-1], states)
         return last
 
 
@@ -207,7 +207,7 @@ class AwdLstm(AwdLstmEncoder, LanguageNetwork):
         return F.log_softmax(self.output(states), -1), tuple(new_state)
 
 
-def _convert_mask(mask: Tensor | float, tensor: Tensor) -> Tensor | float:
+def _match_mask_to_tensor(mask: Tensor | float, tensor: Tensor) -> Tensor | float:
     return mask.to(tensor) if isinstance(mask, Tensor) else mask
 
 

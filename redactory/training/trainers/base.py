@@ -185,7 +185,7 @@ class Trainer:
             examples = context.encode_originals()
             return context.make_noise_free_steps(scheduled_optimizer, examples.examples, examples.included_rows)
         return context.make_noise_free_steps(
-            scheduled_optimizer, context.encode_folders(*self.list_data_folders(context.run))
+            scheduled_optimizer, context.tokenize_folders(*self.list_data_folders(context.run))
         )
 
     def make_noisy_steps(

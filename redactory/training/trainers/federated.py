@@ -78,7 +78,7 @@ class UserLevel(Trainer):
         """Find about the smallest ζ >= 0.5 whose sound epsilon over all ``steps`` is at most the target."""
         from redactory.training.accounting import calibrate_noise
         from redactory.training.accounting.bounds import MAX_EPSILON
-        from redactory.training.accounting.epsilons import NoiseSearch, find_noise
+        from redactory.training.accounting.epsilons import NoiseSearch, find_smallest_noise
         from redactory.training.uedp.federated_accounting import compute_federated_epsilons
 
         target, delta = settings.epsilon, settings.delta
@@ -91,7 +91,9 @@ class UserLevel(Trainer):
             epsilon = compute_federated_epsilons(candidate, steps, delta, privacy_unit, coarsening).sound.epsilon
             return MAX_EPSILON if epsilon is None else max(epsilon, 1e-9)
 
-        return find_noise(target, compute_epsilon, _ROUGH_COARSENESS, NoiseSearch(1.0, 0.5, _MAX_NOISE, _TOLERANCE))
+        return find_smallest_noise(
+            target, compute_epsilon, _ROUGH_COARSENESS, NoiseSearch(1.0, 0.5, _MAX_NOISE, _TOLERANCE)
+        )
 
     def compute_spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
         """Return the spending of one user; None for Algorithm 1, which has no pair to compose."""

@@ -46,10 +46,10 @@ class UedpBounded(Trainer):
 
     def count_exchanged_rows(self, settings: TrainSettings, group_size: int | None) -> int:
         """Return K; 1 without a cap, where no epsilon is stated for a unit."""
-        from redactory.training.uedp.bounded_accounting import BoundedTraining, count_affected
+        from redactory.training.uedp.bounded_accounting import BoundedTraining, count_affected_examples
 
         try:
-            return count_affected(BoundedTraining.from_settings(settings, 1.0, 0)).removed
+            return count_affected_examples(BoundedTraining.from_settings(settings, 1.0, 0)).removed
         except GuaranteeError:
             return 1
 
@@ -70,4 +70,4 @@ class UedpBounded(Trainer):
         kept_rows = bound_contributions(
             incidence, bounding.k_user, bounding.k_entity, bounding.rule, adjacency, bounding.entities_per_point
         )
-        return incidence.take(kept_rows)
+        return incidence.select_examples(kept_rows)

@@ -16,11 +16,11 @@ from functools import lru_cache, partial
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
-from redactory.training.accounting.bounds import FINE_SPLITS, MAX_EPSILON, chain_epsilon
-from redactory.training.accounting.epsilons import NoiseSearch, choose_coarsening, find_noise
-from redactory.training.accounting.privacy_losses import FINEST_GRID, make_group_curve
+from redactory.training.accounting.bounds import FINE_SPLITS, MAX_EPSILON, compute_chain_epsilon
+from redactory.training.accounting.epsilons import NoiseSearch, choose_coarsening_factor, find_smallest_noise
+from redactory.training.accounting.privacy_losses import FINEST_GRID, make_group_epsilon_curve
 from redactory.training.settings import TrainSettings
-from redactory.training.uedp.bounding import GREEDY, NONE, AffectedExamples, bound_contributions, check_stable
+from redactory.training.uedp.bounding import GREEDY, NONE, AffectedExamples, bound_contributions, require_stable_rule
 from redactory.training.uedp.incidence import Incidence
 from redactory.training.unit_settings import Adjacency, ConstantsSource, PrivacyUnit, UnitEpsilon, make_relation_name
 
@@ -73,7 +73,7 @@ class BoundedTraining:
         )
 
 
-def count_affected(training: BoundedTraining) -> AffectedExamples:
+def count_affected_examples(training: BoundedTraining) -> AffectedExamples:
     """Return K on a fixed graph: k_u + k_e for both, their maximum for either, plus missed mentions.
 
     ``GuaranteeError`` if a protected unit has no cap.
@@ -95,7 +95,9 @@ def count_affected(training: BoundedTraining) -> AffectedExamples:
 def compute_zero_out_epsilon(training: BoundedTraining, delta: float) -> UnitEpsilon:
     """Compute C1, the default: the unit's examples are null in the other world, the hypergraph is the same."""
     name = make_relation_name(training.protect, Adjacency.FIXED_GRAPH)
-    return _make_unit_epsilon(training, delta, name, Adjacency.FIXED_GRAPH, partial(count_affected, training))
+    return _compute_unit_epsilon(
+        training, delta, name, Adjacency.FIXED_GRAPH, partial(count_affected_examples, training)
+    )
 
 
 def compute_user_removal_epsilon(training: BoundedTraining, delta: float) -> UnitEpsilon:
@@ -105,15 +107,17 @@ def compute_user_removal_epsilon(training: BoundedTraining, delta: float) -> Uni
     epsilon.
     """
 
-    def changed() -> AffectedExamples:
+    def count_changed_examples() -> AffectedExamples:
         user_cap = training.k_user if training.protect is not PrivacyUnit.ENTITIES else 0
-        return AffectedExamples(count_affected(training).removed, (user_cap or 0) * (training.entities_per_point or 0))
+        return AffectedExamples(
+            count_affected_examples(training).removed, (user_cap or 0) * (training.entities_per_point or 0)
+        )
 
     name = make_relation_name(training.protect, Adjacency.USER_REMOVAL)
-    return _make_unit_epsilon(training, delta, name, Adjacency.USER_REMOVAL, changed)
+    return _compute_unit_epsilon(training, delta, name, Adjacency.USER_REMOVAL, count_changed_examples)
 
 
-def compute_cap_curve(
+def compute_epsilon_by_example_count(
     training: BoundedTraining, delta: float, sizes: Iterable[int] = CURVE_SIZES
 ) -> dict[int, UnitEpsilon]:
     """Compute C0: for each K of ``sizes`` the epsilon of any units with at most K examples.
@@ -126,11 +130,11 @@ def compute_cap_curve(
     epsilons = {}
     for size in sizes:
         name = f"any units with at most {size} examples, {adjacency.value}"
-        epsilons[size] = _make_unit_epsilon(training, delta, name, adjacency, partial(AffectedExamples, size))
+        epsilons[size] = _compute_unit_epsilon(training, delta, name, adjacency, partial(AffectedExamples, size))
     return epsilons
 
 
-def _make_unit_epsilon(
+def _compute_unit_epsilon(
     training: BoundedTraining,
     delta: float,
     relation_name: str,
@@ -140,7 +144,7 @@ def _make_unit_epsilon(
     if not 0.0 < delta < 1.0:
         raise ConfigurationError("delta: must be between 0 and 1")
     try:
-        check_stable(training.rule, adjacency)
+        require_stable_rule(training.rule, adjacency)
         if adjacency is not Adjacency.FIXED_GRAPH and training.constants is not ConstantsSource.PUBLIC:
             raise GuaranteeError(
                 "the sampling rate, the steps, the normaliser or the caps may depend on the data: they "
@@ -160,15 +164,15 @@ def compute_bounded_epsilon(
 ) -> float:
     """Compute epsilon of the mixture pair, or of the chain of two; ``inf`` if none is found.
 
-    :func:`compute_zero_out_epsilon`, :func:`compute_user_removal_epsilon` and :func:`compute_cap_curve` use it. A
-    grid that is ``coarsening`` times coarser is faster and slightly less tight.
+    :func:`compute_zero_out_epsilon`, :func:`compute_user_removal_epsilon` and :func:`compute_epsilon_by_example_count`
+    use it. A grid that is ``coarsening`` times coarser is faster and slightly less tight.
     """
     rate, sigma, steps = training.sampling_rate, training.noise_multiplier, training.steps
-    gone = make_group_curve(affected_examples.removed, rate, sigma, steps, coarsening)
+    gone = make_group_epsilon_curve(affected_examples.removed, rate, sigma, steps, coarsening)
     if affected_examples.added == 0:
         return gone(delta)
-    return chain_epsilon(
-        gone, make_group_curve(affected_examples.added, rate, sigma, steps, coarsening), delta, FINE_SPLITS
+    return compute_chain_epsilon(
+        gone, make_group_epsilon_curve(affected_examples.added, rate, sigma, steps, coarsening), delta, FINE_SPLITS
     )
 
 
@@ -178,11 +182,11 @@ def calibrate_bounded_noise(target: float, training: BoundedTraining, delta: flo
 
     ``GuaranteeError`` if no unit has a cap, or no σ below 10⁶ reaches the target.
     """
-    changed = count_affected(training)
+    changed = count_affected_examples(training)
     if not (target > 0.0 and training.steps):
         raise ConfigurationError("noise cannot be calibrated for 0 steps, or for an epsilon of 0")
 
-    def spent(coarsening_factor: float, sigma: float) -> float:
+    def compute_clamped_epsilon(coarsening_factor: float, sigma: float) -> float:
         epsilon_found = compute_bounded_epsilon(
             replace(training, noise_multiplier=sigma), changed, delta, coarsening_factor
         )
@@ -190,8 +194,10 @@ def calibrate_bounded_noise(target: float, training: BoundedTraining, delta: flo
 
     shift = changed.removed * training.sampling_rate * math.sqrt(training.steps)
     start = 4.3 * shift / target + 0.6
-    rough = choose_coarsening(FINEST_GRID * max(1.0, 2.5 * changed.removed / start), target, training.steps)
-    return find_noise(target, spent, rough, NoiseSearch(start, 1e-2, _MAX_NOISE, tolerance / 20.0))
+    rough = choose_coarsening_factor(FINEST_GRID * max(1.0, 2.5 * changed.removed / start), target, training.steps)
+    return find_smallest_noise(
+        target, compute_clamped_epsilon, rough, NoiseSearch(start, 1e-2, _MAX_NOISE, tolerance / 20.0)
+    )
 
 
 # How many examples each cap keeps, of which labels, and which cap to take: k is about n / U.
@@ -219,7 +225,7 @@ def suggest_cap(example_count: int, unit_count: int) -> int:
     return max(1, round(example_count / unit_count)) if unit_count else 1
 
 
-def list_caps(suggested_cap: int) -> list[int]:
+def list_candidate_caps(suggested_cap: int) -> list[int]:
     """List the suggestion, and the powers of two up to the first one above it."""
     return sorted({suggested_cap, *(1 << power for power in range(suggested_cap.bit_length() + 1))})
 
@@ -243,10 +249,10 @@ def compare_caps(
     shared = degrees[degrees > 1] if protect is PrivacyUnit.ENTITIES else degrees[degrees > 0]
     suggested_cap = suggest_cap(int(shared.sum()), len(shared))
     choices = []
-    for cap in list_caps(suggested_cap) if caps is None else sorted(set(caps)):
+    for cap in list_candidate_caps(suggested_cap) if caps is None else sorted(set(caps)):
         k_user = cap if protect is not PrivacyUnit.ENTITIES else None
         k_entity = cap if protect is not PrivacyUnit.USERS else None
-        kept = incidence.take(bound_contributions(incidence, k_user, k_entity))
+        kept = incidence.select_examples(bound_contributions(incidence, k_user, k_entity))
         training, rate, sigma = BoundedTraining(1.0, 1.0, 0, k_user, k_entity, protect), None, None
         if target is not None:
             rate = min(1.0, target.batch_size / len(kept))
@@ -257,7 +263,7 @@ def compare_caps(
                 "cap": cap,
                 "kept": len(kept),
                 **_count_units(kept),
-                "affected": count_affected(training).removed,
+                "affected": count_affected_examples(training).removed,
                 "sampling_rate": rate,
                 "noise_multiplier": sigma,
                 "relative_noise": None if target is None or sigma is None else sigma / target.batch_size,

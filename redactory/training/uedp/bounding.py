@@ -37,7 +37,7 @@ class AffectedExamples:
     added: int = 0
 
 
-def check_stable(rule: str, adjacency: Adjacency) -> None:
+def require_stable_rule(rule: str, adjacency: Adjacency) -> None:
     """Raise ``GuaranteeError``, by name and reason, unless ``rule`` is proved stable under ``adjacency``."""
     if rule not in _INSTABILITY_REASONS:
         raise GuaranteeError(f"unknown selection rule {rule!r}; valid rules: {', '.join(RULES)}")
@@ -63,7 +63,7 @@ def bound_contributions(
     for a rule that is not stable under ``adjacency``, ``ConfigurationError`` for caps below 1, ``CheckFailed`` if a
     unit has more kept examples than its cap.
     """
-    check_stable(rule, adjacency)
+    require_stable_rule(rule, adjacency)
     if any(cap is not None and cap < 1 for cap in (k_user, k_entity)):
         raise ConfigurationError("k_user and k_entity: must be at least 1")
     if rule == NONE and (k_user is not None or k_entity is not None):
@@ -75,7 +75,7 @@ def bound_contributions(
     return kept
 
 
-def rank_examples_by_sharing(incidence: Incidence) -> NDArray[np.int64]:
+def rank_examples_by_shared_units(incidence: Incidence) -> NDArray[np.int64]:
     """Order the examples by how many examples their units have together, fewest first; then by keyed id.
 
     An example that shares its units with many others blocks many: if it comes last, more are kept.
@@ -87,7 +87,7 @@ def rank_examples_by_sharing(incidence: Incidence) -> NDArray[np.int64]:
 def cap_entity_users(incidence: Incidence, max_users: int) -> KeptMask:
     """Select the examples that leave each entity with at most ``max_users`` (M) users: Algorithm 1's cap.
 
-    Greedy in the order of :func:`rank_examples_by_sharing`: an example is kept if each of its entities already has
+    Greedy in the order of :func:`rank_examples_by_shared_units`: an example is kept if each of its entities already has
     its user, or has fewer than M users so far. ``GuaranteeError`` for examples with several users.
     """
     if max_users < 1:
@@ -95,13 +95,13 @@ def cap_entity_users(incidence: Incidence, max_users: int) -> KeptMask:
     owners = _require_single_user(incidence, "the cap on an entity's users").tolist()
     holders: list[set[int]] = [set() for _ in range(incidence.entities.columns)]
     kept = np.zeros(len(incidence), np.bool_)
-    for row in rank_examples_by_sharing(incidence).tolist():
+    for row in rank_examples_by_shared_units(incidence).tolist():
         owner, entities = owners[row], incidence.entities.get_columns(row).tolist()
         if all(owner in holders[e] or len(holders[e]) < max_users for e in entities):
             kept[row] = True
             for e in entities:
                 holders[e].add(owner)
-    left = incidence.take(kept)
+    left = incidence.select_examples(kept)
     if left.entities.columns and len(left) and int(left.count_entity_users().max()) > max_users:
         raise CheckFailed("an entity has more users than its cap")
     return kept
@@ -116,7 +116,7 @@ def _select_greedily(
     unlimited = len(incidence) + 1
     places = [k_user or unlimited] * shift + [k_entity or unlimited] * entities.columns
     kept = np.zeros(len(incidence), np.bool_)
-    for row in rank_examples_by_sharing(incidence).tolist():
+    for row in rank_examples_by_shared_units(incidence).tolist():
         units = users.get_columns(row).tolist() + [shift + e for e in entities.get_columns(row).tolist()]
         if all(places[unit] for unit in units):
             kept[row] = True
@@ -125,25 +125,29 @@ def _select_greedily(
     return kept
 
 
-def _select_all_keep(
+def _select_kept_by_all_units(
     incidence: Incidence, k_user: int | None, k_entity: int | None, max_entities: int | None
 ) -> KeptMask:
     """Let each unit keep its own first k; an example is kept if all its units keep it."""
-    kept = _select_first(incidence, incidence.users, k_user, None)
-    return kept & _select_first(incidence, incidence.entities, k_entity, None)
+    kept = _select_first_per_unit(incidence, incidence.users, k_user, None)
+    return kept & _select_first_per_unit(incidence, incidence.entities, k_entity, None)
 
 
-def _select_r_loc(incidence: Incidence, k_user: int | None, k_entity: int | None, max_entities: int | None) -> KeptMask:
+def _select_by_r_loc_rule(
+    incidence: Incidence, k_user: int | None, k_entity: int | None, max_entities: int | None
+) -> KeptMask:
     """Keep examples with at most r entities; then each user's first k_u; then each entity's first k_e of those."""
     if max_entities is None or max_entities < 0 or k_user is None:
         raise ConfigurationError("r-loc needs entities_per_point and k_user: its bound is k_user times the former")
     _require_single_user(incidence, "r-loc")
     is_small: KeptMask = incidence.entities.lengths <= max_entities
-    chosen = is_small & _select_first(incidence, incidence.users, k_user, is_small)
-    return chosen & _select_first(incidence, incidence.entities, k_entity, chosen)
+    chosen = is_small & _select_first_per_unit(incidence, incidence.users, k_user, is_small)
+    return chosen & _select_first_per_unit(incidence, incidence.entities, k_entity, chosen)
 
 
-def _select_first(incidence: Incidence, rows: IncidenceRows, cap: int | None, candidates: KeptMask | None) -> KeptMask:
+def _select_first_per_unit(
+    incidence: Incidence, rows: IncidenceRows, cap: int | None, candidates: KeptMask | None
+) -> KeptMask:
     """Keep the ``candidates`` that are among the ``cap`` first of each of their columns, by keyed id."""
     kept = np.ones(len(incidence), np.bool_)
     if cap is None:
@@ -168,6 +172,6 @@ def _require_single_user(incidence: Incidence, subject: str) -> NDArray[np.int32
 _RULES: dict[str, Callable[[Incidence, int | None, int | None, int | None], KeptMask]] = {
     NONE: lambda incidence, *_: np.ones(len(incidence), np.bool_),
     GREEDY: _select_greedily,
-    ALL_KEEP: _select_all_keep,
-    R_LOC: _select_r_loc,
+    ALL_KEEP: _select_kept_by_all_units,
+    R_LOC: _select_by_r_loc_rule,
 }

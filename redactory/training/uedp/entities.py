@@ -66,43 +66,43 @@ class EntityNames:
         listed_values = [self._normalize_entry("listed", row, value) for row, value in enumerate(listed, 1)]
         self._hubs: dict[bytes, frozenset[str] | None] = {}
         for row, value in enumerate(hubs, 1):
-            self._hubs[self._token_digest(self._normalize_entry("high_degree_entities", row, value))] = hub_labels.get(
-                value
+            self._hubs[self._compute_token_digest(self._normalize_entry("high_degree_entities", row, value))] = (
+                hub_labels.get(value)
             )
-        self._hub_words = {_keep_words(_tokenize(value)) for value in hubs}
-        self.listed_digests = frozenset(map(self._token_digest, listed_values))
+        self._hub_words = {_drop_punctuation(_tokenize(value)) for value in hubs}
+        self.listed_digests = frozenset(map(self._compute_token_digest, listed_values))
         if self.listed_digests & self._hubs.keys():
             raise ConfigurationError("entities: a value is in both listed and hubs; keep it in one of them")
-        forms = {alias for alias in self._aliases if self._token_digest(alias) in self.listed_digests}
-        self._listed_tokens = {tokens: self._token_digest(tokens) for tokens in {*listed_values, *forms}}
+        forms = {alias for alias in self._aliases if self._compute_token_digest(alias) in self.listed_digests}
+        self._listed_tokens = {tokens: self._compute_token_digest(tokens) for tokens in {*listed_values, *forms}}
         self._lengths = sorted({len(tokens) for tokens in self._listed_tokens})
 
     def compute_digest(self, value: str) -> bytes | None:
         """Return the 16-byte keyed digest of the entity that ``value`` names; None if normalisation leaves nothing."""
         tokens = self.normalize(value)
-        return self._token_digest(tokens) if tokens else None
+        return self._compute_token_digest(tokens) if tokens else None
 
     def make_mention(self, value: str, label: str) -> Mention | None:
         """Return the mention of ``value`` under ``label`` if it counts, else None."""
         tokens = self.normalize(value)
         if not tokens:
             return None
-        entity = self._token_digest(tokens)
+        entity = self._compute_token_digest(tokens)
         chosen = self.categories is None or label in self.categories
         labels = self._hubs.get(entity, frozenset())
         is_hub = labels is None or label in labels
         # with a title it is a person's name, whatever country or month has the same
-        has_title = _keep_words(_tokenize(value)) not in {_keep_words(tokens), *self._hub_words}
+        has_title = _drop_punctuation(_tokenize(value)) not in {_drop_punctuation(tokens), *self._hub_words}
         counts = (chosen and has_title) or (not is_hub and (chosen or entity in self.listed_digests))
         return Mention(entity, label) if counts else None
 
-    def find_listed(self, text: str) -> Iterator[Mention]:
+    def find_listed_mentions(self, text: str) -> Iterator[Mention]:
         """Find every place of ``text`` that contains a listed value, or an alias of one, word for word."""
         for entity, _, _ in self._find_matches(_tokenize(text) if self._lengths else []):
             yield Mention(entity, LISTED_LABEL)
 
     def find_listed_spans(self, text: str) -> list[tuple[int, int]]:
-        """Return the ranges of ``text`` (code points, end exclusive) in which :meth:`find_listed` finds something.
+        """Return the ranges of ``text`` (code points, end exclusive) that :meth:`find_listed_mentions` finds.
 
         The whole text if normalising changes its tokens, because positions are unknown then.
         """
@@ -123,17 +123,17 @@ class EntityNames:
 
     def normalize(self, value: str) -> tuple[str, ...]:
         """Return the tokens that distinguish a value: folded, trimmed, without titles before a name."""
-        tokens = _trim_signs(_tokenize(value))
+        tokens = _trim_punctuation(_tokenize(value))
         while len(tokens) > 1 and tokens[0] in self._titles:
-            rest = _trim_signs(tokens[1:])
+            rest = _trim_punctuation(tokens[1:])
             if not rest:
                 break
             tokens = rest
         return tuple(tokens)
 
-    def _token_digest(self, tokens: tuple[str, ...]) -> bytes:
+    def _compute_token_digest(self, tokens: tuple[str, ...]) -> bytes:
         canonical = self._aliases.get(tokens, tokens)
-        return self._key.text_digest(self._purpose, "\x1f".join(canonical).encode("utf-8"))
+        return self._key.compute_text_digest(self._purpose, "\x1f".join(canonical).encode("utf-8"))
 
     def _resolve_aliases(self, aliases: Mapping[str, str]) -> dict[tuple[str, ...], tuple[str, ...]]:
         rows = enumerate(aliases.items(), 1)
@@ -163,31 +163,31 @@ def _tokenize(text: str) -> list[str]:
     return _TOKEN_PATTERN.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
-def _keep_words(tokens: Iterable[str]) -> tuple[str, ...]:
+def _drop_punctuation(tokens: Iterable[str]) -> tuple[str, ...]:
     """Without signs anywhere."""
     return tuple(token for token in tokens if _WORD_PATTERN.match(token))
 
 
-def _trim_signs(tokens: list[str]) -> list[str]:
+def _trim_punctuation(tokens: list[str]) -> list[str]:
     """Without signs at either end."""
     words = [place for place, token in enumerate(tokens) if _WORD_PATTERN.match(token)]
     return tokens[words[0] : words[-1] + 1] if words else []
 
 
 @functools.cache
-def _load_hub_lists() -> dict[str, dict[str, list[str]]]:
+def _load_high_degree_lists() -> dict[str, dict[str, list[str]]]:
     return tomllib.loads(files(__package__).joinpath("hubs.toml").read_text("utf-8"))
 
 
-def get_hub_values(name: str) -> tuple[str, ...]:
+def get_high_degree_values(name: str) -> tuple[str, ...]:
     """Return one of the ready-made allow-lists by name; ``ConfigurationError`` for another name."""
-    if name not in _load_hub_lists():
+    if name not in _load_high_degree_lists():
         raise ConfigurationError(
-            f"entities.high_degree_entities: the built-in lists are {', '.join(sorted(_load_hub_lists()))}"
+            f"entities.high_degree_entities: the built-in lists are {', '.join(sorted(_load_high_degree_lists()))}"
         )
-    return tuple(_load_hub_lists()[name]["values"])
+    return tuple(_load_high_degree_lists()[name]["values"])
 
 
-def get_hub_labels(name: str) -> frozenset[str]:
+def get_high_degree_labels(name: str) -> frozenset[str]:
     """Return the labels that a list covers: April the month is common, April the person is not."""
-    return frozenset(_load_hub_lists()[name]["labels"])
+    return frozenset(_load_high_degree_lists()[name]["labels"])

@@ -73,7 +73,7 @@ def draw_users(stream: RandomStream, step: int, users: Sequence[FederatedUser], 
     Formal guarantees: independent over users and steps while the root of the stream is secret; the probability is
     exact up to 2⁻⁵³; the sample is never cut or filled up, and an empty sample is a step of noise alone.
     """
-    return [user for user in users if draw_coin(stream, _USER_COINS, step, user.key) < rate]
+    return [user for user in users if draw_unit_uniform(stream, _USER_COINS, step, user.key) < rate]
 
 
 ExampleWeights = Callable[[RandomStream, int, NDArray[np.int64]], NDArray[np.float64]]
@@ -105,12 +105,12 @@ class SampledEntities:
             entities = graph.entities.get_columns(row).tolist()
             if not entities and sampling.estimator == "f_E+":
                 key = (int(graph.priorities[row]) << _WORD_BITS) + int(graph.example_ids[row])
-                is_used = draw_coin(stream, _EXTENDED_COINS, step, key) < sampling.related_entity_rate
+                is_used = draw_unit_uniform(stream, _EXTENDED_COINS, step, key) < sampling.related_entity_rate
                 weights[index] = sampling.extended_weight if is_used else 0.0
             for entity in entities:
                 if entity not in known:
                     key = _id_to_number(graph.entity_ids, entity)
-                    known[entity] = draw_coin(stream, _ENTITY_COINS, step, key) < sampling.entity_rate
+                    known[entity] = draw_unit_uniform(stream, _ENTITY_COINS, step, key) < sampling.entity_rate
             sampled = sum(known[entity] for entity in entities)
             if entities and (sampling.rule == "any" or sampled == len(entities)):
                 weights[index] = sampling.entity_weight * sampled
@@ -124,7 +124,7 @@ def make_example_weights(incidence: Incidence, mechanism: PoissonUsersGaussian) 
     return SampledEntities(incidence, mechanism.entities).compute_weights
 
 
-def draw_coin(stream: RandomStream, purpose: str, step: int, key: int) -> float:
+def draw_unit_uniform(stream: RandomStream, purpose: str, step: int, key: int) -> float:
     """Draw the coin of one unit in one step, uniform in (0, 1)."""
     return float(stream.uniform(purpose, step, 1, key)[0])
 
@@ -167,12 +167,12 @@ class FederatedSteps:
             if weights.any():
                 root = self.stream.random_bytes("local update", number, 32, user.key)
                 local_stream = RandomStream(root, seeded=self.stream.seeded)
-                drawn.append(LocalUserData(self.examples.take(user.rows), weights, local_stream))
+                drawn.append(LocalUserData(self.examples.select_examples(user.rows), weights, local_stream))
         total = torch.zeros(sum(p.numel() for p in list_trainable_parameters(self.network)), dtype=torch.float64)
         tasks = make_cohorts(self.network, drawn, self.rule)
         for part in self.update_map(self.update, tasks):
             total += torch.from_numpy(part)
-        self.ledger.admit(number, total)
+        self.ledger.authorize_release(number, total)
         mean = self.mechanism.compute_noisy_mean(total, self.stream, number)
         like = list_trainable_parameters(self.network)[0]
         apply_gradient(self.network, self.scheduled_optimizer, -mean.to(like), number)

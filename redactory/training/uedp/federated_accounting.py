@@ -19,15 +19,20 @@ import numpy as np
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting import Spending, compute_total_epsilon
-from redactory.training.accounting.bounds import FINE_SPLITS, MAX_EPSILON, chain_epsilon, compute_revealed_epsilon
+from redactory.training.accounting.bounds import (
+    FINE_SPLITS,
+    MAX_EPSILON,
+    compute_chain_epsilon,
+    compute_revealed_shift_epsilon,
+)
 from redactory.training.accounting.dominating_pairs import (
     NO_SHIFT,
     DominatingPair,
     Mixture,
-    make_group_mixture,
+    make_binomial_mixture,
     make_mixture,
 )
-from redactory.training.accounting.privacy_losses import make_branches_curve, make_group_curve
+from redactory.training.accounting.privacy_losses import make_branch_epsilon_curve, make_group_epsilon_curve
 from redactory.training.accounting.published_epsilons import (
     PUBLISHED_NOTE,
     Estimator,
@@ -61,7 +66,7 @@ class FederatedEpsilons:
     all_rule: float | None = None
 
 
-def get_entity_spread(mechanism: PoissonUsersGaussian) -> tuple[int, str] | None:
+def get_max_users_per_entity(mechanism: PoissonUsersGaussian) -> tuple[int, str] | None:
     """Return M and its source: |U|, or the enforced cap; None without entities."""
     if mechanism.entities is None:
         return None
@@ -79,7 +84,7 @@ def compute_federated_epsilons(
     entity with one holder and its own coin, q_s: if that has the larger epsilon, it counts. A grid that is
     ``coarsening`` times coarser is faster and slightly less tight.
     """
-    epsilons = _compute_epsilons(mechanism, steps, delta, protect, coarsening)
+    epsilons = _compute_epsilons_by_bound(mechanism, steps, delta, protect, coarsening)
     entities = mechanism.entities
     if entities is None or entities.rule == "any" or entities.estimator == "f_E" or epsilons.sound.epsilon is None:
         return epsilons
@@ -90,7 +95,7 @@ def compute_federated_epsilons(
     )
     if single_holder is None:
         return epsilons
-    other_epsilon = _compute_epsilons(
+    other_epsilon = _compute_epsilons_by_bound(
         replace(mechanism, entities=single_holder), steps, delta, protect, coarsening
     ).sound.epsilon
     if other_epsilon is not None and other_epsilon <= epsilons.sound.epsilon:
@@ -99,70 +104,72 @@ def compute_federated_epsilons(
     return replace(epsilons, sound=replace(epsilons.sound, epsilon=other_epsilon, reason=reason))
 
 
-def _compute_epsilons(
+def _compute_epsilons_by_bound(
     mechanism: PoissonUsersGaussian, steps: int, delta: float, protect: PrivacyUnit, coarsening: float
 ) -> FederatedEpsilons:
     if not 0.0 < delta < 1.0:
         raise ConfigurationError("delta: must be between 0 and 1")
-    entities, spread = mechanism.entities, get_entity_spread(mechanism)
+    entities, spread = mechanism.entities, get_max_users_per_entity(mechanism)
     rate, noise = mechanism.sampling_rate, mechanism.noise_multiplier
     # examples may vanish only if no cap depends on the others
     is_capped = spread is not None and spread[1] == FIXED_GRAPH_CAP
     name = make_relation_name(protect, Adjacency.FIXED_GRAPH if is_capped else Adjacency.REMOVAL)
 
-    def figure(value: float) -> UnitEpsilon:
+    def make_unit_epsilon(value: float) -> UnitEpsilon:
         finite = math.isfinite(value) and value < MAX_EPSILON
         return UnitEpsilon(value if finite else None, delta, name, None if finite else NO_EPSILON_FOUND)
 
     if spread is None and protect is not PrivacyUnit.USERS:
         return FederatedEpsilons(UnitEpsilon(None, delta, name, f"no finite epsilon: {NO_ENTITIES_REASON}"))
     if steps == 0:
-        return FederatedEpsilons(figure(0.0), 0.0, 0.0)
+        return FederatedEpsilons(make_unit_epsilon(0.0), 0.0, 0.0)
     if protect is PrivacyUnit.USERS:
-        return FederatedEpsilons(figure(make_group_curve(1, rate, noise, steps, coarsening)(delta)))
+        return FederatedEpsilons(make_unit_epsilon(make_group_epsilon_curve(1, rate, noise, steps, coarsening)(delta)))
     if protect is PrivacyUnit.EITHER:
         of_users, entity_epsilons = (
-            _compute_epsilons(mechanism, steps, delta, one, coarsening)
+            _compute_epsilons_by_bound(mechanism, steps, delta, one, coarsening)
             for one in (PrivacyUnit.USERS, PrivacyUnit.ENTITIES)
         )
         every = [one.sound.epsilon for one in (of_users, entity_epsilons)]
         worst = max(math.inf if epsilon is None else epsilon for epsilon in every)
-        return replace(entity_epsilons, sound=figure(worst), all_rule=None)
+        return replace(entity_epsilons, sound=make_unit_epsilon(worst), all_rule=None)
     assert entities is not None
     assert spread is not None
     touched = spread[0]
     candidates: dict[str, float] = {
-        "revealed": compute_revealed_epsilon(
+        "revealed": compute_revealed_shift_epsilon(
             make_shift_mixture(touched, rate, protect), noise, steps, delta, coarsening
         )
     }
     if candidates["revealed"] < _MAX_CHAIN_EPSILON or touched <= _MAX_CHAIN_USERS:
         # through the world without the M holders: they go, and come back changed, with the user
-        gone = make_group_curve(touched, rate, noise, steps, coarsening)
+        gone = make_group_epsilon_curve(touched, rate, noise, steps, coarsening)
         back = (
-            gone if protect is PrivacyUnit.ENTITIES else make_group_curve(touched + 1, rate, noise, steps, coarsening)
+            gone
+            if protect is PrivacyUnit.ENTITIES
+            else make_group_epsilon_curve(touched + 1, rate, noise, steps, coarsening)
         )
-        candidates["chain"] = chain_epsilon(gone, back, delta, FINE_SPLITS)
+        candidates["chain"] = compute_chain_epsilon(gone, back, delta, FINE_SPLITS)
     if entities.rule == "all":
-        candidates["all_rule"] = _compute_all_rule_epsilon(
+        candidates["all_rule"] = _compute_epsilon_for_rule_all(
             mechanism, entities.entity_rate, touched, steps, delta, protect, coarsening
         )
     known = {key: value for key, value in candidates.items() if math.isfinite(value)}
-    return FederatedEpsilons(figure(min(candidates.values())), **known)
+    return FederatedEpsilons(make_unit_epsilon(min(candidates.values())), **known)
 
 
 def make_shift_mixture(touched_users: int, user_rate: float, protect: PrivacyUnit) -> Mixture:
     """Make the law of a step's largest shift in clips, b + 2j: b the user, j sampled holders of the entity."""
     weights: dict[float, float] = defaultdict(float)
     coins = {0: 1.0} if protect is PrivacyUnit.ENTITIES else {0: 1.0 - user_rate, 1: user_rate}
-    holders = make_group_mixture(user_rate, touched_users)
+    holders = make_binomial_mixture(user_rate, touched_users)
     for count, weight in zip(holders.means, holders.weights, strict=True):
         for user_shift, coin in coins.items():
             weights[2 * count + user_shift] += weight * coin
     return make_mixture(weights)
 
 
-def _compute_all_rule_epsilon(
+def _compute_epsilon_for_rule_all(
     mechanism: PoissonUsersGaussian,
     entity_rate: float,
     touched_users: int,
@@ -176,7 +183,7 @@ def _compute_all_rule_epsilon(
     j is rounded up onto at most 24 values, which only enlarges the divergence; the thinnest tail of each step is
     counted as a failure.
     """
-    holders = make_group_mixture(mechanism.sampling_rate, touched_users)
+    holders = make_binomial_mixture(mechanism.sampling_rate, touched_users)
     weights = dict(zip(holders.means, holders.weights, strict=True))
     usual = {count: weight for count, weight in weights.items() if weight > _MIN_WEIGHT}
     remaining = delta - steps * math.fsum(weight for weight in weights.values() if weight <= _MIN_WEIGHT)
@@ -195,7 +202,7 @@ def _compute_all_rule_epsilon(
             shifts[user_shift] += coin * (1.0 - entity_rate)
             shifts[2.0 * count + user_shift] += coin * entity_rate
         branches.append((weight, DominatingPair(make_mixture(shifts), NO_SHIFT, mechanism.noise_multiplier)))
-    return make_branches_curve(tuple(branches), steps, coarsening)(remaining)
+    return make_branch_epsilon_curve(tuple(branches), steps, coarsening)(remaining)
 
 
 # Epsilons of a training that samples users: sound ones, and what the papers would print.
@@ -234,7 +241,7 @@ def _make_user_spendings(mechanism: PoissonUsersGaussian, steps: int) -> tuple[S
     return (Spending(mechanism.make_single_user_mechanism(), steps),) if steps else ()
 
 
-def compute_spread_curve(
+def compute_epsilon_by_user_count(
     mechanism: PoissonUsersGaussian, steps: int, delta: float, protect: PrivacyUnit
 ) -> dict[int, float | None]:
     """Compute epsilon for an entity whose examples belong to at most K users, by K.
@@ -243,9 +250,9 @@ def compute_spread_curve(
     """
     if protect is PrivacyUnit.USERS:
         rate, noise = mechanism.sampling_rate, mechanism.noise_multiplier
-        values = {size: make_group_curve(size, rate, noise, steps)(delta) for size in CURVE_GROUP_SIZES}
+        values = {size: make_group_epsilon_curve(size, rate, noise, steps)(delta) for size in CURVE_GROUP_SIZES}
         return {size: value if math.isfinite(value) else None for size, value in values.items()}
-    entities, spread, epsilons = mechanism.entities, get_entity_spread(mechanism), dict[int, float | None]()
+    entities, spread, epsilons = mechanism.entities, get_max_users_per_entity(mechanism), dict[int, float | None]()
     if entities is None or spread is None:
         return epsilons
     for size in (*(size for size in CURVE_SPREADS if size < spread[0]), spread[0]):
@@ -255,7 +262,7 @@ def compute_spread_curve(
     return epsilons
 
 
-def compute_published_federated(
+def compute_published_federated_epsilon(
     mechanism: PoissonUsersGaussian, steps: int, delta: float, estimator: Estimator | None = None
 ) -> dict[str, Any] | None:
     """Compute the papers' moments accountant at their own z, with its label.
@@ -268,7 +275,7 @@ def compute_published_federated(
     if estimator is Estimator.F_E_PLUS:
         return None
     rate = compute_published_rate(estimator, mechanism.sampling_rate, 1.0 if entities is None else entities.entity_rate)
-    scale = compute_noise_scale(mechanism)
+    scale = compute_paper_noise_scale(mechanism)
     return {
         "note": PUBLISHED_NOTE,
         "epsilon": compute_moments_epsilon(rate, scale, steps, delta),
@@ -279,7 +286,7 @@ def compute_published_federated(
     }
 
 
-def compute_noise_scale(mechanism: PoissonUsersGaussian) -> float:
+def compute_paper_noise_scale(mechanism: PoissonUsersGaussian) -> float:
     """Return z of the paper: ζ over q_u·|U| + 1; ζ itself for DP-FedAvg."""
     if mechanism.entities is None:
         return mechanism.noise_multiplier

@@ -62,7 +62,7 @@ class IncidenceRows:
         rows = np.ones(len(self), np.int64) if kept is None else kept.astype(np.int64)
         return np.asarray(self.matrix.T @ rows, np.int64)
 
-    def take(self, rows: NDArray[np.bool_]) -> IncidenceRows:
+    def select_rows(self, rows: NDArray[np.bool_]) -> IncidenceRows:
         """Keep the rows that are True in ``rows`` [n]; columns keep their numbers."""
         offsets = np.concatenate([[0], np.cumsum(self.lengths[rows])])
         return IncidenceRows(offsets.astype(np.int64), self.indices[rows[self.row_indices]], self.columns)
@@ -103,9 +103,9 @@ class Incidence:
         pairs = self.users.matrix.T @ self.entities.matrix
         return np.asarray(pairs.getnnz(axis=0), np.int64)
 
-    def take(self, kept: NDArray[np.bool_]) -> Incidence:
+    def select_examples(self, kept: NDArray[np.bool_]) -> Incidence:
         """Keep the examples in ``kept``; users and entities keep their numbers, also those without examples."""
-        parts = {name: getattr(self, name).take(kept) for name in ("users", "entities", "labels")}
+        parts = {name: getattr(self, name).select_rows(kept) for name in ("users", "entities", "labels")}
         return replace(self, example_ids=self.example_ids[kept], priorities=self.priorities[kept], **parts)
 
 

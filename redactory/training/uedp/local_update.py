@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from redactory.foundation.processes import process_pool
+from redactory.foundation.processes import open_process_pool
 from redactory.foundation.stream import RandomStream
 from redactory.training.data import TokenizedExamples, split_micro_batches
 from redactory.training.mechanisms.lattice import choose_lattice_spacing
@@ -89,12 +89,12 @@ def sum_cohort_updates(cohort: Cohort) -> NDArray[np.float64]:
         total = torch.zeros_like(first)
         for user in cohort.users:
             set_flat_parameters(network, first)
-            train_locally(network, user, cohort.rule)
+            run_local_update(network, user, cohort.rule)
             total += clip_and_round_update(flatten_parameters(network).double() - first, cohort.rule.clip_norm)
     return np.asarray(total.cpu().numpy())
 
 
-def train_locally(network: Network, user: LocalUserData, rule: LocalUpdateRule) -> None:
+def run_local_update(network: Network, user: LocalUserData, rule: LocalUpdateRule) -> None:
     """Run Algorithm 1, lines 21 to 27: θ ← θ − η·Σ (weight · ∇ loss) over the used examples of each batch.
 
     The paper's line 27 starts every batch from θ⁰, which would keep only the last one; this is the step of FedAvg,
@@ -156,5 +156,5 @@ def open_update_map(workers: int) -> Iterator[UpdateMap]:
     if workers == 1:
         yield map
     else:
-        with process_pool(workers) as pool:
+        with open_process_pool(workers) as pool:
             yield pool.map

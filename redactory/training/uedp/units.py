@@ -21,7 +21,7 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Guarant
 from redactory.foundation.keys import DIGEST_BYTES, DigestKey, load_digest_key
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.mask import MASK, mask
+from redactory.redaction.mask import MASK, mask_intervals
 from redactory.redaction.sealing import read_manifest
 from redactory.redaction.shards import CLASS
 from redactory.training.data import (
@@ -37,7 +37,7 @@ from redactory.training.data import (
     require_unchanged_parts,
 )
 from redactory.training.tokenizer import TextCodec
-from redactory.training.uedp.entities import EntityNames, Mention, get_hub_labels, get_hub_values
+from redactory.training.uedp.entities import EntityNames, Mention, get_high_degree_labels, get_high_degree_values
 from redactory.training.uedp.incidence import Incidence, IncidenceBuilder
 from redactory.training.unit_settings import UnitSettings
 
@@ -94,7 +94,7 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whol
                 raise CheckFailed(f"audit/spans: a span in example {point} is outside its text")
             mention = names.make_mention(text[start:end], label)
             mentions += [] if mention is None else [mention]
-        mentions += names.find_listed(text)
+        mentions += names.find_listed_mentions(text)
         units = [bytes.fromhex(user), *holders.get(point, ())]
         if pending and whole_documents and again:
             pending[-1] += mentions
@@ -145,13 +145,13 @@ class _RowsById:
     def __init__(self, rows: Iterator[TableRow]) -> None:
         self._rows, self._next = rows, next(rows, None)
 
-    def find_row(self, point: int) -> TableRow | None:
+    def find_row(self, example_id: int) -> TableRow | None:
         """Return the row of ``point``, or None; earlier rows are skipped."""
-        while self._next is not None and self._next[0] <= point:
+        while self._next is not None and self._next[0] <= example_id:
             current, self._next = self._next, next(self._rows, None)
             if self._next is not None and self._next[0] <= current[0]:
                 raise CheckFailed("a table of the run is not in the order of its example ids")
-            if current[0] == point:
+            if current[0] == example_id:
                 return current
         return None
 
@@ -204,7 +204,7 @@ class OriginalExamples:
             for _, start, end, label, _ in point_spans[1] if point_spans is not None else ():
                 if names.make_mention(text[start:end], label) is not None:
                     places.append((start, end))
-            yield mask(text, places)
+            yield mask_intervals(text, places)
         if wanted_ids is not None and count < len(wanted_ids):
             raise CheckFailed("the vault lacks a selected example")
 
@@ -241,10 +241,10 @@ def load_entity_names(units: UnitSettings, key: DigestKey | None = None) -> Enti
     Neither the examples of an entity nor the examples that a cap keeps depend on ``key``.
     """
     hubs = {
-        value: get_hub_labels(name)
+        value: get_high_degree_labels(name)
         for name in units.high_degree_entities
         if isinstance(name, str)
-        for value in get_hub_values(name)
+        for value in get_high_degree_values(name)
     }
     file_hubs = tuple(value for path in units.high_degree_files for value in _read_lines("high_degree_entities", path))
     return EntityNames(
@@ -328,12 +328,12 @@ def encode_examples(
     """
     is_masked: list[bool] = []
 
-    def noted() -> Iterator[str]:
+    def iterate_texts_and_flag_masks() -> Iterator[str]:
         for text in texts:
             is_masked.append(MASK in text)
             yield text
 
-    examples = TokenizedExamples.from_texts(noted(), tokenizer, settings.max_tokens)
+    examples = TokenizedExamples.from_texts(iterate_texts_and_flag_masks(), tokenizer, settings.max_tokens)
     if settings.task == "classify":
         numbers = classes()
         excluded = numbers == NO_CLASS

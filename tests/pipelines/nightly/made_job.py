@@ -56,7 +56,7 @@ class Job:
     def released(self) -> Counter[str]:
         """The text of every row of every released run."""
         now = run_statuses(read_log(self.job))
-        runs = [self.job.run(name) for name, own in now.items() if own.state == "released"]
+        runs = [self.job.get_run_folder(name) for name, own in now.items() if own.state == "released"]
         return Counter(text for run in runs for text in read_column(run.vault, "text"))
 
     def events(self) -> list[str]:

@@ -99,7 +99,7 @@ def undone(scene: Scene, decision: str, *, reread: bool) -> list[str]:
     called = scene.called.read_text().splitlines() if scene.called.exists() else []
     own = [line for line in called if line.endswith(decided)]
     types = [r.type for r in read_log(scene.job) if r.body["run"] == decided]
-    counted = [entry.body["run"] for entry in scene.index.entries()]
+    counted = [entry.body["run"] for entry in scene.index.list_entries()]
     found = {
         "latest": os.readlink(scene.job.latest) != latest,
         "hook": own[:1] != [f"{event} {decided}"] or len(own) > 2,

@@ -153,8 +153,8 @@ def test_the_metrics_of_a_job(tmp_path: Path) -> None:
     assert _metrics(made.job)["nights_since_release", ()] == 0
     made.add("a", earlier=100)
     held = made.add("b", Event.HELD, rejected=7, earlier=250)
-    append_event(made.job.run("c"), Event.STARTED, plan={})
-    append_event(made.job.run("c"), Event.FAILED, error="a word nobody should see")
+    append_event(made.job.get_run_folder("c"), Event.STARTED, plan={})
+    append_event(made.job.get_run_folder("c"), Event.FAILED, error="a word nobody should see")
     assert "nobody" not in render_metrics(made.job, NOW)
     found = _metrics(made.job)
     due = {

@@ -208,7 +208,7 @@ def test_a_person_is_erased_from_unfinished_runs(tmp_path: Path, stage: str, end
         write_rows(job.input / f"{name}.jsonl", rows)
         with pytest.raises(type(end)):
             job.night(progress=stop)
-        return job.job.run(read_log(job.job)[-1].body["run"])
+        return job.job.get_run_folder(read_log(job.job)[-1].body["run"])
 
     job.write("first.jsonl", "one")
     released = job.run()
@@ -347,7 +347,7 @@ def test_a_rejected_run_gives_its_material_back_and_leaves_the_index(tmp_path: P
             redactory.reject_release(first.root, *words)
     decided = redactory.reject_release(job.job.latest, "Ann", "the wrong feed")
     assert decided["index"] == ["000001-" + first.root.name]
-    assert (index.entries(), index.pending_entries(), decided["latest"]) == ([], [], None)
+    assert (index.list_entries(), index.list_pending_entries(), decided["latest"]) == ([], [], None)
     with pytest.raises(RunStateError, match="was rejected before"):
         redactory.reject_release(first.root, "Ann", "again")
     job.write("a.jsonl", "three")
@@ -465,7 +465,7 @@ def test_what_was_mirrored_is_known_by_a_url_without_its_password(job: Job, monk
     job.write("a.jsonl", "one")
     run = job.run()
     url = "sftp://me:a-password@host/runs"
-    assert scheduling.publish_released(job.job, url) == [run.root.name]
-    assert scheduling.publish_released(job.job, url) == []
+    assert scheduling.publish_released_runs(job.job, url) == [run.root.name]
+    assert scheduling.publish_released_runs(job.job, url) == []
     assert places == [f"{url}/{run.root.name}"]
     assert "a-password" not in job.job.log.read_text()

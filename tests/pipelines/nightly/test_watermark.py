@@ -20,8 +20,13 @@ from redactory.foundation.records import Record
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.release_log import Event
 from redactory.pipelines.operations import incremental as folding
-from redactory.pipelines.operations.incremental import ReadingPlan, find_changed_files, make_sources, plan_reading
-from redactory.pipelines.readers import Document, Rejection, read_documents, sources_by_path
+from redactory.pipelines.operations.incremental import (
+    ReadingPlan,
+    find_changed_files,
+    make_planned_sources,
+    plan_reading,
+)
+from redactory.pipelines.readers import Document, Rejection, find_sources_by_path, read_documents
 from redactory.pipelines.readers.documents import RowCounts
 
 SOON = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
@@ -50,7 +55,7 @@ class World:
         self.records.append(Record(len(self.records), event.value, body))
 
     def plan(self, now: datetime.datetime | None = None, again: tuple[str, ...] = ()) -> ReadingPlan:
-        return plan_reading(config(self.folder), folding.read_watermark(self.records), again, now)
+        return plan_reading(config(self.folder), folding.compute_watermark(self.records), again, now)
 
     def night(self, now: datetime.datetime | None = None, crash: bool = False) -> None:
         self.finish()
@@ -67,7 +72,7 @@ class World:
         for record in [r for r in self.records if r.type == Event.STARTED and r.body["run"] not in ended]:
             pieces, run = folding.read_planned_slices(record), record.body["run"]
             assert find_changed_files(pieces) == []
-            self.read[run] = rows_of(self.folder, make_sources(pieces))
+            self.read[run] = rows_of(self.folder, make_planned_sources(pieces))
             self.enter(Event.RELEASED, run)
 
     def reject(self, number: int) -> None:
@@ -96,7 +101,7 @@ def rows_of(folder: Path, sources: Any) -> Counter[tuple[str, int]]:
     """What a reader finds in these sources: the last part of each one's name, and the row."""
     found: Counter[tuple[str, int]] = Counter()
     for source in sources:
-        for entry in RowCounts(config(folder).input).read(source):
+        for entry in RowCounts(config(folder).input).read_and_count(source):
             assert isinstance(entry, Document | Rejection)
             found[Path(source.url).name, entry.row] += 1
     return found
@@ -104,7 +109,7 @@ def rows_of(folder: Path, sources: Any) -> Counter[tuple[str, int]]:
 
 def all_rows(folder: Path) -> Counter[tuple[str, int]]:
     """What one reader finds that reads every file from its first byte to its last."""
-    return rows_of(folder, sources_by_path((str(folder),), "auto"))
+    return rows_of(folder, find_sources_by_path((str(folder),), "auto"))
 
 
 KINDS = st.lists(st.integers(0, 3), max_size=4)
@@ -141,8 +146,10 @@ def test_every_row_is_read_exactly_once(what: list[tuple[Any, ...]]) -> None:
 
 
 def test_the_oracle_notices_a_fold_that_forgets_rejections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = folding.read_watermark
-    monkeypatch.setattr(folding, "read_watermark", lambda records: real(r for r in records if r.type != Event.REJECTED))
+    real = folding.compute_watermark
+    monkeypatch.setattr(
+        folding, "compute_watermark", lambda records: real(r for r in records if r.type != Event.REJECTED)
+    )
     world = World(tmp_path)
     live(world, [("append", "a.jsonl", [0, 0], 0), ("night",), ("reject", 0)])
     assert sum(world.read.values(), Counter()) != all_rows(tmp_path)
@@ -157,7 +164,7 @@ def test_a_gap_between_nights_is_read_with_what_is_new(tmp_path: Path) -> None:
     world.append("b.csv", [0], 0)
     pieces = world.plan().slices
     assert [(piece.from_row, piece.rows) for piece in pieces] == [(3, 2), (7, 1)]
-    [source] = make_sources(pieces)
+    [source] = make_planned_sources(pieces)
     assert [entry.row for entry in read_documents(source, config(tmp_path).input)] == [4, 5, 8]
 
 
@@ -208,7 +215,7 @@ def test_a_file_is_not_read_again_while_its_stamp_stays(tmp_path: Path, monkeypa
     def unread(*_: Any) -> Any:
         raise AssertionError
 
-    monkeypatch.setattr(folding.FileSlice, "is_unchanged_in", unread)
+    monkeypatch.setattr(folding.FileSlice, "matches_source", unread)
     assert not world.plan(SOON).slices
     os.utime(tmp_path / "a.jsonl", (2e9, 2e9))
     with pytest.raises(AssertionError):

@@ -75,7 +75,7 @@ def test_the_quickest_of_every_regime_lies_in_a_narrow_bracket() -> None:
 
 def test_rounding_that_is_not_paid_for_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sabotage: half of the mass between two losses goes to the lower one."""
-    real = privacy_losses.connect_dots
+    real = privacy_losses.make_connect_dots_distribution
 
     def careless(first: int, grid: float, upper: Any, lower: Any, off: float) -> Any:
         law = real(first, grid, upper, lower, off)
@@ -83,7 +83,7 @@ def test_rounding_that_is_not_paid_for_is_seen(monkeypatch: pytest.MonkeyPatch) 
             law.first_index - 1, law.mass, law.infinite_mass, law.grid, law.loss_error
         )
 
-    monkeypatch.setattr(privacy_losses, "connect_dots", careless)
+    monkeypatch.setattr(privacy_losses, "make_connect_dots_distribution", careless)
     privacy_losses.make_step_distributions.cache_clear()
     privacy_losses.compose_epsilon.cache_clear()
     row = SETTINGS[0]

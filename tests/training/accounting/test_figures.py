@@ -18,16 +18,16 @@ from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.training.accounting import Spending, calibrate_noise, compute_epsilon, compute_group_epsilon
 from redactory.training.accounting.bounds import (
     PrivacyCurve,
-    chain_epsilon,
+    compute_chain_epsilon,
     compute_gaussian_delta,
-    compute_revealed_epsilon,
-    gaussian_epsilon,
+    compute_gaussian_epsilon,
+    compute_revealed_shift_epsilon,
 )
 from redactory.training.accounting.dominating_pairs import Mixture
 from redactory.training.accounting.published_epsilons import (
     amplify_epsilon,
-    compute_crt_bayesian,
-    compute_crt_group,
+    compute_crt_bayesian_epsilon,
+    compute_crt_group_guarantee,
     compute_renyi_epsilon,
 )
 from redactory.training.guarantee.spec import MissRates, compute_bayesian_epsilon
@@ -85,7 +85,7 @@ def test_d2_the_authors_notebook_as_published_and_soundly() -> None:
     noise = float(optimize.brentq(off_target, 2.3, 2.6, xtol=1e-4))
     assert noise == pytest.approx(2.4224, abs=1e-3)
     assert compute_renyi_epsilon(spent(0.1, noise, 100), 1e-4, ADD_OR_REMOVE) == pytest.approx(1.7118, abs=1e-3)
-    assert compute_crt_bayesian(spent(0.1, noise, 100), 1e-5, 0.1) == pytest.approx(0.3742, abs=5e-4)
+    assert compute_crt_bayesian_epsilon(spent(0.1, noise, 100), 1e-5, 0.1) == pytest.approx(0.3742, abs=5e-4)
     assert amplify_epsilon(2.0, 0.1) == pytest.approx(0.4940, abs=1e-4)
     for relation, at_5, at_4, ten_percent, upper in (
         (ADD_OR_REMOVE, 1.815, 1.522, 0.3060, 0.4329),
@@ -106,7 +106,7 @@ def test_d2_figure_six_of_the_paper_as_published_and_soundly(
     rate: float, steps: int, noise: float, published: float, at_delta: float, at_ten: float, sound: float
 ) -> None:
     assert compute_renyi_epsilon(spent(rate, noise, steps), 8e-5, ADD_OR_REMOVE) == pytest.approx(1.0, abs=2e-3)
-    assert compute_crt_bayesian(spent(rate, noise, steps), 8e-5, 0.1) == pytest.approx(published, abs=3e-4)
+    assert compute_crt_bayesian_epsilon(spent(rate, noise, steps), 8e-5, 0.1) == pytest.approx(published, abs=3e-4)
     exchanged = own(rate, noise)
     assert compute_epsilon(exchanged, steps, 8e-5, SUBSTITUTION, GRID) == pytest.approx(at_delta, abs=3e-3)
     assert compute_epsilon(exchanged, steps, 8e-4, SUBSTITUTION, GRID) == pytest.approx(at_ten, abs=3e-3)
@@ -116,9 +116,9 @@ def test_d2_figure_six_of_the_paper_as_published_and_soundly(
 
 
 def test_d2_the_published_group_theorem_shrinks_with_what_is_missed() -> None:
-    assert compute_crt_group(2.0, 1e-5, 0.5, 4) == (4.0, pytest.approx(2 * math.exp(4.0) * 1e-5))
-    assert compute_crt_group(2.0, 1e-5, 0.0, 4)[0] == 0.0  # nothing is detected, and it promises everything
-    assert compute_crt_group(2.0, 1e-5, 1.0, 1000) == (2000.0, math.inf)
+    assert compute_crt_group_guarantee(2.0, 1e-5, 0.5, 4) == (4.0, pytest.approx(2 * math.exp(4.0) * 1e-5))
+    assert compute_crt_group_guarantee(2.0, 1e-5, 0.0, 4)[0] == 0.0  # nothing is detected, and it promises everything
+    assert compute_crt_group_guarantee(2.0, 1e-5, 1.0, 1000) == (2000.0, math.inf)
 
 
 def test_renyi_accounting_is_refused_where_it_is_not_valid() -> None:
@@ -219,7 +219,7 @@ def test_delta_at_a_revealed_epsilon_is_no_more_than_asked_for(
     """Counted out, the rarest shift too, which is cut from the law and must be paid for."""
     rare = share * delta / steps
     weights = [(1.0 - rare) / (len(sizes) - 1)] * (len(sizes) - 1) + [rare]
-    found = compute_revealed_epsilon(Mixture(tuple(map(float, sizes)), tuple(weights)), deviation, steps, delta)
+    found = compute_revealed_shift_epsilon(Mixture(tuple(map(float, sizes)), tuple(weights)), deviation, steps, delta)
 
     def delta_at(epsilon: float) -> float:
         total = 0.0
@@ -236,12 +236,12 @@ def test_delta_at_a_revealed_epsilon_is_no_more_than_asked_for(
 @given(st.floats(0.1, 3.0), st.floats(0.1, 3.0), st.sampled_from([1e-3, 1e-6]))
 @settings(max_examples=20, deadline=None)
 def test_a_chain_covers_both_orders(first: float, second: float, delta: float) -> None:
-    one, other = (partial(gaussian_epsilon, mu) for mu in (first, second))
+    one, other = (partial(compute_gaussian_epsilon, mu) for mu in (first, second))
 
     def one_way(a: PrivacyCurve, b: PrivacyCurve) -> float:
         shares = ((a(share * delta), share) for share in (0.2, 0.5, 0.8))
         return min(first + b((1 - share) * delta * math.exp(-first)) for first, share in shares)
 
     due = max(one_way(one, other), one_way(other, one))
-    assert chain_epsilon(one, other, delta) == chain_epsilon(other, one, delta) == pytest.approx(due)
-    assert due >= gaussian_epsilon(first + second, delta)
+    assert compute_chain_epsilon(one, other, delta) == compute_chain_epsilon(other, one, delta) == pytest.approx(due)
+    assert due >= compute_gaussian_epsilon(first + second, delta)

@@ -24,23 +24,27 @@ from redactory.training.accounting import (
 )
 from redactory.training.accounting.bounds import (
     FINE_SPLITS,
-    chain_epsilon,
+    compute_chain_epsilon,
     compute_gaussian_delta,
-    compute_revealed_epsilon,
-    gaussian_epsilon,
+    compute_gaussian_epsilon,
+    compute_revealed_shift_epsilon,
 )
 from redactory.training.accounting.dominating_pairs import (
     NO_SHIFT,
     Composition,
     DominatingPair,
     Mixture,
+    make_binomial_mixture,
     make_dominating_pairs,
     make_exchange_pair,
-    make_group_mixture,
     make_mixture,
     make_removal_pair,
 )
-from redactory.training.accounting.privacy_losses import compose_deltas, make_branches_curve, make_group_curve
+from redactory.training.accounting.privacy_losses import (
+    compose_deltas,
+    make_branch_epsilon_curve,
+    make_group_epsilon_curve,
+)
 from redactory.training.accounting.verification import confirm_single_epsilon
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from tests.training.uedp.worlds import hockey_stick, repeated
@@ -98,7 +102,7 @@ def test_another_place_of_a_loss_or_weight_of_a_point_is_seen(monkeypatch: pytes
         patch.setattr(privacy_losses, "_invert_losses", lambda pair, at: real(pair, at) + 0.1)
         assert _off(Relation.SUBSTITUTION, 1.0, 0.25, 1e-3) > 1e-6
     monkeypatch.setattr(
-        dominating_pairs, "make_group_mixture", lambda rate, points: make_mixture({0: 1 - 0.9 * rate, 1: 0.9 * rate})
+        dominating_pairs, "make_binomial_mixture", lambda rate, points: make_mixture({0: 1 - 0.9 * rate, 1: 0.9 * rate})
     )
     assert _off(Relation.ADD_OR_REMOVE, 1.0, 0.25, 1e-3) > 1e-6
 
@@ -109,14 +113,14 @@ def test_another_place_of_a_loss_or_weight_of_a_point_is_seen(monkeypatch: pytes
 def test_a_group_costs_what_dp_accounting_says(points: int, rate: float, sigma: float, steps: int) -> None:
     weights = stats.binom.pmf(range(points + 1), points, rate).tolist()
     theirs = theirs_of(make_mixture(dict(enumerate(weights))), sigma).self_compose(steps)
-    ours = make_group_curve(points, rate, sigma, steps)
+    ours = make_group_epsilon_curve(points, rate, sigma, steps)
     for delta in (1e-3, 1e-5, 1e-8):
         assert ours(delta) == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=4e-3, abs=1e-3)
 
 
 def test_branches_are_averaged_as_dp_accounting_mixes_them() -> None:
     one, other = make_mixture({0: 0.9, 1: 0.1}), make_mixture({0: 0.5, 4: 0.5})
-    ours = make_branches_curve(
+    ours = make_branch_epsilon_curve(
         ((0.7, DominatingPair(one, NO_SHIFT, 3.0)), (0.3, DominatingPair(other, NO_SHIFT, 3.0))), 10
     )(1e-5)
     theirs = theirs_of(one, 3.0).compute_mixture(theirs_of(other, 3.0), 0.7).self_compose(10)
@@ -141,7 +145,7 @@ def test_both_curves_are_the_integrals_that_define_them(law: dict[float, float],
 @given(LAWS, st.integers(1, 3), st.floats(0.8, 3.0))
 def test_a_composed_epsilon_is_never_below_an_attack(law: dict[float, float], steps: int, sigma: float) -> None:
     """Looking at the sum of all steps is one attack; its own curve must lie below the figure."""
-    epsilon = make_branches_curve(((1.0, DominatingPair(law_of(law), NO_SHIFT, sigma)),), steps)(1e-3)
+    epsilon = make_branch_epsilon_curve(((1.0, DominatingPair(law_of(law), NO_SHIFT, sigma)),), steps)(1e-3)
     there, wide = repeated(as_dict(law_of(law)), steps), sigma * math.sqrt(steps)
     assert hockey_stick(there, {0.0: 1.0}, wide, epsilon) <= 1e-3 + 1e-6
     assert hockey_stick({0.0: 1.0}, there, wide, epsilon) <= 1e-3 + 1e-6
@@ -150,7 +154,7 @@ def test_a_composed_epsilon_is_never_below_an_attack(law: dict[float, float], st
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 400), st.floats(1e-6, 0.999))
 def test_no_mass_of_a_binomial_is_lost_or_moved_down(points: int, rate: float) -> None:
-    law = as_dict(make_group_mixture(rate, points))
+    law = as_dict(make_binomial_mixture(rate, points))
     assert math.fsum(law.values()) == pytest.approx(1.0, abs=1e-12)
     sizes = np.arange(points + 1)
     ours = np.array([math.fsum(w for j, w in law.items() if j >= size) for size in sizes])
@@ -162,8 +166,8 @@ def test_dropping_the_rare_counts_would_be_cheaper_than_the_truth() -> None:
     """Sabotage: a law cut at j <= 1 and renormalised, as a careless accountant would, reports less."""
     points, rate, sigma, steps = 16, 256 / 14_000, 2.0, 100
     cut = law_of(dict(enumerate(stats.binom.pmf([0, 1], points, rate).tolist())))
-    careless = make_branches_curve(((1.0, DominatingPair(cut, NO_SHIFT, sigma)),), steps)
-    assert careless(1e-5) < 0.75 * make_group_curve(points, rate, sigma, steps)(1e-5)
+    careless = make_branch_epsilon_curve(((1.0, DominatingPair(cut, NO_SHIFT, sigma)),), steps)
+    assert careless(1e-5) < 0.75 * make_group_epsilon_curve(points, rate, sigma, steps)(1e-5)
 
 
 @pytest.mark.slow
@@ -172,7 +176,7 @@ def test_dropping_the_rare_counts_would_be_cheaper_than_the_truth() -> None:
 def test_a_larger_group_diverges_more(points: int, rate: float, sigma: float) -> None:
     at = np.linspace(-2.0, 4.0, 61) + 1e-9
     few, many = (
-        compose_deltas(one_step(make_group_mixture(rate, size), sigma), 1e-2, at) for size in (points, points + 1)
+        compose_deltas(one_step(make_binomial_mixture(rate, size), sigma), 1e-2, at) for size in (points, points + 1)
     )
     assert np.all(few <= many + 1e-6)
 
@@ -190,7 +194,7 @@ def test_what_is_cut_off_a_step_is_lost_and_nothing_else_is(tail: float) -> None
     exact = special.ndtr(mu / 2 - epsilons / mu) - np.exp(epsilons) * special.ndtr(-mu / 2 - epsilons / mu)
     found = privacy_losses.compute_composed_deltas(laws, epsilons)
     assert np.all(found >= exact * (1.0 - 1e-9))
-    assert privacy_losses.compute_composed_epsilon(laws, delta) >= gaussian_epsilon(mu, delta) - 1e-9
+    assert privacy_losses.compute_composed_epsilon(laws, delta) >= compute_gaussian_epsilon(mu, delta) - 1e-9
     lost = steps * laws[0][0].infinite_mass
     assert privacy_losses.compute_composed_epsilon(laws, lost * (1.0 - 1e-6)) == math.inf
 
@@ -212,19 +216,21 @@ def test_what_a_transform_may_get_wrong_is_part_of_every_figure(monkeypatch: pyt
     exact = special.ndtr(mu / 2 - epsilons / mu) - np.exp(epsilons) * special.ndtr(-mu / 2 - epsilons / mu)
     assert np.all(privacy_losses.compute_composed_deltas(laws, epsilons) >= exact)
     for delta in (1e-2, 1e-5, 1e-9):
-        assert privacy_losses.compute_composed_epsilon(laws, delta) >= gaussian_epsilon(mu, delta)
+        assert privacy_losses.compute_composed_epsilon(laws, delta) >= compute_gaussian_epsilon(mu, delta)
 
 
 def test_no_points_and_no_steps_cost_nothing_and_hopeless_noise_has_a_sound_figure() -> None:
     """K/σ over 24 is answered by revealing, which is never below the exact pair."""
-    assert make_group_curve(0, 0.1, 1.0, 5)(1e-5) == make_group_curve(3, 0.1, 1.0, 0)(1e-5) == 0.0
-    assert make_group_curve(48, 0.01, 2.0, 3)(1e-5) < make_group_curve(50, 0.01, 2.0, 3)(1e-5) < math.inf
+    assert make_group_epsilon_curve(0, 0.1, 1.0, 5)(1e-5) == make_group_epsilon_curve(3, 0.1, 1.0, 0)(1e-5) == 0.0
+    assert (
+        make_group_epsilon_curve(48, 0.01, 2.0, 3)(1e-5) < make_group_epsilon_curve(50, 0.01, 2.0, 3)(1e-5) < math.inf
+    )
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_revealing_is_the_average_over_every_path(steps: int) -> None:
     law = {0: 0.5, 1: 0.3, 4: 0.2}
-    epsilon = compute_revealed_epsilon(make_mixture(law), 6.0, steps, 1e-4)
+    epsilon = compute_revealed_shift_epsilon(make_mixture(law), 6.0, steps, 1e-4)
 
     def delta(eps: float) -> float:
         total = 0.0
@@ -238,33 +244,39 @@ def test_revealing_is_the_average_over_every_path(steps: int) -> None:
 
 def test_revealing_refuses_what_is_too_far_and_pays_for_what_a_transform_rounds_off() -> None:
     """With delta near the rounding of the transform there is no figure, rather than a lucky one."""
-    assert compute_revealed_epsilon(make_mixture({1000: 1.0}), 1.0, 1, 1e-5) == math.inf
-    assert compute_revealed_epsilon(make_mixture({0: 1.0}), 4.0, 16, 1e-5) == 0.0
+    assert compute_revealed_shift_epsilon(make_mixture({1000: 1.0}), 1.0, 1, 1e-5) == math.inf
+    assert compute_revealed_shift_epsilon(make_mixture({0: 1.0}), 4.0, 16, 1e-5) == 0.0
     law = make_mixture({0: 0.9, 3: 0.1})
     assert (
-        compute_revealed_epsilon(law, 4.0, 2_000, 1e-5) < compute_revealed_epsilon(law, 4.0, 2_000, 1e-18) == math.inf
+        compute_revealed_shift_epsilon(law, 4.0, 2_000, 1e-5)
+        < compute_revealed_shift_epsilon(law, 4.0, 2_000, 1e-18)
+        == math.inf
     )
 
 
 def test_the_chain_bounds_the_gaussian_that_it_passes_through() -> None:
     """N(0) to N(1) to N(2): the chain of two single shifts is sound for the double one."""
     one, both = (
-        make_branches_curve(((1.0, DominatingPair(make_mixture({m: 1}), NO_SHIFT, 2.0)),), 1) for m in (1.0, 2.0)
+        make_branch_epsilon_curve(((1.0, DominatingPair(make_mixture({m: 1}), NO_SHIFT, 2.0)),), 1) for m in (1.0, 2.0)
     )
-    assert chain_epsilon(one, one, 1e-4) >= both(1e-4)
-    assert chain_epsilon(lambda _: 1.0, lambda _: 2.0, 1e-5) == 3.0
-    assert chain_epsilon(lambda _: math.inf, lambda _: 2.0, 1e-4) == math.inf
-    few = make_group_curve(2, 0.02, 8.0, 50), make_group_curve(24, 0.02, 8.0, 50)
-    assert chain_epsilon(*few, 1e-5, FINE_SPLITS) <= chain_epsilon(*few, 1e-5, (0.25, 0.5, 0.75)) + 1e-12
+    assert compute_chain_epsilon(one, one, 1e-4) >= both(1e-4)
+    assert compute_chain_epsilon(lambda _: 1.0, lambda _: 2.0, 1e-5) == 3.0
+    assert compute_chain_epsilon(lambda _: math.inf, lambda _: 2.0, 1e-4) == math.inf
+    few = make_group_epsilon_curve(2, 0.02, 8.0, 50), make_group_epsilon_curve(24, 0.02, 8.0, 50)
+    assert (
+        compute_chain_epsilon(*few, 1e-5, FINE_SPLITS) <= compute_chain_epsilon(*few, 1e-5, (0.25, 0.5, 0.75)) + 1e-12
+    )
 
 
 @pytest.mark.parametrize(("points", "rate", "sigma", "steps"), [(8, 0.02, 4.0, 100), (2, 0.1, 2.0, 50)])
 def test_a_card_s_group_and_a_unit_cost_the_same(points: int, rate: float, sigma: float, steps: int) -> None:
     """One pair under two names; the card's grid is the coarser one."""
     spent = (Spending(PoissonGaussian(rate, sigma, 1.0, 1.0), steps),)
-    one_side, exact = compute_removal_epsilon(spent, 1e-5, points), make_group_curve(points, rate, sigma, steps)
+    one_side, exact = compute_removal_epsilon(spent, 1e-5, points), make_group_epsilon_curve(points, rate, sigma, steps)
     assert exact(1e-5) * (1 - 1e-9) <= one_side <= exact(1e-5) * 1.005
-    assert compute_group_epsilon(spent, 1e-5, points) == pytest.approx(chain_epsilon(exact, exact, 1e-5), rel=5e-3)
+    assert compute_group_epsilon(spent, 1e-5, points) == pytest.approx(
+        compute_chain_epsilon(exact, exact, 1e-5), rel=5e-3
+    )
 
 
 @pytest.mark.parametrize("deviation", [1e-9, 1e-3, 0.03])

@@ -25,8 +25,8 @@ from redactory.training.accounting import (
 from redactory.training.accounting.dominating_pairs import (
     NO_SHIFT,
     DominatingPair,
+    make_binomial_mixture,
     make_exchange_pair,
-    make_group_mixture,
     make_removal_pair,
 )
 from redactory.training.accounting.verification import (
@@ -74,8 +74,8 @@ def test_the_main_figure_lies_between_the_bounds(rate: float, noise: float, step
 @pytest.mark.parametrize(("rate", "noise"), [(0.01, 0.6), (0.5, 1.0), (1.0, 8.0), (0.001, 3.0)])
 @pytest.mark.parametrize("cell", [2e-5, 1e-3])
 def test_buckets_are_no_wider_than_is_allowed_for(rate: float, noise: float, cell: float) -> None:
-    group = verification.restate_removal_pair(rate, noise, 4)
-    for pair in (verification.restate_exchange_pair(rate, noise), group, verification._reverse_pair(group)):
+    group = verification.rederive_removal_pair(rate, noise, 4)
+    for pair in (verification.rederive_exchange_pair(rate, noise), group, verification._reverse_pair(group)):
         edges = verification._find_bucket_edges(pair, cell, *verification._sample_losses(pair, 1e-24))
         if len(edges) > 1:
             assert np.diff(verification._compute_loss(pair, edges)).max() <= verification._BUCKET_SLACK * cell
@@ -92,7 +92,7 @@ def test_bounds_lie_as_far_apart_as_the_theorem_says(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(verification._ComposedLoss, "bound_epsilon", noted)
     for rate, noise, steps, delta in ((0.01, 1.0, 1_000, 1e-5), (0.3, 2.0, 20, 1e-9), (1.0, 9.0, 1, 1e-3)):
-        verification.bound_ordered_epsilon.cache_clear()
+        verification.bound_one_order_epsilon.cache_clear()
         found = bound_epsilon(spent(rate, noise, steps), delta, SUBSTITUTION)
         assert found == seen[-1][2]
         h, count, _ = seen[-1]
@@ -125,7 +125,7 @@ def test_a_figure_that_is_off_is_refused(factor: float) -> None:
             lambda rate, noise: DominatingPair(make_exchange_pair(rate, noise).p, NO_SHIFT, noise),
         ),
         (1, "make_removal_pair", lambda rate, noise, points: make_removal_pair(0.9 * rate, noise, points)),
-        (3, "make_group_mixture", lambda rate, points: make_group_mixture(rate, points - 1)),
+        (3, "make_group_mixture", lambda rate, points: make_binomial_mixture(rate, points - 1)),
     ],
 )
 def test_a_slip_in_a_pair_is_refused(monkeypatch: pytest.MonkeyPatch, points: int | None, name: str, slip: Any) -> None:
@@ -148,8 +148,8 @@ def test_a_slip_in_a_pair_is_refused(monkeypatch: pytest.MonkeyPatch, points: in
 @settings(max_examples=40, deadline=None)
 def test_both_statements_of_a_pair_are_one(points: int, rate: float) -> None:
     for ours, theirs in (
-        (verification.restate_removal_pair(rate, 2.0, points), make_removal_pair(rate, 2.0, points)),
-        (verification.restate_exchange_pair(rate, 2.0), make_exchange_pair(rate, 2.0)),
+        (verification.rederive_removal_pair(rate, 2.0, points), make_removal_pair(rate, 2.0, points)),
+        (verification.rederive_exchange_pair(rate, 2.0), make_exchange_pair(rate, 2.0)),
     ):
         for one, other in ((ours, theirs), (verification._reverse_pair(ours), theirs.reversed)):
             for law, same in ((one.p, other.p), (one.q, other.q)):

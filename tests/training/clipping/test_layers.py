@@ -115,8 +115,8 @@ def test_products_are_matrix_products(
     try:
         expected = left.double() @ right.double()
         near = {"rtol": 1e-4, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-10, "atol": 1e-12}
-        torch.testing.assert_close(matmul.multiply(left, right).double(), expected, **near)
-        torch.testing.assert_close(matmul.prepare_product(right, n)(left).double(), expected, **near)
+        torch.testing.assert_close(matmul.multiply_matrices(left, right).double(), expected, **near)
+        torch.testing.assert_close(matmul.prepare_matmul(right, n)(left).double(), expected, **near)
         torch.testing.assert_close(matmul.apply_affine(left, right.t(), right[0]).double(), expected + right[0], **near)
         total = torch.randn(k, m, dtype=dtype)
         other = torch.randn(n, m, dtype=dtype)

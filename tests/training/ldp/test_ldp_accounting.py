@@ -16,7 +16,7 @@ from scipy import integrate, stats
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting import Spending, compute_total_epsilon
-from redactory.training.accounting.bounds import gaussian_epsilon
+from redactory.training.accounting.bounds import compute_gaussian_epsilon
 from redactory.training.accounting.published_epsilons import compute_published_ldp_noise
 from redactory.training.accounting.verification import EpsilonBounds
 from redactory.training.guarantee.budget import Budget, BudgetExceeded
@@ -29,9 +29,9 @@ from redactory.training.ldp.accounting import (
     calibrate_message_noise,
     compute_message_epsilon,
     compute_sensitivity,
-    make_booked_spendings,
     make_message_mechanism,
     make_message_spendings,
+    make_reserved_spendings,
 )
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation, parse_mechanism_json
@@ -83,7 +83,7 @@ def test_the_paper_s_training_settings(
     assert compute_message_epsilon(noise, 1, visible(rate, steps), delta) == pytest.approx(seen, abs=0.01)
     # J = pT need be no whole number in the table
     often = 2.0 * math.sqrt(rate * steps) / noise
-    assert gaussian_epsilon(often, delta) == pytest.approx(sent, abs=0.01)
+    assert compute_gaussian_epsilon(often, delta) == pytest.approx(sent, abs=0.01)
     if unseen is not None:
         assert compute_message_epsilon(noise, 1, hidden(rate, steps), delta) == pytest.approx(unseen, abs=0.01)
 
@@ -191,7 +191,7 @@ def test_a_hidden_class_is_randomised_response_where_vectors_say_nothing() -> No
     whole: Any = make_message_spendings(4.0, 2, hidden(0.5, 3, 12))
     (spent,) = whole
     assert parse_mechanism_json(spent.mechanism.to_json()) == spent.mechanism
-    assert make_booked_spendings(4.0, 2, hidden(0.5, 3, 12)) == whole
+    assert make_reserved_spendings(4.0, 2, hidden(0.5, 3, 12)) == whole
     with pytest.raises(GuaranteeError, match="no dominating pair"):
         compute_total_epsilon(whole, 1e-5, Relation.ADD_OR_REMOVE)
     with pytest.raises(ValueError, match="every message reveals its class"):
@@ -223,7 +223,7 @@ def test_several_sends_are_worth_one_of_less_noise(noise: float, sends: int, vec
 def test_hidden_is_less_than_seen_is_less_than_always(rate: float, steps: int, noise: float) -> None:
     unseen: Any = compute_message_epsilon(noise, 1, hidden(rate, steps), 1e-5)
     seen: Any = compute_message_epsilon(noise, 1, visible(rate, steps), 1e-5)
-    always = gaussian_epsilon(2.0 * math.sqrt(steps) / noise, 1e-5)
+    always = compute_gaussian_epsilon(2.0 * math.sqrt(steps) / noise, 1e-5)
     assert unseen <= seen * 1.005 <= always * 1.01
 
 
@@ -245,7 +245,7 @@ def test_an_attack_reaches_the_sound_epsilon_and_breaks_half_the_sensitivity() -
     sound: Any = compute_message_epsilon(noise, 1, FixedSends(sends=sends), delta)
     assert lower_bound(sound) <= delta
     assert lower_bound(0.9 * sound) > delta
-    assert lower_bound(gaussian_epsilon(math.sqrt(sends) / noise, delta)) > 5 * delta
+    assert lower_bound(compute_gaussian_epsilon(math.sqrt(sends) / noise, delta)) > 5 * delta
 
 
 @pytest.mark.parametrize(
@@ -292,19 +292,19 @@ def test_a_figure_that_the_second_accountant_does_not_hold_is_an_error(monkeypat
 
 
 def test_what_is_composed_goes_through_the_budget_file(tmp_path: Path) -> None:
-    once = make_booked_spendings(4.0, 2, FixedSends())
+    once = make_reserved_spendings(4.0, 2, FixedSends())
     assert parse_mechanism_json(once[0].mechanism.to_json()) == once[0].mechanism
     assert once[0].mechanism.get_sensitivity(Relation.SUBSTITUTION) == pytest.approx(2 * math.sqrt(2))
     assert make_message_spendings(4.0, 1, visible(0.1, 9)) is None
-    assert make_booked_spendings(4.0, 1, visible(0.1, 9)) == (Spending(make_message_mechanism(4.0, 1), 9),)
+    assert make_reserved_spendings(4.0, 1, visible(0.1, 9)) == (Spending(make_message_mechanism(4.0, 1), 9),)
     assert make_message_spendings(4.0, 1, hidden(0.1, 9)) == (Spending(make_message_mechanism(4.0, 1, 0.1), 9),)
     budget = Budget(BudgetSettings(path=tmp_path / "user.jsonl", epsilon=5.0), "a user's sentence")
-    budget.reserve("first", "training", once[0])
+    budget.reserve_spending("first", "training", once[0])
     assert compute_total_epsilon(budget.read_spendings(), 1e-5, Relation.SUBSTITUTION) == pytest.approx(
         compute_message_epsilon(4.0, 2, FixedSends(), 1e-5), rel=1e-3
     )
     with pytest.raises(BudgetExceeded):
-        budget.reserve("second", "queries", make_booked_spendings(4.0, 2, FixedSends(sends=9))[0])
+        budget.reserve_spending("second", "queries", make_reserved_spendings(4.0, 2, FixedSends(sends=9))[0])
 
 
 def test_a_question_costs_what_a_sentence_does_however_it_is_sent() -> None:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting import Spending, compute_total_epsilon
-from redactory.training.accounting.bounds import gaussian_epsilon
+from redactory.training.accounting.bounds import compute_gaussian_epsilon
 from redactory.training.accounting.published_epsilons import (
+    compute_published_fixed_sends_epsilon,
     compute_published_ldp_epsilon,
     compute_published_ldp_noise,
-    compute_published_sends_epsilon,
     compute_total_mu,
     solve_step_mu,
     solve_total_mu,
@@ -56,7 +56,7 @@ def test_equation_8_is_solved(mu: float, rate: float, steps: int) -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0.01, 300.0), st.floats(1e-9, 0.1))
 def test_equation_5_is_solved(epsilon: float, delta: float) -> None:
-    assert gaussian_epsilon(solve_total_mu(epsilon, delta), delta) == pytest.approx(epsilon, rel=1e-6)
+    assert compute_gaussian_epsilon(solve_total_mu(epsilon, delta), delta) == pytest.approx(epsilon, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,11 @@ def test_the_limit_theorem_is_below_the_truth(rate: float, steps: int, claimed: 
 
 
 def test_half_the_sensitivity_halves_mu() -> None:
-    assert compute_published_sends_epsilon(2.0, 3, 1e-5) == compute_message_epsilon(4.0, 1, FixedSends(sends=3), 1e-5)
+    assert compute_published_fixed_sends_epsilon(2.0, 3, 1e-5) == compute_message_epsilon(
+        4.0, 1, FixedSends(sends=3), 1e-5
+    )
     # a pair by equation 7 moves by 2C, in truth by 2√2·C
-    assert compute_published_sends_epsilon(2.0, 1, 1e-5, sentences=2) == pytest.approx(
+    assert compute_published_fixed_sends_epsilon(2.0, 1, 1e-5, sentences=2) == pytest.approx(
         compute_message_epsilon(2.0 * math.sqrt(2), 2, FixedSends(), 1e-5), rel=1e-6
     )
 
@@ -87,6 +89,6 @@ def test_half_the_sensitivity_halves_mu() -> None:
 def test_what_is_no_number_is_refused_or_none() -> None:
     assert compute_total_mu(50.0, 0.1, 10) == math.inf
     assert compute_published_ldp_epsilon(0.01, 0.1, 10, 1e-5) is None
-    assert compute_published_sends_epsilon(1e-3, 10, 1e-5) is None
+    assert compute_published_fixed_sends_epsilon(1e-3, 10, 1e-5) is None
     with pytest.raises(ConfigurationError, match="epsilon"):
         solve_total_mu(0.0, 1e-5)

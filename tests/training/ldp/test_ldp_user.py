@@ -22,7 +22,7 @@ from scipy import stats
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError
 from redactory.foundation.stream import RandomStream
-from redactory.training.ldp.accounting import HiddenSampling, StepSends, draw_sends
+from redactory.training.ldp.accounting import HiddenSampling, StepSends, draw_step_sends
 from redactory.training.ldp.message import Message
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import DPLayer, LdpClient
@@ -289,11 +289,11 @@ def test_nothing_tells_a_fictitious_message_from_a_true_one(monkeypatch: pytest.
     assert _given_away(shorter) == {"length"}
 
     def of_the_text(*told: Any) -> StepSends:
-        step, honest = told[2], draw_sends(*told)
+        step, honest = told[2], draw_step_sends(*told)
         own = [hashlib.sha256(f"{TEXTS[place]}{step}".encode()).digest()[0] < 77 for place in honest.slots]
         return honest._replace(is_real=np.array(own))
 
-    monkeypatch.setattr("redactory.training.ldp.user.draw_sends", of_the_text)
+    monkeypatch.setattr("redactory.training.ldp.user.draw_step_sends", of_the_text)
     assert _given_away(lambda: _sending(sampling=CLASSES)) == {"coin"}
 
 
@@ -339,25 +339,25 @@ def _looks_fresh(sampled: Sampled, classes: int) -> bool:
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_a_fictitious_class_is_fresh_in_every_step_and_slot(classes: int) -> None:
     """Two of one slot agree as often as two of different slots: once in K."""
-    assert _looks_fresh(draw_sends, classes)
+    assert _looks_fresh(draw_step_sends, classes)
 
     def of_the_slot(*told: Any) -> StepSends:
-        honest = draw_sends(*told)
+        honest = draw_step_sends(*told)
         return honest._replace(
             drawn_classes=np.floor(SEED.uniform("classes", 0, 200, 1)[honest.slots] * classes).astype(int)
         )
 
     def of_the_step(*told: Any) -> StepSends:
-        honest = draw_sends(*told)
+        honest = draw_step_sends(*told)
         return honest._replace(drawn_classes=np.full(200, honest.drawn_classes[0]))  # type: ignore[index]
 
     def of_the_coin(*told: Any) -> StepSends:
-        honest = draw_sends(*told)
+        honest = draw_step_sends(*told)
         coins = SEED.uniform("coins", told[2], 200, 1)[honest.slots]
         return honest._replace(drawn_classes=np.floor(coins * classes).astype(int))
 
     def in_order(*told: Any) -> StepSends:
-        honest = draw_sends(*told)
+        honest = draw_step_sends(*told)
         rank = np.argsort(honest.drawn_classes, kind="stable")
         return StepSends(honest.slots[rank], honest.is_real[rank], honest.drawn_classes[rank])  # type: ignore[index]
 

@@ -45,12 +45,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 def _folder(run: RunFolder, name: str) -> Path:
-    return run.model(name).root
+    return run.get_model_folder(name).root
 
 
 def test_a_classifier_by_dp_sgd_serves_and_its_mechanism_is_composed(run: RunFolder) -> None:
     encoder = SentenceEncoder.load(_folder(run, "dpsgd"))
-    facts = read_ledger_facts(run, run.model("dpsgd"))
+    facts = read_ledger_facts(run, run.get_model_folder("dpsgd"))
     (spent,) = encoder.spendings
     assert (spent.mechanism, spent.steps, spent.rows) == (facts.mechanism, 4, 1)
     told = encoder.provenance
@@ -82,8 +82,8 @@ def test_a_model_is_checked_against_its_run_and_its_seal(run: RunFolder, tmp_pat
         SentenceEncoder.load(tmp_path / "dpsgd", declared_public=True)
     copy = RunFolder(tmp_path / "RUN")
     shutil.copytree(run.root, copy.root)
-    card = json.loads(copy.model("dpsgd").guarantee.read_text())
-    copy.model("dpsgd").guarantee.write_text(json.dumps({**card, "epsilon_substitution": 0.1}))
+    card = json.loads(copy.get_model_folder("dpsgd").guarantee.read_text())
+    copy.get_model_folder("dpsgd").guarantee.write_text(json.dumps({**card, "epsilon_substitution": 0.1}))
     with pytest.raises(GuaranteeError, match="changed after sealing"):
         SentenceEncoder.load(_folder(copy, "dpsgd"))
 

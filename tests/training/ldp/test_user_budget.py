@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from redactory.foundation.errors import CheckFailed, GuaranteeError
 from redactory.training.accounting import Spending, compute_total_epsilon
-from redactory.training.accounting.bounds import gaussian_epsilon
+from redactory.training.accounting.bounds import compute_gaussian_epsilon
 from redactory.training.guarantee.budget import Budget, BudgetExceeded
-from redactory.training.ldp.accounting import FixedSends, HiddenSampling, VisibleSampling, make_booked_spendings
+from redactory.training.ldp.accounting import FixedSends, HiddenSampling, VisibleSampling, make_reserved_spendings
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import BudgetFolder, LdpClient, UserBudget, compute_user_epsilon, make_user_spendings
 from redactory.training.mechanisms.mechanism import Relation
@@ -32,19 +32,19 @@ def test_training_and_queries_compose_and_what_goes_over_the_limit_is_not_booked
     one = budget(path, 20.0)
     assert one.compute_epsilon() == 0.0
     for purpose, sentences, spent in (("train", 1, 4.38), ("query", 2, 8.39), ("query", 7, 17.9)):
-        one.book_messages(purpose, AT_TWO, sentences)  # type: ignore[arg-type]
+        one.reserve_messages(purpose, AT_TWO, sentences)  # type: ignore[arg-type]
         assert one.compute_epsilon() == pytest.approx(spent, abs=0.05)
     tight = budget(tmp_path / "tight.jsonl", 8.38)
-    tight.book_messages("train", AT_TWO, 2)
+    tight.reserve_messages("train", AT_TWO, 2)
     before = (tmp_path / "tight.jsonl").read_bytes()
     with pytest.raises(BudgetExceeded, match=r"would be 8\.386.*limit is 8\.38.*Nothing was sent"):
-        tight.book_messages("query", AT_TWO, 1)
+        tight.reserve_messages("query", AT_TWO, 1)
     with pytest.raises(BudgetExceeded, match="Nothing was sent"):
-        tight.require_room("query", AT_TWO, 1)
+        tight.require_available_budget("query", AT_TWO, 1)
     assert (tmp_path / "tight.jsonl").read_bytes() == before
-    budget(tmp_path / "tight.jsonl", 8.40).book_messages("query", AT_TWO, 1)
+    budget(tmp_path / "tight.jsonl", 8.40).reserve_messages("query", AT_TWO, 1)
     with pytest.raises(BudgetExceeded, match="infinite"):
-        tight.book_messages("train", LdpSettings(noise_multiplier=0.01), 5)
+        tight.reserve_messages("train", LdpSettings(noise_multiplier=0.01), 5)
 
 
 def test_it_is_booked_before_the_first_message_and_stays_booked(tmp_path: Path) -> None:
@@ -61,42 +61,42 @@ def test_it_is_booked_before_the_first_message_and_stays_booked(tmp_path: Path) 
 
 def test_a_torn_line_is_not_counted_and_a_changed_one_or_another_unit_s_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "spent.jsonl"
-    budget(path, 20.0).book_messages("train", AT_TWO, 1)
+    budget(path, 20.0).reserve_messages("train", AT_TWO, 1)
     with path.open("ab") as file:
         file.write(b'{"seq":2,"prev"')  # a crash in the middle of an append
     assert budget(path, 20.0).compute_epsilon() == pytest.approx(4.38, abs=0.005)
-    budget(path, 20.0).book_messages("train", AT_TWO, 2)
+    budget(path, 20.0).reserve_messages("train", AT_TWO, 2)
     assert budget(path, 20.0).compute_epsilon() == pytest.approx(8.39, abs=0.005)
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], lines[1].replace('"steps":1', '"steps":0'), *lines[2:]]) + "\n")
     with pytest.raises(CheckFailed, match="breaks at line"):
-        budget(path, 20.0).book_messages("train", AT_TWO, 1)
+        budget(path, 20.0).reserve_messages("train", AT_TWO, 1)
     limits = BudgetSettings(path=tmp_path / "other.jsonl", epsilon=50.0)
-    Budget(limits, "one secret in one example").reserve("a", "crt", make_user_spendings(AT_TWO, 1)[0])
+    Budget(limits, "one secret in one example").reserve_spending("a", "crt", make_user_spendings(AT_TWO, 1)[0])
     with pytest.raises(GuaranteeError, match="another privacy unit"):
-        UserBudget(limits).book_messages("train", AT_TWO, 1)
+        UserBudget(limits).reserve_messages("train", AT_TWO, 1)
 
 
 def test_a_folder_holds_a_user_each_and_names_nobody(tmp_path: Path) -> None:
     folder, (composed, apart) = tmp_path / "budgets", ("Jos\u00e9", "Jose\u0301")
     budgets = BudgetFolder(folder, 5.0, 1e-5)
-    budgets.open_budget(composed).book_messages("train", AT_TWO, 1)
+    budgets.open_budget(composed).reserve_messages("train", AT_TWO, 1)
     # two spellings of a name are one user
     assert not budgets.has_other_users(apart)
     again = BudgetFolder(folder, 5.0, 1e-5)
     with pytest.raises(BudgetExceeded):
-        again.open_budget(apart).book_messages("query", AT_TWO, 1)
-    again.open_budget("bob").book_messages("query", AT_TWO, 1)
+        again.open_budget(apart).reserve_messages("query", AT_TWO, 1)
+    again.open_budget("bob").reserve_messages("query", AT_TWO, 1)
     assert again.has_other_users("bob")
     with pytest.raises(BudgetExceeded):
-        again.require_room(AT_TWO, {"new": 1, "bob": 1})
+        again.require_available_budget(AT_TWO, {"new": 1, "bob": 1})
     names = {path.name for path in folder.glob("*.jsonl")}
     assert len(names) == 2
     assert not list(folder.glob("*.new"))
     written = b"".join(path.name.encode() + path.read_bytes() for path in folder.iterdir())
     assert not any(name in written for name in (b"Jos", b"bob"))
     other = BudgetFolder(tmp_path / "other", 5.0, 1e-5)
-    other.open_budget("bob").book_messages("query", AT_TWO, 1)
+    other.open_budget("bob").reserve_messages("query", AT_TWO, 1)
     assert names.isdisjoint(path.name for path in (tmp_path / "other").glob("*.jsonl"))
 
 
@@ -104,7 +104,7 @@ def test_a_folder_holds_a_user_each_and_names_nobody(tmp_path: Path) -> None:
 def test_without_its_key_a_folder_with_bookings_forgets_nobody(tmp_path: Path, left: bytes | None) -> None:
     """A new key would name new files: every user's count would begin again."""
     folder = tmp_path / "budgets"
-    BudgetFolder(folder, 5.0, 1e-5).open_budget("ann").book_messages("train", AT_TWO, 1)
+    BudgetFolder(folder, 5.0, 1e-5).open_budget("ann").reserve_messages("train", AT_TWO, 1)
     key = folder / "names.key"
     key.unlink()
     if left is not None:
@@ -151,7 +151,7 @@ def test_certain_sends_add_up_as_squares(parts: list[tuple[float, int]], pairs: 
     spent = tuple(
         Spending(one.mechanism, one.steps * n)
         for noise, n in parts
-        for one in make_booked_spendings(noise, vectors, FixedSends())
+        for one in make_reserved_spendings(noise, vectors, FixedSends())
     )
     mu = sum(n * vectors * (2.0 / noise) ** 2 for noise, n in parts) ** 0.5
-    assert compute_user_epsilon(spent, 1e-6) == pytest.approx(gaussian_epsilon(mu, 1e-6), rel=1e-9)
+    assert compute_user_epsilon(spent, 1e-6) == pytest.approx(compute_gaussian_epsilon(mu, 1e-6), rel=1e-9)

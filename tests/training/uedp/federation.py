@@ -15,7 +15,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.training.data import TokenizedExamples
 from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.steps import ScheduledOptimizer, make_optimizer
-from redactory.training.uedp.federated import FederatedSteps, collect_users, draw_coin, make_example_weights
+from redactory.training.uedp.federated import FederatedSteps, collect_users, draw_unit_uniform, make_example_weights
 from redactory.training.uedp.local_update import Cohort, LocalUpdateRule, UpdateMap, sum_cohort_updates
 from tests.training.greybox import TOKENIZER, GreyBoxTrial, Recorder
 from tests.training.uedp.worlds import World, hypergraph, unit
@@ -107,7 +107,7 @@ def moved(phase: FederatedSteps) -> Tensor:
 def drawn(step: int, users: set[int], rate: float = 0.6) -> int:
     """How many of ``users`` the coins of ``step`` draw: computed from their keyed ids alone."""
     stream = RandomStream.from_seed(5)
-    return sum(draw_coin(stream, "user coins", step, int.from_bytes(unit(u), "big")) < rate for u in users)
+    return sum(draw_unit_uniform(stream, "user coins", step, int.from_bytes(unit(u), "big")) < rate for u in users)
 
 
 def holders(entity: int) -> set[int]:
@@ -118,4 +118,4 @@ def holders(entity: int) -> set[int]:
 def entity_drawn(step: int, entity: int, rate: float = 0.5) -> bool:
     """Whether the coin of ``step`` draws an entity."""
     key = int.from_bytes(unit(1000 + entity), "big")
-    return draw_coin(RandomStream.from_seed(5), "entity coins", step, key) < rate
+    return draw_unit_uniform(RandomStream.from_seed(5), "entity coins", step, key) < rate

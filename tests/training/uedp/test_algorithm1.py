@@ -15,7 +15,7 @@ from scipy import stats
 from scipy.special import log_ndtr, logsumexp, ndtr
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.accounting.bounds import compute_revealed_epsilon
+from redactory.training.accounting.bounds import compute_revealed_shift_epsilon
 from redactory.training.accounting.dominating_pairs import make_mixture
 from redactory.training.accounting.published_epsilons import compute_moments_epsilon
 from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
@@ -132,7 +132,9 @@ def test_one_clip_for_a_changed_user_would_fall_below_the_attack() -> None:
     law = make_shift_mixture(946, run.sampling_rate, PrivacyUnit.BOTH)
     for shift, weight in zip(law.means, law.weights, strict=True):
         halved[shift // 2 + shift % 2] += weight
-    assert compute_revealed_epsilon(make_mixture(halved), run.noise_multiplier, 50, DELTA) < 0.6 * lower_bound(run, 946)
+    assert compute_revealed_shift_epsilon(make_mixture(halved), run.noise_multiplier, 50, DELTA) < 0.6 * lower_bound(
+        run, 946
+    )
 
 
 def worlds_of(rule: str, holders: int, q_u: float, q_e: float, co: float, protect: PrivacyUnit) -> tuple[Law, Law]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.guarantee.metrics import make_epsilon_remark
+from redactory.training.guarantee.metrics import make_epsilon_remark_function
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.mechanisms.mechanism import PoissonGaussian
 from redactory.training.settings import TrainSettings
@@ -20,10 +20,10 @@ from redactory.training.uedp.bounded_accounting import (
     BoundedTraining,
     calibrate_bounded_noise,
     compute_bounded_epsilon,
-    compute_cap_curve,
+    compute_epsilon_by_example_count,
     compute_user_removal_epsilon,
     compute_zero_out_epsilon,
-    count_affected,
+    count_affected_examples,
 )
 from redactory.training.uedp.bounding import ALL_KEEP, GREEDY, NONE, R_LOC, AffectedExamples
 from redactory.training.unit_settings import ConstantsSource, PrivacyUnit, UnitEpsilon
@@ -76,10 +76,10 @@ def test_the_noise_for_a_target(points: int, batch: int, users: int, k: int, tar
 
 def test_the_curve_over_group_sizes() -> None:
     run = replace(training(14_000, 256, 4, 2.0, rule=NONE), k_user=None, k_entity=None)
-    figures = compute_cap_curve(run, DELTA, (1, 2, 4, 8, 16))
+    figures = compute_epsilon_by_example_count(run, DELTA, (1, 2, 4, 8, 16))
     assert [figures[k].epsilon for k in (1, 2, 4, 8, 16)] == pytest.approx([0.84, 1.80, 3.94, 8.93, 21.53], abs=0.011)
     assert figures[4].relation == "any units with at most 4 examples, removal"
-    fixed = compute_cap_curve(training(14_000, 256, 4, 2.0), DELTA, (4,))[4]
+    fixed = compute_epsilon_by_example_count(training(14_000, 256, 4, 2.0), DELTA, (4,))[4]
     assert fixed.relation == "any units with at most 4 examples, zero-out on a fixed graph"
     assert fixed.epsilon == figures[4].epsilon
 
@@ -143,10 +143,10 @@ def test_a_rate_computed_from_the_data_voids_removal() -> None:
     """
     n, batch, sigma, steps = 1_000, 256, 22.88, 500
     run = replace(training(n, batch, 1, sigma, rule=NONE), k_user=None, k_entity=None)
-    figure = compute_cap_curve(run, DELTA, (2,))[2]
+    figure = compute_epsilon_by_example_count(run, DELTA, (2,))[2]
     assert figure.epsilon == pytest.approx(2.0, abs=0.01)
     assert figure.relation.endswith("removal")
-    of_counts = compute_cap_curve(replace(run, constants=ConstantsSource.GRAPH), DELTA, (2,))[2]
+    of_counts = compute_epsilon_by_example_count(replace(run, constants=ConstantsSource.GRAPH), DELTA, (2,))[2]
     assert of_counts.relation.endswith("zero-out on a fixed graph")
 
     noise = sigma * math.sqrt(steps)
@@ -164,9 +164,9 @@ def test_a_rate_computed_from_the_data_voids_removal() -> None:
 
 def test_k_for_each_protection() -> None:
     run = BoundedTraining(0.1, 1.0, 1, 3, 5)
-    sizes = {p: count_affected(replace(run, protect=p)).removed for p in PrivacyUnit}
+    sizes = {p: count_affected_examples(replace(run, protect=p)).removed for p in PrivacyUnit}
     assert sizes == {PrivacyUnit.USERS: 3, PrivacyUnit.ENTITIES: 5, PrivacyUnit.BOTH: 8, PrivacyUnit.EITHER: 5}
-    assert count_affected(replace(run, unmatched_mentions=2)).removed == 10
+    assert count_affected_examples(replace(run, unmatched_mentions=2)).removed == 10
 
 
 def test_a_unit_without_a_cap_has_no_figure() -> None:
@@ -203,11 +203,11 @@ def test_a_figure_has_a_number_or_a_reason() -> None:
 def test_no_progress_line_is_below_what_was_spent_and_the_last_one_is_the_cards() -> None:
     caps = {"k_user": 2, "k_entity": 2}
     own = TrainSettings(trainer="uedp-bounded", public_text="public.jsonl", bounding=caps)
-    remark = make_epsilon_remark(TrainingSpec(own, PoissonGaussian(0.05, 4.0, 1.0, 1.0), 50))
+    remark = make_epsilon_remark_function(TrainingSpec(own, PoissonGaussian(0.05, 4.0, 1.0, 1.0), 50))
     for done in (1, 7, 30, 50):
         run = BoundedTraining(0.05, 4.0, done, k_user=2, k_entity=2)
         exact, shown = (
-            compute_bounded_epsilon(run, count_affected(run), own.delta),
+            compute_bounded_epsilon(run, count_affected_examples(run), own.delta),
             float(remark(done).removeprefix(", ε ≤ ")),
         )
         assert shown >= exact

@@ -145,7 +145,7 @@ def test_nothing_public_comes_from_the_corpus(tmp_path: Path, public: Path) -> N
     )["guarantee"]
     assert told[-1].startswith("steps, ε ≤ ")
     assert float(told[-1].split()[-1]) == pytest.approx(card["epsilon"], rel=1e-2)
-    folder = run.model("uedp-bounded")
+    folder = run.get_model_folder("uedp-bounded")
     tokenizer = load_model(folder).tokenizer
     assert isinstance(tokenizer, Tokenizer)
     assert not {" corpus", " Ada", " Acme"} & set(tokenizer.words)
@@ -171,7 +171,7 @@ def test_an_interrupted_training_ends_with_the_same_bits(tmp_path: Path, public:
     with pytest.raises(Interrupted):
         train_model(cut, settings, interrupt_after(9))
     train_model(cut, settings)
-    ours, theirs = cut.model("uedp-bounded"), whole.model("uedp-bounded")
+    ours, theirs = cut.get_model_folder("uedp-bounded"), whole.get_model_folder("uedp-bounded")
     assert file_sha256(ours.weights) == file_sha256(theirs.weights)
     assert ours.ledger.read_bytes() == theirs.ledger.read_bytes()
 
@@ -192,7 +192,7 @@ def test_noiseless_is_sgd_on_the_same_points(tmp_path: Path) -> None:
     run = write_unit_run(tmp_path / "RUN")
     for trainer in ("sgd", "noiseless"):
         train_model(run, training(None, trainer=trainer))
-    assert file_sha256(run.model("sgd").weights) == file_sha256(run.model("noiseless").weights)
+    assert file_sha256(run.get_model_folder("sgd").weights) == file_sha256(run.get_model_folder("noiseless").weights)
 
 
 def test_de_identification_masks_what_is_protected_and_nothing_else(tmp_path: Path, run: RunFolder) -> None:
@@ -226,8 +226,8 @@ def test_classes_are_learnt_and_a_point_without_one_is_null(tmp_path: Path) -> N
     for trainer in ("uedp-bounded", "noiseless"):
         card = train_model(run, training(public, trainer=trainer, **task))["guarantee"]
         assert card["task"] == "classify"
-        assert load_classifier(run.model(trainer)).classes == ("letter", "meeting")
-    page = run.model("uedp-bounded").card.read_text()
+        assert load_classifier(run.get_model_folder(trainer)).classes == ("letter", "meeting")
+    page = run.get_model_folder("uedp-bounded").card.read_text()
     assert "text-classification" in page
     settings = training(public, **task)
     sums = Sums(run, settings)
@@ -284,7 +284,7 @@ def test_text_of_the_corpus_is_not_public(tmp_path: Path) -> None:
     for path in (given, copied, run.root / "exported.txt"):
         with pytest.raises(ConfigurationError, match=r"train\.public_text: .* is part of the corpus"):
             train_model(run, training(path))
-    assert not run.model("uedp-bounded").root.exists()
+    assert not run.get_model_folder("uedp-bounded").root.exists()
 
 
 def test_public_text_is_the_file_that_the_ledger_names(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from redactory.training.uedp.bounding import (
     RULES,
     bound_contributions,
     cap_entity_users,
-    check_stable,
+    require_stable_rule,
 )
 from redactory.training.uedp.entities import Mention
 from redactory.training.uedp.incidence import IncidenceBuilder
@@ -116,7 +116,7 @@ def test_a_hub_that_vanishes_lets_half_of_its_users_in() -> None:
         assert len(before - after) <= 1
         assert len(after - before) > 400
         with pytest.raises(GuaranteeError, match=f"'{rule}' is not stable under removal"):
-            check_stable(rule, Adjacency.REMOVAL)
+            require_stable_rule(rule, Adjacency.REMOVAL)
 
 
 def test_a_user_who_vanishes_flips_greedy_along_a_path() -> None:
@@ -136,7 +136,7 @@ def test_a_user_who_vanishes_flips_greedy_along_a_path() -> None:
 def test_what_is_stable_under_what() -> None:
     def stable(rule: str, adjacency: Adjacency) -> bool:
         try:
-            check_stable(rule, adjacency)
+            require_stable_rule(rule, adjacency)
         except GuaranteeError:
             return False
         return True
@@ -174,7 +174,7 @@ def test_a_point_with_several_holders_counts_against_each() -> None:
         bound_contributions(incidence, 1, 1, R_LOC, entities_per_point=1)
     with pytest.raises(GuaranteeError, match="examples of one user each"):
         cap_entity_users(incidence, 1)
-    part = incidence.take(np.array([True, False, True]))
+    part = incidence.select_examples(np.array([True, False, True]))
     assert (part.example_ids.tolist(), part.users.count_degrees().tolist()) == ([0, 2], [1, 1, 2])
 
 
@@ -226,4 +226,4 @@ def test_a_plan_for_a_target_has_the_noise_of_each_cap() -> None:
     assert noises[3] > noises[2]  # past n/U it is not
     assert found["choices"][0]["sampling_rate"] == pytest.approx(10 / found["choices"][0]["kept"])
     with pytest.raises(ConfigurationError):
-        compare_caps(hypergraph(world).take(np.zeros(400, bool)))
+        compare_caps(hypergraph(world).select_examples(np.zeros(400, bool)))

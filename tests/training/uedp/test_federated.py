@@ -108,7 +108,7 @@ def test_under_an_enforced_cap_an_entity_moves_m_users_at_most() -> None:
     users = collect_users(incidence, capped)
     kept = np.zeros(len(incidence), bool)
     kept[np.concatenate([user.rows for user in users])] = True
-    assert int(incidence.take(kept).count_entity_users().max()) == 2
+    assert int(incidence.select_examples(kept).count_entity_users().max()) == 2
     assert int(incidence.count_entity_users().max()) > 2
     for step, distance in enumerate(Federation(capped).distances(WORLD, NEITHER, fixed=True)):
         assert distance <= BETA * (drawn(step, {GONE_USER}) + 2 * 2)
@@ -183,7 +183,7 @@ def test_an_empty_sample_is_a_step_of_noise() -> None:
 def test_labelled_points_leave_with_their_classes() -> None:
     points = TokenizedExamples.from_texts(["a", "Hello", "", "9"], TOKENIZER, 20)
     rows = np.array([3, 1], np.int64)
-    found = replace(points, labels=np.array([0, 1, 0, 2])).take(rows)
+    found = replace(points, labels=np.array([0, 1, 0, 2])).select_examples(rows)
     assert found.labels.tolist() == [2, 1]
     for place, row in enumerate(rows):
         assert found.get_targets(place).tolist() == points.get_targets(row).tolist()

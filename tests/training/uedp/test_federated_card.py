@@ -10,16 +10,16 @@ from pydantic import ValidationError
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import verification
-from redactory.training.guarantee.card import make_units_card
+from redactory.training.guarantee.card import make_unit_level_card
 from redactory.training.guarantee.spec import LedgerFacts
 from redactory.training.mechanisms.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.uedp import federated_accounting as federated_figures
 from redactory.training.uedp.federated_accounting import (
+    compute_epsilon_by_user_count,
     compute_federated_epsilon,
     compute_federated_epsilons,
-    compute_noise_scale,
-    compute_spread_curve,
+    compute_paper_noise_scale,
     confirm_federated_epsilon,
 )
 from redactory.training.unit_settings import PrivacyUnit
@@ -49,7 +49,7 @@ def epsilon_of(mechanism: PoissonUsersGaussian, protect: PrivacyUnit = PrivacyUn
 
 def card_of(settings: TrainSettings, mechanism: PoissonUsersGaussian) -> dict[str, Any]:
     vocabulary = {"made_of": {"public_text": "a digest"}, "sha256": "another"}
-    return make_units_card("x", LedgerFacts(settings, mechanism, STEPS, False, "", {}, "", vocabulary))
+    return make_unit_level_card("x", LedgerFacts(settings, mechanism, STEPS, False, "", {}, "", vocabulary))
 
 
 def test_by_rule_all_the_extended_set_is_an_entity_too() -> None:
@@ -83,20 +83,20 @@ def test_dp_fedavg_hides_no_entity() -> None:
 
 
 def test_the_curve_rises_to_the_figure() -> None:
-    curve = compute_spread_curve(CONLL, STEPS, DELTA, PrivacyUnit.BOTH)
+    curve = compute_epsilon_by_user_count(CONLL, STEPS, DELTA, PrivacyUnit.BOTH)
     assert list(curve) == [1, 4, 16, 20]
     values = [value or 0.0 for value in curve.values()]
     assert values == sorted(values)
     assert values[-1] == epsilon_of(CONLL)
-    users = compute_spread_curve(FEDAVG, STEPS, DELTA, PrivacyUnit.USERS)
+    users = compute_epsilon_by_user_count(FEDAVG, STEPS, DELTA, PrivacyUnit.USERS)
     assert users[1] == pytest.approx(epsilon_of(FEDAVG, PrivacyUnit.USERS), abs=2e-3)
 
 
 def test_noise_is_z_times_users_or_clips() -> None:
     given = mechanism_of(noise_multiplier=102.0)
-    assert (given.noise_multiplier, compute_noise_scale(given)) == (102.0, pytest.approx(2.0))
+    assert (given.noise_multiplier, compute_paper_noise_scale(given)) == (102.0, pytest.approx(2.0))
     fedavg = mechanism_of("user-level", noise_multiplier=2.0)
-    assert (fedavg.noise_multiplier, compute_noise_scale(fedavg), fedavg.entities) == (2.0, 2.0, None)
+    assert (fedavg.noise_multiplier, compute_paper_noise_scale(fedavg), fedavg.entities) == (2.0, 2.0, None)
 
 
 @pytest.mark.parametrize(

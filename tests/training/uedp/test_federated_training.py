@@ -98,7 +98,7 @@ def test_a_training_is_sealed_with_the_card_of_its_ledger(
 ) -> None:
     own = fresh()
     summary = train_model(own, small(own.root, trainer, federated))
-    folder = own.model("m")
+    folder = own.get_model_folder("m")
     records = read_records(folder.ledger)
     assert sum(record.type == NOISY_STEP for record in records) == summary["steps"] == 6
     card = make_guarantee_card(own, "m")
@@ -123,7 +123,7 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(fresh: Any) -> None:
         with suppress(Killed), killing(source.randrange(1, moments)):
             train_model(own, settings)
     train_model(own, settings)
-    assert file_sha256(own.model("m").weights) == file_sha256(whole.model("m").weights)
+    assert file_sha256(own.get_model_folder("m").weights) == file_sha256(whole.get_model_folder("m").weights)
 
 
 def test_without_a_lasting_key_another_process_goes_on(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,14 +142,14 @@ def test_processes_train_the_same_model(fresh: Any) -> None:
     one, two = fresh(), fresh()
     train_model(one, small(one.root, "uedp-alg1"))
     train_model(two, small(two.root, "uedp-alg1", workers=2))
-    assert file_sha256(one.model("m").weights) == file_sha256(two.model("m").weights)
+    assert file_sha256(one.get_model_folder("m").weights) == file_sha256(two.get_model_folder("m").weights)
 
 
 def test_too_many_users_are_refused_before_the_first_step(fresh: Any) -> None:
     own = fresh()
     with pytest.raises(ConfigurationError, match=r"federated\.users"):
         train_model(own, small(own.root, "uedp-alg1", {"users": USERS - 1}))
-    assert not any(r.type == NOISY_STEP for r in read_records(own.model("m").ledger))
+    assert not any(r.type == NOISY_STEP for r in read_records(own.get_model_folder("m").ledger))
     train_model(fresh(), small(own.root, "user-level", {"users": USERS - 1}))
 
 
@@ -157,7 +157,7 @@ def test_too_many_users_are_refused_before_the_first_step(fresh: Any) -> None:
 def test_another_users_number_in_the_ledger_is_seen(fresh: Any) -> None:
     own = fresh()
     train_model(own, small(own.root, "uedp-alg1"))
-    ledger = own.model("m").ledger
+    ledger = own.get_model_folder("m").ledger
     ledger.write_text(ledger.read_text().replace('"users":20', '"users":2000'))
     with pytest.raises((GuaranteeError, RedactoryError)):
         make_guarantee_card(own, "m")

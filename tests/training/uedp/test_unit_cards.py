@@ -17,7 +17,7 @@ from redactory.foundation.files import read_json
 from redactory.redaction.folder import RunFolder
 from redactory.training import make_guarantee_card, render_guarantee_page, train_model
 from redactory.training.guarantee.budget import BudgetExceeded
-from redactory.training.guarantee.card import make_units_card
+from redactory.training.guarantee.card import make_unit_level_card
 from redactory.training.guarantee.compose import make_composed_card
 from redactory.training.guarantee.spec import TrainingSpec, read_ledger_facts
 from tests.training.uedp.unit_runs import training, write_public, write_unit_run
@@ -53,7 +53,7 @@ def trained(public: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder
 
 
 def unit_of(public: Path, units: dict[str, Any]) -> str:
-    return TrainingSpec(training(public, units=units), None, 0).privacy_unit
+    return TrainingSpec(training(public, units=units), None, 0).privacy_unit_description
 
 
 def gaussian(points: int, sigma: float, steps: int, delta: float = 1e-5) -> float:
@@ -92,8 +92,8 @@ def test_the_figure_is_that_of_k_points(trained: RunFolder, name: str, size: int
 
 
 def test_every_null_has_its_reason_and_what_is_published_its_label(trained: RunFolder) -> None:
-    for name in trained.model_names():
-        card = read_json(trained.model(name).guarantee)
+    for name in trained.list_model_names():
+        card = read_json(trained.get_model_folder(name).guarantee)
         for key in ("epsilon", "epsilon_sound", "epsilon_user_removal", "epsilon_as_published"):
             assert (card[key] is None) == (key in card["reasons"])
         published = card["epsilon_as_published"]
@@ -126,9 +126,9 @@ def test_test_mode_no_noise_and_a_vocabulary_of_unknown_origin_leave_no_figure(t
     assert (card["holds"], card["epsilon"], card["steps"]) == (False, None, 0)
     assert "no noise" in card["reasons"]["epsilon"]
     for name in ("both", "level"):
-        facts = read_ledger_facts(trained, trained.model(name))
+        facts = read_ledger_facts(trained, trained.get_model_folder(name))
         private = {**facts.vocabulary, "made_of": {"public": None}}
-        card = make_units_card(name, replace(facts, public_text=None, base=None, vocabulary=private))
+        card = make_unit_level_card(name, replace(facts, public_text=None, base=None, vocabulary=private))
         assert card["epsilon"] is None
         assert "vocabulary" in card["reasons"]["epsilon"]
 
@@ -182,7 +182,7 @@ def test_lists_in_files_are_neither_composed_nor_booked(tmp_path: Path, public: 
 
 
 def test_a_ledger_of_another_trainer_is_refused(trained: RunFolder) -> None:
-    ledger = trained.model("both").ledger
+    ledger = trained.get_model_folder("both").ledger
     whole = ledger.read_text()
     try:
         ledger.write_text(whole.replace('"trainer":"uedp-bounded"', '"trainer":"user-level"'))

@@ -17,7 +17,7 @@ from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import seal_folder
 from redactory.redaction.shards import EXAMPLES, list_parts, read_batches, write_part
-from redactory.training.uedp.entities import LISTED_LABEL, TITLES, EntityNames, Mention, get_hub_values
+from redactory.training.uedp.entities import LISTED_LABEL, TITLES, EntityNames, Mention, get_high_degree_values
 from redactory.training.uedp.incidence import Incidence, IncidenceBuilder
 from redactory.training.uedp.units import load_entity_names, read_incidence
 from redactory.training.unit_settings import UnitSettings
@@ -87,7 +87,9 @@ def test_aliases_are_one_entity_through_chains_and_not_in_circles() -> None:
 
 
 def test_categories_hubs_and_the_clients_list_decide_what_counts() -> None:
-    ours = names(categories=frozenset({"PERSON"}), hubs=("Paris", *get_hub_values("months")), listed=("Acme Corp",))
+    ours = names(
+        categories=frozenset({"PERSON"}), hubs=("Paris", *get_high_degree_values("months")), listed=("Acme Corp",)
+    )
     assert ours.make_mention("Ada", "PERSON") is not None
     assert ours.make_mention("Ada", "LOCATION") is None
     assert ours.make_mention("PARIS", "PERSON") is None
@@ -113,18 +115,18 @@ def test_a_ready_made_hub_is_one_under_the_labels_of_its_list_and_the_clients_ow
         assert shipped.make_mention(value, "PERSON") is not None
     assert theirs.make_mention("April", "PERSON") is None
     assert theirs.make_mention("June", "PERSON") is not None
-    assert len(get_hub_values("months")) == 12
-    assert len(get_hub_values("countries")) == len(set(get_hub_values("countries"))) > 190
+    assert len(get_high_degree_values("months")) == 12
+    assert len(get_high_degree_values("countries")) == len(set(get_high_degree_values("countries"))) > 190
     with pytest.raises(ConfigurationError, match="countries, months, weekdays"):
-        get_hub_values("towns")
+        get_high_degree_values("towns")
 
 
 def test_listed_values_are_found_wherever_they_stand() -> None:
     ours = names(categories=frozenset(), listed=("Acme Corp", "zed"), aliases={"Acme": "Acme Corp"})
-    found = list(ours.find_listed("So ACME  corp, and Acme; zedless."))
+    found = list(ours.find_listed_mentions("So ACME  corp, and Acme; zedless."))
     assert {mention.label for mention in found} == {LISTED_LABEL}
     assert {mention.entity for mention in found} == {ours.compute_digest("Acme Corp")}
-    assert not list(ours.find_listed("nothing of theirs"))
+    assert not list(ours.find_listed_mentions("nothing of theirs"))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +201,7 @@ def test_a_run_becomes_a_hypergraph(tmp_path: Path) -> None:
     assert graph.extended_mask.tolist() == [False, False, True, False]
     assert graph.count_entity_users().tolist() == [2, 2]
     assert {bytes(row) for row in graph.entity_ids} == {names().compute_digest("Ada"), names().compute_digest("Acme")}
-    assert {bytes(row).hex() for row in graph.user_ids} == {KEY.pseudonym("user", user) for user in "abc"}
+    assert {bytes(row).hex() for row in graph.user_ids} == {KEY.make_pseudonym("user", user) for user in "abc"}
     assert not any(word in repr(graph) for word in ("Ada", "ada", "Acme", "acme"))
 
 
@@ -242,7 +244,7 @@ def test_what_stands_in_any_turn_stands_in_its_conversation(seed: int, tmp_path:
 
 def units_of(graph: Incidence, kinds: Mapping[str, str]) -> list[tuple[set[str], set[str], set[str]]]:
     """Of each point its users, entities and labels by name."""
-    users = {bytes.fromhex(KEY.pseudonym("user", user)): user for user in "abcd"}
+    users = {bytes.fromhex(KEY.make_pseudonym("user", user)): user for user in "abcd"}
     people = {names().compute_digest(person): person for person in kinds}
     return [
         (

@@ -98,8 +98,8 @@ def write_unit_run(
             | kinds,
         )
         decisions = {
-            "released_id": [KEY.pseudonym("point", row.text if route else n) for n, row in own],
-            "user": [KEY.pseudonym("user", row.user) for _, row in own],
+            "released_id": [KEY.make_pseudonym("point", row.text if route else n) for n, row in own],
+            "user": [KEY.make_pseudonym("user", row.user) for _, row in own],
             "decision": ["private" if row.copy_of is None else "duplicate" for _, row in own],
             "dup_of": [None if row.copy_of == UNKNOWN else row.copy_of for _, row in own],
             "document": [row.document for _, row in own],

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from redactory.dedup import write_digests
 from redactory.dedup.counting import bound_contributions, count_users, write_contributions
-from redactory.dedup.plan import ENTRY, mark_members
+from redactory.dedup.plan import ENTRY, mark_known_digests
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import PUBLIC_FILE, make_private_folder
 from redactory.foundation.keys import DIGEST_BYTES
@@ -30,11 +30,11 @@ from redactory.pipelines.curation.stage_context import (
     REDACTED,
     CurationJob,
     make_column,
-    make_scalar,
+    make_string_scalar,
     make_table,
-    read_integers,
+    read_integer_column,
 )
-from redactory.pipelines.curation.stages.dedup import build_owners, compute_decision_digests, read_users
+from redactory.pipelines.curation.stages.dedup import build_dedup_scopes, compute_decision_digests, read_example_users
 from redactory.redaction import (
     PRIVATE,
     PUBLIC,
@@ -53,7 +53,7 @@ TOO_FEW_USERS = "count:FEW"
 """Reason of a private example whose text too few users wrote."""
 
 
-def begin_selection(job: CurationJob, journal: RunJournal) -> CurationJob:
+def attach_count_selection(job: CurationJob, journal: RunJournal) -> CurationJob:
     """Return ``job`` with its selection: its constants, and the fingerprint of the key of its noise.
 
     The key is drawn once per run and stored with the work files, which are deleted when the run is finished. The
@@ -83,7 +83,7 @@ def begin_selection(job: CurationJob, journal: RunJournal) -> CurationJob:
     return replace(job, selection=selection)
 
 
-def check_noise_available(config: Config) -> None:
+def require_noise_package(config: Config) -> None:
     """Raise ``ConfigurationError`` if a package for drawing the noise is missing."""
     if config.route.strategy != "policies" and find_spec("mpmath") is None:
         raise ConfigurationError(
@@ -104,10 +104,10 @@ def write_user_contributions(
     key, digests = job.key, compute_text_digests(job, examples, [decision.text for decision in decisions])
     user_subkey, rank_subkey = key.derive_subkey("count/user"), key.derive_subkey("count/choice")
     rows = []
-    for user, text, decision in zip(read_users(examples), digests, decisions, strict=True):
+    for user, text, decision in zip(read_example_users(examples), digests, decisions, strict=True):
         if decision.failure is None and (job.config.route.strategy == "count" or decision.split == PUBLIC):
-            user_digest = key.text_digest(user_subkey, user.encode())
-            rows.append((user_digest, key.text_digest(rank_subkey, user_digest + text), text))
+            user_digest = key.compute_text_digest(user_subkey, user.encode())
+            rows.append((user_digest, key.compute_text_digest(rank_subkey, user_digest + text), text))
     _write_decision_table(job, "masked", partition, examples, decisions)
     users, ranks, texts = zip(*rows, strict=True) if rows else ((), (), ())
     write_contributions(job.digests_path("given", partition), users, ranks, texts)
@@ -118,7 +118,7 @@ def compute_text_digests(job: CurationJob, examples: pa.Table, texts: Sequence[s
     purpose = job.key.derive_subkey("count/text")
     roles = examples[ROLE].to_pylist() if ROLE in job.metadata_schema.names else [None] * len(texts)
     pairs = zip(roles, texts, strict=True)
-    return [job.key.text_digest(purpose, f"{role or ''}\x00{text or ''}".encode()) for role, text in pairs]
+    return [job.key.compute_text_digest(purpose, f"{role or ''}\x00{text or ''}".encode()) for role, text in pairs]
 
 
 def bound_user_contributions(job: CurationJob, partitions: int, number: int) -> StageReport:
@@ -175,7 +175,7 @@ def route_examples(job: CurationJob, partitions: int, number: int) -> StageRepor
     entries["high"], entries["low"] = words
     is_selected = np.zeros(len(decisions), bool)
     for path in job.range_paths("counted"):
-        is_selected |= mark_members(path, entries)
+        is_selected |= mark_known_digests(path, entries)
     needs_policies, routed = job.config.route.strategy == "both", list[RoutingDecision]()
     for decision, selected in zip(decisions, is_selected.tolist(), strict=True):
         if decision.failure is not None or (needs_policies and decision.split == PRIVATE):
@@ -191,9 +191,9 @@ def route_examples(job: CurationJob, partitions: int, number: int) -> StageRepor
 
 def write_decisions(job: CurationJob, partition: int, examples: pa.Table, decisions: Sequence[RoutingDecision]) -> None:
     """Write the decisions of one partition's examples, and the digests to find repeats."""
-    ids = read_integers(examples, "example_id")
+    ids = read_integer_column(examples, "example_id")
     digests, ranks = compute_decision_digests(
-        job.key, job.config.dedup, ids.tolist(), decisions, build_owners(job, examples)
+        job.key, job.config.dedup, ids.tolist(), decisions, build_dedup_scopes(job, examples)
     )
     write_digests(job.digests_path("redacted-digests", partition), digests, ids, ranks)
     _write_decision_table(job, "redacted", partition, examples, decisions)
@@ -206,11 +206,11 @@ def _write_decision_table(
     write_part(job.part_path(table, partition), make_table({**columns, "example_id": examples["example_id"]}, REDACTED))
 
 
-def assign_text_ids(job: CurationJob, examples: pa.Table, redacted: pa.Table, records: pa.Table) -> pa.Table:
+def assign_text_based_ids(job: CurationJob, examples: pa.Table, redacted: pa.Table, records: pa.Table) -> pa.Table:
     """Return ``records`` in which a public example's released id follows from its text, not from its position."""
     digests = compute_text_digests(job, examples, redacted["text"].to_pylist())
-    names = job.key.pseudonyms("counted", [digest.hex() for digest in digests])
-    public = pc.equal(records["decision"], make_scalar(PUBLIC))
+    names = job.key.make_pseudonyms("counted", [digest.hex() for digest in digests])
+    public = pc.equal(records["decision"], make_string_scalar(PUBLIC))
     ids = pc.if_else(public, make_column(names, pa.string()), records["released_id"])
     return records.set_column(records.schema.get_field_index("released_id"), "released_id", ids)
 
@@ -223,7 +223,7 @@ def write_public_shard(job: CurationJob, partitions: int, number: int) -> StageR
     keys = [
         digest_bytes[position : position + DIGEST_BYTES].hex() for position in range(0, len(digest_bytes), DIGEST_BYTES)
     ]
-    users = dict(zip(job.key.pseudonyms("counted", keys), counted["users"].tolist(), strict=True))
+    users = dict(zip(job.key.make_pseudonyms("counted", keys), counted["users"].tolist(), strict=True))
     order = {name: position for position, name in enumerate(users)}
     ids = rows["example_id"].to_pylist()
     rows = rows.take(make_column(sorted(range(len(ids)), key=lambda row: order[ids[row]]), pa.int64()))

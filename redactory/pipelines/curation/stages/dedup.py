@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from rbloom import Bloom
 
-from redactory.dedup import DedupSettings, find_range_repeats, lookup_replacements
+from redactory.dedup import DedupSettings, find_repeats_in_range, lookup_replacements
 from redactory.dedup.index import IndexFolder
 from redactory.dedup.near import (
     CROSS_SPLIT_PAIR,
@@ -26,8 +26,8 @@ from redactory.dedup.near import (
     copy_signed_texts,
     find_earlier_near_duplicates,
     join_groups,
-    nearest_pairs,
     select_duplicates_to_drop,
+    select_nearest_pairs,
 )
 from redactory.dedup.plan import (
     MAX_UNDIVIDED_DIGESTS,
@@ -35,13 +35,13 @@ from redactory.dedup.plan import (
     BloomPass,
     Entries,
     Ids,
+    collect_distinct_digests,
     count_entries,
-    digests_to_int,
-    distinct_digests,
+    digests_to_ints,
     make_bloom_filter,
-    mark_members,
+    mark_known_digests,
     merge_digests,
-    read_bloom,
+    read_bloom_filter,
     read_range,
     write_entries,
     write_pairs,
@@ -52,7 +52,13 @@ from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import write_bytes
 from redactory.foundation.keys import DIGEST_BYTES, DigestKey
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.curation.stage_context import CurationJob, OpenIndex, filter_rows, make_scalar, read_integers
+from redactory.pipelines.curation.stage_context import (
+    CurationJob,
+    OpenIndex,
+    filter_rows,
+    make_string_scalar,
+    read_integer_column,
+)
 from redactory.pipelines.json_paths import ROLE_SEPARATOR as ROLE_MARK
 from redactory.redaction import MASK, PRIVATE, PUBLIC, RoutingDecision, read_part
 from redactory.redaction.shards import ROLE
@@ -61,30 +67,30 @@ SPLIT_NUMBERS = {PUBLIC: PUBLIC_SPLIT, PRIVATE: PRIVATE_SPLIT}
 """The number of each split in the files of near-duplicates."""
 UNKNOWN_EXAMPLE, NO_RUN = -1, -1
 """In place of the kept example if it is unknown (a Bloom filter does not tell), and of a missing earlier run."""
-IS_NEAR, IS_PLANNED, IS_ONE_PASS, IS_BY_DIGEST = map(attrgetter, ("near", "planned", "one_pass", "by_digest"))
+IS_NEAR, IS_PLANNED, IS_ONE_PASS, IS_BY_DIGEST = map(attrgetter, ("near", "planned", "one_pass", "matches_by_digest"))
 
 
 # Barriers over digests: repeated documents, repeated texts, repeated redacted texts.
 
 
-def plan_repeated_documents(job: CurationJob, partitions: int, number: int) -> StageReport:
+def find_repeated_documents(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Find documents with the id of an earlier one, in one hash range."""
-    return _plan_repeats(job, "document-ids", "repeated-documents", partitions, number)
+    return _find_repeats(job, "document-ids", "repeated-documents", partitions, number)
 
 
-def plan_repeated_texts(job: CurationJob, partitions: int, number: int) -> StageReport:
+def find_repeated_texts(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Find texts that occurred before, in one hash range, so that each distinct text is detected once."""
-    return _plan_repeats(job, "text-digests", "repeated-texts", partitions, number)
+    return _find_repeats(job, "text-digests", "repeated-texts", partitions, number)
 
 
-def plan_duplicates(job: CurationJob, partitions: int, number: int) -> StageReport:
+def find_duplicate_examples(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Find redacted texts (or, folded, their keys) that repeat an earlier example of their split (S1, S2)."""
-    return _plan_repeats(job, "redacted-digests", "duplicates", partitions, number)
+    return _find_repeats(job, "redacted-digests", "duplicates", partitions, number)
 
 
-def _plan_repeats(job: CurationJob, table: str, plan: str, partitions: int, number: int) -> StageReport:
+def _find_repeats(job: CurationJob, table: str, plan: str, partitions: int, number: int) -> StageReport:
     files = [job.digests_path(table, partition) for partition in range(partitions)]
-    repeats = find_range_repeats(files, number, job.range_path(plan, number), ranges=job.hash_ranges)
+    repeats = find_repeats_in_range(files, number, job.range_path(plan, number), ranges=job.hash_ranges)
     return StageReport(plan, Counter({"repeats": repeats}))
 
 
@@ -94,15 +100,15 @@ def deduplicate_in_one_pass(job: CurationJob, partitions: int, number: int) -> S
     Each split has its own filter, so that what is public does not depend on private text.
     """
     split, bloom = list(SPLIT_NUMBERS)[number], job.config.dedup.bloom
-    if split not in job.select_splits(IS_ONE_PASS):
+    if split not in job.filter_splits_by_rule(IS_ONE_PASS):
         return StageReport("dedup in one pass")
     files = [job.digests_path("redacted-digests", partition) for partition in range(partitions)]
     one_pass, drop_count = BloomPass(bloom.capacity or count_entries(files), bloom.error_rate), 0
     for partition, path in enumerate(files):
         examples = read_part(job.part_path("redacted", partition), columns=["example_id", "split", "failure"])
         entries = np.load(path)
-        entries = entries[np.argsort(entries["id"], kind="stable")][_usable_mask(examples, [split])]
-        repeats = np.array(one_pass.mark_repeats(digests_to_int(entries)), bool)
+        entries = entries[np.argsort(entries["id"], kind="stable")][_mark_usable_examples(examples, [split])]
+        repeats = np.array(one_pass.mark_repeats(digests_to_ints(entries)), bool)
         write_entries(job.digests_path(f"passed-{split}", partition), np.array(entries["id"][repeats]))
         drop_count += int(repeats.sum())
     facts = {
@@ -120,52 +126,54 @@ def compute_decision_digests(
     settings: DedupSettings,
     ids: Sequence[int],
     decisions: Sequence[RoutingDecision],
-    owners: list[str] | None,
+    scopes: list[str] | None,
 ) -> tuple[list[bytes], list[bytes] | None]:
     """Return the digests of redacted examples, and their ranks if a split is folded.
 
-    Digests are equal only within a split and, given ``owners`` (:func:`build_owners`), within an owner. In a folded
-    split the digest is that of the local key, and the text's own digest is its rank: the smallest rank is kept (rule
-    S2). Otherwise all ranks are equal. A quarantined example must repeat nothing: its digest is that of its id.
+    Digests are equal only within a split and, given ``owners`` (:func:`build_dedup_scopes`), within an owner. In a
+    folded split the digest is that of the local key, and the text's own digest is its rank: the smallest rank is kept
+    (rule S2). Otherwise all ranks are equal. A quarantined example must repeat nothing: its digest is that of its id.
     """
     words, unique_purpose = WordTokenizer(MASK), key.derive_subkey("dedup/alone")
-    rules = settings.rules()
+    rules = settings.get_rules()
     exact_purposes = {split: key.derive_subkey(f"dedup/{split}") for split in rules}
-    folded = {s: key.derive_subkey(digest_purpose(settings, s)) for s, rule in rules.items() if rule.folded}
+    folded = {s: key.derive_subkey(get_digest_purpose(settings, s)) for s, rule in rules.items() if rule.folded}
     digests, ranks = [], []
     for number, (example, decision) in enumerate(zip(ids, decisions, strict=True)):
-        owner = f"{owners[number]}\x00" if owners is not None and owners[number] else ""
+        owner = f"{scopes[number]}\x00" if scopes is not None and scopes[number] else ""
         rank = bytes(DIGEST_BYTES)
         if decision.failure is not None:
-            digest = key.text_digest(unique_purpose, example.to_bytes(8, "big"))
+            digest = key.compute_text_digest(unique_purpose, example.to_bytes(8, "big"))
         else:
-            digest = key.text_digest(exact_purposes[decision.split], (owner + decision.text).encode())
+            digest = key.compute_text_digest(exact_purposes[decision.split], (owner + decision.text).encode())
             if decision.split in folded:
                 rank = digest
-                digest = key.text_digest(folded[decision.split], (owner + words.fold_text(decision.text)).encode())
+                digest = key.compute_text_digest(
+                    folded[decision.split], (owner + words.fold_text(decision.text)).encode()
+                )
         digests.append(digest)
         ranks.append(rank)
     return digests, ranks if folded else None
 
 
-def digest_purpose(settings: DedupSettings, split: str) -> str:
+def get_digest_purpose(settings: DedupSettings, split: str) -> str:
     """Return the purpose of a split's digests, so that digests of different splits, or folded and not, never match."""
-    return f"dedup/{split}/folded" if settings.rules()[split].folded else f"dedup/{split}"
+    return f"dedup/{split}/folded" if settings.get_rules()[split].folded else f"dedup/{split}"
 
 
-def read_users(examples: pa.Table) -> list[str]:
+def read_example_users(examples: pa.Table) -> list[str]:
     """Return the user of each example; a row without a user is its own user."""
     columns = (examples["user_id"].to_pylist(), examples["doc_id"].to_pylist())
     return [u if u is not None else f"\x00{d}" for u, d in zip(*columns, strict=True)]
 
 
-def build_owners(job: CurationJob, examples: pa.Table) -> list[str] | None:
+def build_dedup_scopes(job: CurationJob, examples: pa.Table) -> list[str] | None:
     """Return for each example what equal texts must share to be duplicates: the user if configured, and the role.
 
     A training may read a text with its role. If roles were not compared, exchanging one example could replace the kept
     text by an equal one of another role: two rows change. None if only texts are compared.
     """
-    users = read_users(examples) if job.config.dedup.scope == "user" else None
+    users = read_example_users(examples) if job.config.dedup.scope == "user" else None
     roles = examples[ROLE].to_pylist() if ROLE in job.metadata_schema.names else None
     if roles is None:
         return users
@@ -173,15 +181,15 @@ def build_owners(job: CurationJob, examples: pa.Table) -> list[str] | None:
     return [owner if role is None else f"{owner}{ROLE_MARK}{role}" for owner, role in zip(owners, roles, strict=True)]
 
 
-def _split_mask(examples: pa.Table, splits: Sequence[str]) -> NDArray[np.bool_]:
+def _mark_split_examples(examples: pa.Table, splits: Sequence[str]) -> NDArray[np.bool_]:
     """Mark the examples of these splits."""
     return np.array([split in splits for split in examples["split"].to_pylist()], bool)
 
 
-def _usable_mask(examples: pa.Table, splits: Sequence[str]) -> NDArray[np.bool_]:
+def _mark_usable_examples(examples: pa.Table, splits: Sequence[str]) -> NDArray[np.bool_]:
     """Mark the examples of these splits that are not quarantined."""
     is_processed: NDArray[np.bool_] = np.array([failure is None for failure in examples["failure"].to_pylist()], bool)
-    return is_processed & _split_mask(examples, splits)
+    return is_processed & _mark_split_examples(examples, splits)
 
 
 # The result of all plans.
@@ -193,15 +201,15 @@ def find_representatives(job: CurationJob, partition: int, redacted: pa.Table) -
     An example that repeats an earlier run has a value below ``UNKNOWN_EXAMPLE`` (:func:`decode_earlier_runs`).
     """
     representatives = _find_exact_representatives(job, partition, redacted)
-    if near := job.select_splits(IS_NEAR):
-        is_near = _split_mask(redacted, near)
+    if near := job.filter_splits_by_rule(IS_NEAR):
+        is_near = _mark_split_examples(redacted, near)
         earlier_files = job.near_range_paths("near-earlier") if job.index is not None else []
         run_indices = lookup_replacements(earlier_files, representatives[is_near], NO_RUN)
         representatives[is_near] = _encode_earlier_runs(
             run_indices, lookup_replacements(job.near_range_paths("near-duplicates"), representatives[is_near])
         )
-    if job.index is not None and job.select_splits(IS_BY_DIGEST):
-        ids = read_integers(redacted, "example_id")
+    if job.index is not None and job.filter_splits_by_rule(IS_BY_DIGEST):
+        ids = read_integer_column(redacted, "example_id")
         representatives = _encode_earlier_runs(
             lookup_replacements([job.digests_path("earlier", partition)], ids, NO_RUN), representatives
         )
@@ -210,12 +218,12 @@ def find_representatives(job: CurationJob, partition: int, redacted: pa.Table) -
 
 def _find_exact_representatives(job: CurationJob, partition: int, redacted: pa.Table, all_splits: bool = False) -> Ids:
     """Do as ``find_representatives`` before near-duplicates are dropped; ``all_sides``: use the plan for all splits."""
-    ids: Ids = read_integers(redacted, "example_id")
-    splits = job.select_splits(lambda rule: rule.planned or (all_splits and not rule.one_pass))
+    ids: Ids = read_integer_column(redacted, "example_id")
+    splits = job.filter_splits_by_rule(lambda rule: rule.planned or (all_splits and not rule.one_pass))
     representatives = ids
-    if (is_planned := _split_mask(redacted, splits)).any():
+    if (is_planned := _mark_split_examples(redacted, splits)).any():
         representatives = np.where(is_planned, lookup_replacements(job.range_paths("duplicates"), ids), ids)
-    for split in job.select_splits(IS_ONE_PASS):
+    for split in job.filter_splits_by_rule(IS_ONE_PASS):
         dropped = np.isin(ids, np.load(job.digests_path(f"passed-{split}", partition)))
         representatives = np.where(dropped, UNKNOWN_EXAMPLE, representatives)
     return representatives.copy()
@@ -234,42 +242,44 @@ def _encode_earlier_runs(run_indices: Ids, representatives: Ids) -> Ids:
 # Near-duplicates, within each split and across splits: sign, compare, group, choose.
 
 
-def sign_texts(job: CurationJob, partitions: int, number: int) -> StageReport:
+def compute_text_signatures(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Write the buckets, rows and shingles of the distinct redacted texts of one partition."""
     settings = job.config.dedup
     redacted = read_part(job.part_path("redacted", number))
-    splits = list(SPLIT_NUMBERS) if settings.report_cross_split else job.select_splits(IS_NEAR)
-    is_signed = _find_exact_representatives(job, number, redacted, all_splits=True) == read_integers(
+    splits = list(SPLIT_NUMBERS) if settings.report_cross_split else job.filter_splits_by_rule(IS_NEAR)
+    is_signed = _find_exact_representatives(job, number, redacted, all_splits=True) == read_integer_column(
         redacted, "example_id"
     )
-    is_signed &= _usable_mask(redacted, splits)
+    is_signed &= _mark_usable_examples(redacted, splits)
     signed = filter_rows(redacted, is_signed)
     texts = signed["text"].to_pylist()
     rows = np.zeros(len(texts), ROW)
-    rows["id"] = read_integers(signed, "example_id")
+    rows["id"] = read_integer_column(signed, "example_id")
     rows["split"] = [SPLIT_NUMBERS[split] for split in signed["split"].to_pylist()]
     rows["rank"] = _hash_values(job.key, "dedup/rank", texts)
     role_columns = [ROLE] if ROLE in job.metadata_schema.names else []
     if role_columns or settings.scope == "user":
         examples = read_part(job.part_path("examples", number), columns=["user_id", "doc_id", *role_columns])
-        rows["group"] = _hash_values(job.key, "dedup/user", build_owners(job, filter_rows(examples, is_signed)) or [])
-    sets = Shingler(job.key, settings.near.shingle, WordTokenizer(MASK)).make_sets(texts)
+        rows["group"] = _hash_values(
+            job.key, "dedup/user", build_dedup_scopes(job, filter_rows(examples, is_signed)) or []
+        )
+    sets = Shingler(job.key, settings.near.shingle, WordTokenizer(MASK)).make_shingle_sets(texts)
     banding = choose_banding(settings.near.threshold, settings.near.permutations)
-    write_signed_texts(job.signed_files(number), rows, sets, banding)
+    write_signed_texts(job.signature_files(number), rows, sets, banding)
     return StageReport("sign", Counter({"signed": len(texts)}))
 
 
 def _hash_values(key: DigestKey, purpose: str, values: list[str]) -> NDArray[np.uint64]:
     subkey = key.derive_subkey(purpose)
-    digests = b"".join(key.text_digest(subkey, value.encode())[:8] for value in values)
+    digests = b"".join(key.compute_text_digest(subkey, value.encode())[:8] for value in values)
     return np.frombuffer(digests, "<u8")
 
 
 def compare_near_duplicates(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Compare the texts that share a bucket of one hash range, within splits and across them."""
-    settings, near_splits = job.config.dedup, [SPLIT_NUMBERS[split] for split in job.select_splits(IS_NEAR)]
+    settings, near_splits = job.config.dedup, [SPLIT_NUMBERS[split] for split in job.filter_splits_by_rule(IS_NEAR)]
     pairs, cross_split_pairs, counts = compare_buckets(
-        _list_signed_files(job, partitions),
+        _list_signature_files(job, partitions),
         number,
         settings.near.threshold,
         near_splits,
@@ -278,10 +288,10 @@ def compare_near_duplicates(job: CurationJob, partitions: int, number: int) -> S
     )
     write_entries(job.range_path("near-pairs", number), pairs)
     write_entries(job.range_path("near-across", number), cross_split_pairs)
-    return _make_near_report("compare", counts)
+    return _make_near_duplicate_report("compare", counts)
 
 
-def join_near_pairs(job: CurationJob, partitions: int, number: int) -> StageReport:
+def group_near_duplicates(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Join the near pairs of all ranges to groups."""
     joined, largest = join_groups(job.near_range_paths("near-pairs"), job.near_range_paths("near-groups"))
     return StageReport("group", Counter({"near/grouped": joined, "near/largest_group": largest}))
@@ -292,14 +302,14 @@ def choose_representatives(job: CurationJob, partitions: int, number: int) -> St
     pairs = np.load(job.range_path("near-groups", number))
     if job.index is not None:
         pairs = pairs[lookup_replacements(job.near_range_paths("near-earlier"), pairs["id"], NO_RUN) == NO_RUN]
-    dropped = select_duplicates_to_drop(_list_signed_files(job, partitions), pairs, job.config.dedup.near.threshold)
+    dropped = select_duplicates_to_drop(_list_signature_files(job, partitions), pairs, job.config.dedup.near.threshold)
     write_pairs(job.range_path("near-duplicates", number), dropped)
     return StageReport("choose", Counter({"near/dropped": len(dropped)}))
 
 
-def find_cross_split_rows(job: CurationJob, records: pa.Table) -> list[tuple[Any, ...]]:
+def find_cross_split_duplicates(job: CurationJob, records: pa.Table) -> list[tuple[Any, ...]]:
     """Return the released public examples of a partition that nearly duplicate a private one, with one such."""
-    public = records.filter(pc.equal(records["decision"], make_scalar(PUBLIC)))
+    public = records.filter(pc.equal(records["decision"], make_string_scalar(PUBLIC)))
     if not job.config.dedup.report_cross_split or not public.num_rows:
         return []
     released = dict(zip(*(public[name].to_pylist() for name in ("example_id", "released_id")), strict=True))
@@ -308,15 +318,15 @@ def find_cross_split_rows(job: CurationJob, records: pa.Table) -> list[tuple[Any
         pairs = np.load(path, mmap_mode="r")
         low, high = np.searchsorted(pairs["public"], [min(released), max(released) + 1])
         pairs_by_range.append(np.array(pairs[low:high]))
-    nearest = nearest_pairs(np.concatenate(pairs_by_range)).tolist()
+    nearest = select_nearest_pairs(np.concatenate(pairs_by_range)).tolist()
     return [(p, released[p], q, similarity) for p, q, similarity in nearest if p in released]
 
 
-def _list_signed_files(job: CurationJob, partitions: int) -> list[SignedFiles]:
-    return [job.signed_files(partition) for partition in range(partitions)]
+def _list_signature_files(job: CurationJob, partitions: int) -> list[SignedFiles]:
+    return [job.signature_files(partition) for partition in range(partitions)]
 
 
-def _make_near_report(stage: str, counts: Counter[str]) -> StageReport:
+def _make_near_duplicate_report(stage: str, counts: Counter[str]) -> StageReport:
     return StageReport(stage, Counter({f"near/{name}": count for name, count in counts.items()}))
 
 
@@ -325,52 +335,52 @@ def _make_near_report(stage: str, counts: Counter[str]) -> StageReport:
 
 def match_earlier_runs(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Find one partition's texts in what earlier runs saw, and record what this run saw."""
-    index, rules = require_index(job), job.config.dedup.rules()
+    index, rules = require_index(job), job.config.dedup.get_rules()
     examples = read_part(job.part_path("redacted", number), columns=["example_id", "split", "failure"])
     entries: Entries = np.load(job.digests_path("redacted-digests", number))
     # maps entries, sorted by digest for fast look-ups, to rows of the examples
     example_rows = np.argsort(np.argsort(entries["id"], kind="stable"), kind="stable")
     pairs: list[tuple[int, int]] = []
-    for split in job.select_splits(IS_BY_DIGEST):
-        unmatched = entries[_usable_mask(examples, [split])[example_rows]]
-        write_entries(job.digests_path(f"seen-{split}", number), distinct_digests([unmatched]))
+    for split in job.filter_splits_by_rule(IS_BY_DIGEST):
+        unmatched = entries[_mark_usable_examples(examples, [split])[example_rows]]
+        write_entries(job.digests_path(f"seen-{split}", number), collect_distinct_digests([unmatched]))
         for run_index, entry in enumerate(index.runs):
-            with _explain_forgotten_run(index):
-                is_seen = _seen_mask(seen_path(entry.folder, split, rules[split]), unmatched)
+            with _report_removed_run(index):
+                is_seen = _mark_seen_entries(get_seen_texts_path(entry.folder, split, rules[split]), unmatched)
             pairs += ((example, run_index) for example in unmatched["id"][is_seen].tolist())
             unmatched = unmatched[~is_seen]
     repeats = write_pairs(job.digests_path("earlier", number), pairs)
     return StageReport("recall", Counter({"repeats": repeats}))
 
 
-def seen_path(folder: Path, split: str, rule: DedupRule) -> Path:
+def get_seen_texts_path(folder: Path, split: str, rule: DedupRule) -> Path:
     """Return the file of the texts that an entry's run saw in a split: digests, or the filter of mode ``bloom``."""
     return folder / (f"{split}.bloom" if rule.one_pass else f"{split}.digests.npy")
 
 
-def _seen_mask(path: Path, entries: Entries) -> NDArray[np.bool_]:
+def _mark_seen_entries(path: Path, entries: Entries) -> NDArray[np.bool_]:
     """Mark the ``entries`` that an earlier run saw."""
     if path.suffix == ".npy":
-        return mark_members(path, entries)
+        return mark_known_digests(path, entries)
     bloom = _load_bloom_filter(path, path.stat().st_mtime_ns)
-    return np.fromiter((digest in bloom for digest in digests_to_int(entries)), bool, len(entries))
+    return np.fromiter((digest in bloom for digest in digests_to_ints(entries)), bool, len(entries))
 
 
 @lru_cache(maxsize=64)
 def _load_bloom_filter(path: Path, modified: int) -> Bloom:
     # cached between partitions: an entry never changes once it counts
-    return read_bloom(path)
+    return read_bloom_filter(path)
 
 
 def match_earlier_near_duplicates(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Find the texts that nearly duplicate one that an earlier run kept, in one range of the buckets."""
-    index, near, files = require_index(job), job.config.dedup.near, _list_signed_files(job, partitions)
+    index, near, files = require_index(job), job.config.dedup.near, _list_signature_files(job, partitions)
     first_runs: dict[int, int] = {}
     counts: Counter[str] = Counter()
-    for split in job.select_splits(IS_NEAR):
+    for split in job.filter_splits_by_rule(IS_NEAR):
         for run_index, entry in enumerate(index.runs):
-            earlier_files = [kept_signed_files(entry.folder, split, p) for p in range(entry.body["partitions"])]
-            with _explain_forgotten_run(index):
+            earlier_files = [get_kept_signature_files(entry.folder, split, p) for p in range(entry.body["partitions"])]
+            with _report_removed_run(index):
                 matches, run_counts = find_earlier_near_duplicates(
                     files, earlier_files, SPLIT_NUMBERS[split], number, near.threshold, job.near_range_count
                 )
@@ -378,40 +388,40 @@ def match_earlier_near_duplicates(job: CurationJob, partitions: int, number: int
             for example in matches:
                 first_runs.setdefault(example, run_index)
     write_pairs(job.range_path("near-earlier", number), first_runs.items())
-    return _make_near_report("recall near", counts)
+    return _make_near_duplicate_report("recall near", counts)
 
 
-def index_digests(job: CurationJob, partitions: int, number: int) -> StageReport:
+def write_index_digests(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Write the digests of all texts of a split, kept or not.
 
     If only kept texts were written, and old entries removed, exchanging one example could exchange two texts of a later
     run (``docs/guarantees.md``, "Earlier runs").
     """
     counts: Counter[str] = Counter()
-    bloom, rules = job.config.dedup.bloom, job.config.dedup.rules()
-    for split in job.select_splits(IS_BY_DIGEST):
+    bloom, rules = job.config.dedup.bloom, job.config.dedup.get_rules()
+    for split in job.filter_splits_by_rule(IS_BY_DIGEST):
         files = [job.digests_path(f"seen-{split}", partition) for partition in range(partitions)]
         ranges = job.hash_ranges * (PIECES if count_entries(files) > MAX_UNDIVIDED_DIGESTS else 1)
-        out = seen_path(require_index(job).draft_folder, split, rules[split])
+        out = get_seen_texts_path(require_index(job).draft_folder, split, rules[split])
         seen_digests = job.range_path(f"seen-{split}", 0) if rules[split].one_pass else out
         counts[f"index/{split}"] = merge_digests(files, ranges, seen_digests)
         if rules[split].one_pass:
             bloom_filter = make_bloom_filter(bloom.capacity or counts[f"index/{split}"], bloom.error_rate)
             for n in range(ranges):
-                bloom_filter.update(digests_to_int(read_range(seen_digests, n, ranges)))
+                bloom_filter.update(digests_to_ints(read_range(seen_digests, n, ranges)))
             write_bytes(out, bloom_filter.save_bytes())
     return StageReport("remember", counts)
 
 
-def index_signatures(job: CurationJob, partitions: int, number: int) -> StageReport:
+def write_index_signatures(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Copy the signatures of the texts that one partition keeps, for near-duplicate search in later runs."""
     redacted = read_part(job.part_path("redacted", number))
-    ids = read_integers(redacted, "example_id")
+    ids = read_integer_column(redacted, "example_id")
     kept_ids = ids[find_representatives(job, number, redacted) == ids]
     counts: Counter[str] = Counter()
-    for split in job.select_splits(IS_NEAR):
-        out = kept_signed_files(require_index(job).draft_folder, split, number)
-        counts[f"index/{split}"] += copy_signed_texts(job.signed_files(number), kept_ids, SPLIT_NUMBERS[split], out)
+    for split in job.filter_splits_by_rule(IS_NEAR):
+        out = get_kept_signature_files(require_index(job).draft_folder, split, number)
+        counts[f"index/{split}"] += copy_signed_texts(job.signature_files(number), kept_ids, SPLIT_NUMBERS[split], out)
     return StageReport("remember near", counts)
 
 
@@ -422,12 +432,12 @@ def require_index(job: CurationJob) -> OpenIndex:
     return job.index
 
 
-def kept_signed_files(folder: Path, split: str, partition: int) -> SignedFiles:
+def get_kept_signature_files(folder: Path, split: str, partition: int) -> SignedFiles:
     """Return the files of the signed texts that one partition of an entry's run kept in a split."""
     return SignedFiles(folder / f"near-{split}", partition)
 
 
-def forgotten_run_error(index: IndexFolder, removed: str) -> RunStateError:
+def make_removed_run_error(index: IndexFolder, removed: str) -> RunStateError:
     """Return the error for an earlier run in use that was removed from the index."""
     return RunStateError(
         f"{index.root}: {removed} that this run uses was removed meanwhile (dedup.index.keep or redactory "
@@ -437,8 +447,8 @@ def forgotten_run_error(index: IndexFolder, removed: str) -> RunStateError:
 
 
 @contextmanager
-def _explain_forgotten_run(index: OpenIndex) -> Iterator[None]:
+def _report_removed_run(index: OpenIndex) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise forgotten_run_error(index.folder, "an entry") from None
+        raise make_removed_run_error(index.folder, "an entry") from None

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from redactory.dedup import hash_ranges, lookup_replacements, write_digests
+from redactory.dedup import compute_hash_ranges, lookup_replacements, write_digests
 from redactory.dedup.plan import Ids
 from redactory.detectors import Detection, Detector, DetectSettings, Span, TextDetector, detect_languages
 from redactory.foundation.files import PUBLIC_FILE
@@ -31,21 +31,25 @@ from redactory.pipelines.curation.stage_context import (
     example_id,
     filter_rows,
     make_column,
-    make_scalar,
+    make_string_scalar,
     make_table,
-    read_integers,
+    read_integer_column,
 )
-from redactory.pipelines.curation.stages.counting import assign_text_ids, write_decisions, write_user_contributions
+from redactory.pipelines.curation.stages.counting import (
+    assign_text_based_ids,
+    write_decisions,
+    write_user_contributions,
+)
 from redactory.pipelines.curation.stages.dedup import (
     UNKNOWN_EXAMPLE,
     decode_earlier_runs,
-    find_cross_split_rows,
+    find_cross_split_duplicates,
     find_representatives,
 )
 from redactory.pipelines.curation.stages.metadata_columns import (
     build_metadata_columns,
-    count_metadata,
-    refuse_personal_columns,
+    count_metadata_types,
+    require_no_personal_columns,
 )
 from redactory.pipelines.readers import Document, Rejection, Source
 from redactory.pipelines.readers.documents import DUPLICATE_ID, RowCounts
@@ -58,7 +62,7 @@ from redactory.redaction import (
     merge_document_decisions,
     read_id_range,
     read_part,
-    route,
+    route_example,
     write_part,
 )
 from redactory.redaction import shards as tables
@@ -84,12 +88,13 @@ def ingest_documents(job: CurationJob, sources: list[Source], progress: Progress
     """Read the whole input and commit it in partitions, sequentially; yield a report each.
 
     A partition is closed at a fixed number of documents or bytes, so partitions depend only on the input and the
-    configuration. A bad row or file is quarantined; the whole input is checked at the end (:meth:`RowCounts.check`).
-    Files of a scheduled run, and a quarantine that is tried again, may have no usable row.
+    configuration. A bad row or file is quarantined; the whole input is checked at the end
+    (:meth:`RowCounts.check_totals`). Files of a scheduled run, and a quarantine that is tried again, may have no usable
+    row.
     """
     limits, counts = job.config.partition, RowCounts(job.config.input)
     current, size, number = list[Document | Rejection](), 0, 0
-    for entry in chain.from_iterable(map(counts.read, sources)):
+    for entry in chain.from_iterable(map(counts.read_and_count, sources)):
         current.append(entry)
         size += len(entry.text if isinstance(entry, Document) else entry.content)
         if len(current) >= limits.documents or size >= limits.bytes:
@@ -99,14 +104,14 @@ def ingest_documents(job: CurationJob, sources: list[Source], progress: Progress
     if current or number == 0:
         yield _commit_partition(job, number, current)
     progress("ingest", counts.rows, counts.rows, "rows")
-    counts.check(any(source.may_be_unusable for source in sources))
+    counts.check_totals(any(source.may_be_unusable for source in sources))
 
 
 def _commit_partition(job: CurationJob, number: int, entries: list[Document | Rejection]) -> StageReport:
     documents = [entry for entry in entries if isinstance(entry, Document)]
     rejections = [entry for entry in entries if isinstance(entry, Rejection)]
     purpose = job.key.derive_subkey("document")
-    digests = [job.key.text_digest(purpose, document.doc_id.encode()) for document in documents]
+    digests = [job.key.compute_text_digest(purpose, document.doc_id.encode()) for document in documents]
     ids = np.arange(len(documents), dtype=np.int64) + example_id(number, 0)
     write_digests(job.digests_path("document-ids", number), digests, ids)
     for name, rows, schema in (("rejected", rejections, REJECTED), ("documents", documents, DOCUMENTS)):
@@ -115,7 +120,7 @@ def _commit_partition(job: CurationJob, number: int, entries: list[Document | Re
     counts = Counter({"rows": len(entries)})
     counts.update(f"rejected/{rejection.reason}" for rejection in rejections)
     counts.update(f"source/{entry.source}" for entry in entries)
-    return StageReport("ingest", counts + count_metadata(documents, job.config.input))
+    return StageReport("ingest", counts + count_metadata_types(documents, job.config.input))
 
 
 # Segment: documents into examples, and digests to detect each distinct text once.
@@ -149,8 +154,8 @@ def segment_documents(job: CurationJob, partitions: int, partition: int) -> Stag
         pa.schema([*job.vault_schema, *job.metadata_schema]),
     )
     purpose = job.key.derive_subkey("text")
-    digests = [job.key.text_digest(purpose, example_text.encode()) for example_text in text]
-    write_digests(job.digests_path("text-digests", partition), digests, read_integers(examples, "example_id"))
+    digests = [job.key.compute_text_digest(purpose, example_text.encode()) for example_text in text]
+    write_digests(job.digests_path("text-digests", partition), digests, read_integer_column(examples, "example_id"))
     repeated_rows = {
         "reason": [DUPLICATE_ID] * repeated.num_rows,
         "source": repeated["source"],
@@ -194,25 +199,25 @@ def detect_texts(job: CurationJob, partitions: int, partition: int) -> StageRepo
         columns = read_part(job.part_path("examples", partition), columns=list(metadata_columns)).select(
             metadata_columns
         )
-        refuse_personal_columns(
+        require_no_personal_columns(
             job.config, zip(*(values.to_pylist() for values in columns), strict=True), get_detector(job)
         )
-    ids = read_integers(examples, "example_id")
+    ids = read_integer_column(examples, "example_id")
     is_first = lookup_replacements(job.range_paths("repeated-texts"), ids) == ids
     texts = filter_rows(examples, is_first)["text"].to_pylist()
     digests = np.load(job.digests_path("text-digests", partition))
-    ranges = hash_ranges(digests, job.hash_ranges)[np.argsort(digests["id"])][is_first].tolist()
+    ranges = compute_hash_ranges(digests, job.hash_ranges)[np.argsort(digests["id"])][is_first].tolist()
     rows, packed = list[tuple[Any, ...]](), [pa.Table.from_batches([], DETECTED)]
     detections = zip(ranges, ids[is_first].tolist(), get_detector(job).detect(texts), strict=True)
     for done, (number, example, detection) in enumerate(detections, 1):
         rows += iterate_detection_rows(number, example, detection)
         if done % PROGRESS_INTERVAL == 0 or done == len(texts):
             # as Python objects, a partition's spans would scatter over the heap and keep it large
-            packed.append(_table_from_rows(rows, DETECTED))
+            packed.append(_build_table_from_rows(rows, DETECTED))
             rows = []
             job.progress(f"detect, partition {partition}", done, len(texts), "texts")
     detected = pa.concat_tables(packed)
-    order = np.argsort(read_integers(detected, "range"), kind="stable")
+    order = np.argsort(read_integer_column(detected, "range"), kind="stable")
     write_part(
         job.part_path("found", partition), detected.take(make_column(order, pa.int64())), group_rows=ROW_GROUP_SIZE
     )
@@ -228,7 +233,7 @@ def iterate_detection_rows(number: int, example: int, detection: Detection) -> I
             yield (number, example, *span, policy, None)
 
 
-def _table_from_rows(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+def _build_table_from_rows(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     return make_table(dict(zip(schema.names, columns, strict=True)), schema)
 
@@ -247,9 +252,9 @@ def copy_spans_to_repeats(job: CurationJob, partitions: int, number: int) -> Sta
     ):
         partition = int(partition_firsts[0]) >> PARTITION_BITS
         rows = read_id_range(job.part_path("found", partition), "range", number, number)
-        span_tables.append(filter_rows(rows, np.isin(read_integers(rows, "example_id"), partition_firsts)))
+        span_tables.append(filter_rows(rows, np.isin(read_integer_column(rows, "example_id"), partition_firsts)))
     texts = pa.concat_tables(span_tables)
-    owners = read_integers(texts, "example_id")
+    owners = read_integer_column(texts, "example_id")
     starts, ends = (np.searchsorted(owners, pairs["first"], end_side) for end_side in ("left", "right"))
     counts = ends - starts
     # the rows of each pair's first example, pair by pair: in the order of the repeating examples
@@ -257,7 +262,7 @@ def copy_spans_to_repeats(job: CurationJob, partitions: int, number: int) -> Sta
     rows = texts.take(make_column(row_indices, pa.int64()))
     repeats = make_column(np.repeat(pairs["id"], counts), pa.int64())
     rows = rows.set_column(rows.schema.get_field_index("example_id"), "example_id", repeats)
-    write_part(job.spread_path(number), rows, group_rows=ROW_GROUP_SIZE)
+    write_part(job.repeat_spans_path(number), rows, group_rows=ROW_GROUP_SIZE)
     return StageReport("spread")
 
 
@@ -274,8 +279,8 @@ def find_known_values(job: CurationJob, partitions: int, partition: int) -> Stag
         # the first of several documents with the same id counts
         declared.setdefault(row["doc_id"], json.loads(row["known"] or "{}"))
     examples = read_part(job.part_path("examples", partition), columns=["example_id", "doc_id", "text"])
-    ids, rows = read_integers(examples, "example_id"), list[tuple[Any, ...]]()
-    detections_by_id = group_detections(read_detected_spans(job, partition, ids))
+    ids, rows = read_integer_column(examples, "example_id"), list[tuple[Any, ...]]()
+    detections_by_id = group_detections_by_example(read_detected_spans(job, partition, ids))
     columns = (ids.tolist(), examples["doc_id"].to_pylist(), examples["text"].to_pylist())
     for doc_id, document in groupby(zip(*columns, strict=True), itemgetter(1)):
         document_ids, _, texts = zip(*document, strict=True)
@@ -286,7 +291,7 @@ def find_known_values(job: CurationJob, partitions: int, partition: int) -> Stag
             for example_id, spans in zip(document_ids, spans_by_text, strict=True)
             for row in iterate_detection_rows(0, example_id, Detection(spans))
         ]
-    write_part(job.part_path("known", partition), _table_from_rows(rows, DETECTED))
+    write_part(job.part_path("known", partition), _build_table_from_rows(rows, DETECTED))
     return StageReport("know")
 
 
@@ -299,12 +304,14 @@ def redact_examples(job: CurationJob, partitions: int, partition: int) -> StageR
     With a selection by counts, the decisions of the policies are kept for the later stage.
     """
     examples = read_part(job.part_path("examples", partition))
-    ids, texts = read_integers(examples, "example_id"), examples["text"].to_pylist()
+    ids, texts = read_integer_column(examples, "example_id"), examples["text"].to_pylist()
     is_by_document, known_values = job.config.release.unit == "document", job.config.release.known_values
     detected = read_detected_spans(job, partition, ids, [job.part_path("known", partition)] if known_values else [])
-    detections_by_id = group_detections(detected)
+    detections_by_id = group_detections_by_example(detected)
     texts_by_id = dict(zip(ids.tolist(), texts, strict=True))
-    decisions = [route(text, detections_by_id.get(example, NO_DETECTION)) for example, text in texts_by_id.items()]
+    decisions = [
+        route_example(text, detections_by_id.get(example, NO_DETECTION)) for example, text in texts_by_id.items()
+    ]
     if is_by_document:
         pairs = zip(examples["doc_id"].to_pylist(), decisions, strict=True)
         decisions = [
@@ -326,14 +333,14 @@ def read_detected_spans(job: CurationJob, partition: int, ids: Ids, extra_parts:
     if not len(ids):
         return pa.Table.from_batches([], DETECTED)
     first, last = int(ids[0]), int(ids[-1])
-    copied = (read_id_range(job.spread_path(n), "example_id", first, last) for n in range(job.hash_ranges))
+    copied = (read_id_range(job.repeat_spans_path(n), "example_id", first, last) for n in range(job.hash_ranges))
     parts = (job.part_path("found", partition), *extra_parts)
     detected = pa.concat_tables([*map(read_part, parts), *copied])
-    order = np.argsort(read_integers(detected, "example_id"), kind="stable")
+    order = np.argsort(read_integer_column(detected, "example_id"), kind="stable")
     return detected.take(make_column(order, pa.int64()))
 
 
-def group_detections(detected: pa.Table) -> dict[int, Detection]:
+def group_detections_by_example(detected: pa.Table) -> dict[int, Detection]:
     """Return the detection of each example that has any span or failure."""
     spans: dict[int, dict[str, list[Span]]] = {}
     failures: dict[int, str] = {}
@@ -354,7 +361,7 @@ def group_detections(detected: pa.Table) -> dict[int, Detection]:
 
 def _build_ledger(key: DigestKey, texts_by_id: dict[int, str], spans: pa.Table) -> pa.Table:
     """Build the text-free span ledger: offsets, labels, scores and keyed digests of the masked values."""
-    digest_value = functools.cache(ValueDigests(key).digest)
+    digest_value = functools.cache(ValueDigests(key).digest_value)
     columns = (spans[name].to_pylist() for name in ("example_id", "start", "end", "policy"))
     masked = [
         digest_value(texts_by_id[example][start:end]) if policy == "strict" else (None, None)
@@ -385,10 +392,10 @@ def write_shards(job: CurationJob, partitions: int, partition: int) -> StageRepo
     """Write one partition's parts of every data folder."""
     examples = read_part(job.part_path("examples", partition))
     redacted = read_part(job.part_path("redacted", partition))
-    records = _build_records(job, examples, redacted, find_representatives(job, partition, redacted))
+    records = _build_example_records(job, examples, redacted, find_representatives(job, partition, redacted))
     if job.selection is not None:
-        records = assign_text_ids(job, examples, redacted, records)
-    splits = {split: _select_split(job, records, redacted, split) for split in (PUBLIC, PRIVATE)}
+        records = assign_text_based_ids(job, examples, redacted, records)
+    splits = {split: _select_split_rows(job, records, redacted, split) for split in (PUBLIC, PRIVATE)}
     failures, run, name = redacted["failure"], job.run, format_part_name(partition)
     if job.selection is None:
         write_part(run.public / name, splits[PUBLIC], PUBLIC_FILE)
@@ -397,9 +404,9 @@ def write_shards(job: CurationJob, partitions: int, partition: int) -> StageRepo
     write_part(run.private / name, splits[PRIVATE])
     write_part(run.vault / name, examples.filter(pc.is_null(failures)).select(job.vault_schema.names))
     write_part(run.examples / name, records)
-    cross_split_rows = find_cross_split_rows(job, records)
+    cross_split_rows = find_cross_split_duplicates(job, records)
     if job.config.dedup.report_cross_split:
-        write_part(run.across / name, _table_from_rows(cross_split_rows, tables.ACROSS))
+        write_part(run.across / name, _build_table_from_rows(cross_split_rows, tables.ACROSS))
     rows = pa.concat_tables(read_part(job.part_path(table, partition)) for table in ("rejected", "repeated"))
     failed = examples.append_column("reason", failures).filter(pc.is_valid(failures))
     quarantined = [
@@ -419,17 +426,17 @@ def write_shards(job: CurationJob, partitions: int, partition: int) -> StageRepo
     return StageReport("shard", _count_records(records, failures) + Counter({"across/examples": len(cross_split_rows)}))
 
 
-def _build_records(job: CurationJob, examples: pa.Table, redacted: pa.Table, representatives: Ids) -> pa.Table:
+def _build_example_records(job: CurationJob, examples: pa.Table, redacted: pa.Table, representatives: Ids) -> pa.Table:
     """Build ``audit/examples``: each example's decision, and pseudonyms that only the key's holder can reverse."""
-    ids, key = read_integers(examples, "example_id"), job.key
+    ids, key = read_integer_column(examples, "example_id"), job.key
     is_duplicate = representatives != ids
-    users = _map_pseudonyms(key, "user", examples["user_id"])
+    users = _compute_pseudonyms(key, "user", examples["user_id"])
     if examples["user_id"].null_count:
         # a row without a user is its own user
-        users = pc.coalesce(users, _map_pseudonyms(key, "lone-user", examples["doc_id"]))
+        users = pc.coalesce(users, _compute_pseudonyms(key, "lone-user", examples["doc_id"]))
     runs = [entry.name for entry in job.index.runs] if job.index is not None else []
     run_indices = [run_index if run_index >= 0 else None for run_index in decode_earlier_runs(representatives).tolist()]
-    decisions = pc.if_else(make_column(is_duplicate, pa.bool_()), make_scalar(DUPLICATE), redacted["split"])
+    decisions = pc.if_else(make_column(is_duplicate, pa.bool_()), make_string_scalar(DUPLICATE), redacted["split"])
     dropped_for = [
         int(representative) if representative > UNKNOWN_EXAMPLE and repeats else None
         for representative, repeats in zip(representatives, is_duplicate, strict=True)
@@ -437,11 +444,11 @@ def _build_records(job: CurationJob, examples: pa.Table, redacted: pa.Table, rep
     return make_table(
         {
             "example_id": ids,
-            "released_id": key.pseudonyms("point", ids.tolist()),
-            "document": _map_pseudonyms(key, "document", examples["doc_id"]),
+            "released_id": key.make_pseudonyms("point", ids.tolist()),
+            "document": _compute_pseudonyms(key, "document", examples["doc_id"]),
             "user": users,
             "split": redacted["split"],
-            "decision": pc.if_else(pc.is_valid(redacted["failure"]), make_scalar(QUARANTINED), decisions),
+            "decision": pc.if_else(pc.is_valid(redacted["failure"]), make_string_scalar(QUARANTINED), decisions),
             "dup_of": dropped_for,
             "earlier_run": make_column(runs, pa.string()).take(make_column(run_indices, pa.int64())),
             "reasons": redacted["reasons"],
@@ -451,16 +458,18 @@ def _build_records(job: CurationJob, examples: pa.Table, redacted: pa.Table, rep
     )
 
 
-def _map_pseudonyms(key: DigestKey, purpose: str, values: pa.ChunkedArray) -> pa.Array:
+def _compute_pseudonyms(key: DigestKey, purpose: str, values: pa.ChunkedArray) -> pa.Array:
     """Return the pseudonym of each value, computed once per distinct value; null stays null."""
     encoded = values.combine_chunks().dictionary_encode()
-    names = key.pseudonyms(purpose, encoded.dictionary.to_pylist())
+    names = key.make_pseudonyms(purpose, encoded.dictionary.to_pylist())
     return make_column(names, pa.string()).take(encoded.indices)
 
 
-def _select_split(job: CurationJob, records: pa.Table, redacted: pa.Table, split: str) -> pa.Table:
+def _select_split_rows(job: CurationJob, records: pa.Table, redacted: pa.Table, split: str) -> pa.Table:
     """Return the rows of one split's shard, under released ids."""
-    selected = records.append_column("text", redacted["text"]).filter(pc.equal(records["decision"], make_scalar(split)))
+    selected = records.append_column("text", redacted["text"]).filter(
+        pc.equal(records["decision"], make_string_scalar(split))
+    )
     renamed = {"example_id": selected["released_id"], DOCUMENT: selected["document"]}
     schema = job.shard_schema(split)
     if split == PUBLIC and job.selection is not None:
@@ -475,7 +484,7 @@ def _build_quarantine_table(kind: str, rows: int, columns: dict[str, pa.ChunkedA
 
 def _count_records(records: pa.Table, failures: pa.ChunkedArray) -> Counter[str]:
     counts: Counter[str] = Counter()
-    duplicates = records.filter(pc.equal(records["decision"], make_scalar(DUPLICATE)))
+    duplicates = records.filter(pc.equal(records["decision"], make_string_scalar(DUPLICATE)))
     earlier = records.filter(pc.is_valid(records["earlier_run"]))
     columns: Iterable[tuple[str, pa.ChunkedArray]] = (
         ("", records["decision"]),

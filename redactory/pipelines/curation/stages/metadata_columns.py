@@ -28,18 +28,18 @@ VALUE_TYPES = {"string": pa.string(), "boolean": pa.bool_(), "integer": pa.int64
 _TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
-def count_metadata(documents: Sequence[Document], settings: InputSettings) -> Counter[str]:
+def count_metadata_types(documents: Sequence[Document], settings: InputSettings) -> Counter[str]:
     """Count, for :func:`build_metadata_schema`, the documents with roles and the types of the kept values."""
     counts: Counter[str] = Counter()
     if settings.has_multiple_texts:
         counts["roles/told"] = sum(ROLE_MARK in document.text for document in documents)
-    for values in map(parse_kept_values, documents if settings.metadata_columns else ()):
+    for values in map(parse_metadata_values, documents if settings.metadata_columns else ()):
         kinds = ((number, _TYPE_NAMES.get(type(value))) for number, value in enumerate(values))
         counts.update(f"kept/{number}/{kind}" for number, kind in kinds if kind is not None)
     return counts
 
 
-def parse_kept_values(document: Document) -> list[Any]:
+def parse_metadata_values(document: Document) -> list[Any]:
     """Return the kept values of a document."""
     values: list[Any] = json.loads(document.kept or "[]")
     return values
@@ -93,7 +93,7 @@ def build_metadata_columns(
     return columns
 
 
-def refuse_personal_columns(config: Config, rows: Iterable[Sequence[Any]], detector: TextDetector) -> None:
+def require_no_personal_columns(config: Config, rows: Iterable[Sequence[Any]], detector: TextDetector) -> None:
     """Raise ``ConfigurationError`` if a kept column looks personal; ``rows`` are rows of kept values."""
     settings = config.input
     values: dict[str, set[str]] = {

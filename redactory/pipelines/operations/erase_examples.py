@@ -72,10 +72,10 @@ class Person:
     doc_ids: frozenset[str]
     user_ids: frozenset[str]
 
-    def pseudonyms(self, key: DigestKey) -> list[dict[str, str]]:
+    def compute_pseudonyms(self, key: DigestKey) -> list[dict[str, str]]:
         """The ``kind`` and ``pseudonym`` of each id, as in the release log."""
         kinds = (("document", self.doc_ids), ("user", {unicode_variants(user)[0] for user in self.user_ids}))
-        return [{"kind": k, "pseudonym": key.pseudonym(k, i)} for k, ids in kinds for i in sorted(ids)]
+        return [{"kind": k, "pseudonym": key.make_pseudonym(k, i)} for k, ids in kinds for i in sorted(ids)]
 
     def intersect(self, ids: Set[str]) -> Person:
         """Return the requested ids that are in ``ids``."""
@@ -110,7 +110,8 @@ def find_person_examples(run: RunFolder, person: Person, key: DigestKey) -> tupl
         "lone-user": person.user_ids - person.doc_ids,
     }
     names = {
-        kind: pa.array([key.pseudonym(kind, i) for i in sorted(ids)], pa.string()) for kind, ids in ids_by_kind.items()
+        kind: pa.array([key.make_pseudonym(kind, i) for i in sorted(ids)], pa.string())
+        for kind, ids in ids_by_kind.items()
     }
     matching_rows: dict[int, Row] = {}
     lone: set[str] = set()
@@ -148,7 +149,7 @@ def find_rejected_rows(run: RunFolder, person: Person, columns: InputSettings) -
             if row["kind"] != "row":
                 continue
             text = (row["content"] or b"").decode("utf-8", "replace")
-            row_ids = None if row["reason"] == DUPLICATE_ID else _extract_ids(text, row["source"] or "", columns)
+            row_ids = None if row["reason"] == DUPLICATE_ID else _extract_row_ids(text, row["source"] or "", columns)
             if row_ids is None:
                 # content that is not a row is the person's if it contains one of the ids as a word
                 matched_ids = {spellings[word] for word in pattern.findall(text)}
@@ -164,7 +165,7 @@ def find_rejected_rows(run: RunFolder, person: Person, columns: InputSettings) -
     return result
 
 
-def _extract_ids(text: str, source: str, columns: InputSettings) -> tuple[set[str], set[str]] | None:
+def _extract_row_ids(text: str, source: str, columns: InputSettings) -> tuple[set[str], set[str]] | None:
     """Return the ids of document and user that a row can name; None if it cannot be read as a row."""
     try:
         value = json.loads(text)
@@ -200,7 +201,7 @@ class RemainingRun:
     index: dict[str, Any] | None = None
 
 
-def recurate_without_person(
+def rerun_stages_without_person(
     run: RunFolder, manifest: Mapping[str, Any], key: DigestKey, removed_ids: Set[int], rejected: RejectedRows
 ) -> RemainingRun:
     """Write every part of ``run`` without the examples ``removed_ids`` and the rejected rows."""
@@ -220,7 +221,7 @@ def recurate_without_person(
             names = repeats["earlier_run"].to_pylist()
             earlier += zip(repeats["example_id"].to_pylist(), map(places.__getitem__, names), strict=True)
     for number in range(job.hash_ranges):
-        write_part(job.spread_path(number), DETECTED.empty_table())
+        write_part(job.repeat_spans_path(number), DETECTED.empty_table())
     # what repeated an earlier run still does, though that run may be gone: it is not asked again
     job_without_index = (
         job if job.index is None else dataclasses.replace(job, index=dataclasses.replace(job.index, runs=()))
@@ -301,17 +302,17 @@ def _write_redaction_inputs(
     write_part(job.part_path("known", number), DETECTED.empty_table())
 
 
-def _drop_examples(table: pa.Table, points: pa.Array, column: str = "example_id") -> pa.Table:
-    return table.filter(pc.invert(pc.fill_null(pc.is_in(table[column], points), False)))
+def _drop_examples(table: pa.Table, example_ids: pa.Array, column: str = "example_id") -> pa.Table:
+    return table.filter(pc.invert(pc.fill_null(pc.is_in(table[column], example_ids), False)))
 
 
 # Without the originals: parts are filtered, and a duplicate moves up if its text is known to be the same.
 
 
-def filter_without_person(
+def filter_parts_without_person(
     run: RunFolder, manifest: Mapping[str, Any], removed_rows: Mapping[int, Row], rejected: RejectedRows
 ) -> RemainingRun:
-    """Like :func:`recurate_without_person`, for a purged ``vault/``.
+    """Like :func:`rerun_stages_without_person`, for a purged ``vault/``.
 
     In modes ``none`` and ``exact`` the first duplicate of a removed example replaces it. In other modes the text
     of a duplicate is unknown, so what only this example represented is lost.
