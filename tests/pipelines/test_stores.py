@@ -36,7 +36,7 @@ left, within = [int(sys.argv[3])], sys.argv[4] == "within"
 def counted():
     left[0] -= 1
     return not left[0]
-put, copy = store.Store.put, shutil.copyfileobj
+put, copy = store.Store.upload_file, shutil.copyfileobj
 def before(self, path, name):
     if counted():
         os.kill(os.getpid(), signal.SIGKILL)
@@ -51,7 +51,7 @@ def half(source, file, length):
 if within:
     shutil.copyfileobj = half
 else:
-    store.Store.put = before
+    store.Store.upload_file = before
 share.publish(sys.argv[1], sys.argv[2])
 """
 

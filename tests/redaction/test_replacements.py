@@ -647,7 +647,7 @@ ANOTHER_PROCESS = """
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.replacements import REPLACEMENTS
 for language in ("en", "de", "es", "fr", "it", "nl", "pt", "pl"):
-    put = REPLACEMENTS["surrogate"](DigestKey(b"a" * 32), language).for_document("d")
+    put = REPLACEMENTS["surrogate"](DigestKey(b"a" * 32), language).create_replacer("d")
     print([put(kind, "Casa Vecchia") for kind in ("LOCATION", "PERSON", "ORGANIZATION", "STREET_ADDRESS")])
 """
 

@@ -213,7 +213,7 @@ def _record_events(recording: Recording) -> Iterator[None]:
             (RandomStream, "random_bytes", drawn),
             (TokenizedExamples, "make_batch", read),
             (RecordLog, "append", written),
-            (StepLedger, "admit", record_admit),
+            (StepLedger, "authorize_release", record_admit),
             (secrets, "token_bytes", token_bytes),
         ):
             stack.enter_context(mock.patch.object(owner, name, wrapped))

@@ -244,10 +244,10 @@ def test_every_kind_trains_and_reloads(kind: str, fresh_run: MakeRun, folders: F
     settings = make_small_settings(model=section, max_tokens=40, epochs=1, name="m", learning_rate=0.01)
     summary = train_model(run, settings)
     assert all(norm > 0 for norm in summary["update_norms"].values())
-    loaded = load_model(run.model("m"))
+    loaded = load_model(run.get_model_folder("m"))
     assert np.isfinite(np.concatenate(loaded.compute_token_log_probs(TEXTS))).all()
     assert len(loaded.tokenizer.encode(MASK)) == 1
-    (words,) = _predict_next_words(run.model("m"), ["Hello"], 3)  # one token may begin, end and pad
+    (words,) = _predict_next_words(run.get_model_folder("m"), ["Hello"], 3)  # one token may begin, end and pad
     assert len(words) == 3
 
 
@@ -269,7 +269,7 @@ def test_adapters_move_and_all_else_stays(fresh_run: MakeRun, folders: Folders, 
     summary = train_model(run, make_small_settings(model=section, max_tokens=40, epochs=1))
     assert all("lora" in layer for layer in summary["update_norms"])
     before = load_file(folders["gpt2"] / "model.safetensors")
-    after = load_file(run.model("crt").weights)
+    after = load_file(run.get_model_folder("crt").weights)
     moved = {name for name, value in before.items() if not torch.equal(value, after[name][: len(value)])}
     assert moved == {f"transformer.h.{layer}.attn.c_attn.weight" for layer in range(2)}
 
@@ -280,7 +280,7 @@ def test_the_folder_is_named_and_not_where_it_lies(fresh_run: MakeRun, folders: 
     own = shutil.copytree(folders["gpt2"], tmp_path / "a place of mine" / "gpt2")
     settings = make_small_settings(model={"folder": own}, max_tokens=40, epochs=1)
     told = train_model(run, settings)
-    model = run.model("crt")
+    model = run.get_model_folder("crt")
     assert read_manifest(model)["settings"]["model"]["folder"] == "gpt2"
     assert not [p.name for p in model.root.iterdir() if b"a place of mine" in p.read_bytes()]
     elsewhere = shutil.copytree(own, tmp_path / "elsewhere" / "gpt2")

@@ -125,7 +125,7 @@ def test_a_figure_that_is_off_is_refused(factor: float) -> None:
             lambda rate, noise: DominatingPair(make_exchange_pair(rate, noise).p, NO_SHIFT, noise),
         ),
         (1, "make_removal_pair", lambda rate, noise, points: make_removal_pair(0.9 * rate, noise, points)),
-        (3, "make_group_mixture", lambda rate, points: make_binomial_mixture(rate, points - 1)),
+        (3, "make_binomial_mixture", lambda rate, points: make_binomial_mixture(rate, points - 1)),
     ],
 )
 def test_a_slip_in_a_pair_is_refused(monkeypatch: pytest.MonkeyPatch, points: int | None, name: str, slip: Any) -> None:

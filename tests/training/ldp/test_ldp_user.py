@@ -44,7 +44,7 @@ class Books:
     def __init__(self) -> None:
         self.booked: list[tuple[str, float | None, int]] = []
 
-    def book_messages(self, purpose: str, settings: LdpSettings, sentences: int) -> None:
+    def reserve_messages(self, purpose: str, settings: LdpSettings, sentences: int) -> None:
         self.booked.append((purpose, settings.noise_multiplier, sentences))
 
 
