@@ -242,8 +242,7 @@ def _compute_chance_metrics(bits: Scores) -> dict[str, float | None]:
 
     count, nats = len(bits), math.log(2.0)
     if not count:
-        names = ("highest_expected", "highest_95", "mean_expected", "highest_p_value", "mean_p_value")
-        return dict.fromkeys(names)
+        return dict.fromkeys(("highest_expected", "highest_95", "mean_expected", "highest_p_value", "mean_p_value"))
     highest, total = float(bits.max()), float(bits.sum()) * nats
     return {
         "highest_expected": sum(1.0 / k for k in range(1, count + 1)) / nats,

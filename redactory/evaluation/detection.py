@@ -127,19 +127,11 @@ def measure_detection(
             ),
             CONFIDENCE,
         )
-    miss_rates = {
-        rate: {
-            **estimate_proportion(select_spans["misses"], misses["n"], CONFIDENCE),
-            "misses": select_spans["misses"],
-            "n": misses["n"],
-        }
-        for rate, select_spans in ((rate, misses[rate]) for rate in ("gamma", "delta_2"))
-    }
     return {
         **result,
-        "gamma": miss_rates["gamma"],
+        "gamma": _estimate_miss_rate(misses["gamma"]["misses"], misses["n"]),
         "highest_gamma": misses["highest_gamma_of_strata"],
-        "miss_rate": miss_rates["delta_2"],
+        "miss_rate": _estimate_miss_rate(misses["delta_2"]["misses"], misses["n"]),
         "public_share": measure_public_share(examples, cache.is_public),
         "public": _count_unmasked_public_spans(examples, cache),
         "strata": misses["strata"],
@@ -221,9 +213,13 @@ def _measure_single_engine(
     missed = sum(len(example.spans) for example in examples if example.text in public)
     return {
         **{name: metrics[name] for name in ("cover_recall", "char_precision", "char_recall")},
-        "miss_rate": {**estimate_proportion(missed, secrets, CONFIDENCE), "misses": missed, "n": secrets},
+        "miss_rate": _estimate_miss_rate(missed, secrets),
         "public_share": measure_public_share(examples, public.__contains__)["of_clean"],
     }
+
+
+def _estimate_miss_rate(missed: int, secrets: int) -> dict[str, Any]:
+    return {**estimate_proportion(missed, secrets, CONFIDENCE), "misses": missed, "n": secrets}
 
 
 def _count_matches_by_row(

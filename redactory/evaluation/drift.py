@@ -167,12 +167,16 @@ def _get_metric_count(run_metrics: RunMetrics, key: MetricKey) -> MetricCount | 
 def _compare_metric(
     key: MetricKey, earlier_counts: Sequence[MetricCount], today_count: MetricCount, sigmas: float
 ) -> DriftResult:
+    from scipy.special import stdtrit
+
     scale, floor, runs = (1 if today_count.kind == "share" else RATE_SCALE), MINIMUM_CHANGE, len(earlier_counts)
     centre, sigma, variation = compute_laney_limits(earlier_counts, today_count.total)
     expected = centre * scale
     least = floor.share if today_count.kind == "share" else max(floor.rate, floor.ratio * expected)
     tail = math.erfc(sigmas / math.sqrt(2)) / 2
-    room = max(compute_limit_width(tail, runs) * sigma * variation * scale, least)
+    # Student's t: L for a new run given the earlier ones, exceeded with probability `tail`
+    width = float(-stdtrit(runs - 1, tail)) * math.sqrt(1 + 1 / runs)
+    room = max(width * sigma * variation * scale, least)
     low, high = max(0.0, expected - room), expected + room
     high = min(1.0, high) if today_count.kind == "share" else high
     outside = today_count.value < low or (today_count.value > high and today_count.count >= MIN_COUNT)
@@ -204,10 +208,3 @@ def compute_laney_limits(earlier_counts: Sequence[MetricCount], n: int) -> tuple
     z = [(c.count / c.total - centre) / (sigma / math.sqrt(c.total)) for c in earlier_counts]
     moving = sum(abs(b - a) for a, b in pairwise(z)) / (len(z) - 1)
     return centre, sigma / math.sqrt(n), max(1.0, moving / _MEAN_NORMAL_RANGE)
-
-
-def compute_limit_width(tail: float, runs: int) -> float:
-    """Return L for a new run given ``runs`` earlier ones (Student's t), exceeded with probability ``tail``."""
-    from scipy.special import stdtrit
-
-    return float(-stdtrit(runs - 1, tail)) * math.sqrt(1 + 1 / runs)

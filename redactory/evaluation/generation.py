@@ -40,7 +40,10 @@ def generate_texts(
     from redactory.training.model import get_logits_width
     from redactory.training.numerics import compute_max_rows
 
-    _check_ranges(count, max_tokens, temperature, top_k, top_p)
+    if count < 0 or max_tokens < 1 or temperature < 0 or (top_k is not None and top_k < 1):
+        raise ConfigurationError("samples and temperature must be at least 0, tokens and top_k at least 1")
+    if not 0.0 < top_p <= 1.0:
+        raise ConfigurationError(f"top_p: must be above 0 and at most 1, got {top_p:g}")
     context = getattr(model.network, "context", None)
     if context is not None and max_tokens >= context:
         raise ConfigurationError(
@@ -79,13 +82,6 @@ def generate_texts(
             texts.append(tokenizer.decode([*head, *new_ids])[len(tokenizer.decode(head)) :])
         progress("generation", len(texts), count, "texts")
     return texts
-
-
-def _check_ranges(count: int, max_tokens: int, temperature: float, top_k: int | None, top_p: float) -> None:
-    if count < 0 or max_tokens < 1 or temperature < 0 or (top_k is not None and top_k < 1):
-        raise ConfigurationError("samples and temperature must be at least 0, tokens and top_k at least 1")
-    if not 0.0 < top_p <= 1.0:
-        raise ConfigurationError(f"top_p: must be above 0 and at most 1, got {top_p:g}")
 
 
 def _find_nucleus(scores: NDArray[np.float64], top_p: float) -> NDArray[np.bool_]:

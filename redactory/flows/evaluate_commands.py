@@ -236,8 +236,7 @@ def fit_tagger(
     labelled: list[Path], out: Path, progress: Progress, base: Path | None, **settings: Any
 ) -> CommandResult:
     """Train and calibrate a token tagger on labelled rows."""
-    result = redactory.fit_tagger(labelled, out, settings, progress=progress, base=base)
-    return CommandResult("tagger_fitted", result)
+    return CommandResult("tagger_fitted", redactory.fit_tagger(labelled, out, settings, progress=progress, base=base))
 
 
 @command(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -192,12 +193,9 @@ def run(
         check_device(job.settings)
         run_folder = RunFolder(Path(_curate_or_reuse(job, resume)["run"]))
 
-        def run_step(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-            done: dict[str, Any] = run_as_task(run_folder.state, name, work)
-            return done
-
+        step = partial(run_as_task, run_folder.state)
         result = whole.run(
-            job.settings, output=run_folder.root, resume=True, step=run_step, progress=progress_listener.get()
+            job.settings, output=run_folder.root, resume=True, step=step, progress=progress_listener.get()
         )
         publish_guarantee(job.artifact_name, result["model"])
         if verify:

@@ -91,7 +91,6 @@ class RecordLog:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
         self._file = _open_for_append(path)
         try:
             self.records, self._previous_hash, whole_bytes = _parse_records(path, path.read_bytes())

@@ -20,6 +20,7 @@ from typing import Any, Literal
 from redactory.foundation.canonical import DuplicateKeyError, reject_duplicate_keys
 from redactory.foundation.errors import ConfigurationError, shorten_name
 from redactory.redaction.mask import ROLE_MARK, TURN_MARK
+from redactory.redaction.replacements import Edit, apply_edits
 
 EVERY_ENTRY = None
 """The path step for every entry of a list."""
@@ -213,8 +214,6 @@ def _change_value_at_path(value: Any, steps: tuple[PathStep, ...], visit: String
     if step is EVERY_ENTRY:
         if not isinstance(value, list):
             raise NoTextError(NOT_TEXT)
-        if not rest:
-            return [_visit_path_target(entry, visit) for entry in value]
         return [_change_value_at_path(entry, rest, visit) for entry in value]
     if _is_arrow_map(value):
         return [(key, _change_value_at_path(child, rest, visit) if key == step else child) for key, child in value]
@@ -451,7 +450,7 @@ def _make_json_visitor(change: TextChange) -> StringVisitor:
 
 def _rewrite_changed_literals(text: str, visit_texts: Callable[[StringVisitor], object], change: TextChange) -> str:
     """Rewrite the literals that ``change`` changes among those that ``walk`` visits."""
-    changed_literals: list[tuple[int, int, str]] = []
+    changed_literals: list[Edit] = []
 
     visit = _make_json_visitor(change)
 
@@ -459,12 +458,8 @@ def _rewrite_changed_literals(text: str, visit_texts: Callable[[StringVisitor], 
         new = visit(old, kind, role)
         if new != old and isinstance(old, LocatedString):
             literal = text[old.start : old.end]
-            changed_literals.append((old.start, old.end, json.dumps(new, ensure_ascii=literal.isascii())))
+            changed_literals.append(Edit(old.start, old.end, json.dumps(new, ensure_ascii=literal.isascii())))
         return new
 
     visit_texts(record_change)
-    output_parts, position = list[str](), 0
-    for start, end, literal in sorted(changed_literals):
-        output_parts += (text[position:start], literal)
-        position = end
-    return "".join(output_parts) + text[position:]
+    return apply_edits(text, sorted(changed_literals))

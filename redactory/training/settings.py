@@ -117,13 +117,9 @@ class RecallMeasurement(FileSettings):
             )
 
     @model_validator(mode="after")
-    def _require_nested_misses(self) -> Self:
+    def _require_consistent_counts(self) -> Self:
         if not self.missed_by_both <= self.missed_by_strict <= self.labels:
             raise ValueError("misses must satisfy missed_by_both <= missed_by_strict <= labels")
-        return self
-
-    @model_validator(mode="after")
-    def _require_bounds_above_counts(self) -> Self:
         if self.sample is None:
             return self
         gamma, delta_2 = self.sample.gamma_upper, self.sample.delta_2_upper
@@ -332,24 +328,15 @@ class TrainSettings(Settings):
     )
 
     @model_validator(mode="after")
-    def _require_cpu_for_workers(self) -> Self:
+    def _require_compatible_settings(self) -> Self:
         if self.workers > 1 and self.device != "cpu":
             raise ValueError("workers: several processes can train only on device cpu; remove one of the two")
-        return self
-
-    @model_validator(mode="after")
-    def _require_sufficient_context(self) -> Self:
         context = None if getattr(self.model, "folder", None) else getattr(self.model, "context", None)
         if self.task == "next-word" and context is not None and self.max_tokens > context:
             raise ValueError(
                 f"max_tokens: the model reads {context} tokens, but max_tokens is {self.max_tokens}: lower "
                 "it, or raise model.context"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _require_compatible_settings(self) -> Self:
-        trainer = TRAINERS[self.trainer]
         problem = (
             self._find_prefix_problem()
             or self._find_chat_problem()
@@ -359,7 +346,7 @@ class TrainSettings(Settings):
             or self._find_budget_problem()
             or self._find_bands_problem()
             or self._find_precision_problem()
-            or trainer.find_settings_problem(self)
+            or TRAINERS[self.trainer].find_settings_problem(self)
         )
         if problem is not None:
             raise ValueError(problem)

@@ -244,7 +244,7 @@ class Config(Settings):
         return value
 
     @model_validator(mode="after")
-    def _check_known_values(self) -> Self:
+    def _check_combinations(self) -> Self:
         if self.release.known_values and self.release.unit != "document":
             raise ValueError(
                 "release.known_values needs release.unit: document. Otherwise the masks of an example, and "
@@ -252,12 +252,6 @@ class Config(Settings):
                 "could move others into the public shards, and no epsilon could be stated. For files that "
                 "nothing is trained on, use 'redactory redact'"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_count_routing(self) -> Self:
-        if self.route.strategy == "policies":
-            return self
         input_settings, dedup = self.input, self.dedup
         for is_conflict, problem in (
             (self.release.unit == "document", "release.unit: document decides by a text's neighbours"),
@@ -269,36 +263,22 @@ class Config(Settings):
             (dedup.mode != "exact", "dedup.mode: a counted text is public once: use exact"),
             (dedup.private_mode not in (None, "exact", "none"), "dedup.private_mode: use exact or none"),
         ):
-            if is_conflict:
+            if is_conflict and self.route.strategy != "policies":
                 raise ValueError(
                     f"route.strategy {self.route.strategy}: only a text and its count are public; {problem}"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _check_known_value_columns(self) -> Self:
         if self.input.known_value_columns and not self.release.known_values:
             raise ValueError(
                 "input.known_value_columns needs release.known_values (which needs release.unit: document): "
                 "set it, or remove the columns"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_cross_split_limit(self) -> Self:
         if self.release.max_cross_split_duplicates is not None and not self.dedup.report_cross_split:
             raise ValueError(
                 "release.max_cross_split_duplicates needs dedup.report_cross_split: nothing is counted without it"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_classifier_settings(self) -> Self:
-        if self.train.task != "classify":
-            return self
-        if self.input.label is None:
+        if self.train.task == "classify" and self.input.label is None:
             raise ValueError("train.task classify needs input.label, the column with the class of each row")
-        if self.evaluate.canaries is not None:
+        if self.train.task == "classify" and self.evaluate.canaries is not None:
             raise ValueError("evaluate.canaries needs train.task next-word, not a classifier")
         return self
 

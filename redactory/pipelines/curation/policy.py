@@ -43,6 +43,7 @@ from redactory.redaction import (
     route_example,
 )
 from redactory.redaction.known_values import add_known_values
+from redactory.redaction.replacements import Edit, apply_edits
 from redactory.redaction.shards import build_shard_schema
 
 if TYPE_CHECKING:
@@ -170,11 +171,7 @@ class Policy:
     def redact_many(self, texts: Iterable[str]) -> Iterator[str]:
         """Yield :meth:`redact` of each text, in order and on demand; the engines process many at once."""
         for text, examples in self._iterate_processed_texts(texts):
-            parts, position = list[str](), 0
-            for example in examples:
-                parts += (text[position : example.start], example.redacted)
-                position = example.end
-            yield "".join(parts) + text[position:]
+            yield apply_edits(text, [Edit(example.start, example.end, example.redacted) for example in examples])
 
     def route_many(self, texts: Iterable[str]) -> Iterator[list[Example]]:
         """Yield :meth:`route_example` of each text, in order and on demand; the engines process many at once."""
@@ -277,16 +274,12 @@ def make_run_router(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[
     detector = Detector(settings)
     release_settings = ReleaseSettings.from_manifest(manifest["configuration"].get("release", {}))
 
-    def add_known_value_spans(text: str, detection: Detection) -> Detection:
-        return (
-            add_known_values([text], [detection], language=settings.language)[0]
-            if release_settings.known_values
-            else detection
-        )
-
     def route_texts(texts: Sequence[str]) -> list[tuple[str, str]]:
-        pairs = zip(texts, detector.detect(texts), strict=True)
-        decisions = (route_example(text, add_known_value_spans(text, detection)) for text, detection in pairs)
+        decisions = []
+        for text, detection in zip(texts, detector.detect(texts), strict=True):
+            if release_settings.known_values:
+                [detection] = add_known_values([text], [detection], language=settings.language)
+            decisions.append(route_example(text, detection))
         return [("quarantined" if f.failure else f.split, f.text) for f in decisions]
 
     return route_texts

@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -239,10 +239,8 @@ TASKS_PER_WORKER = 4
 """Maximum number of submitted parts per worker: each takes memory in the submitting process."""
 
 
-class StageMap(Protocol):
-    """Calls ``task`` on each of ``numbers``; yields (number, report) as they finish, in any order."""
-
-    def __call__(self, task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]: ...
+StageMap = Callable[[Task, Sequence[int]], Iterator[tuple[int, StageReport]]]
+"""Calls a task on each of some numbers; yields (number, report) as they finish, in any order."""
 
 
 def get_task_name(task: Task) -> str:

@@ -40,11 +40,11 @@ from redactory.pipelines.curation.personal_columns import (
 from redactory.pipelines.curation.policy import Policy
 from redactory.pipelines.documents.redact_io import (
     PIPE,
+    UNKNOWN_FORMAT,
     Chunk,
     copy_dataset_metadata,
     find_copy_sources,
     format_quarantine_line,
-    list_skipped_files,
     open_compressed,
     open_standard_output,
     open_unfinished_copy,
@@ -56,6 +56,7 @@ from redactory.pipelines.documents.unmask import PseudonymVault
 from redactory.pipelines.json_paths import Fields, KeyedText, NoTextError
 from redactory.pipelines.readers import Source
 from redactory.pipelines.readers.documents import RowCounts
+from redactory.pipelines.readers.files import list_ignored_files
 from redactory.pipelines.readers.formats import DamagedFile, Format, Renderer, Row, choose_reader
 from redactory.pipelines.store import is_url
 from redactory.redaction import MASK
@@ -125,7 +126,7 @@ def redact(
     if kind.needs_key and key.is_generated:
         raise ConfigurationError(f"replace: {kind.name} needs a permanent key: set REDACTORY_KEY")
     copy = _RedactionRun(redaction, settings, kind(key, settings.detect.language), progress)
-    copy.skipped_files = list_skipped_files(input_path) if is_folder else {}
+    copy.skipped_files = dict.fromkeys(list_ignored_files(input_path), UNKNOWN_FORMAT) if is_folder else {}
     return run_with_hidden_error_text("rows were redacted", copy.run, input_path, out, sources, is_folder, workers)
 
 
@@ -198,7 +199,9 @@ class _RedactionRun:
                 else:
                     self.files += 1
                     self.pdf_as_text += source.format == "pdf"
-            self._make_row_counts(sources).check_totals(True, f"they are listed in {work.quarantine_path}")
+            names = [source.name for source in sources]
+            counts = RowCounts(self.settings.input, self.rows, names, self.quarantined, self.damaged_files)
+            counts.check_totals(True, f"they are listed in {work.quarantine_path}")
             if is_folder and not is_url(input_path):
                 masked_columns = self.redaction.masked_columns.items()
                 columns = {name: None if label == DROP else label for name, label in masked_columns}
@@ -230,10 +233,6 @@ class _RedactionRun:
             # the rows before the damage are left out with their file
             self.quarantined[error.reason] += self.rows - self.quarantined.total() - written
             self.removed_parts, self.labels = removed_parts, labels
-
-    def _make_row_counts(self, sources: Sequence[Source]) -> RowCounts:
-        names = [source.name for source in sources]
-        return RowCounts(self.settings.input, self.rows, names, self.quarantined, self.damaged_files)
 
     def _build_summary(self) -> dict[str, Any]:
         left_out = self.quarantined.total()

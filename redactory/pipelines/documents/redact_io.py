@@ -47,7 +47,6 @@ from redactory.pipelines.readers.files import (
     escape_unprintable,
     is_hidden,
     is_link_outside,
-    list_ignored_files,
     resolve_format,
 )
 from redactory.pipelines.readers.formats import CHUNK_BYTES, FORMATS
@@ -112,11 +111,6 @@ def find_copy_sources(input_path: str, format_: str) -> tuple[list[Source], bool
     if len(set(relative_names)) < len(relative_names) or any("*" in part for part in root.split("/")):
         raise ConfigurationError(f"'{input_path}': give one file, or a folder")
     return [replace(source, name=name) for source, name in zip(sources, relative_names, strict=True)], True
-
-
-def list_skipped_files(folder: str) -> dict[str, str]:
-    """Map the names of the files in ``folder`` that are not copied to the reason."""
-    return dict.fromkeys(list_ignored_files(folder), UNKNOWN_FORMAT)
 
 
 # Output.

@@ -205,10 +205,10 @@ class ModelEvaluation:
         def run_measurement() -> Result:
             result = {"run": str(self.run.root), "model": self.name, **measure()}
             model = self.run.get_model_folder(self.name)
-            body = {"format": "redactory-evaluation/1", "evaluation": evaluation}
+            parent = file_sha256(model.manifest)
+            body = {"format": "redactory-evaluation/1", "evaluation": evaluation, "parent": parent}
             images = plots.render_plot(picture, plot, result) if plot else {}
-            parent = {"parent": file_sha256(model.manifest)}
-            seal_result(model.get_result_folder(evaluation), result, {**body, **parent}, images)
+            seal_result(model.get_result_folder(evaluation), result, body, images)
             write_report(self.run)
             return result
 
@@ -496,12 +496,7 @@ def evaluate_synthetic(
     def measure_corpus() -> Result:
         from redactory.evaluation import synthetic as s
 
-        held_out = [
-            (text, label, role)
-            for text, label, role in evaluation.read_held_out_examples(
-                paths, "id", "user", *evaluation.optional_columns
-            )
-        ]
+        held_out = list(evaluation.read_held_out_examples(paths, "id", "user", *evaluation.optional_columns))
         written = [
             (row["text"], row.get(CLASS, row.get(ROLE)))
             for batch in read_batches(folder.public)

@@ -37,7 +37,6 @@ BUDGET_EPSILON, BUDGET_DELTA = 8.0, 1e-5
 DEFAULT_USER = ""
 """Default user, whose budget a query is charged to."""
 LdpSettingsInput = Mapping[str, Any] | None
-Texts = Sequence[str | tuple[str, str]]
 _PROGRESS_INTERVAL, _MIN_PROBABILITY = 512, 1e-12
 _SINGLE_QUERY = {"query": {"sampling": {"kind": "fixed"}}}
 

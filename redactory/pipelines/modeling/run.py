@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.progress import Progress, ignore_progress
@@ -20,12 +20,8 @@ from redactory.pipelines.modeling.train import check_device, read_train_summary,
 from redactory.redaction import RunFolder, is_finished
 
 StepFunction = Callable[[], dict[str, Any]]
-
-
-class StepRunner(Protocol):
-    """Runs one step of a run: directly, or as a task of an orchestrator."""
-
-    def __call__(self, name: str, work: StepFunction) -> dict[str, Any]: ...
+StepRunner = Callable[[str, StepFunction], dict[str, Any]]
+"""Runs one step of a run, given its name: directly, or as a task of an orchestrator."""
 
 
 def run_inline(name: str, work: StepFunction) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +89,8 @@ def nightly(
     with lock_job(job):
         with scheduled.report_failures():
             run_with_hidden_error_text("an interrupted run was finished", _recover_interrupted, job, settings.nightly)
-        left = find_unfinished_runs(read_log(job))
+        statuses = run_statuses(read_log(job)).values()
+        left = [status for status in statuses if status.state in ("unfinished", "failed") and status.start_record]
         # asked once more after a crash, --reread is not another asking
         done = [
             piece.url
@@ -128,12 +129,6 @@ def _check_job_preconditions(job: JobFolder, config: Config) -> None:
             f"a scheduled run needs a key that later ones share: set {KEY_VARIABLE} or {KEY_VARIABLE}_FILE "
             "(create one with redactory keys new digest FILE)"
         )
-
-
-def find_unfinished_runs(records: Iterable[Record]) -> list[RunStatus]:
-    """Return the scheduled runs to finish before anything new is read, oldest first."""
-    statuses = run_statuses(records).values()
-    return [status for status in statuses if status.state in ("unfinished", "failed") and status.start_record]
 
 
 @dataclass(frozen=True)

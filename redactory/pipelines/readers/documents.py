@@ -150,16 +150,12 @@ class InputSettings(Settings):
         return value
 
     @model_validator(mode="after")
-    def _check_known_column_overlap(self) -> Self:
+    def _check_columns(self) -> Self:
         if overlap := sorted({*self.known_value_columns} & {*self.metadata_columns, *self.fields.columns, self.label}):
             raise ValueError(
                 f"known_value_columns: '{shorten_name(overlap[0])}' is to be masked, but is also read or kept; "
                 "choose one"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_allowed_personal_columns(self) -> Self:
         for name in self.allow_personal_columns:
             if name not in (*self.metadata_columns, shards.ROLE):
                 raise ValueError(

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -303,22 +304,17 @@ MAX_GRADIENT_DIFFERENCE = 1e-3
 """Largest difference of two gradients of one example due to rounding, relative to the largest norm in the batch."""
 
 
-@dataclass(frozen=True)
-class ClippedSumFunction:
+def _sum_micro_batch(network: Any, batch: Batch, clip_norm: float) -> Tensor:
     """Sum the clipped gradients of a micro-batch; C is ``clip_norm``.
 
     If an example in a padded row has no finite gradient, it is run again without padding. So positions that exist only
     because another example is longer do not decide whether it counts.
     """
-
-    clip_norm: float
-
-    def __call__(self, network: Any, batch: Batch) -> Tensor:
-        clipped = _clip_batch(network, batch, self.clip_norm)
-        flat = clipped.flat
-        for index in (~clipped.finite & ~batch.real.all(1)).nonzero().flatten().tolist():
-            flat += _clip_batch(network, batch.select_example(index), self.clip_norm).flat
-        return flat
+    clipped = _clip_batch(network, batch, clip_norm)
+    flat = clipped.flat
+    for index in (~clipped.finite & ~batch.real.all(1)).nonzero().flatten().tolist():
+        flat += _clip_batch(network, batch.select_example(index), clip_norm).flat
+    return flat
 
 
 def _clip_batch(network: Any, batch: Batch, clip_norm: float) -> ClippedGradient:
@@ -348,7 +344,8 @@ def compute_clipped_sum(
     require_valid_clip_norm(clip_norm)  # even if no example was sampled
     total = torch.cat([torch.zeros_like(p.detach()).flatten() for p in get_trainable_parameters(network).values()])
     micro_batches = split_micro_batches(rows, examples.lengths, max_tokens)
-    for micro_batch_sum in micro_batch_map(network, ClippedSumFunction(clip_norm), examples, micro_batches):
+    compute = partial(_sum_micro_batch, clip_norm=clip_norm)
+    for micro_batch_sum in micro_batch_map(network, compute, examples, micro_batches):
         total += micro_batch_sum
     return total
 

@@ -211,11 +211,6 @@ class TrainingSpec:
         """The spendings of all stages that led to these weights."""
         return (*(self.start.total_spendings if self.start else ()), *((self.spending,) if self.spending else ()))
 
-    def with_noise_multiplier(self, noise_multiplier: float) -> TrainingSpec:
-        """Return the spec with another noise multiplier."""
-        assert self.mechanism is not None
-        return replace(self, mechanism=replace(self.mechanism, noise_multiplier=noise_multiplier))
-
     @property
     def privacy_unit_description(self) -> str:
         """The protected unit in words; cards with different units make different claims."""

@@ -94,22 +94,14 @@ class LdpSettings(Settings):
     )
 
     @model_validator(mode="after")
-    def _require_distinct_classes(self) -> Self:
+    def _require_compatible_settings(self) -> Self:
         if len(set(self.classes)) != len(self.classes) or not all(name.strip() for name in self.classes):
             raise ValueError("classes: names must be unique and not empty")
         # they are printed to users, and a service's come from a stranger
         if not all(c.isprintable() or c in _JOINERS for name in self.classes for c in name):
             raise ValueError("classes: control characters are not allowed in a name")
-        return self
-
-    @model_validator(mode="after")
-    def _require_latent_pairs(self) -> Self:
         if self.pairs and self.represent == "token":
             raise ValueError("pairs are matched on their latent vectors: set represent to latent")
-        return self
-
-    @model_validator(mode="after")
-    def _require_matching_class_count(self) -> Self:
         hidden = getattr(self.sampling, "classes", None)
         if hidden is not None and self.classes and hidden != len(self.classes):
             raise ValueError(f"sampling.classes: expected {len(self.classes)}, as in classes, got {hidden}")
@@ -211,13 +203,9 @@ class EncoderSettings(Settings):
     threads: PositiveInt = Field(2, description="Number of CPU threads.")
 
     @model_validator(mode="after")
-    def _require_no_bottleneck(self) -> Self:
+    def _require_compatible_settings(self) -> Self:
         if isinstance(self.model, BiLstmSettings) and self.model.bottleneck is not None:
             raise ValueError("model.bottleneck: use dimension instead")
-        return self
-
-    @model_validator(mode="after")
-    def _require_distinct_classes(self) -> Self:
         classes = self.classes
         if classes and (len(classes) < 2 or len(set(classes)) < len(classes) or "" in classes):
             raise ValueError("classes: at least two; names must be unique and not empty")

@@ -88,13 +88,9 @@ def compute_federated_epsilons(
     entities = mechanism.entities
     if entities is None or entities.rule == "any" or entities.estimator == "f_E" or epsilons.sound.epsilon is None:
         return epsilons
-    single_holder = (
-        replace(entities, entity_rate=entities.related_entity_rate, max_users_per_entity=1)
-        if entities.related_entity_rate
-        else None
-    )
-    if single_holder is None:
+    if not entities.related_entity_rate:
         return epsilons
+    single_holder = replace(entities, entity_rate=entities.related_entity_rate, max_users_per_entity=1)
     other_epsilon = _compute_epsilons_by_bound(
         replace(mechanism, entities=single_holder), steps, delta, protect, coarsening
     ).sound.epsilon

@@ -67,7 +67,7 @@ SPLIT_NUMBERS = {PUBLIC: PUBLIC_SPLIT, PRIVATE: PRIVATE_SPLIT}
 """The number of each split in the files of near-duplicates."""
 UNKNOWN_EXAMPLE, NO_RUN = -1, -1
 """In place of the kept example if it is unknown (a Bloom filter does not tell), and of a missing earlier run."""
-IS_NEAR, IS_PLANNED, IS_ONE_PASS, IS_BY_DIGEST = map(attrgetter, ("near", "planned", "one_pass", "matches_by_digest"))
+IS_NEAR, IS_ONE_PASS, IS_BY_DIGEST = map(attrgetter, ("near", "one_pass", "matches_by_digest"))
 
 
 # Barriers over digests: repeated documents, repeated texts, repeated redacted texts.
