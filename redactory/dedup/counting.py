@@ -34,10 +34,10 @@ def write_contributions(path: Path, users: Sequence[bytes], ranks: Sequence[byte
 
 
 def bound_contributions(files: Sequence[Path], number: int, ranges: int, limit: int, out: Path) -> None:
-    """Keep the ``most`` distinct texts with the smallest ranks of each user of one hash range.
+    """Keep the ``limit`` distinct texts with the smallest ranks of each user of one hash range.
 
     Formal guarantees: what is kept of a user is a function of that user's texts and of the key. So exchanging a user
-    lowers at most ``most`` counts by one and raises as many by one, and exchanging one of their texts changes at most
+    lowers at most ``limit`` counts by one and raises as many by one, and exchanging one of their texts changes at most
     one count each way.
     """
     kept = [np.empty(0, DIGEST)]

@@ -105,7 +105,7 @@ SPEECH_PIPES = frozenset({"tagger", "morphologizer", "parser", "attribute_ruler"
 
 
 def load_pipeline(model: str, with_pos_tags: bool = False) -> Language:
-    """Load ``model`` with only the pipes for entities and, ``with_speech``, parts of speech.
+    """Load ``model`` with only the pipes for entities and, ``with_pos_tags``, parts of speech.
 
     Downloads nothing. ``ConfigurationError`` if it is not installed or unreadable.
     """

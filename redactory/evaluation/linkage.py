@@ -150,7 +150,7 @@ def find_linkage_claims(
 
 
 def hash_phrases(text: str, max_words: int = MAX_PHRASE_WORDS) -> set[int]:
-    """Return the runs of 1 to ``longest`` words of ``text``, as 64-bit digests; none crosses a mask."""
+    """Return the runs of 1 to ``max_words`` words of ``text``, as 64-bit digests; none crosses a mask."""
     return {digest for _, _, digest in _iter_phrases(text, max_words)}
 
 
@@ -184,7 +184,7 @@ def count_residual_identifiers(
     common_words: Set[str] | None = None,
     public: Set[str] = frozenset(),
 ) -> dict[str, Any]:
-    """Count what ``run_engine`` finds in ``points`` ((id, released text)), on at most ``max_examples``.
+    """Count what ``run_engine`` finds in ``examples`` ((id, released text)), on at most ``max_examples``.
 
     Ignored are spans that touch a mask, consist of ``common_words``, are of a ``public`` kind, or have a label that is
     only suspected by default (``SUSPECTED_LABELS``). Returns {points, looked_at, failed, held, share {value, low,

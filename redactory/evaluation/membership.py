@@ -161,7 +161,7 @@ class SentenceSplit:
         return cls(np.sort(chosen), np.sort(scored), count)
 
     def split_scores(self, scores: Scores, indices: NDArray[np.int64]) -> tuple[Scores, Scores]:
-        """The scores at ``places`` of members and of non-members."""
+        """The scores at ``indices`` of members and of non-members."""
         return scores[indices[indices < self.count]], scores[indices[indices >= self.count]]
 
 

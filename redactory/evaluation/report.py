@@ -226,7 +226,7 @@ def build_model_report(folder: ModelFolder) -> ModelReport:
 
 
 def render_findings(macro_name: str, *facts: Any) -> list[EvaluationFinding]:
-    """Render ``facts`` with the macro ``part`` of ``words.j2``."""
+    """Render ``facts`` with the macro ``macro_name`` of ``words.j2``."""
     findings: list[EvaluationFinding] = []
 
     def add_finding(title: str = "", figure: str = "", alarming: bool = False, *, caller: Callable[[], str]) -> str:

@@ -45,7 +45,7 @@ class SealedError(RedactoryError):
 
 
 def pluralize(count: int, noun: str, plural: str | None = None) -> str:
-    """Format ``1 row``, ``2,000 rows``; ``many`` is the plural if it is not ``what`` with an s."""
+    """Format ``1 row``, ``2,000 rows``; ``plural`` is the plural if it is not ``noun`` with an s."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
@@ -72,7 +72,7 @@ def shorten_name(name: object) -> str:
 
 
 def join_words(words: Iterable[str], conjunction: str = "and") -> str:
-    """Join as ``a``, ``a and b``, ``a, b and c``, with ``last`` as the conjunction."""
+    """Join as ``a``, ``a and b``, ``a, b and c``, with ``conjunction`` as the conjunction."""
     *before, end = words
     return f"{', '.join(before)} {conjunction} {end}" if before else end
 

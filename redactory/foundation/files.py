@@ -105,9 +105,9 @@ def _ignore_missing_file(_: object, __: str, failed: Any) -> None:
 
 
 def remove_leftovers(folder: Path, pattern: str = "*", *, exclude: str = "", recursive: bool = False) -> None:
-    """Remove temporary files of killed processes in ``folder``, with ``deep`` also below it.
+    """Remove temporary files of killed processes in ``folder``, with ``recursive`` also below it.
 
-    ``of`` and ``but`` are globs of the final names. Nobody else may be writing there.
+    ``pattern`` and ``exclude`` are globs of the final names. Nobody else may be writing there.
     """
     if not folder.is_dir():
         return
@@ -162,14 +162,14 @@ def _open_in_folder(folder: int, name: str, flags: int) -> int:
 
 
 def _make_not_regular_error(path: Path, error: OSError, expected: str) -> Exception:
-    """Explain that ``path`` is not what was ``wanted``, if so; else return the original error."""
+    """Explain that ``path`` is not what was ``expected``, if so; else return the original error."""
     if path.is_symlink() or error.errno in (errno.ENOTDIR, errno.EISDIR, errno.ENXIO):
         return RunStateError(f"{path} is not a {expected} (a link, or something else): check it, and remove it")
     return error
 
 
 def list_leaf_paths(folder: Path, exclude: Collection[Path] = ()) -> Iterator[Path]:
-    """List files, links, pipes and empty folders below ``folder``; follows no link, skips the folders ``but``."""
+    """List files, links, pipes and empty folders below ``folder``; follows no link, skips the folders ``exclude``."""
     for path in sorted(folder.iterdir()):
         if path.is_symlink() or not path.is_dir():
             yield path
@@ -241,9 +241,9 @@ _RETRY_DELAY = 0.05
 
 @contextmanager
 def file_lock(path: Path, subject: str, timeout: float = 0.0) -> Iterator[None]:
-    """Hold the lock file ``path`` for ``what``, with the holder's name in it; remove it afterwards.
+    """Hold the lock file ``path`` for ``subject``, with the holder's name in it; remove it afterwards.
 
-    Waits up to ``patience`` seconds. ``RunStateError``, naming the holder, if another process has the lock, on this
+    Waits up to ``timeout`` seconds. ``RunStateError``, naming the holder, if another process has the lock, on this
     machine or another one that shares the folder; also if the file system has no locks, or if the file or its folder is
     a link or somebody else's (:func:`open_no_follow`). A file left by a crash does not block.
     """
@@ -287,7 +287,7 @@ def is_locked(path: Path) -> bool:
 def open_and_lock(path: Path, timeout: float = 0.0) -> int:
     """Open and lock the file at ``path``, creating it if missing; closing the descriptor releases the lock.
 
-    ``BlockingIOError``, with the file's content as text, if another process has it for longer than ``patience``
+    ``BlockingIOError``, with the file's content as text, if another process has it for longer than ``timeout``
     seconds. A lock on a file that was removed meanwhile is useless, and is dropped.
     """
     deadline = time.monotonic() + timeout

@@ -268,7 +268,7 @@ TLS_SCHEME, TCP_SCHEME = "tls", "tcp"
 def require_secure_address(address: str, setting: str) -> None:
     """Raise ``ConfigurationError`` unless ``address`` is ``tls://HOST:PORT``, or ``tcp://`` to this machine.
 
-    Text and keys must cross a network encrypted. ``where`` is the setting or option with the address. Names are not
+    Text and keys must cross a network encrypted. ``setting`` is the setting or option with the address. Names are not
     looked up: only ``localhost`` counts as this machine.
     """
     try:

@@ -59,7 +59,7 @@ def estimate_record_ages(times: Sequence[datetime.datetime]) -> list[datetime.ti
     """Estimate how long before the last of ``times`` each of them was, despite wrong clocks.
 
     ``times`` are clock readings in order, one per record or entry, and now. Correct clocks advance in small steps: a
-    step back, or one longer than ``SILENCE``, means a wrong clock before or after it, and does not count.
+    step back, or one longer than ``MAX_RECORD_GAP``, means a wrong clock before or after it, and does not count.
     """
     ages, age = [datetime.timedelta()], datetime.timedelta()
     for before, after in reversed(list(pairwise(times))):

@@ -449,7 +449,7 @@ def _make_json_visitor(change: TextChange) -> StringVisitor:
 
 
 def _rewrite_changed_literals(text: str, visit_texts: Callable[[StringVisitor], object], change: TextChange) -> str:
-    """Rewrite the literals that ``change`` changes among those that ``walk`` visits."""
+    """Rewrite the literals that ``change`` changes among those that ``visit_texts`` visits."""
     changed_literals: list[Edit] = []
 
     visit = _make_json_visitor(change)

@@ -62,7 +62,7 @@ class KmsKey:
         return self._call_kms("decrypt", "Plaintext", context, CiphertextBlob=wrapped)
 
     def _call_kms(self, operation: str, response_key: str, context: bytes, **parameters: bytes) -> bytes:
-        """Call KMS and return ``answer``; report only the kind of an error and do not chain it.
+        """Call KMS and return ``response_key``; report only the kind of an error and do not chain it.
 
         The library's errors can contain what was sent.
         """

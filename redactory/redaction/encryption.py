@@ -89,7 +89,7 @@ def load_configured_service() -> KeyService | None:
 
 @functools.cache
 def load_key_service(function: str, setting: str) -> KeyService:
-    """Call ``package.module:function`` once per process; ``given_in`` names the setting.
+    """Call ``package.module:function`` once per process; ``setting`` names the setting.
 
     ``ConfigurationError`` if the result is not a service, or with the function's own refusal.
     """
@@ -124,7 +124,7 @@ def derive_key(secret: bytes, purpose: str) -> bytes:
 
 
 def encrypt(key: bytes, data: bytes, associated_data: bytes) -> bytes:
-    """Return nonce, AES-256-GCM ciphertext and tag of ``data``; the tag covers ``about`` too."""
+    """Return nonce, AES-256-GCM ciphertext and tag of ``data``; the tag covers ``associated_data`` too."""
     nonce = secrets.token_bytes(_NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, data, associated_data)
 
@@ -175,7 +175,7 @@ class RunKey:
 def get_or_create_run_key(run: RunFolder, has_data: bool) -> RunKey | None:
     """Return the data key of a run that is about to write parts; draw and wrap one if there is none.
 
-    None if no service is configured and the run has no key. ``is_begun`` means that the run already has data: a new key
+    None if no service is configured and the run has no key. ``has_data`` means that the run already has data: a new key
     would leave it partly open or partly lost, so it is refused (``RunStateError``).
     """
     if run.data_key.is_file():

@@ -243,7 +243,7 @@ def find_containing_job(run: RunFolder) -> JobFolder | None:
 
 
 def find_runs(path: str | Path) -> list[RunFolder]:
-    """Return the run at ``place``, or the runs of that job, by name; ``ConfigurationError`` if it is neither."""
+    """Return the run at ``path``, or the runs of that job, by name; ``ConfigurationError`` if it is neither."""
     root = Path(path).resolve()
     if RunFolder(root).state.is_dir():
         return [RunFolder(root)]

@@ -53,7 +53,7 @@ Values = Iterable[tuple[str, str]]
 def plan_edits(text: str, spans: Sequence[ReplacedSpan], replacer: Replacer | None = None) -> list[Edit]:
     """Plan the edits that replace every span of ``text``, in order.
 
-    Overlapping spans become one, with the label of the longest, then of the highest score. Without ``put`` each becomes
+    Overlapping spans become one, with the label of the longest, then of the highest score. Without ``replacer`` each becomes
     :data:`MASK`, and spans that are adjacent or separated only by white space merge too.
     """
     result = []
@@ -66,7 +66,7 @@ def plan_edits(text: str, spans: Sequence[ReplacedSpan], replacer: Replacer | No
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> str:
-    """Apply sorted, disjoint ``changes`` to ``text``."""
+    """Apply sorted, disjoint ``edits`` to ``text``."""
     pieces, position = list[str](), 0
     for change in edits:
         pieces += (text[position : change.start], change.new)

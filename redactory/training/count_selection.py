@@ -42,7 +42,7 @@ class CountSelection:
 
     @classmethod
     def calibrate(cls, epsilon: float, delta: float, texts_per_user: int, selections: int = 1) -> Self:
-        """Find the lowest threshold so that ``times`` selections are (ε, δ); ``ConfigurationError`` without one."""
+        """Find the lowest threshold so that ``selections`` selections are (ε, δ); ``ConfigurationError`` without one."""
         best = (math.inf, 0.0)
         # the shift that spends all of delta, so that the threshold has none left
         max_shift = float(brentq(lambda shift: _compute_shift_delta(epsilon, shift) - delta, 1e-9, 60.0, xtol=1e-12))
@@ -79,7 +79,7 @@ class CountSelection:
         return Spending(mechanism, 1)
 
     def compute_user_epsilon(self, delta: float, selections: int = 1) -> float:
-        """Compute ε of ``times`` selections for a user exchanged in each; ``inf`` if none is finite."""
+        """Compute ε of ``selections`` selections for a user exchanged in each; ``inf`` if none is finite."""
         shift = math.sqrt(2.0 * self.texts_per_user * selections) / self.deviation
         failure_delta = selections * compute_threshold_failure_delta(
             self.deviation, self.threshold, self.texts_per_user

@@ -124,7 +124,7 @@ def describe_network(network: Network) -> dict[str, Any]:
 
 
 def get_qualified_class_name(value: object) -> str:
-    """Return the class name of ``thing`` with its module."""
+    """Return the class name of ``value`` with its module."""
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 

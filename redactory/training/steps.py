@@ -249,7 +249,7 @@ def _split_by_parameter(network: nn.Module, values: Tensor) -> Iterator[tuple[nn
 
 
 def make_optimizer(network: nn.Module, optimizer_name: str, weight_decay: float = 0.0) -> Optimizer:
-    """Make an optimizer over all trainable parameters; ``rule`` is "adam" or "sgd"."""
+    """Make an optimizer over all trainable parameters; ``optimizer_name`` is "adam" or "sgd"."""
     if optimizer_name == "adam":
         return torch.optim.AdamW(list_trainable_parameters(network), weight_decay=weight_decay)
     return torch.optim.SGD(list_trainable_parameters(network), lr=1.0, weight_decay=weight_decay)

@@ -49,8 +49,9 @@ class RunChange:
     """The changes of a run besides the staged parts; contains no text.
 
     ``manifest_changes`` replaces keys of the manifest; ``change_details`` goes into its list of ``changes``,
-    ``log_details`` only into the release log. ``remove`` are parts, ``forget`` files and folders of ``state/``;
-    ``index`` replaces keys of the run's index entry, whose files are staged as well.
+    ``log_details`` only into the release log. ``removed_parts`` and ``removed_state`` are
+    parts, and files and folders of ``state/``, to be removed; ``index_changes`` replaces keys of the run's index entry,
+    whose files are staged as well.
     """
 
     reason: str

@@ -153,7 +153,7 @@ def mirror_folder(
 
     ``files`` are the folder's files by name, without ``_SUCCESS``; ``earlier_manifests`` are manifests that it may
     replace, ``former_names`` names of files that it once had. Intact files in the store are not written again, so
-    repeating the call resumes it. ``before_end`` is called before the last files are written, and raises if the folder
+    repeating the call resumes it. ``before_final_files`` is called before the last files are written, and raises if the folder
     must not be shared any longer. ``RunStateError`` if the store contains anything else, ``CheckFailed`` if a file does
     not read back as written.
     """

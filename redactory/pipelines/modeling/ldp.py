@@ -156,7 +156,7 @@ def make_ldp_guarantee_card(name: str, sentence_encoder: SentenceEncoder, settin
 
 
 def require_same_encoder(digest: str, sentence_encoder: SentenceEncoder) -> None:
-    """Raise ``RunStateError`` unless ``source`` is the service's encoder, whose digest is ``digest``."""
+    """Raise ``RunStateError`` unless ``sentence_encoder`` is the service's encoder, whose digest is ``digest``."""
     if digest != sentence_encoder.digest:
         raise RunStateError("the service belongs to another encoder; give that one with --encoder")
 

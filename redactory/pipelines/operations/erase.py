@@ -61,7 +61,7 @@ def erase(
     """Remove documents, and everything that users wrote, from runs.
 
     Returns {ok, dry_run, runs, problems, unmatched}; ``unmatched`` are the pseudonyms of ids that none of these runs
-    has or ever had. ``places`` are run folders, or job folders with all their runs. A run that cannot be searched (its
+    has or ever had. ``paths`` are run folders, or job folders with all their runs. A run that cannot be searched (its
     key is not the configured one) is a problem and makes ``ok`` False; the others are still processed. An interrupted
     run of a job loses all its work (``discarded``); one outside a job is a problem. ``dry_run`` writes nothing. A
     repeated call finishes interrupted work and reads finished work from the release log. Models are not retrained: each

@@ -181,7 +181,7 @@ class HtmlFormat(WholeFileFormat):
 
 
 def parse_html(text: str, data: bytes, encode_page: Callable[[str], bytes]) -> ExtractedText:
-    """Parse a page; an unchanged page is rendered as ``data``, a changed one with ``write``."""
+    """Parse a page; an unchanged page is rendered as ``data``, a changed one with ``encode_page``."""
     page = HtmlPage(text)
 
     def render_page(changes: Edits) -> bytes:

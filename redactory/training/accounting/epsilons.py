@@ -224,7 +224,7 @@ _MAX_SECANTS, _MAX_ITERATIONS = 8, 100
 class NoiseSearch:
     """Where to search for noise: from ``start``, between ``minimum`` and ``maximum``.
 
-    The result is within a share ``tolerance`` above the root, or one of ``parts`` parts of 1.
+    The result is within a share ``tolerance`` above the root, or of a step of 1 / ``steps_per_unit``.
     """
 
     start: float
@@ -234,7 +234,7 @@ class NoiseSearch:
     steps_per_unit: float | None = None
 
     def round_up(self, noise: float) -> float:
-        """Round ``noise`` up to a whole number of ``parts``."""
+        """Round ``noise`` up to a multiple of 1 / ``steps_per_unit``."""
         return noise if self.steps_per_unit is None else math.ceil(noise * self.steps_per_unit) / self.steps_per_unit
 
     def compute_log_tolerance(self, noise: float) -> float:

@@ -188,7 +188,7 @@ class _ComposedLoss:
         )
         rates = (min(rate * self.cell, 700.0) for rate in (tilt, 1.0 + tilt))
         tilt_sum, far = (1.0 / math.expm1(rate) for rate in rates)
-        # what is wrong with the cells counts by e^(−λu)·(1 − e^(−u)): at most _most, ``every`` together
+        # what is wrong with the cells counts by e^(−λu)·(1 − e^(−u)): at most _compute_max_ratio, ``every`` together
         every = min(tilt_sum - far, cells)
         off = min(max_cell_error * every, l2_error * math.sqrt(_compute_max_ratio(tilt) * every))
         # and mass a few cells away by its slope, at most 1 without the tilt

@@ -465,7 +465,7 @@ def require_task_support(folder: Path, task: str) -> None:
 
 
 def read_folder_model(folder: Path, model_class: Any, **config: Any) -> tuple[Any, frozenset[str]]:
-    """Read the model in ``folder`` as ``task`` (a class of ``transformers``), without dropout.
+    """Read the model in ``folder`` as ``model_class`` (a class of ``transformers``), without dropout.
 
     ``config`` replaces keys of the folder's configuration. Also returns the names of the parameters that the folder
     lacks in the needed shape; their values are arbitrary.

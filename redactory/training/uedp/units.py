@@ -146,7 +146,7 @@ class _RowsById:
         self._rows, self._next = rows, next(rows, None)
 
     def find_row(self, example_id: int) -> TableRow | None:
-        """Return the row of ``point``, or None; earlier rows are skipped."""
+        """Return the row of ``example_id``, or None; earlier rows are skipped."""
         while self._next is not None and self._next[0] <= example_id:
             current, self._next = self._next, next(self._rows, None)
             if self._next is not None and self._next[0] <= current[0]:

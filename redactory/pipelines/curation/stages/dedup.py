@@ -130,7 +130,7 @@ def compute_decision_digests(
 ) -> tuple[list[bytes], list[bytes] | None]:
     """Return the digests of redacted examples, and their ranks if a split is folded.
 
-    Digests are equal only within a split and, given ``owners`` (:func:`build_dedup_scopes`), within an owner. In a
+    Digests are equal only within a split and, given ``scopes`` (:func:`build_dedup_scopes`), within an owner. In a
     folded split the digest is that of the local key, and the text's own digest is its rank: the smallest rank is kept
     (rule S2). Otherwise all ranks are equal. A quarantined example must repeat nothing: its digest is that of its id.
     """
@@ -217,7 +217,7 @@ def find_representatives(job: CurationJob, partition: int, redacted: pa.Table) -
 
 
 def _find_exact_representatives(job: CurationJob, partition: int, redacted: pa.Table, all_splits: bool = False) -> Ids:
-    """Do as ``find_representatives`` before near-duplicates are dropped; ``all_sides``: use the plan for all splits."""
+    """Do as ``find_representatives`` before near-duplicates are dropped; ``all_splits``: use the plan for all splits."""
     ids: Ids = read_integer_column(redacted, "example_id")
     splits = job.filter_splits_by_rule(lambda rule: rule.planned or (all_splits and not rule.one_pass))
     representatives = ids
