@@ -71,11 +71,11 @@ def compare_buckets(
 ) -> tuple[Entries, Entries, Counter[str]]:
     """Compare the texts that share a bucket of one of ``ranges`` hash ranges, in all partitions.
 
-    Compares texts of the splits ``splits`` and, if ``compare_across``, those of one split with the other's. Returns a forest of
-    the near pairs within splits (``PAIR``), a private text for each public one that it nearly duplicates (``CROSS_SPLIT_PAIR``),
-    and counts; ``crowded`` counts texts that were not compared with all of a bucket of more than
-    :data:`MAX_PAIRWISE_TEXTS`. Needs memory for a piece of the range, the shingles of some texts, and about 150 bytes
-    per text with a near-duplicate.
+    Compares texts of the splits ``splits`` and, if ``compare_across``, those of one split with the other's. Returns a
+    forest of the near pairs within splits (``PAIR``), a private text for each public one that it nearly duplicates
+    (``CROSS_SPLIT_PAIR``), and counts; ``crowded`` counts texts that were not compared with all of a bucket of more
+    than :data:`MAX_PAIRWISE_TEXTS`. Needs memory for a piece of the range, the shingles of some texts, and about 150
+    bytes per text with a near-duplicate.
     """
     counts, joined, cross_pairs = Counter[str](), np.empty(0, PAIR), np.empty(0, CROSS_SPLIT_PAIR)
     for piece, pieces in _iter_pieces(number, files, ranges):

@@ -109,7 +109,7 @@ def describe_gaps(gaps: Mapping[str, Any]) -> str | None:
     """Describe the result of :func:`find_coverage_gaps` in one sentence; None without gaps."""
     if "EVERYTHING" in gaps["kinds"]:
         return (
-            "Blind: the strict policy masks nothing, not even the names, the e-mail address, the telephone "
+            "Not covered: the strict policy masks nothing, not even the names, the e-mail address, the telephone "
             "number and the card number of a built-in text: see detect.strict.labels and the engines."
         )
     if not gaps["kinds"]:
@@ -119,7 +119,7 @@ def describe_gaps(gaps: Mapping[str, Any]) -> str | None:
     shares = gaps["languages"]
     languages = [f"'{code}'" + (f" ({shares[code]:.0%} of a sample)" if code in shares else "") for code in by_language]
     return (
-        f"Blind: no engine and no rule of this policy finds the kinds {kinds} in {join_words(languages, 'or')} "
+        f"Not covered: no engine and no rule of this policy finds the kinds {kinds} in {join_words(languages, 'or')} "
         "text, so such names can remain unmasked in the public text."
     )
 
@@ -130,7 +130,7 @@ def get_publishable_gaps(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     For a corpus that is public by count, these are the gaps of the settings' language: the languages of a sample depend
     on private text, and the counts do not hide it.
     """
-    gaps: Mapping[str, Any] = manifest["blind"]
+    gaps: Mapping[str, Any] = manifest["uncovered"]
     if "route" not in manifest:
         return gaps
     language = manifest.get("configuration", {}).get("detect", {}).get("language", "en")

@@ -127,7 +127,7 @@ def _batch_texts(texts: Iterable[str], size: int) -> Iterator[list[str]]:
 
 
 def masks_nothing(settings: DetectSettings, load: Callable[[], TextDetector]) -> bool:
-    """Return whether the strict policy masks nothing in ``PROBE_TEXTS``; loads the detector only if the settings leave that open."""
+    """Return whether the strict policy masks nothing in ``PROBE_TEXTS``; load the detector only if settings differ."""
     defaults = DetectSettings()
     if all(
         getattr(settings, key) == getattr(defaults, key) for key in ("strict", "patterns", "lists", "public_labels")

@@ -76,7 +76,7 @@ def render_report(run: RunFolder) -> str:
     return load_template("report.html.j2").render(
         manifest=manifest,
         counts=manifest["counts"],
-        blind=describe_gaps(manifest["blind"]),
+        uncovered=describe_gaps(manifest["uncovered"]),
         open=format_public_label_note(get_public_labels(manifest)),
         flow=build_flow_chart(manifest["counts"]),
         laws=list_conservation_laws(manifest),

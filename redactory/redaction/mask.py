@@ -18,8 +18,8 @@ MASK = "<MASK>"
 def merge_intervals(text: str, intervals: Iterable[tuple[int, int]], merge_near: bool = True) -> list[tuple[int, int]]:
     """Merge ``intervals`` (code points, end exclusive) into sorted disjoint ones.
 
-    Intervals that overlap are merged, and also ``merge_near`` ones: adjacent, or separated only by white space. Time n log n.
-    ``ValueError`` for an interval that is empty or outside the text.
+    Intervals that overlap are merged, and also ``merge_near`` ones: adjacent, or separated only by white space. Time n
+    log n. ``ValueError`` for an interval that is empty or outside the text.
     """
     merged: list[tuple[int, int]] = []
     for start, end in sorted(intervals):

@@ -53,8 +53,8 @@ Values = Iterable[tuple[str, str]]
 def plan_edits(text: str, spans: Sequence[ReplacedSpan], replacer: Replacer | None = None) -> list[Edit]:
     """Plan the edits that replace every span of ``text``, in order.
 
-    Overlapping spans become one, with the label of the longest, then of the highest score. Without ``replacer`` each becomes
-    :data:`MASK`, and spans that are adjacent or separated only by white space merge too.
+    Overlapping spans become one, with the label of the longest, then of the highest score. Without ``replacer`` each
+    becomes :data:`MASK`, and spans that are adjacent or separated only by white space merge too.
     """
     result = []
     for start, end in merge_intervals(text, ((one.start, one.end) for one in spans), merge_near=replacer is None):

@@ -42,7 +42,7 @@ class CountSelection:
 
     @classmethod
     def calibrate(cls, epsilon: float, delta: float, texts_per_user: int, selections: int = 1) -> Self:
-        """Find the lowest threshold so that ``selections`` selections are (ε, δ); ``ConfigurationError`` without one."""
+        """Find the lowest threshold so that ``selections`` selections are (ε, δ); ``ConfigurationError`` if none."""
         best = (math.inf, 0.0)
         # the shift that spends all of delta, so that the threshold has none left
         max_shift = float(brentq(lambda shift: _compute_shift_delta(epsilon, shift) - delta, 1e-9, 60.0, xtol=1e-12))

@@ -20,7 +20,7 @@ ShardRow = dict[str, Any]
 
 
 def compute_share_range(row_count: int, share_number: int, share_count: int) -> tuple[int, int]:
-    """Return the rows [first, last) of share ``share_number``, from 0, of ``share_count``; sizes differ by at most one."""
+    """Return the rows [first, last) of share ``share_number``, from 0, of ``share_count``; sizes differ by <= 1."""
     return row_count * share_number // share_count, row_count * (share_number + 1) // share_count
 
 

@@ -62,7 +62,7 @@ def manifest() -> dict[str, Any]:
     return {
         "format": "redactory-run/1",
         "run": "customersim-train",
-        "blind": {"kinds": {}, "languages": {"en": 1.0}},
+        "uncovered": {"kinds": {}, "languages": {"en": 1.0}},
         "created": "2026-03-02T09:41:07+00:00",
         "versions": {
             "redactory": "0.1.0",

@@ -313,12 +313,12 @@ def test_the_first_screen_answers_five_questions_in_plain_words(attacked: RunFol
 def test_what_forbids_a_release_is_said_first(tmp_path: Path) -> None:
     body = copy.deepcopy(manifest())
     assert "Nothing here forbids it" in render_report(write_run(tmp_path / "fine", body))
-    body["blind"]["kinds"] = {"names": ["en"]}
+    body["uncovered"]["kinds"] = {"names": ["en"]}
     for accepted, forbidden in (((), True), (("names",), False)):
         body["configuration"] = {"release": {"allow_uncovered_kinds": list(accepted)}}
         page = first_lines("".join(_Page(render_report(write_run(tmp_path / f"{forbidden}", body))).text))
         assert ("Nothing here forbids it" in page) != forbidden
-        assert "Blind: no engine" in page
+        assert "Not covered: no engine" in page
     body["counts"] = {**COUNTS, "private": 3}
     assert "A sum of the counts does not hold" in first_lines(render_report(write_run(tmp_path / "sum", body)))
 

@@ -146,7 +146,7 @@ def manifest(run: Path) -> dict[str, Any]:
 
 
 ALLOWED = frozenset(
-    ("run", "id", "blind", "release", "created", "versions", "policies", "counts", "columns", "route", "dedup")
+    ("run", "id", "uncovered", "release", "created", "versions", "policies", "counts", "columns", "route", "dedup")
 )
 """Keys of a run's manifest that an export's may depend on; of ``counts`` only the public one, of its
 configuration only the public labels."""

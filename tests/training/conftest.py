@@ -75,7 +75,7 @@ def write_run(
     write_part(run.vault / "part-00000.parquet", pa.table(everything, schema=VAULT))
     body = {
         "format": "redactory-run/1",
-        "blind": {"kinds": {}, "languages": {}},
+        "uncovered": {"kinds": {}, "languages": {}},
         "policies": {"strict": {}, "conservative": {}},
         "dedup": {"mode": "exact", "scope": "corpus", "rule": "S1", "group_size": 1},
         **manifest,

@@ -95,14 +95,14 @@ def test_a_measurement_gives_figures_only_above_its_upper_bound(unseeded: RunFol
 
 def test_over_a_run_that_is_blind_to_names_no_coverage_is_stated(tmp_path: Path) -> None:
     """Before, labels without names in them gave a coverage; no engine there could have found a name."""
-    blind = {"kinds": {"PERSON": ["es"]}, "languages": {"es": 1.0}}
-    card = trained_card(tmp_path, GOOD, blind=blind)
-    assert card["blind"].startswith("Blind: no engine and no rule")
+    uncovered = {"kinds": {"PERSON": ["es"]}, "languages": {"es": 1.0}}
+    card = trained_card(tmp_path, GOOD, uncovered=uncovered)
+    assert card["uncovered"].startswith("Not covered: no engine and no rule")
     assert card["coverage_failure"] is None
-    assert card["reasons"]["coverage_failure"] == card["blind"] == card["recall"]
+    assert card["reasons"]["coverage_failure"] == card["uncovered"] == card["recall"]
     assert card["epsilon_confidentiality"] is None
     assert card["miss_rates"] == {"gamma_upper": 1.0, "delta_2_upper": None, "measured": None}
-    assert render_guarantee_page(card).partition("# crt\n\n")[2].startswith(f"> **{card['blind']}**")
+    assert render_guarantee_page(card).partition("# crt\n\n")[2].startswith(f"> **{card['uncovered']}**")
 
 
 ROUTED = {"strategy": "count", "deviation": 9.0, "threshold": 60, "texts_per_user": 1, "id": "0" * 32}
@@ -128,11 +128,11 @@ def test_where_something_is_blind_to_names_a_measurement_is_worth_nothing(
         {"LOCATION": ["fr", language]},
         {"PERSON": [language], "ORGANIZATION": ["es"]},
     ):
-        blind = {**seen, "blind": {"kinds": kinds, "languages": {language: 1.0}}}
+        blind = {**seen, "uncovered": {"kinds": kinds, "languages": {language: 1.0}}}
         for recall in (GOOD, None):
             assert MissRates.from_run(recall, blind) == MissRates(1.0, hidden)
-    elsewhere = {**seen, "blind": {"kinds": {"PERSON": ["fr"]}, "languages": {"fr": 1.0}}}
-    sighted = {**seen, "blind": {"kinds": {}, "languages": {}}}
+    elsewhere = {**seen, "uncovered": {"kinds": {"PERSON": ["fr"]}, "languages": {"fr": 1.0}}}
+    sighted = {**seen, "uncovered": {"kinds": {}, "languages": {}}}
     if route is None:
         assert MissRates.from_run(GOOD, elsewhere) == MissRates(1.0, None)
         assert MissRates.from_run(None, sighted) == MissRates(1.0, 0.0 if everything else None)

@@ -76,7 +76,7 @@ def run_with_hidden_error_text(activity: str, work: Callable[P, R], *args: P.arg
 def _run_with_sanitized_errors(
     describe_error: Callable[[BaseException], str], work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
-    """Run ``work``; raise a ``SealedError`` with the text of ``describe_error``, unchained, for any error but our own."""
+    """Run ``work``; raise a ``SealedError`` with the text of ``describe_error``, unchained, for any foreign error."""
     sanitized: RedactoryError
     try:
         return work(*args, **kwargs)

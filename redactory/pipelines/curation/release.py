@@ -103,7 +103,7 @@ def summarize_run(run: RunFolder) -> dict[str, Any]:
     return {
         "run": str(run.root),
         **({"roles_left_out": roles} if roles else {}),
-        "blind": describe_gaps(manifest["blind"]),
+        "uncovered": describe_gaps(manifest["uncovered"]),
         "public_labels": format_public_label_note(get_public_labels(manifest)),
         **({"route": manifest["route"]} if "route" in manifest else {}),
         **{name: manifest["counts"][name] for name in COUNT_KEYS},
@@ -153,7 +153,7 @@ def _build_manifest(
         "run": job.run.root.name,
         # identifies the run after a rename, through every reissue and in every export
         "id": secrets.token_hex(16) if run_key is None else run_key.run_id,
-        "blind": find_coverage_gaps(
+        "uncovered": find_coverage_gaps(
             detect,
             _select_prefixed_counts(counts, "language/"),
             job.detector is None and masks_nothing(detect, lambda: get_detector(job)),
@@ -351,14 +351,14 @@ def _render_card(template: str, name: str, manifest: Mapping[str, Any], splits: 
 def render_dataset_card(name: str, manifest: dict[str, Any]) -> str:
     """Render the Markdown card of a run from its manifest."""
     gaps, fit_note = describe_gaps(get_publishable_gaps(manifest)), describe_fit_side_channel(manifest["policies"])
-    extra = {"blind": gaps, "tuned": fit_note, "open": format_public_label_note(get_public_labels(manifest))}
+    extra = {"uncovered": gaps, "tuned": fit_note, "open": format_public_label_note(get_public_labels(manifest))}
     return _render_card("dataset_card.md.j2", name, manifest, (PUBLIC, PRIVATE), **extra)
 
 
 def render_export_card(manifest: dict[str, Any]) -> str:
     """Render the Markdown card of an export from its manifest."""
-    gaps = describe_gaps(manifest["blind"]) if manifest.get("blind") else None
-    extra = {"blind": gaps, "open": format_public_label_note(get_public_labels(manifest))}
+    gaps = describe_gaps(manifest["uncovered"]) if manifest.get("uncovered") else None
+    extra = {"uncovered": gaps, "open": format_public_label_note(get_public_labels(manifest))}
     return _render_card(
         "export_card.md.j2",
         manifest["run"],

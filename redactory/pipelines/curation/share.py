@@ -55,16 +55,16 @@ WORK_VARIABLE = "REDACTORY_WORK"
 
 def explain_release_blocker(manifest: Mapping[str, Any]) -> str | None:
     """Return why the run of this manifest must not be shared, and the fix; None if it may be."""
-    blind = manifest["blind"]
+    gaps = manifest["uncovered"]
     allowed = manifest["configuration"]["release"].get("allow_uncovered_kinds", ())
-    uncovered = [kind for kind in blind["kinds"] if kind not in allowed]
+    uncovered = [kind for kind in gaps["kinds"] if kind not in allowed]
     if not uncovered:
         return None
     remedy = f"an engine that finds {join_words(uncovered)} in that language"
     if "EVERYTHING" in uncovered:
         remedy = "labels that are masked"
     return (
-        f"{describe_gaps(blind)} Curate with {remedy}, or accept the misses and curate with "
+        f"{describe_gaps(gaps)} Curate with {remedy}, or accept the misses and curate with "
         f"release.allow_uncovered_kinds: [{', '.join(uncovered)}]"
     )
 
@@ -153,9 +153,9 @@ def mirror_folder(
 
     ``files`` are the folder's files by name, without ``_SUCCESS``; ``earlier_manifests`` are manifests that it may
     replace, ``former_names`` names of files that it once had. Intact files in the store are not written again, so
-    repeating the call resumes it. ``before_final_files`` is called before the last files are written, and raises if the folder
-    must not be shared any longer. ``RunStateError`` if the store contains anything else, ``CheckFailed`` if a file does
-    not read back as written.
+    repeating the call resumes it. ``before_final_files`` is called before the last files are written, and raises if the
+    folder must not be shared any longer. ``RunStateError`` if the store contains anything else, ``CheckFailed`` if a
+    file does not read back as written.
     """
     digests = {name: file_sha256(path) for name, path in files.items()}
     remote_names = store.list_names()

@@ -65,7 +65,7 @@ def describe(config: ConfigLike, *, progress: Progress = ignore_progress, **chan
     has_training = settings.train.vocabulary_sources != TrainSettings().vocabulary_sources
     vocabulary, remarks = preview_vocabulary(settings) if has_training else (None, list[str]())
     return {
-        "blind": describe_gaps(find_coverage_gaps(settings.detect, languages, policy.masks_nothing())),
+        "uncovered": describe_gaps(find_coverage_gaps(settings.detect, languages, policy.masks_nothing())),
         "output": str(settings.output),
         "sources": [
             {

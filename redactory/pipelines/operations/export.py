@@ -216,7 +216,7 @@ def select_public_fields(manifest: dict[str, Any], digest: str) -> dict[str, Any
         "format": FORMAT,
         "run": manifest["run"],
         **({"id": manifest["id"]} if "id" in manifest else {}),
-        "blind": dict(get_publishable_gaps(manifest)),
+        "uncovered": dict(get_publishable_gaps(manifest)),
         "public_labels": list(get_public_labels(manifest)),
         "release": manifest.get("release", 1),
         "parent": digest,

@@ -102,7 +102,7 @@ def release_or_hold(
     """Release or hold a run whose curation is finished; return its state, findings and failed hooks."""
     findings = [finding.to_json() for finding in evaluate_drift(job, run, settings.drift)]
     if (blocker := explain_release_blocker(read_manifest(run))) is not None:
-        findings.append({"metric": "blind", "why": blocker})
+        findings.append({"metric": "uncovered", "why": blocker})
     if is_empty_run(counts):
         # whoever reads what was released last would find nothing, however usual bad rows are
         findings.append({"metric": "no readable example", "label": "", "count": 0})

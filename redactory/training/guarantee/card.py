@@ -108,7 +108,7 @@ def make_example_level_card(
             "relation": inputs.relation.value,
             "relation_meaning": WORDS["counted" if inputs.is_counted else "relation"][inputs.relation.value],
             **({"selection": manifest["route"]} if inputs.is_counted else {}),
-            "blind": uncovered,
+            "uncovered": uncovered,
             "public_labels": list(get_public_labels(manifest)) if spec.trainer.uses_policy else [],
             "event": make_event_tree(inputs.spendings) if spec.mechanism else None,
             "sensitivity": spending.rows * spending.mechanism.get_sensitivity(inputs.missed_span_relation)

@@ -88,7 +88,7 @@ class MissRates:
         if CountSelection.from_manifest(manifest) is not None:
             measured = recall if is_routed_by_text(manifest) and not get_publishable_gaps(manifest)["kinds"] else None
             return cls.from_measurement(measured, is_all_private=True)
-        if manifest["blind"]["kinds"]:
+        if manifest["uncovered"]["kinds"]:
             return NOT_MEASURED
         everything = manifest["policies"]["conservative"].get("flags_everything") is True
         return cls.from_measurement(recall if is_routed_by_text(manifest) else None, everything)

@@ -111,7 +111,7 @@ def write_unit_run(
     _write(run.public, 0, PUBLIC, {"example_id": ["p0", "p1"], "text": ["hello corpus", "hello corpus side"]})
     body = {
         "format": "redactory-run/1",
-        "blind": {"kinds": {}, "languages": {}},
+        "uncovered": {"kinds": {}, "languages": {}},
         "configuration": {"input": {"text": "words", "label": "kind"}},
         "inputs": [{"path": path.name, "bytes": path.stat().st_size} for path in inputs],
         "key": {"fingerprint": "another"},

@@ -217,7 +217,7 @@ def find_representatives(job: CurationJob, partition: int, redacted: pa.Table) -
 
 
 def _find_exact_representatives(job: CurationJob, partition: int, redacted: pa.Table, all_splits: bool = False) -> Ids:
-    """Do as ``find_representatives`` before near-duplicates are dropped; ``all_splits``: use the plan for all splits."""
+    """Find representatives before near-duplicates are dropped; ``all_splits``: use the plan for all splits."""
     ids: Ids = read_integer_column(redacted, "example_id")
     splits = job.filter_splits_by_rule(lambda rule: rule.planned or (all_splits and not rule.one_pass))
     representatives = ids

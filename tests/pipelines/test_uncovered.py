@@ -33,9 +33,9 @@ def _rows(folder: Path, texts: list[str] = REPORTS) -> str:
 
 
 @pytest.fixture(scope="module")
-def blind(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def uncovered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of Spanish reports with patterns alone."""
-    folder = tmp_path_factory.mktemp("blind")
+    folder = tmp_path_factory.mktemp("uncovered")
     (folder / "es.yaml").write_text(json.dumps({"input": _rows(folder), "detect": PATTERNS}), encoding="utf-8")
     redactory.curate(folder / "es.yaml", output=folder / "run")
     return folder / "run"
@@ -78,35 +78,35 @@ def test_only_a_language_with_a_share_in_the_corpus_counts() -> None:
     assert found == {"kinds": {kind: ["es"] for kind in KINDS}, "languages": {"en": 0.6, "es": 0.4}}
 
 
-def test_it_is_said_first_everywhere(blind: Path) -> None:
+def test_it_is_said_first_everywhere(uncovered: Path) -> None:
     """Before, nothing of it was said: names public, and "every check holds"."""
-    assert "Ignacio" in " ".join(read_column(RunFolder(blind).public, "text"))
-    described = redactory.describe(blind.parent / "es.yaml")
-    assert next(iter(described)) == "blind"
-    words = described["blind"]
-    assert words.startswith("Blind: no engine and no rule")
+    assert "Ignacio" in " ".join(read_column(RunFolder(uncovered).public, "text"))
+    described = redactory.describe(uncovered.parent / "es.yaml")
+    assert next(iter(described)) == "uncovered"
+    words = described["uncovered"]
+    assert words.startswith("Not covered: no engine and no rule")
     assert all(kind in words for kind in KINDS)
     assert "'es' (100% of a sample)" in words
-    assert list(read_manifest(RunFolder(blind)))[:4] == ["format", "run", "id", "blind"]
-    first_of_card = (blind / "README.md").read_text(encoding="utf-8").partition("# run\n\n")[2]
+    assert list(read_manifest(RunFolder(uncovered)))[:4] == ["format", "run", "id", "uncovered"]
+    first_of_card = (uncovered / "README.md").read_text(encoding="utf-8").partition("# run\n\n")[2]
     assert first_of_card.startswith(f"> **{words}**")
-    page = (blind / "report.html").read_text(encoding="utf-8")
-    assert page.index("Blind: no engine") < page.index('class="badges"')
-    config = blind.parent / "es.yaml"
-    assert invoke_command("curate", config, "--dry-run").stdout.startswith("Blind: no engine")
-    done = invoke_command("curate", config, "--out", blind, "--resume")
+    page = (uncovered / "report.html").read_text(encoding="utf-8")
+    assert page.index("Not covered: no engine") < page.index('class="badges"')
+    config = uncovered.parent / "es.yaml"
+    assert invoke_command("curate", config, "--dry-run").stdout.startswith("Not covered: no engine")
+    done = invoke_command("curate", config, "--out", uncovered, "--resume")
     assert done.exit_code == 0
-    assert done.stderr.startswith("Blind: no engine")
-    assert done.stdout.startswith("Blind: no engine")
+    assert done.stderr.startswith("Not covered: no engine")
+    assert done.stdout.startswith("Not covered: no engine")
 
 
-def test_it_does_not_leave(blind: Path, tmp_path: Path) -> None:
-    check = run_checks(blind)["names looked for"]
+def test_it_does_not_leave(uncovered: Path, tmp_path: Path) -> None:
+    check = run_checks(uncovered)["names looked for"]
     assert not check["ok"]
     assert "release.allow_uncovered_kinds: [PERSON, LOCATION, ORGANIZATION]" in check["detail"]
     for leave in (redactory.export, redactory.publish):
-        with pytest.raises(CheckFailed, match=r"cannot export .* Blind: no engine"):
-            leave(blind, str(tmp_path / "out"))
+        with pytest.raises(CheckFailed, match=r"cannot export .* Not covered: no engine"):
+            leave(uncovered, str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
@@ -120,7 +120,7 @@ def test_what_is_accepted_by_name_leaves_and_says_so(tmp_path: Path) -> None:
     redactory.curate({**config, "release": {"allow_uncovered_kinds": KINDS}}, output=tmp_path / "run")
     assert redactory.verify(tmp_path / "run")["ok"]
     redactory.export(tmp_path / "run", tmp_path / "out")
-    assert "> **Blind: no engine" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "> **Not covered: no engine" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert redactory.verify(tmp_path / "out")["ok"]
 
 
@@ -128,9 +128,9 @@ def test_the_english_tagger_on_other_text_is_told_and_forbidden(tmp_path: Path) 
     config = {"input": _rows(tmp_path)}
     described = redactory.describe(config)
     assert described["languages"] == {"es": 3}
-    assert "'es' (100% of a sample)" in described["blind"]
+    assert "'es' (100% of a sample)" in described["uncovered"]
     done = redactory.curate(config, output=tmp_path / "run")
-    assert done["blind"] == described["blind"]
+    assert done["uncovered"] == described["uncovered"]
     assert explain_release_blocker(read_manifest(RunFolder(tmp_path / "run"))) is not None
 
 
@@ -140,10 +140,10 @@ def test_a_night_is_held_and_not_approved(tmp_path: Path) -> None:
     config.write_text(json.dumps({"input": "rows.jsonl", "output": "job", "detect": PATTERNS}))
     [night] = redactory.nightly(config)["nights"]
     assert night["state"] == "held"
-    assert [finding["metric"] for finding in night["findings"]] == ["blind"]
-    with pytest.raises(CheckFailed, match="Blind: no engine"):
+    assert [finding["metric"] for finding in night["findings"]] == ["uncovered"]
+    with pytest.raises(CheckFailed, match="Not covered: no engine"):
         redactory.approve_release(night["run"], "Ann", "looks fine")
-    assert "blind: Blind: no engine" in invoke_command("release", "list", tmp_path / "job").stdout
+    assert "uncovered: Not covered: no engine" in invoke_command("release", "list", tmp_path / "job").stdout
 
 
 def test_with_auto_what_is_in_a_language_that_nothing_reads_is_private(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_with_auto_what_is_in_a_language_that_nothing_reads_is_private(tmp_path:
     redactory.curate(tmp_path / "auto.yaml", output=tmp_path / "run")
     run = RunFolder(tmp_path / "run")
     assert read_column(run.public, "text") == [plain]
-    assert read_manifest(run)["blind"]["kinds"] == {}
+    assert read_manifest(run)["uncovered"]["kinds"] == {}
 
 
 def test_a_policy_that_masks_nothing_is_said_and_does_not_leave(tmp_path: Path) -> None:
@@ -162,8 +162,8 @@ def test_a_policy_that_masks_nothing_is_said_and_does_not_leave(tmp_path: Path) 
     rows = _rows(tmp_path, ["Mary Smith wrote from mary@example.com"])
     config = tmp_path / "nothing.yaml"
     config.write_text(json.dumps({"input": rows, "detect": {"strict": {"labels": {"MONEY": 0.5}}}}))
-    assert "masks nothing" in redactory.describe(config)["blind"]
-    assert "masks nothing" in redactory.curate(config, output=tmp_path / "run")["blind"]
+    assert "masks nothing" in redactory.describe(config)["uncovered"]
+    assert "masks nothing" in redactory.curate(config, output=tmp_path / "run")["uncovered"]
     detail = run_checks(tmp_path / "run")["names looked for"]["detail"]
     assert "release.allow_uncovered_kinds: [EVERYTHING]" in detail
     with pytest.raises(CheckFailed, match=r"cannot export .* masks nothing"):
