@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from redactory.evaluation.canary import estimate_sampled_exposure, measure_canary_exposure
+from redactory.evaluation.canary import estimate_exposure_from_sample, measure_canary_exposure
 from redactory.evaluation.continuations import sample_numbers, score_all_numbers
 from redactory.evaluation.simulator import simulate_dialogues
 from redactory.foundation.stream import RandomStream
@@ -99,7 +99,7 @@ def _sampled(
     order = np.argsort(-scores, kind="stable")
     ranks = [rank for rank in (1, 10, 100, 1_000, 10_000, 100_000) if rank <= len(scores)]
     asked = scores[order[[rank - 1 for rank in ranks]]]
-    found = estimate_sampled_exposure(scores[drawn], asked, len(scores), own)
+    found = estimate_exposure_from_sample(scores[drawn], asked, len(scores), own)
     return [
         {
             "rank": rank,

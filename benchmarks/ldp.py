@@ -25,7 +25,7 @@ from line_plot import Axes, Line, line_plot
 
 import redactory
 from redactory.training.accounting.published_epsilons import (
-    compute_published_fixed_sends_epsilon,
+    compute_published_gaussian_epsilon,
     compute_published_ldp_epsilon,
 )
 from redactory.training.ldp.accounting import FixedSends, calibrate_message_noise, compute_message_epsilon
@@ -103,7 +103,7 @@ def made(job: Job, corpus: Clauses, out: Path, encoding: Mapping[str, Any]) -> d
         **asdict(job),
         "noise": noise,
         "epsilon_sound": compute_message_epsilon(noise, vectors, FixedSends(), DELTA),
-        "epsilon_as_published": compute_published_fixed_sends_epsilon(noise, 1, DELTA, vectors),
+        "epsilon_as_published": compute_published_gaussian_epsilon(noise, 1, DELTA, vectors),
         "epsilon_as_published_sampled": compute_published_ldp_epsilon(noise, *SAMPLED, DELTA, vectors),
         "sentences": told["slots"],
         **{key: found[key] for key in kept},

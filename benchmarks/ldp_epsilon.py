@@ -22,7 +22,7 @@ from redactory.training.accounting import Spending, compute_total_epsilon
 from redactory.training.accounting.bounds import compute_gaussian_epsilon
 from redactory.training.accounting.published_epsilons import (
     PUBLISHED_NOTE,
-    compute_published_fixed_sends_epsilon,
+    compute_published_gaussian_epsilon,
     compute_published_ldp_epsilon,
     compute_published_ldp_noise,
     compute_renyi_epsilon,
@@ -188,7 +188,7 @@ def sends(noise: float, often: int, vectors: int) -> dict[str, Any]:
         "sends": often,
         "vectors": vectors,
         "delta": DELTA,
-        "as_published": compute_published_fixed_sends_epsilon(noise, often, DELTA, vectors),
+        "as_published": compute_published_gaussian_epsilon(noise, often, DELTA, vectors),
         "sound": _sound(noise, FixedSends(sends=often), DELTA, vectors),
     }
 

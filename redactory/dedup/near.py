@@ -51,7 +51,7 @@ class UnionFind:
             parents[node], node = root, parents.get(node, node)
         return root
 
-    def join(self, one: int, other: int) -> None:
+    def union(self, one: int, other: int) -> None:
         """Join the groups of two members."""
         low, high = sorted((self.find_root(one), self.find_root(other)))
         self._parents[low] = self._parents[high] = low
@@ -147,7 +147,7 @@ def _join_near_pairs(
                 continue
             counts["compared"] += 1
             if compute_jaccard(texts.get_shingles(member), texts.get_shingles(other)) >= threshold:
-                forest.join(member, other)
+                forest.union(member, other)
                 has_duplicate = True
                 if not compare_all:
                     break

@@ -14,7 +14,7 @@ from redactory.detectors.coverage import get_publishable_gaps as get_publishable
 from redactory.detectors.detector import Detection as Detection
 from redactory.detectors.detector import Detector as Detector
 from redactory.detectors.detector import TextDetector as TextDetector
-from redactory.detectors.detector import masks_nothing as masks_nothing
+from redactory.detectors.detector import detector_masks_nothing as detector_masks_nothing
 from redactory.detectors.engine import EngineOutput as EngineOutput
 from redactory.detectors.engine import Span as Span
 from redactory.detectors.policy import ConservativePolicy as ConservativePolicy

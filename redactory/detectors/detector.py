@@ -126,7 +126,7 @@ def _batch_texts(texts: Iterable[str], size: int) -> Iterator[list[str]]:
         yield batch
 
 
-def masks_nothing(settings: DetectSettings, load: Callable[[], TextDetector]) -> bool:
+def detector_masks_nothing(settings: DetectSettings, load: Callable[[], TextDetector]) -> bool:
     """Return whether the strict policy masks nothing in ``PROBE_TEXTS``; load the detector only if settings differ."""
     defaults = DetectSettings()
     if all(

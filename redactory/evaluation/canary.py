@@ -67,7 +67,7 @@ def measure_canary_exposure(
     or {"sets": [such]}. ``copies_left`` (:func:`count_canary_copies`) and ``missed`` have an entry for each inserted
     canary of all sets. A candidate's score is the log probability of its digits after the template's words; ties get
     the middle of their ranks. Exact up to 10^6 candidates; above that, ``samples`` are drawn
-    (:func:`estimate_sampled_exposure`).
+    (:func:`estimate_exposure_from_sample`).
 
     Returns highest and mean exposures of each kind of canary, {candidates, largest_possible, method, copies,
     copies_left, missed, chance, intervals (:func:`compare_exposure_with_chance`), reasons} and one row per canary;
@@ -197,7 +197,7 @@ def _measure_exposures(
     strings = [row.tobytes().decode("ascii") for row in digits]
     scores = score_strings(model, canary_set.prefix, [*numbers, *strings], progress)
     drawn = sample_numbers(model, canary_set.prefix, canary_set.digits, samples, stream)
-    yield from estimate_sampled_exposure(
+    yield from estimate_exposure_from_sample(
         scores[len(numbers) :], scores[: len(numbers)], canary_set.candidate_count, drawn
     )
 
@@ -274,7 +274,7 @@ def _resample_exposures(bits: Scores, group: str) -> Scores:
 # Candidate spaces too large to rank completely: a uniform sample, or samples of the model.
 
 
-def estimate_sampled_exposure(
+def estimate_exposure_from_sample(
     sample: Scores,
     scores: Scores,
     candidates: int,

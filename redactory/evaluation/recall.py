@@ -156,7 +156,7 @@ class LocatedExample(NamedTuple):
     end: int
 
 
-def count_remaining_secrets(run: RunFolder, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def count_unmasked_secrets(run: RunFolder, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Count the labelled secrets of ``rows`` ({id, text, spans}) that a finished run did not mask.
 
     A secret is ``left_public`` if a public example contains any character of it, ``left_private`` if the strict policy

@@ -315,7 +315,7 @@ def measure_sample_misses(
 def count_sample_secrets(texts: Sequence[SampledText]) -> dict[str, Any]:
     """Count the unmasked labelled secrets of the sample by label and split, unweighted.
 
-    The keys are those of ``redactory.evaluation.recall.count_remaining_secrets``.
+    The keys are those of ``redactory.evaluation.recall.count_unmasked_secrets``.
     """
     labels: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(SECRET_COUNTS, 0))
     for text in texts:

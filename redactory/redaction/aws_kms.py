@@ -69,7 +69,7 @@ class KmsKey:
         from botocore.exceptions import BotoCoreError, ClientError
 
         # name the key for decryption too: otherwise KMS uses any key that the ciphertext names
-        named = {"KeyId": self.key_id, "EncryptionContext": _make_context_pairs(context)}
+        named = {"KeyId": self.key_id, "EncryptionContext": _build_encryption_context(context)}
         try:
             return bytes(getattr(_create_client(os.getpid()), operation)(**named, **parameters)[response_key])
         except ClientError as error:
@@ -106,7 +106,7 @@ def _read_key(variable: str) -> KmsKey:
     return KmsKey(key)
 
 
-def _make_context_pairs(context: bytes) -> dict[str, str]:
+def _build_encryption_context(context: bytes) -> dict[str, str]:
     """Convert a context to KMS' name-value pairs; anything but a JSON object of strings becomes one value."""
     try:
         pairs = json.loads(context)

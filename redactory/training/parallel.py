@@ -44,7 +44,7 @@ def open_micro_batch_map(workers: int, network: Network, threads: int) -> Iterat
     if workers == 1:
         yield map_micro_batches
         return
-    network.use_seeds({})
+    network.use_step_seeds({})
     with start_worker_processes(run_worker, [(pickle.dumps(network), threads)] * (workers - 1)) as worker_pool:
         yield MicroBatchLeader(worker_pool)
 
@@ -62,7 +62,7 @@ def run_worker(pipe: Connection, network: bytes, threads: int) -> None:
                 round_number, parameters, compute, tasks = pickle.loads(pipe.recv_bytes())
                 set_flat_parameters(worker_network, torch.from_numpy(parameters))
                 for index, seeds, batch in tasks:
-                    worker_network.use_seeds(seeds)
+                    worker_network.use_step_seeds(seeds)
                     result = compute(worker_network, batch).numpy()
                     pipe.send_bytes(pickle.dumps((round_number, index, result), pickle.HIGHEST_PROTOCOL))
     except Exception as error:

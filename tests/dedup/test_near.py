@@ -190,7 +190,7 @@ def test_a_forest_joins_what_a_flood_does(edges: list[tuple[int, int]]) -> None:
             lowest[one] = lowest[other] = min(lowest[one], lowest[other])
     forest = UnionFind()
     for one, other in edges:
-        forest.join(one, other)
+        forest.union(one, other)
     expected = sorted(lowest.items())
     assert forest.list_joined_pairs(np.arange(21)).tolist() == expected
     assert merge_to_forest(np.array(edges, PAIR)).tolist() == expected

@@ -25,7 +25,7 @@ from redactory.detectors import (
     build_policy_records,
     compute_policy_hashes,
     describe_policy_changes,
-    masks_nothing,
+    detector_masks_nothing,
 )
 from redactory.detectors import rules as words
 from redactory.detectors.engine import NonEntityScore
@@ -351,7 +351,7 @@ def test_labels_that_something_finds_are_known(detect: dict[str, Any]) -> None:
 )
 def test_a_policy_that_masks_nothing_is_told_by_a_text(detect: dict[str, Any], nothing: bool) -> None:
     settings = DetectSettings.model_validate(detect)
-    assert masks_nothing(settings, lambda: Detector(settings)) is nothing
+    assert detector_masks_nothing(settings, lambda: Detector(settings)) is nothing
 
 
 # The hash of a policy changes with everything that can change what it marks, and with nothing else.

@@ -25,7 +25,7 @@ from redactory.evaluation.canary import (
     compute_middle_rank,
     count_canary_copies,
     count_likelier_candidates,
-    estimate_sampled_exposure,
+    estimate_exposure_from_sample,
     measure_canary_exposure,
 )
 from redactory.evaluation.continuations import SampledNumbers, sample_numbers, score_all_numbers, score_strings
@@ -231,7 +231,7 @@ def test_sample_and_draws_together_give_the_exact_ranks() -> None:
     assert (drawn.sampling_log_probs >= drawn.model_log_probs - 1e-9).all()
     ranks = (100, 300, 1_000, 3_000, 30_000, 50_000, 100_000)
     asked = np.sort(scores)[::-1][[rank - 1 for rank in ranks]]
-    rows = list(estimate_sampled_exposure(_sampled(scores, 2_000), asked, 10**5, drawn))
+    rows = list(estimate_exposure_from_sample(_sampled(scores, 2_000), asked, 10**5, drawn))
     assert [row["method"] for row in rows][:2] == [WEIGHTED] * 2
     assert rows[-1]["method"] == SAMPLED
     for row, rank in zip(rows, ranks, strict=True):
@@ -247,12 +247,12 @@ def test_sample_and_draws_together_give_the_exact_ranks() -> None:
 
 def test_without_draws_a_canary_beyond_the_sample_has_a_bound_alone() -> None:
     sample = np.random.default_rng(1).standard_normal(20_000) - 1_000.0
-    (row,) = estimate_sampled_exposure(sample, np.array([40.0]) - 1_000.0, 10**9)
+    (row,) = estimate_exposure_from_sample(sample, np.array([40.0]) - 1_000.0, 10**9)
     assert row["exposure"] is row["method"] is None
     assert "merges digits" in row["reason"]
     # none of 20,000 scored as high: the share is at most 3/20,000 at 95 %
     assert row["at_least"] == pytest.approx(math.log2(20_000 / 3.0), abs=0.01)
-    (flat,) = estimate_sampled_exposure(np.full(5_000, -18.4), np.full(1, -18.4), 10**8)
+    (flat,) = estimate_exposure_from_sample(np.full(5_000, -18.4), np.full(1, -18.4), 10**8)
     assert (flat["method"], flat["exposure"]) == (SAMPLED, 1.0)
 
 
@@ -260,7 +260,7 @@ def test_intervals_hold_the_true_share_as_often_as_they_say() -> None:
     held = 0
     for seed in range(60):
         sample = RandomStream.from_seed(seed).uniform("u", 0, 2_000)
-        (row,) = estimate_sampled_exposure(sample - 1_000.0, np.array([0.9 - 1_000.0]), 10**9)
+        (row,) = estimate_exposure_from_sample(sample - 1_000.0, np.array([0.9 - 1_000.0]), 10**9)
         held += row["low"] <= math.log2(10) <= row["high"]
     assert 52 <= held <= 60
 
@@ -270,7 +270,7 @@ def test_the_interval_of_a_sample_is_two_sided_and_exact(confidence: float) -> N
     n = 500
     for above in (30, 31, 100, 250, 499):
         sample = -np.arange(n, dtype=np.float64)
-        (row,) = estimate_sampled_exposure(sample, np.array([0.5 - above]), 10**9, confidence=confidence)
+        (row,) = estimate_exposure_from_sample(sample, np.array([0.5 - above]), 10**9, confidence=confidence)
         ends = binomtest(above, n).proportion_ci(confidence)
         assert (row["low"], row["high"]) == pytest.approx((-math.log2(ends.high), -math.log2(ends.low)))
         # its own bound has one side

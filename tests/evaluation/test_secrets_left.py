@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from redactory.evaluation.recall import count_remaining_secrets
+from redactory.evaluation.recall import count_unmasked_secrets
 from redactory.foundation.errors import CheckFailed
 from redactory.redaction.folder import RunFolder, format_part_name
 from redactory.redaction.shards import EXAMPLES, PRIVATE, PUBLIC, SPANS, VAULT, write_part
@@ -76,7 +76,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def test_every_secret_is_counted_where_it_stands(run: RunFolder) -> None:
-    assert count_remaining_secrets(run, ROWS) == {
+    assert count_unmasked_secrets(run, ROWS) == {
         "documents": 3,
         "secrets": 8,
         "left_public": 2,  # bob, and bob again in a duplicate of a public point
@@ -95,12 +95,12 @@ def test_a_secret_across_two_points_counts_with_the_part_that_went_public(run: R
     text = DOCUMENTS["d0"]
     across = {"start": text.index("Ann Lee"), "end": text.index(" bob") + 2, "label": "ADDRESS"}
     row = {"id": "d0", "text": text, "spans": [across]}
-    counts = count_remaining_secrets(run, [row])
+    counts = count_unmasked_secrets(run, [row])
     assert (counts["left_public"], counts["left_private"], counts["secrets"]) == (1, 1, 1)
 
 
 def test_a_text_that_is_not_the_vaults_is_refused_without_quoting_it(run: RunFolder) -> None:
     row = {"id": "d0", "text": DOCUMENTS["d0"].replace("555", "556"), "spans": []}
     with pytest.raises(CheckFailed, match="document d0") as error:
-        count_remaining_secrets(run, [row])
+        count_unmasked_secrets(run, [row])
     assert "556" not in str(error.value)

@@ -55,7 +55,7 @@ LATER = {
         "redactory.training.ldp.user:DPLayer.forward",
     ),
     "ldp-evaluate": ("redactory.training.ldp.encoder:SentenceEncoder.represent",),
-    "recall": ("redactory.evaluation.recall:measure_misses", "redactory.evaluation.recall:count_remaining_secrets"),
+    "recall": ("redactory.evaluation.recall:measure_misses", "redactory.evaluation.recall:count_unmasked_secrets"),
     "detect": ("redactory.evaluation.labelled:read_labelled_rows",),
     "guarantee": ("redactory.training.guarantee.card:make_guarantee_card",),
     "verify": ("redactory.redaction.mask:route_example", "redactory.redaction.shards:read_batches"),

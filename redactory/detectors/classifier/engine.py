@@ -131,14 +131,14 @@ def _map_label_columns(id2label: dict[int, str], non_entity_label: str) -> tuple
             f"detect.transformers.folder: the model has no non-entity label '{non_entity_label}'; its labels are "
             f"{', '.join(sorted(labels.values()))}: rename that label in its config.json (id2label)"
         )
-    kind = {column: _strip_prefix(label) for column, label in labels.items() if column != plain[0]}
+    kind = {column: _strip_bio_prefix(label) for column, label in labels.items() if column != plain[0]}
     kinds = sorted(set(kind.values()))
     if not kinds:
         raise ConfigurationError("detect.transformers.folder: the model has only the non-entity label")
     return plain[0], kinds, {column: kinds.index(name) for column, name in kind.items()}
 
 
-def _strip_prefix(label: str) -> str:
+def _strip_bio_prefix(label: str) -> str:
     return label[2:] if label[:1] in "BILUSE" and label[1:2] == "-" and len(label) > 2 else label
 
 
@@ -249,7 +249,7 @@ class TransformersEngine:
             labels = json.loads(config).get("id2label", {}).values()
         except (OSError, ValueError):
             labels = []  # loading the model reports the error
-        kinds = frozenset(_strip_prefix(label) for label in labels if label != settings.plain_label)
+        kinds = frozenset(_strip_bio_prefix(label) for label in labels if label != settings.plain_label)
         return [Capability(f"transformers {settings.folder}", kinds, None, kinds - KNOWN_LABELS)]
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:

@@ -21,8 +21,8 @@ from redactory.detectors import (
     build_policy_records,
     compute_policy_hashes,
     describe_policy_changes,
+    detector_masks_nothing,
     diff_records,
-    masks_nothing,
 )
 from redactory.foundation.canonical import json_sha256
 from redactory.foundation.errors import ConfigurationError, InputError, join_words
@@ -131,7 +131,7 @@ class Policy:
 
     def masks_nothing(self) -> bool:
         """Return whether the policies mask nothing, not even obvious personal data in a few built-in texts."""
-        return masks_nothing(self._config.detect, self._load_detector)
+        return detector_masks_nothing(self._config.detect, self._load_detector)
 
     @property
     def hash(self) -> str:

@@ -19,9 +19,9 @@ from redactory.dedup.signatures import describe_near_parameters
 from redactory.detectors import (
     build_policy_records,
     describe_gaps,
+    detector_masks_nothing,
     find_coverage_gaps,
     get_publishable_gaps,
-    masks_nothing,
 )
 from redactory.detectors.engine_registry import identify_engines
 from redactory.detectors.settings import describe_fit_side_channel, format_public_label_note, get_public_labels
@@ -156,7 +156,7 @@ def _build_manifest(
         "uncovered": find_coverage_gaps(
             detect,
             _select_prefixed_counts(counts, "language/"),
-            job.detector is None and masks_nothing(detect, lambda: get_detector(job)),
+            job.detector is None and detector_masks_nothing(detect, lambda: get_detector(job)),
         ),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 2),

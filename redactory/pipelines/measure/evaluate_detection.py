@@ -27,7 +27,7 @@ from redactory.evaluation.linkage import (
     count_residual_identifiers,
     run_linkage_attack,
 )
-from redactory.evaluation.recall import count_remaining_secrets, measure_misses
+from redactory.evaluation.recall import count_unmasked_secrets, measure_misses
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256, get_package_version
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, pluralize
@@ -174,7 +174,7 @@ def evaluate_recall(
             "secrets": len(secrets),
             "public_labels": list(public),
             "misses": measure_misses(make_run_router(manifest), examples, spans, progress=progress),
-            "left": count_remaining_secrets(run, read_labelled_rows(labelled, public)),
+            "left": count_unmasked_secrets(run, read_labelled_rows(labelled, public)),
         }
         result["date"] = find_measurement_date(run, result)
         save_recall_measurement(run, result)

@@ -217,7 +217,7 @@ def _escape_unquoted_value(new: str) -> str:
     return html.escape(new).replace(" ", "&#32;")
 
 
-def _escape_script(new: str) -> str:
+def _escape_script_string(new: str) -> str:
     return re.sub(r"[\"'\\]", lambda match: f"\\u{ord(match[0]):04x}", new)
 
 
@@ -273,7 +273,9 @@ class _PageParser:
     def _append_text_node(self, start: int, end: int) -> None:
         if start < end:
             view = UnescapedText.unescape(self.text[start:end], SCRIPT_ESCAPES if self.script_element else TEXT_ESCAPES)
-            self.sentence.append(Node(view.text, (start, view, _escape_script if self.script_element else html.escape)))
+            self.sentence.append(
+                Node(view.text, (start, view, _escape_script_string if self.script_element else html.escape))
+            )
 
     def _enter_or_leave_comment(self, marker: str) -> Iterator[tuple[list[Node], bool]]:
         """Handle the start or end of a comment, which does not end the sentence around it."""

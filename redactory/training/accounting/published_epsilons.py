@@ -245,7 +245,7 @@ def compute_published_ldp_noise(epsilon: float, rate: float, steps: int, delta: 
     return sentences / solve_step_mu(solve_total_mu(epsilon, delta), rate, steps)
 
 
-def compute_published_fixed_sends_epsilon(noise: float, sends: int, delta: float, sentences: int = 1) -> float | None:
+def compute_published_gaussian_epsilon(noise: float, sends: int, delta: float, sentences: int = 1) -> float | None:
     """Epsilon of ``sends`` messages by section 4.1: Gaussian composition with a sensitivity of C each."""
     epsilon = compute_gaussian_epsilon(math.sqrt(sends) * sentences / noise, delta)
     return epsilon if math.isfinite(epsilon) else None

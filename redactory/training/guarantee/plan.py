@@ -251,7 +251,7 @@ def _plan_unit_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[str
             "expected_batch": batch,
             "noise_to_batch": spec.mechanism.noise_multiplier / batch,
             "assumes": WORDS["units"]["assumed_of_examples"],
-            "choices": _list_cap_choices(spec, inputs, batch),
+            "choices": _sweep_caps(spec, inputs, batch),
         }
     require_reasons(values, reasons)
     parameters = count_max_parameters(spec.settings)
@@ -272,7 +272,7 @@ def _plan_unit_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[str
     }
 
 
-def _list_cap_choices(spec: TrainingSpec, inputs: PlanInputs, batch: float) -> list[dict[str, Any]]:
+def _sweep_caps(spec: TrainingSpec, inputs: PlanInputs, batch: float) -> list[dict[str, Any]]:
     """List other caps at the same noise and expected batch: what each keeps at most, and its epsilon.
 
     Up to k = n/U epsilon does not depend on k, so more examples cost nothing.

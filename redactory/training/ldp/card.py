@@ -79,7 +79,7 @@ class PublishedInputs:
         way, sampling = settings.sampling, self.resolve_sampling(settings.sampling)
         if sampling is None:
             assert isinstance(way, FixedSends)
-            return published_epsilons.compute_published_fixed_sends_epsilon(
+            return published_epsilons.compute_published_gaussian_epsilon(
                 noise, way.sends, settings.delta, settings.vectors
             )
         return published_epsilons.compute_published_ldp_epsilon(noise, *sampling, settings.delta, settings.vectors)

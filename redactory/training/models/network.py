@@ -110,10 +110,10 @@ class NetworkPart(nn.Module, ABC):
         """Return the seeds from which another process draws this step's dropout for the examples ``rows``."""
         return {name: seed for part in self._child_parts for name, seed in part.collect_step_seeds(rows).items()}
 
-    def use_seeds(self, seeds: Seeds) -> None:
+    def use_step_seeds(self, seeds: Seeds) -> None:
         """Draw dropout from ``seeds``, which :meth:`collect_step_seeds` returned in another process, from now on."""
         for part in self._child_parts:
-            part.use_seeds(seeds)
+            part.use_step_seeds(seeds)
 
     @property
     def _child_parts(self) -> Iterator[NetworkPart]:

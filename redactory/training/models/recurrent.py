@@ -154,7 +154,7 @@ class AwdLstmEncoder(RecurrentEncoder):
         """Seeds of the word mask, of each layer's weight mask, and of the examples' masks."""
         return self._dropout.collect_seeds(rows, shared_count=1 + len(self.layers))
 
-    def use_seeds(self, seeds: Seeds) -> None:
+    def use_step_seeds(self, seeds: Seeds) -> None:
         """Draw masks from ``seeds`` from now on."""
         self._dropout.use_seeds(seeds)
 

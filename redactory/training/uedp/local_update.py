@@ -63,7 +63,7 @@ class Cohort:
 
 def serialize_network(network: Network) -> bytes:
     """Serialize ``network`` to bytes, without the stream of its last dropout."""
-    network.use_seeds({})
+    network.use_step_seeds({})
     return pickle.dumps(network, pickle.HIGHEST_PROTOCOL)
 
 

@@ -12,7 +12,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting import Spending, compute_total_epsilon
 from redactory.training.accounting.bounds import compute_gaussian_epsilon
 from redactory.training.accounting.published_epsilons import (
-    compute_published_fixed_sends_epsilon,
+    compute_published_gaussian_epsilon,
     compute_published_ldp_epsilon,
     compute_published_ldp_noise,
     compute_total_mu,
@@ -77,11 +77,11 @@ def test_the_limit_theorem_is_below_the_truth(rate: float, steps: int, claimed: 
 
 
 def test_half_the_sensitivity_halves_mu() -> None:
-    assert compute_published_fixed_sends_epsilon(2.0, 3, 1e-5) == compute_message_epsilon(
+    assert compute_published_gaussian_epsilon(2.0, 3, 1e-5) == compute_message_epsilon(
         4.0, 1, FixedSends(sends=3), 1e-5
     )
     # a pair by equation 7 moves by 2C, in truth by 2√2·C
-    assert compute_published_fixed_sends_epsilon(2.0, 1, 1e-5, sentences=2) == pytest.approx(
+    assert compute_published_gaussian_epsilon(2.0, 1, 1e-5, sentences=2) == pytest.approx(
         compute_message_epsilon(2.0 * math.sqrt(2), 2, FixedSends(), 1e-5), rel=1e-6
     )
 
@@ -89,6 +89,6 @@ def test_half_the_sensitivity_halves_mu() -> None:
 def test_what_is_no_number_is_refused_or_none() -> None:
     assert compute_total_mu(50.0, 0.1, 10) == math.inf
     assert compute_published_ldp_epsilon(0.01, 0.1, 10, 1e-5) is None
-    assert compute_published_fixed_sends_epsilon(1e-3, 10, 1e-5) is None
+    assert compute_published_gaussian_epsilon(1e-3, 10, 1e-5) is None
     with pytest.raises(ConfigurationError, match="epsilon"):
         solve_total_mu(0.0, 1e-5)

@@ -346,7 +346,7 @@ def match_earlier_runs(job: CurationJob, partitions: int, number: int) -> StageR
         write_entries(job.digests_path(f"seen-{split}", number), collect_distinct_digests([unmatched]))
         for run_index, entry in enumerate(index.runs):
             with _report_removed_run(index):
-                is_seen = _mark_seen_entries(get_seen_texts_path(entry.folder, split, rules[split]), unmatched)
+                is_seen = _find_seen_entries(get_seen_texts_path(entry.folder, split, rules[split]), unmatched)
             pairs += ((example, run_index) for example in unmatched["id"][is_seen].tolist())
             unmatched = unmatched[~is_seen]
     repeats = write_pairs(job.digests_path("earlier", number), pairs)
@@ -358,7 +358,7 @@ def get_seen_texts_path(folder: Path, split: str, rule: DedupRule) -> Path:
     return folder / (f"{split}.bloom" if rule.one_pass else f"{split}.digests.npy")
 
 
-def _mark_seen_entries(path: Path, entries: Entries) -> NDArray[np.bool_]:
+def _find_seen_entries(path: Path, entries: Entries) -> NDArray[np.bool_]:
     """Mark the ``entries`` that an earlier run saw."""
     if path.suffix == ".npy":
         return mark_known_digests(path, entries)
