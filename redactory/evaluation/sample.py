@@ -344,7 +344,7 @@ def compute_sample_metrics(
     fitted, quarantined = draw["fitted_on"], draw["quarantined"]
     unmeasured = UnmeasuredExamples(fitted["public"], fitted["private"] + quarantined)
 
-    def estimate_shares(strata: Mapping[str, Stratum], label: str | None) -> dict[str, Any]:
+    def summarize_misses(strata: Mapping[str, Stratum], label: str | None) -> dict[str, Any]:
         upper, rate = compute_upper_bounds(strata, confidence, unmeasured), estimate_rates(strata)
         secret_flags = [(text.stratum, missed) for text in texts for missed in _list_missed_flags(text, label)]
         misses = {
@@ -365,9 +365,9 @@ def compute_sample_metrics(
 
     strata = _summarize_strata(draw, texts, None)
     known = sorted({secret.label for text in texts for secret in text.secrets})
-    labels = {label: estimate_shares(_summarize_strata(draw, texts, label), label) for label in known}
+    labels = {label: summarize_misses(_summarize_strata(draw, texts, label), label) for label in known}
     return {
-        "misses": {**estimate_shares(strata, None), **summarize_misses_by_label(labels, confidence)},
+        "misses": {**summarize_misses(strata, None), **summarize_misses_by_label(labels, confidence)},
         "strata": {
             name: {
                 "examples": stratum.examples,

@@ -74,19 +74,19 @@ class Stratum:
         """How many examples one of ``secrets`` represents."""
         return 1.0 if self.draws is None else self.examples / self.draws
 
-    def compute_upper_secret_count(self, error: float) -> float:
+    def compute_secret_count_upper_bound(self, error: float) -> float:
         """Return N_h φ⁺_h, which is too small with probability at most ``error``."""
         if self.draws is None:
             return self.secrets
         return self.examples * clopper_pearson_upper(int(self.secrets), self.draws, 1 - error)
 
-    def compute_lower_secret_count(self, error: float) -> float:
+    def compute_secret_count_lower_bound(self, error: float) -> float:
         """Return N_h φ⁻_h, which is too large with probability at most ``error``."""
         if self.draws is None:
             return self.secrets
         return self.examples * clopper_pearson_lower(int(self.secrets), self.draws, 1 - error)
 
-    def compute_upper_missed_count(self, secret_count: float, error: float) -> float:
+    def compute_missed_count_upper_bound(self, secret_count: float, error: float) -> float:
         """Return ``secret_count`` · ρ⁺_h, too small with probability at most ``error``."""
         if self.draws is None:
             return self.missed
@@ -124,12 +124,21 @@ def compute_upper_bounds(
     public, masked, suspected = (strata[name] for name in STRATA)
     upper, lower = _split_error_probability(confidence)
     share = upper / max(1, sum(stratum.draws is not None for stratum in strata.values()))
-    certain = public.compute_upper_secret_count(share) + suspected.compute_upper_secret_count(share) + sum(unmeasured)
-    caught = masked.compute_lower_secret_count(lower)
-    gamma = (
-        (certain + masked.compute_upper_missed_count(caught, share)) / (certain + caught) if certain + caught else 1.0
+    certain = (
+        public.compute_secret_count_upper_bound(share)
+        + suspected.compute_secret_count_upper_bound(share)
+        + sum(unmeasured)
     )
-    open_, private = public.compute_upper_secret_count(upper) + unmeasured.public, _bound_private_secrets(strata, lower)
+    caught = masked.compute_secret_count_lower_bound(lower)
+    gamma = (
+        (certain + masked.compute_missed_count_upper_bound(caught, share)) / (certain + caught)
+        if certain + caught
+        else 1.0
+    )
+    open_, private = (
+        public.compute_secret_count_upper_bound(upper) + unmeasured.public,
+        _compute_private_secret_lower_bound(strata, lower),
+    )
     delta_2 = open_ / (open_ + private) if open_ else 0.0
     # γ is at least δ₂; raising a bound keeps its confidence, lowering the other would not
     return GammaDeltaRates(max(gamma, delta_2), delta_2)
@@ -155,7 +164,7 @@ def count_public_draws_needed(
     strata, too much is unmeasured, or the public stratum is known and shows the contrary.
     """
     upper, lower = _split_error_probability(confidence)
-    room = delta_2 / (1 - delta_2) * _bound_private_secrets(strata, lower) - unmeasured.public
+    room = delta_2 / (1 - delta_2) * _compute_private_secret_lower_bound(strata, lower) - unmeasured.public
     public = strata[PUBLIC]
     if public.draws is None:
         return 0 if public.secrets + unmeasured.public == 0 or public.secrets <= room else None
@@ -207,11 +216,11 @@ def _allocate_draws(n: int, weights: Mapping[str, float]) -> dict[str, int]:
     return allocation
 
 
-def _bound_private_secrets(strata: Mapping[str, Stratum], error: float) -> float:
+def _compute_private_secret_lower_bound(strata: Mapping[str, Stratum], error: float) -> float:
     """Return a lower bound of the private examples with a secret, wrong with probability at most ``error``."""
     private = [strata[name] for name in (MASKED, SUSPECTED)]
     drawn = sum(stratum.draws is not None for stratum in private)
-    return sum(stratum.compute_lower_secret_count(error / max(1, drawn)) for stratum in private)
+    return sum(stratum.compute_secret_count_lower_bound(error / max(1, drawn)) for stratum in private)
 
 
 def _split_error_probability(confidence: float) -> tuple[float, float]:

@@ -299,12 +299,16 @@ def find_reusable_run(settings: Config, template: str) -> RunFolder | None:
     }
     for run in map(RunFolder, list_runs(template)):
         with suppress(RedactoryError, OSError):
-            if is_finished(run) and _extract_run_inputs(read_manifest(run)) == content and not list_broken_files(run):
+            if (
+                is_finished(run)
+                and _extract_run_dependencies(read_manifest(run)) == content
+                and not list_broken_files(run)
+            ):
                 return run
     return None
 
 
-def _extract_run_inputs(manifest: dict[str, Any]) -> dict[str, Any]:
+def _extract_run_dependencies(manifest: dict[str, Any]) -> dict[str, Any]:
     """Return what the shards of a finished run depend on."""
     return {
         "version": manifest["versions"]["redactory"],

@@ -20,7 +20,7 @@ from redactory.flows.server import (
     START_PLACEHOLDER,
     add_start_placeholder,
     configure_prefect,
-    find_runs_folder,
+    extract_runs_folder,
     find_server_address,
     load_time_zone,
     prepare_server,
@@ -61,7 +61,7 @@ class FlowSchedule:
     def runs_folder(self) -> Path:
         """The folder of all its runs."""
         output: str = self.parameters["output"]
-        return Path(output if self.work == "nightly" else find_runs_folder(output))
+        return Path(output if self.work == "nightly" else extract_runs_folder(output))
 
     def describe(self) -> dict[str, Any]:
         """What to tell the person who scheduled the job."""

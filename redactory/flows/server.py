@@ -149,7 +149,7 @@ def add_start_placeholder(output: str) -> str:
     return output if has_placeholder(output) else f"{output.rstrip('/')}/{START_PLACEHOLDER}"
 
 
-def find_runs_folder(template: str) -> str:
+def extract_runs_folder(template: str) -> str:
     """The folder that holds the runs of a template: its path up to the first placeholder."""
     fixed = min(template.find(sign) for sign in (START_PLACEHOLDER, DATE_PLACEHOLDER) if sign in template)
     return template[:fixed].rpartition("/")[0] or "."

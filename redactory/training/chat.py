@@ -278,13 +278,13 @@ def _render_template(
         if number < len(roles) and roles[number] == ASSISTANT and assistant_header in part[loss_end:]:
             loss_start = part.rindex(assistant_header) + len(assistant_header)
         for chunk, in_loss in ((part[:loss_end], True), (part[loss_end:loss_start], False), (part[loss_start:], True)):
-            rendered += _split_special_tokens(tokenizer, special_pattern, chunk, in_loss)
+            rendered += _split_at_special_tokens(tokenizer, special_pattern, chunk, in_loss)
         if number < len(roles):
             rendered.append(RenderedPart("", roles[number] == ASSISTANT, number))
     return tuple(rendered)
 
 
-def _split_special_tokens(
+def _split_at_special_tokens(
     tokenizer: FolderTokenizer, special_pattern: re.Pattern[str], text: str, in_loss: bool
 ) -> Iterator[RenderedPart]:
     """Split a template's ``text`` into special tokens, as ids, and the text between them."""

@@ -46,7 +46,7 @@ class PrivateTokenMask:
         return (is_private | is_read_private) & batch.real
 
 
-def read_private_token_mask(
+def build_private_token_mask(
     run: RunFolder, tokenizer: Tokenizer, max_tokens: int, examples: TokenizedExamples
 ) -> PrivateTokenMask:
     """Flag the vault's tokens that overlap a span of the strict policy."""
@@ -133,7 +133,7 @@ def make_selective_steps(context: TrainingContext, scheduled_optimizer: Schedule
         np.arange(len(examples), dtype=np.int64),
         settings.public_batch_size,
         context.stream,
-        private_tokens=read_private_token_mask(context.run, context.tokenizer, settings.max_tokens, examples),
+        private_tokens=build_private_token_mask(context.run, context.tokenizer, settings.max_tokens, examples),
         private_optimizer=ScheduledOptimizer(scheduled_optimizer.optimizer, settings.dp_learning_rate),
         noise_multiplier=settings.noise_multiplier,
         clip_norm=settings.clip_norm,

@@ -27,7 +27,7 @@ from redactory.flows.prefect_flows import find_reusable_run, log_flow_outcome
 from redactory.flows.prefect_tasks import RETRY_SECONDS, make_task_decorator, open_worker_processes
 from redactory.flows.schedule import FlowSchedule, deploy_schedule, plan_schedule
 from redactory.flows.schedule import import_flows as flows_of
-from redactory.flows.server import add_start_placeholder, expand_template, find_runs_folder
+from redactory.flows.server import add_start_placeholder, expand_template, extract_runs_folder
 from redactory.foundation.errors import ConfigurationError, RedactoryError, SealedError
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.curation.loading import load_config
@@ -56,8 +56,8 @@ def test_each_run_has_a_folder_of_its_own_named_after_when_it_was_due() -> None:
     assert expand_template("/a/{date}", DUE, "Europe/Berlin") == "/a/2026-10-25"
     assert add_start_placeholder("/srv/runs/") == "/srv/runs/{start}"
     assert add_start_placeholder("/srv/{date}/run") == "/srv/{date}/run"
-    assert find_runs_folder("/srv/runs/day-{date}/x") == "/srv/runs"
-    assert find_runs_folder("{start}") == "."
+    assert extract_runs_folder("/srv/runs/day-{date}/x") == "/srv/runs"
+    assert extract_runs_folder("{start}") == "."
 
 
 def test_a_plan_stands_wherever_a_worker_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from redactory.pipelines.measure.fit_policy import (
     RULE_ORDER,
     build_conservative_policies,
     build_policy_sequence,
-    find_first_public_step,
+    find_first_public_policy_index,
 )
 from redactory.redaction import MASK, PUBLIC, route_example
 
@@ -92,7 +92,7 @@ def test_the_public_split_grows_and_bisection_finds_where(read: tuple[str, Engin
     detect = _detect(*sorted(rules))
     policies = build_conservative_policies(detect, build_policy_sequence(detect))
     sides = [_side(text, reading, detect, policy) for policy in policies]
-    level = find_first_public_step(text, reading, build_policies(detect)[0], policies)
+    level = find_first_public_policy_index(text, reading, build_policies(detect)[0], policies)
     assert sides == ["private"] * level + [PUBLIC] * (len(policies) - level)
 
 

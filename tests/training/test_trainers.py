@@ -22,7 +22,7 @@ from redactory.training.data import TokenizedExamples
 from redactory.training.loop import StepKinds, StepSchedule, TrainingContext
 from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.models.recurrent import LstmLanguageModel
-from redactory.training.selective_dp import compute_selective_losses, flag_private_tokens, read_private_token_mask
+from redactory.training.selective_dp import build_private_token_mask, compute_selective_losses, flag_private_tokens
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.steps import ScheduledOptimizer, WeightAverage, flatten_parameters, make_optimizer
 from redactory.training.tokenizer import Tokenizer
@@ -174,7 +174,7 @@ def test_sdp_reads_the_strict_policys_spans_and_promises_nothing(tmp_path: Path)
     tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
     originals = PUBLIC_TEXTS + private
     points = TokenizedExamples.from_texts(originals, tokenizer, 40)
-    marks = read_private_token_mask(run, tokenizer, 40, points)
+    marks = build_private_token_mask(run, tokenizer, 40, points)
     assert len(marks.private) == len(points.ids)
     per_point = [marks.private[a:b].sum() for a, b in zip(points.offsets, points.offsets[1:], strict=False)]
     assert np.flatnonzero(per_point).tolist() == [base]

@@ -58,7 +58,7 @@ def make_segmenter(settings: SegmentSettings) -> SegmentFunction:
 def make_multi_text_segmenter(segment_text: SegmentFunction) -> SegmentFunction:
     """Apply ``segment_text`` to each text of a document: no example spans two texts, and a role is the speaker."""
 
-    def segment_texts(text: str) -> list[Segment]:
+    def segment_joined_texts(text: str) -> list[Segment]:
         segments: list[Segment] = []
         for number, part in enumerate(text.split(TURN_SEPARATOR)):
             role, mark, text_part = part.rpartition(ROLE_SEPARATOR)
@@ -68,7 +68,7 @@ def make_multi_text_segmenter(segment_text: SegmentFunction) -> SegmentFunction:
             segments += [segment._replace(speaker=role) if role else segment for segment in part_segments]
         return _merge_empty_segments(segments)
 
-    return segment_texts
+    return segment_joined_texts
 
 
 def is_known_role(name: str | None) -> bool:

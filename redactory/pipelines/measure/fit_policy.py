@@ -101,7 +101,7 @@ def build_conservative_policies(
     """Build π_c for each step of ``path``, in the configuration ``detect``.
 
     ``ConfigurationError`` if a later step reads fewer languages: text would return to the private split, and
-    :func:`find_first_public_step` could not bisect.
+    :func:`find_first_public_policy_index` could not bisect.
     """
     policies = [build_policies(detect.model_copy(update={"conservative": step}))[1] for step in path]
     if len({policy.covered_languages for policy in policies}) > 1:
@@ -112,7 +112,7 @@ def build_conservative_policies(
     return policies
 
 
-def find_first_public_step(
+def find_first_public_policy_index(
     text: str, engine_output: EngineOutput, strict: StrictPolicy, path: Sequence[ConservativePolicy]
 ) -> int:
     """Return the index of the first policy of ``path`` with which F leaves the example public.
@@ -324,6 +324,8 @@ def _find_public_steps(
     strict, levels, remaining = build_policies(detect)[0], dict[str, int](), iter(texts)
     while batch := list(islice(remaining, detect.batch_size)):
         for text, engine_output in zip(batch, detector.run_engines(batch), strict=True):
-            levels[text] = find_first_public_step(text, detector.prepare_output(text, engine_output), strict, policies)
+            levels[text] = find_first_public_policy_index(
+                text, detector.prepare_output(text, engine_output), strict, policies
+            )
         progress("detect", len(levels), len(texts), "texts")
     return levels

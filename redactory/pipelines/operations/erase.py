@@ -80,7 +80,9 @@ def erase(
                 if not _is_interrupted(run):
                     done.append(run_with_sealed_traceback(run.state, _erase_from_run, run, person, key, dry_run))
                 elif any(path not in (run.state, run.lock) for path in list_leaf_paths(run.root)):
-                    done.append(run_with_sealed_traceback(run.state, _discard_run, run, person, key, dry_run))
+                    done.append(
+                        run_with_sealed_traceback(run.state, _discard_interrupted_run, run, person, key, dry_run)
+                    )
             except RedactoryError as error:
                 problems.append({"run": str(run.root), "problem": str(error), "exit_code": error.exit_code})
     unmatched = [p for p in person.compute_pseudonyms(key) if all(p in run["unmatched"] for run in done)]
@@ -117,7 +119,7 @@ def _is_interrupted(run: RunFolder) -> bool:
     return True
 
 
-def _discard_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
+def _discard_interrupted_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
     """Remove the work of an interrupted run: half-finished work cannot be searched for a person.
 
     Resuming it reads the input again, which must be without the person anyway.
@@ -152,7 +154,7 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool)
     repeats = [body for body in before if all(pseudonym in body["persons"] for pseudonym in pseudonyms)]
     done = {"already": repeats[-1]["release"], "models": repeats[-1]["models"]} if repeats else {}
     if not run.data_key.is_file() and (record := find_shred_record(run)) is not None:
-        return _make_shredded_result(run, manifest, describe_shredding(record), pseudonyms, done) | {"files": files}
+        return _make_shredded_run_result(run, manifest, describe_shredding(record), pseudonyms, done) | {"files": files}
     require_run_key(manifest, key)
     points, lone = find_person_examples(run, person, key)
     rejected = find_rejected_rows(run, person, config.input)
@@ -214,7 +216,7 @@ def _reject_count_routed_run(run: RunFolder, manifest: dict[str, Any]) -> None:
         )
 
 
-def _make_shredded_result(
+def _make_shredded_run_result(
     run: RunFolder, manifest: dict[str, Any], when: str, ids: Any, done: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the result for a shredded run, which cannot be searched.

@@ -103,7 +103,8 @@ class RecordBatchFormat(Format):
             writer.write_table(pa.Table.from_batches(batches))
         if writer is None:
             empty = pa.schema(
-                map(_strip_metadata, self.schema), _select_structural_metadata(self.schema, _TYPE_METADATA_KEYS)
+                map(_strip_metadata_and_dictionaries, self.schema),
+                _select_structural_metadata(self.schema, _TYPE_METADATA_KEYS),
             )
             writer = self.open_writer(target, empty)
         writer.close()
@@ -117,7 +118,7 @@ class RecordBatchFormat(Format):
         text_columns = {*self.fields.columns, *self.fields.paths}
         columns, fields_ = [], []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            schema = _strip_metadata(batch.schema.field(name))
+            schema = _strip_metadata_and_dictionaries(batch.schema.field(name))
             if name in whole:
                 if whole[name] is None:
                     continue
@@ -147,7 +148,7 @@ def _select_structural_metadata(owner: Any, extra_keys: Sequence[bytes] = ()) ->
     return {key: value for key, value in metadata if _STRUCTURAL_KEY.fullmatch(key) or key in extra_keys}
 
 
-def _strip_metadata(field: Any) -> Any:
+def _strip_metadata_and_dictionaries(field: Any) -> Any:
     """Reduce a field and its nested fields to structural metadata, and replace dictionaries by plain values.
 
     A dictionary can hold values of rows that are not written, and an Arrow file has one dictionary for all batches.
@@ -158,16 +159,18 @@ def _strip_metadata(field: Any) -> Any:
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
     if pa.types.is_struct(type_):
-        type_ = pa.struct([_strip_metadata(type_.field(index)) for index in range(type_.num_fields)])
+        type_ = pa.struct([_strip_metadata_and_dictionaries(type_.field(index)) for index in range(type_.num_fields)])
     elif pa.types.is_map(type_):
         type_ = pa.map_(
-            _strip_metadata(type_.key_field), _strip_metadata(type_.item_field), keys_sorted=type_.keys_sorted
+            _strip_metadata_and_dictionaries(type_.key_field),
+            _strip_metadata_and_dictionaries(type_.item_field),
+            keys_sorted=type_.keys_sorted,
         )
     elif pa.types.is_fixed_size_list(type_):
-        type_ = pa.list_(_strip_metadata(type_.value_field), type_.list_size)
+        type_ = pa.list_(_strip_metadata_and_dictionaries(type_.value_field), type_.list_size)
     elif pa.types.is_list(type_) or pa.types.is_large_list(type_):
         made = pa.list_ if pa.types.is_list(type_) else pa.large_list
-        type_ = made(_strip_metadata(type_.value_field))
+        type_ = made(_strip_metadata_and_dictionaries(type_.value_field))
     return pa.field(field.name, type_, field.nullable, _select_structural_metadata(field) or None)
 
 

@@ -458,8 +458,11 @@ def _make_mixture(weights_by_mean: dict[float, float] | dict[int, float]) -> Mix
     return Mixture(tuple(there), tuple(there.values()))
 
 
-def _rederive_step_pairs(mechanism: Mechanism, relation: Relation) -> Branches:
-    """State one step; for noise in b bands, the b rows that one draw of an example reaches, b times as likely."""
+def _rederive_dominating_pairs(mechanism: Mechanism, relation: Relation) -> Branches:
+    """Derive the dominating pairs of one step anew, independently of ``make_dominating_pairs``.
+
+    For noise in b bands: the b rows that one draw of an example reaches, b times as likely.
+    """
     pair = rederive_exchange_pair if relation is Relation.SUBSTITUTION else rederive_removal_pair
     if isinstance(mechanism, BandedGaussian):
         draw_rate = len(mechanism.matrix.coefficients) * mechanism.sampling_rate
@@ -514,7 +517,7 @@ def rederive_composition(spendings: Spendings, relation: Relation) -> Compositio
         )
 
     return tuple(
-        (_rederive_step_pairs(spending.mechanism, relation), count_draw_steps(spending))
+        (_rederive_dominating_pairs(spending.mechanism, relation), count_draw_steps(spending))
         for spending in normalize_spendings(spendings)
     )
 

@@ -54,7 +54,7 @@ class PublishedInputs:
         if not all(0.0 < rate <= 1.0 for rate in rates) or (self.epsilon is not None and self.epsilon <= 0.0):
             raise ConfigurationError("a published rate or share is in (0, 1], a published epsilon above 0")
 
-    def resolve_sampling(self, sampling: Participation) -> tuple[float, int] | None:
+    def resolve_rate_and_steps(self, sampling: Participation) -> tuple[float, int] | None:
         """Return the p of equation 8, or q·p_query of equation 9, and T; None without sampling."""
         rate = self.rate if self.rate is not None else getattr(sampling, "rate", None)
         steps = self.steps or getattr(sampling, "steps", None)
@@ -67,7 +67,7 @@ class PublishedInputs:
     def compute_noise(self, settings: LdpSettings) -> float:
         """z, as the paper chooses it for its epsilon."""
         assert self.epsilon is not None
-        way, sampling = settings.sampling, self.resolve_sampling(settings.sampling)
+        way, sampling = settings.sampling, self.resolve_rate_and_steps(settings.sampling)
         if sampling is None:
             assert isinstance(way, FixedSends)
             mu = published_epsilons.solve_total_mu(self.epsilon, settings.delta)
@@ -76,7 +76,7 @@ class PublishedInputs:
 
     def compute_epsilon(self, settings: LdpSettings, noise: float) -> float | None:
         """Return epsilon as the paper computes it at z = ``noise``."""
-        way, sampling = settings.sampling, self.resolve_sampling(settings.sampling)
+        way, sampling = settings.sampling, self.resolve_rate_and_steps(settings.sampling)
         if sampling is None:
             assert isinstance(way, FixedSends)
             return published_epsilons.compute_published_gaussian_epsilon(
@@ -302,7 +302,7 @@ def _describe_query_upsampling(
     single_epsilon, _, visible_epsilon, hidden = (
         row["epsilon"] for row in _compare_participations(settings, noise)[:4]
     )
-    sampling = published_inputs.resolve_sampling(way)
+    sampling = published_inputs.resolve_rate_and_steps(way)
     return {
         "note": published_epsilons.PUBLISHED_NOTE,
         "true_share": published_inputs.true_share,
@@ -319,7 +319,7 @@ def _describe_query_upsampling(
 
 
 def _describe_published_formula(sampling: Participation, published_inputs: PublishedInputs) -> dict[str, Any]:
-    sampled = published_inputs.resolve_sampling(sampling)
+    sampled = published_inputs.resolve_rate_and_steps(sampling)
     formula = "section 4.1: √J·C/σ"
     if sampled is not None:
         formula = "equation 8" if published_inputs.true_share is None else "equation 9"
