@@ -225,23 +225,14 @@ class TaggerSettings(Settings):
 class FitSettings(Settings):
     """How to build and train a tagger."""
 
-    language: str = Field("en", description="Language code of the tokenizer.")
-    width: int = Field(96, ge=8, description="Width of the token vectors.")
-    depth: int = Field(4, ge=1, description="Convolutions: each adds so many neighbours on both sides.")
-    table_rows: tuple[int, int, int, int] = Field(
-        (8000, 1500, 3000, 2000), description="Rows of the hashed tables for word, prefix, suffix, shape."
-    )
     epochs: int = Field(10, ge=1, description="Number of passes over the rows.")
-    batch_words: int = Field(3_000, ge=1, description="Approximate tokens in a step; fewer if rows are few.")
     learning_rate: float = Field(2e-3, gt=0, description="Maximum learning rate; rises, then decays to zero.")
-    dropout: float = Field(0.2, ge=0, lt=1, description="Share of activations dropped in training.")
+    weight_decay: float = Field(0.01, ge=0, description="How strongly the weights are pulled to those of ``start``.")
     lower: float = Field(0.15, ge=0, le=1, description="Share of the texts presented in lower case.")
     upper: float = Field(0.05, ge=0, le=1, description="Share of the texts presented in upper case.")
     held_out: float = Field(0.1, gt=0, lt=1, description="Share of the rows kept for calibration.")
     start: str | None = Field(
-        "default",
-        description="The tagger whose weights training starts from, with the same width, depth and "
-        "table_rows; default: the one shipped for the language; null: random weights.",
+        "default", description="The tagger whose head fitting starts from; default: the built-in one; null: zeros."
     )
     seed: int = Field(0, description="The same seed, rows and versions give the same tagger.")
 

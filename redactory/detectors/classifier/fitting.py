@@ -23,8 +23,8 @@ from redactory.detectors.classifier.engine import (
     trim_range,
 )
 from redactory.detectors.settings import FitSettings
+from redactory.detectors.tagger.component import OUTSIDE_LABEL
 from redactory.detectors.tagger.fitting import (
-    OUTSIDE_LABEL,
     UNKNOWN_LABEL,
     LabelledText,
     Reliability,
@@ -136,7 +136,7 @@ def pad_batch(batch: Sequence[EncodedWindow], pad: int) -> tuple[dict[str, torch
     return inputs, to_tensor([w.truth for w in batch], UNKNOWN_LABEL)
 
 
-BASE_SETTINGS = frozenset({"language", "width", "depth", "table_rows", "dropout", "start"})
+BASE_SETTINGS = frozenset({"start", "weight_decay"})
 _HEAD_NAMES = ("classifier", "score")
 """Names of the last layer in the library's token classifiers."""
 
@@ -185,7 +185,7 @@ class TrainedClassifier:
 
 
 def train_classifier(
-    base: Path, rows: Sequence[LabelledText], settings: FitSettings, progress: Progress = ignore_progress
+    base: Path, rows: Sequence[LabelledText], settings: ClassifierSettings, progress: Progress = ignore_progress
 ) -> TrainedClassifier:
     """Fine-tune the model in folder ``base`` with a new last layer for "O" and the labels of ``rows``.
 

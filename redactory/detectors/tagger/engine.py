@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.detectors.coverage import detect_language
 from redactory.detectors.engine import (
     PUBLIC_THRESHOLD,
     SURE_THRESHOLD,
@@ -21,7 +20,7 @@ from redactory.detectors.engine import (
     Span,
     merge_outputs,
 )
-from redactory.detectors.settings import AUTO, TaggerSettings, get_kind
+from redactory.detectors.settings import TaggerSettings, get_kind
 from redactory.detectors.spacy_model import (
     enter_memory_zone,
     get_package_versions,
@@ -29,9 +28,11 @@ from redactory.detectors.spacy_model import (
     read_model_meta,
     speed_up_suffix_search,
 )
-from redactory.detectors.tagger.fitting import OUTSIDE_LABEL
+from redactory.detectors.tagger.component import FACTORY, OUTSIDE_LABEL, EncoderTagger
+from redactory.encoder import DEFAULT_FOLDER as ENCODER_FOLDER
+from redactory.encoder import read_encoder_facts
 from redactory.foundation.canonical import folder_sha256
-from redactory.foundation.errors import ConfigurationError, join_words
+from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import read_json
 
 if TYPE_CHECKING:
@@ -42,17 +43,15 @@ ADDRESS = "STREET_ADDRESS"
 ADDRESS_LABELS = frozenset({ADDRESS, "LOCATION", "POSTAL_CODE"})
 """Labels of address parts; punctuation between two of them belongs to the address."""
 DEFAULT = "default"
-"""Value in ``detect.tagger.models``: the built-in tagger of the language; with ``auto``, all of them."""
-_BUILTIN_TAGGERS = {"default": ("en",), "european": ("de", "es", "fr", "it", "nl", "pt")}
-"""The folders beside this file, and the languages of each."""
+"""Value in ``detect.tagger.models``: the built-in tagger."""
+DEFAULT_FOLDER = Path(__file__).parent / DEFAULT
 
 
 class TaggerEngine:
-    """Runs every configured tagger; with ``auto``, only those of a text's language if it is certain."""
+    """Runs every configured tagger on every text."""
 
     def __init__(self, settings: TaggerSettings, language: str) -> None:
-        self._taggers = [_TaggerModel(folder) for _, folder in _resolve_folders(settings, language)]
-        self._routes_by_language = language == AUTO
+        self._taggers = [_TaggerModel(find_tagger_folder(model)) for model in settings.models]
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
         """Count tokens of ``kinds`` as non-entity tokens."""
@@ -62,39 +61,26 @@ class TaggerEngine:
     @classmethod
     def collect_fingerprint(cls, settings: TaggerSettings, language: str) -> dict[str, Any]:
         """The sha256 of each tagger's files, and the versions of the packages that compute with them."""
-        folders = [folder_sha256(folder) for _, folder in _resolve_folders(settings, language)]
-        return {"sha256": folders, "versions": get_package_versions("spacy", "thinc", "blis", "numpy")}
+        folders = [folder_sha256(find_tagger_folder(model)) for model in settings.models]
+        versions = get_package_versions("spacy", "numpy", "onnxruntime", "tokenizers")
+        return {"sha256": folders, "encoder": read_encoder_facts(ENCODER_FOLDER)["sha256"], "versions": versions}
 
     @classmethod
     def list_capabilities(cls, settings: TaggerSettings, language: str) -> list[Capability]:
         """Return each tagger's labels and language; all labels of a configured tagger are requested."""
         capabilities = []
-        for model, folder in _resolve_folders(settings, language):
+        for model in settings.models:
+            folder = find_tagger_folder(model)
             labels = _read_labels(folder)
-            asked_for = frozenset[str]() if model in _BUILTIN_TAGGERS else labels
+            requested = frozenset[str]() if model == DEFAULT else labels
             for code in _read_languages(folder):
-                capabilities.append(Capability(f"tagger {model}", labels, code, asked_for))
+                capabilities.append(Capability(f"tagger {model}", labels, code, requested))
         return capabilities
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         """Return one output per text; scores do not depend on the other texts."""
-        readers = [self._choose_taggers(text) for text in texts]
-        of_each: list[list[EngineOutput]] = [[] for _ in texts]
-        for tagger in self._taggers:
-            numbers = [number for number, taggers in enumerate(readers) if tagger in taggers]
-            for number, output in zip(numbers, tagger.read([texts[number] for number in numbers]), strict=True):
-                of_each[number].append(output)
-        return [merge_outputs(text_outputs) for text_outputs in of_each]
-
-    def _choose_taggers(self, text: str) -> list[_TaggerModel]:
-        """Return the taggers of the text's language, or all of them if there is none.
-
-        A text of uncertain language is public only if its words are common words of English.
-        """
-        if not self._routes_by_language:
-            return self._taggers
-        language = detect_language(text) or "en"
-        return [tagger for tagger in self._taggers if language in tagger.languages] or self._taggers
+        outputs = [tagger.read(texts) for tagger in self._taggers]
+        return [merge_outputs(text_outputs) for text_outputs in zip(*outputs, strict=True)]
 
 
 class _TaggerModel:
@@ -102,7 +88,6 @@ class _TaggerModel:
 
     def __init__(self, folder: Path) -> None:
         spacy = import_lean_spacy()
-        self.languages = _read_languages(folder)
         try:
             self._nlp = speed_up_suffix_search(spacy.load(folder))
         except Exception as error:
@@ -110,10 +95,11 @@ class _TaggerModel:
             raise ConfigurationError(
                 f"detect.tagger.models: {folder.name} cannot be loaded ({problem}); fit it again"
             ) from None
-        pipe: Any = self._nlp.get_pipe("tagger") if "tagger" in self._nlp.pipe_names else None
-        if pipe is None or OUTSIDE_LABEL not in pipe.labels:
+        if FACTORY not in self._nlp.pipe_names:
             raise ConfigurationError(f"detect.tagger.models: {folder.name} was not written by redactory fit tagger")
-        self._model, self._labels = pipe.model, pipe.labels
+        pipe: Any = self._nlp.get_pipe(FACTORY)
+        self._pipe: EncoderTagger = pipe
+        self._labels = self._pipe.get_head().labels
         self._non_entity_column = self._labels.index(OUTSIDE_LABEL)
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
@@ -125,9 +111,11 @@ class _TaggerModel:
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         with enter_memory_zone(self._nlp):
             docs = [self._nlp.make_doc(text) for text in texts]
-            full = [doc for doc in docs if len(doc)]
-            scores = iter(self._model.predict(full) if full else ())
-            return [self._build_output(doc, next(scores)) if len(doc) else EngineOutput() for doc in docs]
+            scores = self._pipe.predict(docs)
+            return [
+                self._build_output(doc, doc_scores) if len(doc) else EngineOutput()
+                for doc, doc_scores in zip(docs, scores, strict=True)
+            ]
 
     def _build_output(self, doc: Doc, scores: NDArray[np.float32]) -> EngineOutput:
         if not np.isfinite(scores).all():
@@ -202,8 +190,8 @@ class _TaggerModel:
 
 def _read_labels(folder: Path) -> frozenset[str]:
     """None if another program wrote the folder; the loader then reports it."""
-    cfg = folder / "tagger" / "cfg"
-    return frozenset(read_json(cfg).get("labels", ()) if cfg.is_file() else ()) - {OUTSIDE_LABEL}
+    path = folder / FACTORY / "head.json"
+    return frozenset(read_json(path).get("labels", ()) if path.is_file() else ()) - {OUTSIDE_LABEL}
 
 
 def _read_languages(folder: Path) -> list[str | None]:
@@ -213,30 +201,9 @@ def _read_languages(folder: Path) -> list[str | None]:
     return languages
 
 
-def _resolve_folders(settings: TaggerSettings, language: str) -> list[tuple[str, Path]]:
-    """Return name and folder of each tagger; ``default`` gives the built-in ones for ``language``."""
-    folders = []
-    for model in settings.models:
-        builtin = [name for name, codes in _BUILTIN_TAGGERS.items() if language in (*codes, AUTO)]
-        if model == DEFAULT and not builtin:
-            languages = sorted(code for codes in _BUILTIN_TAGGERS.values() for code in codes)
-            raise ConfigurationError(
-                f"detect.tagger: the shipped taggers read {join_words(languages)}, but detect.language is "
-                f"'{language}'; set detect.tagger to null, or name a tagger of that language under models"
-            )
-        for name in builtin if model == DEFAULT else [model]:
-            folders.append((name, find_tagger_folder(name)))
-    return folders
-
-
-def choose_builtin_tagger(language: str) -> str:
-    """Return the name of the built-in tagger for ``language``, by default the English one."""
-    return next((name for name, codes in _BUILTIN_TAGGERS.items() if language in codes), DEFAULT)
-
-
 def find_tagger_folder(model: str) -> Path:
-    """Return the folder of a tagger: a path from ``redactory fit tagger``, or a built-in name."""
-    folder = Path(__file__).parent / model if model in _BUILTIN_TAGGERS else Path(model)
+    """Return the folder of a tagger: a path from ``redactory fit tagger``, or the built-in one."""
+    folder = DEFAULT_FOLDER if model == DEFAULT else Path(model)
     if not (folder / "config.cfg").is_file():
         raise ConfigurationError(
             f"detect.tagger.models: '{model}' is not a folder that redactory fit tagger wrote; give its path or default"

@@ -1,13 +1,13 @@
-"""Train a tagger: a convolutional token classifier on labelled texts.
+"""Fit the tagger to labelled texts: a new head on the pretrained encoder, which stays as it is.
 
-CRT, appendix A.4, replaces the last layer of an NER model and thresholds its scores. Here a small model is trained
-whole, and its scores are calibrated afterwards.
+CRT, appendix A.4, replaces the last layer of an NER model and thresholds its scores. So does this; the scores are
+calibrated afterwards.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,18 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.detectors.settings import FitSettings
-from redactory.detectors.spacy_model import hide_unused_packages, import_lean_spacy
-from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.detectors.spacy_model import import_lean_spacy
+from redactory.detectors.tagger.component import FACTORY, OUTSIDE_LABEL, Head, load_head
+from redactory.encoder import load_encoder
+from redactory.foundation.errors import InputError
 from redactory.foundation.progress import Progress, ignore_progress
 
 if TYPE_CHECKING:
     from spacy.language import Language
-    from spacy.tokens import Doc
 
-
-OUTSIDE_LABEL = "O"
-_TARGET_STEPS, _MIN_BATCH_WORDS = 750, 300
-"""Few rows are trained in smaller batches, of at least this many words, to reach this many steps."""
+_BATCH_PIECES = 4_096
+_NEW_LABEL_BIAS = -4.0
+"""The first logit of a label that the initial head does not have."""
 
 
 class LabelledText(NamedTuple):
@@ -40,102 +40,75 @@ class LabelledText(NamedTuple):
 def train_tagger(
     rows: Sequence[LabelledText], settings: FitSettings, progress: Progress = ignore_progress, start: Path | None = None
 ) -> Language:
-    """Train a spaCy pipeline with one ``tagger`` whose tags are the labels of ``rows`` and "O".
+    """Fit a head with the labels of ``rows`` and "O", and return a pipeline with the component.
 
-    With ``start``, the folder of another tagger, training begins with its weights, in the last layer with those of
-    shared labels; this helps with a few hundred rows. ``ConfigurationError`` if its architecture differs.
+    With ``start``, the folder of another tagger, fitting begins with its head, for the labels that both have, and stays
+    near it: a few hundred rows suffice.
     """
-    with hide_unused_packages():
-        from thinc.api import Adam, fix_random_seed
-
-    fix_random_seed(settings.seed)
+    labels = (OUTSIDE_LABEL, *sorted({label for row in rows for _, _, label in row.spans}))
     rng = random.Random(settings.seed)
-    labels = [OUTSIDE_LABEL, *sorted({label for row in rows for _, _, label in row.spans})]
-    nlp = _create_pipeline(settings, labels)
-    if start is not None:
-        _copy_weights(nlp, start)
-    model: Any = nlp.get_pipe("tagger").model  # type: ignore[attr-defined]
-    optimizer: Any = Adam(settings.learning_rate, L2=0.01, grad_clip=1.0, use_averages=True, L2_is_weight_decay=True)
-    order = list(range(len(rows)))
-    words = settings.epochs * sum(len(row.text) for row in rows) // 5
-    batch_words = min(settings.batch_words, max(_MIN_BATCH_WORDS, words // _TARGET_STEPS))
-    steps = max(1, words // batch_words)
-    step = 0
+    vectors, truth = encode_pieces([randomize_case(row, settings, rng) for row in rows], labels)
+    initial = _make_initial_head(labels, start)
+    head = _minimize_loss(vectors, truth, initial, settings, progress)
+    nlp: Language = import_lean_spacy().blank("xx")
+    nlp.meta["languages"] = ["xx"]
+    component: Any = nlp.add_pipe(FACTORY)
+    component.head = head
+    return nlp
+
+
+def encode_pieces(rows: Sequence[LabelledText], labels: Sequence[str]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the vectors of all pieces [n, width], and the column of each one's label, or ``UNKNOWN_LABEL``."""
+    encoder, columns = load_encoder(), {label: number for number, label in enumerate(labels)}
+    vectors, truth = [], []
+    for row in rows:
+        encoded = encoder.encode(row.text)
+        row_truth = np.zeros(len(encoded.ranges), np.int64)
+        for start, end, label in row.spans:
+            is_inside = (encoded.ranges[:, 0] < end) & (encoded.ranges[:, 1] > start)
+            row_truth[is_inside] = columns.get(label, UNKNOWN_LABEL)
+        vectors.append(encoded.vectors)
+        truth.append(row_truth)
+    return np.concatenate(vectors), np.concatenate(truth)
+
+
+def _make_initial_head(labels: tuple[str, ...], start: Path | None) -> Head:
+    weights = np.zeros((len(labels), load_encoder().width), np.float32)
+    bias = np.full(len(labels), _NEW_LABEL_BIAS, np.float32)
+    if start is None:
+        return Head(labels, weights, np.zeros(len(labels), np.float32))
+    source = load_head(start)
+    for number, label in enumerate(labels):
+        if label in source.labels:
+            column = source.labels.index(label)
+            weights[number], bias[number] = source.weights[column], source.bias[column]
+    return Head(labels, weights, bias)
+
+
+def _minimize_loss(
+    vectors: NDArray[np.float32], truth: NDArray[np.int64], initial: Head, settings: FitSettings, progress: Progress
+) -> Head:
+    """Minimise the mean cross-entropy with Adam (Kingma and Ba 2015); ``weight_decay`` pulls toward ``initial``."""
+    order = np.random.default_rng(settings.seed)
+    head = Head(initial.labels, initial.weights.copy(), initial.bias.copy())
+    moments = [(np.zeros_like(values), np.zeros_like(values)) for values in head[1:]]
+    batches = max(1, -(-len(truth) // _BATCH_PIECES))
+    step, steps = 0, settings.epochs * batches
     for epoch in range(settings.epochs):
-        rng.shuffle(order)
-        recased = (randomize_case(rows[i], settings, rng) for i in order)
-        with nlp.memory_zone():
-            for batch in _iter_batches(nlp, recased, batch_words):
-                optimizer.learn_rate = settings.learning_rate * compute_rate_factor(step / steps)
-                _run_train_step(model, optimizer, batch, labels, settings.dropout)
-                step += 1
+        for batch in np.array_split(order.permutation(len(truth)), batches):
+            step += 1
+            residual = head.compute_probabilities(vectors[batch])
+            residual[np.arange(len(batch)), truth[batch]] -= 1
+            residual /= len(batch)
+            gradients = (residual.T @ vectors[batch], residual.sum(axis=0))
+            rate = settings.learning_rate * compute_rate_factor(step / steps)
+            for values, first, gradient, (mean, square) in zip(head[1:], initial[1:], gradients, moments, strict=True):
+                mean += 0.1 * (gradient - mean)
+                square += 0.001 * (gradient**2 - square)
+                change = mean / (1 - 0.9**step) / (np.sqrt(square / (1 - 0.999**step)) + 1e-8)
+                values -= rate * (change + settings.weight_decay * (values - first))
         progress("fit", epoch + 1, settings.epochs, "epochs")
-    if optimizer.averages:
-        with model.use_params(optimizer.averages):
-            # leaving the context restores the last parameters: copy through bytes
-            averaged = model.to_bytes()
-        model.from_bytes(averaged)
-    return nlp
-
-
-def _create_pipeline(settings: FitSettings, labels: Sequence[str]) -> Language:
-    from thinc.api import NumpyOps
-
-    nlp: Language = import_lean_spacy().blank(settings.language)
-    embed = {
-        "@architectures": "spacy.MultiHashEmbed.v2",
-        "width": settings.width,
-        "attrs": ["NORM", "PREFIX", "SUFFIX", "SHAPE"],
-        "rows": list(settings.table_rows),
-        "include_static_vectors": False,
-    }
-    encode = {
-        "@architectures": "spacy.MaxoutWindowEncoder.v2",
-        "width": settings.width,
-        "depth": settings.depth,
-        "window_size": 1,
-        "maxout_pieces": 3,
-    }
-    tok2vec = {"@architectures": "spacy.Tok2Vec.v2", "embed": embed, "encode": encode}
-    model = {"@architectures": "spacy.Tagger.v2", "tok2vec": tok2vec, "normalize": True}
-    pipe: Any = nlp.add_pipe("tagger", config={"model": model})
-    for label in labels:
-        pipe.add_label(label)
-    nlp.initialize(lambda: [_make_example(nlp, labels)])
-    # training may use a faster matrix product than inference, where rows must not depend on the batch
-    for node in pipe.model.walk():
-        if isinstance(node.ops, NumpyOps):
-            node.ops = NumpyOps(use_blis=False)
-    return nlp
-
-
-def _copy_weights(nlp: Language, start: Path) -> None:
-    source: Any = import_lean_spacy().load(start).get_pipe("tagger")
-    target: Any = nlp.get_pipe("tagger")
-    try:
-        target.model.get_ref("tok2vec").from_bytes(source.model.get_ref("tok2vec").to_bytes())
-    except ValueError:
-        raise ConfigurationError(
-            f"start: {start.name} has a different width, depth or table_rows than the tagger to be fitted; "
-            "use those in its fit.json, or set start to null"
-        ) from None
-    places = [
-        (number, source.labels.index(label)) for number, label in enumerate(target.labels) if label in source.labels
-    ]
-    old, new = (pipe.model.get_ref("softmax") for pipe in (source, target))
-    for name in ("W", "b"):
-        values = new.get_param(name).copy()
-        for number, place in places:
-            values[number] = old.get_param(name)[place]
-        new.set_param(name, values)
-
-
-def _make_example(nlp: Language, labels: Sequence[str]) -> Any:
-    from spacy.tokens import Doc as SpacyDoc
-    from spacy.training import Example
-
-    words = [f"word{number}" for number in range(len(labels))]
-    return Example(SpacyDoc(nlp.vocab, words), SpacyDoc(nlp.vocab, words, tags=list(labels)))
+    return head
 
 
 def compute_rate_factor(share: float) -> float:
@@ -153,48 +126,6 @@ def randomize_case(row: LabelledText, settings: FitSettings, rng: random.Random)
     else:
         return row
     return LabelledText(text, row.spans) if len(text) == len(row.text) else row
-
-
-def _iter_batches(nlp: Language, rows: Iterator[LabelledText], words: int) -> Iterator[list[tuple[Doc, list[str]]]]:
-    batch: list[tuple[Doc, list[str]]] = []
-    size = 0
-    for row in rows:
-        doc = nlp.make_doc(row.text)
-        if not len(doc):
-            continue
-        batch.append((doc, tag_tokens(doc, row.spans)))
-        size += len(doc)
-        if size >= words:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def tag_tokens(doc: Doc, spans: Sequence[tuple[int, int, str]]) -> list[str]:
-    """Return one tag per token: the label of an overlapping span, or "O"."""
-    tags = [OUTSIDE_LABEL] * len(doc)
-    for start, end, label in spans:
-        for token in doc:
-            if token.idx < end and token.idx + len(token) > start and not token.is_space:
-                tags[token.i] = label
-    return tags
-
-
-def _run_train_step(
-    model: Any, optimizer: Any, batch: list[tuple[Doc, list[str]]], labels: Sequence[str], dropout: float
-) -> None:
-    from thinc.api import set_dropout_rate
-
-    set_dropout_rate(model, dropout)
-    number = {label: i for i, label in enumerate(labels)}
-    truth = [number[tag] for _, tags in batch for tag in tags]
-    scores, backprop = model.begin_update([doc for doc, _ in batch])
-    # gradient of the mean cross-entropy by the logits: probabilities minus one at the truth
-    gradient = model.ops.flatten(scores)
-    gradient[model.ops.xp.arange(len(truth)), model.ops.asarray(truth, dtype="int64")] -= 1.0
-    backprop(model.ops.unflatten(gradient / len(truth), [len(doc) for doc, _ in batch]))
-    model.finish_update(optimizer)
 
 
 # Calibration: one temperature for the softmax, so that probabilities match frequencies.
@@ -225,20 +156,21 @@ class Reliability:
 
 
 def calibrate_tagger(nlp: Language, rows: Sequence[LabelledText], held_out: Sequence[LabelledText]) -> Reliability:
-    """Fit the temperature on ``rows`` (Guo et al. 2017), and store it in the pipeline.
+    """Fit the temperature on ``rows`` (Guo et al. 2017), and divide the head's logits by it.
 
     Reliability is measured on ``held_out``, which neither weights nor temperature saw.
     """
-    pipe: Any = nlp.get_pipe("tagger")
-    softmax = pipe.model.get_ref("softmax")
-    softmax.attrs["softmax_normalize"] = False
-    try:
-        calibration, evaluation = _score_rows(nlp, pipe, rows), _score_rows(nlp, pipe, held_out)
-    finally:
-        softmax.attrs["softmax_normalize"] = True
-    temperature, reliability = fit_temperature(calibration, evaluation, pipe.labels.index(OUTSIDE_LABEL))
-    softmax.attrs["softmax_temperature"] = temperature
+    component: Any = nlp.get_pipe(FACTORY)
+    head: Head = component.head
+    calibration, evaluation = _score_pieces(head, rows), _score_pieces(head, held_out)
+    temperature, reliability = fit_temperature(calibration, evaluation, head.labels.index(OUTSIDE_LABEL))
+    component.head = Head(head.labels, head.weights / np.float32(temperature), head.bias / np.float32(temperature))
     return reliability
+
+
+def _score_pieces(head: Head, rows: Sequence[LabelledText]) -> ScoredTokens:
+    vectors, truth = encode_pieces([row for row in rows if row.text], head.labels)
+    return (vectors @ head.weights.T + head.bias).astype(np.float64), truth
 
 
 def fit_temperature(
@@ -261,23 +193,6 @@ def fit_temperature(
         for by in (1.0, temperature)
     )
     return temperature, Reliability(round(temperature, 4), before, after, bins, len(truth))
-
-
-def _score_rows(nlp: Language, pipe: Any, rows: Sequence[LabelledText]) -> ScoredTokens:
-    number = {label: i for i, label in enumerate(pipe.labels)}
-    logits, truth = [], []
-    full = [row for row in rows if row.text]
-    for start in range(0, len(full), 64):
-        batch = full[start : start + 64]
-        # the zone clears the string store: no word of the rows is written to disk
-        with nlp.memory_zone():
-            docs = [(nlp.make_doc(row.text), row.spans) for row in batch]
-            for scores, (doc, spans) in zip(pipe.model.predict([d for d, _ in docs]), docs, strict=True):
-                positions = [i for i, token in enumerate(doc) if not token.is_space]
-                tags = tag_tokens(doc, spans)
-                logits.append(scores[positions].astype(np.float64))
-                truth += [number.get(tags[i], UNKNOWN_LABEL) for i in positions]
-    return np.concatenate(logits), np.array(truth)
 
 
 def _optimize_temperature(logits: NDArray[np.float64], truth: NDArray[np.int64]) -> float:

@@ -22,21 +22,13 @@ from redactory.detectors.classifier.fitting import (
 from redactory.detectors.engine import Engine
 from redactory.detectors.settings import FitSettings, TaggerSettings, TransformersSettings
 from redactory.detectors.spacy_model import get_package_versions
-from redactory.detectors.tagger import (
-    DEFAULT,
-    LabelledText,
-    TaggerEngine,
-    calibrate_tagger,
-    choose_builtin_tagger,
-    find_tagger_folder,
-    train_tagger,
-)
+from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate_tagger, find_tagger_folder, train_tagger
 from redactory.evaluation.detection import ALL_LABELS, MatchCounts, count_matches
 from redactory.evaluation.labelled import read_labelled_rows
 from redactory.evaluation.plots import plot_reliability, render_plot
 from redactory.foundation.canonical import folder_sha256, read_blocks
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, read_json, write_json, write_text
+from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, write_json, write_text
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation.loading import parse_settings
@@ -71,12 +63,12 @@ def fit_tagger(
     temporary_folder = folder.with_name(f"{TEMPORARY_PREFIX}{folder.name}")
     shutil.rmtree(temporary_folder, ignore_errors=True)
     try:
-        if base is None:
-            engine, description, result = _fit_tagger(temporary_folder, folder.name, row_groups, chosen, progress)
-        else:
+        if base is not None and isinstance(chosen, ClassifierSettings):
             engine, description, result = _fit_classifier(
                 temporary_folder, folder.name, Path(base), row_groups, chosen, progress
             )
+        else:
+            engine, description, result = _fit_tagger(temporary_folder, folder.name, row_groups, chosen, progress)
         result = {
             "rows": len(training),
             "held_out_rows": len(fitted_on) + len(tested_on),
@@ -111,13 +103,13 @@ def _fit_tagger(
     settings: FitSettings,
     progress: Progress,
 ) -> tuple[Engine, str, dict[str, Any]]:
-    """Train our own small tagger in ``folder``; return its engine, the text of its card, and its facts."""
-    settings, start = _resolve_initial_tagger(settings)
+    """Fit a head on the pretrained encoder in ``folder``; return its engine, the text of its card, and its facts."""
+    start = None if settings.start is None else find_tagger_folder(settings.start)
     training, *held_out = rows
     nlp = train_tagger(training, settings, progress, start)
     reliability = calibrate_tagger(nlp, *held_out)
     nlp.to_disk(folder)
-    description = f"A convolutional token classifier that Redactory trained; `detect.tagger.models: [{name}]` uses it."
+    description = f"A head on the pretrained encoder of this package; `detect.tagger.models: [{name}]` uses it."
     settings_record = settings.model_dump(mode="json")
     if start is not None:
         settings_record["start"] = {"folder": start.name, "sha256": folder_sha256(start)}
@@ -131,22 +123,9 @@ def _fit_tagger(
         {
             "reliability": asdict(reliability),
             "settings": settings_record,
-            "versions": get_package_versions("redactory", "spacy", "thinc", "numpy"),
+            "versions": get_package_versions("redactory", "onnxruntime", "tokenizers", "numpy"),
         },
     )
-
-
-def _resolve_initial_tagger(settings: FitSettings) -> tuple[FitSettings, Path | None]:
-    """Return the settings with the dimensions of the tagger that training starts from, and its folder."""
-    if settings.start is None:
-        return settings, None
-    if settings.start != DEFAULT:
-        return settings, find_tagger_folder(settings.start)
-    folder = find_tagger_folder(choose_builtin_tagger(settings.language))
-    trained = read_json(folder / "fit.json")["settings"]
-    dimensions = {key: trained[key] for key in ("width", "depth", "table_rows")}
-    # train_tagger refuses settings that differ
-    return FitSettings.model_validate({**dimensions, **settings.model_dump(exclude_unset=True)}), folder
 
 
 def _fit_classifier(
@@ -154,7 +133,7 @@ def _fit_classifier(
     name: str,
     base: Path,
     rows: tuple[LabelledTexts, LabelledTexts, LabelledTexts],
-    settings: FitSettings,
+    settings: ClassifierSettings,
     progress: Progress,
 ) -> tuple[Engine, str, dict[str, Any]]:
     """Fine-tune a Hugging Face model; otherwise like :func:`_fit_tagger`."""

@@ -1,0 +1,119 @@
+"""Load an encoder folder, and encode texts: one vector per piece, independent of the texts encoded before or with it.
+
+A folder has four files: ``tokenizer.json`` (pieces), ``embeddings.bin`` (a vector of 4-bit weights per piece),
+``layers.onnx`` (the transformer, 8-bit) and ``encoder.json`` (sizes, and the sha256 of the other three).
+
+Each window of a text runs alone and in one thread: the activations are quantised by the range of the whole input, so
+a batch would let one text change another's vectors. The weights have 7 of 8 bits: a sum of two products fits into 16
+bits, and CPUs with and without VNNI instructions get the same integers.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.files import read_json
+
+FORMAT = "redactory-encoder/1"
+DEFAULT_FOLDER = Path(__file__).parent / "default"
+"""The encoder in the package."""
+FILES = ("tokenizer.json", "embeddings.bin", "layers.onnx")
+START_PIECE, UNKNOWN_PIECE, END_PIECE = 0, 3, 2
+BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
+"""32 weights: a scale, and 4 bits each (less 8), the first 16 weights in the low halves."""
+OVERLAP = 64
+"""Pieces that neighbouring windows share; each piece is read where it has more context."""
+
+
+class EncodedText(NamedTuple):
+    """The pieces of a text: code points [start, end) of each [n, 2], whether it is known [n], its vector [n, width]."""
+
+    ranges: NDArray[np.int64]
+    is_known: NDArray[np.bool_]
+    vectors: NDArray[np.float32]
+
+
+class Encoder:
+    """Encodes texts with the model in ``folder``.
+
+    ``ConfigurationError`` if a file is missing or differs from its recorded sha256.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        # imported on first use: together a fifth of a second
+        from onnxruntime import InferenceSession, SessionOptions
+        from tokenizers import Tokenizer
+
+        facts = read_encoder_facts(folder)
+        self.sha256: str = facts["sha256"]
+        self.width: int = facts["width"]
+        self.window: int = facts["window"]
+        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        blocks = self.width // 32
+        self._embeddings = np.memmap(folder / "embeddings.bin", BLOCK, "r").reshape(-1, blocks)
+        options = SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        self._session = InferenceSession(str(folder / "layers.onnx"), options, providers=["CPUExecutionProvider"])
+
+    def encode(self, text: str) -> EncodedText:
+        """Encode one text of any length; a text without visible characters has no pieces."""
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        pieces = np.array(encoding.ids, np.int64)
+        vectors = np.empty((len(pieces), self.width), np.float32)
+        for window, kept in plan_windows(len(pieces), self.window):
+            ids = np.concatenate(([START_PIECE], pieces[window], [END_PIECE]))
+            [hidden] = self._session.run(None, {"words": self._look_up(ids)[None]})
+            first = 1 + kept.start - window.start
+            vectors[kept] = hidden[0, first : first + kept.stop - kept.start]
+        if not np.isfinite(vectors).all():
+            raise ValueError("the encoder returned vectors that are not finite")
+        ranges = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        return EncodedText(ranges, pieces != UNKNOWN_PIECE, vectors)
+
+    def _look_up(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        blocks = self._embeddings[ids]
+        low, high = blocks["nibbles"] & 15, blocks["nibbles"] >> 4
+        weights = np.concatenate((low, high), axis=2).astype(np.float32) - 8
+        return (weights * blocks["scale"].astype(np.float32)[..., None]).reshape(len(ids), self.width)
+
+
+def plan_windows(pieces: int, window: int) -> Iterator[tuple[slice, slice]]:
+    """Yield the windows of a text of ``pieces`` pieces, each with the pieces that are taken from it.
+
+    A window has at most ``window`` pieces and shares ``OVERLAP`` with the next; half of those are taken from each.
+    """
+    start, taken = 0, 0
+    while taken < pieces:
+        stop = min(pieces, start + window)
+        end = pieces if stop == pieces else stop - OVERLAP // 2
+        yield slice(start, stop), slice(taken, end)
+        start, taken = stop - OVERLAP, end
+
+
+def read_encoder_facts(folder: Path) -> dict[str, Any]:
+    """Read ``encoder.json`` and check the files against it; adds their common ``sha256``."""
+    path = folder / "encoder.json"
+    facts: dict[str, Any] = read_json(path) if path.is_file() else {}
+    if facts.get("format") != FORMAT:
+        raise ConfigurationError(f"encoder '{folder.name}': encoder.json is missing or of another format than {FORMAT}")
+    for name, expected in facts["files"].items():
+        found = file_sha256(folder / name) if (folder / name).is_file() else "no file"
+        if found != expected:
+            raise ConfigurationError(
+                f"encoder '{folder.name}': {name} is damaged: expected sha256 {expected}, got {found}; reinstall it"
+            )
+    return {**facts, "sha256": file_sha256(path)}
+
+
+@functools.lru_cache(maxsize=2)
+def load_encoder(folder: Path = DEFAULT_FOLDER) -> Encoder:
+    """Load an encoder once per process."""
+    return Encoder(folder)
