@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ def test_a_token_has_the_row_of_its_most_sensitive_piece(data: st.DataObject) ->
     length = data.draw(st.integers(1, 12))
     cuts = st.sets(st.integers(1, length - 1)) if length > 1 else st.just(set[int]())
     parts = [sorted({0, length, *data.draw(cuts)}) for _ in "tp"]
-    token_ranges, piece_ranges = ([*zip(part, part[1:], strict=False)] for part in parts)
+    token_ranges, piece_ranges = ([*pairwise(part)] for part in parts)
     columns = data.draw(st.lists(st.integers(0, 2), min_size=len(piece_ranges), max_size=len(piece_ranges)))
     output = encoded(piece_ranges, columns)
     rows = HEAD.compute_probabilities(output.vectors)
