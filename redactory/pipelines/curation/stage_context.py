@@ -171,64 +171,22 @@ def example_id(partition: int, row: int) -> int:
     return (partition << PARTITION_BITS) + row
 
 
-# Columns. Not ``pa.array``, strings as scalars or ``to_numpy``: the first call of any of them
-# imports pandas, which takes half a second per process.
-
-
-_NUMPY_TYPE_NAMES = {pa.float32(): "float32"}
-"""Numpy's name of a type if it differs from Arrow's."""
-
-
-def make_column(values: Sequence[Any] | NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Convert a numpy array, or a sequence in which None is null, to an Arrow array."""
-    count, valid = len(values), None
-    data: Any
-    if isinstance(values, np.ndarray):
-        data = np.packbits(values, bitorder="little") if pa.types.is_boolean(kind) else values
-    else:
-        is_present = [value is not None for value in values]
-        valid = None if all(is_present) else pa.py_buffer(np.packbits(is_present, bitorder="little"))
-        if pa.types.is_list(kind):
-            offsets = make_column(np.cumsum([0, *map(len, values)], dtype=np.int32), pa.int32())
-            inner = make_column([item for value in values for item in value], kind.value_type)
-            return pa.ListArray.from_arrays(offsets, inner, type=kind)
-        if pa.types.is_fixed_size_binary(kind):
-            data = b"".join(bytes(kind.byte_width) if value is None else value for value in values)
-        elif pa.types.is_string(kind) or pa.types.is_binary(kind):
-            encoded = [v.encode() if isinstance(v, str) else v or b"" for v in values]
-            offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-            buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
-            return pa.Array.from_buffers(kind, count, buffers)
-        else:
-            data = np.array([0 if value is None else value for value in values])
-    if isinstance(data, np.ndarray) and not pa.types.is_boolean(kind):
-        data = np.ascontiguousarray(data, _NUMPY_TYPE_NAMES.get(kind, str(kind)))
-    return pa.Array.from_buffers(kind, count, [valid, pa.py_buffer(data)])
-
-
-def make_string_scalar(value: str) -> pa.Scalar:
-    """Return an Arrow string to compare a column with."""
-    return make_column([value], pa.string())[0]
+# Columns.
 
 
 def make_table(columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
-    """Build a table with the columns of ``schema`` from Arrow arrays or values for :func:`make_column`."""
+    """Build a table with the columns of ``schema`` from Arrow arrays, numpy arrays or sequences of values."""
     arrays = []
     for field in schema:
         values = columns[field.name]
         is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
-        arrays.append(values.cast(field.type) if is_arrow else make_column(values, field.type))
+        arrays.append(values.cast(field.type) if is_arrow else pa.array(values, field.type))
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def read_integer_column(table: pa.Table, name: str) -> NDArray[Any]:
     """Return a column of integers without nulls as a numpy array."""
     return np.concatenate([np.empty(0, np.int64), *map(np.from_dlpack, table[name].chunks)])
-
-
-def filter_rows(table: pa.Table, mask: NDArray[np.bool_]) -> pa.Table:
-    """Return the rows of ``table`` where ``mask`` is true."""
-    return table.filter(make_column(mask, pa.bool_()))
 
 
 # The map of a run: serial or over processes here, over an orchestrator's tasks elsewhere.

@@ -26,14 +26,7 @@ from redactory.foundation.progress import StageReport
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.journal import RunJournal
-from redactory.pipelines.curation.stage_context import (
-    REDACTED,
-    CurationJob,
-    make_column,
-    make_string_scalar,
-    make_table,
-    read_integer_column,
-)
+from redactory.pipelines.curation.stage_context import REDACTED, CurationJob, make_table, read_integer_column
 from redactory.pipelines.curation.stages.dedup import build_dedup_scopes, compute_decision_digests, read_example_users
 from redactory.redaction import (
     PRIVATE,
@@ -210,8 +203,8 @@ def assign_text_based_ids(job: CurationJob, examples: pa.Table, redacted: pa.Tab
     """Return ``records`` in which a public example's released id follows from its text, not from its position."""
     digests = compute_text_digests(job, examples, redacted["text"].to_pylist())
     names = job.key.make_pseudonyms("counted", [digest.hex() for digest in digests])
-    public = pc.equal(records["decision"], make_string_scalar(PUBLIC))
-    ids = pc.if_else(public, make_column(names, pa.string()), records["released_id"])
+    public = pc.equal(records["decision"], PUBLIC)
+    ids = pc.if_else(public, pa.array(names, pa.string()), records["released_id"])
     return records.set_column(records.schema.get_field_index("released_id"), "released_id", ids)
 
 
@@ -226,7 +219,7 @@ def write_public_shard(job: CurationJob, partitions: int, number: int) -> StageR
     users = dict(zip(job.key.make_pseudonyms("counted", keys), counted["users"].tolist(), strict=True))
     order = {name: position for position, name in enumerate(users)}
     ids = rows["example_id"].to_pylist()
-    rows = rows.take(make_column(sorted(range(len(ids)), key=lambda row: order[ids[row]]), pa.int64()))
+    rows = rows.take(pa.array(sorted(range(len(ids)), key=lambda row: order[ids[row]]), pa.int64()))
     user_counts = [users[name] for name in rows["example_id"].to_pylist()]
     columns = {**{name: rows[name] for name in rows.column_names}, USERS: user_counts}
     write_part(job.run.public / format_part_name(0), make_table(columns, job.shard_schema(PUBLIC)), PUBLIC_FILE)

@@ -52,13 +52,7 @@ from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import write_bytes
 from redactory.foundation.keys import DIGEST_BYTES, DigestKey
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.curation.stage_context import (
-    CurationJob,
-    OpenIndex,
-    filter_rows,
-    make_string_scalar,
-    read_integer_column,
-)
+from redactory.pipelines.curation.stage_context import CurationJob, OpenIndex, read_integer_column
 from redactory.pipelines.json_paths import ROLE_SEPARATOR as ROLE_MARK
 from redactory.redaction import MASK, PRIVATE, PUBLIC, RoutingDecision, read_part
 from redactory.redaction.shards import ROLE
@@ -251,7 +245,7 @@ def compute_text_signatures(job: CurationJob, partitions: int, number: int) -> S
         redacted, "example_id"
     )
     is_signed &= _mark_usable_examples(redacted, splits)
-    signed = filter_rows(redacted, is_signed)
+    signed = redacted.filter(is_signed)
     texts = signed["text"].to_pylist()
     rows = np.zeros(len(texts), ROW)
     rows["id"] = read_integer_column(signed, "example_id")
@@ -260,9 +254,7 @@ def compute_text_signatures(job: CurationJob, partitions: int, number: int) -> S
     role_columns = [ROLE] if ROLE in job.metadata_schema.names else []
     if role_columns or settings.scope == "user":
         examples = read_part(job.part_path("examples", number), columns=["user_id", "doc_id", *role_columns])
-        rows["group"] = _hash_values(
-            job.key, "dedup/user", build_dedup_scopes(job, filter_rows(examples, is_signed)) or []
-        )
+        rows["group"] = _hash_values(job.key, "dedup/user", build_dedup_scopes(job, examples.filter(is_signed)) or [])
     sets = Shingler(job.key, settings.near.shingle, WordTokenizer(MASK)).make_shingle_sets(texts)
     banding = choose_banding(settings.near.threshold, settings.near.permutations)
     write_signed_texts(job.signature_files(number), rows, sets, banding)
@@ -309,7 +301,7 @@ def choose_representatives(job: CurationJob, partitions: int, number: int) -> St
 
 def find_cross_split_duplicates(job: CurationJob, records: pa.Table) -> list[tuple[Any, ...]]:
     """Return the released public examples of a partition that nearly duplicate a private one, with one such."""
-    public = records.filter(pc.equal(records["decision"], make_string_scalar(PUBLIC)))
+    public = records.filter(pc.equal(records["decision"], PUBLIC))
     if not job.config.dedup.report_cross_split or not public.num_rows:
         return []
     released = dict(zip(*(public[name].to_pylist() for name in ("example_id", "released_id")), strict=True))

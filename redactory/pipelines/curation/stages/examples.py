@@ -29,9 +29,6 @@ from redactory.pipelines.curation.stage_context import (
     REJECTED,
     CurationJob,
     example_id,
-    filter_rows,
-    make_column,
-    make_string_scalar,
     make_table,
     read_integer_column,
 )
@@ -131,13 +128,13 @@ def segment_documents(job: CurationJob, partitions: int, partition: int) -> Stag
     documents = read_part(job.part_path("documents", partition))
     ids = np.arange(documents.num_rows, dtype=np.int64) + example_id(partition, 0)
     is_first = lookup_replacements(job.range_paths("repeated-documents"), ids) == ids
-    repeated, documents = filter_rows(documents, ~is_first), filter_rows(documents, is_first)
+    repeated, documents = documents.filter(~is_first), documents.filter(is_first)
     texts, segment_text = documents["text"].to_pylist(), make_segmenter(job.config.segment)
     segment_text = make_multi_text_segmenter(segment_text) if job.config.input.has_multiple_texts else segment_text
     segments = [segment_text(text) for text in texts]
     # the document of each example
     document_indices = np.repeat(np.arange(len(texts)), [len(document_segments) for document_segments in segments])
-    owners = documents.select(["doc_id", "user_id", "label"]).take(make_column(document_indices, pa.int64()))
+    owners = documents.select(["doc_id", "user_id", "label"]).take(document_indices)
     prefix, text, suffix, speaker = zip(*chain(*segments), strict=True) if len(document_indices) else ((), (), (), ())
     examples = make_table(
         {
@@ -204,7 +201,7 @@ def detect_texts(job: CurationJob, partitions: int, partition: int) -> StageRepo
         )
     ids = read_integer_column(examples, "example_id")
     is_first = lookup_replacements(job.range_paths("repeated-texts"), ids) == ids
-    texts = filter_rows(examples, is_first)["text"].to_pylist()
+    texts = examples.filter(is_first)["text"].to_pylist()
     digests = np.load(job.digests_path("text-digests", partition))
     ranges = compute_hash_ranges(digests, job.hash_ranges)[np.argsort(digests["id"])][is_first].tolist()
     rows, packed = list[tuple[Any, ...]](), [pa.Table.from_batches([], DETECTED)]
@@ -218,9 +215,7 @@ def detect_texts(job: CurationJob, partitions: int, partition: int) -> StageRepo
             job.progress(f"detect, partition {partition}", done, len(texts), "texts")
     detected = pa.concat_tables(packed)
     order = np.argsort(read_integer_column(detected, "range"), kind="stable")
-    write_part(
-        job.part_path("found", partition), detected.take(make_column(order, pa.int64())), group_rows=ROW_GROUP_SIZE
-    )
+    write_part(job.part_path("found", partition), detected.take(order), group_rows=ROW_GROUP_SIZE)
     return StageReport("detect", Counter({"texts": len(texts), "characters": sum(map(len, texts))}))
 
 
@@ -252,15 +247,15 @@ def copy_spans_to_repeats(job: CurationJob, partitions: int, number: int) -> Sta
     ):
         partition = int(partition_firsts[0]) >> PARTITION_BITS
         rows = read_id_range(job.part_path("found", partition), "range", number, number)
-        span_tables.append(filter_rows(rows, np.isin(read_integer_column(rows, "example_id"), partition_firsts)))
+        span_tables.append(rows.filter(np.isin(read_integer_column(rows, "example_id"), partition_firsts)))
     texts = pa.concat_tables(span_tables)
     owners = read_integer_column(texts, "example_id")
     starts, ends = (np.searchsorted(owners, pairs["first"], end_side) for end_side in ("left", "right"))
     counts = ends - starts
     # the rows of each pair's first example, pair by pair: in the order of the repeating examples
     row_indices = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
-    rows = texts.take(make_column(row_indices, pa.int64()))
-    repeats = make_column(np.repeat(pairs["id"], counts), pa.int64())
+    rows = texts.take(row_indices)
+    repeats = pa.array(np.repeat(pairs["id"], counts))
     rows = rows.set_column(rows.schema.get_field_index("example_id"), "example_id", repeats)
     write_part(job.repeat_spans_path(number), rows, group_rows=ROW_GROUP_SIZE)
     return StageReport("spread")
@@ -337,7 +332,7 @@ def read_detected_spans(job: CurationJob, partition: int, ids: Ids, extra_parts:
     parts = (job.part_path("found", partition), *extra_parts)
     detected = pa.concat_tables([*map(read_part, parts), *copied])
     order = np.argsort(read_integer_column(detected, "example_id"), kind="stable")
-    return detected.take(make_column(order, pa.int64()))
+    return detected.take(order)
 
 
 def group_detections_by_example(detected: pa.Table) -> dict[int, Detection]:
@@ -435,8 +430,7 @@ def _build_example_records(job: CurationJob, examples: pa.Table, redacted: pa.Ta
         # a row without a user is its own user
         users = pc.coalesce(users, _compute_pseudonyms(key, "lone-user", examples["doc_id"]))
     runs = [entry.name for entry in job.index.runs] if job.index is not None else []
-    run_indices = [run_index if run_index >= 0 else None for run_index in decode_earlier_runs(representatives).tolist()]
-    decisions = pc.if_else(make_column(is_duplicate, pa.bool_()), make_string_scalar(DUPLICATE), redacted["split"])
+    decisions = pc.if_else(is_duplicate, DUPLICATE, redacted["split"])
     dropped_for = [
         int(representative) if representative > UNKNOWN_EXAMPLE and repeats else None
         for representative, repeats in zip(representatives, is_duplicate, strict=True)
@@ -448,9 +442,9 @@ def _build_example_records(job: CurationJob, examples: pa.Table, redacted: pa.Ta
             "document": _compute_pseudonyms(key, "document", examples["doc_id"]),
             "user": users,
             "split": redacted["split"],
-            "decision": pc.if_else(pc.is_valid(redacted["failure"]), make_string_scalar(QUARANTINED), decisions),
+            "decision": pc.if_else(pc.is_valid(redacted["failure"]), QUARANTINED, decisions),
             "dup_of": dropped_for,
-            "earlier_run": make_column(runs, pa.string()).take(make_column(run_indices, pa.int64())),
+            "earlier_run": [runs[i] if i >= 0 else None for i in decode_earlier_runs(representatives).tolist()],
             "reasons": redacted["reasons"],
             **{name: examples[name] for name in job.metadata_schema.names},
         },
@@ -462,14 +456,12 @@ def _compute_pseudonyms(key: DigestKey, purpose: str, values: pa.ChunkedArray) -
     """Return the pseudonym of each value, computed once per distinct value; null stays null."""
     encoded = values.combine_chunks().dictionary_encode()
     names = key.make_pseudonyms(purpose, encoded.dictionary.to_pylist())
-    return make_column(names, pa.string()).take(encoded.indices)
+    return pa.array(names, pa.string()).take(encoded.indices)
 
 
 def _select_split_rows(job: CurationJob, records: pa.Table, redacted: pa.Table, split: str) -> pa.Table:
     """Return the rows of one split's shard, under released ids."""
-    selected = records.append_column("text", redacted["text"]).filter(
-        pc.equal(records["decision"], make_string_scalar(split))
-    )
+    selected = records.append_column("text", redacted["text"]).filter(pc.equal(records["decision"], split))
     renamed = {"example_id": selected["released_id"], DOCUMENT: selected["document"]}
     schema = job.shard_schema(split)
     if split == PUBLIC and job.selection is not None:
@@ -484,7 +476,7 @@ def _build_quarantine_table(kind: str, rows: int, columns: dict[str, pa.ChunkedA
 
 def _count_records(records: pa.Table, failures: pa.ChunkedArray) -> Counter[str]:
     counts: Counter[str] = Counter()
-    duplicates = records.filter(pc.equal(records["decision"], make_string_scalar(DUPLICATE)))
+    duplicates = records.filter(pc.equal(records["decision"], DUPLICATE))
     earlier = records.filter(pc.is_valid(records["earlier_run"]))
     columns: Iterable[tuple[str, pa.ChunkedArray]] = (
         ("", records["decision"]),
