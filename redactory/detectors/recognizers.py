@@ -24,7 +24,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 from redactory.detectors.check_digits import make_rejector
 from redactory.detectors.phones import list_extra_regions
 from redactory.detectors.rules import load_common_words
-from redactory.detectors.settings import AUTO, DEFAULT_RECOGNIZERS, CustomRecognizer, PatternSettings
+from redactory.detectors.settings import AUTO, DEFAULT_PRESIDIO_RECOGNIZERS, CustomRecognizer, PatternSettings
 from redactory.detectors.spacy_model import hide_unused_packages
 from redactory.detectors.triggers import ALWAYS_FIRES, Trigger, split_words
 from redactory.foundation.errors import ConfigurationError, did_you_mean, shorten_name
@@ -231,7 +231,7 @@ REJECTED_MATCHES: Mapping[str, Callable[[str], bool]] = {
 
 def list_recognizer_names(settings: PatternSettings, language: str) -> tuple[str, ...]:
     """List Presidio's recognizers that run: the configured ones; by default also the language's."""
-    if settings.recognizers != DEFAULT_RECOGNIZERS:
+    if settings.recognizers != DEFAULT_PRESIDIO_RECOGNIZERS:
         return settings.recognizers
     countries = COUNTRY_RECOGNIZERS if language == AUTO else (language.partition("-")[0],)
     return (*settings.recognizers, *(name for country in countries for name in COUNTRY_RECOGNIZERS.get(country, ())))
@@ -348,7 +348,7 @@ def list_custom_labels(settings: PatternSettings, language: str) -> tuple[str, .
     These are custom recognizers, those in files, and Presidio's recognizers that the configuration names or its
     language enables beyond the default.
     """
-    named = [name for name in list_recognizer_names(settings, language) if name not in DEFAULT_RECOGNIZERS]
+    named = [name for name in list_recognizer_names(settings, language) if name not in DEFAULT_PRESIDIO_RECOGNIZERS]
     made = create_predefined_recognizers(named, language) if named else []
     for file in settings.files:
         made += load_file_recognizers(file, language)

@@ -205,7 +205,7 @@ def format_public_label_note(labels: Iterable[str]) -> str | None:
 KNOWN_LABELS = SUSPECTED_LABELS | DEFAULT_LABELS.keys()
 """Labels that policies know; a model's other labels are masked because the configuration names the model."""
 
-DEFAULT_RECOGNIZERS: tuple[str, ...] = tuple(
+DEFAULT_PRESIDIO_RECOGNIZERS: tuple[str, ...] = tuple(
     f"{name}Recognizer"
     for name in (
         *("CreditCard", "Crypto", "Date", "Email", "Iban", "Ip", "MacAddress", "MedicalLicense", "Nhs"),
@@ -281,7 +281,7 @@ class PatternSettings(Settings):
     """Presidio's pattern recognizers, with checksums and context words."""
 
     recognizers: tuple[str, ...] = Field(
-        DEFAULT_RECOGNIZERS,
+        DEFAULT_PRESIDIO_RECOGNIZERS,
         description="Presidio's recognizers, by class name. Labels of non-default ones are masked like those "
         "of custom ones.",
     )

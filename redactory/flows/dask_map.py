@@ -31,9 +31,9 @@ from redactory.foundation.processes import forbid_core_dumps
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
+from redactory.pipelines.curation.finish import collect_versions
 from redactory.pipelines.curation.loading import ConfigLike, load_config
 from redactory.pipelines.curation.output_folder import check_environment_keys, check_output_folder
-from redactory.pipelines.curation.release import collect_versions
 from redactory.pipelines.curation.stage_context import CurationJob, StageMap, Task, get_task_name, run_timed_task
 from redactory.redaction import RunFolder, is_finished
 from redactory.redaction.encryption import load_configured_service

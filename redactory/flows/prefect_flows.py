@@ -29,9 +29,9 @@ from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation import curate as curation
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text, run_with_sealed_traceback
+from redactory.pipelines.curation.finish import summarize_run
 from redactory.pipelines.curation.loading import load_config
 from redactory.pipelines.curation.models import require_training_packages
-from redactory.pipelines.curation.release import summarize_run
 from redactory.pipelines.curation.stage_context import StageMap
 from redactory.pipelines.modeling import run as whole
 from redactory.pipelines.modeling import train as training

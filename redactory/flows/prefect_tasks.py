@@ -33,7 +33,7 @@ _PARTITION_TASKS = frozenset(
         examples.find_known_values,
         examples.redact_examples,
         examples.write_shards,
-        counting.route_examples,
+        counting.route_by_user_count,
         dedup.compute_text_signatures,
         dedup.match_earlier_runs,
     )

@@ -309,9 +309,9 @@ class _GuardedLedger:
     ledger: StepLedger
     guard: OptimizerGuard
 
-    def authorize_release(self, step: int, clipped_sum: Tensor) -> None:
+    def authorize_noisy_step(self, step: int, clipped_sum: Tensor) -> None:
         self.guard.require_no_side_effects()
-        self.ledger.authorize_release(step, clipped_sum)
+        self.ledger.authorize_noisy_step(step, clipped_sum)
 
 
 @dataclass

@@ -165,7 +165,7 @@ class NoisySteps:
 
     def compute_noisy_gradient(self, number: int, total: Tensor) -> Tensor:
         """Return the admitted sum with its noise, divided by the constant."""
-        self.ledger.authorize_release(number, total)
+        self.ledger.authorize_noisy_step(number, total)
         return self.mechanism.compute_noisy_mean(total, self.stream, number)
 
 
@@ -193,7 +193,7 @@ class BandedNoisySteps(NoisySteps):
         mixed_sum = torch.zeros_like(total, dtype=torch.float64)
         for step, coefficient in row.items():
             mixed_sum += coefficient * self.sums[step].double()
-        self.ledger.authorize_release(number, mixed_sum)
+        self.ledger.authorize_noisy_step(number, mixed_sum)
         noisy_sum = self.mechanism.compute_noisy_sum(mixed_sum, self.stream, number)
         diagonal = row.pop(number)
         for step, coefficient in row.items():

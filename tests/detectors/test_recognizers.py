@@ -23,7 +23,7 @@ from redactory.detectors.recognizers import (
     create_predefined_recognizers,
     load_builtin_recognizers,
 )
-from redactory.detectors.settings import DEFAULT_RECOGNIZERS, PatternSettings
+from redactory.detectors.settings import DEFAULT_PRESIDIO_RECOGNIZERS, PatternSettings
 from redactory.detectors.triggers import split_words
 from redactory.redaction import mask_intervals
 from tests.detectors.pattern_texts import ANNOUNCED, FOUND, PLAIN, UNTOLD, unmarked
@@ -116,7 +116,7 @@ HOSTS = ("www.a.", "www.", "a.", "1.", "1-1.", "http://a.", "'a.", "a.comm", "a-
 
 def test_no_expression_of_presidios_is_slow_in_a_window() -> None:
     """Links tried 675 domains behind each full stop, again from each place: 2 to 4 s a window."""
-    for recognizer in create_predefined_recognizers(DEFAULT_RECOGNIZERS, "en"):
+    for recognizer in create_predefined_recognizers(DEFAULT_PRESIDIO_RECOGNIZERS, "en"):
         for pattern in getattr(recognizer, "patterns", ()):
             find = compile_match_finder(add_word_lookahead(pattern.regex), regex.I | regex.M | regex.S)
             for filler in (*FILLERS, *HOSTS):

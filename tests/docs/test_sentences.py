@@ -21,7 +21,7 @@ from redactory.dedup.settings import summarize_dedup
 from redactory.evaluation.report import list_card_metrics, list_promises, load_template
 from redactory.flows.show import _load_templates as show_templates
 from redactory.foundation.bounds import TEMPLATE_FILTERS
-from redactory.pipelines.curation.release import render_dataset_card, render_export_card, render_synthetic_card
+from redactory.pipelines.curation.finish import render_dataset_card, render_export_card, render_synthetic_card
 from redactory.training.guarantee.card import UNITS_FORMAT, render_guarantee_page
 from tests.docs.pages import EVERYTHING, ROOT, name_of
 from tests.evaluation.report_run import first_lines, manifest

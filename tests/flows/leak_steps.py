@@ -30,7 +30,7 @@ CURATION = (
     "redactory.pipelines.curation.stages.dedup:find_duplicate_examples",
     "redactory.pipelines.curation.stages.examples:write_shards",
     "redactory.redaction.shards:write_part",
-    "redactory.pipelines.curation.release:check_counts_add_up",
+    "redactory.pipelines.curation.finish:check_counts_add_up",
     "redactory.evaluation.report:render_report",
 )
 LATER = {

@@ -134,7 +134,7 @@ class _Anything:
     def __init__(self) -> None:
         self.devices: list[torch.device] = []
 
-    def authorize_release(self, step: int, clipped_sum: torch.Tensor) -> None:
+    def authorize_noisy_step(self, step: int, clipped_sum: torch.Tensor) -> None:
         self.devices.append(clipped_sum.device)
         assert clipped_sum.detach().cpu().contiguous().numpy().size
 

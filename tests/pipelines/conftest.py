@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from redactory.pipelines.curation import release
+from redactory.pipelines.curation import finish
 from tests.pipelines import faults
 
 
@@ -26,7 +26,7 @@ def unsynced() -> Iterator[None]:
 def unreported() -> Iterator[None]:
     """Reports are views, and take most of the rest."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(release, "write_report", lambda _run: None)
+        patch.setattr(finish, "write_report", lambda _run: None)
         yield
 
 

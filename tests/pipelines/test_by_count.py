@@ -19,8 +19,8 @@ from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.finish import render_dataset_card
 from redactory.pipelines.curation.loading import load_config
-from redactory.pipelines.curation.release import render_dataset_card
 from redactory.pipelines.curation.stage_context import CurationJob
 from redactory.pipelines.curation.stages import counting, examples
 from redactory.pipelines.curation_hints import list_curation_hints

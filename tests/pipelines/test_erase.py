@@ -22,8 +22,8 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import file_lock, read_json
 from redactory.foundation.keys import create_key_file, load_digest_key
+from redactory.pipelines.curation import finish
 from redactory.pipelines.curation import reissue as reissue_steps
-from redactory.pipelines.curation import release
 from redactory.pipelines.curation.reissue import finish_reissue
 from redactory.pipelines.curation.release_log import Event, append_event, explain_rollback, read_history
 from redactory.redaction import MASK, RunFolder, list_parts, read_column, seal_folder, write_success
@@ -57,7 +57,7 @@ pytestmark = pytest.mark.usefixtures("unsynced", "few_hash_ranges")
 @pytest.fixture
 def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is a view, and takes most of the time."""
-    for module in (release, reissue_steps):
+    for module in (finish, reissue_steps):
         monkeypatch.setattr(module, "write_report", lambda _run: None)
 
 

@@ -15,8 +15,8 @@ from redactory.dedup.index import IndexFolder
 from redactory.dedup.signatures import WordTokenizer
 from redactory.evaluation.report import write_report
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, SealedError
+from redactory.pipelines.curation import finish
 from redactory.pipelines.curation import index as indexing
-from redactory.pipelines.curation import release
 from redactory.redaction import MASK, RunFolder, list_broken_files, read_batches, read_column
 from tests.dedup.worlds import substitutions
 from tests.pipelines.support import (
@@ -221,7 +221,7 @@ def neither_or_both(folder: Path, name: str) -> None:
 @pytest.mark.parametrize("where", ["seal_index_entry", "write_success", "promote_entry"])
 def test_stopped_around_success_both_or_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     curate(tmp_path, "a", ["hello"])
-    place: Any = release if where == "write_success" else indexing
+    place: Any = finish if where == "write_success" else indexing
     with monkeypatch.context() as patch:
         patch.setattr(place, where, Stop(1))
         with pytest.raises(SealedError):
@@ -243,7 +243,7 @@ def test_stopped_around_success_both_or_neither(tmp_path: Path, monkeypatch: pyt
 
 def test_an_entry_that_counts_without_success_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sabotage: whoever opens the index does not look whether the run is finished."""
-    monkeypatch.setattr(release, "write_success", Stop(1))
+    monkeypatch.setattr(finish, "write_success", Stop(1))
     with pytest.raises(SealedError):
         curate(tmp_path, "a", ["hello"])
     neither_or_both(tmp_path, "a")
@@ -416,7 +416,7 @@ def test_the_commands_show_and_prune(tmp_path: Path) -> None:
 
 
 def test_a_run_with_an_index_verifies_and_its_report_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release, "write_report", write_report)
+    monkeypatch.setattr(finish, "write_report", write_report)
     curate(tmp_path, "a", ["hello", "so it is"])
     run = curate(tmp_path, "b", ["hello", "another one"])
     found = redactory.verify(run)

@@ -10,7 +10,7 @@ import pytest
 
 import redactory
 from redactory.detectors import DetectSettings, detect_languages, find_coverage_gaps, find_uncovered_kinds
-from redactory.detectors.settings import DEFAULT_RECOGNIZERS
+from redactory.detectors.settings import DEFAULT_PRESIDIO_RECOGNIZERS
 from redactory.foundation.errors import CheckFailed, ConfigurationError
 from redactory.pipelines.curation.share import explain_release_blocker
 from redactory.redaction import RunFolder, read_column, read_manifest
@@ -181,7 +181,7 @@ def test_what_a_recognizer_that_is_asked_for_finds_is_masked() -> None:
     """With its own bound: the default's would keep it from the recognizer that was written for it."""
     own = {"name": "case", "label": "IDENTIFIER", "patterns": {"case [a-f]+": 0.1}}
     for patterns, text, found in (
-        ({"recognizers": [*DEFAULT_RECOGNIZERS, "UkNinoRecognizer"]}, "my number is {}", "AB 12 34 56 C"),
+        ({"recognizers": [*DEFAULT_PRESIDIO_RECOGNIZERS, "UkNinoRecognizer"]}, "my number is {}", "AB 12 34 56 C"),
         ({"custom": [own]}, "it was {} then", "case fade"),
     ):
         policy = redactory.Policy.load({"detect": {"tagger": None, "patterns": patterns}})

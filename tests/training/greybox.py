@@ -50,7 +50,7 @@ class Recorder:
     def __init__(self) -> None:
         self.sums: list[Tensor] = []
 
-    def authorize_release(self, step: int, clipped_sum: Tensor) -> None:
+    def authorize_noisy_step(self, step: int, clipped_sum: Tensor) -> None:
         """Keep the sum."""
         assert step == len(self.sums)
         self.sums.append(clipped_sum.clone())

@@ -170,7 +170,7 @@ def record_training(case: TrainingCase) -> Recording:
 def _record_events(recording: Recording) -> Iterator[None]:
     """Around whatever the functions at the borders are now: a saboteur's, it may be."""
     octets, batch = RandomStream.random_bytes, TokenizedExamples.make_batch
-    append, admit, system = RecordLog.append, StepLedger.authorize_release, secrets.token_bytes
+    append, admit, system = RecordLog.append, StepLedger.authorize_noisy_step, secrets.token_bytes
     before: list[Tensor] = []
 
     def drawn(stream: RandomStream, purpose: str, step: int, count: int, index: int = 0) -> bytes:
@@ -213,7 +213,7 @@ def _record_events(recording: Recording) -> Iterator[None]:
             (RandomStream, "random_bytes", drawn),
             (TokenizedExamples, "make_batch", read),
             (RecordLog, "append", written),
-            (StepLedger, "authorize_release", record_admit),
+            (StepLedger, "authorize_noisy_step", record_admit),
             (secrets, "token_bytes", token_bytes),
         ):
             stack.enter_context(mock.patch.object(owner, name, wrapped))

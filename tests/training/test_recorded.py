@@ -381,7 +381,7 @@ def a_second_sum_every_16th_step_unledgered(real: Any, own: NoisySteps, number: 
 def noise_before_the_record(real: Any, own: NoisySteps, number: int) -> None:
     total = sum_of(own, number)
     mean = own.mechanism.compute_noisy_mean(total, own.stream, number)
-    own.ledger.authorize_release(number, total)
+    own.ledger.authorize_noisy_step(number, total)
     steps.apply_gradient(own.network, own.scheduled_optimizer, mean, number)
 
 
@@ -618,13 +618,13 @@ swap(
 
 def forgetful(patch: Patch) -> None:
     """A ledger that lets a replayed step pass with any sum."""
-    real = StepLedger.authorize_release
+    real = StepLedger.authorize_noisy_step
 
     def admit(own: Any, number: int, total: Tensor) -> None:
         if number not in own._recorded_digests:
             real(own, number, total)
 
-    patch.setattr(StepLedger, "authorize_release", admit)
+    patch.setattr(StepLedger, "authorize_noisy_step", admit)
 
 
 @dataclass

@@ -170,11 +170,11 @@ def test_a_ledger_takes_every_step_in_its_turn_and_once(asked: list[tuple[int, i
             # a ledger that was opened again knows as much
             ledger = StepLedger(log, PoissonGaussian(0.25, 1.0, 1.0, 1.0), RandomStream.from_seed(5))
             if step == len(known) or (step < len(known) and known[step] == kind):
-                ledger.authorize_release(step, torch.full((3,), float(kind)))
+                ledger.authorize_noisy_step(step, torch.full((3,), float(kind)))
                 known += [kind] if step == len(known) else []
                 continue
             with pytest.raises(CheckFailed, match="cannot follow" if step > len(known) else "a sum that differs"):
-                ledger.authorize_release(step, torch.full((3,), float(kind)))
+                ledger.authorize_noisy_step(step, torch.full((3,), float(kind)))
         bodies = [record.body for record in log.records]
     assert [body["step"] for body in bodies] == list(range(len(known)))
     assert all(body["event"] == PoissonGaussian(0.25, 1.0, 1.0, 1.0).to_event() for body in bodies)

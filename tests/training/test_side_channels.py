@@ -209,7 +209,7 @@ def test_14_no_loss_norm_or_count_is_released(trained: RunFolder, tmp_path: Path
     check_release(trained.get_model_folder("crt").root)
 
     class Telling(StepLedger):
-        def authorize_release(self, step: int, clipped_sum: Tensor) -> None:
+        def authorize_noisy_step(self, step: int, clipped_sum: Tensor) -> None:
             self._event = {**self._event}
             self._log.append("noisy_step", {"step": step, "event": self._event, "sum": "", "norm": 1.0})
 

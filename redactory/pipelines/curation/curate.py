@@ -26,6 +26,7 @@ from redactory.foundation.records import RecordLog
 from redactory.pipelines.curation import index as indexing
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text, run_with_sealed_traceback
+from redactory.pipelines.curation.finish import collect_versions, finish_run, summarize_run
 from redactory.pipelines.curation.journal import RunJournal, check_same_run, describe_difference
 from redactory.pipelines.curation.loading import ConfigLike, expand_dotted_keys, load_config, validate_config
 from redactory.pipelines.curation.output_folder import (
@@ -37,7 +38,6 @@ from redactory.pipelines.curation.output_folder import (
     finalize_run,
     lock_new_run,
 )
-from redactory.pipelines.curation.release import collect_versions, finish_run, summarize_run
 from redactory.pipelines.curation.segment import make_segmenter
 from redactory.pipelines.curation.share import check_store, publish_if_configured
 from redactory.pipelines.curation.stage_context import (
@@ -250,7 +250,7 @@ def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
         ("redact", examples.redact_examples, partitions, "partitions", True),
         ("bound", counting.bound_user_contributions, job.hash_ranges, "ranges", is_counted),
         ("count", counting.count_texts, job.hash_ranges, "ranges", is_counted),
-        ("route", counting.route_examples, partitions, "partitions", is_counted),
+        ("route", counting.route_by_user_count, partitions, "partitions", is_counted),
         # also if nothing is dropped: the search across splits then handles a repeated text once
         (
             "dedup",

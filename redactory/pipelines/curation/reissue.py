@@ -33,10 +33,10 @@ from redactory.foundation.files import (
 )
 from redactory.foundation.keys import SIGNING_VARIABLE, DigestKey
 from redactory.foundation.records import RecordLog, compute_chain_head, read_records
+from redactory.pipelines.curation.finish import render_dataset_card
 from redactory.pipelines.curation.index import find_index, promote_finished_entries
 from redactory.pipelines.curation.journal import INDEX, REISSUE, RunJournal
 from redactory.pipelines.curation.output_folder import remove_run_leftovers
-from redactory.pipelines.curation.release import render_dataset_card
 from redactory.pipelines.curation.release_log import ANCHOR_KEY, Event, append_event, make_log_anchor, read_history
 from redactory.redaction import RunFolder, is_finished, list_files, require_regular_files, write_manifest, write_success
 from redactory.redaction.sealing import SIGNED_BY, describe_configured_signer, get_current_release

@@ -9,9 +9,9 @@ from typing import Any
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation.curate import curate
+from redactory.pipelines.curation.finish import summarize_run
 from redactory.pipelines.curation.loading import ConfigLike, load_config
 from redactory.pipelines.curation.models import require_training_packages
-from redactory.pipelines.curation.release import summarize_run
 from redactory.pipelines.curation.share import publish_if_configured
 from redactory.pipelines.curation.stage_context import StageMap
 from redactory.pipelines.measure.evaluate import CLASSIFY, evaluate_canary, evaluate_model

@@ -24,9 +24,9 @@ from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
+from redactory.pipelines.curation.finish import render_synthetic_card
 from redactory.pipelines.curation.models import load_audit, require_training_packages, resolve_model_name, seal_result
 from redactory.pipelines.curation.output_folder import create_folder_atomically, lock_run
-from redactory.pipelines.curation.release import render_synthetic_card
 from redactory.pipelines.curation.release_log import check_released
 from redactory.pipelines.curation.share import finish_export
 from redactory.pipelines.modeling.train import guarantee

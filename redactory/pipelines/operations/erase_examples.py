@@ -32,10 +32,10 @@ from redactory.foundation.keys import KEY_VARIABLE, DigestKey, unicode_variants
 from redactory.foundation.records import read_records
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.curate import list_stages
+from redactory.pipelines.curation.finish import summarize_counts
 from redactory.pipelines.curation.index import find_index
 from redactory.pipelines.curation.journal import INDEX
 from redactory.pipelines.curation.reissue import subtract_counts
-from redactory.pipelines.curation.release import summarize_counts
 from redactory.pipelines.curation.stage_context import (
     DETECTED,
     PARTITION_BITS,

@@ -17,9 +17,9 @@ from redactory.foundation.files import make_private_folder, read_json, sync_to_d
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.records import read_records
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
+from redactory.pipelines.curation.finish import render_croissant, render_export_card
 from redactory.pipelines.curation.models import load_audit
 from redactory.pipelines.curation.output_folder import create_folder_atomically, make_world_readable
-from redactory.pipelines.curation.release import render_croissant, render_export_card
 from redactory.pipelines.curation.release_log import Event, append_event
 from redactory.pipelines.curation.share import export_lock, finish_export, map_files_by_name, mirror_folder
 from redactory.pipelines.modeling.synthesize import compose_guarantee

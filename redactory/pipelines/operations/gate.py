@@ -27,12 +27,12 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Redacto
 from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, read_json, sync_to_disk, write_text
 from redactory.foundation.records import Record, read_records
 from redactory.pipelines.curation.config import NightlySettings
+from redactory.pipelines.curation.finish import DECISIONS
 from redactory.pipelines.curation.index import find_index, promote_finished_entries
 from redactory.pipelines.curation.journal import INDEX as PINNED
 from redactory.pipelines.curation.loading import load_config
 from redactory.pipelines.curation.models import seal_result
 from redactory.pipelines.curation.output_folder import lock_run
-from redactory.pipelines.curation.release import DECISIONS
 from redactory.pipelines.curation.release_log import (
     ACTIONS_KEY,
     Event,

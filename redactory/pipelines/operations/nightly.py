@@ -19,11 +19,11 @@ from redactory.foundation.records import Record
 from redactory.pipelines.curation.config import Config, NightlySettings
 from redactory.pipelines.curation.curate import check_engines, curate
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text, run_with_sealed_traceback
+from redactory.pipelines.curation.finish import COUNT_KEYS
 from redactory.pipelines.curation.journal import RunMismatchError
 from redactory.pipelines.curation.loading import ConfigLike, load_config
 from redactory.pipelines.curation.output_folder import check_disk_space, check_environment_keys, lock_job
 from redactory.pipelines.curation.reissue import finish_reissue
-from redactory.pipelines.curation.release import COUNT_KEYS
 from redactory.pipelines.curation.release_log import (
     Event,
     RunStatus,

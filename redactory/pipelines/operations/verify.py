@@ -23,7 +23,7 @@ from redactory.foundation.keys import KEY_VARIABLE, load_digest_key, read_public
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.records import compute_chain_head, read_records
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text
-from redactory.pipelines.curation.release import (
+from redactory.pipelines.curation.finish import (
     check_counts_add_up,
     digest_configuration,
     render_croissant,

@@ -24,7 +24,7 @@ _DIGEST_BYTES = 16
 class Admission(Protocol):
     """Called before noise is drawn for a sum; raises to refuse it."""
 
-    def authorize_release(self, step: int, clipped_sum: Tensor) -> None:
+    def authorize_noisy_step(self, step: int, clipped_sum: Tensor) -> None:
         """Record that ``step`` is about to release ``clipped_sum`` with noise."""
 
 
@@ -42,7 +42,7 @@ class StepLedger:
         self._key = stream.random_bytes("ledger", 0, 32)
         self._recorded_digests = {r.body["step"]: r.body["sum"] for r in log.records if r.type == NOISY_STEP}
 
-    def authorize_release(self, step: int, clipped_sum: Tensor) -> None:
+    def authorize_noisy_step(self, step: int, clipped_sum: Tensor) -> None:
         """Record ``step``, synced to disk, or compare it with its record.
 
         ``CheckFailed`` if a replayed sum differs or a step would be left out.

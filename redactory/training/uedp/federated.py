@@ -172,7 +172,7 @@ class FederatedSteps:
         tasks = make_cohorts(self.network, drawn, self.rule)
         for part in self.update_map(self.update, tasks):
             total += torch.from_numpy(part)
-        self.ledger.authorize_release(number, total)
+        self.ledger.authorize_noisy_step(number, total)
         mean = self.mechanism.compute_noisy_mean(total, self.stream, number)
         like = list_trainable_parameters(self.network)[0]
         apply_gradient(self.network, self.scheduled_optimizer, -mean.to(like), number)

@@ -202,7 +202,7 @@ def test_a_batch_that_is_centred_or_weighted_without_a_gradient_is_seen_in_its_h
 
 def test_a_training_holds_its_batches_against_their_halves_at_the_start_and_every_thousand_steps() -> None:
     class Ledger:
-        def authorize_release(self, step: int, clipped_sum: Tensor) -> None:
+        def authorize_noisy_step(self, step: int, clipped_sum: Tensor) -> None:
             """Whatever comes."""
 
     network = Languages("")  # honest until it is not

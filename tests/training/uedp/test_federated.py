@@ -158,7 +158,7 @@ def test_no_noise_is_drawn_for_a_sum_that_was_not_admitted() -> None:
             return super().random_bytes(purpose, step, count, index)
 
     class Refusing:
-        def authorize_release(self, step: int, clipped_sum: torch.Tensor) -> None:
+        def authorize_noisy_step(self, step: int, clipped_sum: torch.Tensor) -> None:
             raise CheckFailed("no")
 
     phase = Federation().phase(WORLD, Refusing())

@@ -155,7 +155,7 @@ def _require_selection(job: CurationJob) -> CountSelection:
 # The results: the split of each example, and the public shard.
 
 
-def route_examples(job: CurationJob, partitions: int, number: int) -> StageReport:
+def route_by_user_count(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Route one partition's examples by the selected texts, and write the decisions."""
     examples, masked = read_part(job.part_path("examples", number)), read_part(job.part_path("masked", number))
     decisions = [

@@ -319,7 +319,7 @@ def redact_examples(job: CurationJob, partitions: int, partition: int) -> StageR
     else:
         write_user_contributions(job, partition, examples, decisions)
     spans = detected.filter(pc.is_null(detected["failure"]))
-    write_part(job.run.spans / format_part_name(partition), _build_ledger(job.key, texts_by_id, spans))
+    write_part(job.run.spans / format_part_name(partition), _build_span_table(job.key, texts_by_id, spans))
     return StageReport("redact", _count_decisions(decisions, spans))
 
 
@@ -354,7 +354,7 @@ def group_detections_by_example(detected: pa.Table) -> dict[int, Detection]:
     }
 
 
-def _build_ledger(key: DigestKey, texts_by_id: dict[int, str], spans: pa.Table) -> pa.Table:
+def _build_span_table(key: DigestKey, texts_by_id: dict[int, str], spans: pa.Table) -> pa.Table:
     """Build the text-free span ledger: offsets, labels, scores and keyed digests of the masked values."""
     digest_value = functools.cache(ValueDigests(key).digest_value)
     columns = (spans[name].to_pylist() for name in ("example_id", "start", "end", "policy"))
