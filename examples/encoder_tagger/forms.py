@@ -1,1278 +1,203 @@
-# ---- forms with every label in eight languages
-LOC = {
-    "en": ("en_US", "en_GB", "en_CA", "en_AU", "en_IN", "en_IE", "en_NZ"),
-    "de": ("de_DE", "de_AT", "de_CH"),
-    "es": ("es_ES", "es_MX", "es_AR", "es_CO"),
-    "fr": ("fr_FR", "fr_CH", "fr_CA", "fr_BE"),
-    "it": ("it_IT",),
-    "nl": ("nl_NL", "nl_BE"),
-    "pt": ("pt_BR", "pt_PT"),
-    "pl": ("pl_PL",),
-}
-NAMES = (
-    "en_US",
-    "de_DE",
-    "es_ES",
-    "fr_FR",
-    "it_IT",
-    "nl_NL",
-    "pt_BR",
-    "pl_PL",
-    "cs_CZ",
-    "sv_SE",
-    "no_NO",
-    "da_DK",
-    "fi_FI",
-    "hu_HU",
-    "ro_RO",
-    "hr_HR",
-    "tr_TR",
-    "en_IN",
-    "vi_VN",
-    "id_ID",
-    "en_NG",
-    "fr_DZ",
-    "ga_IE",
-    "et_EE",
-    "lv_LV",
-    "lt_LT",
-    "sk_SK",
-    "sl_SI",
-    "sw",
-    "yo_NG",
-    "zu_ZA",
-    "tw_GH",
-    "az_AZ",
-    "uz_UZ",
-    "fil_PH",
-    "en_PK",
-    "ru_RU",
-    "uk_UA",
-    "el_GR",
-)
-FK = {}
+"""Simulated rows in eight languages: forms with every label, sentences, harmless texts, and words that are also names."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from faker import Faker
+
+Span = tuple[int, int, str]
+Row = tuple[str, list[Span]]
+LANGUAGES = ("en", "de", "es", "fr", "it", "nl", "pt", "pl")
+NAME_LOCALES = (
+    "en_US", "de_DE", "es_ES", "fr_FR", "it_IT", "nl_NL", "pt_BR", "pl_PL", "cs_CZ", "sv_SE", "no_NO", "da_DK", "fi_FI",
+    "hu_HU", "ro_RO", "hr_HR", "tr_TR", "en_IN", "vi_VN", "id_ID", "en_NG", "fr_DZ", "ga_IE", "et_EE", "lv_LV", "lt_LT",
+    "sk_SK", "sl_SI", "sw", "yo_NG", "zu_ZA", "tw_GH", "az_AZ", "uz_UZ", "fil_PH", "en_PK", "ru_RU", "uk_UA", "el_GR",
+)  # fmt: skip
+"""Where the people of any language come from, half of the time."""
+_FIELD = re.compile(r"\{(\w+)\}")
+_IDENTIFIERS = (
+    "#######", "??-####", "##/####", "??######", "########", "?#######?", "###-##-####-#", "?##-####", "######",
+    "ORD-#####", "INV-2024-####", "#### #### ##", "?? ## ## ## ?",
+)  # fmt: skip
+_ACCOUNTS = ("########", "##########", "## ## ## ##", "####-######", "####### ###")
+_DIGITS = (9, 12, 60, 99, 300, 999, 1_600, 4_000, 9_000)
 
 
-def fk(l):
-    if l not in FK:
-        try:
-            FK[l] = Faker(l, use_weighting=False)
-        except Exception:
-            FK[l] = Faker("en_US")
-        FK[l].seed_instance(R.getrandbits(64))
-    return FK[l]
+@cache
+def read_templates(language: str) -> dict[str, Any]:
+    """The templates of a language."""
+    path = Path(__file__).parent / "templates" / f"{language}.yaml"
+    templates: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return templates
 
 
-def pick(lang):
-    return fk(R.choice(LOC[lang]))
+class Forms:
+    """Draws rows; the same seed draws the same ones."""
 
+    def __init__(self, seed: int) -> None:
+        self._draw = random.Random(seed)
+        self._fakers: dict[str, Faker] = {}
+        self._fields: dict[str, tuple[str, Callable[[str], str]]] = {
+            "name": ("PERSON", self._person),
+            "company": ("ORGANIZATION", lambda language: self._local(language).company()),
+            "city": ("LOCATION", lambda language: self._local(language).city()),
+            "country": ("LOCATION", lambda language: self._local(language).country()),
+            "street": ("STREET_ADDRESS", lambda language: self._local(language).street_address()),
+            "postcode": ("POSTAL_CODE", lambda language: self._local(language).postcode()),
+            "phone": ("PHONE_NUMBER", lambda language: self._local(language).phone_number()),
+            "email": ("EMAIL_ADDRESS", lambda language: self._local(language).email()),
+            "iban": ("IBAN_CODE", lambda language: self._grouped(self._local(language).iban(), " ")),
+            "card": ("CREDIT_CARD", lambda language: self._grouped(self._faker("en_US").credit_card_number(), " -")),
+            "number": ("IDENTIFIER", lambda language: self._shape(_IDENTIFIERS)),
+            "account": ("ACCOUNT", lambda language: self._shape(_ACCOUNTS)),
+            "user": ("IDENTIFIER", lambda language: self._user()),
+            "ip": ("IP_ADDRESS", lambda language: self._ip()),
+            "url": ("URL", self._url),
+            "date": ("DATE_TIME", self._date),
+            "age": ("AGE", lambda language: str(self._draw.randint(18, 95))),
+            "national": ("IDENTIFIER", self._national_number),
+            "ssn": ("US_SSN", lambda language: self._shape(("###-##-####",))),
+            "nrp": ("NRP", lambda language: self._draw.choice(read_templates(language)["groups"])),
+        }
 
-def person(lang):
-    f = fk(R.choice(LOC[lang] if R.random() < 0.45 else NAMES))
-    fn, ln = f.first_name(), f.last_name()
-    return R.choice(
-        (f"{fn} {ln}",) * 6
-        + (fn, fn, ln, ln, f"{fn[0]}. {ln}", f"{ln}, {fn}", f"{fn} {f.first_name()} {ln}", f"{fn} {ln}-{f.last_name()}")
-    )
+    def draw_forms(self, language: str, rows: int) -> Iterator[Row]:
+        """Keys with values: lines, lists, JSON, or the values alone."""
+        keys = list(read_templates(language)["keys"].items())
+        for _ in range(rows):
+            chosen = self._draw.sample(keys, self._draw.choice((1, 1, 2, 3, 4, 6)))
+            between = self._draw.choice(("\n", "\n", "; ", ", ", " | ", "\n"))
+            sign = self._draw.choice((": ", ": ", ":", " = ", " ", " - ", "\t"))
+            style = self._draw.random()
+            if style < 0.12:
+                lines = [f'"{key.lower().replace(" ", "_")}": "{{{field}}}",' for key, field in chosen]
+                yield self._fill("\n".join(lines), language)
+            elif style < 0.26:
+                gap = " | " if style < 0.2 else ","
+                yield self._fill(gap.join(f"{{{field}}}" for _, field in chosen), language)
+            else:
+                yield self._fill(between.join(f"{key}{sign}{{{field}}}" for key, field in chosen), language)
 
+    def draw_sentences(self, language: str, rows: int) -> Iterator[Row]:
+        """One or two sentences of chat, mail, notes and letters."""
+        sentences = read_templates(language)["sentences"]
+        for _ in range(rows):
+            chosen = self._draw.sample(sentences, self._draw.choice((1, 1, 2)))
+            yield self._fill(self._draw.choice((" ", "\n")).join(chosen), language)
 
-def digits(p):
-    return "".join(
-        str(R.randrange(10)) if c == "#" else R.choice("ABCDEFGHJKLMNPRSTUVWXYZ") if c == "?" else c for c in p
-    )
+    def draw_harmless(self, language: str, rows: int) -> Iterator[Row]:
+        """Measurements, months, product and UI text, code: nothing in it is sensitive."""
+        for _ in range(rows):
+            count = self._draw.choice((1, 1, 1, 1, 2, 3, 4))
+            chosen = self._draw.sample(read_templates(language)["harmless"], count)
+            gap = self._draw.choice((" ", "\n", ". ", ", ", " "))
+            yield gap.join(self._fill_harmless(template, language) for template in chosen), []
 
-
-MONTHS = {
-    "en": "January February March April May June July August September October November December",
-    "de": "Januar Februar März April Mai Juni Juli August September Oktober November Dezember",
-    "es": "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
-    "fr": "janvier février mars avril mai juin juillet août septembre octobre novembre décembre",
-    "it": "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",
-    "nl": "januari februari maart april mei juni juli augustus september oktober november december",
-    "pt": "janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro",
-    "pl": "stycznia lutego marca kwietnia maja czerwca lipca sierpnia września października listopada grudnia",
-}
-DAYS = {
-    "en": "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
-    "de": "Montag Dienstag Mittwoch Donnerstag Freitag Samstag Sonntag",
-    "es": "lunes martes miércoles jueves viernes sábado domingo",
-    "fr": "lundi mardi mercredi jeudi vendredi samedi dimanche",
-    "it": "lunedì martedì mercoledì giovedì venerdì sabato domenica",
-    "nl": "maandag dinsdag woensdag donderdag vrijdag zaterdag zondag",
-    "pt": "segunda-feira terça-feira quarta-feira quinta-feira sexta-feira sábado domingo",
-    "pl": "poniedziałek wtorek środa czwartek piątek sobota niedziela",
-}
-
-
-def date(lang):
-    d, m, y = R.randint(1, 28), R.randint(1, 12), R.choice((R.randint(1930, 2010), R.randint(2015, 2027)))
-    mo = MONTHS[lang].split()[m - 1]
-    num = (
-        f"{d:02}.{m:02}.{y}",
-        f"{d}/{m}/{y}",
-        f"{y}-{m:02}-{d:02}",
-        f"{d:02}-{m:02}-{y}",
-        f"{m:02}/{d:02}/{y % 100:02}",
-    )
-    wd = {
-        "en": (f"{d} {mo} {y}", f"{mo} {d}, {y}", f"{mo} {d}", f"{d}th of {mo}", f"{mo[:3]} {d}"),
-        "de": (f"{d}. {mo} {y}", f"{d}. {mo}"),
-        "es": (f"{d} de {mo} de {y}", f"{d} de {mo}"),
-        "pt": (f"{d} de {mo} de {y}", f"{d} de {mo}"),
-    }.get(lang, (f"{d} {mo} {y}", f"{d} {mo}"))
-    return R.choice(num + wd * 2)
-
-
-def address(lang):
-    f = pick(lang)
-    a = f.street_address().replace("\n", ", ")
-    return a
-
-
-def username():
-    f = fk(R.choice(NAMES[:12]))
-    return R.choice((f.user_name(), f.user_name() + str(R.randrange(99)), "user_" + digits("####")))
-
-
-F = {
-    "name": ("PERSON", person),
-    "company": ("ORGANIZATION", lambda l: pick(l).company()),
-    "city": ("LOCATION", lambda l: pick(l).city()),
-    "country": ("LOCATION", lambda l: pick(l).country()),
-    "street": ("STREET_ADDRESS", address),
-    "postcode": ("POSTAL_CODE", lambda l: pick(l).postcode()),
-    "phone": ("PHONE_NUMBER", lambda l: pick(l).phone_number()),
-    "email": ("EMAIL_ADDRESS", lambda l: pick(l).email()),
-    "iban": (
-        "IBAN_CODE",
-        lambda l: (lambda x: x if R.random() < 0.5 else " ".join(x[i : i + 4] for i in range(0, len(x), 4)))(
-            pick(l).iban()
-        ),
-    ),
-    "card": (
-        "CREDIT_CARD",
-        lambda l: (lambda x: x if R.random() < 0.5 else R.choice(" -").join(x[i : i + 4] for i in range(0, len(x), 4)))(
-            fk("en_US").credit_card_number()
-        ),
-    ),
-    "number": (
-        "IDENTIFIER",
-        lambda l: digits(
-            R.choice(
-                (
-                    "#######",
-                    "??-####",
-                    "##/####",
-                    "??######",
-                    "########",
-                    "?#######?",
-                    "###-##-####-#",
-                    "?##-####",
-                    "######",
-                    "ORD-#####",
-                    "INV-2024-####",
-                    "#### #### ##",
-                    "?? ## ## ## ?",
-                )
+    def draw_names_and_words(self, rows: int) -> Iterator[Row]:
+        """English words that are names where they stand; the harmless texts have them as words."""
+        templates = read_templates("en")
+        for _ in range(rows):
+            word, text = (
+                self._draw.choice(templates["names_and_words"]),
+                self._draw.choice(templates["places_of_names"]),
             )
-        ),
-    ),
-    "account": (
-        "ACCOUNT",
-        lambda l: digits(R.choice(("########", "##########", "## ## ## ##", "####-######", "####### ###"))),
-    ),
-    "user": ("IDENTIFIER", lambda l: username()),
-    "ip": ("IP_ADDRESS", lambda l: fk("en_US").ipv4() if R.random() < 0.75 else fk("en_US").ipv6()),
-    "url": (
-        "URL",
-        lambda l: R.choice(
-            (pick(l).url(), pick(l).url() + username(), "www." + pick(l).domain_name(), "@" + username())
-        ),
-    ),
-    "date": ("DATE_TIME", date),
-    "age": ("AGE", lambda l: str(R.randint(18, 95))),
-    "national": ("IDENTIFIER", lambda l: pick(l).ssn() if l != "en" else digits("?? ## ## ## ?")),
-    "ssn": ("US_SSN", lambda l: digits("###-##-####")),
-    "nrp": ("NRP", lambda l: R.choice(NRP[l])),
-}
-NRP = {
-    "en": "German French Polish Turkish Mexican Catholic Muslim Jewish Nigerian Kenyan Irish Canadian Buddhist Sunni Republican Democrat Brazilian Indian Chinese Korean".split(),
-    "de": "Deutscher Franzose Türke Pole Italienerin katholisch muslimisch evangelisch jüdisch Österreicherin Schweizer Syrer Ukrainerin Brasilianer".split(),
-    "es": "español mexicana argentino colombiana católico musulmán francés alemana judío peruano chilena cubano".split(),
-    "fr": "français belge allemande marocain algérienne catholique musulman italien juive protestant sénégalais suisse".split(),
-    "it": "italiano tedesca francese cattolico musulmana ebreo romena albanese cinese svizzero".split(),
-    "nl": "Nederlander Duitse Turkse Marokkaan katholiek moslim Belgische Surinaamse joods Poolse".split(),
-    "pt": "brasileiro português angolano católico evangélica judeu alemã italiano moçambicana muçulmano".split(),
-    "pl": "Polak Niemiec Ukrainka katolik prawosławny Żyd Włoch Francuzka Czech Białorusin".split(),
-}
-KEYS = {
-    "en": {
-        "Name": "name",
-        "Customer": "name",
-        "Full name": "name",
-        "Patient": "name",
-        "Phone": "phone",
-        "Mobile": "phone",
-        "Email": "email",
-        "Address": "street",
-        "City": "city",
-        "ZIP": "postcode",
-        "Date of birth": "date",
-        "DOB": "date",
-        "IBAN": "iban",
-        "Card number": "card",
-        "Account": "account",
-        "Account no.": "account",
-        "Order number": "number",
-        "Ticket": "number",
-        "Customer ID": "number",
-        "Passport no": "number",
-        "MRN": "number",
-        "Username": "user",
-        "IP": "ip",
-        "Website": "url",
-        "Age": "age",
-        "SSN": "ssn",
-        "Nationality": "nrp",
-        "Employer": "company",
-        "Company": "company",
-        "Country": "country",
-    },
-    "de": {
-        "Name": "name",
-        "Kunde": "name",
-        "Patientin": "name",
-        "Ansprechpartner": "name",
-        "Telefon": "phone",
-        "Mobil": "phone",
-        "E-Mail": "email",
-        "Anschrift": "street",
-        "Straße": "street",
-        "Ort": "city",
-        "PLZ": "postcode",
-        "Geburtsdatum": "date",
-        "geb. am": "date",
-        "IBAN": "iban",
-        "Kartennummer": "card",
-        "Konto": "account",
-        "Kontonummer": "account",
-        "Kundennummer": "number",
-        "Bestellnummer": "number",
-        "Vorgang": "number",
-        "Ausweisnummer": "number",
-        "Benutzername": "user",
-        "IP-Adresse": "ip",
-        "Webseite": "url",
-        "Alter": "age",
-        "Steuer-ID": "national",
-        "Sozialversicherungsnummer": "national",
-        "Staatsangehörigkeit": "nrp",
-        "Firma": "company",
-        "Arbeitgeber": "company",
-        "Land": "country",
-    },
-    "es": {
-        "Nombre": "name",
-        "Cliente": "name",
-        "Paciente": "name",
-        "Teléfono": "phone",
-        "Móvil": "phone",
-        "Correo": "email",
-        "Dirección": "street",
-        "Domicilio": "street",
-        "Ciudad": "city",
-        "Código postal": "postcode",
-        "Fecha de nacimiento": "date",
-        "IBAN": "iban",
-        "Tarjeta": "card",
-        "Número de cuenta": "account",
-        "Pedido": "number",
-        "Número de cliente": "number",
-        "Expediente": "number",
-        "Pasaporte": "number",
-        "Usuario": "user",
-        "IP": "ip",
-        "Web": "url",
-        "Edad": "age",
-        "DNI": "national",
-        "NIF": "national",
-        "Nacionalidad": "nrp",
-        "Empresa": "company",
-        "País": "country",
-    },
-    "fr": {
-        "Nom": "name",
-        "Client": "name",
-        "Patient": "name",
-        "Contact": "name",
-        "Téléphone": "phone",
-        "Portable": "phone",
-        "Courriel": "email",
-        "E-mail": "email",
-        "Adresse": "street",
-        "Ville": "city",
-        "Code postal": "postcode",
-        "Date de naissance": "date",
-        "Né le": "date",
-        "IBAN": "iban",
-        "Carte bancaire": "card",
-        "Compte": "account",
-        "Numéro de commande": "number",
-        "Numéro client": "number",
-        "Dossier": "number",
-        "Passeport": "number",
-        "Identifiant": "user",
-        "Adresse IP": "ip",
-        "Site": "url",
-        "Âge": "age",
-        "N° de sécurité sociale": "national",
-        "Nationalité": "nrp",
-        "Société": "company",
-        "Employeur": "company",
-        "Pays": "country",
-    },
-    "it": {
-        "Nome": "name",
-        "Cliente": "name",
-        "Paziente": "name",
-        "Telefono": "phone",
-        "Cellulare": "phone",
-        "E-mail": "email",
-        "Indirizzo": "street",
-        "Città": "city",
-        "CAP": "postcode",
-        "Data di nascita": "date",
-        "IBAN": "iban",
-        "Carta di credito": "card",
-        "Conto": "account",
-        "Numero d'ordine": "number",
-        "Codice cliente": "number",
-        "Pratica": "number",
-        "Passaporto": "number",
-        "Utente": "user",
-        "IP": "ip",
-        "Sito": "url",
-        "Età": "age",
-        "Codice fiscale": "national",
-        "Nazionalità": "nrp",
-        "Azienda": "company",
-        "Paese": "country",
-    },
-    "nl": {
-        "Naam": "name",
-        "Klant": "name",
-        "Patiënt": "name",
-        "Contactpersoon": "name",
-        "Telefoon": "phone",
-        "Mobiel": "phone",
-        "E-mail": "email",
-        "Adres": "street",
-        "Plaats": "city",
-        "Postcode": "postcode",
-        "Geboortedatum": "date",
-        "IBAN": "iban",
-        "Kaartnummer": "card",
-        "Rekening": "account",
-        "Bestelnummer": "number",
-        "Klantnummer": "number",
-        "Dossiernummer": "number",
-        "Paspoort": "number",
-        "Gebruikersnaam": "user",
-        "IP-adres": "ip",
-        "Website": "url",
-        "Leeftijd": "age",
-        "BSN": "national",
-        "Nationaliteit": "nrp",
-        "Bedrijf": "company",
-        "Land": "country",
-    },
-    "pt": {
-        "Nome": "name",
-        "Cliente": "name",
-        "Paciente": "name",
-        "Telefone": "phone",
-        "Celular": "phone",
-        "E-mail": "email",
-        "Endereço": "street",
-        "Morada": "street",
-        "Cidade": "city",
-        "CEP": "postcode",
-        "Data de nascimento": "date",
-        "IBAN": "iban",
-        "Cartão": "card",
-        "Conta": "account",
-        "Número do pedido": "number",
-        "Código do cliente": "number",
-        "Processo": "number",
-        "Passaporte": "number",
-        "Usuário": "user",
-        "IP": "ip",
-        "Site": "url",
-        "Idade": "age",
-        "CPF": "national",
-        "NIF": "national",
-        "Nacionalidade": "nrp",
-        "Empresa": "company",
-        "País": "country",
-    },
-    "pl": {
-        "Imię i nazwisko": "name",
-        "Klient": "name",
-        "Pacjent": "name",
-        "Telefon": "phone",
-        "E-mail": "email",
-        "Adres": "street",
-        "Miasto": "city",
-        "Kod pocztowy": "postcode",
-        "Data urodzenia": "date",
-        "IBAN": "iban",
-        "Numer karty": "card",
-        "Konto": "account",
-        "Numer zamówienia": "number",
-        "Numer klienta": "number",
-        "Paszport": "number",
-        "Login": "user",
-        "IP": "ip",
-        "Strona": "url",
-        "Wiek": "age",
-        "PESEL": "national",
-        "Narodowość": "nrp",
-        "Firma": "company",
-        "Kraj": "country",
-    },
-}
+            start = text.index("{w}")
+            text = text.replace("{day}", self._draw.choice(templates["days"])).replace("{w}", word)
+            chance = self._draw.random()
+            if chance < 0.35:
+                follow_up = self._fill_harmless(self._draw.choice(templates["harmless"]), "en")
+                text += self._draw.choice((". ", "\n")) + follow_up
+            elif chance < 0.55:
+                text = text.lower()
+            yield text, [(start, start + len(word), "PERSON")]
 
+    def _faker(self, locale: str) -> Faker:
+        if locale not in self._fakers:
+            self._fakers[locale] = Faker(locale, use_weighting=False)
+            self._fakers[locale].seed_instance(self._draw.getrandbits(64))
+        return self._fakers[locale]
 
-def fill(tpl, lang):
-    t = ""
-    s = []
-    p = 0
-    for m in re.finditer(r"\{(\w+)\}", tpl):
-        t += tpl[p : m.start()]
-        lab, mk = F[m[1]]
-        try:
-            v = str(mk(lang)).replace("\n", ", ")
-        except Exception:
-            v = str(mk("en"))
-        s.append((len(t), len(t) + len(v), lab))
-        t += v
-        p = m.end()
-    return t + tpl[p:], s
+    def _local(self, language: str) -> Faker:
+        return self._faker(self._draw.choice(read_templates(language)["locales"]))
 
+    def _person(self, language: str) -> str:
+        faker = self._local(language) if self._draw.random() < 0.45 else self._faker(self._draw.choice(NAME_LOCALES))
+        first, last = faker.first_name(), faker.last_name()
+        usual = (f"{first} {last}",) * 6
+        rest = (first, first, last, last, f"{first[0]}. {last}", f"{last}, {first}")
+        long = (f"{first} {faker.first_name()} {last}", f"{first} {last}-{faker.last_name()}")
+        return self._draw.choice((*usual, *rest, *long))
 
-def form(lang):
-    ks = list(KEYS[lang].items())
-    n = R.choice((1, 1, 2, 3, 4, 6))
-    sel = R.sample(ks, n)
-    sep = R.choice(("\n", "\n", "; ", ", ", " | ", "\n"))
-    col = R.choice((": ", ": ", ":", " = ", " ", " - ", "\t"))
-    style = R.random()
-    if style < 0.12:
-        return fill(
-            "{{".replace("{{", "{") * 0 + "\n".join('"%s": "{%s}",' % (k.lower().replace(" ", "_"), v) for k, v in sel),
-            lang,
-        )
-    if style < 0.2:
-        return fill(" | ".join("{%s}" % v for _, v in sel), lang)
-    if style < 0.26:
-        return fill(",".join("{%s}" % v for _, v in sel), lang)
-    return fill(sep.join(k + col + "{%s}" % v for k, v in sel), lang)
+    def _grouped(self, number: str, gaps: str) -> str:
+        if self._draw.random() < 0.5:
+            return number
+        return self._draw.choice(gaps).join(number[place : place + 4] for place in range(0, len(number), 4))
 
+    def _shape(self, shapes: Sequence[str]) -> str:
+        made = {"#": "0123456789", "?": "ABCDEFGHJKLMNPRSTUVWXYZ"}
+        return "".join(self._draw.choice(made.get(sign, sign)) for sign in self._draw.choice(shapes))
 
-SENT = {
-    "en": [
-        "my name is {name} and my card is {card}",
-        "please refund IBAN {iban}, account holder {name}",
-        "{name} logged in from {ip} on {date}",
-        "contact {name} at {email} or {phone}",
-        "The patient {name}, aged {age}, was seen on {date}.",
-        "{name} lives at {street}, {postcode} {city}.",
-        "ship to {street}, {city} {postcode}",
-        "visit {url} for details, user {user}",
-        "SSN {ssn} belongs to {name}",
-        "{name} works for {company} in {city}.",
-        "see my profile {url}",
-        "{company} signed the lease with {name} on {date}.",
-        "As a {nrp} citizen, {name} applied in {city}.",
-        "order {number} never arrived",
-        "hi this is {name}, ticket {number}",
-        "can you call {name} back on {phone}?",
-        "{name}: ok, see you in {city}",
-        "Dear {name},\nthank you for your order {number}.",
-        "Sent by {name} <{email}>",
-        "thx {name}!!",
-        "Plaintiff {name} v. {company}",
-        "Dr. {name} referred him to {company}.",
-    ],
-    "de": [
-        "Mein Name ist {name}, meine Kartennummer lautet {card}.",
-        "Bitte überweisen Sie auf {iban}, Kontoinhaber {name}.",
-        "{name} hat sich am {date} von {ip} angemeldet.",
-        "Sie erreichen {name} unter {email} oder {phone}.",
-        "Die Patientin {name}, {age} Jahre, wurde am {date} aufgenommen.",
-        "{name} wohnt in der {street}, {postcode} {city}.",
-        "Mehr unter {url}, Benutzer {user}.",
-        "{name} arbeitet bei {company} in {city}.",
-        "Bestellung {number} ist nie angekommen.",
-        "hallo, hier ist {name}, ticket {number}",
-        "{name} ist {nrp} und lebt in {city}.",
-        "Liebe {name}, danke für deine Nachricht.",
-        "Der Kläger {name} gegen die {company}",
-        "ruf bitte {name} an, {phone}",
-        "Steuer-ID {national} von {name}",
-    ],
-    "es": [
-        "me llamo {name} y mi tarjeta es {card}",
-        "Transfiera a {iban}, titular {name}.",
-        "{name} entró desde {ip} el {date}.",
-        "Escriba a {name}: {email} o {phone}.",
-        "El paciente {name}, de {age} años, ingresó el {date}.",
-        "{name} vive en {street}, {postcode} {city}.",
-        "Más en {url}, usuario {user}.",
-        "{name} trabaja en {company} en {city}.",
-        "el pedido {number} no llegó",
-        "{name} es {nrp} y vive en {city}.",
-        "Estimada {name}: gracias por su mensaje.",
-        "DNI {national} de {name}",
-        "llama a {name} al {phone}",
-    ],
-    "fr": [
-        "je m'appelle {name}, ma carte est {card}",
-        "Virement sur {iban}, titulaire {name}.",
-        "{name} s'est connecté depuis {ip} le {date}.",
-        "Contactez {name} : {email} ou {phone}.",
-        "La patiente {name}, {age} ans, a été admise le {date}.",
-        "{name} habite {street}, {postcode} {city}.",
-        "Voir {url}, utilisateur {user}.",
-        "{name} travaille chez {company} à {city}.",
-        "la commande {number} n'est pas arrivée",
-        "{name} est {nrp} et vit à {city}.",
-        "Chère {name}, merci pour votre message.",
-        "appelez {name} au {phone}",
-    ],
-    "it": [
-        "mi chiamo {name} e la mia carta è {card}",
-        "Bonifico su {iban}, intestato a {name}.",
-        "{name} è entrato da {ip} il {date}.",
-        "Scriva a {name}: {email} o {phone}.",
-        "Il paziente {name}, {age} anni, ricoverato il {date}.",
-        "{name} abita in {street}, {postcode} {city}.",
-        "Vedi {url}, utente {user}.",
-        "{name} lavora per {company} a {city}.",
-        "l'ordine {number} non è arrivato",
-        "{name} è {nrp} e vive a {city}.",
-        "Gentile {name}, grazie per il messaggio.",
-        "codice fiscale {national} di {name}",
-    ],
-    "nl": [
-        "mijn naam is {name} en mijn kaart is {card}",
-        "Graag overmaken naar {iban} t.n.v. {name}.",
-        "{name} logde in vanaf {ip} op {date}.",
-        "Bel {name}: {phone} of mail {email}.",
-        "Patiënt {name}, {age} jaar, opgenomen op {date}.",
-        "{name} woont op {street}, {postcode} {city}.",
-        "Zie {url}, gebruiker {user}.",
-        "{name} werkt bij {company} in {city}.",
-        "bestelling {number} is nooit aangekomen",
-        "{name} is {nrp} en woont in {city}.",
-        "Beste {name}, bedankt voor je bericht.",
-    ],
-    "pt": [
-        "meu nome é {name} e meu cartão é {card}",
-        "Transfira para {iban}, titular {name}.",
-        "{name} entrou de {ip} em {date}.",
-        "Fale com {name}: {email} ou {phone}.",
-        "O paciente {name}, {age} anos, internado em {date}.",
-        "{name} mora na {street}, {postcode} {city}.",
-        "Veja {url}, usuário {user}.",
-        "{name} trabalha na {company} em {city}.",
-        "o pedido {number} não chegou",
-        "{name} é {nrp} e vive em {city}.",
-        "Cara {name}, obrigado pela mensagem.",
-        "CPF {national} de {name}",
-    ],
-    "pl": [
-        "nazywam się {name}, numer karty {card}",
-        "Przelew na {iban}, odbiorca {name}.",
-        "{name} zalogował się z {ip} dnia {date}.",
-        "Proszę o kontakt: {name}, {email}, {phone}.",
-        "Pacjent {name}, lat {age}, przyjęty {date}.",
-        "{name} mieszka przy {street}, {postcode} {city}.",
-        "{name} pracuje w {company}, {city}.",
-        "zamówienie {number} nie dotarło",
-        "PESEL {national}, {name}",
-    ],
-}
-for lang in KEYS:
-    for _ in range(2600 if lang == "en" else 2000):
-        put(*form(lang), f"{lang}.forms")
-    for _ in range(1400):
-        parts = R.sample(SENT[lang], R.choice((1, 1, 2)))
-        sep = R.choice((" ", "\n"))
-        put(*fill(sep.join(parts), lang), f"{lang}.sent")
-# ---- negatives
-NB = lambda a, b: str(R.randint(a, b))
-NEG = [
-    "{mon}",
-    "{mon} {mon}",
-    "{day}",
-    "{day} {day}",
-    "in {mon}",
-    "every {day}",
-    "from {mon} to {mon}",
-    "{day} to {day}",
-    "next {day}",
-    "It may rain in {mon}.",
-    "{mon} was warm, {mon} was not.",
-    "We march on {day}.",
-    "The report for {mon} and {mon}",
-    "{day} morning",
-    "by {day} evening",
-    "last {mon} we sold {n} units",
-    "{n} W",
-    "{n} V",
-    "{n} mAh",
-    "{n}x{n}",
-    "1920x1080",
-    "{n}x{n} px",
-    "{n} Hz",
-    "{n} GHz",
-    "{n} MB",
-    "{n} KB/s",
-    "{n} °C",
-    "{n}%",
-    "{f} kg",
-    "{f} cm",
-    "{n} mm x {n} mm",
-    "a {n} W power supply",
-    "{n} dB SPL",
-    "{n} rpm",
-    "version {v}",
-    "v{v}",
-    "Python {v}",
-    "upgrade to {v}",
-    "requires >= {v}",
-    "release {v}-rc1",
-    "port {n}",
-    "timeout after {n} ms",
-    "HTTP {n}",
-    "error {n}",
-    "exit code {n}",
-    "page {n}",
-    "page {n} of {n}",
-    "pp. {n}-{n}",
-    "see section {v}",
-    "chapter {n}",
-    "line {n}",
-    "row {n}",
-    "step {n}/{n}",
-    "ISO {n}",
-    "RFC {n}",
-    "UTF-8",
-    "SHA-256",
-    "{n} of {n} tests passed",
-    "batch size {n}",
-    "lr=0.00{n}",
-    "epoch {n}/{n} loss {f}",
-    "{t}",
-    "{t}-{t}",
-    "open {t} to {t}",
-    "meet at {t}",
-    "uptime {n} days",
-    "PID {n}",
-    "0x{h}",
-    "#{h}",
-    "rgb({n}, {n}, {n})",
-    "*******",
-    "-----",
-    "=====",
-    "...",
-    "N/A",
-    "null",
-    "TODO",
-    "us",
-    "let us know",
-    "give us a call",
-    "all of us",
-    "it is up to us",
-    "tell us more",
-    "os.system",
-    "len(b)",
-    "bad::",
-    "std::vector",
-    "sys.exit",
-    "np.array",
-    "self.name",
-    "node.js",
-    "README.md",
-    "main.py",
-    "app.config",
-    "foo.bar",
-    "obj.method()",
-    "a.b.c",
-    "e.g.",
-    "i.e.",
-    "etc.",
-    "a.m.",
-    "p.m.",
-    "x.y",
-    "file.txt",
-    "data.csv",
-    "config.yaml",
-    "index.html",
-    "requests.get",
-    "os.path.join",
-    "console.log",
-    "System.out.println",
-    "com.example.app",
-    "import re",
-    "for i in range({n}):",
-    "if x > {n}:",
-    "SELECT * FROM orders WHERE id = {n}",
-    "git commit -m 'fix'",
-    "pip install numpy",
-    "docker run -p {n}:{n}",
-    "chmod 755",
-    "ls -la",
-    "cd /usr/local/bin",
-    "/var/log/syslog",
-    "C:\\Windows\\System32",
-    "~/.bashrc",
-    "--help",
-    "-v",
-    "$HOME",
-    "%d items",
-    '<div class="row">',
-    "</p>",
-    "&nbsp;",
-    '{"ok": true}',
-    "[INFO] started",
-    "WARN retrying in {n}s",
-    "ERROR connection refused",
-    "DEBUG cache hit",
-    "GET /index.html {n}",
-    "200 OK",
-    "404 Not Found",
-    "[{n}/{n}]",
-    "{n} passed, {n} failed in {f}s",
-    "retry {n}",
-    "ok",
-    "thanks!",
-    "lol",
-    "brb",
-    "yes please",
-    "no problem",
-    "thx",
-    "hi there",
-    "hello",
-    "good morning",
-    "sure",
-    "got it",
-    "sounds good",
-    "see you soon",
-    "on my way",
-    "Mark all as read",
-    "Mark as paid",
-    "Bill to",
-    "Ship to",
-    "Sign in",
-    "Sign out",
-    "Log out",
-    "Add to cart",
-    "Read more",
-    "Learn more",
-    "Save changes",
-    "Grant access",
-    "Chase the invoice",
-    "Rose gold case",
-    "Grace period",
-    "Will this work?",
-    "Will do.",
-    "Hope this helps",
-    "Jack of all trades",
-    "Art supplies",
-    "Frank feedback",
-    "Drew a line",
-    "Rob the bank",
-    "Sue for damages",
-    "Pat on the back",
-    "Nick of time",
-    "Dawn to dusk",
-    "Faith in the team",
-    "Joy of cooking",
-    "Summer sale",
-    "Penny stocks",
-    "Miles per hour",
-    "Olive oil",
-    "Ginger tea",
-    "Basil and thyme",
-    "Iris scan",
-    "Jasmine rice",
-    "Sandy beach",
-    "Rusty nail",
-    "Cliff edge",
-    "Dean of the faculty",
-    "Hunter green",
-    "Mason jar",
-    "Taylor the suit",
-    "Carter the goods",
-    "Baker wanted",
-    "The cook left.",
-    "Smith needed",
-    "A miller grinds grain.",
-    "Young people",
-    "Long road",
-    "King size bed",
-    "Queen bed",
-    "Prince of tides",
-    "Bishop to e4",
-    "Knight takes pawn",
-    "Brown bread",
-    "Green light",
-    "White paper",
-    "Black coffee",
-    "Gray area",
-    "Stone wall",
-    "Wood floor",
-    "Field test",
-    "Hill climb",
-    "Rivers flow",
-    "Banks are closed",
-    "Lane change",
-    "Street view",
-    "Park here",
-    "Page break",
-    "Price list",
-    "Rich text",
-    "Sterling work",
-    "Major release",
-    "Minor version",
-    "Gene expression",
-    "Pearl necklace",
-    "Ruby on rails",
-    "Amber alert",
-    "Crystal clear",
-    "Violet light",
-    "Daisy chain",
-    "Holly bush",
-    "Ivy league",
-    "Hazel eyes",
-    "Heather grows here",
-    "April showers",
-    "May I come in?",
-    "may",
-    "will",
-    "mark",
-    "rose",
-    "grace",
-    "bill",
-    "june bug",
-    "August weather",
-    "an august body",
-    "the march continues",
-    "Sunny",
-    "Rainy days",
-    "Christmas",
-    "Easter egg",
-    "Black Friday",
-    "New Year",
-    "Q{q} results",
-    "FY{y2}",
-    "Q{q} {y}",
-    "H1",
-    "COVID-19",
-    "5G",
-    "4K",
-    "A4",
-    "B2B",
-    "USB-C",
-    "Wi-Fi 6",
-    "HDMI 2.1",
-    "PS5",
-    "M.2 SSD",
-    "DDR5",
-    "RTX {n}",
-    "Type-C",
-    "AA batteries",
-    "size XL",
-    "model {n}",
-    "Item {n}",
-    "SKU",
-    "qty {n}",
-    "Total: {f}",
-    "Subtotal ${f}",
-    "{f} EUR",
-    "€{f}",
-    "${n}",
-    "USD {f}",
-    "{n} items in cart",
-    "{n} stars",
-    "rated {f}/5",
-    "I ordered {n} of them",
-    "It has been {n} weeks",
-    "about {n} years ago",
-    "{n} hours",
-    "two weeks",
-    "a {n}-page report",
-    "{n} people came",
-    "room {n}",
-    "level {n}",
-    "gate {n}",
-    "table {n}",
-    "season {n} episode {n}",
-    "top {n}",
-    "{n}-{n} win",
-    "won {n}-{n}",
-    "score {n}:{n}",
-    "{n} points",
-    "number {n}",
-    "the {n}th time",
-    "round {n}",
-    "figure {n}",
-    "Table {n}: results",
-    "Fig. {n}",
-    "equation ({n})",
-    "theorem {n}",
-    "<MASK>",
-    "[NAME]",
-    "[EMAIL]",
-    "<PERSON>",
-    "<REDACTED>",
-    "xxxxx",
-    "XXX",
-    "***",
-    "{ep}",
-    "ts={ep}",
-    "id: {n}",
-    "user",
-    "admin",
-    "root",
-    "customer",
-    "agent",
-    "Agent: how can I help?",
-    "Customer: it does not work",
-    "Note:",
-    "Subject: Re: update",
-    "FYI",
-    "ASAP",
-    "PDF attached",
-    "see attachment",
-    "the CEO",
-    "the doctor",
-    "my manager",
-    "my sister",
-    "a nurse",
-    "the landlord",
-    "Mom",
-    "dad",
-    "grandma",
-    "sir",
-    "madam",
-    "Dear customer",
-    "Dear all",
-    "Hi team",
-    "To whom it may concern",
-    "Best regards",
-    "Kind regards",
-    "Cheers",
-    "Sincerely",
-    "Executive Summary",
-    "Terms and Conditions",
-    "Privacy Policy",
-    "Table of Contents",
-    "Getting Started",
-    "Frequently Asked Questions",
-    "Release Notes",
-    "Known Issues",
-    "Installation",
-    "User Guide",
-    "Monthly Report",
-    "Meeting Notes",
-    "Action Items",
-    "Project Plan",
-]
-NEG2 = {
-    "de": [
-        "Guten Morgen",
-        "Vielen Dank!",
-        "im {mon}",
-        "am {day}",
-        "jeden {day}",
-        "von {mon} bis {mon}",
-        "Die Lieferung kommt am {day}.",
-        "{n} Watt",
-        "{f} kg",
-        "Seite {n}",
-        "Kapitel {n}",
-        "Fehler {n}",
-        "Version {v}",
-        "Der Bäcker backt Brot.",
-        "Der Müller mahlt Korn.",
-        "Ein junger Koch",
-        "Der Schneider näht",
-        "Das Wetter ist schön.",
-        "Wir melden uns.",
-        "Bitte warten",
-        "Anmelden",
-        "In den Warenkorb",
-        "Die Rechnung ist bezahlt.",
-        "Sehr geehrte Damen und Herren",
-        "Mit freundlichen Grüßen",
-        "Liebe Grüße",
-        "Ja, gerne",
-        "Nein danke",
-        "Um {t} Uhr",
-        "Datenschutz",
-        "Impressum",
-        "Der Kunde ist König.",
-        "Die Waschmaschine schleudert nicht.",
-        "Der Vertrag verlängert sich um {n} Monate.",
-        "Weihnachten",
-        "Ostern",
-        "Die Software stürzt beim Start ab.",
-    ],
-    "es": [
-        "Buenos días",
-        "Muchas gracias",
-        "en {mon}",
-        "el {day}",
-        "cada {day}",
-        "de {mon} a {mon}",
-        "{n} vatios",
-        "{f} kg",
-        "página {n}",
-        "capítulo {n}",
-        "error {n}",
-        "versión {v}",
-        "La rosa es roja.",
-        "El pastor cuida ovejas.",
-        "Un león",
-        "La paz es posible.",
-        "Haz clic aquí",
-        "Iniciar sesión",
-        "Añadir al carrito",
-        "Estimados señores",
-        "Un saludo",
-        "Sí, claro",
-        "No, gracias",
-        "a las {t}",
-        "Aviso legal",
-        "El pedido llega tarde.",
-        "Semana Santa",
-        "Navidad",
-        "La esperanza es lo último que se pierde.",
-    ],
-    "fr": [
-        "Bonjour",
-        "Merci beaucoup",
-        "en {mon}",
-        "le {day}",
-        "chaque {day}",
-        "de {mon} à {mon}",
-        "{n} watts",
-        "{f} kg",
-        "page {n}",
-        "chapitre {n}",
-        "erreur {n}",
-        "version {v}",
-        "La rose est rouge.",
-        "Le boulanger fait du pain.",
-        "Une marguerite",
-        "Cliquez ici",
-        "Se connecter",
-        "Ajouter au panier",
-        "Madame, Monsieur",
-        "Cordialement",
-        "Oui, volontiers",
-        "Non merci",
-        "à {t}",
-        "Mentions légales",
-        "La commande est en retard.",
-        "Noël",
-        "Pâques",
-        "Le petit chat dort.",
-    ],
-    "it": [
-        "Buongiorno",
-        "Grazie mille",
-        "a {mon}",
-        "{day}",
-        "ogni {day}",
-        "da {mon} a {mon}",
-        "{n} watt",
-        "{f} kg",
-        "pagina {n}",
-        "capitolo {n}",
-        "errore {n}",
-        "versione {v}",
-        "La rosa è rossa.",
-        "Il fabbro lavora.",
-        "Clicca qui",
-        "Accedi",
-        "Aggiungi al carrello",
-        "Gentili signori",
-        "Cordiali saluti",
-        "Sì, certo",
-        "No grazie",
-        "alle {t}",
-        "Note legali",
-        "L'ordine è in ritardo.",
-        "Natale",
-        "Pasqua",
-    ],
-    "nl": [
-        "Goedemorgen",
-        "Hartelijk dank",
-        "in {mon}",
-        "op {day}",
-        "elke {day}",
-        "van {mon} tot {mon}",
-        "{n} watt",
-        "{f} kg",
-        "pagina {n}",
-        "hoofdstuk {n}",
-        "fout {n}",
-        "versie {v}",
-        "De roos is rood.",
-        "De bakker bakt brood.",
-        "De visser vist.",
-        "Klik hier",
-        "Inloggen",
-        "In winkelwagen",
-        "Geachte heer, mevrouw",
-        "Met vriendelijke groet",
-        "Ja, graag",
-        "Nee, dank u",
-        "om {t} uur",
-        "Disclaimer",
-        "De bestelling is te laat.",
-        "Kerstmis",
-        "Pasen",
-    ],
-    "pt": [
-        "Bom dia",
-        "Muito obrigado",
-        "em {mon}",
-        "na {day}",
-        "toda {day}",
-        "de {mon} a {mon}",
-        "{n} watts",
-        "{f} kg",
-        "página {n}",
-        "capítulo {n}",
-        "erro {n}",
-        "versão {v}",
-        "A rosa é vermelha.",
-        "O ferreiro trabalha.",
-        "Clique aqui",
-        "Entrar",
-        "Adicionar ao carrinho",
-        "Prezados senhores",
-        "Atenciosamente",
-        "Sim, claro",
-        "Não, obrigado",
-        "às {t}",
-        "Aviso legal",
-        "O pedido está atrasado.",
-        "Natal",
-        "Páscoa",
-    ],
-    "pl": [
-        "Dzień dobry",
-        "Dziękuję bardzo",
-        "w {mon}",
-        "w {day}",
-        "od {mon} do {mon}",
-        "{n} watów",
-        "{f} kg",
-        "strona {n}",
-        "rozdział {n}",
-        "błąd {n}",
-        "wersja {v}",
-        "Kowal pracuje.",
-        "Kliknij tutaj",
-        "Zaloguj się",
-        "Dodaj do koszyka",
-        "Szanowni Państwo",
-        "Z poważaniem",
-        "Tak, chętnie",
-        "o {t}",
-        "Zamówienie jest opóźnione.",
-        "Boże Narodzenie",
-    ],
-}
+    def _user(self) -> str:
+        name = self._faker(self._draw.choice(NAME_LOCALES[:12])).user_name()
+        return self._draw.choice((name, f"{name}{self._draw.randrange(99)}", f"user_{self._shape(('####',))}"))
 
+    def _ip(self) -> str:
+        faker = self._faker("en_US")
+        return str(faker.ipv4() if self._draw.random() < 0.75 else faker.ipv6())
 
-def neg(tpl, lang):
-    def sub(m):
-        k = m[1]
-        return {
-            "mon": lambda: R.choice(MONTHS[lang].split()),
-            "day": lambda: R.choice(DAYS[lang].split()),
-            "n": lambda: NB(1, R.choice((9, 12, 60, 99, 300, 999, 1600, 4000, 9000))),
-            "f": lambda: f"{R.random() * R.choice((1, 10, 100)):.{R.choice((1, 2, 3))}f}",
-            "v": lambda: ".".join(NB(0, R.choice((9, 20))) for _ in range(R.choice((2, 2, 3)))),
-            "t": lambda: f"{R.randint(0, 23)}:{R.choice((0, 15, 30, 45, R.randint(0, 59))):02}",
-            "h": lambda: f"{R.getrandbits(R.choice((16, 24, 32))):x}",
-            "q": lambda: NB(1, 4),
-            "y": lambda: NB(1990, 2027),
-            "y2": lambda: NB(10, 27),
-            "ep": lambda: NB(1500000000, 1799999999) + R.choice(("", "000", "123")),
-        }[k]()
+    def _url(self, language: str) -> str:
+        faker = self._local(language)
+        choices = (faker.url(), faker.url() + self._user(), f"www.{faker.domain_name()}", f"@{self._user()}")
+        return self._draw.choice(choices)
 
-    t = re.sub(r"\{(mon|day|n|f|v|t|h|q|y|y2|ep)\}", sub, tpl)
-    return t
+    def _national_number(self, language: str) -> str:
+        return self._shape(("?? ## ## ## ?",)) if language == "en" else str(self._local(language).ssn())
 
+    def _date(self, language: str) -> str:
+        day, month = self._draw.randint(1, 28), self._draw.randint(1, 12)
+        year = self._draw.choice((self._draw.randint(1930, 2010), self._draw.randint(2015, 2027)))
+        name = read_templates(language)["months"][month - 1]
+        in_digits = (
+            f"{day:02}.{month:02}.{year}", f"{day}/{month}/{year}", f"{year}-{month:02}-{day:02}",
+            f"{day:02}-{month:02}-{year}", f"{month:02}/{day:02}/{year % 100:02}",
+        )  # fmt: skip
+        in_words = {
+            "en": (f"{day} {name} {year}", f"{name} {day}, {year}", f"{name} {day}", f"{day}th of {name}"),
+            "de": (f"{day}. {name} {year}", f"{day}. {name}"),
+            "es": (f"{day} de {name} de {year}", f"{day} de {name}"),
+            "pt": (f"{day} de {name} de {year}", f"{day} de {name}"),
+        }.get(language, (f"{day} {name} {year}", f"{day} {name}"))
+        return self._draw.choice((*in_digits, *in_words, *in_words))
 
-def negtext(lang):
-    pool = NEG if lang == "en" else NEG2[lang]
-    t = R.choice((" ", "\n", ". ", ", ", " ")).join(
-        neg(x, lang) for x in R.sample(pool, R.choice((1, 1, 1, 1, 2, 3, 4)))
-    )
-    return t
+    def _fill(self, template: str, language: str) -> Row:
+        text, spans, position = "", list[Span](), 0
+        for field in _FIELD.finditer(template):
+            text += template[position : field.start()]
+            label, make = self._fields[field[1]]
+            value = make(language).replace("\n", ", ")
+            spans.append((len(text), len(text) + len(value), label))
+            text, position = text + value, field.end()
+        return text + template[position:], spans
 
-
-for _ in range(9000):
-    put(negtext("en"), [], "neg.en")
-for l in NEG2:
-    for _ in range(1500):
-        put(negtext(l), [], f"neg.{l}")
-# words that are names in one place and words in another
-AMB = "Rose Will Mark Grace Hope May June April Summer Bill Jack Art Faith Joy Dawn Frank Grant Penny Ruby Amber Sandy Rusty Drew Chase Hunter Cliff Dean Earl Gene Max Nick Pat Rob Sue Ray Miles Olive Ginger Iris Jasmine Pearl Crystal Violet Daisy Holly Ivy Hazel Heather Basil Mason Taylor Carter Baker Cook Smith Miller Young Long King Bishop Brown Green White Black Gray Stone Wood Field Hill Rivers Banks Lane Park Page Price Rich Sterling Major Angel Christian Jordan Carol Guy Buddy Harmony Melody Destiny Chance Lance Ford Wade Skip Chip Duke Colt Reed Clay Glen Forest Sky River Rain Robin Wren Jay Kit Ace Bear Fox Wolf".split()
-PT = [
-    "{w} called me yesterday.",
-    "I met {w} at the station.",
-    "ask {w} about it",
-    "{w} and I went home",
-    "thanks {w}",
-    "{w}, can you help?",
-    "Hi {w}!",
-    "{w} is out of office",
-    "told {w} the news",
-    "{w}'s email bounced",
-    "from {w} to everyone",
-    "sent it to {w} on {day}",
-    "{w} said ok",
-    "is {w} coming?",
-    "my friend {w}",
-    "this is {w} from billing",
-    "talk to {w} first",
-    "{w} will be late",
-    "cc {w}",
-    "{w}: on my way",
-]
-for _ in range(3500):
-    w = R.choice(AMB)
-    a = neg(R.choice(PT), "en") if False else R.choice(PT)
-    i = a.index("{w}")
-    a = a.replace("{day}", R.choice(DAYS["en"].split()))
-    t = a.replace("{w}", w)
-    s = [(i, i + len(w), "PERSON")]
-    if R.random() < 0.35:
-        x = neg(R.choice(NEG), "en")
-        t2 = t + R.choice((". ", "\n")) + x
-        put(t2, s, "amb")
-    elif R.random() < 0.3:
-        put(t.lower(), s, "amb")
-    else:
-        put(t, s, "amb")
+    def _fill_harmless(self, template: str, language: str) -> str:
+        draw, templates = self._draw, read_templates(language)
+        values: dict[str, Callable[[], str]] = {
+            "mon": lambda: draw.choice(templates["months"]),
+            "day": lambda: draw.choice(templates["days"]),
+            "n": lambda: str(draw.randint(1, draw.choice(_DIGITS))),
+            "f": lambda: f"{draw.random() * draw.choice((1, 10, 100)):.{draw.choice((1, 2, 3))}f}",
+            "v": lambda: ".".join(str(draw.randint(0, 20)) for _ in range(draw.choice((2, 2, 3)))),
+            "t": lambda: f"{draw.randint(0, 23)}:{draw.choice((0, 15, 30, 45, draw.randint(0, 59))):02}",
+            "h": lambda: f"{draw.getrandbits(draw.choice((16, 24, 32))):x}",
+            "q": lambda: str(draw.randint(1, 4)),
+            "y": lambda: str(draw.randint(1990, 2027)),
+            "y2": lambda: str(draw.randint(10, 27)),
+            "ep": lambda: str(draw.randint(1_500_000_000, 1_799_999_999)) + draw.choice(("", "000", "123")),
+        }
+        return _FIELD.sub(lambda field: values[field[1]]() if field[1] in values else field[0], template)

@@ -1,260 +1,257 @@
-"""All training rows -> rows.jsonl: {"t": text, "s": [[start,end,label]], "i": [[start,end]] ignored, "k": source}"""
+"""Write the rows that the encoder and its tagger are trained on.
 
-import json, random, re, sys, glob, subprocess, os, unicodedata, keyword, calendar
+    python examples/default_tagger/prepare.py ENGLISH_CORPORA ENGLISH
+    python examples/european_tagger/prepare.py CORPORA EUROPEAN --first TAGGER
+    python examples/encoder_tagger/rows.py CORPORA ENGLISH EUROPEAN OUT --tagger TAGGER
+
+CORPORA has clones of the repositories that are named here, as ``OWNER+NAME/repo``, ``OWNER/NAME`` or ``NAME``.  A row
+is {"text", "spans", "ignored", "source"}: where a corpus does not say what a word is (a date in a corpus of names, a
+name that the first tagger doubts), the word is ignored instead of being taught as harmless.
+
+Nothing of CoNLL-2003, WikiNEuRal, presidio-research's sets, the test part of MEDDOCAN, or any test part is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from faker import Faker
+from typing import Any, NamedTuple
 
-sys.path.insert(0, "/work/main")
-sys.path.insert(0, "/work/main/examples/default_tagger")
-sys.path.insert(0, "/work/main/examples/european_tagger")
-M = Path("/work/.mirror")
-R = random.Random(20261129)
-out = []
+from forms import LANGUAGES, Forms, Span
 
-
-def put(t, s, k, ig=()):
-    if t.strip():
-        out.append({"t": t, "s": [list(x) for x in s], "i": [list(x) for x in ig], "k": k})
-
-
-def rd(f):
-    return [json.loads(l) for l in open(f, encoding="utf8")]
-
-
-def S(r):
-    return [(s["start"], s["end"], s["label"]) for s in r["spans"]]
-
-
-DATEWORD = re.compile(r"\d")
-ORD = re.compile(r"(?i)\b(first|second|third|fourth|fifth|\w+th|twenty|thirty|nineteen)\b")
-
-
-def fix_dates(t, s):
-    r = []
-    for a, b, l in s:
-        if l == "DATE_TIME" and not DATEWORD.search(t[a:b]) and not (len(t[a:b].split()) > 2 and ORD.search(t[a:b])):
-            continue
-        r.append((a, b, l))
-    return r
-
-
-# English
-for name, cap in (
-    ("gold", 99999),
-    ("renamed", 99999),
-    ("clauses", 3000),
-    ("talk", 5000),
-    ("support", 3500),
-    ("varied", 48000),
-):
-    rows = rd(f"en/{name}.jsonl")
-    R.shuffle(rows)
-    for r in rows[:cap]:
-        put(r["text"], fix_dates(r["text"], S(r)), f"en.{name}")
-# six languages
-DIG = re.compile(r"\S*\d\S*")
-for lang in ("de", "es", "fr", "it", "nl", "pt"):
-    rows = rd(f"eu/{lang}.jsonl")
-    R.shuffle(rows)
-    for r in rows[:22000]:
-        t = r["text"] if len(r["text"]) < 1500 else None
-        if t is None:
-            continue
-        s = fix_dates(t, S(r))
-        # numbers that nobody labelled: the corpora don't say whether they are dates
-        ig = (
-            [m.span() for m in DIG.finditer(t) if not any(a < m.end() and m.start() < b for a, b, _ in s)]
-            if len(s) and any(l in ("PERSON", "LOCATION", "ORGANIZATION") for *_, l in s)
-            else []
-        )
-        put(t, s, f"{lang}.rows", ig)
-# other languages of Universal NER: persons, places, organisations only
-L = {"PER": "PERSON", "LOC": "LOCATION", "ORG": "ORGANIZATION"}
-
-
-def iob2(text):
-    for block in text.split("\n\n"):
-        ln = block.splitlines()
-        t = next((l[9:] for l in ln if l.startswith("# text = ")), "")
-        toks = [l.split("\t") for l in ln if l[:1].isdigit()]
-        sp = []
-        pos = 0
-        ins = False
-        ok = True
-        for f in toks:
-            st = t.find(f[1], pos)
-            if st < 0:
-                ok = False
-                break
-            pos = st + len(f[1])
-            lab = L.get(f[2][2:])
-            if lab is None:
-                ins = False
-            elif ins and f[2][0] == "I":
-                sp[-1] = (sp[-1][0], pos, lab)
-            else:
-                sp.append((st, pos, lab))
-                ins = True
-        if ok and t:
-            yield t, sp
-
-
-CAP = re.compile(r"(?<=\w )[^\W\d_][\w\'’-]*")
-for repo, f, n in (
-    ("Danish-DDT", "da_ddt", 3500),
-    ("Croatian-SET", "hr_set", 3500),
-    ("Slovak-SNK", "sk_snk", 3500),
-    ("Swedish-Talbanken", "sv_talbanken", 3000),
-    ("Serbian-SET", "sr_set", 1500),
-    ("Chinese-GSDSIMP", "zh_gsdsimp", 2000),
-):
-    txt = subprocess.run(
-        ["git", "-C", str(M / f"UniversalNER+UNER_{repo}" / "repo"), "show", f"HEAD:{f}-ud-train.iob2"],
-        capture_output=True,
-    ).stdout.decode()
-    rows = list(iob2(txt))
-    R.shuffle(rows)
-    for t, s in rows[:n]:
-        ig = [m.span() for m in DIG.finditer(t)] + [m.span() for m in CAP.finditer(t) if m[0][0].isupper()]
-        put(t, s, "other." + f, [x for x in ig if not any(a < x[1] and x[0] < b for a, b, _ in s)])
-# EWT train text, labelled by today's tagger, doubtful tokens ignored
-repo = M / "UniversalDependencies+UD_English-EWT" / "repo"
-train = [
-    l.strip()
-    for l in subprocess.run(
-        ["git", "-C", str(repo), "show", "HEAD:not-to-release/file-lists/files.train"], capture_output=True
-    )
-    .stdout.decode()
-    .split()
-]
-texts = []
-for f in train:
-    p = subprocess.run(["git", "-C", str(repo), "show", f"HEAD:not-to-release/sources/{f}"], capture_output=True)
-    texts += [l[9:] for l in p.stdout.decode().splitlines() if l.startswith("# text = ")]
-dev = {r["text"] for f in ("uner_ewt_dev", "uner_ewt_test") for r in rd(f"/work/shared/data/ner_open/{f}.jsonl")}
-texts = [t for t in dict.fromkeys(texts) if t not in dev]
-print("ewt train", len(texts))
 from redactory.detectors.settings import TaggerSettings
 from redactory.detectors.tagger import TaggerEngine
 
-E = TaggerEngine(TaggerSettings(models=("default",)), "en")
-
-
-def silver(texts, k, hi=0.85, lo=0.15, only_plain=False):
-    for i in range(0, len(texts), 256):
-        for t, o in zip(texts[i : i + 256], E.read(texts[i : i + 256])):
-            s = [(x.start, x.end, x.label) for x in o.spans if x.score >= hi]
-            s2 = fix_dates(t, s)
-            ig = [(p.start, p.end) for p in o.non_entity_scores if lo < p.probability < hi]
-            ig = [x for x in ig if not any(a < x[1] and x[0] < b for a, b, _ in s)]
-            if only_plain and any(
-                l in ("PERSON", "STREET_ADDRESS", "EMAIL_ADDRESS", "PHONE_NUMBER", "LOCATION", "ORGANIZATION")
-                for *_, l in s2
-            ):
-                continue
-            put(t, s2, k, ig)
-
-
-silver(texts, "en.ewt")
-# code and technical prose: nothing personal
-site = Path("/work/main/.venv/lib/python3.11/site-packages")
-std = Path(os.__file__).parent
-files = [
-    p
-    for d in (
-        "numpy",
-        "scipy",
-        "pandas",
-        "torch/nn",
-        "torch/utils",
-        "spacy",
-        "prefect",
-        "pyarrow",
-        "sklearn",
-        "fastapi",
-        "starlette",
-        "sqlalchemy",
-        "pydantic",
-        "rich",
-        "click",
-        "yaml",
-        "jinja2",
-        "requests",
-        "urllib3",
-        "networkx",
-        "sympy/core",
-        "matplotlib",
-    )
-    for p in (site / d).rglob("*.py")
-] + [p for p in std.glob("*.py")]
-js = [p for p in site.rglob("*.js") if p.stat().st_size < 60000][:200]
-h = [p for p in site.rglob("*.h")][:600]
-cfg = [p for e in ("*.toml", "*.cfg", "*.yaml", "*.yml", "*.css", "*.pyx", "*.pyi") for p in list(site.rglob(e))[:150]]
-BAD = re.compile(
-    r"@[a-z]|https?:|[Cc]opyright|COPYRIGHT|[Aa]uthor|[Ll]icen[sc]e|©|[Cc]ontribut|[Mm]aintain|\bby [A-Z]|et al|University|Inc\.|[A-Z][a-z]+ [A-Z][a-z]+|\d{5,}|[\u0080-\uffff]"
+SEED = 20261129
+ENGLISH = {"gold": 100_000, "renamed": 100_000, "clauses": 3_000, "talk": 5_000, "support": 3_500, "varied": 48_000}
+"""The most rows of each file of the default tagger's rows."""
+EUROPEAN, MOST_CHARS = 22_000, 1_500
+UNIVERSAL = {
+    "Danish-DDT": ("da_ddt", 3_500),
+    "Croatian-SET": ("hr_set", 3_500),
+    "Slovak-SNK": ("sk_snk", 3_500),
+    "Swedish-Talbanken": ("sv_talbanken", 3_000),
+    "Serbian-SET": ("sr_set", 1_500),
+    "Chinese-GSDSIMP": ("zh_gsdsimp", 2_000),
+}
+"""Universal NER v1 (CC BY-SA 4.0): persons, places and organisations, nothing else."""
+SIMULATED = {"forms": 2_000, "sentences": 1_400, "harmless": 1_500}
+HARMLESS_ENGLISH, NAMES_AND_WORDS, CODE, PROSE = 9_000, 3_500, 9_000, 9_000
+_NAMES = {"PER": "PERSON", "LOC": "LOCATION", "ORG": "ORGANIZATION"}
+_PERSONAL = {"PERSON", "STREET_ADDRESS", "EMAIL_ADDRESS", "PHONE_NUMBER", "LOCATION", "ORGANIZATION"}
+_NUMBER, _CAPITAL = re.compile(r"\S*\d\S*"), re.compile(r"(?<=\w )[^\W\d_a-z][\w'’-]*")
+_ORDINAL = re.compile(r"(?i)\b(first|second|third|fourth|fifth|\w+th|twenty|thirty|nineteen)\b")
+_NAMES_IN_CODE = re.compile(
+    r"@[a-z]|https?:|copyright|author|licen[sc]e|©|contribut|maintain|et al|University|Inc\."
+    r"|\bby [A-Z]|[A-Z][a-z]+ [A-Z][a-z]+|\d{5,}|[\u0080-\uffff]"
 )
-DOC = []
-n = 0
-R.shuffle(files)
-R.shuffle(h)
+_DOCSTRING = re.compile(r'"""(.*?)"""', re.DOTALL)
+_PACKAGES = (
+    "numpy", "scipy", "pandas", "torch/nn", "torch/utils", "spacy", "prefect", "fastapi", "starlette", "sqlalchemy",
+    "pydantic", "rich", "click", "yaml", "jinja2", "requests", "urllib3", "networkx", "sympy/core", "matplotlib",
+)  # fmt: skip
+"""Installed packages whose code is an example of harmless text."""
 
 
-def code_chunks(p, limit):
-    try:
-        lines = p.read_text(encoding="utf8").splitlines()
-    except Exception:
-        return
-    good = [i for i in range(len(lines)) if lines[i].strip()]
-    for _ in range(limit):
-        if len(good) < 10:
-            return
-        a = R.choice(good)
-        k = R.choice((1, 1, 2, 3, 4, 6))
-        ch = "\n".join(lines[a : a + k])[:500]
-        if R.random() < 0.5:
-            ch = ch.strip()
-        if ch.strip() and not BAD.search(ch) and len(ch) > 8:
-            yield ch
+class Row(NamedTuple):
+    """A text, its spans, and the ranges that do not count."""
+
+    source: str
+    text: str
+    spans: list[Span]
+    ignored: list[tuple[int, int]] = []  # noqa: RUF012 - never changed
 
 
-code = []
-for p in files[:2200]:
-    code += list(code_chunks(p, 5))
-for p in js + h[:400] + cfg:
-    code += list(code_chunks(p, 4))
-R.shuffle(code)
-code = list(dict.fromkeys(code))[:9000]
-print("code", len(code))
-for t in code:
-    put(t, [], "neg.code")
-# docstrings and markdown of packages as technical prose
-PROSE = re.compile(r'"""(.*?)"""', re.S)
-prose = []
-for p in files[:2500]:
-    try:
-        t = p.read_text(encoding="utf8")
-    except Exception:
-        continue
-    for m in PROSE.finditer(t):
-        for par in m[1].split("\n\n"):
-            q = " ".join(par.split())
-            if (
-                40 < len(q) < 400
-                and q[0].isupper()
-                and q.endswith(".")
-                and not re.search(r"(?i)@[a-z]|https?:|copyright|author|>>>|\[\d+\]|et al", q)
-            ):
-                prose.append(q)
-R.shuffle(prose)
-prose = list(dict.fromkeys(prose))[:9000]
-print("prose", len(prose))
-silver(prose, "neg.prose", only_plain=True)
-exec(compile(open("templates.py", encoding="utf8").read(), "templates.py", "exec"))
-with open("rows.jsonl", "w", encoding="utf8") as f:
-    R.shuffle(out)
-    for r in out:
-        f.write(json.dumps(r, ensure_ascii=False) + "\n")
-from collections import Counter
+def drop_vague_dates(text: str, spans: Iterable[Span]) -> list[Span]:
+    """Months and weekdays alone are harmless; a date has a digit, or an ordinal in three words."""
 
-print(len(out), Counter(r["k"] for r in out))
-print(Counter(x[2] for r in out for x in r["s"]))
+    def is_vague(start: int, end: int) -> bool:
+        value = text[start:end]
+        return not re.search(r"\d", value) and not (len(value.split()) > 2 and _ORDINAL.search(value))
+
+    return [span for span in spans if span[2] != "DATE_TIME" or not is_vague(span[0], span[1])]
+
+
+def find_outside(pattern: re.Pattern[str], text: str, spans: Sequence[Span]) -> list[tuple[int, int]]:
+    """The matches that overlap no span."""
+    matches = (match.span() for match in pattern.finditer(text))
+    return [place for place in matches if not any(start < place[1] and place[0] < end for start, end, _ in spans)]
+
+
+class Sources:
+    """Reads every source; ``digests`` has the sha256 of what was read, by name."""
+
+    def __init__(self, corpora: Path, tagger: Path, draw: random.Random) -> None:
+        self._corpora, self._draw = corpora, draw
+        self._tagger = TaggerEngine(TaggerSettings(models=(str(tagger),)), "en")
+        self.digests: dict[str, str] = {}
+
+    def read_prepared(self, path: Path, source: str, most: int, only_names: bool = False) -> Iterator[Row]:
+        """Rows of an earlier tagger.  In a corpus of names, numbers outside its spans are ignored."""
+        rows = [json.loads(line) for line in self._read(path).splitlines()]
+        self._draw.shuffle(rows)
+        for row in rows[:most]:
+            text, marks = row["text"], [(s["start"], s["end"], s["label"]) for s in row["spans"]]
+            if len(text) < MOST_CHARS:
+                spans = drop_vague_dates(text, marks)
+                has_names = only_names and any(label in _NAMES.values() for *_, label in spans)
+                yield Row(source, text, spans, find_outside(_NUMBER, text, spans) if has_names else [])
+
+    def read_universal(self) -> Iterator[Row]:
+        """Sentences of other languages; numbers and capitals without a label are ignored."""
+        for name, (file, most) in UNIVERSAL.items():
+            rows = list(_parse_iob2(self._git(f"UniversalNER/UNER_{name}", f"{file}-ud-train.iob2")))
+            self._draw.shuffle(rows)
+            for text, spans in rows[:most]:
+                ignored = find_outside(_NUMBER, text, spans) + find_outside(_CAPITAL, text, spans)
+                yield Row(f"other.{file}", text, spans, ignored)
+
+    def read_web(self, held_back: set[str]) -> Iterator[Row]:
+        """The training part of UD English EWT, labelled by the first tagger."""
+        name = "UniversalDependencies/UD_English-EWT"
+        files = self._git(name, "not-to-release/file-lists/files.train").split()
+        trees = (self._git(name, f"not-to-release/sources/{file}") for file in files)
+        lines = (line.removeprefix("# text = ") for tree in trees for line in tree.splitlines() if "# text = " in line)
+        yield from self._label("en.ewt", [text for text in dict.fromkeys(lines) if text not in held_back])
+
+    def read_code(self, packages: Path) -> Iterator[Row]:
+        """Lines of code, and paragraphs of its documentation in which the first tagger finds nobody."""
+        python = [path for package in _PACKAGES for path in sorted((packages / package).rglob("*.py"))]
+        others = [
+            path for end in ("js", "h", "toml", "yaml", "css", "pyx") for path in sorted(packages.rglob(f"*.{end}"))
+        ]
+        self._draw.shuffle(python)
+        self._draw.shuffle(others)
+        code = [chunk for path in (*python[:2_200], *others[:900]) for chunk in self._cut_code(path)]
+        self._draw.shuffle(code)
+        yield from (Row("neg.code", text, []) for text in list(dict.fromkeys(code))[:CODE])
+        paragraphs = [text for path in python for text in _read_paragraphs(path)]
+        self._draw.shuffle(paragraphs)
+        for row in self._label("neg.prose", list(dict.fromkeys(paragraphs))[:PROSE]):
+            if not any(label in _PERSONAL for *_, label in row.spans):
+                yield row
+
+    def _cut_code(self, path: Path) -> Iterator[str]:
+        lines = _read_text(path).splitlines()
+        starts = [number for number, line in enumerate(lines) if line.strip()]
+        for _ in range(5 if len(starts) >= 10 else 0):
+            start, length = self._draw.choice(starts), self._draw.choice((1, 1, 2, 3, 4, 6))
+            chunk = "\n".join(lines[start : start + length])[:500]
+            if len(chunk) > 8 and not _NAMES_IN_CODE.search(chunk):
+                yield chunk.strip() if self._draw.random() < 0.5 else chunk
+
+    def _label(self, source: str, texts: list[str], sure: float = 0.85) -> Iterator[Row]:
+        for first in range(0, len(texts), 256):
+            batch = texts[first : first + 256]
+            for text, output in zip(batch, self._tagger.read(batch), strict=True):
+                marks = [(span.start, span.end, span.label) for span in output.spans if span.score >= sure]
+                doubts = [(t.start, t.end) for t in output.non_entity_scores if 1 - sure < t.probability < sure]
+                free = [d for d in doubts if not any(start < d[1] and d[0] < end for start, end, _ in marks)]
+                yield Row(source, text, drop_vague_dates(text, marks), free)
+
+    def _read(self, path: Path) -> str:
+        text = path.read_text(encoding="utf-8")
+        self.digests[f"{path.parent.name}/{path.name}"] = hashlib.sha256(text.encode()).hexdigest()
+        return text
+
+    def _git(self, repository: str, path: str) -> str:
+        forms = (f"{repository.replace('/', '+')}/repo", repository, repository.split("/")[1])
+        folder = next(folder for folder in map(self._corpora.joinpath, forms) if folder.is_dir())
+        command = ["git", "-C", str(folder), "show", f"HEAD:{path}"]
+        data = subprocess.run(command, check=True, capture_output=True).stdout
+        self.digests[f"{repository}/{path}"] = hashlib.sha256(data).hexdigest()
+        return data.decode("utf-8")
+
+
+def _parse_iob2(text: str) -> Iterator[tuple[str, list[Span]]]:
+    for block in text.split("\n\n"):
+        lines = block.splitlines()
+        sentence = next((line.removeprefix("# text = ") for line in lines if line.startswith("# text = ")), "")
+        spans, position, inside = list[Span](), 0, False
+        for _, word, tag, *_ in (line.split("\t") for line in lines if line[:1].isdigit()):
+            start = sentence.find(word, position)
+            if start < 0:
+                break
+            position, label = start + len(word), _NAMES.get(tag[2:])
+            if label and inside and tag.startswith("I-"):
+                spans[-1] = (spans[-1][0], position, label)
+            elif label:
+                spans.append((start, position, label))
+            inside = label is not None
+        else:
+            if sentence:
+                yield sentence, spans
+
+
+def _read_paragraphs(path: Path) -> Iterator[str]:
+    for docstring in _DOCSTRING.findall(_read_text(path)):
+        for paragraph in docstring.split("\n\n"):
+            text = " ".join(paragraph.split())
+            is_prose = 40 < len(text) < 400 and text[0].isupper() and text.endswith(".")
+            if is_prose and not re.search(r"(?i)@[a-z]|https?:|copyright|author|>>>|\[\d+\]|et al", text):
+                yield text
+
+
+def _read_text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def simulate(seed: int) -> Iterator[Row]:
+    """The rows of ``forms.py``."""
+    forms = Forms(seed)
+    for language in LANGUAGES:
+        for kind, rows in SIMULATED.items():
+            count = HARMLESS_ENGLISH if (language, kind) == ("en", "harmless") else rows
+            for text, spans in getattr(forms, f"draw_{kind}")(language, count):
+                yield Row(f"{language}.{kind}", text, spans)
+    yield from (Row("en.names_and_words", text, spans) for text, spans in forms.draw_names_and_words(NAMES_AND_WORDS))
+
+
+def main() -> None:
+    """Write the rows and ``OUT.sources.json``."""
+    parser = argparse.ArgumentParser(description="rows for the encoder")
+    for name in ("corpora", "english", "european", "out"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("--tagger", type=Path, required=True, help="the first tagger")
+    parser.add_argument("--held-back", type=Path, nargs="*", default=[], help="labelled rows for measuring")
+    parser.add_argument("--packages", type=Path, default=Path(os.__file__).parent / "site-packages")
+    arguments = parser.parse_args()
+    draw = random.Random(SEED)
+    held_back = {json.loads(line)["text"] for path in arguments.held_back for line in path.open(encoding="utf-8")}
+    sources = Sources(arguments.corpora, arguments.tagger, draw)
+    rows = [
+        *(row for name, most in ENGLISH.items() for row in sources.read_prepared(
+            arguments.english / f"{name}.jsonl", f"en.{name}", most)),
+        *(row for path in sorted(arguments.european.glob("*.jsonl")) for row in sources.read_prepared(
+            path, f"{path.stem}.rows", EUROPEAN, only_names=True)),
+        *sources.read_universal(),
+        *sources.read_web(held_back),
+        *sources.read_code(arguments.packages),
+        *simulate(SEED),
+    ]  # fmt: skip
+    rows = [row for row in rows if row.text.strip() and row.text not in held_back]
+    draw.shuffle(rows)
+    with arguments.out.open("w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(_as_json(row), ensure_ascii=False) + "\n")
+    digests = json.dumps(sources.digests, indent=1, sort_keys=True)
+    arguments.out.with_suffix(".sources.json").write_text(digests + "\n", encoding="utf-8")
+    print(len(rows), "rows", dict(Counter(row.source for row in rows)), file=sys.stderr)
+
+
+def _as_json(row: Row) -> dict[str, Any]:
+    spans = [{"start": start, "end": end, "label": label} for start, end, label in row.spans]
+    return {"text": row.text, "spans": spans, "ignored": row.ignored, "source": row.source}
+
+
+if __name__ == "__main__":
+    main()
