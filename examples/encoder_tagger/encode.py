@@ -2,8 +2,8 @@
 
     python examples/encoder_tagger/encode.py ROWS WORK --seed 1
 
-A row is {"text", "spans": [{start, end, label}], "ignored": [[start, end]], "source"}.  Writes ``WORK/pieces-SEED.npz``.
-A second seed gives other variants of the same rows, for another epoch.
+A row is {"text", "spans": [{start, end, label}], "ignored": [[start, end]], "source"}.  Writes
+``WORK/pieces-SEED.npz``.  A second seed gives other variants of the same rows, for another epoch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Simulated rows in eight languages: forms with every label, sentences, harmless texts, and words that are also names."""
+"""Simulated rows in eight languages: forms with every label, sentences, harmless texts, words that are also names."""
 
 from __future__ import annotations
 

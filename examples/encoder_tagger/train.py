@@ -12,6 +12,7 @@ import argparse
 import os
 import random
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def read_windows(work: Path, seeds: list[int]) -> list[Window]:
     for seed in seeds:
         with np.load(work / f"pieces-{seed}.npz") as stored:
             numbers, labels, offsets = stored["numbers"], stored["labels"], stored["offsets"]
-        windows += [(numbers[a:b], labels[a:b]) for a, b in zip(offsets, offsets[1:], strict=False)]
+        windows += [(numbers[a:b], labels[a:b]) for a, b in pairwise(offsets)]
     return windows
 
 

@@ -14,6 +14,7 @@ import json
 import struct
 import unicodedata
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,7 +75,7 @@ def read_base(data: bytes) -> Base:
     (text_bytes,) = reader.take("Q")
     offsets, scores = reader.take_array("<u4", count + 1), reader.take_array("<f4", count)
     text = reader.take_array("u1", text_bytes).tobytes()
-    pieces = [text[a:b].decode("utf-8", "replace") for a, b in zip(offsets, offsets[1:], strict=False)]
+    pieces = [text[a:b].decode("utf-8", "replace") for a, b in pairwise(offsets)]
     (_, normal_bytes) = reader.take("2i")
     reader.place += normal_bytes  # NFKC, which the tokenizer applies itself
     places: dict[str, int] = {}
