@@ -188,9 +188,7 @@ TEXTS = [
     "Anna met Bob in Rome. Bob met Carl in Oslo. " * 30,
 ]
 
-SMALL_FIT = FitSettings(
-    start=None, width=32, depth=2, table_rows=(500, 200, 200, 200), epochs=6, batch_words=300, learning_rate=8e-3
-)
+SMALL_FIT = FitSettings(epochs=3, seed=1)
 """A tagger that learns :func:`labelled_texts` in about a second."""
 
 GIVEN = ["Anna", "Maria", "Carla", "Robert", "Peter", "Susan", "Emma", "Oliver"]
