@@ -286,10 +286,8 @@ def copy_signed_texts(files: SignedFiles, kept: Ids, split: int, out: SignedFile
     counts = rows["count"].astype(np.int64)
     starts = np.cumsum(counts) - counts
     shingle_indices = np.repeat(rows["start"] - starts, counts) + np.arange(counts.sum())
-    shingles, buckets = (
-        np.load(files.get_path("shingles"), mmap_mode="r")[shingle_indices],
-        np.load(files.get_path("buckets")),
-    )
+    shingles = np.load(files.get_path("shingles"), mmap_mode="r")[shingle_indices]
+    buckets = np.load(files.get_path("buckets"))
     rows["start"] = starts
     write_entries(out.get_path("buckets"), buckets[np.isin(buckets["id"], rows["id"])])
     write_entries(out.get_path("shingles"), shingles)

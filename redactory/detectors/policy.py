@@ -308,8 +308,8 @@ def _build_policy_record(settings: DetectSettings, policy: StrictPolicy | Conser
     policy_settings = policy.settings.model_dump(mode="json")
     # the record of a fit changes no output
     hashed = {name: value for name, value in policy_settings.items() if name != "fitted"}
-    body = {"policy": policy.name, "settings": hashed, "stands_on": dependencies}
-    return {"hash": json_sha256(body), **policy_settings, "stands_on": dependencies}
+    body = {"policy": policy.name, "settings": hashed, "dependencies": dependencies}
+    return {"hash": json_sha256(body), **policy_settings, "dependencies": dependencies}
 
 
 MAX_LISTED_CHANGES = 4

@@ -57,9 +57,8 @@ def render_visible(text: str) -> VisibleText | None:
     conceals = not (text.isascii() and "&" not in text) and _CONCEALING.search(text)
     if not conceals and not _SPACED_WORD.search(text):
         return None
-    latin = _GROUP_SEPARATOR.sub(
-        lambda gap: " " if gap[0].isspace() else "-", _WORD_PATTERN.sub(_replace_lookalikes, text)
-    )
+    latin = _WORD_PATTERN.sub(_replace_lookalikes, text)
+    latin = _GROUP_SEPARATOR.sub(lambda gap: " " if gap[0].isspace() else "-", latin)
     closed = _find_letter_spaces(latin)
     pieces = [
         (match.start(), "" if match.start() in closed else _render_character(match.group()))

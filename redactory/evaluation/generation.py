@@ -60,12 +60,7 @@ def generate_texts(
         scores = log_probs[:, : tokenizer.size]
         if temperature == 0.0:
             return np.asarray(scores.argmax(1), np.int64)
-        scores = scores / temperature
-        if top_k is not None and top_k < scores.shape[1]:
-            kth_score = np.partition(scores, -top_k, axis=1)[:, [-top_k]]
-            scores = np.where(scores >= kth_score, scores, -np.inf)
-        if top_p < 1.0:
-            scores = np.where(_find_nucleus(scores, top_p), scores, -np.inf)
+        scores = _restrict_to_likeliest(scores / temperature, top_k, top_p)
         batch, first = divmod(len(texts), _BATCH_TEXTS)
         uniform = stream.uniform("generation", position, _BATCH_TEXTS, batch)[first + rows]
         heights = np.exp(scores - scores.max(1, keepdims=True)).cumsum(1)
@@ -82,6 +77,14 @@ def generate_texts(
             texts.append(tokenizer.decode([*head, *new_ids])[len(tokenizer.decode(head)) :])
         progress("generation", len(texts), count, "texts")
     return texts
+
+
+def _restrict_to_likeliest(scores: NDArray[np.float64], top_k: int | None, top_p: float) -> NDArray[np.float64]:
+    """Exclude tokens outside the ``top_k`` likeliest, then outside the nucleus of ``top_p``; [B, V]."""
+    if top_k is not None and top_k < scores.shape[1]:
+        kth_score = np.partition(scores, -top_k, axis=1)[:, [-top_k]]
+        scores = np.where(scores >= kth_score, scores, -np.inf)
+    return np.where(_find_nucleus(scores, top_p), scores, -np.inf) if top_p < 1.0 else scores
 
 
 def _find_nucleus(scores: NDArray[np.float64], top_p: float) -> NDArray[np.bool_]:

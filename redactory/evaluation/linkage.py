@@ -67,9 +67,8 @@ def run_linkage_attack(
     same claims to the private examples. Intervals are bootstrapped over authors, and never narrower than the exact
     (Clopper-Pearson) ones over examples.
     """
-    made = list(
-        find_linkage_claims([p.text for p in public], (p.text for p in private), max_holders, max_words, progress)
-    )
+    private_texts = (p.text for p in private)
+    made = list(find_linkage_claims([p.text for p in public], private_texts, max_holders, max_words, progress))
     chance_rates = _compute_chance_rates(public, private)
     # per author: claims, correct ones, those expected by chance, examples
     rows: dict[str, list[float]] = {}

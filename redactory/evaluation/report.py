@@ -66,11 +66,8 @@ def render_report(run: RunFolder) -> str:
     def read_folder_result(folder: Any) -> Any:
         return read_json(folder.root / "result.json") if is_finished(folder) else None
 
-    manifest, misses, shards = (
-        read_json(run.manifest),
-        read_folder_result(run.recall),
-        read_folder_result(run.redaction),
-    )
+    manifest = read_json(run.manifest)
+    misses, shards = read_folder_result(run.recall), read_folder_result(run.redaction)
     hits = sorted(manifest["spans"], key=lambda hit: (-hit["count"], hit["label"]))
     hit_tables = [(name, [h for h in hits if h["policy"] == name]) for name in ("strict", "conservative", "public")]
     return load_template("report.html.j2").render(

@@ -299,11 +299,8 @@ def find_reusable_run(settings: Config, template: str) -> RunFolder | None:
     }
     for run in map(RunFolder, list_runs(template)):
         with suppress(RedactoryError, OSError):
-            if (
-                is_finished(run)
-                and _extract_run_dependencies(read_manifest(run)) == content
-                and not list_broken_files(run)
-            ):
+            is_same = is_finished(run) and _extract_run_dependencies(read_manifest(run)) == content
+            if is_same and not list_broken_files(run):
                 return run
     return None
 
@@ -331,9 +328,8 @@ def publish_run(name: str, result: dict[str, Any], reused: bool) -> None:
         rows += [(f"{title}: `{code}`", n) for code, n in sorted(result[f"{title}_by_reason"].items())]
     note = " (unchanged input; kept the earlier run)" if reused else ""
     table = ["| item | count |", "|---|---:|", *(f"| {what} | {count:,} |" for what, count in rows)]
-    create_markdown_artifact(
-        "\n".join([f"`{result['run']}`{note}", "", *table]), key=_make_artifact_key("examples", name)
-    )
+    text = "\n".join([f"`{result['run']}`{note}", "", *table])
+    create_markdown_artifact(text, key=_make_artifact_key("examples", name))
     report = Path(result["report"]).resolve()
     create_link_artifact(report.as_uri(), link_text=str(report), key=_make_artifact_key("report", name))
 

@@ -159,9 +159,8 @@ class ChatCodec:
     @cached_property
     def end_id(self) -> int:
         """The token that ends an assistant's turn, and so a generated text."""
-        *_, final_id = (
-            part.content for part in self._render_conversation((USER, ASSISTANT), ("a", "b")) if part.in_loss
-        )
+        parts = self._render_conversation((USER, ASSISTANT), ("a", "b"))
+        *_, final_id = (part.content for part in parts if part.in_loss)
         assert isinstance(final_id, int)
         return final_id
 
@@ -198,9 +197,8 @@ class ChatCodec:
             return [], []
         ids: list[int] = []
         loss_mask: list[bool] = []
-        parts = self._render_conversation(
-            tuple(role for role, _ in turn_list), tuple(part for _, part in turn_list), has_open_turn
-        )
+        roles, contents = tuple(role for role, _ in turn_list), tuple(part for _, part in turn_list)
+        parts = self._render_conversation(roles, contents, has_open_turn)
         # text between two template tokens is encoded as one text, as the template's library does
         for is_text, group in groupby(parts, lambda part: isinstance(part.content, str)):
             group_parts = list(group)

@@ -181,18 +181,12 @@ class PrivateLoop:
             if array is not None:
                 array.setflags(write=False)  # read-only in memory too
         schedule = StepSchedule.from_settings(settings, step_kinds, stream)
-        first_averaged_step = len(schedule) - round(settings.weight_averaging_fraction * len(schedule)) + 1
-        weight_average = WeightAverage(network, first_averaged_step) if settings.weight_averaging_fraction else None
+        weight_average = WeightAverage.from_share(network, settings.weight_averaging_fraction, len(schedule))
+        correlated, checkpoint_path = step_kinds.correlated_steps, run.get_checkpoint_path(name)
+        checkpoint = Checkpoint(checkpoint_path, binding, network, guarded_optimizers, correlated, weight_average)
         self._remaining_steps = iterate_remaining_steps(
             schedule,
-            Checkpoint(
-                run.get_checkpoint_path(name),
-                binding,
-                network,
-                guarded_optimizers,
-                step_kinds.correlated_steps,
-                weight_average,
-            ),
+            checkpoint,
             settings.checkpoint_steps,
             sum(record.type == NOISY_STEP for record in log.records),
             self._progress,

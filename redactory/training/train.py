@@ -129,7 +129,8 @@ def _run_training(
     run: RunFolder, settings: TrainSettings, manifest_digest: str, log: RecordLog, progress: Progress
 ) -> None:
     """Train up to the ledger's ``end`` record, which holds the digest of the weights."""
-    trainer, name = get_trainer(settings), settings.model_name
+    trainer, folder = get_trainer(settings), run.get_model_folder(settings.model_name)
+    checkpoint_path = run.get_checkpoint_path(settings.model_name)
     public_text = open_public_text(run, settings.public_text, is_chat=settings.chat is not None)
     spec, head, vocabulary = plan_training(run, settings, manifest_digest, public_text, progress)
     mechanism = spec.mechanism
@@ -137,7 +138,7 @@ def _run_training(
         require_same_head(log, head)
         return
     if not log.records:
-        run.get_checkpoint_path(name).unlink(missing_ok=True)  # left by a training whose ledger is gone
+        checkpoint_path.unlink(missing_ok=True)  # left by a training whose ledger is gone
     # before anything is booked or recorded: a network that cannot be built costs no budget and can be fixed
     model = _build_model(settings, vocabulary)
     if trainer.uses_micro_batches(settings):
@@ -151,11 +152,8 @@ def _run_training(
         open_update_map(settings.workers if trainer.samples_users else 1) as update_map,
         open_micro_batch_map(worker_count, model.network, settings.threads) as micro_batch_map,
     ):
-        held_out, model_folder = (
-            HeldOutText.from_settings(run, settings, stream, public_text),
-            run.get_model_folder(name),
-        )
-        curve = HeldOutCurve(model_folder.held_out, model, held_out, event_writer) if held_out else None
+        held_out = HeldOutText.from_settings(run, settings, stream, public_text)
+        curve = HeldOutCurve(folder.held_out, model, held_out, event_writer) if held_out else None
         held_out_rows = held_out.rows if held_out else NO_ROWS
         inputs = (run, settings, model.network, model.tokenizer, stream, original_examples, public_text)
         context = TrainingContext(*inputs, update_map, micro_batch_map, held_out_rows)
@@ -165,31 +163,17 @@ def _run_training(
             curve.extra_scalars = partial(_collect_curve_scalars, mechanism, step_kinds)
         optimizers = [kind.scheduled_optimizer.optimizer for kind in step_kinds if kind]
         schedule = StepSchedule.from_settings(settings, step_kinds, stream)
-        first_averaged_step = len(schedule) - round(settings.weight_averaging_fraction * len(schedule)) + 1
-        weight_average = (
-            WeightAverage(model.network, first_averaged_step) if settings.weight_averaging_fraction else None
-        )
-        for _, step in iterate_remaining_steps(
-            schedule,
-            Checkpoint(
-                run.get_checkpoint_path(name),
-                binding,
-                model.network,
-                optimizers,
-                step_kinds.correlated_steps,
-                weight_average,
-            ),
-            settings.checkpoint_steps,
-            sum(record.type == NOISY_STEP for record in log.records),
-            progress,
-            make_empty_remark
-            if progress is ignore_progress or spec.failure_reason
-            else make_epsilon_remark_function(spec),
-            curve,
-        ):
+        average = WeightAverage.from_share(model.network, settings.weight_averaging_fraction, len(schedule))
+        correlated = step_kinds.correlated_steps
+        checkpoint = Checkpoint(checkpoint_path, binding, model.network, optimizers, correlated, average)
+        is_quiet = progress is ignore_progress or spec.failure_reason
+        remark = make_empty_remark if is_quiet else make_epsilon_remark_function(spec)
+        recorded = sum(record.type == NOISY_STEP for record in log.records)
+        interval = settings.checkpoint_steps
+        for _, step in iterate_remaining_steps(schedule, checkpoint, interval, recorded, progress, remark, curve):
             step.kind.step(step.number)
     require_unchanged_public_text(public_text, head)
-    initial_model, folder = make_initial_model(settings, stream, vocabulary), run.get_model_folder(name)
+    initial_model = make_initial_model(settings, stream, vocabulary)
     files = [path.relative_to(folder.root).as_posix() for path in save_model(folder, model)]
     files += [folder.held_out.name] if curve else []
     norms = compute_update_norms(dict(initial_model.network.named_parameters()), model.network)

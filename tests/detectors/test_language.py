@@ -94,10 +94,10 @@ def test_numbers_of_every_country_are_looked_for() -> None:
 
 def test_the_hash_stands_on_the_library_and_on_the_languages_that_are_read() -> None:
     own = build_policy_records(DetectSettings(language="auto"))["conservative"]
-    assert own["stands_on"]["languages"]["read"] == sorted(["en", *EUROPEAN])
-    assert own["stands_on"]["languages"]["versions"]["py3langid"]
-    assert own["stands_on"]["words"]
-    assert "languages" not in build_policy_records(DetectSettings())["conservative"]["stands_on"]
+    assert own["dependencies"]["languages"]["read"] == sorted(["en", *EUROPEAN])
+    assert own["dependencies"]["languages"]["versions"]["py3langid"]
+    assert own["dependencies"]["words"]
+    assert "languages" not in build_policy_records(DetectSettings())["conservative"]["dependencies"]
 
 
 @pytest.mark.parametrize("language", EUROPEAN)

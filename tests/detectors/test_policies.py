@@ -415,7 +415,7 @@ def test_what_changed_is_named_and_no_word_of_a_list() -> None:
     settings = DetectSettings.model_validate(BLANK)
     records = json.loads(json.dumps(build_policy_records(settings)))
     assert describe_policy_changes(settings, records) is None
-    records["strict"]["stands_on"]["versions"]["redactory"] = "0.0.1"
+    records["strict"]["dependencies"]["versions"]["redactory"] = "0.0.1"
     records["strict"]["hash"] = "another"
     told = describe_policy_changes(settings, records)
     assert told is not None

@@ -42,7 +42,7 @@ def test_the_same_policies_do_not_differ() -> None:
         ({"conservative": {"confident_threshold": 0.9}}, set(), {"confident_threshold"}),
         ({"conservative": {"rules": ["digit"]}}, set(), {"rules"}),
         ({"strict": {"extra_labels": {"LAW": 0.2}}}, {"extra_labels.LAW"}, set()),
-        ({"max_chars": 7}, {"stands_on.engines.max_chars"}, {"stands_on.engines.max_chars"}),
+        ({"max_chars": 7}, {"dependencies.engines.max_chars"}, {"dependencies.engines.max_chars"}),
     ],
 )
 def test_what_differs_is_named_by_its_key(changes: dict[str, Any], strict: set[str], conservative: set[str]) -> None:
@@ -67,7 +67,7 @@ def test_a_model_differs_by_its_content(tmp_path: Path) -> None:
     shutil.copytree(first, second)
     (second / "tokenizer").write_bytes((second / "tokenizer").read_bytes() + b"\0")
     differences = policy_diff(config(spacy={"model": str(first)}), config(spacy={"model": str(second)}))
-    assert keys(differences) == ({"stands_on.identities.spacy.sha256"}, {"stands_on.identities.spacy.sha256"})
+    assert keys(differences) == ({"dependencies.identities.spacy.sha256"}, {"dependencies.identities.spacy.sha256"})
 
 
 def test_a_finished_run_is_compared_with_a_configuration(tmp_path: Path) -> None:

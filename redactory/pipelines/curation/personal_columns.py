@@ -249,10 +249,8 @@ class PersonalColumnDetector:
             self._key_kinds = {key: kinds for key, kinds in self._key_kinds.items() if key in columns_by_key}
         results = self.search(new_keys) if new_keys else ()
         self._key_kinds.update(
-            {
-                key: "PERSON" if _is_name_key(key, words) else _describe_personal_key(key, result)
-                for key, result in zip(new_keys, results, strict=True)
-            }
+            (key, "PERSON" if _is_name_key(key, words) else _describe_personal_key(key, result))
+            for key, result in zip(new_keys, results, strict=True)
         )
         return {
             name: f"{'its name looks' if name == key else 'a key in it looks'} like {kinds}"

@@ -129,10 +129,8 @@ def finish_export(export: ExportFolder, manifest: dict[str, Any]) -> dict[str, P
     """Seal an export and make it readable for everybody; return its files by name."""
     write_manifest(export, manifest, list_files(export, map_files_by_name(export.root).values()))
     sign_manifest(export)
-    write_text(
-        export.sums,
-        format_checksums({name: file_sha256(path) for name, path in map_files_by_name(export.root).items()}),
-    )
+    digests = {name: file_sha256(path) for name, path in map_files_by_name(export.root).items()}
+    write_text(export.sums, format_checksums(digests))
     write_success(export)
     make_world_readable(export.root)
     return map_files_by_name(export.root)

@@ -266,10 +266,8 @@ class _RedactionRun:
         is_text_configured = "text" in self.settings.input.model_fields_set
         default_fields = tuple(name for name in DEFAULT_TEXT_FIELDS if name in column_counts)
         fields = Fields(self.settings.input.fields.paths if is_text_configured else default_fields)
-        missing = [
-            *fields.find_missing_paths(rows),
-            *(name for name in self.redaction.columns if name not in column_counts),
-        ]
+        unknown = (name for name in self.redaction.columns if name not in column_counts)
+        missing = [*fields.find_missing_paths(rows), *unknown]
         if rows and (missing or not (fields.paths or self.redaction.columns)):
             problem = "name the text fields with --text-column"
             if missing:

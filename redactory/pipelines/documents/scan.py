@@ -57,19 +57,16 @@ def scan(
     with report_start_and_end(progress, "load engines"):
         span_policy.load_engines()
     files, listed_spans, by_label = list[dict[str, Any]](), list[dict[str, Any]](), Counter[str]()
-    text_count = unread = 0
-    counts = RowCounts(settings.input)
+    counts, text_count, unread = RowCounts(settings.input), 0, 0
     for name, format_, entries in _iterate_texts(sources, texts, counts):
         label_counts, rejected, quarantined, before = Counter[str](), Counter[str](), Counter[str](), text_count
         for text_count, (document, examples) in enumerate(_route_documents(span_policy, entries, rejected), before + 1):
             quarantined.update(example.failure for example in examples if example.failure is not None)
-            spans = (span for example in examples for span in example.spans)
-            counted_spans = [span for span in spans if policy == "conservative" or span.policy == "strict"]
+            counted_spans = [s for e in examples for s in e.spans if policy == "conservative" or s.policy == "strict"]
             label_counts.update(span.label for span in counted_spans)
             row = None if format_ == "text" else document.row
-            for located, line in _list_span_locations(
-                counted_spans[: limit - len(listed_spans)], document.text, name, row
-            ):
+            unlisted_spans = counted_spans[: limit - len(listed_spans)]
+            for located, line in _list_span_locations(unlisted_spans, document.text, name, row):
                 listed_spans.append(located)
                 if on_span is not None:
                     on_span(located, line)

@@ -307,9 +307,8 @@ def evaluate_canary(
         copy_counts = count_canary_copies(evaluation.list_training_folders(), planted)
         # a canary in a shard was not masked, even if the trainer reads other folders
         is_missed = [n > 0 for n in count_canary_copies((evaluation.run.public, evaluation.run.private), planted)]
-        return measure_canary_exposure(
-            evaluation.load_language_model(), planted, copy_counts, progress, samples, seed, is_missed
-        )
+        model = evaluation.load_language_model()
+        return measure_canary_exposure(model, planted, copy_counts, progress, samples, seed, is_missed)
 
     return evaluation.measure_and_seal("canary", measure_exposure, "exposure.svg", plots.plot_exposure)
 
@@ -420,9 +419,8 @@ def _choose_value_source(
 
 
 def _find_values_in_vault(evaluation: ModelEvaluation, values: list[str]) -> Collection[str]:
-    present = {
-        values[index].casefold() for index in ValueSearch(values).count_occurrences(evaluation.read_original_texts())
-    }
+    counts = ValueSearch(values).count_occurrences(evaluation.read_original_texts())
+    present = {values[index].casefold() for index in counts}
     return {value for value in values if value.casefold() in present}
 
 

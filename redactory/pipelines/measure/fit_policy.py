@@ -324,8 +324,7 @@ def _find_public_steps(
     strict, levels, remaining = build_policies(detect)[0], dict[str, int](), iter(texts)
     while batch := list(islice(remaining, detect.batch_size)):
         for text, engine_output in zip(batch, detector.run_engines(batch), strict=True):
-            levels[text] = find_first_public_policy_index(
-                text, detector.prepare_output(text, engine_output), strict, policies
-            )
+            prepared = detector.prepare_output(text, engine_output)
+            levels[text] = find_first_public_policy_index(text, prepared, strict, policies)
         progress("detect", len(levels), len(texts), "texts")
     return levels

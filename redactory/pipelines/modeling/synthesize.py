@@ -179,9 +179,8 @@ class _SyntheticWriter:
             return earlier
         stream = RandomStream.from_entropy()
         self._charge_budget(deviation, stream)
-        histogram = Histogram.draw_noisy_counts(
-            read_trainer_texts(self.run, self.trainer), self.labels, deviation, stream
-        )
+        texts = read_trainer_texts(self.run, self.trainer)
+        histogram = Histogram.draw_noisy_counts(texts, self.labels, deviation, stream)
         model = self.run.get_model_folder(self.model)
         body = {
             "format": "redactory-evaluation/1",

@@ -316,9 +316,8 @@ def purge_run(run: RunFolder | str | Path, kinds: Collection[OriginalKind], *, b
     if not is_reissue_pending(folder):
         # a place without a run must not get a lock or a folder
         read_manifest(folder)
-    return run_with_sealed_traceback(
-        folder.state, _purge, folder, [name for name in ORIGINAL_KINDS if name in kinds], by
-    )
+    ordered_kinds = [name for name in ORIGINAL_KINDS if name in kinds]
+    return run_with_sealed_traceback(folder.state, _purge, folder, ordered_kinds, by)
 
 
 def _purge(run: RunFolder, kinds: list[OriginalKind], by: str | None) -> dict[str, Any]:

@@ -162,9 +162,8 @@ def _fill_synthetic_export(
     for path in map_files_by_name(corpus.root).values():
         _copy_sealed_file(path, export.root / path.relative_to(corpus.root), file_sha256(path))
     make_world_readable(export.root)
-    return _check_and_log_export(
-        run, export, destination, {"release": read_manifest(run).get("release", 1), "models": []}, by
-    )
+    details = {"release": read_manifest(run).get("release", 1), "models": []}
+    return _check_and_log_export(run, export, destination, details, by)
 
 
 def _copy_model(run: RunFolder, name: str, target: ModelFolder) -> str:

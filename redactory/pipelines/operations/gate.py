@@ -145,9 +145,8 @@ def record_decision(
     if event in (Event.APPROVED, Event.REJECTED) and is_finished(run.gate):
         # the report must not go on saying that the run is held back
         author = {key: facts[key] for key in ("by", "reason")}
-        _seal_gate_result(
-            run, {**read_json(run.gate.root / "result.json"), "decision": {"state": event.value, **author}}
-        )
+        result = read_json(run.gate.root / "result.json")
+        _seal_gate_result(run, {**result, "decision": {"state": event.value, **author}})
     return run_pending_actions(job, settings).get(name, [])
 
 

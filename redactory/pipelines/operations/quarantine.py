@@ -131,9 +131,8 @@ def quarantine_export(run: str | Path, *, unencrypted: bool = False) -> dict[str
     if not manifest["key"]["fresh"]:
         require_run_key(manifest, key)
     with lock_run(folder):
-        return run_with_sealed_traceback(
-            folder.state, _export_rows, folder, config, None if manifest["key"]["fresh"] else key
-        )
+        lasting_key = None if manifest["key"]["fresh"] else key
+        return run_with_sealed_traceback(folder.state, _export_rows, folder, config, lasting_key)
 
 
 def _export_rows(run: RunFolder, config: Config, key: DigestKey | None) -> dict[str, Any]:

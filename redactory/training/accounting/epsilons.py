@@ -334,6 +334,5 @@ def calibrate_noise(
         return _MAX_SEARCHED_EPSILON if epsilon is None else min(max(epsilon, 1e-12), _MAX_SEARCHED_EPSILON)
 
     coarsening = choose_coarsening_factor(GROUP_DISCRETIZATION if group_size > 1 else discretization, target, steps)
-    return find_smallest_noise(
-        target, compute_clamped_epsilon, coarsening, NoiseSearch(1.0, 0.1, 10_000.0, tolerance, 1e4)
-    )
+    search = NoiseSearch(1.0, 0.1, 10_000.0, tolerance, 1e4)
+    return find_smallest_noise(target, compute_clamped_epsilon, coarsening, search)

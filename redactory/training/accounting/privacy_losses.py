@@ -67,9 +67,8 @@ def make_group_epsilon_curve(
     if group_size / deviation > _MAX_SHIFT_RATIO:
         law = make_binomial_mixture(sampling_rate, group_size)
         return lambda delta: compute_revealed_shift_epsilon(law, deviation, steps, delta, coarsening)
-    return make_branch_epsilon_curve(
-        ((1.0, make_removal_pair(sampling_rate, deviation, group_size)),), steps, coarsening
-    )
+    pair = make_removal_pair(sampling_rate, deviation, group_size)
+    return make_branch_epsilon_curve(((1.0, pair),), steps, coarsening)
 
 
 def make_branch_epsilon_curve(branches: Branches, steps: int, coarsening: float = 1.0) -> PrivacyCurve:
@@ -523,9 +522,8 @@ def _bound_tilted_sum_range(distributions: LossDistributions, tilt: float, momen
 
         return compute_range_bound
 
-    place = _minimize_over_tilts(
-        make_range_bound(_sum_coarse_log_moments, _sum_coarse_log_moments(distributions, tilt))
-    )
+    coarse_moment = _sum_coarse_log_moments(distributions, tilt)
+    place = _minimize_over_tilts(make_range_bound(_sum_coarse_log_moments, coarse_moment))
     return make_range_bound(_sum_log_moments, moment)(place) + distributions[0][0].grid
 
 

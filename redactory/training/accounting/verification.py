@@ -150,16 +150,14 @@ class _ComposedLoss:
 
     def find_tilt(self, target_delta: float) -> float:
         """Find the tilt with the smallest Chernoff bound."""
-        return float(
-            _TILTS[_argmin_unimodal(lambda place: self.compute_chernoff_epsilon(float(_TILTS[place]), target_delta))]
-        )
+        best = _argmin_unimodal(lambda place: self.compute_chernoff_epsilon(float(_TILTS[place]), target_delta))
+        return float(_TILTS[best])
 
     def measure_tilted_width(self, delta: float, coarse_sum: _ComposedLoss) -> float:
         """Return over how many losses the tilted sum spreads."""
         tilt = coarse_sum.find_tilt(delta)
-        return sum(
-            self._bound_tilted_sum_range(tilt, self.compute_log_moment(tilt), sign, coarse_sum) for sign in (-1.0, 1.0)
-        )
+        moment = self.compute_log_moment(tilt)
+        return sum(self._bound_tilted_sum_range(tilt, moment, sign, coarse_sum) for sign in (-1.0, 1.0))
 
     def bound_epsilon(
         self, delta: float, smaller_delta: float, deviation_bound: float, missing_mass: float, coarse_sum: _ComposedLoss
@@ -193,9 +191,8 @@ class _ComposedLoss:
         off = min(max_cell_error * every, l2_error * math.sqrt(_compute_max_ratio(tilt) * every))
         # and mass a few cells away by its slope, at most 1 without the tilt
         step = _MISPLACED_CELLS * self.cell
-        off += (4.0 * _WRAPPED_MASS + unsure) * _compute_max_ratio(tilt) + moved * step * math.exp(
-            min(tilt * step, 700.0)
-        )
+        shifted_loss = moved * step * math.exp(min(tilt * step, 700.0))
+        off += (4.0 * _WRAPPED_MASS + unsure) * _compute_max_ratio(tilt) + shifted_loss
         error = off * np.exp(-tilt * (losses - origin)) + 4.0 * cells * _UNIT_ROUNDOFF * np.abs(tail_mass)
         scale = math.exp(min(tilt * origin - moment, 700.0))
         spread = self.cell * deviation_bound
@@ -210,9 +207,8 @@ class _ComposedLoss:
         """Bound how far the tilted sum reaches to one side, except for a mass of ``_WRAPPED_MASS`` (Chernoff)."""
 
         def compute_range_bound(loss_sum: _ComposedLoss, start: float, added_tilt: float) -> float:
-            return (
-                loss_sum.compute_log_moment(tilt + sign * added_tilt) - start - math.log(_WRAPPED_MASS)
-            ) / added_tilt
+            change = loss_sum.compute_log_moment(tilt + sign * added_tilt) - start
+            return (change - math.log(_WRAPPED_MASS)) / added_tilt
 
         begin = coarse_sum.compute_log_moment(tilt)
         best = _argmin_unimodal(lambda at: compute_range_bound(coarse_sum, begin, float(_TILTS[at])))
@@ -327,9 +323,8 @@ def _discretize_losses(
     line, loss = _sample_losses(pair, tail)
     first = math.floor(loss[0] / cell)
     edges = np.concatenate([[-np.inf], _find_bucket_edges(pair, cell, line, loss), [np.inf]])
-    (p, error_p), (q, error_q) = (
-        _compute_interval_masses(mixture, pair.deviation, edges) for mixture in (pair.p, pair.q)
-    )
+    p, error_p = _compute_interval_masses(pair.p, pair.deviation, edges)
+    q, error_q = _compute_interval_masses(pair.q, pair.deviation, edges)
     has_mass, lowest = p > 0.0, np.arange(first, first + len(p), dtype=np.float64)
     p, q, lowest, error_p, error_q = p[has_mass], q[has_mass], lowest[has_mass], error_p[has_mass], error_q[has_mass]
     # Q's mass underflows where losses are beyond the largest one that matters: there the lower edge is taken
@@ -459,10 +454,7 @@ def _make_mixture(weights_by_mean: dict[float, float] | dict[int, float]) -> Mix
 
 
 def _rederive_dominating_pairs(mechanism: Mechanism, relation: Relation) -> Branches:
-    """Derive the dominating pairs of one step anew, independently of ``make_dominating_pairs``.
-
-    For noise in b bands: the b rows that one draw of an example reaches, b times as likely.
-    """
+    """Derive one step's pairs, independently of ``make_dominating_pairs``; in b bands, a draw reaches b rows."""
     pair = rederive_exchange_pair if relation is Relation.SUBSTITUTION else rederive_removal_pair
     if isinstance(mechanism, BandedGaussian):
         draw_rate = len(mechanism.matrix.coefficients) * mechanism.sampling_rate
@@ -510,11 +502,8 @@ def rederive_composition(spendings: Spendings, relation: Relation) -> Compositio
 
     def count_draw_steps(spending: Spending) -> int:
         mechanism = spending.mechanism
-        return (
-            len(range(0, spending.steps, mechanism.matrix.bands))
-            if isinstance(mechanism, BandedGaussian)
-            else spending.steps
-        )
+        bands = mechanism.matrix.bands if isinstance(mechanism, BandedGaussian) else 1
+        return len(range(0, spending.steps, bands))
 
     return tuple(
         (_rederive_dominating_pairs(spending.mechanism, relation), count_draw_steps(spending))
@@ -530,9 +519,8 @@ def bound_removal_epsilon(
     for spending in normalize_spendings(spendings):
         if not isinstance(spending.mechanism, PoissonGaussian):
             raise GuaranteeError("groups can only be accounted under Poisson sampling")
-        pair = rederive_removal_pair(
-            spending.mechanism.sampling_rate, spending.mechanism.noise_multiplier, group_size * spending.rows
-        )
+        rate, noise = spending.mechanism.sampling_rate, spending.mechanism.noise_multiplier
+        pair = rederive_removal_pair(rate, noise, group_size * spending.rows)
         parts.append((((1.0, pair),), spending.steps))
     return bound_composed_epsilon(tuple(parts), delta, smaller_delta, relative_gap)
 
@@ -546,9 +534,8 @@ def bound_composed_epsilon(
     back: Composition = tuple(
         (tuple((w, _reverse_pair(pair)) for w, pair in branches), count) for branches, count in composition
     )
-    ordered_bounds = [
-        bound_one_order_epsilon(ordered, delta, smaller_delta, relative_gap) for ordered in {composition: 0, back: 0}
-    ]
+    orders = {composition: 0, back: 0}
+    ordered_bounds = [bound_one_order_epsilon(order, delta, smaller_delta, relative_gap) for order in orders]
     return EpsilonBounds(max(b.lower for b in ordered_bounds), max(b.upper for b in ordered_bounds))
 
 

@@ -109,9 +109,8 @@ def find_recording_sites(module: nn.Module, name: str = "") -> Iterator[Recordin
         if getattr(child, RECORD_AS_ONE, False) and any(p.requires_grad for p in child.parameters()):
             yield RecordingSite(full, child, record_opaque_module)
         elif any(parameter.requires_grad for parameter in child.parameters(recurse=False)):
-            yield RecordingSite(
-                full, child, None if isinstance(child, Lstm) else find_rule(child) or record_opaque_module
-            )
+            rule = None if isinstance(child, Lstm) else find_rule(child) or record_opaque_module
+            yield RecordingSite(full, child, rule)
         else:
             yield from find_recording_sites(child, full)
 

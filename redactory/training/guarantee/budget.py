@@ -59,12 +59,8 @@ class Budget:
             return None
         spec = TrainingSpec(settings, None, 0)
         hides = spec.trainer.hides_units
-        return cls(
-            settings.budget,
-            spec.privacy_unit_description,
-            hides,
-            hides and spec.protected_unit is not PrivacyUnit.USERS,
-        )
+        hides_entities = hides and spec.protected_unit is not PrivacyUnit.USERS
+        return cls(settings.budget, spec.privacy_unit_description, hides, hides_entities)
 
     def require_available_budget(self, training: str, spending: Spending | None, refusal: str | None = None) -> None:
         """Raise ``BudgetExceeded`` if ``spending`` exceeds the budget; write nothing.

@@ -312,9 +312,8 @@ def _list_assumptions(spec: TrainingSpec, facts: LedgerFacts) -> list[str]:
     uses_roles = spec.settings.prefix or (chat and chat.example == "turn")
     roles = [WORDS["roles"]] if uses_roles else []
     roles += [WORDS["chat"][chat.loss_on]] if chat else []
-    correlated = (
-        [WORDS["correlated"].format(**correlation)] if (correlation := _describe_correlated_noise(spec)) else []
-    )
+    correlation = _describe_correlated_noise(spec)
+    correlated = [WORDS["correlated"].format(**correlation)] if correlation else []
     loop = []
     if facts.private_loop is not None:
         loop = [WORDS["own_loop"].format(**facts.private_loop)]

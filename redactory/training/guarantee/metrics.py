@@ -288,9 +288,8 @@ def _add_amplified_epsilon(inputs: EpsilonInputs, metrics: Metrics, name: str, d
     bounds = confirmed.bounds
     if bounds is not None:
         bounds = EpsilonBounds(*(compute_amplified_epsilon(one) or 0.0 for one in (bounds.lower, bounds.upper)))
-    metrics.set_confirmed_epsilon(
-        name, ConfirmedEpsilon(compute_amplified_epsilon(confirmed.value), bounds, confirmed.reason)
-    )
+    amplified = ConfirmedEpsilon(compute_amplified_epsilon(confirmed.value), bounds, confirmed.reason)
+    metrics.set_confirmed_epsilon(name, amplified)
 
 
 # Users and entities, for plans and cards.
@@ -335,9 +334,8 @@ def add_user_epsilon_with_public_texts(metrics: Metrics, specs: Sequence[Trainin
     if reason is not None:
         metrics.set_value(name, None, None, reason)
         return
-    metrics.set_confirmed_epsilon(
-        name, confirm_removal_epsilon((*filter(None, spendings), *selections.values()), delta, name)
-    )
+    all_spendings = (*filter(None, spendings), *selections.values())
+    metrics.set_confirmed_epsilon(name, confirm_removal_epsilon(all_spendings, delta, name))
 
 
 def make_bounded_training(spec: TrainingSpec) -> BoundedTraining:
@@ -396,9 +394,8 @@ def _add_federated_metrics(spec: TrainingSpec, mechanism: PoissonUsersGaussian, 
     metrics.set_value("epsilon_sound", epsilon.epsilon, bounds, epsilon.reason or "")
     published = compute_published_federated_epsilon(mechanism, spec.steps, spec.delta)
     metrics.set_value("epsilon_as_published", published, None, NO_SHARE_REASON)
-    metrics.values["curve"] = {
-        str(size): epsilon for size, epsilon in compute_epsilon_by_user_count(*arguments).items()
-    }
+    epsilons = compute_epsilon_by_user_count(*arguments)
+    metrics.values["curve"] = {str(size): epsilon for size, epsilon in epsilons.items()}
     if None in metrics.values["curve"].values():
         metrics.reasons["curve"] = "no epsilon: none was found for so little noise"
     metrics.set_value("epsilon_user_removal", None, None, texts["only_bounded"])

@@ -269,10 +269,8 @@ class TrainingSpec:
         """Return why the spending of ``start`` cannot be composed with this training, or None."""
         if start.failure_reason:
             return f"which has no guarantee ({start.failure_reason})"
-        if self.trainer.hides_units or (self.privacy_unit_description, self.relation) != (
-            start.privacy_unit_description,
-            start.relation,
-        ):
+        start_promise = start.privacy_unit_description, start.relation
+        if self.trainer.hides_units or (self.privacy_unit_description, self.relation) != start_promise:
             return "whose epsilons are about another privacy unit or relation"
         return None
 
@@ -392,9 +390,8 @@ def read_ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     _require_ledger_condition(end["weights"] == file_sha256(folder.weights), "belongs to other weights")
     vocabulary = head["vocabulary"]
     sources = set(vocabulary["made_of"])
-    _require_ledger_condition(
-        bool(sources) and sources <= set(VOCABULARY_SOURCES), "has an unknown source of the vocabulary"
-    )
+    is_known = bool(sources) and sources <= set(VOCABULARY_SOURCES)
+    _require_ledger_condition(is_known, "has an unknown source of the vocabulary")
     own_pieces = folder.tokenizer.exists() and compute_tokenizer_digest(read_json(folder.tokenizer))
     _require_ledger_condition(vocabulary["sha256"] == own_pieces, "belongs to another tokenizer")
     return LedgerFacts(

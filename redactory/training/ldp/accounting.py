@@ -247,9 +247,8 @@ def calibrate_message_noise(
 
     steps = max(count_steps(participation), *(one.steps for one in encoder_costs), 1)
     search = NoiseSearch(1.0, 1e-3, _MAX_NOISE, _TOLERANCE, 1e4)
-    noise = find_smallest_noise(
-        epsilon, compute_clamped_epsilon, choose_coarsening_factor(CALIBRATION_GRID, epsilon, steps), search
-    )
+    coarsening = choose_coarsening_factor(CALIBRATION_GRID, epsilon, steps)
+    noise = find_smallest_noise(epsilon, compute_clamped_epsilon, coarsening, search)
     while (
         epsilon_reached := compute_message_epsilon(noise, vectors, participation, delta, encoder_costs)
     ) is None or epsilon_reached > epsilon:

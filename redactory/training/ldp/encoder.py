@@ -139,9 +139,8 @@ class SentenceEncoder:
     def get_shape(self, kind: RepresentationKind) -> tuple[int, ...]:
         """Return the shape of one text's representation: (d,) of "latent", (L, e) of "token"."""
         if kind == "token":
-            return self.max_tokens, self._cap_representation_width(
-                int(next(self.token_embedding.parameters()).shape[1])
-            )
+            width = int(next(self.token_embedding.parameters()).shape[1])
+            return self.max_tokens, self._cap_representation_width(width)
         return (self._cap_representation_width(self._latent_width),)
 
     @torch.no_grad()

@@ -146,10 +146,8 @@ class LdpServer:
         """
         if self._head is None:
             raise RunStateError("the service is not trained yet")
-        received, way = (
-            self._make_received_messages(self.settings.query_participation),
-            self.settings.query_participation,
-        )
+        way = self.settings.query_participation
+        received = self._make_received_messages(way)
         is_hidden, fresh = isinstance(way, HiddenSampling), received.select_new(messages)
         if not fresh:
             return []

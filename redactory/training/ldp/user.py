@@ -374,9 +374,8 @@ class UserBudget:
         try:
             for spending in make_user_spendings(settings, sentences):
                 if spending.steps:
-                    self._chain.reserve_spending(
-                        secrets.token_hex(16), f"{sentences} {_PURPOSE_NAMES[purpose]}", spending
-                    )
+                    training = f"{sentences} {_PURPOSE_NAMES[purpose]}"
+                    self._chain.reserve_spending(secrets.token_hex(16), training, spending)
         except BudgetExceeded:
             self.require_available_budget(purpose, settings, sentences)
             raise

@@ -91,9 +91,8 @@ class UserLevel(Trainer):
             epsilon = compute_federated_epsilons(candidate, steps, delta, privacy_unit, coarsening).sound.epsilon
             return MAX_EPSILON if epsilon is None else max(epsilon, 1e-9)
 
-        return find_smallest_noise(
-            target, compute_epsilon, _ROUGH_COARSENESS, NoiseSearch(1.0, 0.5, _MAX_NOISE, _TOLERANCE)
-        )
+        search = NoiseSearch(1.0, 0.5, _MAX_NOISE, _TOLERANCE)
+        return find_smallest_noise(target, compute_epsilon, _ROUGH_COARSENESS, search)
 
     def compute_spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
         """Return the spending of one user; None for Algorithm 1, which has no pair to compose."""

@@ -95,9 +95,8 @@ def count_affected_examples(training: BoundedTraining) -> AffectedExamples:
 def compute_zero_out_epsilon(training: BoundedTraining, delta: float) -> UnitEpsilon:
     """Compute C1, the default: the unit's examples are null in the other world, the hypergraph is the same."""
     name = make_relation_name(training.protect, Adjacency.FIXED_GRAPH)
-    return _compute_unit_epsilon(
-        training, delta, name, Adjacency.FIXED_GRAPH, partial(count_affected_examples, training)
-    )
+    count_affected = partial(count_affected_examples, training)
+    return _compute_unit_epsilon(training, delta, name, Adjacency.FIXED_GRAPH, count_affected)
 
 
 def compute_user_removal_epsilon(training: BoundedTraining, delta: float) -> UnitEpsilon:
@@ -109,9 +108,8 @@ def compute_user_removal_epsilon(training: BoundedTraining, delta: float) -> Uni
 
     def count_changed_examples() -> AffectedExamples:
         user_cap = training.k_user if training.protect is not PrivacyUnit.ENTITIES else 0
-        return AffectedExamples(
-            count_affected_examples(training).removed, (user_cap or 0) * (training.entities_per_point or 0)
-        )
+        removed = count_affected_examples(training).removed
+        return AffectedExamples(removed, (user_cap or 0) * (training.entities_per_point or 0))
 
     name = make_relation_name(training.protect, Adjacency.USER_REMOVAL)
     return _compute_unit_epsilon(training, delta, name, Adjacency.USER_REMOVAL, count_changed_examples)
@@ -195,9 +193,8 @@ def calibrate_bounded_noise(target: float, training: BoundedTraining, delta: flo
     shift = changed.removed * training.sampling_rate * math.sqrt(training.steps)
     start = 4.3 * shift / target + 0.6
     rough = choose_coarsening_factor(FINEST_GRID * max(1.0, 2.5 * changed.removed / start), target, training.steps)
-    return find_smallest_noise(
-        target, compute_clamped_epsilon, rough, NoiseSearch(start, 1e-2, _MAX_NOISE, tolerance / 20.0)
-    )
+    search = NoiseSearch(start, 1e-2, _MAX_NOISE, tolerance / 20.0)
+    return find_smallest_noise(target, compute_clamped_epsilon, rough, search)
 
 
 # How many examples each cap keeps, of which labels, and which cap to take: k is about n / U.

@@ -142,9 +142,8 @@ def compute_decision_digests(
             digest = key.compute_text_digest(exact_purposes[decision.split], (owner + decision.text).encode())
             if decision.split in folded:
                 rank = digest
-                digest = key.compute_text_digest(
-                    folded[decision.split], (owner + words.fold_text(decision.text)).encode()
-                )
+                local_key = (owner + words.fold_text(decision.text)).encode()
+                digest = key.compute_text_digest(folded[decision.split], local_key)
         digests.append(digest)
         ranks.append(rank)
     return digests, ranks if folded else None
