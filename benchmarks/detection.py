@@ -35,7 +35,6 @@ from redactory.pipelines.curation.segment import make_segmenter
 from redactory.redaction import PUBLIC, route_example
 
 PLAIN_CONFIDENCE = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999)
-SURE = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999, 1.0)
 HALVES = ("development templates", "held-out templates")
 CHUNK = 128
 
@@ -155,8 +154,7 @@ def _reasons(recorded: Recorded, points: Sequence[LabelledExample]) -> dict[str,
 
 
 def _curve(recorded: Recorded, points: Sequence[LabelledExample]) -> list[dict[str, Any]]:
-    """Public share against miss rate over ``min_non_entity_probability`` and ``confident_threshold``: the
-    settings that none beats.
+    """Public share against miss rate over ``min_non_entity_probability``: the settings that none beats.
 
     A text with ``<MASK>`` is private whatever the policies say, so a secret is missed by both exactly when
     its point goes public as it is: no masked text needs to be read.
@@ -167,16 +165,11 @@ def _curve(recorded: Recorded, points: Sequence[LabelledExample]) -> list[dict[s
     open_texts = [t for t in secrets if not next(detector.strict.select_spans(t, recorded.readings[t]), None)]
     found = []
     for plain in PLAIN_CONFIDENCE:
-        for sure in SURE:
-            changed = detector.conservative.settings.model_copy(
-                update={"min_non_entity_probability": plain, "confident_threshold": sure}
-            )
-            policy = dataclasses.replace(detector.conservative, settings=changed)
-            public = {t for t in open_texts if _is_public(t, recorded.readings[t], policy)}
-            misses = sum(secrets[text] for text in public)
-            found.append(
-                {"min_non_entity_probability": plain, "confident_threshold": sure, "misses": misses, "public": public}
-            )
+        changed = detector.conservative.settings.model_copy(update={"min_non_entity_probability": plain})
+        policy = dataclasses.replace(detector.conservative, settings=changed)
+        public = {t for t in open_texts if _is_public(t, recorded.readings[t], policy)}
+        misses = sum(secrets[text] for text in public)
+        found.append({"min_non_entity_probability": plain, "misses": misses, "public": public})
     return [_point_of(entry, points, secrets.total()) for entry in _front(found, points)]
 
 
@@ -196,9 +189,7 @@ def _front(found: list[dict[str, Any]], points: Sequence[LabelledExample]) -> It
     for entry in found:
         entry["clean"] = sum(clean[text] for text in entry["public"])
     best = -1
-    for entry in sorted(
-        found, key=lambda e: (e["misses"], -e["clean"], -e["min_non_entity_probability"], -e["confident_threshold"])
-    ):
+    for entry in sorted(found, key=lambda e: (e["misses"], -e["clean"], -e["min_non_entity_probability"])):
         if entry["clean"] > best:
             best = entry["clean"]
             yield entry
@@ -207,7 +198,6 @@ def _front(found: list[dict[str, Any]], points: Sequence[LabelledExample]) -> It
 def _point_of(entry: dict[str, Any], points: Sequence[LabelledExample], secrets: int) -> dict[str, Any]:
     return {
         "min_non_entity_probability": entry["min_non_entity_probability"],
-        "confident_threshold": entry["confident_threshold"],
         "miss_rate": {**estimate_proportion(entry["misses"], secrets), "misses": entry["misses"], "n": secrets},
         "public_share": measure_public_share(points, entry["public"].__contains__),
     }

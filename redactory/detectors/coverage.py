@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from redactory.detectors.engine_registry import MODEL_ENGINES, iter_capabilities
-from redactory.detectors.rules import load_optional_words, select_active_rules
+from redactory.detectors.rules import choose_rules, load_optional_words
 from redactory.detectors.settings import AUTO, DetectSettings, RuleName
 from redactory.foundation.errors import join_words
 
@@ -70,14 +70,8 @@ def _compute_uncovered_kinds(settings: DetectSettings, language: str, rules_lang
         for label in capability.labels
         if (capability.language and _normalize_language(capability.language)) in read
     }
-    # a model that is sure of a non-entity token overrides the rules
-    rules_apply = (
-        not any(capability.scope == "tokens" for capability in models) or settings.conservative.confident_threshold >= 1
-    )
-    configured_rules = (
-        settings.conservative.rules if rules_apply and _normalize_language(rules_language) in read else ()
-    )
-    rules = frozenset(select_active_rules(configured_rules, _normalize_language(rules_language)))
+    chosen_rules = choose_rules(settings.conservative.rules, rules_language, settings.tagger is not None)
+    rules = frozenset(chosen_rules if _normalize_language(rules_language) in read else ())
     return [
         kind
         for kind, pattern in _LABEL_PATTERNS.items()

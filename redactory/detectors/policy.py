@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -19,23 +19,12 @@ from redactory.detectors.coverage import LANGUAGE_THRESHOLD, detect_language, li
 from redactory.detectors.engine import EngineOutput, NonEntityScore, Span
 from redactory.detectors.engine_registry import MODEL_ENGINES, check_labels, identify_engines, iter_capabilities
 from redactory.detectors.recognizers import list_custom_labels
-from redactory.detectors.rules import (
-    RULES,
-    SOFT_RULES,
-    get_drop_threshold,
-    hash_common_words,
-    is_common_word,
-    iter_unlisted_words,
-    load_common_words,
-    load_optional_words,
-    select_active_rules,
-)
+from redactory.detectors.rules import RULES, choose_rules, hash_common_words, iter_unlisted_words, load_optional_words
 from redactory.detectors.settings import (
     AUTO,
     DEFAULT_LABELS,
     ConservativeSettings,
     DetectSettings,
-    RuleName,
     StrictSettings,
     get_kind,
     get_kinds,
@@ -80,6 +69,8 @@ class StrictPolicy:
     """π: select spans of listed labels that reach the label's minimum score, and all spans of a deny list."""
 
     settings: StrictSettings
+    sensitivity: float = 0.5
+    """Scales every minimum score: 0.5 leaves it, 0.75 halves it."""
     model_labels: tuple[str, ...] = ()
     """Labels of models and recognizers that the configuration names: masked at any score."""
     recognizer_labels: tuple[str, ...] = ()
@@ -108,7 +99,7 @@ class StrictPolicy:
         """Whether a span reaches the minimum scores of its label and its engine."""
         min_scores, engines = self.min_scores, self.settings.engines
         min_score = max(min_scores.get(span.label, math.inf), engines.get(span.detector, 0.0))
-        return span.detector == LIST_DETECTOR or span.score >= min_score
+        return span.detector == LIST_DETECTOR or span.score >= min_score * 2 * (1 - self.sensitivity)
 
     def allow_public(self, output: EngineOutput, kinds: Collection[str]) -> EngineOutput:
         """Add ranges that certainly are of a public kind to the allowed ranges.
@@ -133,12 +124,11 @@ class StrictPolicy:
 class ConservativePolicy:
     """π_c: select everything tagged at any score, every token not surely a non-entity, and every rule's span.
 
-    CRT, appendix A.4: "all predictions with tags and all plain texts with scores smaller than 0.9". A span of a soft
-    rule alone is dropped if the engines hold its words surely for non-entities; for common word forms and single
-    numbers a lower threshold suffices. For a common word in lower case the engines may doubt twice as much.
+    CRT, appendix A.4: "all predictions with tags and all plain texts with scores smaller than 0.9".
     """
 
     settings: ConservativeSettings
+    """With ``rules`` chosen."""
     language: str = "en"
     covered_languages: frozenset[str] | None = None
     """With ``detect.language: auto``, the languages whose names are found; ``xx`` means any."""
@@ -146,50 +136,21 @@ class ConservativePolicy:
 
     def select_spans(self, text: str, output: EngineOutput) -> Iterator[Span]:
         """Select the spans that make the example private; they are masked only if π selects them too."""
-        language = self.language if self.covered_languages is None else detect_language(text)
-        yield from _drop_allowed(self._find_sensitive_spans(text, output, *self._select_rules(language)), output)
-        if self.covered_languages is not None and language and self.covered_languages.isdisjoint((language, "xx")):
+        yield from _drop_allowed(self._find_sensitive_spans(text, output), output)
+        if self.covered_languages is not None and not self.covered_languages & {"xx", detect_language(text)}:
             yield Span(0, len(text), OTHER_LANGUAGE, 1.0, "rule")
         if self.settings.flags_everything:
             yield Span(0, len(text), "EVERYTHING", 1.0, "rule")
 
-    def _select_rules(self, language: str | None) -> tuple[tuple[RuleName, ...], float, frozenset[str]]:
-        """Return the rules for a text in ``language``, the threshold that overrides them, and its common words.
-
-        With ``auto``, every rule applies without exception to a text of uncertain language, so only common words of
-        English stay public. Rules based on English words apply to no other language.
-        """
-        if language is None:
-            return tuple(RULES), 1.0, frozenset()
-        rules = select_active_rules(self.settings.rules, language)
-        return rules, self.settings.confident_threshold, load_optional_words(language)
-
-    def _find_sensitive_spans(
-        self,
-        text: str,
-        output: EngineOutput,
-        rules: Sequence[RuleName],
-        confident_threshold: float,
-        common_words: frozenset[str],
-    ) -> Iterator[Span]:
+    def _find_sensitive_spans(self, text: str, output: EngineOutput) -> Iterator[Span]:
         yield from output.spans
-        forgiving = confident_threshold < 1
         bound = self.settings.min_non_entity_probability
-        ordinary = 2 * bound - 1 if forgiving else 1.0
         for start, end, plain, detector in output.non_entity_scores:
-            if plain < bound and not (plain >= ordinary and is_common_word(text, start, end, common_words)):
+            if plain < bound:
                 yield Span(start, end, "UNSURE", round(1.0 - plain, 6), f"{detector}-plain")
-        # the smallest probability of any engine, for code points that one scores
-        probabilities: dict[int, float] = {}
-        for token in output.non_entity_scores if forgiving else ():
-            for place in range(token.start, token.end):
-                probabilities[place] = min(token.probability, probabilities.get(place, 1.0))
-        for rule in rules:
-            usual = confident_threshold if rule in SOFT_RULES else math.inf
+        for rule in self.settings.rules or ():
             for start, end in RULES[rule](text, self.language):
-                threshold = get_drop_threshold(text, start, end, usual, confident_threshold, common_words)
-                if not all(probabilities.get(place, -1.0) >= threshold for place in range(start, end)):
-                    yield Span(start, end, rule.upper(), 1.0, "rule")
+                yield Span(start, end, rule.upper(), 1.0, "rule")
 
 
 _FAMILY_NAME = re.compile(r" (\p{Lu}[\p{L}\p{M}'’-]+)(?![\w@])")
@@ -236,15 +197,14 @@ def build_policies(settings: DetectSettings) -> tuple[StrictPolicy, Conservative
     named = {
         label for _, capability in iter_capabilities(settings, MODEL_ENGINES) for label in capability.requested_labels
     }
-    rules = settings.conservative.rules
-    if "word" in rules and settings.language != AUTO and rules != ConservativeSettings().rules:
-        # a label listed by name is intended
-        load_common_words(settings.language)
+    language, covered = (
+        ("en", list_covered_languages(settings)) if settings.language == AUTO else (settings.language, None)
+    )
+    rules = choose_rules(settings.conservative.rules, language, settings.tagger is not None)
+    conservative = settings.conservative.model_copy(update={"rules": rules})
     return (
-        StrictPolicy(settings.strict, tuple(sorted(named)), written, settings.language),
-        ConservativePolicy(settings.conservative, "en", list_covered_languages(settings))
-        if settings.language == AUTO
-        else ConservativePolicy(settings.conservative, settings.language),
+        StrictPolicy(settings.strict, settings.sensitivity, tuple(sorted(named)), written, settings.language),
+        ConservativePolicy(conservative, language, covered),
     )
 
 
@@ -254,7 +214,7 @@ def describe_label_coverage(settings: DetectSettings) -> list[dict[str, Any]]:
     Parts are models, recognizers, lists and rules. A part that suspects makes an example private and masks nothing. For
     a public label, the engines mask only what they are not sure of.
     """
-    strict = build_policies(settings)[0]
+    strict, conservative = build_policies(settings)
     min_scores, open_ = strict.min_scores, get_kinds(settings.public_labels)
     rows: dict[str, dict[str, Any]] = {}
 
@@ -267,11 +227,12 @@ def describe_label_coverage(settings: DetectSettings) -> list[dict[str, Any]]:
             # pattern spans carry Presidio's engine name
             detector = "presidio" if engine == "patterns" else engine
             min_score = max(min_scores.get(label, math.inf), strict.settings.engines.get(detector, 0.0))
+            min_score = round(min_score * 2 * (1 - settings.sensitivity), 6)
             if engine == _LISTS_SECTION or min_score <= 1:
                 describe_label(label)["masks"][part.component] = 0.0 if engine == _LISTS_SECTION else min_score
             else:
                 describe_label(label)["suspects"].append(part.component)
-    for rule in settings.conservative.rules:
+    for rule in conservative.settings.rules or ():
         describe_label(rule.upper())["suspects"].append(f"rule {rule}")
     if settings.language == AUTO:
         describe_label(OTHER_LANGUAGE)["suspects"].append("detect.language")

@@ -20,19 +20,6 @@ Interval = tuple[int, int]
 _DIGITS = re.compile(r"(?<!\S)\S*\d(?:\S*\w)?")
 _SYMBOLS = re.compile(r"(?<!\S)\S*(?:@|://|www\.|#|\\|[\w]_[\w])\S*", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_](?:[\w'’-]*\w)?")
-_LOWERCASE = re.compile(r"[a-z]+(?:['’-][a-z]+)*")
-# "2", "(1,000", "2.5", "$5", "1990s", "3rd"; not longer runs of digits, which may be identifiers
-_NUMBER = re.compile(
-    r"[(\[]*[$£€]?(?:[0-9]{1,3}(?:,[0-9]{3})*(?:\.[0-9]{1,2})?|(?:1[89]|20)[0-9]{2})(?:st|nd|rd|th|s|k|m|bn)?"
-)
-_HASHTAG = re.compile(r"#[A-Za-z]*[.,!?:;]*")
-_NUMBER_BEFORE, _NUMBER_AFTER = re.compile(r"\d\S{0,30}\s+\Z"), re.compile(r"\S{0,30}\s+\S{0,30}\d")
-_NUMBER_CONTEXT = 64
-SURE_CAPITALS, SURE_NUMBER, SURE_SMALL = 0.98, 0.99, 0.999
-"""Maximum thresholds: common words in capitals; single numbers and hashtags; words in lower case.
-
-On labelled text that no tagger was trained on, hardly any sensitive span of these forms reached them.
-"""
 _CLITIC = re.compile(r"['’](?:s|d|ll|re|ve)$", re.IGNORECASE)
 _SENTENCE_END = frozenset(".!?…:;\n")
 _OPENING = frozenset("\"'“”‘’([{«*-–—> \t")
@@ -72,9 +59,8 @@ def find_names(text: str, language: str = "en") -> Iterator[Interval]:
 
 
 def find_uncommon_words(text: str, language: str = "en") -> Iterator[Interval]:
-    """Find every word that is not on the public list of common words of ``language``."""
-
-    return iter_unlisted_words(text, load_common_words(language))
+    """Find every word that is not on the public list of common words of ``language``; without a list, every word."""
+    return iter_unlisted_words(text, load_optional_words(language))
 
 
 RULES: dict[RuleName, Callable[[str, str], Iterator[Interval]]] = {
@@ -85,45 +71,17 @@ RULES: dict[RuleName, Callable[[str, str], Iterator[Interval]]] = {
     "word": find_uncommon_words,
 }
 
-SOFT_RULES: frozenset[RuleName] = frozenset({"capital", "name", "word"})
-"""Rules whose spans are dropped if the engines are sure of non-entity tokens."""
 
+def choose_rules(rules: Sequence[RuleName] | None, language: str, has_tagger: bool) -> tuple[RuleName, ...]:
+    """Return the configured ``rules``; by default none with the built-in tagger, which tells names from other words.
 
-def get_drop_threshold(text: str, start: int, end: int, default: float, confident: float, words: Set[str]) -> float:
-    """Return the P(non-entity) at which a span is dropped: ``default``, or lower for everyday forms.
-
-    Everyday forms are a word in lower case, one of ``words`` in capitals ("GREAT"), and a single number. A number
-    beside another may be part of something longer ("555 12 34").
+    Without it every rule; for a language without a list of common words only ``digit`` and ``symbol``.
     """
-    token = text[start:end]
-    if _LOWERCASE.fullmatch(token):
-        return min(confident, SURE_SMALL)
-    if token.isupper() and _is_listed(token, words):
-        return min(confident, SURE_CAPITALS)
-    if _HASHTAG.fullmatch(token) or (
-        _NUMBER.fullmatch(text, start, end)
-        and not _NUMBER_BEFORE.search(text[max(0, start - _NUMBER_CONTEXT) : start])
-        and not _NUMBER_AFTER.match(text, end)
-    ):
-        return min(confident, SURE_NUMBER)
-    return default
-
-
-def is_common_word(text: str, start: int, end: int, words: Set[str]) -> bool:
-    """Whether a token is in ``words``, compared in lower case."""
-    return bool(_LOWERCASE.fullmatch(text, start, end)) and _is_listed(text[start:end], words)
-
-
-_CAPITAL_NOUNS = frozenset({"de", "lb"})
-"""Languages in which nouns have capitals, so a capital does not indicate a name."""
-
-
-def select_active_rules(rules: Sequence[RuleName], language: str) -> tuple[RuleName, ...]:
-    """Return the ``rules`` that apply to ``language``; the lists are of English words."""
-    if load_optional_words(language):
+    if rules is not None:
         return tuple(rules)
-    inactive = SOFT_RULES if language in _CAPITAL_NOUNS else SOFT_RULES - {"capital"}
-    return tuple(rule for rule in rules if rule not in inactive)
+    if has_tagger:
+        return ()
+    return tuple(RULES) if load_optional_words(language) else ("digit", "symbol")
 
 
 @functools.cache

@@ -380,21 +380,13 @@ class ConservativeSettings(Settings):
         0.9,
         ge=0,
         le=1,
-        description="A token whose probability of being a non-entity is below this makes its example "
-        "private; for a common word in lower case, the distance from 1 may be twice as large.",
+        description="A token whose probability of being a non-entity is below this makes its example private.",
     )
-    confident_threshold: float = Field(
-        0.9999,
-        ge=0,
-        le=1,
-        description="A word found only by the rules capital, name or word is ignored if every engine that "
-        "scores tokens considers it a non-entity with at least this probability (lower case: 0.999; a common "
-        "word in capitals: 0.98; a lone hashtag or number: 0.99; whichever is larger). At 1 none is ignored.",
-    )
-    rules: tuple[RuleName, ...] = Field(
-        ("digit", "symbol", "capital", "name", "word"),
+    rules: tuple[RuleName, ...] | None = Field(
+        None,
         description="Rules that make an example private: a digit; an @ or a URL character; a capital not at "
-        "the start of a sentence; a word in the list of given names; a word not in the word list.",
+        "the start of a sentence; a word in the list of given names; a word not in the word list. Default: "
+        "none; without the built-in tagger, all of them.",
     )
     fitted: PolicyFit | None = Field(None, description="The file that redactory fit policy wrote beside these numbers.")
     flags_everything: bool = Field(
@@ -452,6 +444,13 @@ class DetectSettings(Settings):
         (),
         description="Labels that may be public: what an engine finds with them at the score that strict "
         "requires is neither masked nor a reason to be private, and no rule applies inside it.",
+    )
+    sensitivity: float = Field(
+        0.5,
+        ge=0.1,
+        le=0.75,
+        description="What the strict policy masks: at 0.5 what is more likely sensitive than not. At 0.75 half that "
+        "probability suffices, so it masks more; at 0.1 almost twice is needed.",
     )
     strict: StrictSettings = StrictSettings()
     conservative: ConservativeSettings = ConservativeSettings()

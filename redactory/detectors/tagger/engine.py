@@ -29,6 +29,7 @@ from redactory.detectors.spacy_model import (
     speed_up_suffix_search,
 )
 from redactory.detectors.tagger.component import FACTORY, OUTSIDE_LABEL, EncoderTagger
+from redactory.detectors.tagger.years import is_only_years
 from redactory.encoder import DEFAULT_FOLDER as ENCODER_FOLDER
 from redactory.encoder import read_encoder_facts
 from redactory.foundation.canonical import folder_sha256
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
     from spacy.tokens import Doc
 
 NAME = "tagger"
+PLAIN_LABELS = frozenset({OUTSIDE_LABEL, "MISC"})
+"""Labels that count as non-entities: works, events and products are names, but nobody's."""
+DATE = "DATE_TIME"
+MIN_SURE_PROBABILITY = 0.98
+"""Minimum P(non-entity) of a token that is no part of a date."""
 ADDRESS = "STREET_ADDRESS"
 ADDRESS_LABELS = frozenset({ADDRESS, "LOCATION", "POSTAL_CODE"})
 """Labels of address parts; punctuation between two of them belongs to the address."""
@@ -100,12 +106,14 @@ class _TaggerModel:
         pipe: Any = self._nlp.get_pipe(FACTORY)
         self._pipe: EncoderTagger = pipe
         self._labels = self._pipe.get_head().labels
-        self._non_entity_column = self._labels.index(OUTSIDE_LABEL)
+        self._plain_columns = [n for n, label in enumerate(self._labels) if label in PLAIN_LABELS]
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
         """Count P(kind) of each of ``kinds`` as P(non-entity) from now on."""
         self._public_columns = tuple(
-            number for number, label in enumerate(self._labels) if label != OUTSIDE_LABEL and get_kind(label) in kinds
+            number
+            for number, label in enumerate(self._labels)
+            if label not in PLAIN_LABELS and get_kind(label) in kinds
         )
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
@@ -122,9 +130,10 @@ class _TaggerModel:
             raise ValueError("the tagger returned scores that are not finite")
         open_ = scores[:, list(self._public_columns)].sum(axis=1)
         others = scores.copy()
-        others[:, [self._non_entity_column, *self._public_columns]] = -1.0
+        others[:, [*self._plain_columns, *self._public_columns]] = -1.0
         labels = others.argmax(axis=1).tolist()
-        non_entity = np.minimum(scores[:, self._non_entity_column] + open_, 1.0).astype(float).tolist()
+        plain = np.minimum(scores[:, list(self._plain_columns)].sum(axis=1) + open_, 1.0)
+        non_entity = self._add_years(doc, plain, labels, scores).astype(float).tolist()
         places = [(t.idx, t.idx + len(t), t.is_space) for t in doc]
         tokens = tuple(
             NonEntityScore(start, end, value, NAME)
@@ -143,6 +152,21 @@ class _TaggerModel:
                 if span.score >= PUBLIC_THRESHOLD or span[:2] in surely
             )
         return EngineOutput(spans, tokens)
+
+    def _add_years(
+        self, doc: Doc, plain: NDArray[np.float32], labels: list[int], scores: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Return P(non-entity) with that of a date added where the date is only a year."""
+        if DATE not in self._labels or not any(map(str.isdigit, doc.text)):
+            return plain
+        column, result = self._labels.index(DATE), plain.copy()
+        is_date = [labels[token.i] == column and plain[token.i] < MIN_SURE_PROBABILITY for token in doc]
+        for found, run in groupby((t for t in doc if not t.is_space), lambda token: is_date[token.i]):
+            tokens = list(run)
+            if found and is_only_years([token.text for token in tokens]):
+                numbers = [token.i for token in tokens]
+                result[numbers] = np.minimum(plain[numbers] + scores[numbers, column], 1.0)
+        return result
 
     def _join_across_punctuation(self, doc: Doc, non_entity: list[float], labels: list[int]) -> list[float]:
         """Give punctuation inside a span the P(non-entity) of its surroundings."""

@@ -548,7 +548,7 @@ def _serialize_settings(settings: Config) -> str:
 def _load_policy(settings: str) -> Policy:
     config = Config.model_validate(json.loads(settings))
     # the conservative policy only makes examples private and masks nothing: skip it
-    disabled = ConservativeSettings(rules=(), min_non_entity_probability=0, confident_threshold=1)
+    disabled = ConservativeSettings(rules=(), min_non_entity_probability=0)
     detect = config.detect.model_copy(update={"conservative": disabled})
     return Policy(config.model_copy(update={"detect": detect}))
 

@@ -1,8 +1,8 @@
 """Fit the conservative policy: find the most public text whose miss rate is bounded with a stated confidence.
 
-Policies are tried along a path from the safest to the riskiest, fixed before any label is seen. Bounds only fall and
-rules are only removed, so no later policy makes private what an earlier one leaves public: the public split and
-the set of missed secrets only grow.
+Policies are tried along a path from the safest to the riskiest, fixed before any label is seen. The bound only falls,
+so no later policy makes private what an earlier one leaves public: the public split and the set of missed secrets
+only grow.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from redactory.detectors import (
     build_policies,
     compute_policy_hashes,
 )
-from redactory.detectors.rules import SOFT_RULES, load_optional_words
-from redactory.detectors.settings import RuleName, write_fit_record
+from redactory.detectors.settings import write_fit_record
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
 from redactory.evaluation.statistics import compute_binomial_p_value, count_passing_settings, count_secrets_needed
 from redactory.foundation.bounds import format_lower, format_upper
@@ -47,17 +46,8 @@ from redactory.pipelines.curation.loading import ConfigLike, load_config, valida
 from redactory.pipelines.curation.segment import make_segmenter
 from redactory.redaction import PUBLIC, route_example
 
-RULE_ORDER: tuple[RuleName, ...] = ("word", "name", "capital", "symbol", "digit")
-"""Every rule in the order in which the path drops them: first those with much text per secret."""
-DOUBT_LEVELS = (0.0, *(digit * 10.0**-place for place in range(8, 0, -1) for digit in (1, 2, 3, 5, 7)))
-"""1 - ``confident_threshold``: the doubt about a word up to which the span of a soft rule is ignored."""
-SOFT_RULE_ODDS = 100.0
-"""Prior odds ratio: a word with the span of a soft rule is this many times as likely to be secret as another word.
-
-So the bound on 1 - P(non-entity) of other words is this many times as wide, as in the test with the fewest false
-alarms. On labelled news, web and template texts the public share at a miss rate of 0.1 to 1 % was about the same from
-30 to 300, and lower at 10 and below.
-"""
+DOUBT_LEVELS = (0.0, *(digit * 10.0**-place for place in range(6, 0, -1) for digit in (1, 2, 3, 5, 7)), 1.0)
+"""1 - ``min_non_entity_probability``: the doubt about a token up to which its example stays public."""
 ESTIMAND = (
     "the probability that both policies miss a secret, if first a {unit} with a secret is drawn uniformly, "
     "then one of the {unit}'s secrets uniformly"
@@ -65,51 +55,27 @@ ESTIMAND = (
 _HEADER = """\
 # Written by redactory fit policy. `fitted` says on what; measurements refuse the rows in that file.
 """
-_KEYS = ("min_non_entity_probability", "confident_threshold", "rules")
+_KEYS = ("min_non_entity_probability",)
 """The settings that distinguish the policies of the path."""
 _SEED_DIGITS = 16
 
 
 def build_policy_sequence(detect: DetectSettings) -> list[ConservativeSettings]:
-    """Return the policies in order; a function of the settings alone.
+    """Return the policies in order.
 
-    The path begins with every rule of the language, and every word private that is not certainly a non-entity. It drops
-    the rules that ``detect`` does not name and that confidence cannot override, then lowers both bounds together, then
-    drops the other rules one by one.
+    At first every token must certainly be a non-entity; then the bound falls. The rules stay as ``detect`` has them.
     """
-    configured_rules, has_words = detect.conservative.rules, bool(load_optional_words(detect.language))
-    active_rules = [rule for rule in RULE_ORDER if rule in configured_rules or rule != "word" or has_words]
-    steps = [(0.0, tuple(active_rules))]
-    for rule in [rule for rule in active_rules if rule not in configured_rules and rule not in SOFT_RULES]:
-        active_rules.remove(rule)
-        steps.append((0.0, tuple(active_rules)))
-    steps += [(doubt, tuple(active_rules)) for doubt in DOUBT_LEVELS[1:]]
-    steps += [(DOUBT_LEVELS[-1], tuple(active_rules[dropped:])) for dropped in range(1, len(active_rules) + 1)]
     return [
-        ConservativeSettings(
-            min_non_entity_probability=round(max(0.0, 1.0 - SOFT_RULE_ODDS * doubt), 10),
-            confident_threshold=round(max(0.0, 1.0 - doubt), 10),
-            rules=tuple(reversed(rules)),
-        )
-        for doubt, rules in steps
+        detect.conservative.model_copy(update={"min_non_entity_probability": round(1.0 - doubt, 10), "fitted": None})
+        for doubt in DOUBT_LEVELS
     ]
 
 
 def build_conservative_policies(
     detect: DetectSettings, path: Sequence[ConservativeSettings]
 ) -> list[ConservativePolicy]:
-    """Build π_c for each step of ``path``, in the configuration ``detect``.
-
-    ``ConfigurationError`` if a later step reads fewer languages: text would return to the private split, and
-    :func:`find_first_public_policy_index` could not bisect.
-    """
-    policies = [build_policies(detect.model_copy(update={"conservative": step}))[1] for step in path]
-    if len({policy.covered_languages for policy in policies}) > 1:
-        raise ConfigurationError(
-            "detect.language: with auto, fitted rules must not decide which languages are read; enable a "
-            "model that finds persons, places and organisations, or set the language"
-        )
-    return policies
+    """Build π_c for each step of ``path``, in the configuration ``detect``."""
+    return [build_policies(detect.model_copy(update={"conservative": step}))[1] for step in path]
 
 
 def find_first_public_policy_index(
