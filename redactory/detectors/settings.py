@@ -143,12 +143,12 @@ AUTO = "auto"
 RuleName = Literal["digit", "symbol", "capital", "name", "word"]
 
 DEFAULT_LABELS: dict[str, float] = {
-    label: 0.5 if label in ("MISC", "DATE_TIME") else 0.3
+    label: 0.5 if label == "DATE_TIME" else 0.3
     for label in (
         # spaCy's OntoNotes labels; the score of a span is the mean of 1 - P(non-entity) over its tokens
         *("PERSON", "NORP", "FAC", "ORG", "GPE", "LOC", "DATE"),
         # labels of Stanza's and other CoNLL-like models, and of our own taggers
-        *("PER", "MISC", "ORGANIZATION", "LOCATION", "NRP", "TITLE", "AGE", "ACCOUNT"),
+        *("PER", "ORGANIZATION", "LOCATION", "NRP", "TITLE", "AGE", "ACCOUNT"),
         # Presidio's labels; the score is the pattern's, raised by checksums and context words
         *("CREDIT_CARD", "CRYPTO", "DATE_TIME", "EMAIL_ADDRESS", "IBAN_CODE", "IP_ADDRESS", "MAC_ADDRESS"),
         *("MEDICAL_LICENSE", "PHONE_NUMBER", "UK_NHS", "URL", "US_BANK_NUMBER", "US_DRIVER_LICENSE"),
@@ -160,10 +160,10 @@ DEFAULT_LABELS: dict[str, float] = {
 SUSPECTED_LABELS = frozenset(
     {
         *("CARDINAL", "ORDINAL", "QUANTITY", "MONEY", "PERCENT", "TIME"),
-        *("EVENT", "WORK_OF_ART", "LAW", "LANGUAGE", "PRODUCT"),
+        *("EVENT", "WORK_OF_ART", "LAW", "LANGUAGE", "PRODUCT", "MISC"),
     }
 )
-"""Other labels of OntoNotes models, masked only if listed in ``strict.labels``."""
+"""Other labels of entity models, masked only if listed in ``strict.labels``."""
 
 LABEL_KINDS: Mapping[str, str] = {
     **dict.fromkeys(("PER", "PERSON"), "PERSON"),
