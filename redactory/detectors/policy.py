@@ -33,7 +33,11 @@ from redactory.detectors.spacy_model import get_package_versions
 from redactory.detectors.visible_text import VISIBLE_TEXT_SHA256
 from redactory.foundation.canonical import flatten_keys, json_sha256
 
-LIST_DETECTOR = "list"
+LIST_DETECTOR, PATTERN_DETECTOR, TAGGER = "list", "presidio", "tagger"
+MIN_SURE_SCORE, MIN_HARMLESS_PROBABILITY = 0.5, 0.9
+"""A pattern span with a lower score is not masked if the tagger's P(non-entity) of all its tokens is at least this."""
+_ANNOUNCED_LABELS = frozenset({"ACCOUNT"})
+"""Labels whose low scores also need words before them, such as "password is"."""
 OTHER_LANGUAGE = "OTHER_LANGUAGE"
 """Label of a whole text in a language without coverage of names."""
 _LISTS_SECTION = "lists"
@@ -92,8 +96,22 @@ class StrictPolicy:
 
     def select_spans(self, text: str, output: EngineOutput) -> Iterator[Span]:
         """Select the spans to mask, with names of persons extended to their end."""
-        spans = (_extend_name(text, span, self.language) for span in filter(self.reaches_min_score, output.spans))
+        harmless = _find_harmless_ranges(output)
+        spans = (
+            _extend_name(text, span, self.language)
+            for span in filter(self.reaches_min_score, output.spans)
+            if not self._is_ambiguous(span) or not any(a <= span.start and span.end <= b for a, b in harmless)
+        )
         return _drop_allowed(spans, output)
+
+    def _is_ambiguous(self, span: Span) -> bool:
+        """Whether a built-in recognizer found a form that ordinary text shares, without a context word."""
+        return (
+            span.detector == PATTERN_DETECTOR
+            and span.score < MIN_SURE_SCORE
+            and span.label not in _ANNOUNCED_LABELS
+            and span.label not in self.recognizer_labels
+        )
 
     def reaches_min_score(self, span: Span) -> bool:
         """Whether a span reaches the minimum scores of its label and its engine."""
@@ -151,6 +169,21 @@ class ConservativePolicy:
         for rule in self.settings.rules or ():
             for start, end in RULES[rule](text, self.language):
                 yield Span(start, end, rule.upper(), 1.0, "rule")
+
+
+def _find_harmless_ranges(output: EngineOutput) -> list[tuple[int, int]]:
+    """Join neighbouring tokens that the built-in tagger holds for non-entities, across white space."""
+    ranges: list[tuple[int, int]] = []
+    is_harmless = False
+    for token in output.non_entity_scores:
+        if token.detector != TAGGER:
+            continue
+        if is_harmless and token.probability >= MIN_HARMLESS_PROBABILITY:
+            ranges[-1] = (ranges[-1][0], token.end)
+        elif token.probability >= MIN_HARMLESS_PROBABILITY:
+            ranges.append((token.start, token.end))
+        is_harmless = token.probability >= MIN_HARMLESS_PROBABILITY
+    return ranges
 
 
 _FAMILY_NAME = re.compile(r" (\p{Lu}[\p{L}\p{M}'’-]+)(?![\w@])")

@@ -142,8 +142,15 @@ AUTO = "auto"
 
 RuleName = Literal["digit", "symbol", "capital", "name", "word"]
 
+_MIN_SCORES = {
+    "DATE_TIME": 0.5,
+    # a host without a scheme: "os.system"
+    "URL": 0.55,
+    # without a context word fewer than half are licences: "float64"
+    "US_DRIVER_LICENSE": 0.6,
+}
 DEFAULT_LABELS: dict[str, float] = {
-    label: 0.5 if label == "DATE_TIME" else 0.3
+    label: _MIN_SCORES.get(label, 0.3)
     for label in (
         # spaCy's OntoNotes labels; the score of a span is the mean of 1 - P(non-entity) over its tokens
         *("PERSON", "NORP", "FAC", "ORG", "GPE", "LOC", "DATE"),
