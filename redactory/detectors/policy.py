@@ -50,6 +50,7 @@ _NOT_HASHED: dict[str, Any] = {
     # the policies' settings are recorded separately; the identities replace paths by digests
     "strict": True,
     "conservative": True,
+    "sensitivity": True,
     "tagger": True,
     "spacy": True,
     "lists": True,
@@ -96,11 +97,10 @@ class StrictPolicy:
 
     def select_spans(self, text: str, output: EngineOutput) -> Iterator[Span]:
         """Select the spans to mask, with names of persons extended to their end."""
-        harmless = _find_harmless_ranges(output)
         spans = (
             _extend_name(text, span, self.language)
             for span in filter(self.reaches_min_score, output.spans)
-            if not self._is_ambiguous(span) or not any(a <= span.start and span.end <= b for a, b in harmless)
+            if not (self._is_ambiguous(span) and _is_harmless(text, span, output))
         )
         return _drop_allowed(spans, output)
 
@@ -171,19 +171,16 @@ class ConservativePolicy:
                 yield Span(start, end, rule.upper(), 1.0, "rule")
 
 
-def _find_harmless_ranges(output: EngineOutput) -> list[tuple[int, int]]:
-    """Join neighbouring tokens that the built-in tagger holds for non-entities, across white space."""
-    ranges: list[tuple[int, int]] = []
-    is_harmless = False
-    for token in output.non_entity_scores:
-        if token.detector != TAGGER:
-            continue
-        if is_harmless and token.probability >= MIN_HARMLESS_PROBABILITY:
-            ranges[-1] = (ranges[-1][0], token.end)
-        elif token.probability >= MIN_HARMLESS_PROBABILITY:
-            ranges.append((token.start, token.end))
-        is_harmless = token.probability >= MIN_HARMLESS_PROBABILITY
-    return ranges
+def _is_harmless(text: str, span: Span, output: EngineOutput) -> bool:
+    """Whether the built-in tagger reads all of a span, and holds every token in it for a non-entity."""
+    tokens = [
+        token
+        for token in output.non_entity_scores
+        if token.detector == TAGGER and token.start < span.end and span.start < token.end
+    ]
+    unread = set(range(span.start, span.end)).difference(*(range(token.start, token.end) for token in tokens))
+    is_sure = all(token.probability >= MIN_HARMLESS_PROBABILITY for token in tokens)
+    return is_sure and not any(text[place : place + 1].strip() for place in unread)
 
 
 _FAMILY_NAME = re.compile(r" (\p{Lu}[\p{L}\p{M}'’-]+)(?![\w@])")
@@ -300,6 +297,8 @@ def _build_policy_record(settings: DetectSettings, policy: StrictPolicy | Conser
                 "sure": LANGUAGE_THRESHOLD,
             }
     policy_settings = policy.settings.model_dump(mode="json")
+    if isinstance(policy, StrictPolicy):
+        policy_settings["sensitivity"] = policy.sensitivity
     # the record of a fit changes no output
     hashed = {name: value for name, value in policy_settings.items() if name != "fitted"}
     body = {"policy": policy.name, "settings": hashed, "dependencies": dependencies}
