@@ -383,7 +383,7 @@ class ConservativeSettings(Settings):
     """Conservative policy (π_c): which examples are private, whatever π masks."""
 
     min_non_entity_probability: float = Field(
-        0.9,
+        0.85,
         ge=0,
         le=1,
         description="A token whose probability of being a non-entity is below this makes its example private.",
