@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from redactory.detectors.classifier.engine import TransformersEngine, WordPiece, merge_pieces
 from redactory.detectors.engine import MISALIGNED, EngineOutput
 from redactory.detectors.settings import TransformersSettings
+from redactory.detectors.transformers_ner import TransformersEngine, WordPiece, merge_pieces
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.support import alone
 from tests.detectors.tiny_models import bert_folder
