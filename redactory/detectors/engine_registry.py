@@ -25,7 +25,7 @@ _ENGINES = {
     "patterns": _EngineEntry("patterns:PatternEngine"),
     "presidio": _EngineEntry("presidio_engine:PresidioEngine"),
     "stanza": _EngineEntry("stanza_ner:StanzaEngine", "stanza"),
-    "transformers": _EngineEntry("classifier.engine:TransformersEngine", "train"),
+    "transformers": _EngineEntry("transformers_ner:TransformersEngine", "train"),
     "lists": _EngineEntry("lists:ListEngine"),
 }
 """Engines by settings section, in reading order."""

@@ -178,6 +178,14 @@ LABEL_KINDS: Mapping[str, str] = {
     **dict.fromkeys(("ORG", "ORGANIZATION"), "ORGANIZATION"),
     **dict.fromkeys(("DATE", "DATE_TIME"), "DATE"),
     "NORP": "NRP",
+    # labels of OpenAI's Privacy Filter; its secret is a password or a key, for which we have two kinds
+    "private_person": "PERSON",
+    "private_address": "STREET_ADDRESS",
+    "private_email": "EMAIL_ADDRESS",
+    "private_phone": "PHONE_NUMBER",
+    "private_url": "URL",
+    "private_date": "DATE",
+    "account_number": "ACCOUNT",
 }
 """Labels of several engines for the same kind."""
 

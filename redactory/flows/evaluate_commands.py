@@ -228,15 +228,11 @@ def _format_mark_row(text: str, marks: list[dict[str, Any]]) -> str:
     "fit tagger: seed",
     labelled=argument("LABELLED...", "JSONL with the true spans (text, spans).", list[Path]),
     out=option("The tagger's folder.", Path, REQUIRED),
-    base=option("Folder of a Hugging Face model to fine-tune, instead of the built-in small tagger.", Path),
     epochs=option("Number of passes over the rows.", int, min=1),
-    language=option("Language code for the built-in tagger's tokenizer; default: en.", str),
 )
-def fit_tagger(
-    labelled: list[Path], out: Path, progress: Progress, base: Path | None, **settings: Any
-) -> CommandResult:
+def fit_tagger(labelled: list[Path], out: Path, progress: Progress, **settings: Any) -> CommandResult:
     """Train and calibrate a token tagger on labelled rows."""
-    return CommandResult("tagger_fitted", redactory.fit_tagger(labelled, out, settings, progress=progress, base=base))
+    return CommandResult("tagger_fitted", redactory.fit_tagger(labelled, out, settings, progress=progress))
 
 
 @command(

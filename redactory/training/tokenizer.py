@@ -423,7 +423,7 @@ def _piece_to_bytes(piece: str) -> bytes:
 @contextmanager
 def silence_transformers() -> Iterator[None]:
     """Suppress progress bars, log records and warnings of ``transformers``."""
-    from redactory.detectors.classifier.engine import hide_progress_bar
+    from redactory.detectors.transformers_ner import hide_progress_bar
 
     with silence_model_libraries(), hide_progress_bar():
         yield

@@ -20,12 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.detectors import DetectSettings, EngineOutput
-from redactory.detectors.classifier.engine import TransformersEngine
 from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED
 from redactory.detectors.engine_registry import MODEL_ENGINES, check_labels, identify_engines, load_engines
 from redactory.detectors.settings import get_kind
 from redactory.detectors.spacy_model import enter_memory_zone
 from redactory.detectors.stanza_ner import StanzaEngine
+from redactory.detectors.transformers_ner import TransformersEngine
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.support import EMPTY, NASTY, OFF, TEXTS, alone, covered_by
 

@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoTokenizer
 
-from redactory.detectors.classifier.engine import TransformersEngine, WordPiece, merge_pieces
-from redactory.detectors.engine import MISALIGNED, EngineOutput
-from redactory.detectors.settings import TransformersSettings
+from redactory.detectors.engine import MISALIGNED, Capability, EngineOutput
+from redactory.detectors.engine_registry import load_engines
+from redactory.detectors.policy import build_policies
+from redactory.detectors.settings import DetectSettings, TransformersSettings, get_kinds
+from redactory.detectors.transformers_ner import TransformersEngine, WordPiece, merge_pieces
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.support import alone
-from tests.detectors.tiny_models import bert_folder
+from tests.detectors.tiny_models import bert_folder, privacy_filter_folder
 
 LONG = "Anna lives in Paris and I don't know Robert. " * 12
 
@@ -39,7 +42,7 @@ class Plainly:
     """The same folder read with transformers alone: each token's place and label probabilities."""
 
     def __init__(self, folder: Path) -> None:
-        from transformers import AutoModelForTokenClassification, AutoTokenizer
+        from transformers import AutoModelForTokenClassification
 
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.model = AutoModelForTokenClassification.from_pretrained(folder).eval()
@@ -118,15 +121,58 @@ def test_a_character_that_the_tokenizer_drops_fails_its_text_alone(engine: Trans
     assert engine.read(texts) == [EngineOutput(failure=MISALIGNED), alone(engine.read(texts[1:]))]
 
 
-def test_labels_without_prefix_and_a_model_without_a_plain_one(tmp_path: Path) -> None:
-    def labelled(name: str, *names: str) -> Path:
-        numbers = {n: i for i, n in enumerate(names)}
-        return bert_folder(tmp_path / name, id2label=dict(enumerate(names)), label2id=numbers)
+def labelled_folder(folder: Path, *names: str) -> Path:
+    return bert_folder(folder, id2label=dict(enumerate(names)), label2id={n: i for i, n in enumerate(names)})
 
-    reading = alone(engine_of(labelled("plain", "B-TOWN", "NAME", "O", "S-NAME", "L-TOWN")).read([LONG]))
-    assert set() != {span.label for span in reading.spans} <= {"NAME", "TOWN"}
+
+def capability_of(folder: Path) -> Capability:
+    (capability,) = TransformersEngine.list_capabilities(TransformersSettings(folder=str(folder)), "en")
+    return capability
+
+
+@pytest.mark.parametrize(
+    ("labels", "kinds"),
+    [
+        ("PER O LOC", "LOC PER"),
+        ("I-PER O I-LOC", "LOC PER"),
+        ("O B-PER I-PER B-LOC I-LOC", "LOC PER"),
+        ("O B-PER I-PER E-PER S-PER", "PER"),
+        ("O B-PER I-PER L-PER U-PER", "PER"),
+        ("O B_FULL_NAME I_FULL_NAME B_LOC I_LOC", "FULL_NAME LOC"),
+        ("B-TOWN NAME O S-NAME L-TOWN", "NAME TOWN"),
+        ("O E_MAIL I_D PER", "E_MAIL I_D PER"),
+    ],
+)
+def test_kinds_are_labels_without_the_prefixes_of_tags(tmp_path: Path, labels: str, kinds: str) -> None:
+    folder = labelled_folder(tmp_path, *labels.split())
+    assert capability_of(folder).labels == set(kinds.split())
+    engine = engine_of(folder)
+    assert engine._model._kinds == kinds.split()
+    assert set() != {span.label for span in alone(engine.read([LONG])).spans} <= set(kinds.split())
+
+
+def test_a_model_without_a_plain_label_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"folder.*'O'.*L-TOWN, NAME, S-NAME, none.*id2label"):
-        engine_of(labelled("none", "B-TOWN", "NAME", "none", "S-NAME", "L-TOWN"))
+        engine_of(labelled_folder(tmp_path, "B-TOWN", "NAME", "none", "S-NAME", "L-TOWN"))
+
+
+def test_the_architecture_of_openai_s_privacy_filter_is_read(tmp_path: Path) -> None:
+    folder = privacy_filter_folder(tmp_path)
+    kinds = "ACCOUNT DATE EMAIL_ADDRESS PERSON PHONE_NUMBER STREET_ADDRESS URL secret"
+    assert get_kinds(capability_of(folder).labels) == set(kinds.split())
+    text = "Anna lives in Zoë's 😀 house. " * 9
+    engine = engine_of(folder)
+    assert engine._model.window < len(AutoTokenizer.from_pretrained(folder)(text)["input_ids"])
+    reading = alone(engine.read([text]))
+    words = {text[word.start : word.end] for word in reading.non_entity_scores}
+    assert words == {"Anna", "lives", "in", "Zoë", "'", "s", "😀", "house", "."}
+    assert {span.label for span in reading.spans} <= capability_of(folder).labels
+    assert len({span.label for span in reading.spans}) > 1
+    settings = DetectSettings(tagger=None, patterns=None, transformers=TransformersSettings(folder=str(folder)))
+    strict = build_policies(settings)[0]
+    assert list(strict.select_spans(text, reading)) == list(reading.spans)
+    settings = settings.model_copy(update={"public_labels": ("PERSON",)})
+    assert load_engines(settings)[0][0]._model._public_kinds == [engine._model._kinds.index("private_person")]
 
 
 def _headless(folder: Path) -> None:

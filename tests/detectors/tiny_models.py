@@ -96,6 +96,34 @@ def bert_folder(folder: Path, *, bytes_: bool = False, **config: Any) -> Path:
     return folder
 
 
+def privacy_filter_folder(folder: Path) -> Path:
+    """A model of the architecture and labels of OpenAI's Privacy Filter, with random weights."""
+    import torch
+    from transformers import OpenAIPrivacyFilterConfig, OpenAIPrivacyFilterForTokenClassification
+
+    tokenizer = _byte_tokenizer()
+    config = OpenAIPrivacyFilterConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        sliding_window=8,
+        pad_token_id=0,
+        eos_token_id=0,
+        initializer_range=0.6,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        OpenAIPrivacyFilterForTokenClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def _word_tokenizer() -> Any:
     """WordPiece over the words of the sentences; everything else falls into letters."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers

@@ -12,15 +12,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from redactory.detectors.classifier.engine import TransformersEngine
-from redactory.detectors.classifier.fitting import (
-    BASE_SETTINGS,
-    ClassifierSettings,
-    calibrate_classifier,
-    train_classifier,
-)
 from redactory.detectors.engine import Engine
-from redactory.detectors.settings import FitSettings, TaggerSettings, TransformersSettings
+from redactory.detectors.settings import FitSettings, TaggerSettings
 from redactory.detectors.spacy_model import get_package_versions
 from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate_tagger, find_tagger_folder, train_tagger
 from redactory.evaluation.detection import ALL_LABELS, MatchCounts, count_matches
@@ -42,16 +35,14 @@ def fit_tagger(
     out: str | Path,
     settings: FitSettings | Mapping[str, Any] | None = None,
     progress: Progress = ignore_progress,
-    base: str | Path | None = None,
 ) -> dict[str, Any]:
     """Train a tagger on files of labelled rows and write it, with its card, to the new folder ``out``.
 
     A share of the distinct texts, chosen by digest, is held out: one half calibrates (CRT, appendix A.4, puts a
     threshold on scores, which is meaningful only for calibrated ones), the other measures the card's metrics and the
-    effect of the calibration. With ``base``, the folder of a Hugging Face model, that model is fine-tuned with a new
-    last layer, configured by ``ClassifierSettings``.
+    effect of the calibration.
     """
-    chosen = parse_settings(FitSettings if base is None else ClassifierSettings, settings)
+    chosen = parse_settings(FitSettings, settings)
     folder = Path(out)
     if folder.exists():
         raise ConfigurationError(f"{folder} already exists: give another folder, or remove it")
@@ -63,12 +54,7 @@ def fit_tagger(
     temporary_folder = folder.with_name(f"{TEMPORARY_PREFIX}{folder.name}")
     shutil.rmtree(temporary_folder, ignore_errors=True)
     try:
-        if base is not None and isinstance(chosen, ClassifierSettings):
-            engine, description, result = _fit_classifier(
-                temporary_folder, folder.name, Path(base), row_groups, chosen, progress
-            )
-        else:
-            engine, description, result = _fit_tagger(temporary_folder, folder.name, row_groups, chosen, progress)
+        engine, description, result = _fit_tagger(temporary_folder, folder.name, row_groups, chosen, progress)
         result = {
             "rows": len(training),
             "held_out_rows": len(fitted_on) + len(tested_on),
@@ -124,38 +110,6 @@ def _fit_tagger(
             "reliability": asdict(reliability),
             "settings": settings_record,
             "versions": get_package_versions("redactory", "onnxruntime", "tokenizers", "numpy"),
-        },
-    )
-
-
-def _fit_classifier(
-    folder: Path,
-    name: str,
-    base: Path,
-    rows: tuple[LabelledTexts, LabelledTexts, LabelledTexts],
-    settings: ClassifierSettings,
-    progress: Progress,
-) -> tuple[Engine, str, dict[str, Any]]:
-    """Fine-tune a Hugging Face model; otherwise like :func:`_fit_tagger`."""
-    training, *held_out = rows
-    classifier = train_classifier(base, training, settings, progress)
-    reliability = calibrate_classifier(classifier, *held_out)
-    classifier.to_disk(folder)
-    origin = {"folder": base.resolve().name, "sha256": folder_sha256(base)}
-    used = TransformersSettings(folder=name)
-    keys = ", ".join(f"{key}: {value}" for key, value in used.model_dump(exclude_defaults=True).items())
-    description = (
-        f"A transformer that Redactory trained further; `detect.transformers: {{{keys}}}` uses it.\n"
-        f"It was made from `{origin['folder']}`, sha256 `{origin['sha256']}`, with a new last layer; what\n"
-        "that model was licensed for, and what it was trained on, holds for this one too."
-    )
-    return (
-        TransformersEngine(used.model_copy(update={"folder": str(folder)}), "en"),
-        description,
-        {
-            "reliability": asdict(reliability),
-            "settings": {**settings.model_dump(mode="json", exclude=set(BASE_SETTINGS)), "base": origin},
-            "versions": get_package_versions("redactory", "transformers", "tokenizers", "torch", "numpy"),
         },
     )
 

@@ -6,8 +6,9 @@ import contextlib
 import importlib
 import itertools
 import json
+import re
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -60,7 +61,7 @@ class TokenClassifier:
     def __init__(self, settings: TransformersSettings) -> None:
         self._tokenizer, self._model = _load_model(settings)
         self._device = settings.device
-        self.window, self._stride = compute_window_size(self._tokenizer, self._model.config)
+        self.window, self._stride = _compute_window_size(self._tokenizer, self._model.config)
         self._non_entity_column, self._kinds, self._kind_by_column = _map_label_columns(
             self._model.config.id2label, settings.plain_label
         )
@@ -89,7 +90,7 @@ class TokenClassifier:
         for index, offsets in enumerate(encoded["offset_mapping"]):
             window = {name: encoded[name][index] for name in self._tokenizer.model_input_names}
             for (start, end), scores in zip(offsets, self._score_tokens(window), strict=True):
-                place = trim_range(text, start, end)
+                place = _trim_range(text, start, end)
                 previous = pieces.get(place)
                 if place[0] < place[1] and (previous is None or scores[0] < previous.non_entity):
                     pieces[place] = WordPiece(*place, *scores)
@@ -116,14 +117,14 @@ class TokenClassifier:
             yield min(float(plain[number]) + total, 1.0), self._kinds[kind], total, name
 
 
-def trim_range(text: str, start: int, end: int) -> tuple[int, int]:
+def _trim_range(text: str, start: int, end: int) -> tuple[int, int]:
     """``text[start:end]`` without white space at its ends, as offsets."""
     body = text[start:end]
     return start + len(body) - len(body.lstrip()), end - len(body) + len(body.rstrip())
 
 
-def _map_label_columns(id2label: dict[int, str], non_entity_label: str) -> tuple[int, list[str], dict[int, int]]:
-    """Return the non-entity column, the types without prefixes, and the type of each other column."""
+def _map_label_columns(id2label: Mapping[int, str], non_entity_label: str) -> tuple[int, list[str], dict[int, int]]:
+    """Return the non-entity column, the kinds without tag prefixes, and the kind of each other column."""
     labels = {int(column): label for column, label in id2label.items()}
     plain = [column for column, label in labels.items() if label == non_entity_label]
     if len(plain) != 1:
@@ -131,18 +132,25 @@ def _map_label_columns(id2label: dict[int, str], non_entity_label: str) -> tuple
             f"detect.transformers.folder: the model has no non-entity label '{non_entity_label}'; its labels are "
             f"{', '.join(sorted(labels.values()))}: rename that label in its config.json (id2label)"
         )
-    kind = {column: _strip_bio_prefix(label) for column, label in labels.items() if column != plain[0]}
-    kinds = sorted(set(kind.values()))
+    kind_by_label = _strip_tag_prefixes(labels.values(), non_entity_label)
+    kinds = sorted(set(kind_by_label.values()))
     if not kinds:
         raise ConfigurationError("detect.transformers.folder: the model has only the non-entity label")
-    return plain[0], kinds, {column: kinds.index(name) for column, name in kind.items()}
+    columns = {column: kinds.index(kind_by_label[label]) for column, label in labels.items() if column != plain[0]}
+    return plain[0], kinds, columns
 
 
-def _strip_bio_prefix(label: str) -> str:
-    return label[2:] if label[:1] in "BILUSE" and label[1:2] == "-" and len(label) > 2 else label
+def _strip_tag_prefixes(labels: Iterable[str], non_entity_label: str) -> dict[str, str]:
+    """Return the kind of each entity label: the label without a prefix of BIO, BIOES or BILOU tags.
+
+    "_" ends a prefix only if every label has one: E_MAIL beside PERSON is no tag.
+    """
+    entities = {label for label in labels if label != non_entity_label}
+    separators = "-_" if all(re.match("[BILUSE][-_].", label) for label in entities) else "-"
+    return {label: re.sub(f"^[BILUSE][{separators}](?=.)", "", label) for label in entities}
 
 
-def compute_window_size(tokenizer: Any, config: Any) -> tuple[int, int]:
+def _compute_window_size(tokenizer: Any, config: Any) -> tuple[int, int]:
     """Return the maximum tokens per window, special tokens included, and the tokens that two windows share."""
     positions = getattr(config, "max_position_embeddings", None) or 0
     limits = [tokenizer.model_max_length, positions - _FIRST_POSITION]
@@ -152,7 +160,31 @@ def compute_window_size(tokenizer: Any, config: Any) -> tuple[int, int]:
 
 
 def _load_model(settings: TransformersSettings) -> tuple[Any, Any]:
-    tokenizer, model, info = load_classifier(Path(settings.folder), "detect.transformers.folder")
+    """Load the fast tokenizer and the model of the folder; download nothing and run no code from it."""
+    folder = Path(settings.folder)
+    if not (folder / "config.json").is_file():
+        raise ConfigurationError(f"detect.transformers.folder: '{folder}' is not a folder with a config.json")
+    try:
+        from transformers import AutoModelForTokenClassification, AutoTokenizer
+    except ImportError:
+        raise ConfigurationError(
+            "detect.transformers: torch and transformers are not installed; pip install 'redactory[train]'"
+        ) from None
+    local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        with silence_model_libraries(), hide_progress_bar():
+            tokenizer: Any = AutoTokenizer.from_pretrained(folder, **local)
+            model, info = AutoModelForTokenClassification.from_pretrained(folder, output_loading_info=True, **local)
+    except Exception as error:
+        raise ConfigurationError(
+            f"detect.transformers.folder: cannot load a token classifier with its tokenizer from '{folder}' "
+            f"({type(error).__name__})"
+        ) from None
+    if not getattr(tokenizer, "is_fast", False):
+        raise ConfigurationError(
+            "detect.transformers.folder: its slow tokenizer does not give token positions; save a fast one "
+            "(tokenizer.json)"
+        )
     if info["missing_keys"]:
         raise ConfigurationError(
             "detect.transformers.folder: the weights lack parts of a token classifier, which would be "
@@ -164,38 +196,6 @@ def _load_model(settings: TransformersSettings) -> tuple[Any, Any]:
         raise ConfigurationError(
             f"detect.transformers.device: the model cannot be moved to '{settings.device}' ({type(error).__name__})"
         ) from None
-
-
-def load_classifier(folder: Path, key: str, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
-    """Load the fast tokenizer and token classification model of ``folder``; also return the loading info.
-
-    Downloads nothing and runs no code from the folder. ``options`` go to the model. ``ConfigurationError``, naming the
-    setting ``key``, if the folder lacks either.
-    """
-    if not (folder / "config.json").is_file():
-        raise ConfigurationError(f"{key}: '{folder}' is not a folder with a config.json")
-    try:
-        from transformers import AutoModelForTokenClassification, AutoTokenizer
-    except ImportError:
-        raise ConfigurationError(
-            f"{key}: torch and transformers are not installed; pip install 'redactory[train]'"
-        ) from None
-    local = {"local_files_only": True, "trust_remote_code": False}
-    try:
-        with silence_model_libraries(), hide_progress_bar():
-            tokenizer: Any = AutoTokenizer.from_pretrained(folder, **local)
-            model, info = AutoModelForTokenClassification.from_pretrained(
-                folder, output_loading_info=True, **options, **local
-            )
-    except Exception as error:
-        raise ConfigurationError(
-            f"{key}: cannot load a token classifier with its tokenizer from '{folder}' ({type(error).__name__})"
-        ) from None
-    if not getattr(tokenizer, "is_fast", False):
-        raise ConfigurationError(
-            f"{key}: its slow tokenizer does not give token positions; save a fast one (tokenizer.json)"
-        )
-    return tokenizer, model, info
 
 
 @contextlib.contextmanager
@@ -219,9 +219,9 @@ class TransformersEngine:
     """Entities of a token classifier, and P(non-entity) of each word.
 
     A word takes P(non-entity) and the entity type of its most suspicious piece. Types are labels without the prefixes
-    B-, I-, L-, U-, S- and E-, with their probabilities added. A word is part of an entity if P(non-entity) < 0.5, so
-    everything that the best label alone would find is found too. Neighbouring words of one type form one span, scored
-    by the mean of 1 - P(non-entity). Long texts are read in windows.
+    of IO, BIO, BIOES or BILOU tags, with their probabilities added. A word is part of an entity if P(non-entity) < 0.5,
+    so everything that the best label alone would find is found too. Neighbouring words of one type form one span,
+    scored by the mean of 1 - P(non-entity). Long texts are read in windows.
     """
 
     def __init__(self, settings: TransformersSettings, language: str) -> None:
@@ -249,7 +249,7 @@ class TransformersEngine:
             labels = json.loads(config).get("id2label", {}).values()
         except (OSError, ValueError):
             labels = []  # loading the model reports the error
-        kinds = frozenset(_strip_bio_prefix(label) for label in labels if label != settings.plain_label)
+        kinds = frozenset(_strip_tag_prefixes(labels, settings.plain_label).values())
         return [Capability(f"transformers {settings.folder}", kinds, None, kinds - KNOWN_LABELS)]
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
@@ -265,7 +265,7 @@ class TransformersEngine:
         except Exception:
             # the message may quote text: drop it
             return EngineOutput(failure=ENGINE_ERROR)
-        if not is_covered(text, pieces):
+        if not _is_covered(text, pieces):
             return EngineOutput(failure=MISALIGNED)
         words = list(merge_pieces(text, pieces))
         plain = tuple(NonEntityScore(w.start, w.end, w.non_entity, NAME) for w in words)
@@ -273,7 +273,7 @@ class TransformersEngine:
         return EngineOutput((*_iter_spans(words), *find_public_spans(public)), plain)
 
 
-def is_covered(text: str, pieces: Sequence[WordPiece]) -> bool:
+def _is_covered(text: str, pieces: Sequence[WordPiece]) -> bool:
     """Return whether pieces cover every character of ``text`` except white space.
 
     Some tokenizers drop characters (such as control characters), so the model has not seen the whole text. ``pieces``

@@ -1,1 +1,0 @@
-"""Hugging Face token classifiers from a local folder: inference and fine-tuning. Needs torch."""
