@@ -128,7 +128,7 @@ def test_the_order_of_files_and_rows_makes_no_difference(tmp_path: Path) -> None
     made = []
     for name, files in (("one", first), ("two", second)):
         result = fit_tagger(files, tmp_path / name, SHORT)
-        made.append(((tmp_path / name / "tagger" / "model").read_bytes(), result["held_out"]))
+        made.append(((tmp_path / name / "redactory_tagger" / "head.npz").read_bytes(), result["held_out"]))
     assert made[0] == made[1]
 
 

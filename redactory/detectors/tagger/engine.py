@@ -96,6 +96,8 @@ class _TaggerModel:
         spacy = import_lean_spacy()
         try:
             self._nlp = speed_up_suffix_search(spacy.load(folder))
+        except ConfigurationError:
+            raise
         except Exception as error:
             problem = type(error).__name__
             raise ConfigurationError(
