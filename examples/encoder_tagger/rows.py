@@ -90,9 +90,9 @@ def find_outside(pattern: re.Pattern[str], text: str, spans: Sequence[Span]) -> 
 class Sources:
     """Reads every source; ``digests`` has the sha256 of what was read, by name."""
 
-    def __init__(self, corpora: Path, tagger: Path, draw: random.Random) -> None:
+    def __init__(self, corpora: Path, tagger: str, draw: random.Random) -> None:
         self._corpora, self._draw = corpora, draw
-        self._tagger = TaggerEngine(TaggerSettings(models=(str(tagger),)), "en")
+        self._tagger = TaggerEngine(TaggerSettings(models=(tagger,)), "en")
         self.digests: dict[str, str] = {}
 
     def read_prepared(self, path: Path, source: str, most: int, only_names: bool = False) -> Iterator[Row]:
@@ -221,7 +221,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="rows for the encoder")
     for name in ("corpora", "english", "european", "out"):
         parser.add_argument(name, type=Path)
-    parser.add_argument("--tagger", type=Path, required=True, help="the first tagger")
+    parser.add_argument("--tagger", default="default", help="the first tagger")
     parser.add_argument("--held-back", type=Path, nargs="*", default=[], help="labelled rows for measuring")
     parser.add_argument("--packages", type=Path, default=Path(os.__file__).parent / "site-packages")
     arguments = parser.parse_args()

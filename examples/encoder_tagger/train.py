@@ -115,7 +115,7 @@ def train(model: BertModel, batches: list[list[Window]], out: Path) -> None:
             print(f"{step}/{len(batches)}", losses, flush=True)
         if time.monotonic() - saved > SAVE_SECONDS or step == len(batches):
             saved = time.monotonic()
-            _save({**{name: part.state_dict() for name, part in parts.items()}, "step": step}, out)
+            save({**{name: part.state_dict() for name, part in parts.items()}, "step": step}, out)
 
 
 def _train_step(
@@ -139,7 +139,8 @@ def _train_step(
     return {layer: round(value.item(), 4) for layer, value in losses.items()}
 
 
-def _save(state: dict[str, Any], out: Path) -> None:
+def save(state: dict[str, Any], out: Path) -> None:
+    """Write a checkpoint; a stop in the middle leaves the earlier one."""
     temporary = out.with_suffix(".part")
     torch.save(state, temporary)
     os.replace(temporary, out)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from redactory.detectors.code import filter_code_output
 from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, TOO_LONG, Engine, EngineOutput, Span, merge_outputs
 from redactory.detectors.engine_registry import load_engines
 from redactory.detectors.policy import build_policies
-from redactory.detectors.settings import DetectSettings, get_kind, get_kinds
+from redactory.detectors.settings import KNOWN_LABELS, DetectSettings, get_kind, get_kinds
 from redactory.detectors.visible_text import render_visible
 
 WINDOW_CHARS, OVERLAP_CHARS = 4_000, 256
@@ -21,6 +21,10 @@ MAX_BATCH_CHARS = 2 * WINDOW_CHARS
 """Maximum code points that an engine sees at once: a model needs 12 KB for each."""
 _SENTENCE_END = re.compile(r"(?:[.!?…][\"'”’)\]]*|\n)\s+")
 _SPACE = re.compile(r"\s+")
+_PLACEHOLDER = re.compile(
+    f"<(?:MASK|(?:{'|'.join(sorted(KNOWN_LABELS | get_kinds(KNOWN_LABELS)))})(?:_(?:\\d{{1,4}}|[a-z2-7]{{16}}))?)>"
+)
+"""What ``redact`` writes in place of a value, and nothing else: <MASK>, <PERSON>, <PERSON_1>, <PERSON_k3v…>."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +106,11 @@ class Detector:
         return Detection(strict, conservative, public=open_)
 
     def prepare_output(self, text: str, output: EngineOutput) -> EngineOutput:
-        """Prepare an engine output for the policies: apply the profile and allow public spans."""
+        """Prepare an engine output for the policies: allow placeholders and public spans, apply the profile."""
         if output.failure:
             return output
+        if placeholders := tuple(match.span() for match in _PLACEHOLDER.finditer(text)):
+            output = replace(output, allowed_ranges=output.allowed_ranges + placeholders)
         if self._settings.profile == "code":
             patterns = self._settings.patterns
             custom = {recognizer.label for recognizer in patterns.custom} if patterns else ()

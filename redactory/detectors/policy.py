@@ -33,7 +33,11 @@ from redactory.detectors.spacy_model import get_package_versions
 from redactory.detectors.visible_text import VISIBLE_TEXT_SHA256
 from redactory.foundation.canonical import flatten_keys, json_sha256
 
-LIST_DETECTOR = "list"
+LIST_DETECTOR, PATTERN_DETECTOR, TAGGER = "list", "presidio", "tagger"
+MIN_SURE_SCORE, MIN_HARMLESS_PROBABILITY = 0.5, 0.9
+"""A pattern span with a lower score is not masked if the tagger's P(non-entity) of all its tokens is at least this."""
+_ANNOUNCED_LABELS = frozenset({"ACCOUNT"})
+"""Labels whose low scores also need words before them, such as "password is"."""
 OTHER_LANGUAGE = "OTHER_LANGUAGE"
 """Label of a whole text in a language without coverage of names."""
 _LISTS_SECTION = "lists"
@@ -46,6 +50,7 @@ _NOT_HASHED: dict[str, Any] = {
     # the policies' settings are recorded separately; the identities replace paths by digests
     "strict": True,
     "conservative": True,
+    "sensitivity": True,
     "tagger": True,
     "spacy": True,
     "lists": True,
@@ -92,8 +97,21 @@ class StrictPolicy:
 
     def select_spans(self, text: str, output: EngineOutput) -> Iterator[Span]:
         """Select the spans to mask, with names of persons extended to their end."""
-        spans = (_extend_name(text, span, self.language) for span in filter(self.reaches_min_score, output.spans))
+        spans = (
+            _extend_name(text, span, self.language)
+            for span in filter(self.reaches_min_score, output.spans)
+            if not (self._is_ambiguous(span) and _is_harmless(text, span, output))
+        )
         return _drop_allowed(spans, output)
+
+    def _is_ambiguous(self, span: Span) -> bool:
+        """Whether a built-in recognizer found a form that ordinary text shares, without a context word."""
+        return (
+            span.detector == PATTERN_DETECTOR
+            and span.score < MIN_SURE_SCORE
+            and span.label not in _ANNOUNCED_LABELS
+            and span.label not in self.recognizer_labels
+        )
 
     def reaches_min_score(self, span: Span) -> bool:
         """Whether a span reaches the minimum scores of its label and its engine."""
@@ -151,6 +169,18 @@ class ConservativePolicy:
         for rule in self.settings.rules or ():
             for start, end in RULES[rule](text, self.language):
                 yield Span(start, end, rule.upper(), 1.0, "rule")
+
+
+def _is_harmless(text: str, span: Span, output: EngineOutput) -> bool:
+    """Whether the built-in tagger reads all of a span, and holds every token in it for a non-entity."""
+    tokens = [
+        token
+        for token in output.non_entity_scores
+        if token.detector == TAGGER and token.start < span.end and span.start < token.end
+    ]
+    unread = set(range(span.start, span.end)).difference(*(range(token.start, token.end) for token in tokens))
+    is_sure = all(token.probability >= MIN_HARMLESS_PROBABILITY for token in tokens)
+    return is_sure and not any(text[place : place + 1].strip() for place in unread)
 
 
 _FAMILY_NAME = re.compile(r" (\p{Lu}[\p{L}\p{M}'’-]+)(?![\w@])")
@@ -267,6 +297,8 @@ def _build_policy_record(settings: DetectSettings, policy: StrictPolicy | Conser
                 "sure": LANGUAGE_THRESHOLD,
             }
     policy_settings = policy.settings.model_dump(mode="json")
+    if isinstance(policy, StrictPolicy):
+        policy_settings["sensitivity"] = policy.sensitivity
     # the record of a fit changes no output
     hashed = {name: value for name, value in policy_settings.items() if name != "fitted"}
     body = {"policy": policy.name, "settings": hashed, "dependencies": dependencies}

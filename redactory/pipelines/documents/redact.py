@@ -69,6 +69,7 @@ from redactory.redaction.replacements import (
     apply_edits,
     collect_values,
     plan_edits,
+    unify_labels,
 )
 from redactory.redaction.spellings import Spellings
 
@@ -405,6 +406,7 @@ class _RedactionRun:
                 str(value): labels[name] for name, (value, _) in masked_columns.items() if value not in (None, "")
             }
             spans = add_known_occurrences(row.texts, spans, declared, self.settings.detect.language)
+        spans = unify_labels(row.texts, spans)
         columns = [
             (get_kind(label), str(value))
             for value, label in masked_columns.values()

@@ -178,8 +178,8 @@ def fit_policy(
     most the share ``miss_rate`` of secrets drawn like those in ``labelled``; one secret per user (or row) is tested.
     Of the policies that keep the bound, the one with the largest public share is chosen, and among equals the safest.
     Writes ``out``: ``config`` with another ``detect.conservative``, and beside it the record of the fit with keyed
-    digests of the rows. If no policy keeps the bound, ``chosen`` is null and nothing is written. ``InputError`` if the
-    file has too few secrets to show the bound even without a miss.
+    digests of the rows. If no policy with public text keeps the bound, ``chosen`` is null and nothing is written.
+    ``InputError`` if the file has too few secrets to show the bound even without a miss.
     """
     labelled, out = Path(labelled), Path(out)
     if not (0 < miss_rate < 1 and 0 < confidence < 1):
@@ -226,7 +226,8 @@ def fit_policy(
 
 def _write_config(out: Path, config: Config | None, conservative: dict[str, Any]) -> None:
     settings = config.model_dump(mode="json", exclude_unset=True) if config else {}
-    settings["detect"] = settings.get("detect", {}) | {"conservative": conservative}
+    detect = settings.setdefault("detect", {})
+    detect["conservative"] = detect.get("conservative", {}) | conservative
     validate_config({"input": "any", **settings})
     write_text(out, _HEADER + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
 
@@ -278,7 +279,8 @@ def _compute_miss_curve(
         for j, step in enumerate(path)
     ]
     # the bound holds for all of them simultaneously, so choosing by public share costs nothing
-    return curve, public.index(public[kept_steps - 1]) if kept_steps else None
+    largest = public[kept_steps - 1] if kept_steps else 0
+    return curve, public.index(largest) if largest else None
 
 
 def _find_public_steps(
