@@ -18,15 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import log_softmax
+from spacy.language import Language
 from spacy.tokens import Doc
 
 from redactory.detectors import Detector, DetectSettings, EngineOutput
-from redactory.detectors.engine import ENGINE_ERROR
+from redactory.detectors.engine import ENGINE_ERROR, WEAK_THRESHOLD
 from redactory.detectors.settings import FitSettings, TaggerSettings
 from redactory.detectors.spacy_model import import_lean_spacy
 from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate_tagger, find_tagger_folder, train_tagger
 from redactory.detectors.tagger.component import FACTORY
-from redactory.detectors.tagger.engine import DEFAULT_FOLDER, WEAK_THRESHOLD, _TaggerModel
+from redactory.detectors.tagger.engine import DEFAULT_FOLDER, _TaggerModel
 from redactory.detectors.tagger.fitting import _compute_reliability, _optimize_temperature
 from redactory.encoder import load_encoder
 from redactory.foundation.canonical import folder_sha256
@@ -251,7 +252,7 @@ def words_written(folder: Path) -> set[str]:
 def test_no_word_of_the_rows_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert words_written(tmp_path / "kept") == set()
     # the check itself: words that spaCy's string store keeps are found
-    monkeypatch.setattr(spacy.Language, "memory_zone", lambda self: contextlib.nullcontext())
+    monkeypatch.setattr(Language, "memory_zone", lambda self: contextlib.nullcontext())
     assert words_written(tmp_path / "leaked") == set(RARE)
 
 

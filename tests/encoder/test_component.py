@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -147,7 +148,7 @@ def test_names_in_two_scripts_of_one_sentence_are_found(text: str, names: list[s
 
 def test_the_component_joins_another_pipeline(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
-    component = nlp.add_pipe(FACTORY, config={"threshold": 0.9})
+    component: Any = nlp.add_pipe(FACTORY, config={"threshold": 0.9})
     with pytest.raises(ConfigurationError, match="has no head"):
         nlp("Anna")
     component.from_disk(DEFAULT_FOLDER / FACTORY)
