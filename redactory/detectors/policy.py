@@ -13,13 +13,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-import regex as re
-
 from redactory.detectors.coverage import LANGUAGE_THRESHOLD, detect_language, list_covered_languages
 from redactory.detectors.engine import EngineOutput, NonEntityScore, Span
 from redactory.detectors.engine_registry import MODEL_ENGINES, check_labels, identify_engines, iter_capabilities
 from redactory.detectors.recognizers import list_custom_labels
-from redactory.detectors.rules import RULES, choose_rules, hash_common_words, iter_unlisted_words, load_optional_words
+from redactory.detectors.rules import RULES, choose_rules, hash_common_words
 from redactory.detectors.settings import (
     AUTO,
     DEFAULT_LABELS,
@@ -80,7 +78,6 @@ class StrictPolicy:
     """Labels of models and recognizers that the configuration names: masked at any score."""
     recognizer_labels: tuple[str, ...] = ()
     """The recognizers' part of these; an engine's minimum score does not apply to them."""
-    language: str = "en"
     name: ClassVar[str] = "strict"
 
     @cached_property
@@ -96,9 +93,9 @@ class StrictPolicy:
         }
 
     def select_spans(self, text: str, output: EngineOutput) -> Iterator[Span]:
-        """Select the spans to mask, with names of persons extended to their end."""
+        """Select the spans to mask."""
         spans = (
-            _extend_name(text, span, self.language)
+            span
             for span in filter(self.reaches_min_score, output.spans)
             if not (self._is_ambiguous(span) and _is_harmless(text, span, output))
         )
@@ -183,31 +180,6 @@ def _is_harmless(text: str, span: Span, output: EngineOutput) -> bool:
     return is_sure and not any(text[place : place + 1].strip() for place in unread)
 
 
-_FAMILY_NAME = re.compile(r" (\p{Lu}[\p{L}\p{M}'’-]+)(?![\w@])")
-"""A possible continuation of a name: one more capitalised word."""
-_MAX_FAMILY_NAMES = 3
-
-
-def _extend_name(text: str, span: Span, language: str) -> Span:
-    """Extend a person's span over following capitalised words that are not common words.
-
-    Taggers know fewer family names than given names. Needs a common word list for the language.
-    """
-    name = get_kind(span.label) == "PERSON" and span.detector != LIST_DETECTOR
-    if not name or not re.fullmatch(r"\p{Lu}.*\p{L}", text[span.start : span.end]):
-        return span
-    end = span.end
-    for _ in range(_MAX_FAMILY_NAMES):
-        family_name = _FAMILY_NAME.match(text, end)
-        if not family_name:
-            break
-        words = load_optional_words((detect_language(text) or "") if language == AUTO else language)
-        if not words or not any(iter_unlisted_words(family_name[1], words)):
-            break
-        end = family_name.end()
-    return span._replace(end=end)
-
-
 def _drop_allowed(spans: Iterator[Span], output: EngineOutput) -> Iterator[Span]:
     """Drop spans inside an allowed range; a deny list overrides an allow list."""
     if not output.allowed_ranges:
@@ -233,7 +205,7 @@ def build_policies(settings: DetectSettings) -> tuple[StrictPolicy, Conservative
     rules = choose_rules(settings.conservative.rules, language, settings.tagger is not None)
     conservative = settings.conservative.model_copy(update={"rules": rules})
     return (
-        StrictPolicy(settings.strict, settings.sensitivity, tuple(sorted(named)), written, settings.language),
+        StrictPolicy(settings.strict, settings.sensitivity, tuple(sorted(named)), written),
         ConservativePolicy(conservative, language, covered),
     )
 

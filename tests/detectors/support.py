@@ -188,7 +188,7 @@ TEXTS = [
     "Anna met Bob in Rome. Bob met Carl in Oslo. " * 30,
 ]
 
-SMALL_FIT = FitSettings(epochs=3, seed=1)
+SMALL_FIT = FitSettings(start=None, epochs=3, learning_rate=1e-2, seed=1)
 """A tagger that learns :func:`labelled_texts` in about a second."""
 
 GIVEN = ["Anna", "Maria", "Carla", "Robert", "Peter", "Susan", "Emma", "Oliver"]

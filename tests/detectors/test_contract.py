@@ -189,7 +189,7 @@ def test_loading_and_reading_leave_no_trace(load: Load, name: str, capfd: Any) -
 @pytest.mark.parametrize(
     ("name", "key", "file"),
     [
-        ("tagger", "models", "tagger/model"),
+        ("tagger", "models", "redactory_tagger/head.npz"),
         ("spacy", "model", "tokenizer"),
         ("stanza", "folder", "en/ner/tiny.pt"),
         ("transformers", "folder", "config.json"),

@@ -1,4 +1,4 @@
-"""Our own tagger: it learns, it repeats, it reads each text alone, and its folder holds no text."""
+"""The tagger: a fit learns labels from rows, repeats with its seed, is calibrated, and writes no text."""
 
 from __future__ import annotations
 
@@ -6,28 +6,33 @@ import contextlib
 import itertools
 import json
 import random
-import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import spacy
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import log_softmax
+from spacy.language import Language
 from spacy.tokens import Doc
 
 from redactory.detectors import Detector, DetectSettings, EngineOutput
-from redactory.detectors.engine import ENGINE_ERROR
-from redactory.detectors.settings import TaggerSettings
+from redactory.detectors.engine import ENGINE_ERROR, WEAK_THRESHOLD
+from redactory.detectors.settings import FitSettings, TaggerSettings
 from redactory.detectors.spacy_model import import_lean_spacy
-from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate_tagger, train_tagger
-from redactory.detectors.tagger import engine as module
-from redactory.detectors.tagger.engine import WEAK_THRESHOLD, _TaggerModel
+from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate_tagger, find_tagger_folder, train_tagger
+from redactory.detectors.tagger.component import FACTORY
+from redactory.detectors.tagger.engine import DEFAULT_FOLDER, _TaggerModel
 from redactory.detectors.tagger.fitting import _compute_reliability, _optimize_temperature
+from redactory.encoder import load_encoder
+from redactory.foundation.canonical import folder_sha256
 from redactory.foundation.errors import ConfigurationError
-from tests.detectors.support import SMALL_FIT, labelled_texts
+from tests.detectors.support import CLAUSES, SMALL_FIT, labelled_texts
 
 UNSEEN = [row for row in labelled_texts(400, seed=2) if row not in labelled_texts(300, seed=1)][:80]
 
@@ -54,31 +59,44 @@ def test_it_learns_what_it_is_shown(tagger: TaggerEngine) -> None:
     assert recall(tagger, wrong) == 0
 
 
-def test_the_same_seed_rows_and_settings_give_the_same_tagger() -> None:
+def test_the_same_seed_rows_and_settings_give_the_same_tagger(tmp_path: Path) -> None:
     rows = labelled_texts(40, seed=3)
     short = SMALL_FIT.model_copy(update={"epochs": 1})
     state = random.getstate(), np.random.get_state()
-    made = []
-    for settings in (short, short, short.model_copy(update={"seed": 1})):
-        random.seed(len(made))
-        made.append(train_tagger(rows, settings).to_bytes(exclude=["meta"]))
+    digests = []
+    for number, settings in enumerate((short, short, short.model_copy(update={"seed": 2}))):
+        random.seed(number)
+        train_tagger(rows, settings).to_disk(tmp_path / str(number))
+        digests.append(folder_sha256(tmp_path / str(number)))
     random.setstate(state[0])
     np.random.set_state(state[1])
-    assert made[0] == made[1] != made[2]
+    assert digests[0] == digests[1] != digests[2]
 
 
-def test_training_can_begin_with_the_weights_of_another_tagger(tagger_folder: Path, tmp_path: Path) -> None:
-    """A single slow step away from a tagger is nearly that tagger; from nothing it is none."""
+def test_a_fit_can_start_from_another_tagger(tagger_folder: Path, tmp_path: Path) -> None:
+    """One small step from a tagger changes little; the same step from zeros finds nothing."""
     step = SMALL_FIT.model_copy(update={"epochs": 1, "learning_rate": 1e-6})
-    found = []
+    recalls = []
     for start in (tagger_folder, None):
-        train_tagger(labelled_texts(40, seed=3), step, start=start).to_disk(tmp_path / str(start is None))
-        found.append(TaggerEngine(TaggerSettings(models=(str(tmp_path / str(start is None)),)), "en"))
-    assert recall(found[0], UNSEEN) > 0.9
-    assert recall(found[1], UNSEEN) < 0.2
-    other = SMALL_FIT.model_copy(update={"width": 16})
-    with pytest.raises(ConfigurationError, match=r"start: small has a different width.*start to null"):
-        train_tagger(labelled_texts(40, seed=3), other, start=tagger_folder)
+        folder = tmp_path / str(start is None)
+        train_tagger(labelled_texts(40, seed=3), step, start=start).to_disk(folder)
+        recalls.append(recall(TaggerEngine(TaggerSettings(models=(str(folder),)), "en"), UNSEEN))
+    assert recalls[0] > 0.9
+    assert recalls[1] < 0.2
+
+
+def test_a_fit_learns_a_label_that_its_start_does_not_have(tmp_path: Path) -> None:
+    words = ["bluebird", "granite", "lantern", "thistle", "marble", "cobalt", "juniper", "saffron", "harbour", "ember"]
+    texts = [f"{clause} for project {word} today" for word in words for clause in CLAUSES]
+    rows = [LabelledText(t, ((t.index("project "), t.index(" today"), "PROJECT"),)) for t in texts]
+    plain = [LabelledText(f"{clause} for them today", ()) for clause in CLAUSES]
+    start = find_tagger_folder("default")
+    train_tagger([*rows[:48], *plain * 4], FitSettings(epochs=10), start=start).to_disk(tmp_path / "fitted")
+    engines = [TaggerEngine(TaggerSettings(models=(str(f),)), "en") for f in (start, tmp_path / "fitted")]
+    before, after = (recall(engine, rows[48:]) for engine in engines)
+    assert before == 0
+    assert after > 0.5
+    assert not any(output.spans for output in engines[1].read([row.text for row in plain]))
 
 
 LABELS = ("O", "A", "B", "C")
@@ -90,7 +108,7 @@ SCORES = st.lists(
 def tagger_of(labels: tuple[str, ...]) -> _TaggerModel:
     """A tagger without a model, to decide on scores that are given."""
     made = object.__new__(_TaggerModel)
-    made._labels, made._non_entity_column = labels, labels.index("O")
+    made._labels, made._plain_columns = labels, [labels.index("O")]
     return made
 
 
@@ -130,8 +148,6 @@ def test_spans_are_whole_runs_cut_where_the_label_changes(
 
 
 def test_a_doubtful_token_has_the_likeliest_label_that_is_not_plain() -> None:
-    import spacy
-
     doc = spacy.blank("en")("so it  was")
     scores = np.array(
         [[0.9, 0.05, 0.03, 0.02], [0.6, 0.1, 0.2, 0.1], [0.1, 0.9, 0, 0], [0.7, 0.1, 0.1, 0.1]], np.float32
@@ -169,8 +185,6 @@ def test_scores_that_are_not_finite_are_a_failure(
 
 
 def test_a_folder_that_fit_did_not_write_is_refused(tmp_path: Path) -> None:
-    import spacy
-
     bare, foreign = spacy.blank("en"), spacy.blank("en")
     pipe: Any = foreign.add_pipe("tagger")
     pipe.add_label("NOUN")
@@ -181,46 +195,72 @@ def test_a_folder_that_fit_did_not_write_is_refused(tmp_path: Path) -> None:
             TaggerEngine(TaggerSettings(models=(str(tmp_path / name),)), "en")
 
 
+def truncate(folder: Path) -> None:
+    file = folder / "head.npz"
+    file.write_bytes(file.read_bytes()[:-200])
+
+
+def flip_bit(folder: Path) -> None:
+    content = bytearray((folder / "head.npz").read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / "head.npz").write_bytes(content)
+
+
+def edit_settings(folder: Path, **changes: Any) -> None:
+    settings = json.loads((folder / "head.json").read_text(encoding="utf-8"))
+    (folder / "head.json").write_text(json.dumps({**settings, **changes}), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (truncate, "the head is damaged"),
+        (flip_bit, "the head is damaged"),
+        (lambda folder: (folder / "head.npz").unlink(), "the head is damaged"),
+        (lambda folder: (folder / "head.json").write_text("[]"), "the head is damaged"),
+        (lambda folder: (folder / "head.json").unlink(), "no tagger of redactory fit tagger is in this folder"),
+        (lambda folder: edit_settings(folder, labels=["O", "PERSON"]), "has other labels than head.json"),
+        (lambda folder: edit_settings(folder, encoder="0" * 64), "was fitted for another encoder; fit it again"),
+    ],
+)
+def test_a_damaged_tagger_is_refused(
+    tagger_folder: Path, tmp_path: Path, damage: Callable[[Path], Any], message: str
+) -> None:
+    folder = shutil.copytree(tagger_folder, tmp_path / "mine")
+    damage(folder / FACTORY)
+    with pytest.raises(ConfigurationError, match=f"mine: .*{message}"):
+        TaggerEngine(TaggerSettings(models=(str(folder),)), "en")
+    with pytest.raises(ConfigurationError, match=f"mine: .*{message}"):
+        train_tagger(UNSEEN[:20], SMALL_FIT, start=folder)
+
+
 RARE = ("Zanzibarqux", "vlkprst77", "Hjxq")
 
 
-def words_written(folder: Path, texts: list[str]) -> set[str]:
-    """The rare words that some file of a tagger trained and calibrated on ``texts`` holds."""
-    rows = [LabelledText(text, ((text.index(RARE[0]), len(text), "PERSON"),)) for text in texts]
-    training = [*labelled_texts(20, seed=4), *rows]
-    nlp = train_tagger(training, SMALL_FIT.model_copy(update={"epochs": 1, "lower": 0.5}))
-    calibrate_tagger(nlp, *[[*rows, *labelled_texts(20, seed=5)]] * 2)
+def words_written(folder: Path) -> set[str]:
+    """The rare words of the rows that some file of a tagger fitted and calibrated on them holds."""
+    text = f"{RARE[1]} it was {RARE[2]} {RARE[0]}"
+    rows = [*labelled_texts(20, seed=4), LabelledText(text, ((text.index(RARE[0]), len(text), "PERSON"),))]
+    nlp = train_tagger(rows, SMALL_FIT.model_copy(update={"epochs": 1, "lower": 0.5}))
+    calibrate_tagger(nlp, rows, rows)
     nlp.to_disk(folder)
     written = b"\n".join(path.read_bytes() for path in folder.rglob("*") if path.is_file()).lower()
-    assert b'"strings.json"' not in written
     assert (folder / "vocab" / "strings.json").is_file()
     return {word for word in RARE if word.lower().encode() in written}
 
 
 def test_no_word_of_the_rows_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import spacy
-
-    texts = [f"{RARE[1]} it was {RARE[2]} {RARE[0]}"]
-    assert words_written(tmp_path / "kept", texts) == set()
-    # sabotage: words that the string store keeps are found, in training as in calibration
-    monkeypatch.setattr(spacy.Language, "memory_zone", lambda self: contextlib.nullcontext())
-    assert words_written(tmp_path / "leaked", texts) == set(RARE)
+    assert words_written(tmp_path / "kept") == set()
+    # the check itself: words that spaCy's string store keeps are found
+    monkeypatch.setattr(Language, "memory_zone", lambda self: contextlib.nullcontext())
+    assert words_written(tmp_path / "leaked") == set(RARE)
 
 
 def test_the_shipped_tagger_holds_no_word_of_its_rows() -> None:
-    import spacy
-
-    folder = module.find_tagger_folder("default")
-    bare = spacy.blank("en")
-    pipe: Any = bare.add_pipe("tagger")
     (shipped,) = TaggerEngine(TaggerSettings(), "en")._taggers
-    for label in shipped._labels:
-        pipe.add_label(label)
-    bare.initialize()
-    held = set(json.loads((folder / "vocab" / "strings.json").read_text(encoding="utf-8")))
-    strange = {word for word in held if word not in bare.vocab.strings}
-    # words that stand for the labels while a tagger is set up, and what a tokenizer cuts of them
-    assert {word for word in strange if not re.fullmatch(r"word\d+|r?d\d+|x+d+", word)} == set()
+    stored = set(json.loads((DEFAULT_FOLDER / "vocab" / "strings.json").read_text(encoding="utf-8")))
+    bare = spacy.blank("xx").vocab.strings
+    assert {word for word in stored if word not in bare} <= {*shipped._labels, FACTORY}
 
 
 # Calibration: what a tagger's confidence says is how often it is right.
@@ -262,62 +302,48 @@ def test_rows_without_an_error_do_not_make_it_certain(tokens: int) -> None:
     assert 1 - confidence == pytest.approx(1 / (tokens + 2), rel=0.01)
 
 
-def loaded(folder: Path) -> Any:
-    import spacy
-
-    return spacy.load(folder)
-
-
-def softmax_of(nlp: Any) -> Any:
-    return nlp.get_pipe("tagger").model.get_ref("softmax")
+def scale_head(nlp: Any, factor: float) -> Any:
+    """``nlp`` with all logits multiplied by ``factor``."""
+    component = nlp.get_pipe(FACTORY)
+    head = component.head
+    component.head = head._replace(weights=head.weights * np.float32(factor), bias=head.bias * np.float32(factor))
+    return nlp
 
 
-def test_a_tagger_that_is_made_over_confident_is_mended(tagger_folder: Path) -> None:
-    nlp = loaded(tagger_folder)
-    once = calibrate_tagger(nlp, ROWS, ROWS)
-    softmax = softmax_of(nlp)
-    assert softmax.attrs["softmax_temperature"] == pytest.approx(once.temperature, abs=1e-4)
-    for name in ("W", "b"):
-        softmax.set_param(name, softmax.get_param(name) * 4)
-    again = calibrate_tagger(nlp, ROWS, ROWS)
-    assert again.temperature == pytest.approx(4 * once.temperature, rel=1e-3)
-    assert again.error == pytest.approx(once.error, abs=1e-5)
-    assert softmax.attrs["softmax_normalize"] is True
+def test_a_tagger_that_is_over_confident_is_corrected(tagger_folder: Path) -> None:
+    once = calibrate_tagger(spacy.load(tagger_folder), ROWS, ROWS)
+    again = calibrate_tagger(scale_head(spacy.load(tagger_folder), 4), ROWS, ROWS)
+    # nearly: the most sensitive piece of a token may be another one at another temperature
+    assert again.temperature == pytest.approx(4 * once.temperature, rel=0.05)
+    assert again.error == pytest.approx(once.error, abs=2e-3)
 
 
 def test_a_label_that_was_never_trained_on_is_not_plain(tagger_folder: Path) -> None:
     """Tokens of an unknown label that the tagger takes for plain are errors of its confidence."""
-    known = calibrate_tagger(loaded(tagger_folder), ROWS, ROWS)
+    known = calibrate_tagger(spacy.load(tagger_folder), ROWS, ROWS)
     held = [row for row in ROWS if not row.spans]
     strange = [LabelledText(row.text, ((0, len(row.text), "UNHEARD"),)) for row in held]
     mixed = [*(row for row in ROWS if row.spans), *strange]
-    with_strange = calibrate_tagger(loaded(tagger_folder), mixed, mixed)
+    with_strange = calibrate_tagger(spacy.load(tagger_folder), mixed, mixed)
     assert known.tokens == with_strange.tokens
     assert known.error < 0.05 < with_strange.error
 
 
 def test_the_temperature_is_kept_on_disk_and_used(tagger_folder: Path, tmp_path: Path) -> None:
-    nlp = loaded(tagger_folder)
-    calibrate_tagger(nlp, ROWS, ROWS)
-    softmax_of(nlp).attrs["softmax_temperature"] = 3.0
-    nlp.to_disk(tmp_path / "hot")
-    assert softmax_of(loaded(tmp_path / "hot")).attrs["softmax_temperature"] == 3.0
-    texts = [row.text for row in ROWS]
-    cold, hot = (
-        [
-            t.probability
-            for r in TaggerEngine(TaggerSettings(models=(str(f),)), "en").read(texts)
-            for t in r.non_entity_scores
-        ]
-        for f in (tagger_folder, tmp_path / "hot")
-    )
-    # by hand: the plain label's share at three times the temperature
-    pipe: Any = nlp.get_pipe("tagger")
-    softmax_of(nlp).attrs["softmax_normalize"] = False
-    logits = np.concatenate(pipe.model.predict([nlp.make_doc(text) for text in texts])).astype(np.float64)
-    expected = np.exp(log_softmax(logits / 3.0, axis=1)[:, pipe.labels.index("O")])
-    assert hot == pytest.approx(expected.tolist(), abs=1e-5)
-    assert np.mean(np.abs(np.array(hot) - np.array(cold))) > 0.01
+    nlp = scale_head(spacy.load(tagger_folder), 4)
+    raw = nlp.get_pipe(FACTORY).head
+    temperature = calibrate_tagger(nlp, ROWS, ROWS).temperature
+    assert temperature > 1.5
+    nlp.to_disk(tmp_path / "calibrated")
+    engine = TaggerEngine(TaggerSettings(models=(str(tmp_path / "calibrated"),)), "en")
+    for row, output in zip(ROWS, engine.read([row.text for row in ROWS]), strict=True):
+        # by hand: the lowest P(non-entity) of the pieces in each token
+        encoded = load_encoder().encode(row.text)
+        logits = (encoded.vectors @ raw.weights.T + raw.bias).astype(np.float64) / temperature
+        pieces = np.exp(log_softmax(logits, axis=1))[:, 0]
+        for token in output.non_entity_scores:
+            is_inside = (encoded.ranges[:, 0] < token.end) & (encoded.ranges[:, 1] > token.start)
+            assert token.probability == pytest.approx(pieces[is_inside].min(), abs=1e-3)
 
 
 @pytest.mark.parametrize(

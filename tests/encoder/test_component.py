@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import spacy
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from presidio_analyzer.nlp_engine import NlpEngineProvider
+from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
+from presidio_analyzer.nlp_engine import NerModelConfiguration, NlpEngineProvider, SpacyNlpEngine
+from presidio_analyzer.predefined_recognizers import SpacyRecognizer
 from spacy.tokens import Doc
 
-from redactory.detectors.tagger.component import FACTORY, Head, align_probabilities, load_head
+from redactory.detectors.settings import TaggerSettings
+from redactory.detectors.tagger import TaggerEngine
+from redactory.detectors.tagger.component import FACTORY, MAX_UNKNOWN_PROBABILITY, Head, align_probabilities, load_head
 from redactory.detectors.tagger.engine import DEFAULT_FOLDER
-from redactory.encoder import EncodedText
+from redactory.encoder import EncodedText, load_encoder
+from redactory.encoder.model import OVERLAP
 from redactory.foundation.errors import ConfigurationError
 
+load_default_engine = functools.cache(lambda: TaggerEngine(TaggerSettings(), "en"))
 HEAD = Head(("O", "PERSON", "IDENTIFIER"), np.eye(3, dtype=np.float32) * 4, np.zeros(3, np.float32))
 
 
@@ -77,9 +85,70 @@ def test_any_spacy_program_loads_the_tagger() -> None:
     assert [[e.text for e in doc.ents] for doc in nlp.pipe(texts)] == [["Peter Weber"], [], []]
 
 
+MIXED = [
+    "My name is Anna Kowalska.",
+    "",
+    " \n",
+    "Привет, меня зовут Анна Иванова, I live in Berlin.",
+    "東京のOlga Petrova",
+    "𐰀𐰁 x\u200b",
+    "Mary met John in Boston. " * 60,
+]
+
+
+@settings(max_examples=10)
+@given(st.permutations(range(len(MIXED))))
+def test_a_text_is_read_alike_alone_and_in_any_batch_and_order(order: list[int]) -> None:
+    engine = load_default_engine()
+    outputs = engine.read([MIXED[number] for number in order])
+    for number, output in zip(order, outputs, strict=True):
+        assert [output] == engine.read([MIXED[number]])
+
+
+@pytest.mark.parametrize("offset", range(8))
+def test_a_name_at_the_seam_of_two_windows_is_found(offset: int) -> None:
+    """The seam lies half the overlap before the end of the first window; the name slides across it."""
+    encoder = load_encoder()
+    filler = "it does not work any more and we wait . " * 60
+    ends = encoder.encode(filler).ranges[:, 1]
+    seam = encoder.window - OVERLAP // 2
+    place = filler.rindex(" ", 0, int(ends[seam - offset])) + 1
+    text = f"{filler[:place]}please call Katarzyna Wiśniewska {filler[place:]}"
+    first = encoder.encode(text).ranges[:, 0].searchsorted(text.index("Katarzyna"))
+    assert abs(first - seam) < 12
+    (output,) = load_default_engine().read([text])
+    found = [text[span.start : span.end] for span in output.spans if span.score >= 0.5]
+    assert found == ["Katarzyna Wiśniewska"]
+
+
+@pytest.mark.parametrize("text", ["𐰀𐰁𐰂", "we met 𐰀𐰁𐰂 there", "ask 𓀀𓀁 today", "ᚠᚢᚦ is here", "x\U000f0000y"])
+def test_letters_that_the_tokenizer_does_not_know_make_a_text_private(text: str) -> None:
+    encoded = load_encoder().encode(text)
+    unknown = [place for place, known in zip(encoded.ranges.tolist(), encoded.is_known, strict=True) if not known]
+    assert unknown
+    (output,) = load_default_engine().read([text])
+    for start, end in unknown:
+        if any(map(str.isalnum, text[start:end])):
+            inside = [t.probability for t in output.non_entity_scores if t.start < end and start < t.end]
+            assert inside
+            assert max(inside) <= MAX_UNKNOWN_PROBABILITY
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("Меня зовут Анна Иванова and my friend is Peter Weber.", ["Анна Иванова", "Peter Weber"]),
+        ("Please call Γιώργος Παπαδόπουλος or John Smith.", ["Γιώργος Παπαδόπουλος", "John Smith"]),
+    ],
+)
+def test_names_in_two_scripts_of_one_sentence_are_found(text: str, names: list[str]) -> None:
+    (output,) = load_default_engine().read([text])
+    assert {text[s.start : s.end] for s in output.spans if s.score >= 0.5} >= set(names)
+
+
 def test_the_component_joins_another_pipeline(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
-    component = nlp.add_pipe(FACTORY, config={"threshold": 0.9})
+    component: Any = nlp.add_pipe(FACTORY, config={"threshold": 0.9})
     with pytest.raises(ConfigurationError, match="has no head"):
         nlp("Anna")
     component.from_disk(DEFAULT_FOLDER / FACTORY)
@@ -99,6 +168,23 @@ def test_presidio_finds_names_with_the_tagger() -> None:
     engine = NlpEngineProvider(nlp_configuration=configuration).create_engine()
     artifacts = engine.process_text("Anna Kowalska wohnt in Hamburg.", "de")
     assert [(e.text, e.label_) for e in artifacts.entities] == [("Anna Kowalska", "PERSON"), ("Hamburg", "LOCATION")]
+
+
+def test_presidio_analyzes_with_the_tagger() -> None:
+    """A whole analyzer on ``SpacyNlpEngine``: the tagger's entities become results, offsets and all."""
+    mapping = {"PERSON": "PERSON", "LOCATION": "LOCATION"}
+    nlp_engine = SpacyNlpEngine(
+        models=[{"lang_code": "en", "model_name": str(DEFAULT_FOLDER)}],
+        ner_model_configuration=NerModelConfiguration(model_to_presidio_entity_mapping=mapping),
+    )
+    registry = RecognizerRegistry(recognizers=[SpacyRecognizer()], supported_languages=["en"])
+    analyzer = AnalyzerEngine(registry=registry, nlp_engine=nlp_engine, supported_languages=["en"])
+    text = "Please call Anna Kowalska in Hamburg."
+    results = sorted(analyzer.analyze(text, "en"), key=lambda result: result.start)
+    assert [(text[r.start : r.end], r.entity_type) for r in results] == [
+        ("Anna Kowalska", "PERSON"),
+        ("Hamburg", "LOCATION"),
+    ]
 
 
 def test_a_head_for_another_encoder_is_refused(tmp_path: Path) -> None:

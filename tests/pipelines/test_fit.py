@@ -20,7 +20,7 @@ from redactory.flows.show import _load_templates as show_templates
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.measure import fit as module
-from redactory.pipelines.measure.fit import MIN_ROWS, _score_engine, _split_rows, fit_tagger
+from redactory.pipelines.measure.fit import MIN_ROWS, _is_worse, _score_engine, _split_rows, fit_tagger
 from tests.detectors.support import SMALL_FIT, labelled_texts
 from tests.pipelines.support import write_rows
 
@@ -78,11 +78,12 @@ def test_the_folder_holds_the_tagger_its_card_and_its_figures(fitted: tuple[Path
 
 @pytest.mark.parametrize("wrong", [True, False])
 def test_calibration_is_judged_on_rows_that_decided_nothing(tmp_path: Path, wrong: bool) -> None:
-    """Right labels where the temperature is fitted; with wrong ones on the last rows it fits those worse."""
-    chosen = SMALL_FIT.model_copy(update={"epochs": 3, "held_out": 0.3})
+    """A timid head gains confidence from the calibration rows; if the last rows have wrong labels, that is worse."""
+    chosen = SMALL_FIT.model_copy(update={"epochs": 1, "learning_rate": 5e-3, "held_out": 0.3})
     training, fitted_on, tested_on = _split_rows(labelled_texts(150, seed=6), chosen)
     if wrong:
-        tested_on = [LabelledText(row.text, ((0, len(row.text), "PERSON"),)) for row in tested_on]
+        everything = [((0, len(row.text), "PERSON"),) for row in tested_on]
+        tested_on = [LabelledText(r.text, () if r.spans else s) for r, s in zip(tested_on, everything, strict=True)]
     rows = written(tmp_path / "rows.jsonl", [*training, *fitted_on, *tested_on])
     out = tmp_path / "tagger"
     result = fit_tagger([rows], out, chosen)
@@ -128,11 +129,60 @@ def test_the_order_of_files_and_rows_makes_no_difference(tmp_path: Path) -> None
     made = []
     for name, files in (("one", first), ("two", second)):
         result = fit_tagger(files, tmp_path / name, SHORT)
-        made.append(((tmp_path / name / "tagger" / "model").read_bytes(), result["held_out"]))
+        made.append(((tmp_path / name / "redactory_tagger" / "head.npz").read_bytes(), result["held_out"]))
     assert made[0] == made[1]
 
 
 ROWS = st.lists(st.integers(0, 10_000), min_size=MIN_ROWS, max_size=60, unique=True)
+
+
+def shift_spans(row: LabelledText) -> LabelledText:
+    """The same labels on harmless words: on those that follow, or on the first ones."""
+    spans = tuple(
+        (0, 7, label) if end + 9 > len(row.text) else (end + 2, end + 9, label) for _, end, label in row.spans
+    )
+    return LabelledText(row.text, spans)
+
+
+@pytest.mark.parametrize("wrong", [True, False])
+def test_a_fit_that_is_worse_than_its_start_warns(tmp_path: Path, wrong: bool) -> None:
+    """Right labels on the held-out rows; with wrong ones on the training rows, the start is better."""
+    chosen = FitSettings(start="default", seed=1, held_out=0.3)
+    training, *held_out = _split_rows(labelled_texts(150, seed=6), chosen)
+    if wrong:
+        training = list(map(shift_spans, training))
+    rows = written(tmp_path / "rows.jsonl", [*training, *itertools.chain(*held_out)])
+    result = fit_tagger([rows], tmp_path / "tagger", chosen)
+    start_engine = TaggerEngine(TaggerSettings(), "en")
+    assert result["start_held_out"] == _score_engine(start_engine, held_out[1])
+    assert result["worse_than_start"] is wrong
+    assert json.loads((tmp_path / "tagger" / "fit.json").read_text())["worse_than_start"] is wrong
+    page = show_templates().get_template("tagger_fitted").render(r=result)
+    card = (tmp_path / "tagger" / "README.md").read_text()
+    assert "Its start, on the same texts" in page
+    assert str(result["start_held_out"]["char_precision"]) in card
+    for text, warning in ((page, "Warning: this tagger is worse than its start"), (card, "Fitting made it worse")):
+        assert (warning in text) is wrong
+
+
+@pytest.mark.parametrize(
+    ("recall", "precision", "worse"),
+    [
+        (0.9, 0.5, False),
+        (0.89, 0.9, True),
+        (0.9, 0.49, True),
+        (0.95, 0.48, False),
+        (1.0, 0.1, True),
+        (None, None, True),
+    ],
+)
+def test_worse_is_a_lower_recall_or_a_much_lower_precision(
+    recall: float | None, precision: float | None, worse: bool
+) -> None:
+    scores = {"cover_recall": recall, "char_precision": precision}
+    assert _is_worse(scores, {"cover_recall": 0.9, "char_precision": 0.5}) is worse
+    assert not _is_worse(scores, scores)
+    assert not _is_worse(scores, None)
 
 
 @given(ROWS, st.randoms(use_true_random=False), st.integers(0, 3), st.sampled_from([0.05, 0.1, 0.5]))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,15 +111,26 @@ class EncoderTagger:
 
 
 def load_head(tagger_folder: Path) -> Head:
-    """Load the head of a tagger; ``ConfigurationError`` if it is missing or was made for another encoder."""
-    folder = tagger_folder / FACTORY
+    """Load the head of a tagger; ``ConfigurationError`` if it is missing, damaged or made for another encoder."""
+    folder, name = tagger_folder / FACTORY, tagger_folder.name
     if not (folder / _SETTINGS).is_file():
-        raise ConfigurationError(f"{tagger_folder.name}: no tagger of redactory fit tagger is in this folder")
-    settings: dict[str, Any] = read_json(folder / _SETTINGS)
-    if settings["encoder"] != load_encoder().sha256:
-        raise ConfigurationError(f"{tagger_folder.name}: this tagger was fitted for another encoder; fit it again")
-    with np.load(folder / _WEIGHTS) as arrays:
-        return Head(tuple(settings["labels"]), arrays["weights"], arrays["bias"])
+        raise ConfigurationError(f"{name}: no tagger of redactory fit tagger is in this folder")
+    encoder = load_encoder()
+    try:
+        settings: dict[str, Any] = read_json(folder / _SETTINGS)
+        with np.load(folder / _WEIGHTS) as arrays:
+            head = Head(tuple(settings["labels"]), arrays["weights"], arrays["bias"])
+        sha256 = settings["encoder"]
+    except (EOFError, KeyError, OSError, TypeError, ValueError, BadZipFile) as error:
+        raise ConfigurationError(f"{name}: the head is damaged ({type(error).__name__}); fit it again") from None
+    if sha256 != encoder.sha256:
+        raise ConfigurationError(f"{name}: this tagger was fitted for another encoder; fit it again")
+    count = len(head.labels)
+    if (head.weights.shape, head.bias.shape) != ((count, encoder.width), (count,)):
+        raise ConfigurationError(
+            f"{name}: the head is damaged ({_WEIGHTS} has other labels than {_SETTINGS}); fit it again"
+        )
+    return head
 
 
 def align_probabilities(text: str, tokens: NDArray[np.int64], encoded: EncodedText, head: Head) -> NDArray[np.float32]:

@@ -45,6 +45,7 @@ PLAIN_LABELS = frozenset({OUTSIDE_LABEL, "MISC"})
 DATE = "DATE_TIME"
 MIN_SURE_PROBABILITY = 0.98
 """Minimum P(non-entity) of a token that is no part of a date."""
+MAX_CACHED_TEXTS, MAX_CACHED_CHARS = 10_000, 300
 ADDRESS = "STREET_ADDRESS"
 ADDRESS_LABELS = frozenset({ADDRESS, "LOCATION", "POSTAL_CODE"})
 """Labels of address parts; punctuation between two of them belongs to the address."""
@@ -96,6 +97,8 @@ class _TaggerModel:
         spacy = import_lean_spacy()
         try:
             self._nlp = speed_up_suffix_search(spacy.load(folder))
+        except ConfigurationError:
+            raise
         except Exception as error:
             problem = type(error).__name__
             raise ConfigurationError(
@@ -106,6 +109,7 @@ class _TaggerModel:
         pipe: Any = self._nlp.get_pipe(FACTORY)
         self._pipe: EncoderTagger = pipe
         self._labels = self._pipe.get_head().labels
+        self._cache: dict[str, EngineOutput] = {}
         self._plain_columns = [n for n, label in enumerate(self._labels) if label in PLAIN_LABELS]
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
@@ -117,6 +121,16 @@ class _TaggerModel:
         )
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
+        """Read texts, each equal short one only once: greetings and signatures recur in most corpora."""
+        outputs = {text: self._cache[text] for text in texts if text in self._cache}
+        new = [text for text in dict.fromkeys(texts) if text not in outputs]
+        outputs.update(zip(new, self._read_texts(new), strict=True))
+        if len(self._cache) > MAX_CACHED_TEXTS:
+            self._cache.clear()
+        self._cache.update((text, outputs[text]) for text in new if len(text) <= MAX_CACHED_CHARS)
+        return [outputs[text] for text in texts]
+
+    def _read_texts(self, texts: Sequence[str]) -> list[EngineOutput]:
         with enter_memory_zone(self._nlp):
             docs = [self._nlp.make_doc(text) for text in texts]
             scores = self._pipe.predict(docs)

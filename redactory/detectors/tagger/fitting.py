@@ -7,7 +7,7 @@ calibrated afterwards.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.detectors.settings import FitSettings
-from redactory.detectors.spacy_model import import_lean_spacy
+from redactory.detectors.spacy_model import enter_memory_zone, import_lean_spacy
 from redactory.detectors.tagger.component import FACTORY, OUTSIDE_LABEL, Head, load_head
 from redactory.encoder import load_encoder
 from redactory.foundation.errors import InputError
@@ -25,7 +25,7 @@ from redactory.foundation.progress import Progress, ignore_progress
 if TYPE_CHECKING:
     from spacy.language import Language
 
-_BATCH_PIECES = 4_096
+_BATCH_PIECES = 128
 _NEW_LABEL_BIAS = -4.0
 """The first logit of a label that the initial head does not have."""
 
@@ -63,13 +63,18 @@ def encode_pieces(rows: Sequence[LabelledText], labels: Sequence[str]) -> tuple[
     vectors, truth = [], []
     for row in rows:
         encoded = encoder.encode(row.text)
-        row_truth = np.zeros(len(encoded.ranges), np.int64)
-        for start, end, label in row.spans:
-            is_inside = (encoded.ranges[:, 0] < end) & (encoded.ranges[:, 1] > start)
-            row_truth[is_inside] = columns.get(label, UNKNOWN_LABEL)
         vectors.append(encoded.vectors)
-        truth.append(row_truth)
+        truth.append(_label_ranges(encoded.ranges, row.spans, columns))
     return np.concatenate(vectors), np.concatenate(truth)
+
+
+def _label_ranges(
+    ranges: NDArray[np.int64], spans: Sequence[tuple[int, int, str]], columns: Mapping[str, int]
+) -> NDArray[np.int64]:
+    truth = np.zeros(len(ranges), np.int64)
+    for start, end, label in spans:
+        truth[(ranges[:, 0] < end) & (ranges[:, 1] > start)] = columns.get(label, UNKNOWN_LABEL)
+    return truth
 
 
 def _make_initial_head(labels: tuple[str, ...], start: Path | None) -> Head:
@@ -133,6 +138,7 @@ def randomize_case(row: LabelledText, settings: FitSettings, rng: random.Random)
 
 BINS = 15
 _TEMPERATURE_RANGE = 0.05, 20.0
+_LEAST_PROBABILITY = 1e-30
 UNKNOWN_LABEL = -1
 """A label that no training row has: ignored when fitting the temperature, but not a non-entity."""
 ScoredTokens = tuple[NDArray[np.float64], NDArray[np.int64]]
@@ -162,15 +168,25 @@ def calibrate_tagger(nlp: Language, rows: Sequence[LabelledText], held_out: Sequ
     """
     component: Any = nlp.get_pipe(FACTORY)
     head: Head = component.head
-    calibration, evaluation = _score_pieces(head, rows), _score_pieces(head, held_out)
+    calibration, evaluation = _score_tokens(nlp, rows), _score_tokens(nlp, held_out)
     temperature, reliability = fit_temperature(calibration, evaluation, head.labels.index(OUTSIDE_LABEL))
     component.head = Head(head.labels, head.weights / np.float32(temperature), head.bias / np.float32(temperature))
     return reliability
 
 
-def _score_pieces(head: Head, rows: Sequence[LabelledText]) -> ScoredTokens:
-    vectors, truth = encode_pieces([row for row in rows if row.text], head.labels)
-    return (vectors @ head.weights.T + head.bias).astype(np.float64), truth
+def _score_tokens(nlp: Language, rows: Sequence[LabelledText]) -> ScoredTokens:
+    """Score the tokens that the engine scores; those that the encoder cannot read have no confidence to calibrate."""
+    component: Any = nlp.get_pipe(FACTORY)
+    columns = {label: number for number, label in enumerate(component.head.labels)}
+    logits, truth = [], []
+    with enter_memory_zone(nlp):
+        docs = [nlp.make_doc(row.text) for row in rows]
+        for row, doc, scores in zip(rows, docs, component.predict(docs), strict=True):
+            ranges = np.array([(token.idx, token.idx + len(token)) for token in doc], np.int64).reshape(-1, 2)
+            is_read = np.array([not token.is_space for token in doc], bool) & (scores[:, 0] > 0)
+            logits.append(np.log(np.maximum(scores[is_read], _LEAST_PROBABILITY)).astype(np.float64))
+            truth.append(_label_ranges(ranges[is_read], row.spans, columns))
+    return np.concatenate(logits), np.concatenate(truth)
 
 
 def fit_temperature(

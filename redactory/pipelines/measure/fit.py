@@ -40,7 +40,8 @@ def fit_tagger(
 
     A share of the distinct texts, chosen by digest, is held out: one half calibrates (CRT, appendix A.4, puts a
     threshold on scores, which is meaningful only for calibrated ones), the other measures the card's metrics and the
-    effect of the calibration.
+    effect of the calibration. ``start_held_out`` has the metrics of the start on the same rows, and
+    ``worse_than_start`` whether it is the better one.
     """
     chosen = parse_settings(FitSettings, settings)
     folder = Path(out)
@@ -61,8 +62,10 @@ def fit_tagger(
             "labels": dict(sorted(Counter(s[2] for row in training for s in row.spans).items())),
             "held_out": _score_engine(engine, tested_on),
             "files": [{"name": path.name, "digest": key.compute_file_digest(read_blocks(path))} for path in files],
+            "start_held_out": None,
             **result,
         }
+        result["worse_than_start"] = _is_worse(result["held_out"], result["start_held_out"])
         write_json(temporary_folder / "fit.json", result, PUBLIC_FILE)
         plot_arguments = (result["reliability"]["bins"], result["reliability"]["error"])
         rendered_plots = render_plot("reliability.svg", plot_reliability, *plot_arguments)
@@ -96,8 +99,9 @@ def _fit_tagger(
     reliability = calibrate_tagger(nlp, *held_out)
     nlp.to_disk(folder)
     description = f"A head on the pretrained encoder of this package; `detect.tagger.models: [{name}]` uses it."
-    settings_record = settings.model_dump(mode="json")
+    settings_record, start_scores = settings.model_dump(mode="json"), None
     if start is not None:
+        start_scores = _score_engine(TaggerEngine(TaggerSettings(models=(str(start),)), "en"), rows[2])
         settings_record["start"] = {"folder": start.name, "sha256": folder_sha256(start)}
         description += (
             "\nIts training began with the weights of another tagger, `start` in `fit.json`: what that one\n"
@@ -108,6 +112,7 @@ def _fit_tagger(
         description,
         {
             "reliability": asdict(reliability),
+            "start_held_out": start_scores,
             "settings": settings_record,
             "versions": get_package_versions("redactory", "onnxruntime", "tokenizers", "numpy"),
         },
@@ -153,3 +158,16 @@ def _score_engine(engine: Engine, rows: Sequence[LabelledText]) -> dict[str, Any
         "char_precision": compute_share(ALL_LABELS, "chars_both", "chars_marked"),
         "by_label": {label: compute_share(label, "cover_labelled", "labelled") for label in labels},
     }
+
+
+def _is_worse(scores: Mapping[str, Any], start: Mapping[str, Any] | None) -> bool:
+    """Whether a tagger covers fewer labelled spans than its start, or has a lower F2 (van Rijsbergen 1979).
+
+    F2 weighs recall, of spans, four times as much as precision, of characters.
+    """
+
+    def rank(measured: Mapping[str, Any]) -> tuple[float, float]:
+        recall, precision = measured["cover_recall"] or 0.0, measured["char_precision"] or 0.0
+        return recall, 5 * precision * recall / (4 * precision + recall) if recall else 0.0
+
+    return start is not None and any(own < other for own, other in zip(rank(scores), rank(start), strict=True))
