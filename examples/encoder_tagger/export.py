@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from train import WIDTH, make_model
 
 from redactory.detectors.spacy_model import import_lean_spacy
-from redactory.detectors.tagger.component import FACTORY, Head
 from redactory.detectors.tagger.engine import DEFAULT_FOLDER as TAGGER_FOLDER
 from redactory.detectors.tagger.fitting import LabelledText, calibrate_tagger
+from redactory.detectors.tagger.head import FACTORY, Head
 from redactory.encoder.model import DEFAULT_FOLDER, FILES, FORMAT
 from redactory.evaluation.labelled import read_labelled_rows
 from redactory.foundation.canonical import file_sha256

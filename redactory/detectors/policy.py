@@ -17,7 +17,7 @@ from redactory.detectors.coverage import LANGUAGE_THRESHOLD, detect_language, li
 from redactory.detectors.engine import EngineOutput, NonEntityScore, Span
 from redactory.detectors.engine_registry import MODEL_ENGINES, check_labels, identify_engines, iter_capabilities
 from redactory.detectors.recognizers import list_custom_labels
-from redactory.detectors.rules import RULES, choose_rules, hash_common_words
+from redactory.detectors.rules import RULES, choose_rules, hash_common_words, load_common_words
 from redactory.detectors.settings import (
     AUTO,
     DEFAULT_LABELS,
@@ -203,6 +203,8 @@ def build_policies(settings: DetectSettings) -> tuple[StrictPolicy, Conservative
         ("en", list_covered_languages(settings)) if settings.language == AUTO else (settings.language, None)
     )
     rules = choose_rules(settings.conservative.rules, language, settings.tagger is not None)
+    if "word" in rules:
+        load_common_words(language)
     conservative = settings.conservative.model_copy(update={"rules": rules})
     return (
         StrictPolicy(settings.strict, settings.sensitivity, tuple(sorted(named)), written),

@@ -5,6 +5,6 @@ One encoder serves every model that reads text: the tagger has a head on it, and
 
 from redactory.encoder.model import DEFAULT_FOLDER as DEFAULT_FOLDER
 from redactory.encoder.model import EncodedText as EncodedText
-from redactory.encoder.model import Encoder as Encoder
+from redactory.encoder.model import TextEncoder as TextEncoder
 from redactory.encoder.model import load_encoder as load_encoder
 from redactory.encoder.model import read_encoder_facts as read_encoder_facts

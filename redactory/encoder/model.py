@@ -41,7 +41,7 @@ class EncodedText(NamedTuple):
     vectors: NDArray[np.float32]
 
 
-class Encoder:
+class TextEncoder:
     """Encodes texts with the model in ``folder``.
 
     ``ConfigurationError`` if a file is missing or differs from its recorded sha256.
@@ -114,6 +114,6 @@ def read_encoder_facts(folder: Path) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=2)
-def load_encoder(folder: Path = DEFAULT_FOLDER) -> Encoder:
+def load_encoder(folder: Path = DEFAULT_FOLDER) -> TextEncoder:
     """Load an encoder once per process."""
-    return Encoder(folder)
+    return TextEncoder(folder)

@@ -236,11 +236,8 @@ def test_it_sees_the_kinds_of_names_that_it_says(install: Install) -> None:
     name = install(more("language = 'de'"))
     assert find_uncovered_kinds(asked(name), "de") == ["LOCATION"]
     assert find_uncovered_kinds(asked(name), "fr") == ["PERSON", "LOCATION", "ORGANIZATION"]
-    # an engine that says of no word that it is plain forgives none the rules
     rules = {"conservative": {"rules": ["capital", "word", "name"]}}
     assert find_uncovered_kinds(asked(name, **rules), "en") == []
-    scoring = install(more("labels = ('CREW', None)"), name="scoring", package="scoring_package")
-    assert len(find_uncovered_kinds(asked(scoring, **rules), "en")) == 3
 
 
 def test_its_scores_meet_the_bounds_of_labels_and_of_engines(install: Install) -> None:

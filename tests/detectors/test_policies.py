@@ -188,6 +188,8 @@ def test_rules_apply_where_no_tagger_reads() -> None:
         ({"conservative": {"rules": ["digit"]}}, ("digit",)),
     ):
         assert build_policies(DetectSettings.model_validate(detect))[1].settings.rules == rules
+    with pytest.raises(ConfigurationError, match="'fr'"):
+        build_policies(DetectSettings.model_validate({"language": "fr", "conservative": {"rules": ["word"]}}))
 
 
 @pytest.mark.parametrize("text", ["", " ", "a", "Hello there."])

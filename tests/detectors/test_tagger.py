@@ -26,9 +26,9 @@ from redactory.detectors.engine import ENGINE_ERROR, WEAK_THRESHOLD
 from redactory.detectors.settings import FitSettings, TaggerSettings
 from redactory.detectors.spacy_model import import_lean_spacy
 from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate_tagger, find_tagger_folder, train_tagger
-from redactory.detectors.tagger.component import FACTORY
 from redactory.detectors.tagger.engine import DEFAULT_FOLDER, _TaggerModel
 from redactory.detectors.tagger.fitting import _compute_reliability, _optimize_temperature
+from redactory.detectors.tagger.head import FACTORY
 from redactory.encoder import load_encoder
 from redactory.foundation.canonical import folder_sha256
 from redactory.foundation.errors import ConfigurationError

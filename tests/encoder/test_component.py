@@ -20,8 +20,8 @@ from spacy.tokens import Doc
 
 from redactory.detectors.settings import TaggerSettings
 from redactory.detectors.tagger import TaggerEngine
-from redactory.detectors.tagger.component import FACTORY, MAX_UNKNOWN_PROBABILITY, Head, align_probabilities, load_head
 from redactory.detectors.tagger.engine import DEFAULT_FOLDER
+from redactory.detectors.tagger.head import FACTORY, MAX_UNKNOWN_PROBABILITY, Head, align_probabilities, load_head
 from redactory.encoder import EncodedText, load_encoder
 from redactory.encoder.model import OVERLAP
 from redactory.foundation.errors import ConfigurationError

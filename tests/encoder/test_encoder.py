@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.encoder import DEFAULT_FOLDER, Encoder, load_encoder
+from redactory.encoder import DEFAULT_FOLDER, TextEncoder, load_encoder
 from redactory.encoder.model import BLOCK, FILES, OVERLAP, plan_windows
 from redactory.foundation.errors import ConfigurationError
 
@@ -22,7 +22,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=300) | st.sam
 
 
 @pytest.fixture(scope="module")
-def encoder() -> Encoder:
+def encoder() -> TextEncoder:
     return load_encoder()
 
 
@@ -61,14 +61,14 @@ def test_windows_take_each_piece_once_and_never_from_an_edge(pieces: int, window
     assert taken == list(range(pieces))
 
 
-def test_a_text_of_one_window_is_not_cut(encoder: Encoder) -> None:
+def test_a_text_of_one_window_is_not_cut(encoder: TextEncoder) -> None:
     words = " ".join(["Mary met John in Boston."] * 20)
     pieces = len(encoder.encode(words).ranges)
     assert pieces <= encoder.window
     assert [kept for _, kept in plan_windows(pieces, encoder.window)] == [slice(0, pieces)]
 
 
-def test_a_long_text_reads_as_its_parts_do(encoder: Encoder) -> None:
+def test_a_long_text_reads_as_its_parts_do(encoder: TextEncoder) -> None:
     """Away from the seams, a window sees the same pieces whatever follows 300 pieces later."""
     line = "Mary met John in Boston on Friday. "
     long, longer = encoder.encode(line * 60), encoder.encode(line * 90)
@@ -77,7 +77,7 @@ def test_a_long_text_reads_as_its_parts_do(encoder: Encoder) -> None:
     assert long.vectors[:shared].tobytes() == longer.vectors[:shared].tobytes()
 
 
-def test_embeddings_are_what_their_blocks_say(encoder: Encoder) -> None:
+def test_embeddings_are_what_their_blocks_say(encoder: TextEncoder) -> None:
     """An independent reader of the 4-bit format."""
     width, stored = encoder.width, (DEFAULT_FOLDER / "embeddings.bin").read_bytes()
     row_bytes = width // 32 * BLOCK.itemsize
@@ -107,10 +107,10 @@ def test_a_damaged_file_is_refused_with_both_digests(copied: Path, name: str) ->
         with pytest.raises(
             ConfigurationError, match=rf"{name} is damaged: expected sha256 {recorded}, got [0-9a-f]{{64}}"
         ):
-            Encoder(copied)
+            TextEncoder(copied)
         (copied / name).unlink()
         with pytest.raises(ConfigurationError, match=f"{name} is damaged: .*no file"):
-            Encoder(copied)
+            TextEncoder(copied)
     finally:
         (copied / name).write_bytes(whole)
-    Encoder(copied)
+    TextEncoder(copied)

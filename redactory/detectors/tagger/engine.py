@@ -24,11 +24,10 @@ from redactory.detectors.settings import TaggerSettings, get_kind
 from redactory.detectors.spacy_model import (
     enter_memory_zone,
     get_package_versions,
-    import_lean_spacy,
     read_model_meta,
     speed_up_suffix_search,
 )
-from redactory.detectors.tagger.component import FACTORY, OUTSIDE_LABEL, EncoderTagger
+from redactory.detectors.tagger.head import FACTORY, OUTSIDE_LABEL, import_tagger_spacy
 from redactory.detectors.tagger.years import is_only_years
 from redactory.encoder import DEFAULT_FOLDER as ENCODER_FOLDER
 from redactory.encoder import read_encoder_facts
@@ -38,6 +37,8 @@ from redactory.foundation.files import read_json
 
 if TYPE_CHECKING:
     from spacy.tokens import Doc
+
+    from redactory.detectors.tagger.component import EncoderTagger
 
 NAME = "tagger"
 PLAIN_LABELS = frozenset({OUTSIDE_LABEL, "MISC"})
@@ -94,7 +95,7 @@ class _TaggerModel:
     _public_columns: tuple[int, ...] = ()
 
     def __init__(self, folder: Path) -> None:
-        spacy = import_lean_spacy()
+        spacy = import_tagger_spacy()
         try:
             self._nlp = speed_up_suffix_search(spacy.load(folder))
         except ConfigurationError:
@@ -119,6 +120,7 @@ class _TaggerModel:
             for number, label in enumerate(self._labels)
             if label not in PLAIN_LABELS and get_kind(label) in kinds
         )
+        self._cache.clear()
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         """Read texts, each equal short one only once: greetings and signatures recur in most corpora."""

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.detectors.settings import FitSettings
-from redactory.detectors.spacy_model import enter_memory_zone, import_lean_spacy
-from redactory.detectors.tagger.component import FACTORY, OUTSIDE_LABEL, Head, load_head
+from redactory.detectors.spacy_model import enter_memory_zone
+from redactory.detectors.tagger.head import FACTORY, OUTSIDE_LABEL, Head, import_tagger_spacy, load_head
 from redactory.encoder import load_encoder
 from redactory.foundation.errors import InputError
 from redactory.foundation.progress import Progress, ignore_progress
@@ -50,7 +50,7 @@ def train_tagger(
     vectors, truth = encode_pieces([randomize_case(row, settings, rng) for row in rows], labels)
     initial = _make_initial_head(labels, start)
     head = _minimize_loss(vectors, truth, initial, settings, progress)
-    nlp: Language = import_lean_spacy().blank("xx")
+    nlp: Language = import_tagger_spacy().blank("xx")
     nlp.meta["languages"] = ["xx"]
     component: Any = nlp.add_pipe(FACTORY)
     component.head = head
