@@ -18,8 +18,8 @@ from typing import Any
 from tickets import generate_tickets, list_harmless_texts
 
 from redactory import Policy
-from redactory.detectors import get_kind
 from redactory.detectors.baselines import ReferenceDetector, resolve_reference_engines
+from redactory.detectors.settings import get_kind
 from redactory.evaluation.statistics import estimate_proportion
 from redactory.redaction.mask import merge_intervals
 
