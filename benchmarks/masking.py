@@ -23,8 +23,8 @@ from redactory.detectors.settings import get_kind
 from redactory.evaluation.statistics import estimate_proportion
 from redactory.redaction.mask import merge_intervals
 
-Spans = list[tuple[int, int, str]]
-"""(start, end, label) of the masked spans of a text."""
+Spans = list[tuple[int, int, str, float]]
+"""(start, end, label, score) of the masked spans of a text, or of the labelled ones, whose score is 1."""
 
 GROUPS = (
     ("PHONE_NUMBER",),
@@ -50,13 +50,15 @@ def detect_with_policy(policy: Policy, texts: Sequence[str]) -> Iterator[Spans]:
     for examples in policy.route_many(texts):
         if any(example.failure for example in examples):
             raise ValueError("a text cannot be processed")
-        yield [(s.start, s.end, s.label) for example in examples for s in example.spans if s.policy == "strict"]
+        yield [
+            (s.start, s.end, s.label, s.score) for example in examples for s in example.spans if s.policy == "strict"
+        ]
 
 
 def detect_with_engine(detector: ReferenceDetector, texts: Sequence[str]) -> Iterator[Spans]:
     """Yield everything that one engine finds in each text."""
     for detection in detector.detect(texts):
-        yield [(span.start, span.end, span.label) for span in detection.strict]
+        yield [(span.start, span.end, span.label, span.score) for span in detection.strict]
 
 
 class Row:
@@ -64,23 +66,21 @@ class Row:
 
     def __init__(self, text: str, labelled: Spans, spans: Spans) -> None:
         self.text, self.labelled, self.spans = text, labelled, spans
-        self.runs = merge_intervals(text, [(start, end) for start, end, _ in spans])
+        self.runs = merge_intervals(text, [(start, end) for start, end, *_ in spans])
         self._masked = {place for start, end in self.runs for place in range(start, end)}
 
     def list_harmless_masks(self) -> Iterator[tuple[int, int]]:
         """Yield the masked runs that overlap no labelled span."""
         for start, end in self.runs:
-            if not any(start < last and first < end for first, last, _ in self.labelled):
+            if not any(start < last and first < end for first, last, *_ in self.labelled):
                 yield start, end
 
     def find_label(self, start: int, end: int) -> str | None:
-        """Return the label of the masked span with the largest overlap; of equal ones, that of the shorter span."""
-        overlaps = [
-            (min(end, last) - max(start, first), first - last, label)
-            for first, last, label in self.spans
-            if first < end and start < last
+        """Return the label that the policy gives: that of the longest span here, then of the highest score."""
+        here = [
+            (last - first, score, label) for first, last, label, score in self.spans if first < end and start < last
         ]
-        return max(overlaps)[2] if overlaps else None
+        return max(here)[2] if here else None
 
     def measure_cover(self, start: int, end: int) -> str:
         """Return ``covered``, ``partial`` or ``open``, by the letters and digits that are masked."""
@@ -90,7 +90,7 @@ class Row:
 
     def count_characters(self) -> tuple[int, int]:
         """Return the numbers of masked letters and digits, and of the labelled ones among them."""
-        labelled = {place for start, end, _ in self.labelled for place in range(start, end)}
+        labelled = {place for start, end, *_ in self.labelled for place in range(start, end)}
         masked = {place for place in self._masked if self.text[place].isalnum()}
         return len(masked), len(masked & labelled)
 
@@ -107,7 +107,7 @@ def measure_tickets(rows: Sequence[Row], show: int) -> dict[str, Any]:
             label = row.find_label(start, end)
             labels_of_harmless[str(label)] += 1
             harmless.append(f"{label}: {_quote(row.text, start, end)}")
-        for start, end, label in row.labelled:
+        for start, end, label, _ in row.labelled:
             cover, found = row.measure_cover(start, end), row.find_label(start, end)
             is_wrong = found is not None and get_group(found) != get_group(label)
             by_label[label].update({"n": 1, cover: 1, "wrong_label": is_wrong})
@@ -144,7 +144,7 @@ def measure_harmless(texts: Sequence[tuple[str, str]], found: Iterable[Spans], s
     changed = list[str]()
     for (language, text), spans in zip(texts, found, strict=True):
         by_language[language].update(n=1, changed=bool(spans))
-        changed += [f"{label}: {_quote(text, start, end)}" for start, end, label in spans[:1]]
+        changed += [f"{label}: {_quote(text, start, end)}" for start, end, label, _ in spans[:1]]
     total = sum(by_language.values(), Counter[str]())
     return {
         "n": total["n"],
@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--show", type=int, default=0, help="examples of each kind of mistake to print")
     arguments = parser.parse_args()
     tickets = list(generate_tickets(arguments.rows, arguments.seed))
-    labelled = [[(span["start"], span["end"], span["label"]) for span in row["spans"]] for row in tickets]
+    labelled = [[(span["start"], span["end"], span["label"], 1.0) for span in row["spans"]] for row in tickets]
     texts, harmless = [row["text"] for row in tickets], list_harmless_texts()
     policy = Policy(arguments.config)
     engines: dict[str, Callable[[Sequence[str]], Iterator[Spans]]] = {
