@@ -238,6 +238,7 @@ def test_describe_lists_each_label_with_who_masks_and_who_only_suspects(tmp_path
         "patterns": {"recognizers": ["UkNinoRecognizer", "EmailRecognizer"]},
         "lists": {"deny": [{"label": "PARTNER", "words": ["Initech"]}]},
         "strict": {"labels": {"PERSON": 0.4}},
+        "conservative": {"rules": ["digit"]},
     }
     config = {"input": _rows(tmp_path, [LETTER]), "detect": detect}
     told = {own.pop("label"): own for own in redactory.describe(config)["labels"]}

@@ -167,9 +167,11 @@ def _describe_stages(config: Config) -> list[dict[str, str]]:
     from jinja2 import StrictUndefined, Template
 
     template = (files("redactory.pipelines.modeling") / "describe.j2").read_text(encoding="utf-8")
+    strict, conservative = build_policies(config.detect)
     lines = Template(template, undefined=StrictUndefined, autoescape=False).render(
         config=config,
-        masked=len(build_policies(config.detect)[0].min_scores),
+        masked=len(strict.min_scores),
+        conservative_rules=conservative.settings.rules,
         rules=config.dedup.get_rules(),
         near=describe_near_parameters(config.dedup.near),
         trainer=TRAINERS[config.train.trainer],
