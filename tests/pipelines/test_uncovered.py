@@ -23,7 +23,7 @@ from redactory.redaction import RunFolder, read_column, read_manifest
 from tests.pipelines.support import invoke_command, run_checks, write_rows
 
 KINDS = ["PERSON", "LOCATION", "ORGANIZATION"]
-PATTERNS = {"language": "es", "tagger": None, "conservative": {"rules": ["digit", "symbol"]}}
+PATTERNS: dict[str, Any] = {"language": "es", "tagger": None, "conservative": {"rules": ["digit", "symbol"]}}
 NAMES = ("Ignacio", "Rosalía", "Anselmo")
 REPORT = """Nombre:  {name}. Apellidos:  Rico Pedroza. El paciente acude a urgencias por un cuadro de
 dolor abdominal sin fiebre ni vómitos, y queda ingresado en el servicio de cirugía para su estudio. No refiere
@@ -65,7 +65,7 @@ def test_a_policy_knows_which_names_it_looks_for(tmp_path: Path) -> None:
     model.mkdir()
     labels = {"0": "O", "1": "B-NAME", "2": "I-NAME", "3": "B-CITY"}
     (model / "config.json").write_text(json.dumps({"id2label": labels}))
-    alone = {"tagger": None, "transformers": {"folder": str(model)}}
+    alone: dict[str, Any] = {"tagger": None, "transformers": {"folder": str(model)}}
     assert kinds("es", **alone, conservative={"rules": []}) == ["ORGANIZATION"]
     assert kinds(**alone) == [], "without the tagger, every rule applies by default"
 
