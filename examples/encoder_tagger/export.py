@@ -28,9 +28,6 @@ from redactory.encoder.model import DEFAULT_FOLDER, FILES, FORMAT
 from redactory.evaluation.labelled import read_labelled_rows
 from redactory.foundation.canonical import file_sha256
 
-MEASURED = ("de", "en", "es", "fr", "it", "nl", "pt")
-"""The languages whose misses were measured."""
-
 
 class _OnVectors(nn.Module):
     """The layers, from the vectors of pieces to the last hidden state."""
@@ -81,10 +78,10 @@ def write_encoder(work: Path, stored: dict[str, dict[str, Tensor]], layers: int)
     (DEFAULT_FOLDER / "encoder.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
-def write_tagger(head: dict[str, Tensor], layers: int, held_out: Path) -> None:
-    """Write the tagger folder, calibrated on ``held_out``."""
+def write_tagger(head: dict[str, Tensor], layers: int, held_out: Path, measured: dict[str, dict[str, object]]) -> None:
+    """Write the tagger folder, calibrated on ``held_out``; ``measured`` has the figures of each language."""
     nlp = import_lean_spacy().blank("xx")
-    nlp.meta.update(name="default", languages=list(MEASURED))
+    nlp.meta.update(name="default", measured=measured)
     weights, bias = (head[f"{layers}.{part}"].numpy().astype(np.float32) for part in ("weight", "bias"))
     nlp.add_pipe(FACTORY).head = Head(LABELS, weights, bias)
     rows = [
@@ -103,10 +100,11 @@ def main() -> None:
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--rows", type=Path, required=True)
+    parser.add_argument("--measured", type=Path, default=Path(__file__).parent / "measured.json")
     arguments = parser.parse_args()
     stored = torch.load(arguments.checkpoint, weights_only=True)
     write_encoder(arguments.work, stored, arguments.layers)
-    write_tagger(stored["heads"], arguments.layers, arguments.rows)
+    write_tagger(stored["heads"], arguments.layers, arguments.rows, json.loads(arguments.measured.read_text()))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ a failure with a reason code, never a text without spans. No message contains te
 
 from redactory.detectors.coverage import NameKind as NameKind
 from redactory.detectors.coverage import describe_gaps as describe_gaps
+from redactory.detectors.coverage import describe_languages as describe_languages
 from redactory.detectors.coverage import detect_languages as detect_languages
 from redactory.detectors.coverage import find_coverage_gaps as find_coverage_gaps
 from redactory.detectors.coverage import find_uncovered_kinds as find_uncovered_kinds

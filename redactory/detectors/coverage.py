@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from redactory.detectors.engine_registry import MODEL_ENGINES, iter_capabilities
-from redactory.detectors.rules import choose_rules, load_optional_words
+from redactory.detectors.rules import choose_rules
 from redactory.detectors.settings import AUTO, DetectSettings, RuleName
 from redactory.foundation.errors import join_words
 
@@ -46,29 +46,29 @@ LANGUAGE_THRESHOLD = 0.9
 """Minimum probability to assign a language to a text or a piece of a sample."""
 _MIN_SHARE = 0.1
 """Minimum share of a sample for a language to count as part of the corpus."""
+_MIN_SHOWN_SHARE = 0.02
+"""Minimum share of other languages to mention; less can be rounding."""
+UNCERTAIN = "und"
+"""Language of a piece of a sample that has no certain one (ISO 639-2: undetermined)."""
+_MEASURED_SETTINGS = ("strict", "sensitivity", "public_labels", "profile")
+"""Settings that decide what the strict policy masks of a tagger's spans."""
 _LANGUAGE_ALIASES = {"nb": "no", "nn": "no", "nno": "no", "hr": "sh", "bs": "sh", "sr": "sh"}
 
 
 def find_uncovered_kinds(settings: DetectSettings, language: str) -> list[NameKind]:
     """Return the kinds of names that no engine and no rule of ``settings`` finds in text of ``language``."""
-    if settings.conservative.flags_everything or settings.language == AUTO:
-        return []
-    return _compute_uncovered_kinds(settings, language, settings.language)
+    is_private = settings.conservative.flags_everything or settings.language == AUTO
+    return [] if is_private else _compute_uncovered_kinds(settings, language)
 
 
-def _compute_uncovered_kinds(settings: DetectSettings, language: str, rules_language: str) -> list[NameKind]:
-    """Do the same, with the word and capital rules of ``rules_language``."""
-    read = {_normalize_language(language), "xx", None}
-    models = [
-        capability
-        for _, capability in iter_capabilities(settings, MODEL_ENGINES)
-        if capability.labels and capability.scope != "forms"
-    ]
+def _compute_uncovered_kinds(settings: DetectSettings, language: str) -> list[NameKind]:
+    rules_language = "en" if settings.language == AUTO else settings.language
+    read = {_normalize_language(language), "xx"}
     labels = {
         re.sub(r"\W", "_", label).upper()
-        for capability in models
+        for _, capability in iter_capabilities(settings, MODEL_ENGINES)
         for label in capability.labels
-        if (capability.language and _normalize_language(capability.language)) in read
+        if capability.scope != "forms" and _normalize_language(capability.language or "xx") in read
     }
     chosen_rules = choose_rules(settings.conservative.rules, rules_language, settings.tagger is not None)
     rules = frozenset(chosen_rules if _normalize_language(rules_language) in read else ())
@@ -79,24 +79,60 @@ def _compute_uncovered_kinds(settings: DetectSettings, language: str, rules_lang
     ]
 
 
+def read_measured_languages(settings: DetectSettings) -> dict[str, dict[str, Any]]:
+    """Return ``{language: {"set", "rows", "coverage", "public_share"}}``, as measured with the built-in tagger.
+
+    ``coverage`` is the share of labelled names that the strict policy masks whole. Nothing is measured for a tagger
+    without figures, or for another strict policy than the default one.
+    """
+    # it imports spaCy, which would delay every command
+    from redactory.detectors.tagger.engine import read_measured_languages as read_tagger_figures
+
+    default = DetectSettings()
+    changed = [name for name in _MEASURED_SETTINGS if getattr(settings, name) != getattr(default, name)]
+    return {} if settings.tagger is None or changed else read_tagger_figures(settings.tagger)
+
+
 def find_coverage_gaps(
     settings: DetectSettings, language_counts: Mapping[str, int], masks_nothing: bool = False
 ) -> dict[str, Any]:
-    """Return ``{"kinds": {kind: [language]}, "languages": {language: share}}`` of what a policy cannot see.
+    """Return what a policy cannot see: ``{"kinds": {kind: [language]}, "languages": {language: share}, "measured"}``.
 
     ``language_counts`` counts pieces of the corpus by language (:func:`detect_languages`). If it is empty, the language
-    of the settings counts.
+    of the settings counts. ``measured`` has the figures of :func:`read_measured_languages` for these languages.
     """
-    total = sum(language_counts.values())
-    shares = {language: count / total for language, count in sorted(language_counts.items())}
-    there = {language: round(share, 2) for language, share in shares.items() if share >= _MIN_SHARE}
+    certain = {language: count for language, count in sorted(language_counts.items()) if language != UNCERTAIN}
+    there = [language for language, count in certain.items() if count >= _MIN_SHARE * sum(certain.values())]
     kinds: dict[str, list[str]] = {}
     for language in dict.fromkeys((settings.language, *there)):
         for kind in find_uncovered_kinds(settings, language):
             kinds.setdefault(kind, []).append(language)
     if masks_nothing:
         kinds["EVERYTHING"] = [settings.language]
-    return {"kinds": kinds, "languages": there}
+    listed, total = [*there, *({UNCERTAIN} & language_counts.keys())], sum(language_counts.values())
+    figures = read_measured_languages(settings)
+    return {
+        "kinds": kinds,
+        "languages": {language: round(language_counts[language] / total, 2) for language in listed},
+        "measured": {language: figures[language] for language in there if language in figures},
+    }
+
+
+def describe_languages(gaps: Mapping[str, Any]) -> str | None:
+    """Describe the language mix in the result of :func:`find_coverage_gaps`; None without a sample."""
+    shares, measured = gaps["languages"], gaps.get("measured", {})
+    parts = []
+    for language in sorted(shares, key=lambda code: (code == UNCERTAIN, -shares[code])):
+        figures, share = measured.get(language), f"{shares[language]:.0%}"
+        if language == UNCERTAIN:
+            parts.append(f"uncertain {share}")
+        elif figures:
+            parts.append(f"{language} {share} (measured: {figures['coverage']:.1%} of names masked, {figures['set']})")
+        else:
+            parts.append(f"{language} {share} (not measured)")
+    others = round(1 - sum(shares.values()), 2)
+    parts += [f"others {others:.0%}"] * (others >= _MIN_SHOWN_SHARE)
+    return f"Languages of a sample: {', '.join(parts)}." if shares else None
 
 
 def describe_gaps(gaps: Mapping[str, Any]) -> str | None:
@@ -135,17 +171,16 @@ def get_publishable_gaps(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def detect_languages(texts: Iterable[str]) -> Iterator[str]:
-    """Join ``texts``, cut them into pieces, and yield the language of each piece that has a certain one.
+    """Join ``texts``, cut them into pieces, and yield the language of each, or :data:`UNCERTAIN`.
 
-    A function of the texts alone; downloads nothing. Too little text has no language.
+    A function of the texts alone; downloads nothing. Too little text has no piece.
     """
     sample = "\n".join(text[:MAX_SAMPLE_CHARS] for text in texts)
     chunks = [sample[start : start + CHUNK_CHARS] for start in range(0, len(sample) - CHUNK_CHARS + 1, CHUNK_CHARS)]
     # evenly over the texts, not only the first ones
     for chunk in chunks[:: max(1, -(-len(chunks) // MAX_CHUNKS))]:
         language, probability = _load_language_identifier().classify(chunk)
-        if probability >= LANGUAGE_THRESHOLD:
-            yield _normalize_language(language)
+        yield _normalize_language(language) if probability >= LANGUAGE_THRESHOLD else UNCERTAIN
 
 
 @functools.lru_cache(maxsize=64)
@@ -167,10 +202,7 @@ def list_covered_languages(settings: DetectSettings) -> frozenset[str]:
     declared = {
         _normalize_language(capability.language or "xx") for _, capability in iter_capabilities(settings, MODEL_ENGINES)
     }
-    rules_languages = {language: language if load_optional_words(language) else "" for language in declared | {"en"}}
-    return frozenset(
-        code for code, ruled in rules_languages.items() if not _compute_uncovered_kinds(settings, code, ruled)
-    )
+    return frozenset(code for code in declared | {"en"} if not _compute_uncovered_kinds(settings, code))
 
 
 def _normalize_language(language: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.compute as pc
 
 from redactory.dedup.settings import summarize_dedup as dedup_summary
-from redactory.detectors import describe_gaps
+from redactory.detectors import describe_gaps, describe_languages
 from redactory.detectors.settings import format_public_label_note, get_public_labels
 from redactory.evaluation.canary import compute_chance_quantile
 from redactory.evaluation.drift import METRICS
@@ -74,6 +74,7 @@ def render_report(run: RunFolder) -> str:
         manifest=manifest,
         counts=manifest["counts"],
         uncovered=describe_gaps(manifest["uncovered"]),
+        languages=describe_languages(manifest["uncovered"]),
         open=format_public_label_note(get_public_labels(manifest)),
         flow=build_flow_chart(manifest["counts"]),
         laws=list_conservation_laws(manifest),

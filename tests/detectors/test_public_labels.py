@@ -59,7 +59,7 @@ def policies() -> dict[str, Policy]:
     [
         ("The meeting is on Tuesday, March 14, 2019.", "public", None),
         ("Acme Corporation reported higher sales on Tuesday.", "public", None),
-        ("Mary Smith of Acme Corporation called.", "private", "<MASK> of Acme Corporation called."),
+        ("Mary Smith works for Acme Corporation.", "private", "<MASK> works for Acme Corporation."),
     ],
 )
 def test_days_and_firms_may_be_public(policies: dict[str, Policy], text: str, side: str, redacted: str | None) -> None:

@@ -85,9 +85,12 @@ def test_what_enough_users_wrote_is_public_masked_and_in_no_order_of_the_corpus(
 def test_what_leaves_says_nothing_of_the_languages_of_the_corpus(tmp_path: Path) -> None:
     run = RunFolder(curated(tmp_path / "a"))
     manifest = read_manifest(run)
-    seen = {**manifest, "uncovered": {"kinds": {"PERSON": ["en", "es"]}, "languages": {"en": 0.6, "es": 0.4}}}
+    languages = {"languages": {"en": 0.6, "es": 0.4}, "measured": {"es": {"set": "UNER", "coverage": 0.9}}}
+    seen = {**manifest, "uncovered": {"kinds": {"PERSON": ["en", "es"]}, **languages}}
     assert select_public_fields(seen, "0" * 64)["uncovered"] == {"kinds": {"PERSON": ["en"]}, "languages": {}}
-    assert "'es'" not in render_dataset_card("run", seen)
+    card = render_dataset_card("run", seen)
+    assert "'es'" not in card
+    assert "Languages of a sample" not in card
     # nor does a card's figure: it is the same whatever else was seen
     own = {**seen, "uncovered": {"kinds": {"PERSON": ["es"]}, "languages": {"es": 1.0}}}
     nothing = {**seen, "uncovered": {"kinds": {}, "languages": {}}}

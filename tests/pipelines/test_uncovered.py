@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 import redactory
-from redactory.detectors import DetectSettings, detect_languages, find_coverage_gaps, find_uncovered_kinds
+from redactory.detectors import (
+    DetectSettings,
+    describe_languages,
+    detect_languages,
+    find_coverage_gaps,
+    find_uncovered_kinds,
+)
 from redactory.detectors.settings import DEFAULT_PRESIDIO_RECOGNIZERS
 from redactory.foundation.errors import CheckFailed, ConfigurationError
 from redactory.pipelines.curation.share import explain_release_blocker
@@ -17,7 +23,7 @@ from redactory.redaction import RunFolder, read_column, read_manifest
 from tests.pipelines.support import invoke_command, run_checks, write_rows
 
 KINDS = ["PERSON", "LOCATION", "ORGANIZATION"]
-PATTERNS = {"language": "es", "tagger": None, "conservative": {"rules": ["digit", "symbol"]}}
+PATTERNS: dict[str, Any] = {"language": "es", "tagger": None, "conservative": {"rules": ["digit", "symbol"]}}
 NAMES = ("Ignacio", "Rosalía", "Anselmo")
 REPORT = """Nombre:  {name}. Apellidos:  Rico Pedroza. El paciente acude a urgencias por un cuadro de
 dolor abdominal sin fiebre ni vómitos, y queda ingresado en el servicio de cirugía para su estudio. No refiere
@@ -48,7 +54,7 @@ def test_a_policy_knows_which_names_it_looks_for(tmp_path: Path) -> None:
         return list(find_uncovered_kinds(DetectSettings.model_validate(detect), written))
 
     assert kinds() == []
-    assert kinds("es") == KINDS
+    assert kinds("es") == [], "the tagger reads every language"
     assert kinds(**PATTERNS) == KINDS
     assert kinds(tagger=None) == [], "every word that is not ordinary makes its point private"
     assert kinds(tagger=None, conservative={"rules": ["capital", "word"]}) == ["PERSON"]
@@ -59,11 +65,9 @@ def test_a_policy_knows_which_names_it_looks_for(tmp_path: Path) -> None:
     model.mkdir()
     labels = {"0": "O", "1": "B-NAME", "2": "I-NAME", "3": "B-CITY"}
     (model / "config.json").write_text(json.dumps({"id2label": labels}))
-    alone = {"tagger": None, "transformers": {"folder": str(model)}}
+    alone: dict[str, Any] = {"tagger": None, "transformers": {"folder": str(model)}}
     assert kinds("es", **alone, conservative={"rules": []}) == ["ORGANIZATION"]
-    # what the model is sure about is forgiven the rules, and it has never heard of organisations
-    assert kinds(**alone) == ["ORGANIZATION"]
-    assert kinds(**alone, conservative={"confident_threshold": 1.0}) == []
+    assert kinds(**alone) == [], "without the tagger, every rule applies by default"
 
 
 def test_the_language_of_a_text_is_told_where_there_is_enough_of_it() -> None:
@@ -71,13 +75,34 @@ def test_the_language_of_a_text_is_told_where_there_is_enough_of_it() -> None:
     assert set(detect_languages([LETTER] * 3)) == {"en"}
     assert set(detect_languages(LETTER.split("\n"))) == {"en"}, "rows that are short are read together"
     assert list(detect_languages(["hola", ""])) == []
-    assert list(detect_languages(["4711 0815 A-12 " * 99])) == [], "no language at all"
+    assert set(detect_languages(["4711 0815 A-12 " * 99])) == {"und"}, "no language at all"
 
 
 def test_only_a_language_with_a_share_in_the_corpus_counts() -> None:
-    assert find_coverage_gaps(DetectSettings(), {"en": 95, "es": 5}) == {"kinds": {}, "languages": {"en": 0.95}}
-    found = find_coverage_gaps(DetectSettings(), {"en": 6, "es": 4})
-    assert found == {"kinds": {kind: ["es"] for kind in KINDS}, "languages": {"en": 0.6, "es": 0.4}}
+    settings = DetectSettings.model_validate({"tagger": None, "spacy": SPACY, "conservative": {"rules": []}})
+    gaps = find_coverage_gaps(settings, {"en": 95, "es": 5})
+    assert gaps == {"kinds": {}, "languages": {"en": 0.95}, "measured": {}}
+    gaps = find_coverage_gaps(settings, {"en": 4, "es": 4, "und": 2})
+    assert gaps["kinds"] == {kind: ["es"] for kind in KINDS}
+    assert gaps["languages"] == {"en": 0.4, "es": 0.4, "und": 0.2}
+
+
+def test_each_language_is_measured_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = {"set": "UNER English PUD", "rows": 1000, "coverage": 0.971, "public_share": 0.46}
+    meta = {"measured": {"en": figures, "de": figures}}
+    monkeypatch.setattr("redactory.detectors.tagger.engine.read_model_meta", lambda _: meta)
+    counts = {"en": 66, "sv": 18, "und": 11, "fi": 5}
+    gaps = find_coverage_gaps(DetectSettings(), counts)
+    assert gaps["measured"] == {"en": figures}
+    assert describe_languages(gaps) == (
+        "Languages of a sample: en 66% (measured: 97.1% of names masked, UNER English PUD), sv 18% (not measured), "
+        "uncertain 11%, others 5%."
+    )
+    # the figures are those of the default strict policy, and of a tagger that has some
+    assert find_coverage_gaps(DetectSettings(sensitivity=0.2), counts)["measured"] == {}
+    meta.clear()
+    assert find_coverage_gaps(DetectSettings(), counts)["measured"] == {}
+    assert describe_languages(find_coverage_gaps(DetectSettings(), {})) is None
 
 
 def test_it_is_said_first_everywhere(uncovered: Path) -> None:
@@ -126,14 +151,17 @@ def test_what_is_accepted_by_name_leaves_and_says_so(tmp_path: Path) -> None:
     assert redactory.verify(tmp_path / "out")["ok"]
 
 
-def test_the_english_tagger_on_other_text_is_told_and_forbidden(tmp_path: Path) -> None:
+def test_the_languages_of_a_sample_are_on_every_page(tmp_path: Path) -> None:
     config = {"input": _rows(tmp_path)}
     described = redactory.describe(config)
-    assert described["languages"] == {"es": 3}
-    assert "'es' (100% of a sample)" in described["uncovered"]
+    assert described["uncovered"] is None
+    assert described["languages"].startswith("Languages of a sample: es 100% (")
     done = redactory.curate(config, output=tmp_path / "run")
-    assert done["uncovered"] == described["uncovered"]
-    assert explain_release_blocker(read_manifest(RunFolder(tmp_path / "run"))) is not None
+    assert done["languages"] == described["languages"]
+    assert explain_release_blocker(read_manifest(RunFolder(tmp_path / "run"))) is None
+    redactory.export(tmp_path / "run", tmp_path / "out")
+    for page in ("run/README.md", "run/report.html", "out/README.md"):
+        assert described["languages"] in (tmp_path / page).read_text(encoding="utf-8")
 
 
 def test_a_night_is_held_and_not_approved(tmp_path: Path) -> None:
@@ -151,7 +179,11 @@ def test_a_night_is_held_and_not_approved(tmp_path: Path) -> None:
 def test_with_auto_what_is_in_a_language_that_nothing_reads_is_private(tmp_path: Path) -> None:
     plain = "it was dark and they went home without it, because nobody could say why it was so late again"
     rows = _rows(tmp_path, [*(report.replace("\n", " ") for report in REPORTS), plain])
-    settings = {"input": rows, "detect": {"language": "auto"}, "segment": {"mode": "document"}}
+    settings = {
+        "input": rows,
+        "detect": {"language": "auto", "tagger": None, "spacy": SPACY},
+        "segment": {"mode": "document"},
+    }
     (tmp_path / "auto.yaml").write_text(json.dumps(settings), encoding="utf-8")
     redactory.curate(tmp_path / "auto.yaml", output=tmp_path / "run")
     run = RunFolder(tmp_path / "run")
@@ -206,6 +238,7 @@ def test_describe_lists_each_label_with_who_masks_and_who_only_suspects(tmp_path
         "patterns": {"recognizers": ["UkNinoRecognizer", "EmailRecognizer"]},
         "lists": {"deny": [{"label": "PARTNER", "words": ["Initech"]}]},
         "strict": {"labels": {"PERSON": 0.4}},
+        "conservative": {"rules": ["digit"]},
     }
     config = {"input": _rows(tmp_path, [LETTER]), "detect": detect}
     told = {own.pop("label"): own for own in redactory.describe(config)["labels"]}

@@ -75,14 +75,12 @@ class TaggerEngine:
 
     @classmethod
     def list_capabilities(cls, settings: TaggerSettings, language: str) -> list[Capability]:
-        """Return each tagger's labels and language; all labels of a configured tagger are requested."""
+        """Return each tagger's labels, in every language; all labels of a configured tagger are requested."""
         capabilities = []
         for model in settings.models:
-            folder = find_tagger_folder(model)
-            labels = _read_labels(folder)
+            labels = _read_labels(find_tagger_folder(model))
             requested = frozenset[str]() if model == DEFAULT else labels
-            for code in _read_languages(folder):
-                capabilities.append(Capability(f"tagger {model}", labels, code, requested))
+            capabilities.append(Capability(f"tagger {model}", labels, "xx", requested))
         return capabilities
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
@@ -234,11 +232,10 @@ def _read_labels(folder: Path) -> frozenset[str]:
     return frozenset(read_json(path).get("labels", ()) if path.is_file() else ()) - {OUTSIDE_LABEL}
 
 
-def _read_languages(folder: Path) -> list[str | None]:
-    """Return the training languages from ``meta.json``; None if it does not tell."""
-    meta = read_model_meta(str(folder))
-    languages: list[str | None] = meta.get("languages") or [meta.get("lang")]
-    return languages
+def read_measured_languages(settings: TaggerSettings) -> dict[str, dict[str, Any]]:
+    """Return the figures by language from the taggers' ``meta.json``; a fitted tagger has none."""
+    metas = (read_model_meta(str(find_tagger_folder(model))) for model in settings.models)
+    return {language: figures for meta in metas for language, figures in meta.get("measured", {}).items()}
 
 
 def find_tagger_folder(model: str) -> Path:

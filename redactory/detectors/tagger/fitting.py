@@ -51,7 +51,6 @@ def train_tagger(
     initial = _make_initial_head(labels, start)
     head = _minimize_loss(vectors, truth, initial, settings, progress)
     nlp: Language = import_tagger_spacy().blank("xx")
-    nlp.meta["languages"] = ["xx"]
     component: Any = nlp.add_pipe(FACTORY)
     component.head = head
     return nlp

@@ -19,6 +19,7 @@ from redactory.dedup.signatures import describe_near_parameters
 from redactory.detectors import (
     build_policy_records,
     describe_gaps,
+    describe_languages,
     detector_masks_nothing,
     find_coverage_gaps,
     get_publishable_gaps,
@@ -104,6 +105,7 @@ def summarize_run(run: RunFolder) -> dict[str, Any]:
         "run": str(run.root),
         **({"roles_left_out": roles} if roles else {}),
         "uncovered": describe_gaps(manifest["uncovered"]),
+        "languages": describe_languages(manifest["uncovered"]),
         "public_labels": format_public_label_note(get_public_labels(manifest)),
         **({"route": manifest["route"]} if "route" in manifest else {}),
         **{name: manifest["counts"][name] for name in COUNT_KEYS},
@@ -350,22 +352,30 @@ def _render_card(template: str, name: str, manifest: Mapping[str, Any], splits: 
 
 def render_dataset_card(name: str, manifest: dict[str, Any]) -> str:
     """Render the Markdown card of a run from its manifest."""
-    gaps, fit_note = describe_gaps(get_publishable_gaps(manifest)), describe_fit_side_channel(manifest["policies"])
-    extra = {"uncovered": gaps, "tuned": fit_note, "open": format_public_label_note(get_public_labels(manifest))}
-    return _render_card("dataset_card.md.j2", name, manifest, (PUBLIC, PRIVATE), **extra)
+    gaps, fit_note = get_publishable_gaps(manifest), describe_fit_side_channel(manifest["policies"])
+    return _render_card(
+        "dataset_card.md.j2", name, manifest, (PUBLIC, PRIVATE), tuned=fit_note, **_describe_policies(manifest, gaps)
+    )
+
+
+def _describe_policies(manifest: Mapping[str, Any], gaps: Mapping[str, Any]) -> dict[str, str | None]:
+    return {
+        "uncovered": describe_gaps(gaps),
+        "languages": describe_languages(gaps),
+        "open": format_public_label_note(get_public_labels(manifest)),
+    }
 
 
 def render_export_card(manifest: dict[str, Any]) -> str:
     """Render the Markdown card of an export from its manifest."""
-    gaps = describe_gaps(manifest["uncovered"]) if manifest.get("uncovered") else None
-    extra = {"uncovered": gaps, "open": format_public_label_note(get_public_labels(manifest))}
+    gaps = manifest.get("uncovered") or {"kinds": {}, "languages": {}}
     return _render_card(
         "export_card.md.j2",
         manifest["run"],
         manifest,
         (PUBLIC,),
         examples=pluralize(manifest["counts"]["public"], "example"),
-        **extra,
+        **_describe_policies(manifest, gaps),
     )
 
 

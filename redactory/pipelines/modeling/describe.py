@@ -17,6 +17,7 @@ from redactory.detectors import (
     build_policy_records,
     describe_gaps,
     describe_label_coverage,
+    describe_languages,
     detect_languages,
     find_coverage_gaps,
 )
@@ -61,11 +62,12 @@ def describe(config: ConfigLike, *, progress: Progress = ignore_progress, **chan
         for rejection in sample.rejections
     ]
     languages = Counter(language for sample in samples.values() for language in detect_languages(sample.texts))
+    gaps = find_coverage_gaps(settings.detect, languages, policy.masks_nothing())
     # without a training, packages for vocabularies may be missing
     has_training = settings.train.vocabulary_sources != TrainSettings().vocabulary_sources
     vocabulary, remarks = preview_vocabulary(settings) if has_training else (None, list[str]())
     return {
-        "uncovered": describe_gaps(find_coverage_gaps(settings.detect, languages, policy.masks_nothing())),
+        "uncovered": describe_gaps(gaps),
         "output": str(settings.output),
         "sources": [
             {
@@ -94,7 +96,7 @@ def describe(config: ConfigLike, *, progress: Progress = ignore_progress, **chan
         "policies": build_policy_records(settings.detect),
         "labels": describe_label_coverage(settings.detect),
         "trial": _try_policies(policy, [text for sample in samples.values() for text in sample.documents], progress),
-        "languages": dict(languages.most_common()),
+        "languages": describe_languages(gaps),
         "vocabulary": vocabulary,
         "remarks": [*([describe_text_column(chosen)] if chosen else []), *remarks],
         "configuration_hash": settings.compute_curation_hash(),
@@ -165,9 +167,11 @@ def _describe_stages(config: Config) -> list[dict[str, str]]:
     from jinja2 import StrictUndefined, Template
 
     template = (files("redactory.pipelines.modeling") / "describe.j2").read_text(encoding="utf-8")
+    strict, conservative = build_policies(config.detect)
     lines = Template(template, undefined=StrictUndefined, autoescape=False).render(
         config=config,
-        masked=len(build_policies(config.detect)[0].min_scores),
+        masked=len(strict.min_scores),
+        conservative_rules=conservative.settings.rules,
         rules=config.dedup.get_rules(),
         near=describe_near_parameters(config.dedup.near),
         trainer=TRAINERS[config.train.trainer],
