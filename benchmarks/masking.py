@@ -22,6 +22,7 @@ from redactory.detectors.baselines import ReferenceDetector, resolve_reference_e
 from redactory.detectors.settings import get_kind
 from redactory.evaluation.statistics import estimate_proportion
 from redactory.redaction.mask import merge_intervals
+from redactory.redaction.replacements import ReplacedSpan, plan_edits, unify_labels
 
 Spans = list[tuple[int, int, str, float]]
 """(start, end, label, score) of the masked spans of a text, or of the labelled ones, whose score is 1."""
@@ -65,7 +66,8 @@ class Row:
     """A labelled row with its masked spans."""
 
     def __init__(self, text: str, labelled: Spans, spans: Spans) -> None:
-        self.text, self.labelled, self.spans = text, labelled, spans
+        [self.spans] = unify_labels([text], [[ReplacedSpan(*span) for span in spans]])
+        self.text, self.labelled = text, labelled
         self.runs = merge_intervals(text, [(start, end) for start, end, *_ in spans])
         self._masked = {place for start, end in self.runs for place in range(start, end)}
 
@@ -76,11 +78,10 @@ class Row:
                 yield start, end
 
     def find_label(self, start: int, end: int) -> str | None:
-        """Return the label that the policy gives: that of the longest span here, then of the highest score."""
-        here = [
-            (last - first, score, label) for first, last, label, score in self.spans if first < end and start < last
-        ]
-        return max(here)[2] if here else None
+        """Return the label that ``redact`` gives: by ``unify_labels``, then ``plan_edits``."""
+        here = [span for span in self.spans if span.start < end and start < span.end]
+        kinds = Counter({edit.kind: edit.end - edit.start for edit in plan_edits(self.text, here, lambda _, new: new)})
+        return kinds.most_common(1)[0][0] if kinds else None
 
     def measure_cover(self, start: int, end: int) -> str:
         """Return ``covered``, ``partial`` or ``open``, by the letters and digits that are masked."""

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from faker import Faker
 
 
+_VAGUE = "IDENTIFIER"
+
+
 class ReplacedSpan(NamedTuple):
     """A range of a text to replace: code points [start, end), label and score."""
 
@@ -54,25 +57,32 @@ Values = Iterable[tuple[str, str]]
 def plan_edits(text: str, spans: Sequence[ReplacedSpan], replacer: Replacer | None = None) -> list[Edit]:
     """Plan the edits that replace every span of ``text``, in order.
 
-    Overlapping spans become one, with the label of the longest, then of the highest score. Without ``replacer`` each
-    becomes :data:`MASK`, and spans that are adjacent or separated only by white space merge too.
+    Overlapping spans become one, with the label of the longest, then of the highest score; ``IDENTIFIER``, which says
+    least, gives way. Without ``replacer`` each becomes :data:`MASK`, and spans that are adjacent or separated only by
+    white space merge too.
     """
     result = []
     for start, end in merge_intervals(text, ((one.start, one.end) for one in spans), merge_near=replacer is None):
         inside = [one for one in spans if start <= one.start and one.end <= end]
-        longest = max(inside, key=lambda one: (one.end - one.start, one.score, one.label))
+        longest = max(inside, key=lambda one: (one.end - one.start, one.label != _VAGUE, one.score, one.label))
         kind = get_kind(longest.label)
         result.append(Edit(start, end, MASK if replacer is None else replacer(kind, text[start:end]), kind))
     return result
 
 
 def unify_labels(texts: Sequence[str], found_spans: Sequence[Sequence[ReplacedSpan]]) -> list[list[ReplacedSpan]]:
-    """Give equal values in the ``texts`` of one document the same label: the one with the highest sum of scores."""
+    """Give equal values in the ``texts`` of one document the same label: the one with the highest sum of scores.
+
+    ``IDENTIFIER``, which says least, gives way to any other.
+    """
     totals: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for text, spans in zip(texts, found_spans, strict=True):
         for span in spans:
             totals[normalize_value(text[span.start : span.end])][span.label] += span.score
-    best = {value: max(labels, key=lambda label: (labels[label], label)) for value, labels in totals.items()}
+    best = {
+        value: max(labels, key=lambda label: (label != _VAGUE, labels[label], label))
+        for value, labels in totals.items()
+    }
     return [
         [span._replace(label=best[normalize_value(text[span.start : span.end])]) for span in spans]
         for text, spans in zip(texts, found_spans, strict=True)
