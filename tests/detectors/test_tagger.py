@@ -26,7 +26,7 @@ from redactory.detectors.engine import ENGINE_ERROR, WEAK_THRESHOLD
 from redactory.detectors.settings import FitSettings, TaggerSettings
 from redactory.detectors.spacy_model import import_lean_spacy
 from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate_tagger, find_tagger_folder, train_tagger
-from redactory.detectors.tagger.engine import DEFAULT_FOLDER, _TaggerModel
+from redactory.detectors.tagger.engine import DEFAULT_FOLDER, TokenRange, _TaggerModel
 from redactory.detectors.tagger.fitting import _compute_reliability, _optimize_temperature
 from redactory.detectors.tagger.head import FACTORY
 from redactory.encoder import load_encoder
@@ -135,6 +135,26 @@ def spans_by_force(
     return spans
 
 
+def test_a_span_ends_before_the_sign_that_ends_the_sentence() -> None:
+    tagger = TaggerEngine(TaggerSettings(), "en")
+    (date,) = tagger.read(["We met on 14 March 2019."])[0].spans
+    assert (date.start, date.end, date.label) == (10, 23, "DATE_TIME")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_secret"),
+    [
+        ("It opened in 1976.", False), ("From 2013-2014 on", False), ("In the 20th century", False),
+        ("Seit den 1970ern", False), ("It opened on 4 May 1976.", True), ("It opened in May 1976.", True),
+        ("Published 2015-03-04", True),
+    ],
+)  # fmt: skip
+def test_a_year_alone_is_no_secret(text: str, is_secret: bool) -> None:
+    output = TaggerEngine(TaggerSettings(), "en").read([text])[0]
+    assert bool(output.spans) == is_secret
+    assert (min(token.probability for token in output.non_entity_scores) < 0.85) == is_secret
+
+
 @given(SCORES, st.lists(st.booleans(), min_size=12, max_size=12))
 def test_spans_are_whole_runs_cut_where_the_label_changes(
     scores: list[tuple[float, list[int]]], spaces: list[bool]
@@ -142,7 +162,8 @@ def test_spans_are_whole_runs_cut_where_the_label_changes(
     places = [(3 * i, 3 * i + 2, space) for i, (_, space) in enumerate(zip(scores, spaces, strict=False))]
     outside = [plain for plain, _ in scores]
     labels = [order[0] for _, order in scores]
-    found = list(tagger_of(LABELS)._iter_spans(places, outside, labels))
+    ranges = [TokenRange(*place, False) for place in places]
+    found = list(tagger_of(LABELS)._iter_spans(ranges, outside, labels))
     assert [s[:4] for s in found] == spans_by_force(places, outside, labels)
     assert {s.detector for s in found} <= {"tagger"}
 

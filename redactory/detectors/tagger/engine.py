@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,7 @@ DATE = "DATE_TIME"
 MIN_SURE_PROBABILITY = 0.98
 """Minimum P(non-entity) of a token that is no part of a date."""
 MAX_CACHED_TEXTS, MAX_CACHED_CHARS = 10_000, 300
+SENTENCE_SIGNS = frozenset(".,;:!?…")
 ADDRESS = "STREET_ADDRESS"
 ADDRESS_LABELS = frozenset({ADDRESS, "LOCATION", "POSTAL_CODE"})
 """Labels of address parts; punctuation between two of them belongs to the address."""
@@ -87,6 +88,15 @@ class TaggerEngine:
         """Return one output per text; scores do not depend on the other texts."""
         outputs = [tagger.read(texts) for tagger in self._taggers]
         return [merge_outputs(text_outputs) for text_outputs in zip(*outputs, strict=True)]
+
+
+class TokenRange(NamedTuple):
+    """Code points [start, end) of a token, whether it is white space, and whether it ends a sentence or a clause."""
+
+    start: int
+    end: int
+    is_space: bool
+    is_sentence_sign: bool
 
 
 class _TaggerModel:
@@ -148,10 +158,10 @@ class _TaggerModel:
         labels = others.argmax(axis=1).tolist()
         plain = np.minimum(scores[:, list(self._plain_columns)].sum(axis=1) + open_, 1.0)
         non_entity = self._add_years(doc, plain, labels, scores).astype(float).tolist()
-        places = [(t.idx, t.idx + len(t), t.is_space) for t in doc]
+        places = [TokenRange(t.idx, t.idx + len(t), t.is_space, t.text in SENTENCE_SIGNS) for t in doc]
         tokens = tuple(
             NonEntityScore(start, end, value, NAME)
-            for (start, end, space), value in zip(places, non_entity, strict=True)
+            for (start, end, space, _), value in zip(places, non_entity, strict=True)
             if not space
         )
         spans = tuple(self._iter_spans(places, self._join_across_punctuation(doc, non_entity, labels), labels))
@@ -207,15 +217,13 @@ class _TaggerModel:
         pair = {self._labels[left], self._labels[right]}
         return ADDRESS in pair or pair <= ADDRESS_LABELS
 
-    def _iter_spans(
-        self, token_ranges: list[tuple[int, int, bool]], non_entity: list[float], labels: list[int]
-    ) -> Iterator[Span]:
+    def _iter_spans(self, token_ranges: list[TokenRange], non_entity: list[float], labels: list[int]) -> Iterator[Span]:
         """Yield runs of at least weakly sensitive tokens, cut where the label changes.
 
         Each span gets the highest score of its whole run: a strong token supports the weak ones beside it, as in "Rose
         Chase", where only the second is surely a name.
         """
-        visible = (number for number, (_, _, space) in enumerate(token_ranges) if not space)
+        visible = (number for number, token in enumerate(token_ranges) if not token.is_space)
         for sensitive, run in groupby(visible, lambda number: 1.0 - non_entity[number] >= WEAK_THRESHOLD):
             if not sensitive:
                 continue
@@ -223,7 +231,11 @@ class _TaggerModel:
             score = round(max(1.0 - non_entity[number] for number in tokens), 6)
             for label, label_run in groupby(tokens, labels.__getitem__):
                 segment = list(label_run)
-                yield Span(token_ranges[segment[0]][0], token_ranges[segment[-1]][1], self._labels[label], score, NAME)
+                while len(segment) > 1 and token_ranges[segment[-1]].is_sentence_sign:
+                    segment.pop()
+                yield Span(
+                    token_ranges[segment[0]].start, token_ranges[segment[-1]].end, self._labels[label], score, NAME
+                )
 
 
 def _read_labels(folder: Path) -> frozenset[str]:
