@@ -21,7 +21,26 @@ ROOT = Path(__file__).parents[1]
 VERSION, EPOCH = "7.8.9.dev0", 1_700_000_000
 Built = tuple[Path, Path]
 ENVIRONMENT = {"SOURCE_DATE_EPOCH": str(EPOCH), "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_REDACTORY": VERSION}
-KINDS = {*("", ".py", ".pyi", ".j2", ".yaml", ".toml", ".txt", ".gz", ".json", ".md", ".svg", ".cfg", ".bin"), ".typed"}
+KINDS = {
+    *(
+        "",
+        ".py",
+        ".pyi",
+        ".j2",
+        ".yaml",
+        ".toml",
+        ".txt",
+        ".gz",
+        ".json",
+        ".md",
+        ".svg",
+        ".cfg",
+        ".bin",
+        ".onnx",
+        ".npz",
+    ),
+    ".typed",
+}
 """Kinds of files in the package; a model's parts have no ending."""
 
 
