@@ -32,7 +32,7 @@ from redactory.detectors.visible_text import VISIBLE_TEXT_SHA256
 from redactory.foundation.canonical import flatten_keys, json_sha256
 
 LIST_DETECTOR, PATTERN_DETECTOR, TAGGER = "list", "presidio", "tagger"
-MIN_SURE_SCORE, MIN_HARMLESS_PROBABILITY = 0.5, 0.9
+MIN_SURE_SCORE, MIN_HARMLESS_PROBABILITY = 0.5, 0.75
 """A pattern span with a lower score is not masked if the tagger's P(non-entity) of all its tokens is at least this."""
 _ANNOUNCED_LABELS = frozenset({"ACCOUNT"})
 """Labels whose low scores also need words before them, such as "password is"."""

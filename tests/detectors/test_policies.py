@@ -65,7 +65,7 @@ def test_strict_marks_listed_labels_from_their_bound_on(
     policy = StrictPolicy(StrictSettings(labels=labels, extra_labels=more), model_labels=("BADGE",))
     bounds = {"BADGE": 0.0, **labels, **more}
     # the fifth place is a space
-    sure = {n for n in range(9) if (n == 4 or _scores_at(reading, n)) and min(_scores_at(reading, n), default=1) >= 0.9}
+    sure = {n for n in range(9) if (n == 4 or _scores_at(reading, n)) and min(_scores_at(reading, n), default=1) >= 0.75}
     assert list(policy.select_spans(TEXT, reading)) == [
         s
         for s in reading.spans
@@ -82,7 +82,7 @@ def _scores_at(reading: EngineOutput, place: int) -> list[float]:
     ("label", "score", "plain", "masked"),
     [
         ("IDENTIFIER", 0.4, 0.95, False),
-        ("IDENTIFIER", 0.4, 0.85, True),
+        ("IDENTIFIER", 0.4, 0.7, True),
         ("IDENTIFIER", 0.5, 0.95, True),
         ("ACCOUNT", 0.4, 0.95, True),
         ("BADGE", 0.4, 0.95, True),
@@ -171,11 +171,11 @@ def test_allow_lists_reach_rules_and_tokens_and_deny_lists_beat_them() -> None:
     assert [(s.start, s.end) for s in marked if s.label == "UNSURE"] == [(0, 2)]
 
 
-@given(st.sampled_from([0.1, 0.3, 0.5, 0.6, 0.75]), st.sampled_from([0.0, 0.24, 0.26, 0.49, 0.51, 0.9, 1.0]))
+@given(st.sampled_from([0.1, 0.3, 0.5, 0.6, 0.75]), st.sampled_from([0.0, 0.19, 0.21, 0.39, 0.41, 0.59, 0.61, 0.9, 1.0]))
 def test_sensitivity_scales_every_minimum_score(sensitivity: float, score: float) -> None:
     detect = DetectSettings(sensitivity=sensitivity)
     strict, conservative = build_policies(detect)
-    for detector, label, least in (("tagger", "PERSON", 0.5), ("presidio", "EMAIL_ADDRESS", 0.3)):
+    for detector, label, least in (("tagger", "PERSON", 0.4), ("presidio", "EMAIL_ADDRESS", 0.3)):
         reading = EngineOutput((Span(0, 4, label, score, detector),))
         assert bool(list(strict.select_spans(TEXT, reading))) == (score >= least * 2 * (1 - sensitivity))
         assert list(conservative.select_spans(TEXT, reading)), "what is not masked is still private"
