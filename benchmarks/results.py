@@ -14,7 +14,7 @@ from pathlib import Path
 import jinja2
 from results_cost import clipping, expert, workers
 from results_crt import attacks, crt, ladder, sdp, synthetic
-from results_curation import counted, detected, detection, scale
+from results_curation import counted, detected, detection, frontier, masks, names, scale
 from results_data import digits, files, table, where
 from results_ldp import ldp
 from results_uedp import uedp
@@ -29,6 +29,9 @@ def page() -> str:
     sections = (
         files,
         detection,
+        names,
+        masks,
+        frontier,
         crt,
         sdp,
         ladder,

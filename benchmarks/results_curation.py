@@ -155,3 +155,96 @@ def scale() -> Row:
         "sizes": ", ".join(f"{row['examples'] / 1e6:g}" for row in plain),
         "detection": found["detection"],
     }
+
+
+def names() -> Row:
+    """Names that engines cover in labelled files, and clean rows that stay public."""
+    found = data.read("tagger")["files"]
+    rivals = [name for name in next(iter(found.values())) if name not in ("rows", "redactory")]
+
+    def cells(row: Row) -> tuple[str, str]:
+        return f"{row['covered']['value']:.3f}", f"{row['public']['value']:.2f}"
+
+    rows = [
+        (
+            f"`{name}`",
+            f"{one['redactory']['names']:,}",
+            *cells(one["redactory"]),
+            f"{one['redactory']['missed']['n']}",
+            *(cell for rival in rivals for cell in cells(one[rival])),
+        )
+        for name, one in found.items()
+        if one["redactory"]["names"] and one["redactory"]["clean_rows"]
+    ]
+    heads = (
+        "text",
+        "names",
+        "covered",
+        "public",
+        "missed",
+        *(f"{r}: {c}" for r in rivals for c in ("covered", "public")),
+    )
+    return {"files": files("tagger"), "table": table(heads, rows)}
+
+
+_VAGUE = {"ACCOUNT", "IDENTIFIER"}
+
+
+def masks() -> Row:
+    """Harmless pieces, wrong labels and open values in support tickets; harmless sentences that are changed."""
+    rows = []
+    for name, one in data.read("masking")["engines"].items():
+        tickets = one["tickets"]
+        rows.append(
+            (
+                name,
+                f"{tickets['harmless_masked_runs']} in {tickets['rows_with_harmless_masked']} tickets",
+                f"{tickets['wrong_labels']}",
+                f"{tickets['open']['whole'] + tickets['open']['partial']} of {tickets['values']:,}",
+                f"{tickets['labelled_share_of_masked_characters']:.1%}",
+                f"{one['harmless']['changed']} of {one['harmless']['n']}",
+            )
+        )
+    heads = (
+        "engine",
+        "harmless pieces masked",
+        "wrong labels",
+        "open",
+        "masked text that is labelled",
+        "harmless sentences changed",
+    )
+    recognizers = data.read("recognizers")["recognizers"]
+    worst = sorted((r for r in recognizers.items() if r[1]["masked"] >= 5), key=lambda r: r[1]["precision_masked"])[:8]
+    return {
+        "files": files("masking", "recognizers"),
+        "table": table(heads, rows),
+        "recognizers": table(
+            ("recognizer", "hits", "right", "masked", "right"),
+            [(n, c["hits"], f"{c['precision']:.2f}", c["masked"], f"{c['precision_masked']:.2f}") for n, c in worst],
+        ),
+        "confused": all(
+            2 * sum(n for pair, n in one["tickets"]["confusions"].items() if set(pair.split(" as ")) <= _VAGUE)
+            > one["tickets"]["wrong_labels"]
+            for name, one in data.read("masking")["engines"].items()
+            if name == "redactory"
+        ),
+        "all_half": all(c["precision_masked"] is None or c["precision_masked"] >= 0.5 for c in recognizers.values()),
+    }
+
+
+def frontier() -> Row:
+    """Layers against accuracy and speed."""
+    rows = [
+        (
+            one["layers"],
+            f"{one['megabytes']:.1f}",
+            f"{one['texts_per_second']:,.0f}",
+            *(f"{one['sets'][name]['covered']:.3f} / {one['sets'][name]['public']:.2f}" for name in one["sets"]),
+        )
+        for one in data.read("frontier")["rows"]
+    ]
+    sets = data.read("frontier")["rows"][0]["sets"]
+    return {
+        "files": files("frontier"),
+        "table": table(("layers", "MB", "texts/s of the tagger", *(f"`{n}`" for n in sets)), rows),
+    }

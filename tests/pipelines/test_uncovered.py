@@ -237,7 +237,7 @@ def test_describe_lists_each_label_with_who_masks_and_who_only_suspects(tmp_path
     detect = {
         "patterns": {"recognizers": ["UkNinoRecognizer", "EmailRecognizer"]},
         "lists": {"deny": [{"label": "PARTNER", "words": ["Initech"]}]},
-        "strict": {"labels": {"PERSON": 0.4}},
+        "strict": {"labels": {"PERSON": 0.3}},
         "conservative": {"rules": ["digit"]},
     }
     config = {"input": _rows(tmp_path, [LETTER]), "detect": detect}
@@ -245,6 +245,6 @@ def test_describe_lists_each_label_with_who_masks_and_who_only_suspects(tmp_path
     assert not any(own.pop("public") for own in told.values())
     assert told["UK_NINO"] == {"masks": {"UkNinoRecognizer": 0.0}, "suspects": []}
     assert told["PARTNER"] == {"masks": {"deny lists": 0.0}, "suspects": []}
-    assert told["PERSON"]["masks"]["tagger default"] == 0.5
+    assert told["PERSON"]["masks"]["tagger default"] == 0.4
     assert "EmailRecognizer" in told["EMAIL_ADDRESS"]["suspects"]
     assert told["DIGIT"] == {"masks": {}, "suspects": ["rule digit"]}
