@@ -65,7 +65,9 @@ def test_strict_marks_listed_labels_from_their_bound_on(
     policy = StrictPolicy(StrictSettings(labels=labels, extra_labels=more), model_labels=("BADGE",))
     bounds = {"BADGE": 0.0, **labels, **more}
     # the fifth place is a space
-    sure = {n for n in range(9) if (n == 4 or _scores_at(reading, n)) and min(_scores_at(reading, n), default=1) >= 0.75}
+    sure = {
+        n for n in range(9) if (n == 4 or _scores_at(reading, n)) and min(_scores_at(reading, n), default=1) >= 0.75
+    }
     assert list(policy.select_spans(TEXT, reading)) == [
         s
         for s in reading.spans
@@ -171,7 +173,9 @@ def test_allow_lists_reach_rules_and_tokens_and_deny_lists_beat_them() -> None:
     assert [(s.start, s.end) for s in marked if s.label == "UNSURE"] == [(0, 2)]
 
 
-@given(st.sampled_from([0.1, 0.3, 0.5, 0.6, 0.75]), st.sampled_from([0.0, 0.19, 0.21, 0.39, 0.41, 0.59, 0.61, 0.9, 1.0]))
+@given(
+    st.sampled_from([0.1, 0.3, 0.5, 0.6, 0.75]), st.sampled_from([0.0, 0.19, 0.21, 0.39, 0.41, 0.59, 0.61, 0.9, 1.0])
+)
 def test_sensitivity_scales_every_minimum_score(sensitivity: float, score: float) -> None:
     detect = DetectSettings(sensitivity=sensitivity)
     strict, conservative = build_policies(detect)
@@ -423,3 +427,20 @@ def test_the_hash_changes_with_the_word_list_where_it_is_used(monkeypatch: pytes
     hash_common_words.cache_clear()
     assert (before[0] == after[0], before[1] == after[1]) == (True, False)
     assert hashes(**without) == unused
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("<MASK> and <PERSON>", [(0, 6), (11, 19)]),
+        ("<CREDIT_CARD_12>", [(0, 16)]),
+        ("<PERSON_k3vabcde2345abcd>", [(0, 25)]),
+        ("<JOHN_SMITH> <PERSON_12345> <person> <PERSON", []),
+    ],
+)
+def test_what_redact_writes_is_never_masked_again(text: str, places: list[tuple[int, int]]) -> None:
+    detector = Detector(DetectSettings.model_validate(OFF))
+    output = detector.prepare_output(text, EngineOutput())
+    assert list(output.allowed_ranges) == places
+    everything = EngineOutput((Span(0, len(text), "PERSON", 1.0, "tagger"),))
+    assert detector.apply_policies(text, everything).conservative or places == [(0, len(text))]

@@ -38,3 +38,13 @@ def test_what_is_marked_already_is_not_said_twice() -> None:
     assert add_known_values(texts, [found]) == [
         Detection((*found.strict, Span(18, 23, "PERSON", 1.0, "known")), found.conservative)
     ]
+
+
+def test_a_doubtful_name_is_not_looked_for_elsewhere() -> None:
+    texts = ["ask Quirin Ozols", "Ozols and 5551234567"]
+    for score, places in ((0.79, []), (0.8, [(0, 5)])):
+        found = [[ReplacedSpan(4, 16, "PERSON", score)], []]
+        assert [tuple(span[:2]) for span in add_known_occurrences(texts, found, {})[1]] == places
+    number = [[], [ReplacedSpan(10, 20, "PHONE_NUMBER", 0.4)]]
+    again = ["call 5551234567", texts[1]]
+    assert [tuple(span[:2]) for span in add_known_occurrences(again, number, {})[0]] == [(5, 15)]

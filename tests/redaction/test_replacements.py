@@ -29,6 +29,7 @@ from redactory.redaction.replacements import (
     apply_edits,
     choose_faker_locale,
     plan_edits,
+    unify_labels,
 )
 
 KEY, OTHER = DigestKey(b"a" * 32), DigestKey(b"b" * 32)
@@ -664,3 +665,15 @@ def test_a_value_has_one_surrogate_in_every_process() -> None:
         for seed in ("1", "2")
     }
     assert len(invented) == 1
+
+
+def test_equal_values_of_a_document_have_one_label() -> None:
+    texts = ["Orion, orion", "ORION", "4711 4711"]
+    spans = [
+        [ReplacedSpan(0, 5, "ORGANIZATION", 0.9), ReplacedSpan(7, 12, "PERSON", 0.5)],
+        [ReplacedSpan(0, 5, "PERSON", 0.6)],
+        [ReplacedSpan(0, 4, "IDENTIFIER", 1.0), ReplacedSpan(5, 9, "ACCOUNT", 0.4)],
+    ]
+    labels = [[span.label for span in row] for row in unify_labels(texts, spans)]
+    assert labels == [["PERSON", "PERSON"], ["PERSON"], ["ACCOUNT", "ACCOUNT"]], "IDENTIFIER says least"
+    assert [[span[:2] for span in row] for row in unify_labels(texts, spans)] == [[s[:2] for s in row] for row in spans]
