@@ -163,7 +163,8 @@ def names() -> Row:
     rivals = [name for name in next(iter(found.values())) if name not in ("rows", "redactory")]
 
     def cells(row: Row) -> tuple[str, str]:
-        return f"{row['covered']['value']:.3f}", f"{row['public']['value']:.2f}"
+        public = row["public"]["value"]
+        return f"{row['covered']['value']:.3f}", "no clean row" if public is None else f"{public:.2f}"
 
     rows = [
         (
@@ -174,7 +175,7 @@ def names() -> Row:
             *(cell for rival in rivals for cell in cells(one[rival])),
         )
         for name, one in found.items()
-        if one["redactory"]["names"] and one["redactory"]["clean_rows"]
+        if one["redactory"]["names"]
     ]
     heads = (
         "text",

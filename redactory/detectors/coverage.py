@@ -80,7 +80,7 @@ def _compute_uncovered_kinds(settings: DetectSettings, language: str) -> list[Na
 
 
 def read_measured_languages(settings: DetectSettings) -> dict[str, dict[str, Any]]:
-    """Return ``{language: {"set", "rows", "coverage", "public_share"}}``, as measured with the built-in tagger.
+    """Return ``{language: {"set", "rows", "coverage"}}``, as measured with the built-in tagger.
 
     ``coverage`` is the share of labelled names that the strict policy masks whole. Nothing is measured for a tagger
     without figures, or for another strict policy than the default one.

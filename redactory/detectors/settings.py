@@ -465,8 +465,8 @@ class DetectSettings(Settings):
         0.5,
         ge=0.1,
         le=0.75,
-        description="How much the strict policy masks: it multiplies every minimum score by 2 (1 - sensitivity). At 0.5 "
-        "the tagger masks from a probability of 0.4 on, at 0.75 from 0.2, at 0.25 from 0.6.",
+        description="How much the strict policy masks: it multiplies every minimum score by 2 (1 - sensitivity). "
+        "At 0.5 the tagger masks from a probability of 0.4 on, at 0.75 from 0.2, at 0.25 from 0.6.",
     )
     strict: StrictSettings = StrictSettings()
     conservative: ConservativeSettings = ConservativeSettings()

@@ -88,7 +88,7 @@ def test_only_a_language_with_a_share_in_the_corpus_counts() -> None:
 
 
 def test_each_language_is_measured_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = {"set": "UNER English PUD", "rows": 1000, "coverage": 0.971, "public_share": 0.46}
+    figures = {"set": "UNER English PUD", "rows": 1000, "coverage": 0.971}
     meta = {"measured": {"en": figures, "de": figures}}
     monkeypatch.setattr("redactory.detectors.tagger.engine.read_model_meta", lambda _: meta)
     counts = {"en": 66, "sv": 18, "und": 11, "fi": 5}

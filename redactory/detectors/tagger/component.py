@@ -67,8 +67,8 @@ class EncoderTagger:
 
     def _score_tokens(self, doc: Doc) -> NDArray[np.float32]:
         head, encoded = self.get_head(), self._encoder.encode(doc.text)
-        ranges = np.array([(token.idx, token.idx + len(token)) for token in doc], np.int64).reshape(-1, 2)
-        return align_probabilities(doc.text, ranges, encoded, head)
+        starts, lengths = doc.to_array(["IDX", "LENGTH"]).astype(np.int64).reshape(-1, 2).T
+        return align_probabilities(doc.text, np.stack((starts, starts + lengths), axis=1), encoded, head)
 
     def to_disk(self, path: str | Path, *, exclude: Sequence[str] = ()) -> None:
         """Write the head below ``path``."""

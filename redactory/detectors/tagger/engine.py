@@ -158,13 +158,19 @@ class _TaggerModel:
         labels = others.argmax(axis=1).tolist()
         plain = np.minimum(scores[:, list(self._plain_columns)].sum(axis=1) + open_, 1.0)
         non_entity = self._add_years(doc, plain, labels, scores).astype(float).tolist()
-        places = [TokenRange(t.idx, t.idx + len(t), t.is_space, t.text in SENTENCE_SIGNS) for t in doc]
+        text, columns = doc.text, doc.to_array(["IDX", "LENGTH", "IS_SPACE"]).tolist()
+        places = [
+            TokenRange(start, start + length, bool(is_space), length == 1 and text[start] in SENTENCE_SIGNS)
+            for start, length, is_space in columns
+        ]
         tokens = tuple(
             NonEntityScore(start, end, value, NAME)
             for (start, end, space, _), value in zip(places, non_entity, strict=True)
             if not space
         )
-        spans = tuple(self._iter_spans(places, self._join_across_punctuation(doc, non_entity, labels), labels))
+        spans: tuple[Span, ...] = ()
+        if min(non_entity) <= 1.0 - WEAK_THRESHOLD:
+            spans = tuple(self._iter_spans(places, self._join_across_punctuation(doc, non_entity, labels), labels))
         if self._public_columns:
             best = np.asarray(self._public_columns)[scores[:, list(self._public_columns)].argmax(axis=1)].tolist()
             public = self._iter_spans(places, (1.0 - open_).astype(float).tolist(), best)
@@ -181,10 +187,11 @@ class _TaggerModel:
         self, doc: Doc, plain: NDArray[np.float32], labels: list[int], scores: NDArray[np.float32]
     ) -> NDArray[np.float32]:
         """Return P(non-entity) with that of a date added where the date is only a year."""
-        if DATE not in self._labels or not any(map(str.isdigit, doc.text)):
+        column = self._labels.index(DATE) if DATE in self._labels else -1
+        is_date = (np.asarray(labels) == column) & (plain < MIN_SURE_PROBABILITY)
+        if not is_date.any():
             return plain
-        column, result = self._labels.index(DATE), plain.copy()
-        is_date = [labels[token.i] == column and plain[token.i] < MIN_SURE_PROBABILITY for token in doc]
+        result = plain.copy()
         for found, run in groupby((t for t in doc if not t.is_space), lambda token: is_date[token.i]):
             tokens = list(run)
             if found and is_only_years([token.text for token in tokens]):
