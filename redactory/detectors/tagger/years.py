@@ -16,7 +16,8 @@ _NUMERAL = re.compile(r"\d{1,2}(?:st|nd|rd|th|\.|e|er|[èe]me|º|°)?|[ivx]{1,5}
 _CENTURY = re.compile("century|centuries|jahrhunderts?|siècles?|siglos?|secol[oi]|séculos?|eeuw|eeuwen")
 _WORD = re.compile(
     # English, German, French, Spanish, Italian, Portuguese, Dutch
-    "the|a|in|of|on|from|to|and|until|till|since|by|about|around|circa|before|after|early|late|mid|years?"
+    "the|a|at|in|of|on|from|to|and|until|till|since|by|about|around|circa|before|after|early|late|mid|beginning|end"
+    "|middle|turn|years?|decades?"
     "|im|der|die|das|den|dem|des|von|vom|bis|seit|um|und|anfang|ende|mitte|jahre?|jahren|jahres"
     "|las?|les?|l|de|du|en|aux?|à|et|depuis|vers|jusqu|an|années?|début|fin"
     "|el|los|del|desde|hasta|y|hacia|años?|principios|finales"
