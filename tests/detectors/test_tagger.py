@@ -144,7 +144,8 @@ def test_a_span_ends_before_the_sign_that_ends_the_sentence() -> None:
 @pytest.mark.parametrize(
     ("text", "is_secret"),
     [
-        ("It opened in 1976.", False), ("From 2013-2014 on", False), ("In the 20th century", False), ("At the beginning of the 1990s", False),
+        ("It opened in 1976.", False), ("From 2013-2014 on", False), ("In the 20th century", False),
+        ("At the beginning of the 1990s", False),
         ("Seit den 1970ern", False), ("It opened on 4 May 1976.", True), ("It opened in May 1976.", True),
         ("Published 2015-03-04", True),
     ],
