@@ -102,6 +102,11 @@ class DetectionCache(dict[str, Detection]):
         return [("quarantined" if decision.failure else decision.split, decision.text) for decision in decisions]
 
 
+def _warm_up(detector: TextDetector, texts: Sequence[str]) -> None:
+    # similar texts, not the same: an engine may keep what it has read
+    DetectionCache(detector).detect_new_texts(f"{text} ." for text in texts[:_WARM_UP_TEXTS])
+
+
 def measure_detection(
     detector: TextDetector, examples: Sequence[LabelledExample], progress: Progress = ignore_progress
 ) -> dict[str, Any]:
@@ -115,7 +120,7 @@ def measure_detection(
     each public label ({n, open}), and those without a strict mask. The result contains no text.
     """
     texts, cache = [example.text for example in examples], DetectionCache(detector)
-    DetectionCache(detector).detect_new_texts(texts[:_WARM_UP_TEXTS])
+    _warm_up(detector, texts)
     distinct, seconds = cache.detect_new_texts(texts, progress)
     misses = measure_misses(cache, texts, [example.spans for example in examples], CONFIDENCE, progress)
     result: dict[str, Any] = {}
@@ -164,7 +169,7 @@ def compare_detectors(
     caches = {name: DetectionCache(detector) for name, detector in {"": main_detector, **rival_detectors}.items()}
     texts = list(dict.fromkeys(example.text for example in examples))
     for detector in (main_detector, *rival_detectors.values()):
-        DetectionCache(detector).detect_new_texts(texts[:_WARM_UP_TEXTS])
+        _warm_up(detector, texts)
     turns: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for start in range(0, len(texts), _ROUND_TEXTS):
         # reverse the order in every turn

@@ -257,9 +257,9 @@ def fit_policy(labelled: Path, own_config: str | None, progress: Progress, **set
     ),
     labelled=option("JSONL with the true spans (text, spans).", Path),
     against=option(
-        "With --labelled: engines to compare on the same text, separated by commas: presidio, spacy (both "
-        "also :PIPELINE), stanza:FOLDER, transformers:FOLDER, or NAME:FOLDER of a package.",
-        str,
+        "With --labelled: engines to compare on the same text, separated by commas; repeatable: presidio, spacy "
+        "(both also :PIPELINE), stanza:FOLDER, transformers:FOLDER, or NAME:FOLDER of a package.",
+        list[str],
     ),
     engine=option(
         "For a run: an engine that was not used for masking and searches for leftovers: patterns, tagger, "
@@ -273,15 +273,15 @@ def evaluate_detection(
     what: str | None,
     output: str | None,
     labelled: Path | None,
-    against: str | None,
+    against: list[str] | None,
     progress: Progress,
     **run_options: Any,
 ) -> CommandResult:
     """Measure what the policies find and miss in labelled text, or what the shards of a run reveal."""
-    if against is not None:
+    if against:
         if labelled is None:
             raise ConfigurationError("--against compares engines on labelled rows: add --labelled")
-        names = against.split(",")
+        names = [name for part in against for name in part.split(",")]
         return CommandResult("beside", redactory.evaluate_against(labelled, names, what, progress=progress))
     if labelled is not None:
         return CommandResult("detection", redactory.evaluate_detect(labelled, what, progress=progress))
