@@ -206,10 +206,10 @@ def test_what_is_measured_of_a_detector_whose_every_answer_is_known() -> None:
     assert templates == {"0": 0, "1": 2, "2": 0}
     worst = result["highest_gamma"]
     assert (worst["stratification"], worst["stratum"], worst["upper"]) == ("template", "1", 1.0)
-    # each distinct text is read twice, once to warm the engines up; those with a secret masked once
-    counts = Counter(detector.seen)
-    assert {text for text, n in counts.items() if n == 2} == {point.text for point in POINTS}
-    assert all("<MASK>" in text for text, n in counts.items() if n != 2)
+    # each distinct text is read once, and those with a secret masked; others warm the engines up
+    counts, texts = Counter(detector.seen), {point.text for point in POINTS}
+    assert set(counts.values()) == {1}
+    assert all(text in texts or text.removesuffix(" .") in texts or "<MASK>" in text for text in counts)
     dumped = json.dumps(result, allow_nan=False)
     assert not any(word in dumped for word in ("ANN", "bob", "lee", "joe", "well"))
 
