@@ -47,31 +47,37 @@ def main() -> None:
     analyzer = _analyzer()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        lines = arguments.data or _simulated(folder, arguments.rows)
-        texts = [json.loads(line)["text"] for line in lines.open(encoding="utf-8")][: arguments.rows]
-        _write_lines(folder / "text.jsonl", texts)
-        _write_table(folder / "table.csv", texts)
-        works: dict[str, dict[str, Callable[[Path], None]]] = {
+        # other rows in each round: the policy keeps short texts that it has read
+        needed = arguments.rows * (arguments.rounds + 1)
+        lines = arguments.data or _simulated(folder, needed)
+        texts = [json.loads(line)["text"] for line in lines.open(encoding="utf-8")][:needed]
+        rows = len(texts) // (arguments.rounds + 1)
+        for number in range(arguments.rounds + 1):
+            part = texts[number * rows : (number + 1) * rows]
+            _write_lines(folder / f"text-{number}.jsonl", part)
+            _write_table(folder / f"table-{number}.csv", part)
+        asked = {"columns": COLUMNS}
+        works: dict[str, dict[str, Callable[[int, Path], None]]] = {
             "text": {
-                "redactory": lambda out: _ours(folder / "text.jsonl", out),
-                "presidio": lambda out: _presidio_text(analyzer, folder / "text.jsonl", out),
+                "redactory": lambda n, out: _ours(folder / f"text-{n}.jsonl", out),
+                "presidio": lambda n, out: _presidio_text(analyzer, folder / f"text-{n}.jsonl", out),
             },
             "table": {
-                "redactory": lambda out: _ours(folder / "table.csv", out, {"columns": COLUMNS}, text=("note",)),
-                "presidio": lambda out: _presidio_table(analyzer, folder / "table.csv", out),
+                "redactory": lambda n, out: _ours(folder / f"table-{n}.csv", out, asked, text_columns=("note",)),
+                "presidio": lambda n, out: _presidio_table(analyzer, folder / f"table-{n}.csv", out),
             },
         }
         result = {name: _compared(own, folder, arguments.rounds) for name, own in works.items()}
-    print(json.dumps({"rows": len(texts), "characters": sum(map(len, texts)), **result}, indent=2))
+    print(json.dumps({"rows": rows, "characters": sum(map(len, texts)), **result}, indent=2))
 
 
-def _compared(works: dict[str, Callable[[Path], None]], folder: Path, rounds: int) -> dict[str, Any]:
+def _compared(works: dict[str, Callable[[int, Path], None]], folder: Path, rounds: int) -> dict[str, Any]:
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 1):
         for name, work in works.items():
             out = folder / f"{name}-{number}.out"
             start = time.perf_counter()
-            work(out)
+            work(number, out)
             seconds[name].append(time.perf_counter() - start)
             out.unlink()
     # the first round loads engines
@@ -97,7 +103,7 @@ def _write_table(path: Path, texts: list[str]) -> None:
         writer = csv.writer(file)
         writer.writerow(["id", "name", "email", "city", "note"])
         for n, text in enumerate(texts):
-            writer.writerow([n, f"Ann Kovacs{n}", f"ann{n}@example.com", "Springfield", text[:200]])
+            writer.writerow([f"row {n}", f"Ann Kovacs{n}", f"ann{n}@example.com", "Springfield", text[:200]])
 
 
 def _ours(source: Path, out: Path, *asked: Any, **more: Any) -> None:
