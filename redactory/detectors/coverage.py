@@ -70,7 +70,7 @@ def _compute_uncovered_kinds(settings: DetectSettings, language: str) -> list[Na
         for label in capability.labels
         if capability.scope != "forms" and _normalize_language(capability.language or "xx") in read
     }
-    chosen_rules = choose_rules(settings.conservative.rules, rules_language, settings.tagger is not None)
+    chosen_rules = choose_rules(settings.conservative.rules, rules_language, settings.has_builtin_tagger)
     rules = frozenset(chosen_rules if _normalize_language(rules_language) in read else ())
     return [
         kind

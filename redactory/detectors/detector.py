@@ -136,7 +136,8 @@ def detector_masks_nothing(settings: DetectSettings, load: Callable[[], TextDete
     """Return whether the strict policy masks nothing in ``PROBE_TEXTS``; load the detector only if settings differ."""
     defaults = DetectSettings()
     if all(
-        getattr(settings, key) == getattr(defaults, key) for key in ("strict", "patterns", "lists", "public_labels")
+        getattr(settings, key) == getattr(defaults, key)
+        for key in ("strict", "sensitivity", "patterns", "lists", "public_labels")
     ):
         return False
     return not any(detection.strict or detection.failure for detection in load().detect(PROBE_TEXTS))

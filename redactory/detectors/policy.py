@@ -107,14 +107,18 @@ class StrictPolicy:
             span.detector == PATTERN_DETECTOR
             and span.score < MIN_SURE_SCORE
             and span.label not in _ANNOUNCED_LABELS
-            and span.label not in self.recognizer_labels
+            and span.label not in (*self.model_labels, *self.recognizer_labels)
         )
 
     def reaches_min_score(self, span: Span) -> bool:
         """Whether a span reaches the minimum scores of its label and its engine."""
         min_scores, engines = self.min_scores, self.settings.engines
         min_score = max(min_scores.get(span.label, math.inf), engines.get(span.detector, 0.0))
-        return span.detector == LIST_DETECTOR or span.score >= min_score * 2 * (1 - self.sensitivity)
+        return span.detector == LIST_DETECTOR or span.score >= self.scale_min_score(min_score)
+
+    def scale_min_score(self, min_score: float) -> float:
+        """Scale a minimum score by the sensitivity; a span with score 1 of a listed label is always masked."""
+        return min(round(min_score * 2 * (1 - self.sensitivity), 6), max(min_score, 1.0))
 
     def allow_public(self, output: EngineOutput, kinds: Collection[str]) -> EngineOutput:
         """Add ranges that certainly are of a public kind to the allowed ranges.
@@ -202,7 +206,7 @@ def build_policies(settings: DetectSettings) -> tuple[StrictPolicy, Conservative
     language, covered = (
         ("en", list_covered_languages(settings)) if settings.language == AUTO else (settings.language, None)
     )
-    rules = choose_rules(settings.conservative.rules, language, settings.tagger is not None)
+    rules = choose_rules(settings.conservative.rules, language, settings.has_builtin_tagger)
     if "word" in rules:
         load_common_words(language)
     conservative = settings.conservative.model_copy(update={"rules": rules})
@@ -231,7 +235,7 @@ def describe_label_coverage(settings: DetectSettings) -> list[dict[str, Any]]:
             # pattern spans carry Presidio's engine name
             detector = "presidio" if engine == "patterns" else engine
             min_score = max(min_scores.get(label, math.inf), strict.settings.engines.get(detector, 0.0))
-            min_score = round(min_score * 2 * (1 - settings.sensitivity), 6)
+            min_score = strict.scale_min_score(min_score)
             if engine == _LISTS_SECTION or min_score <= 1:
                 describe_label(label)["masks"][part.component] = 0.0 if engine == _LISTS_SECTION else min_score
             else:

@@ -428,6 +428,11 @@ class DetectSettings(Settings):
         }
         return [f"detect.{key}" for key, names in named.items() if names]
 
+    @property
+    def has_builtin_tagger(self) -> bool:
+        """Whether the tagger of the package is among those that read every text."""
+        return self.tagger is not None and "default" in self.tagger.models
+
     language: str = Field(
         "en",
         description="Language code for every engine; auto: detect it for each text; a text whose names "

@@ -31,6 +31,7 @@ from redactory.detectors import rules as words
 from redactory.detectors.engine import NonEntityScore
 from redactory.detectors.policy import VERSIONED_PACKAGES
 from redactory.detectors.rules import RULES, hash_common_words
+from redactory.detectors.settings import TaggerSettings
 from redactory.foundation.canonical import get_package_version
 from redactory.foundation.errors import ConfigurationError
 from redactory.redaction import PRIVATE, PUBLIC, route_example
@@ -72,7 +73,7 @@ def test_strict_marks_listed_labels_from_their_bound_on(
         s
         for s in reading.spans
         if (s.detector == "list" or (s.label in bounds and not s.score < bounds[s.label]))
-        and not (s.detector == "presidio" and s.score < 0.5 and {*range(s.start, s.end)} <= sure)
+        and not (s.detector == "presidio" and s.label != "BADGE" and s.score < 0.5 and {*range(s.start, s.end)} <= sure)
     ]
 
 
@@ -88,12 +89,13 @@ def _scores_at(reading: EngineOutput, place: int) -> list[float]:
         ("IDENTIFIER", 0.5, 0.95, True),
         ("ACCOUNT", 0.4, 0.95, True),
         ("BADGE", 0.4, 0.95, True),
+        ("SHIFT", 0.4, 0.95, True),
     ],
 )
 def test_an_ambiguous_form_is_masked_unless_the_tagger_is_sure(
     label: str, score: float, plain: float, masked: bool
 ) -> None:
-    policy = StrictPolicy(StrictSettings(), recognizer_labels=("BADGE",))
+    policy = StrictPolicy(StrictSettings(), model_labels=("SHIFT",), recognizer_labels=("BADGE",))
     tokens = (NonEntityScore(0, 4, 0.99, "tagger"), NonEntityScore(5, 9, plain, "tagger"))
     span = Span(0, 9, label, score, "presidio")
     assert list(policy.select_spans("A123 4567", EngineOutput((span,), tokens))) == [span] * masked
@@ -181,8 +183,15 @@ def test_sensitivity_scales_every_minimum_score(sensitivity: float, score: float
     strict, conservative = build_policies(detect)
     for detector, label, least in (("tagger", "PERSON", 0.4), ("presidio", "EMAIL_ADDRESS", 0.3)):
         reading = EngineOutput((Span(0, 4, label, score, detector),))
-        assert bool(list(strict.select_spans(TEXT, reading))) == (score >= least * 2 * (1 - sensitivity))
+        assert bool(list(strict.select_spans(TEXT, reading))) == (score >= round(least * 2 * (1 - sensitivity), 6))
         assert list(conservative.select_spans(TEXT, reading)), "what is not masked is still private"
+
+
+@pytest.mark.parametrize("sensitivity", [0.1, 0.25, 0.5, 0.75])
+def test_a_certain_span_is_masked_at_any_sensitivity(sensitivity: float) -> None:
+    strict, _ = build_policies(DetectSettings(sensitivity=sensitivity, strict=StrictSettings(labels={"PERSON": 0.8})))
+    certain, unlisted = (Span(0, 4, label, 1.0, "tagger") for label in ("PERSON", "MONEY"))
+    assert list(strict.select_spans(TEXT, EngineOutput((certain, unlisted)))) == [certain]
 
 
 def test_rules_apply_where_no_tagger_reads() -> None:
@@ -193,6 +202,8 @@ def test_rules_apply_where_no_tagger_reads() -> None:
         ({"conservative": {"rules": ["digit"]}}, ("digit",)),
     ):
         assert build_policies(DetectSettings.model_validate(detect))[1].settings.rules == rules
+    for models, is_builtin in ((("default", "ours"), True), (("ours",), False)):
+        assert DetectSettings(tagger=TaggerSettings(models=models)).has_builtin_tagger is is_builtin
     with pytest.raises(ConfigurationError, match="'fr'"):
         build_policies(DetectSettings.model_validate({"language": "fr", "conservative": {"rules": ["word"]}}))
 

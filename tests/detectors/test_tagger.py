@@ -379,3 +379,20 @@ def test_punctuation_within_an_address_is_as_plain_as_the_plainer_side(
     doc = Doc(import_lean_spacy().blank("en").vocab, ["5", ",", "Oslo"])
     expected = [left, 0.95 if bridge is None else bridge, right]
     assert made._join_across_punctuation(doc, [left, 0.95, right], [1, 0, 1]) == expected
+
+
+class ForgetfulCache(dict[str, EngineOutput]):
+    """As if another thread cleared the cache right after each look at it."""
+
+    def __contains__(self, text: object) -> bool:
+        found = super().__contains__(text)
+        self.clear()
+        return found
+
+
+def test_another_thread_may_clear_the_cache_at_any_moment() -> None:
+    tagger, texts = TaggerEngine(TaggerSettings(), "en"), ["Mary met John.", "Anna lives in Oslo.", "Mary met John."]
+    expected = tagger.read(texts)
+    assert expected[0] == expected[2]
+    tagger._taggers[0]._cache = ForgetfulCache(tagger._taggers[0]._cache)
+    assert tagger.read(texts) == expected

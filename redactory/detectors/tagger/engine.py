@@ -46,7 +46,8 @@ PLAIN_LABELS = frozenset({OUTSIDE_LABEL, "MISC"})
 DATE = "DATE_TIME"
 MIN_SURE_PROBABILITY = 0.98
 """Minimum P(non-entity) of a token that is no part of a date."""
-MAX_CACHED_TEXTS, MAX_CACHED_CHARS = 10_000, 300
+MAX_CACHED_TEXTS, MAX_CACHED_CHARS = 2_000, 300
+"""Texts whose outputs are kept, and the longest of them, in code points: about 20 MB."""
 SENTENCE_SIGNS = frozenset(".,;:!?…")
 ADDRESS = "STREET_ADDRESS"
 ADDRESS_LABELS = frozenset({ADDRESS, "LOCATION", "POSTAL_CODE"})
@@ -132,7 +133,9 @@ class _TaggerModel:
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         """Read texts, each equal short one only once: greetings and signatures recur in most corpora."""
-        outputs = {text: self._cache[text] for text in texts if text in self._cache}
+        # another thread may clear the cache at any moment
+        cached = ((text, self._cache.get(text)) for text in dict.fromkeys(texts))
+        outputs = {text: output for text, output in cached if output is not None}
         new = [text for text in dict.fromkeys(texts) if text not in outputs]
         outputs.update(zip(new, self._read_texts(new), strict=True))
         if len(self._cache) > MAX_CACHED_TEXTS:

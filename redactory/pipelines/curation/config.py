@@ -77,7 +77,9 @@ class Redaction(Settings):
     )
     keep_other_columns: bool = Field(False, description="Keep all columns that are not named.")
     replace: ReplacementName = Field("mask", description="What replaces a span.")
-    known_values: bool = Field(True, description="Mask a value that was found once in a row everywhere in that row.")
+    known_values: bool = Field(
+        True, description="Mask a value that was found once in a row, a name with confidence, everywhere in that row."
+    )
     vault: str | None = Field(
         None, description="With replace pseudonym: the encrypted file that redactory unmask restores them from."
     )
@@ -138,8 +140,8 @@ class ReleaseSettings(Settings):
     )
     known_values: bool = Field(
         False,
-        description="Mask a value that was masked once in a document everywhere in that document. Needs unit: "
-        "document; the guarantee card of a training says what then holds.",
+        description="Mask a value that was masked once in a document, a name with confidence, everywhere in that "
+        "document. Needs unit: document; the guarantee card of a training says what then holds.",
     )
     max_open_values: int | None = Field(
         None, ge=0, description="verify fails if more public examples than this show a value that was masked elsewhere."
