@@ -159,9 +159,12 @@ def test_a_fit_that_is_worse_than_its_start_warns(tmp_path: Path, wrong: bool) -
     assert json.loads((tmp_path / "tagger" / "fit.json").read_text())["worse_than_start"] is wrong
     page = show_templates().get_template("tagger_fitted").render(r=result)
     card = (tmp_path / "tagger" / "README.md").read_text()
-    assert "Its start, on the same texts" in page
+    assert "The tagger it started from, on the same texts" in page
     assert str(result["start_held_out"]["char_precision"]) in card
-    for text, warning in ((page, "Warning: this tagger is worse than its start"), (card, "Fitting made it worse")):
+    for text, warning in (
+        (page, "Warning: this tagger is worse than the one it started from"),
+        (card, "Fitting made it worse"),
+    ):
         assert (warning in text) is wrong
 
 
