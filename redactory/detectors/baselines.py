@@ -52,8 +52,8 @@ def build_engine_settings(engine_spec: str, language: str) -> DetectSettings:
             raise ConfigurationError(f"'{name}' does not take a file or folder")
         sections = {"engines": {name: {option: model} if option else {}}}
     elif name not in ENGINES_WITHOUT_MODEL or model:
-        if name == "gliner":
-            raise ConfigurationError("no installed package offers it; examples/gliner does, in a separate environment")
+        if name in ("gliner", "gliner2"):
+            raise ConfigurationError(f"no installed package offers it; examples/{name} does; its README says how")
         raise ConfigurationError(
             f"expected one of {', '.join(ENGINES_WITHOUT_MODEL)}, {MODEL_SYNTAX} or, beside the policies, presidio; "
             f"installed packages offer: {', '.join(list_installed_engines()) or 'none'}"

@@ -155,7 +155,8 @@ def test_the_table_that_is_printed(labelled: Path, tmp_path: Path) -> None:
     ("against", "refused"),
     [
         ("oracle", "one of patterns, tagger, spacy:PIPELINE.* presidio; installed packages offer"),
-        ("gliner:folder", "no installed package offers it; examples/gliner"),
+        ("gliner:folder", "no installed package offers it; examples/gliner does"),
+        ("gliner2:folder", "no installed package offers it; examples/gliner2 does"),
         ("stanza", "stanza:FOLDER"),
         ("stanza:nowhere", "no folder 'nowhere'"),
         ("presidio:nowhere", "no spaCy pipeline 'nowhere'"),
