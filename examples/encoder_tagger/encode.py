@@ -1,9 +1,9 @@
 """Vary the rows, join some of them to longer texts, and write them as numbered pieces.
 
-    python examples/encoder_tagger/encode.py ROWS WORK --seed 1
+    python examples/encoder_tagger/encode.py ROWS WORK OUT --seed 1
 
-A row is {"text", "spans": [{start, end, label}], "ignored": [[start, end]], "source"}.  Writes
-``WORK/pieces-SEED.npz``.  A second seed gives other variants of the same rows, for another epoch.
+A row is {"text", "spans": [{start, end, label}], "ignored": [[start, end]], "source"}.  WORK has the
+files of ``unpack.py``.  A second seed gives other variants of the same rows, for another epoch.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def encode_rows(rows: list[Row], work: Path, draw: random.Random) -> Iterator[tu
 def main() -> None:
     """Write one file of pieces."""
     parser = argparse.ArgumentParser(description="rows as numbered pieces")
-    parser.add_argument("rows", type=Path)
-    parser.add_argument("work", type=Path)
+    for name in ("rows", "work", "out"):
+        parser.add_argument(name, type=Path)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     draw = random.Random(arguments.seed)
@@ -111,8 +111,8 @@ def main() -> None:
     windows = list(encode_rows(join_rows(rows, draw), arguments.work, draw))
     offsets = np.cumsum([0, *(len(numbers) for numbers, _ in windows)])
     numbers, labels = (np.concatenate(parts) for parts in zip(*windows, strict=True))
-    path = arguments.work / f"pieces-{arguments.seed}.npz"
-    np.savez(path, numbers=numbers.astype(np.int32), labels=labels.astype(np.int8), offsets=offsets)
+    with arguments.out.open("wb") as file:  # a name would get the suffix .npz
+        np.savez(file, numbers=numbers.astype(np.int32), labels=labels.astype(np.int8), offsets=offsets)
     print(len(windows), "windows,", offsets[-1], "pieces")
 
 

@@ -28,6 +28,13 @@ from redactory.encoder.model import DEFAULT_FOLDER, FILES, FORMAT
 from redactory.evaluation.labelled import read_labelled_rows
 from redactory.foundation.canonical import file_sha256
 
+META = {
+    "name": "default",
+    "version": "3.0.0",
+    "description": "A linear head on the multilingual encoder of the package redactory",
+    "license": "CC BY-SA 4.0",
+}
+
 
 class _OnVectors(nn.Module):
     """The layers, from the vectors of pieces to the last hidden state."""
@@ -79,9 +86,9 @@ def write_encoder(work: Path, stored: dict[str, dict[str, Tensor]], layers: int)
 
 
 def write_tagger(head: dict[str, Tensor], layers: int, held_out: Path, measured: dict[str, dict[str, object]]) -> None:
-    """Write the tagger folder, calibrated on ``held_out``; ``measured`` has the figures of each language."""
+    """Write the tagger folder, calibrated on ``held_out``; ``measured`` has the metrics of each language."""
     nlp = import_lean_spacy().blank("xx")
-    nlp.meta.update(name="default", measured=measured)
+    nlp.meta.update(**META, measured=measured)
     weights, bias = (head[f"{layers}.{part}"].numpy().astype(np.float32) for part in ("weight", "bias"))
     nlp.add_pipe(FACTORY).head = Head(LABELS, weights, bias)
     rows = [
@@ -100,11 +107,12 @@ def main() -> None:
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--rows", type=Path, required=True)
-    parser.add_argument("--measured", type=Path, default=Path(__file__).parent / "measured.json")
+    parser.add_argument("--measured", type=Path, help="the metrics of these weights by language, for the tagger's meta")
     arguments = parser.parse_args()
     stored = torch.load(arguments.checkpoint, weights_only=True)
     write_encoder(arguments.work, stored, arguments.layers)
-    write_tagger(stored["heads"], arguments.layers, arguments.rows, json.loads(arguments.measured.read_text()))
+    measured = json.loads(arguments.measured.read_text("utf-8")) if arguments.measured else {}
+    write_tagger(stored["heads"], arguments.layers, arguments.rows, measured)
 
 
 if __name__ == "__main__":

@@ -88,13 +88,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="harmless rows for the encoder")
     parser.add_argument("rows", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--share", type=float, default=1.0, help="the share of the texts that is made")
     arguments = parser.parse_args()
     harmless = Harmless(SEED)
-    texts = dict.fromkeys(harmless.draw_text() for _ in range(ALONE))
+    texts = dict.fromkeys(harmless.draw_text() for _ in range(round(arguments.share * ALONE)))
     rows: list[dict[str, Any]] = [{"text": t, "spans": [], "ignored": [], "source": "neg.harmless"} for t in texts]
     named = [json.loads(line) for line in arguments.rows.open(encoding="utf-8")]
     short = [row for row in named if len(row["text"]) <= MOST_CHARS]
-    rows += map(harmless.put_beside, random.Random(SEED).sample(short, BESIDE))
+    rows += map(harmless.put_beside, random.Random(SEED).sample(short, round(arguments.share * BESIDE)))
     arguments.out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 

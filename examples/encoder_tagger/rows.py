@@ -16,11 +16,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import random
 import re
 import subprocess
 import sys
+import sysconfig
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -217,13 +217,14 @@ def simulate(seed: int) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Write the rows and ``OUT.sources.json``."""
+    """Write the rows, and ``sources.json`` beside them."""
     parser = argparse.ArgumentParser(description="rows for the encoder")
     for name in ("corpora", "english", "european", "out"):
         parser.add_argument(name, type=Path)
     parser.add_argument("--tagger", default="default", help="the first tagger")
     parser.add_argument("--held-back", type=Path, nargs="*", default=[], help="labelled rows for measuring")
-    parser.add_argument("--packages", type=Path, default=Path(os.__file__).parent / "site-packages")
+    parser.add_argument("--packages", type=Path, default=Path(sysconfig.get_path("purelib")))
+    parser.add_argument("--share", type=float, default=1.0, help="the share of the rows that is kept")
     arguments = parser.parse_args()
     draw = random.Random(SEED)
     held_back = {json.loads(line)["text"] for path in arguments.held_back for line in path.open(encoding="utf-8")}
@@ -240,11 +241,12 @@ def main() -> None:
     ]  # fmt: skip
     rows = [row for row in rows if row.text.strip() and row.text not in held_back]
     draw.shuffle(rows)
+    del rows[round(arguments.share * len(rows)) :]
     with arguments.out.open("w", encoding="utf-8") as file:
         for row in rows:
             file.write(json.dumps(_as_json(row), ensure_ascii=False) + "\n")
     digests = json.dumps(sources.digests, indent=1, sort_keys=True)
-    arguments.out.with_suffix(".sources.json").write_text(digests + "\n", encoding="utf-8")
+    arguments.out.with_name("sources.json").write_text(digests + "\n", encoding="utf-8")
     print(len(rows), "rows", dict(Counter(row.source for row in rows)), file=sys.stderr)
 
 

@@ -1,7 +1,8 @@
-"""Train the encoder and a head after some of its layers; a stop loses seven minutes at most.
+"""Train the encoder and a head after some of its layers; run it again after a stop, and it goes on.
 
     python examples/encoder_tagger/train.py WORK --pieces 1 --out teacher.pt
 
+A run with the same inputs resumes from OUT; with others it begins again.  A stop loses ``--save-seconds`` at most.
 All heads share one run: a head after layer 6 makes the first six layers a tagger of their own, at no cost, and the
 frontier of layers against accuracy comes from one training.  The word embeddings stay as they are.
 """
@@ -21,6 +22,8 @@ import torch
 from pieces import IGNORED, LABELS
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel
+
+from redactory.foundation.canonical import file_sha256
 
 WIDTH, PAD_PIECE = 384, 1
 LOSS_WEIGHTS = {3: 0.15, 4: 0.15, 6: 0.4, 12: 1.0}
@@ -77,17 +80,52 @@ def pad(batch: list[Window]) -> tuple[Tensor, Tensor, Tensor]:
     return torch.from_numpy(numbers), torch.from_numpy(mask), torch.from_numpy(labels)
 
 
+def get_piece_files(work: Path, seeds: list[int]) -> list[Path]:
+    """The files of ``encode.py``."""
+    return [work / f"pieces-{seed}.npz" for seed in seeds]
+
+
 def read_windows(work: Path, seeds: list[int]) -> list[Window]:
     """The windows of ``encode.py``."""
     windows: list[Window] = []
-    for seed in seeds:
-        with np.load(work / f"pieces-{seed}.npz") as stored:
+    for path in get_piece_files(work, seeds):
+        with np.load(path) as stored:
             numbers, labels, offsets = stored["numbers"], stored["labels"], stored["offsets"]
         windows += [(numbers[a:b], labels[a:b]) for a, b in pairwise(offsets)]
     return windows
 
 
-def train(model: BertModel, batches: list[list[Window]], out: Path) -> None:
+class Checkpoint:
+    """Keeps the parts of a run in a file, so that a stopped run goes on.
+
+    ``inputs`` are the files that the run depends on, ``seconds`` the time between two writes.
+    """
+
+    def __init__(self, path: Path, parts: dict[str, Any], inputs: list[Path], seconds: float) -> None:
+        self._path, self._parts, self._seconds = path, parts, seconds
+        self._inputs = [file_sha256(file) for file in inputs]
+        self._saved = time.monotonic()
+
+    def load(self) -> int:
+        """Load the parts, and return the number of finished steps; 0 without a file, or if it had other inputs."""
+        stored = torch.load(self._path, weights_only=True) if self._path.exists() else {}
+        if stored.get("inputs") != self._inputs:
+            return 0
+        for name, part in self._parts.items():
+            part.load_state_dict(stored[name])
+        torch.set_rng_state(stored["random"])
+        print("resumed after step", stored["step"], flush=True)
+        return int(stored["step"])
+
+    def save(self, step: int, is_last: bool) -> None:
+        """Write the parts after the last step, and after others if enough time has passed."""
+        if is_last or time.monotonic() - self._saved > self._seconds:
+            states = {name: part.state_dict() for name, part in self._parts.items()}
+            save({**states, "step": step, "inputs": self._inputs, "random": torch.get_rng_state()}, self._path)
+            self._saved = time.monotonic()
+
+
+def train(model: BertModel, batches: list[list[Window]], out: Path, inputs: list[Path], save_seconds: float) -> None:
     """One pass over ``batches``; resumes from ``out``."""
     exits = [layer for layer in LOSS_WEIGHTS if layer <= model.config.num_hidden_layers]
     heads = nn.ModuleDict({str(layer): nn.Linear(WIDTH, len(LABELS)) for layer in exits})
@@ -96,14 +134,9 @@ def train(model: BertModel, batches: list[list[Window]], out: Path) -> None:
     groups = [{"params": body}, {"params": list(heads.parameters())}]
     optimizer = torch.optim.AdamW(groups, weight_decay=0.01)
     parts = {"model": model, "heads": heads, "optimizer": optimizer}
-    step = 0
-    if out.exists():
-        stored = torch.load(out, weights_only=True)
-        step = stored["step"]
-        for name, part in parts.items():
-            part.load_state_dict(stored[name])
+    checkpoint = Checkpoint(out, parts, inputs, save_seconds)
+    step = checkpoint.load()
     model.train()
-    saved = time.monotonic()
     while step < len(batches):
         share = (step + 1) / len(batches)
         factor = min(1.0, share / WARM_UP) * max(LEAST_RATE, 1 - share)
@@ -113,9 +146,7 @@ def train(model: BertModel, batches: list[list[Window]], out: Path) -> None:
         step += 1
         if step % 25 == 0:
             print(f"{step}/{len(batches)}", losses, flush=True)
-        if time.monotonic() - saved > SAVE_SECONDS or step == len(batches):
-            saved = time.monotonic()
-            save({**{name: part.state_dict() for name, part in parts.items()}, "step": step}, out)
+        checkpoint.save(step, is_last=step == len(batches))
 
 
 def _train_step(
@@ -141,7 +172,7 @@ def _train_step(
 
 def save(state: dict[str, Any], out: Path) -> None:
     """Write a checkpoint; a stop in the middle leaves the earlier one."""
-    temporary = out.with_suffix(".part")
+    temporary = out.with_name(f"{out.name}.new")
     torch.save(state, temporary)
     os.replace(temporary, out)
 
@@ -153,12 +184,16 @@ def main() -> None:
     parser.add_argument("--pieces", type=int, nargs="+", default=[1], help="seeds of encode.py")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--save-seconds", type=float, default=SAVE_SECONDS, help="time between two checkpoints")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(3)
-    model = make_model(torch.load(arguments.work / "base.pt", weights_only=True), arguments.layers)
-    train(model, make_batches(read_windows(arguments.work, arguments.pieces), random.Random(3)), arguments.out)
+    base = arguments.work / "base.pt"
+    model = make_model(torch.load(base, weights_only=True), arguments.layers)
+    batches = make_batches(read_windows(arguments.work, arguments.pieces), random.Random(3))
+    inputs = [base, *get_piece_files(arguments.work, arguments.pieces)]
+    train(model, batches, arguments.out, inputs, arguments.save_seconds)
 
 
 if __name__ == "__main__":

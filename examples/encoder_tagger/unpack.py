@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pieces import make_tokenizer
+from train import save
 
 from redactory.encoder.model import BLOCK
 
@@ -145,10 +146,11 @@ def main() -> None:
         kept = choose_pieces(base, [json.loads(line)["text"] for line in lines])
     embeddings = torch.tensor(expand(base.blocks[kept]))
     arguments.work.mkdir(parents=True, exist_ok=True)
-    torch.save({"embeddings.word_embeddings.weight": embeddings, **base.state}, arguments.work / "base.pt")
     base.blocks[kept].tofile(arguments.work / "embeddings.bin")
     pieces = {"pieces": [base.pieces[n] for n in kept], "scores": [base.scores[n] for n in kept]}
     (arguments.work / "pieces.json").write_text(json.dumps(pieces, ensure_ascii=False), encoding="utf-8")
+    # last, and whole: this file says that the step is finished
+    save({"embeddings.word_embeddings.weight": embeddings, **base.state}, arguments.work / "base.pt")
     print(len(kept), "pieces")
 
 
