@@ -31,7 +31,7 @@ SHIPPED = (
     ("redactory-words-en", "data", "LicenseRef-SCOWL", "detectors/words/en.txt.gz"),
     ("redactory-common-words-en", "data", "LicenseRef-SCOWL", "detectors/words/common/en.txt.gz"),
 )
-LICENCE = "Apache-2.0 AND CC-BY-SA-4.0 AND LicenseRef-SCOWL"
+LICENCE = "Apache-2.0 AND CC-BY-SA-4.0 AND MIT AND LicenseRef-SCOWL"
 COMES_WITH = "redactory:extra"
 _VALIDATE = (
     "import sys; from cyclonedx.schema import SchemaVersion as V; from cyclonedx.validation.json import *; "

@@ -137,7 +137,7 @@ def test_the_metadata_says_what_is_inside(built: Built) -> None:
         scripts = wheel.read(f"{info}/entry_points.txt").decode()
         licences = {name for name in wheel.namelist() if name.startswith(f"{info}/licenses/")}
     assert (told["Name"], told["Version"]) == ("redactory", VERSION)
-    assert told["License-Expression"] == "Apache-2.0 AND CC-BY-SA-4.0 AND LicenseRef-SCOWL"
+    assert told["License-Expression"] == "Apache-2.0 AND CC-BY-SA-4.0 AND MIT AND LicenseRef-SCOWL"
     assert len(licences) == 4
     assert {PurePosixPath(name).name for name in licences} == {"LICENSE", "LICENSE.md", "LICENSE-SCOWL.txt"}
     assert "redactory = redactory.flows.cli:main" in scripts

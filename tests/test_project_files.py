@@ -21,7 +21,7 @@ from releasing import licences
 from tests.docs.pages import ROOT, anchors, blocks, links, prose
 
 CONTRIBUTING, SECURITY = ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"
-SPDX = "Apache-2.0 AND CC-BY-SA-4.0 AND LicenseRef-SCOWL"
+SPDX = "Apache-2.0 AND CC-BY-SA-4.0 AND MIT AND LicenseRef-SCOWL"
 
 
 # ---- contributing, security, changes, citation

@@ -2,8 +2,9 @@
 
     python examples/encoder_tagger/export.py WORK teacher.pt --layers 6 --rows HELD_OUT
 
-The layers become 8-bit ONNX with weights of 7 bits (``redactory/encoder/model.py`` says why).  The head's temperature
-is fitted on HELD_OUT, labelled rows that were not trained on.
+Also writes the encoder of whole texts, from the pretrained weights in ``WORK/base.pt``. The layers become 8-bit ONNX
+with weights of 7 bits (``redactory/encoder/model.py`` says why). The head's temperature is fitted on HELD_OUT, labelled
+rows that were not trained on.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +26,7 @@ from redactory.detectors.spacy_model import import_lean_spacy
 from redactory.detectors.tagger.engine import DEFAULT_FOLDER as TAGGER_FOLDER
 from redactory.detectors.tagger.fitting import LabelledText, calibrate_tagger
 from redactory.detectors.tagger.head import FACTORY, Head
-from redactory.encoder.model import DEFAULT_FOLDER, FILES, FORMAT
+from redactory.encoder.model import DEFAULT_FOLDER, FILES, FORMAT, SENTENCE_FOLDER
 from redactory.evaluation.labelled import read_labelled_rows
 from redactory.foundation.canonical import file_sha256
 
@@ -34,27 +36,29 @@ META = {
     "description": "A linear head on the multilingual encoder of the package redactory",
     "license": "CC BY-SA 4.0",
 }
+SENTENCE_LAYERS = (8, 10, 12)
+"""Their states are a text's features: chosen on TREC, subjectivity, customer reviews and MPQA."""
 
 
 class _OnVectors(nn.Module):
-    """The layers, from the vectors of pieces to the last hidden state."""
+    """The layers, from the vectors of pieces to the hidden states after ``layers``, joined."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, layers: Sequence[int]) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.layers = model, layers
 
     def forward(self, words: Tensor) -> Tensor:
-        hidden: Tensor = self.model(inputs_embeds=words).last_hidden_state
-        return hidden
+        states = self.model(inputs_embeds=words, output_hidden_states=True).hidden_states
+        return torch.cat([states[layer] for layer in self.layers], dim=-1)
 
 
-def write_layers(model: nn.Module, path: Path) -> None:
-    """Write 8-bit layers; ``words`` is [1, pieces, width], so is ``hidden``."""
+def write_layers(model: nn.Module, path: Path, layers: Sequence[int]) -> None:
+    """Write 8-bit layers; ``words`` is [1, pieces, width], ``hidden`` as wide for each of ``layers``."""
     model.eval()
     with tempfile.TemporaryDirectory() as folder:
         exact = Path(folder) / "layers.onnx"
         torch.onnx.export(
-            _OnVectors(model),
+            _OnVectors(model, layers),
             (torch.zeros(1, 7, WIDTH),),
             str(exact),
             input_names=["words"],
@@ -72,7 +76,7 @@ def write_layers(model: nn.Module, path: Path) -> None:
 def write_encoder(work: Path, stored: dict[str, dict[str, Tensor]], layers: int) -> None:
     """Write the encoder folder."""
     DEFAULT_FOLDER.mkdir(parents=True, exist_ok=True)
-    write_layers(make_model(stored["model"], layers), DEFAULT_FOLDER / "layers.onnx")
+    write_layers(make_model(stored["model"], layers), DEFAULT_FOLDER / "layers.onnx", [layers])
     read_tokenizer(work).save(str(DEFAULT_FOLDER / "tokenizer.json"), pretty=False)
     (DEFAULT_FOLDER / "embeddings.bin").write_bytes((work / "embeddings.bin").read_bytes())
     facts = {
@@ -83,6 +87,24 @@ def write_encoder(work: Path, stored: dict[str, dict[str, Tensor]], layers: int)
         "files": {name: file_sha256(DEFAULT_FOLDER / name) for name in FILES},
     }
     (DEFAULT_FOLDER / "encoder.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def write_sentence_encoder(work: Path) -> None:
+    """Write the encoder of whole texts: pretrained layers, with the pieces and embeddings of the encoder folder."""
+    SENTENCE_FOLDER.mkdir(parents=True, exist_ok=True)
+    state = torch.load(work / "base.pt", weights_only=True)
+    write_layers(make_model(state, max(SENTENCE_LAYERS)), SENTENCE_FOLDER / "layers.onnx", SENTENCE_LAYERS)
+    folders = {name: SENTENCE_FOLDER if name == "layers.onnx" else DEFAULT_FOLDER for name in FILES}
+    facts = {
+        "format": FORMAT,
+        "base": DEFAULT_FOLDER.name,
+        "layers": max(SENTENCE_LAYERS),
+        "width": WIDTH,
+        "output_width": WIDTH * len(SENTENCE_LAYERS),
+        "window": WINDOW,
+        "files": {name: file_sha256(folder / name) for name, folder in folders.items()},
+    }
+    (SENTENCE_FOLDER / "encoder.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
 def write_tagger(head: dict[str, Tensor], layers: int, held_out: Path, measured: dict[str, dict[str, object]]) -> None:
@@ -112,6 +134,7 @@ def main() -> None:
     stored = torch.load(arguments.checkpoint, weights_only=True)
     write_encoder(arguments.work, stored, arguments.layers)
     measured = json.loads(arguments.measured.read_text("utf-8")) if arguments.measured else {}
+    write_sentence_encoder(arguments.work)
     write_tagger(stored["heads"], arguments.layers, arguments.rows, measured)
 
 

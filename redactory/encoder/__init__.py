@@ -4,6 +4,7 @@ One encoder serves every model that reads text: the tagger has a head on it, and
 """
 
 from redactory.encoder.model import DEFAULT_FOLDER as DEFAULT_FOLDER
+from redactory.encoder.model import SENTENCE_FOLDER as SENTENCE_FOLDER
 from redactory.encoder.model import EncodedText as EncodedText
 from redactory.encoder.model import TextEncoder as TextEncoder
 from redactory.encoder.model import load_encoder as load_encoder

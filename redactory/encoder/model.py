@@ -1,7 +1,8 @@
 """Load an encoder folder, and encode texts: one vector per piece, independent of the texts encoded before or with it.
 
 A folder has four files: ``tokenizer.json`` (pieces), ``embeddings.bin`` (a vector of 4-bit weights per piece),
-``layers.onnx`` (the transformer, 8-bit) and ``encoder.json`` (sizes, and the sha256 of the other three).
+``layers.onnx`` (the transformer, 8-bit) and ``encoder.json`` (sizes, and the sha256 of the other three). A folder whose
+``encoder.json`` names a ``base`` has only its own layers; the other two files are those of that neighbouring folder.
 
 Each window of a text runs alone and in one thread: the activations are quantised by the range of the whole input, so
 a batch would let one text change another's vectors. The weights have 7 of 8 bits: a sum of two products fits into 16
@@ -24,7 +25,9 @@ from redactory.foundation.files import read_json
 
 FORMAT = "redactory-encoder/1"
 DEFAULT_FOLDER = Path(__file__).parent / "default"
-"""The encoder in the package."""
+"""The encoder of the tagger: six layers, trained to label tokens."""
+SENTENCE_FOLDER = Path(__file__).parent / "e5"
+"""The encoder of whole texts: multilingual-e5-small as published; a vector joins the states of layers 8, 10 and 12."""
 FILES = ("tokenizer.json", "embeddings.bin", "layers.onnx")
 START_PIECE, UNKNOWN_PIECE, END_PIECE = 0, 3, 2
 BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
@@ -54,11 +57,13 @@ class TextEncoder:
 
         facts = read_encoder_facts(folder)
         self.sha256: str = facts["sha256"]
-        self.width: int = facts["width"]
+        self.width: int = facts.get("output_width", facts["width"])
+        self._piece_width: int = facts["width"]
         self.window: int = facts["window"]
-        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        blocks = self.width // 32
-        self._embeddings = np.memmap(folder / "embeddings.bin", BLOCK, "r").reshape(-1, blocks)
+        self._tokenizer = Tokenizer.from_file(str(_find_file(folder, facts, "tokenizer.json")))
+        blocks = self._piece_width // 32
+        embeddings = _find_file(folder, facts, "embeddings.bin")
+        self._embeddings = np.memmap(embeddings, BLOCK, "r").reshape(-1, blocks)
         options = SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         self._session = InferenceSession(str(folder / "layers.onnx"), options, providers=["CPUExecutionProvider"])
@@ -82,7 +87,7 @@ class TextEncoder:
         blocks = self._embeddings[ids]
         low, high = blocks["nibbles"] & 15, blocks["nibbles"] >> 4
         weights = np.concatenate((low, high), axis=2).astype(np.float32) - 8
-        return (weights * blocks["scale"].astype(np.float32)[..., None]).reshape(len(ids), self.width)
+        return (weights * blocks["scale"].astype(np.float32)[..., None]).reshape(len(ids), self._piece_width)
 
 
 def plan_windows(pieces: int, window: int) -> Iterator[tuple[slice, slice]]:
@@ -105,12 +110,18 @@ def read_encoder_facts(folder: Path) -> dict[str, Any]:
     if facts.get("format") != FORMAT:
         raise ConfigurationError(f"encoder '{folder.name}': encoder.json is missing or of another format than {FORMAT}")
     for name, expected in facts["files"].items():
-        found = file_sha256(folder / name) if (folder / name).is_file() else "no file"
+        file = _find_file(folder, facts, name)
+        found = file_sha256(file) if file.is_file() else "no file"
         if found != expected:
             raise ConfigurationError(
                 f"encoder '{folder.name}': {name} is damaged: expected sha256 {expected}, got {found}; reinstall it"
             )
     return {**facts, "sha256": file_sha256(path)}
+
+
+def _find_file(folder: Path, facts: dict[str, Any], name: str) -> Path:
+    """Return the path of one of ``FILES``: in ``folder``, or in its base."""
+    return folder / name if name == "layers.onnx" else folder.parent / facts.get("base", folder.name) / name
 
 
 @functools.lru_cache(maxsize=2)

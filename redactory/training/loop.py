@@ -39,6 +39,7 @@ from redactory.training.data import (
 from redactory.training.held_out import NO_ROWS, HeldOutCurve
 from redactory.training.mechanisms.ledger import Admission
 from redactory.training.mechanisms.mechanism import AnyMechanism, BandedGaussian, PoissonUsersGaussian
+from redactory.training.models.frozen_encoder import AnyCodec, encode_texts
 from redactory.training.models.network import Network
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.steps import (
@@ -51,7 +52,6 @@ from redactory.training.steps import (
     make_optimizer,
     set_flat_parameters,
 )
-from redactory.training.tokenizer import TextCodec
 from redactory.training.uedp.local_update import UpdateMap
 from redactory.training.uedp.units import EncodedExamples, OriginalExamples, encode_examples, encode_public_text
 
@@ -68,7 +68,7 @@ class TrainingContext:
     run: RunFolder
     settings: TrainSettings
     network: Network
-    tokenizer: TextCodec
+    tokenizer: AnyCodec
     stream: RandomStream
     original_examples: OriginalExamples | None = None
     public_text: PublicText | None = None
@@ -107,7 +107,7 @@ class TrainingContext:
     def tokenize_folders(self, *folders: Path) -> TokenizedExamples:
         """Encode the examples of data folders, one folder after the other."""
         all_texts = (text for folder in folders for text in read_texts(self.run, folder, self.settings.example_format))
-        return TokenizedExamples.from_texts(all_texts, self.tokenizer, self.settings.max_tokens)
+        return encode_texts(all_texts, self.tokenizer, self.settings.max_tokens)
 
     def encode_data_folder(self, folder: Path) -> EncodedExamples:
         """Encode the examples of one of the run's data folders for the task."""

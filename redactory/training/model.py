@@ -16,6 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from redactory.encoder import SENTENCE_FOLDER, load_encoder
 from redactory.foundation.canonical import folder_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PRIVATE_FILE, commit_file, read_json, sync_to_disk, write_json
@@ -24,6 +25,13 @@ from redactory.redaction.sealing import read_manifest
 from redactory.training.chat import PLAIN_TEMPLATE, ChatCodec
 from redactory.training.custom_network import CUSTOM_KIND, CustomNetwork
 from redactory.training.data import TokenizedExamples, split_micro_batches
+from redactory.training.models.frozen_encoder import (
+    AnyCodec,
+    FrozenEncoder,
+    VectorClassifier,
+    encode_texts,
+    load_model_encoder,
+)
 from redactory.training.models.hugging_face import (
     LIBRARY_CLASSES,
     CausalNetwork,
@@ -53,7 +61,13 @@ from redactory.training.models.recurrent import (
     LstmLanguageModel,
     PooledClassifier,
 )
-from redactory.training.models.settings import CLASSIFIER_KINDS, FolderSettings, ModelSettings, TransformerSettings
+from redactory.training.models.settings import (
+    CLASSIFIER_KINDS,
+    FolderSettings,
+    FrozenEncoderSettings,
+    ModelSettings,
+    TransformerSettings,
+)
 from redactory.training.numerics import compute_max_rows
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, parse_redactory_tokenizer
 
@@ -76,15 +90,15 @@ INFERENCE_TOKENS = 1 << 13
 
 
 def describe_base_weights(settings: ModelSettings) -> dict[str, Any] | None:
-    """Describe the pretrained folder's content, which determines the initial weights; None without a folder."""
-    folder = getattr(settings, "folder", None)
+    """Describe the pretrained weights that a training starts from, or encodes with; None without any."""
+    folder, is_encoder = getattr(settings, "folder", None), isinstance(settings, FrozenEncoderSettings)
     if folder is None:
-        return None
+        return {"encoder_sha256": load_encoder(SENTENCE_FOLDER).sha256, "model_type": "encoder"} if is_encoder else None
     if not folder.is_dir():
         raise ConfigurationError(
             f"train.model.folder: there is no folder {folder}; give one on this machine, nothing is downloaded"
         )
-    return {"folder_sha256": folder_sha256(folder), "model_type": read_model_type(folder)}
+    return {"folder_sha256": folder_sha256(folder), "model_type": "encoder" if is_encoder else read_model_type(folder)}
 
 
 def build_language_network(settings: ModelSettings, tokenizer: TextCodec) -> LanguageNetwork:
@@ -108,7 +122,7 @@ def build_language_network(settings: ModelSettings, tokenizer: TextCodec) -> Lan
     return CausalNetwork(model, pretrained=True, fresh_parameters=missing)
 
 
-def build_classifier(settings: ModelSettings, tokenizer: TextCodec, classes: tuple[str, ...]) -> ClassifierNetwork:
+def build_classifier(settings: ModelSettings, tokenizer: AnyCodec, classes: tuple[str, ...]) -> ClassifierNetwork:
     """Build the classifier of ``settings`` for ``tokenizer``, not yet initialised.
 
     ``classes`` are public names, by number. Raises ``ConfigurationError`` if they are fewer than two or not distinct,
@@ -118,9 +132,12 @@ def build_classifier(settings: ModelSettings, tokenizer: TextCodec, classes: tup
         raise ConfigurationError("train.classes: task classify needs at least two classes, each named once")
     if settings.kind == "gpt2" or settings.kind == "llama":
         raise ConfigurationError(
-            f"train.model.kind: {settings.kind} predicts words; task classify needs bag, lstm, awd-lstm, "
+            f"train.model.kind: {settings.kind} predicts words; task classify needs encoder, bag, lstm, awd-lstm, "
             "bilstm, bert or a folder"
         )
+    if isinstance(tokenizer, FrozenEncoder):
+        folder = {} if tokenizer.folder is None else {"folder": tokenizer.folder.name}
+        return VectorClassifier(tokenizer.compute_public_mean(), classes, {"sha256": tokenizer.sha256, **folder})
     names: dict[str, Any] = {
         "id2label": dict(enumerate(classes)),
         "label2id": {name: number for number, name in enumerate(classes)},
@@ -128,6 +145,7 @@ def build_classifier(settings: ModelSettings, tokenizer: TextCodec, classes: tup
     if isinstance(settings, TransformerSettings):
         sizes = {"vocab_size": tokenizer.size, "pad_token_id": tokenizer.pad_id}
         return SequenceClassifier(make_fresh_transformer(settings.kind, settings, **sizes, **names))
+    assert not isinstance(settings, FrozenEncoderSettings)
     if not isinstance(settings, FolderSettings):
         encoder = _RECURRENT_KINDS[settings.kind][0](tokenizer.size, settings)
         bottleneck = settings.bottleneck if settings.kind == "bilstm" else None
@@ -157,6 +175,8 @@ def build_classifier(settings: ModelSettings, tokenizer: TextCodec, classes: tup
 def count_max_parameters(settings: TrainSettings) -> int | None:
     """Count the trained parameters with a vocabulary of maximum size; None for a pretrained folder."""
     model, size = settings.model, settings.vocabulary_size
+    if isinstance(model, FrozenEncoderSettings):
+        return None if model.folder else (load_encoder(SENTENCE_FOLDER).width + 1) * len(settings.classes)
     if isinstance(model, FolderSettings):
         return None
     placeholder_tokenizer: Any = SimpleNamespace(size=size, begin_id=0, end_id=1, pad_id=2)
@@ -178,7 +198,7 @@ def count_parameters(folder: ModelFolder) -> int:
 
 def require_clippable_network(model: LanguageModel | TextClassifier, max_tokens: int) -> None:
     """Raise ``ConfigurationError`` naming Hugging Face modules that are not clipped exactly; tests cover ours."""
-    if isinstance(model.network, HuggingFaceNetwork):
+    if isinstance(model.network, HuggingFaceNetwork) and not isinstance(model.tokenizer, FrozenEncoder):
         longest = max_tokens + isinstance(model, TextClassifier)  # a classifier also reads a begin token
         require_exact_clipping(model.network, model.tokenizer.pad_id, model.tokenizer.end_id, longest)
 
@@ -186,7 +206,7 @@ def require_clippable_network(model: LanguageModel | TextClassifier, max_tokens:
 def is_classifier_config(config: dict[str, Any]) -> bool:
     """Whether a saved ``config.json`` describes a classifier."""
     architectures = config.get("architectures") or ()
-    return config.get("format") == PooledClassifier.FORMAT or any(
+    return config.get("format") in (PooledClassifier.FORMAT, VectorClassifier.FORMAT) or any(
         name.endswith(_CLASSIFIER_SUFFIX) for name in architectures
     )
 
@@ -204,6 +224,8 @@ def build_network_from_config(name: str, config: dict[str, Any]) -> LanguageNetw
         encoder = _FORMATS[config["encoder"]["format"]][0].from_config(config["encoder"])
         bottleneck = config.get("bottleneck")
         return PooledClassifier(encoder, tuple(config["classes"]), config["pooling"], bottleneck)
+    if format_name == VectorClassifier.FORMAT:
+        return VectorClassifier.from_config(config)
     if format_name == CustomNetwork.FORMAT:
         raise InputError(
             f"{name} holds a network of another program ({config['network']}): build it there, and load "
@@ -304,9 +326,9 @@ def get_logits_width(model: LanguageModel) -> int:
 
 @dataclass(frozen=True)
 class TextClassifier:
-    """A tokenizer and a network that classifies a text by its first ``max_tokens`` tokens."""
+    """A network that classifies a text by its first ``max_tokens`` tokens, or by its vector."""
 
-    tokenizer: TextCodec
+    tokenizer: AnyCodec
     network: ClassifierNetwork
     max_tokens: int | None = None
 
@@ -322,7 +344,7 @@ class TextClassifier:
         context = self.network.context
         # the network reads the end token, and a begin token in addition
         length_limits = [b for b in (self.max_tokens, None if context is None else context - 1) if b is not None]
-        examples = TokenizedExamples.from_texts(texts, self.tokenizer, min(length_limits, default=None))
+        examples = encode_texts(texts, self.tokenizer, min(length_limits, default=None))
         examples = replace(examples, labels=np.zeros(len(examples), np.int64))
         result = np.empty((len(examples), len(self.classes)))
         for rows in split_micro_batches(np.arange(len(examples)), examples.lengths, INFERENCE_TOKENS):
@@ -352,7 +374,7 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
     write_json(
         folder.config, {**description, **length_setting, **({_CHAT_KEY: chat_template} if chat_template else {})}
     )
-    if isinstance(tokenizer, FolderTokenizer):
+    if isinstance(tokenizer, FrozenEncoder | FolderTokenizer):
         files = tokenizer.save(folder.root)
     else:
         assert isinstance(tokenizer, Tokenizer)
@@ -390,7 +412,7 @@ def load_classifier(folder: ModelFolder) -> TextClassifier:
     return TextClassifier(*_load_network(folder, config), max_tokens)
 
 
-def _load_network(folder: ModelFolder, config: dict[str, Any]) -> tuple[TextCodec, Any]:
+def _load_network(folder: ModelFolder, config: dict[str, Any]) -> tuple[Any, Any]:
     chat_template = config.pop(_CHAT_KEY, None)
     network = build_network_from_config(folder.root.name, config)
     inner: Any = network.model if isinstance(network, HuggingFaceNetwork) else network
@@ -399,6 +421,8 @@ def _load_network(folder: ModelFolder, config: dict[str, Any]) -> tuple[TextCode
     tensors = inner.state_dict(keep_vars=True)
     if unexpected or set(missing) & set(_select_unique_tensors(tensors)):
         raise RuntimeError(f"{folder.root.name}: the weights do not fit config.json")
+    if isinstance(network, VectorClassifier):
+        return load_model_encoder(folder.root, config), network.eval()
     codec: TextCodec = parse_redactory_tokenizer(read_json(folder.tokenizer)) or FolderTokenizer.from_folder(
         folder.root
     )
@@ -415,7 +439,9 @@ def _select_unique_tensors(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def get_library_name(kind: str) -> str:
     """Return the library that reads a network of this kind, for the front matter of a model card."""
-    return "redactory" if kind in _RECURRENT_KINDS else "pytorch" if kind == CUSTOM_KIND else "transformers"
+    return (
+        "redactory" if kind in (*_RECURRENT_KINDS, "encoder") else "pytorch" if kind == CUSTOM_KIND else "transformers"
+    )
 
 
 def format_loading_instructions(kind: str, task: str) -> str:
@@ -424,6 +450,11 @@ def format_loading_instructions(kind: str, task: str) -> str:
         return (
             "`config.json` names the class of this network: build one as for the training, and load "
             "`model.safetensors` into it; `redactory predict` cannot open it."
+        )
+    if kind == "encoder":
+        return (
+            "The folder holds a linear layer; the encoder below it is part of the package, or in `encoder/`. Use "
+            "`redactory predict`, or from Python `redactory.training`."
         )
     if kind not in _RECURRENT_KINDS:
         return (

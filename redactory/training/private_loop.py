@@ -34,6 +34,7 @@ from redactory.training.guarantee.metrics import make_empty_remark, make_epsilon
 from redactory.training.loop import Checkpoint, ScheduledStep, StepSchedule, TrainingContext, iterate_remaining_steps
 from redactory.training.mechanisms.ledger import END, NOISY_STEP, StepLedger, require_same_head
 from redactory.training.model import LanguageModel, TextClassifier, save_model
+from redactory.training.models.frozen_encoder import FrozenEncoder
 from redactory.training.models.hugging_face import SequenceClassifier, has_adapters
 from redactory.training.models.network import Network
 from redactory.training.numerics import resolve_device
@@ -112,7 +113,9 @@ class PrivateLoop:
     @property
     def tokenizer(self) -> TextCodec:
         """The tokenizer of the texts; the network must accept ``tokenizer.size`` ids."""
-        return self._vocabulary.tokenizer
+        tokenizer = self._vocabulary.tokenizer
+        assert not isinstance(tokenizer, FrozenEncoder)
+        return tokenizer
 
     def __enter__(self) -> Self:
         return self
@@ -332,6 +335,11 @@ def _require_supported_settings(settings: TrainSettings) -> None:
     for key in ("held_out", "tensorboard"):
         if getattr(settings, key) is not None:
             raise ConfigurationError(f"train.{key}: a custom loop measures by itself; remove it")
+    if settings.model.kind == "encoder":
+        raise ConfigurationError(
+            "train.model.kind: a custom loop gives its network tokens, not vectors; set another kind (bag), whose "
+            "size does not matter here"
+        )
     if settings.chat is not None or settings.precision != "float32":
         raise ConfigurationError("train.chat, train.precision: only redactory train supports them; remove them")
     if settings.workers > 1:

@@ -140,7 +140,7 @@ Probability = Annotated[float, Field(gt=0, lt=1)]
 ClipNorm = Annotated[float, Field(ge=MIN_CLIP_NORM, le=MAX_CLIP_NORM)]
 
 
-VOCABULARY_SOURCES = ("public", "public_text", "shipped", "file", "folder", "model.folder")
+VOCABULARY_SOURCES = ("public", "public_text", "shipped", "file", "folder", "model.folder", "encoder")
 """Possible sources of a vocabulary; only the first is part of the corpus."""
 
 
@@ -155,6 +155,18 @@ class BudgetSettings(Settings):
         """Return the file's resolved path, the limit and delta, for the manifest of a model under this budget."""
         path = self.path.parent.resolve() / self.path.name  # resolved the way the file is opened
         return {"path": str(path), "epsilon": self.epsilon, "delta": self.delta}
+
+
+ENCODER_DEFAULTS: dict[str, Any] = {
+    "sampling_rate": 1.0,
+    "epochs": 60,
+    "clip_norm": 0.5,
+    "dp_learning_rate": 0.06,
+    "learning_rate": 0.06,
+    "public_batch_size": 4_096,
+    "min_public_steps": 1,
+}
+"""Defaults of a training with ``model.kind: encoder``, chosen on other corpora than those of the published results."""
 
 
 class TrainSettings(Settings):
@@ -327,6 +339,18 @@ class TrainSettings(Settings):
         "workers share; changes no result beyond rounding.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_encoder_defaults(cls, value: Any) -> Any:
+        """Use the package's encoder for task classify by default, and what suits a linear layer for any encoder."""
+        if not isinstance(value, dict):
+            return value
+        if value.get("task") == "classify" and "model" not in value and value.get("trainer") != "sdp":
+            value = {**value, "model": {"kind": "encoder"}}
+        model = value.get("model")
+        kind = model.get("kind") if isinstance(model, dict) else getattr(model, "kind", None)
+        return {**ENCODER_DEFAULTS, **value} if kind == "encoder" else value
+
     @model_validator(mode="after")
     def _require_compatible_settings(self) -> Self:
         if self.workers > 1 and self.device != "cpu":
@@ -388,8 +412,8 @@ class TrainSettings(Settings):
             return "train.classes: only for task classify"
         if is_classifier and kind in ("gpt2", "llama"):
             return (
-                f"train.model.kind: {kind} predicts words; task classify needs bag, lstm, awd-lstm, bilstm, "
-                "bert or a folder"
+                f"train.model.kind: {kind} predicts words; task classify needs encoder, bag, lstm, awd-lstm, "
+                "bilstm, bert or a folder"
             )
         if not is_classifier and kind in CLASSIFIER_KINDS:
             return f"train.model.kind: {kind} predicts classes; set task to classify, or use another kind"
@@ -403,8 +427,8 @@ class TrainSettings(Settings):
         if self.public_text is None and (self.pretraining_epochs or tokenizer == "public_text"):
             reason = "pretraining_epochs needs it" if self.pretraining_epochs else "train.tokenizer names it"
             return f"train.public_text: {reason}, but it is not set"
-        if tokenizer != "auto" and getattr(self.model, "folder", None) is not None:
-            return "train.tokenizer: a pretrained model.folder has its tokenizer: remove one of the two"
+        if tokenizer != "auto" and (self.model.kind == "encoder" or getattr(self.model, "folder", None) is not None):
+            return "train.tokenizer: a pretrained model has its tokenizer: remove one of the two"
         if trainer.hides_units and tokenizer == "public":
             return (
                 f"train.tokenizer: {self.trainer} protects users and entities, so not even the vocabulary "
@@ -467,6 +491,8 @@ class TrainSettings(Settings):
         shipped list; otherwise that list alone.
         """
         tokenizer = self.tokenizer
+        if self.model.kind == "encoder":
+            return ("encoder",)
         if getattr(self.model, "folder", None) is not None:
             return ("model.folder",)
         if isinstance(tokenizer, Path):

@@ -47,6 +47,7 @@ from redactory.training.model import (
     require_clippable_network,
     save_model,
 )
+from redactory.training.models.frozen_encoder import FrozenEncoder
 from redactory.training.models.hugging_face import read_model_type
 from redactory.training.numerics import require_device, resolve_device, use_deterministic_numerics
 from redactory.training.parallel import open_micro_batch_map
@@ -157,7 +158,8 @@ def _run_training(
         held_out_rows = held_out.rows if held_out else NO_ROWS
         inputs = (run, settings, model.network, model.tokenizer, stream, original_examples, public_text)
         context = TrainingContext(*inputs, update_map, micro_batch_map, held_out_rows)
-        step_kinds = context.make_step_kinds(mechanism, StepLedger(log, mechanism, stream) if mechanism else None)
+        with report_start_and_end(progress, "encode the texts"):
+            step_kinds = context.make_step_kinds(mechanism, StepLedger(log, mechanism, stream) if mechanism else None)
         require_unchanged_public_text(public_text, head)
         if curve:
             curve.extra_scalars = partial(_collect_curve_scalars, mechanism, step_kinds)
@@ -420,6 +422,7 @@ def _build_model(settings: TrainSettings, vocabulary: Vocabulary) -> AnyModel:
     """Build the model without any random draw, so that invalid settings are refused early."""
     tokenizer = vocabulary.tokenizer
     if settings.chat is not None:
+        assert not isinstance(tokenizer, FrozenEncoder)
         tokenizer = ChatCodec.from_template(tokenizer, settings.chat.template, settings.chat.loss_on)
     is_classifier, model = settings.task == "classify", settings.model
     built_model: AnyModel
@@ -427,6 +430,7 @@ def _build_model(settings: TrainSettings, vocabulary: Vocabulary) -> AnyModel:
         network = build_classifier(model, tokenizer, settings.classes)
         built_model = TextClassifier(tokenizer, network, settings.max_tokens)
     else:
+        assert not isinstance(tokenizer, FrozenEncoder)
         built_model = LanguageModel(tokenizer, build_language_network(model, tokenizer))
     # a classifier also reads the begin token
     context, required_tokens = built_model.network.context, settings.max_tokens + is_classifier

@@ -24,11 +24,13 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.training.chat import format_turns
 from redactory.training.data import PublicText, read_public_texts
+from redactory.training.models.frozen_encoder import AnyCodec, FrozenEncoder, open_encoder
+from redactory.training.models.settings import FrozenEncoderSettings
 from redactory.training.settings import VOCABULARY_SOURCES, TrainSettings
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, count_words, parse_redactory_tokenizer
 from redactory.training.trainers import get_trainer
 
-PUBLIC_SPLIT, PUBLIC_TEXT, SHIPPED, FILE, FOLDER, MODEL_FOLDER = VOCABULARY_SOURCES
+PUBLIC_SPLIT, PUBLIC_TEXT, SHIPPED, FILE, FOLDER, MODEL_FOLDER, ENCODER = VOCABULARY_SOURCES
 MIN_WORD_COUNT = 2
 """Minimum count of a word in a text source to influence the pieces."""
 MAX_TOKENS_PER_WORD, MAX_CUT_SHARE = 1.6, 0.05
@@ -45,11 +47,13 @@ class Vocabulary:
     The digest is None for ``public/`` and a pretrained ``model.folder``: the ledger holds it as ``parent`` or ``base``.
     """
 
-    tokenizer: TextCodec
+    tokenizer: AnyCodec
     sources: Mapping[str, str | None]
 
     def to_record(self) -> dict[str, Any]:
         """Return the vocabulary's entry in a ledger's head."""
+        if isinstance(self.tokenizer, FrozenEncoder):
+            return {"made_of": dict(self.sources), "sha256": self.tokenizer.sha256, "entries": self.tokenizer.width}
         return {"made_of": dict(self.sources), "sha256": self.tokenizer.digest, "entries": self.tokenizer.size}
 
 
@@ -62,6 +66,9 @@ def has_only_public_sources(sources: Iterable[str]) -> bool:
 def build_vocabulary(run: RunFolder | None, settings: TrainSettings, public_text: PublicText | None) -> Vocabulary:
     """Build or load the tokenizer, reading no private text; ``ConfigurationError`` for an unusable file or folder."""
     sources, path = settings.vocabulary_sources, settings.tokenizer
+    if isinstance(settings.model, FrozenEncoderSettings):
+        cache_path = None if run is None else run.text_vectors
+        return Vocabulary(open_encoder(settings.model, cache_path, settings.threads), {ENCODER: None})
     folder = getattr(settings.model, "folder", None)
     if folder is not None:
         if not folder.is_dir():
@@ -137,6 +144,8 @@ def measure_vocabulary_fit(
     Returns {texts, tokens_per_word, spelled_out, cut}: tokens per word (a run of letters), the share of words with at
     least one token per letter, and the share of texts longer than ``max_tokens``.
     """
+    if isinstance(vocabulary.tokenizer, FrozenEncoder):
+        return {"texts": 0, "tokens_per_word": None, "spelled_out": None, "cut": None}
     encode = vocabulary.tokenizer.encode
     words: Counter[str] = Counter()
     text_count = truncated_count = 0

@@ -246,7 +246,10 @@ def _find_undeclared_files(
     """Return the undeclared files where readers look, and those in ``state/`` that belong to no running work."""
     folders = (*run.data_folders, run.spans.parent, run.models, run.state)
     pages = (run.manifest, run.signature, run.success, run.card, run.report)
-    state = (run.lock, run.journal, run.data_key, run.release_log, run.exported, *run.list_tracebacks())
+    state = (
+        *(run.lock, run.journal, run.data_key, run.release_log, run.exported, run.text_vectors),
+        *run.list_tracebacks(),
+    )
     listed = [run.root / name for name in manifest["files"]]
     part_files = (path for path in listed if path.parent in run.data_folders and path.match("part-*.parquet"))
     due = {*folders, *pages, *state, *part_files}

@@ -43,9 +43,11 @@ from redactory.training.guarantee.spec import (
 from redactory.training.held_out import read_curve_rows
 from redactory.training.mechanisms.mechanism import BandedGaussian, PoissonUsersGaussian
 from redactory.training.model import count_parameters, format_loading_instructions, get_library_name
+from redactory.training.models.settings import FrozenEncoderSettings
 from redactory.training.settings import RecallMeasurement
 from redactory.training.uedp.bounding import R_LOC
 from redactory.training.unit_settings import Adjacency, PrivacyUnit
+from redactory.training.vocabulary import ENCODER
 
 FORMAT, UNITS_FORMAT = "redactory-guarantee/2", "redactory-unit-guarantee/1"
 NOTHING_GUARANTEED = "everything: nothing is guaranteed"
@@ -157,7 +159,6 @@ def make_unit_level_card(
         spec,
         metrics,
         {
-            "task": facts.settings.task,
             "privacy_unit": spec.protected_unit.value if spec.mechanism else None,
             "public_text": facts.public_text,
             "pretraining_epochs": facts.settings.pretraining_epochs,
@@ -193,16 +194,21 @@ def _make_common_card(
     require_reasons(metrics.values, metrics.reasons)
     sampler = spec.mechanism.sampler if spec.mechanism else None
     keys = ("clip_norm", "sampling_rate", "noise_multiplier", "noise", "normaliser")
+    encoder = _describe_encoder(facts)
+    if encoder:
+        details = {**details, "not_covered": [*details["not_covered"], WORDS[ENCODER]["not_covered"]]}
     return {
         "format": card_format,
         "model": name,
         "kind": (facts.private_loop or facts.base or {}).get("model_type", facts.settings.model.kind),
         "trainer": facts.settings.trainer,
+        "task": facts.settings.task,
         "holds": spec.failure_reason is None,
         "holds_reason": spec.failure_reason,
         "seeded": facts.seeded,
         "ledger": {"head": facts.chain_head, "steps": facts.steps, "parent": facts.parent},
         **({"base": facts.base} if START_KEY in (facts.base or {}) else {}),
+        **({"encoder": encoder} if encoder else {}),
         "versions": facts.versions,
         **({} if facts.settings.device == "cpu" else {"device": facts.settings.device}),
         "vocabulary": facts.vocabulary,
@@ -219,6 +225,14 @@ def _make_common_card(
         "reasons": metrics.reasons,
         "accountants": describe_accountants(metrics, second) if spec.mechanism else None,
     }
+
+
+def _describe_encoder(facts: LedgerFacts) -> dict[str, str] | None:
+    """Describe the frozen encoder below the trained layer: its digest, licence and pretraining; None without one."""
+    if not isinstance(facts.settings.model, FrozenEncoderSettings):
+        return None
+    words = WORDS[ENCODER]["package" if facts.settings.model.folder is None else "folder"]
+    return {**words, "sha256": facts.vocabulary["sha256"]}
 
 
 def _describe_correlated_noise(spec: TrainingSpec) -> dict[str, Any]:
@@ -298,6 +312,8 @@ def _make_example_level_texts(
 def describe_vocabulary(vocabulary: Mapping[str, Any], is_counted: bool = False) -> str:
     """Describe the sources of the vocabulary, as an assumption, with the digest of their content."""
     words = WORDS["vocabulary"] | (WORDS["counted"]["vocabulary"] if is_counted else {})
+    if ENCODER in vocabulary["made_of"]:
+        return str(words[ENCODER].format(sha256=vocabulary["sha256"]))
     source_texts = (
         words[source] + (f" (sha256 {sha256})" if sha256 else "") for source, sha256 in vocabulary["made_of"].items()
     )
@@ -420,7 +436,7 @@ def render_guarantee_page(card: dict[str, Any]) -> str:
         units=units,
         titles=_UNITS_TITLES if units else _TITLES | (_COUNTED_TITLES if "selection" in card else {}),
         library=get_library_name(card["kind"]),
-        opened_with=format_loading_instructions(card["kind"], card.get("task", "next-word")),
+        opened_with=format_loading_instructions(card["kind"], card["task"]),
         bounds=[] if units else list(_iterate_bounds(card)),
         event=json.dumps(card.get("event"), sort_keys=True),
     )

@@ -393,6 +393,7 @@ def read_ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     is_known = bool(sources) and sources <= set(VOCABULARY_SOURCES)
     _require_ledger_condition(is_known, "has an unknown source of the vocabulary")
     own_pieces = folder.tokenizer.exists() and compute_tokenizer_digest(read_json(folder.tokenizer))
+    own_pieces = own_pieces or read_json(folder.config).get("encoder", {}).get("sha256")
     _require_ledger_condition(vocabulary["sha256"] == own_pieces, "belongs to another tokenizer")
     return LedgerFacts(
         settings=settings,

@@ -19,15 +19,9 @@ from redactory.foundation.errors import InputError, RunStateError
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
 from redactory.training.data import NO_CLASS, Batch, PublicText, TokenizedExamples, encode_classes
-from redactory.training.ldp.encoder import (
-    PUBLIC,
-    FolderEncoder,
-    read_encoder_folder,
-    read_pooling,
-    require_no_training_record,
-    write_encoder,
-)
+from redactory.training.ldp.encoder import PUBLIC, require_no_training_record, write_encoder
 from redactory.training.ldp.settings import EncoderSettings, FrozenFolderSettings
+from redactory.training.models.folder_encoder import FolderEncoder, read_encoder_folder, read_pooling
 from redactory.training.models.network import Network
 from redactory.training.models.recurrent import BiLstmEncoder, PooledClassifier
 from redactory.training.numerics import use_deterministic_numerics

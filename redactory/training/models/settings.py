@@ -122,8 +122,19 @@ class BertSettings(TransformerSettings):
     kind: Literal["bert"] = Field(description="The network that this section describes.")
 
 
-KINDS = ("lstm", "awd-lstm", "gpt2", "llama", "bert", "bilstm", "bag", "folder")
-CLASSIFIER_KINDS = ("bert", "bilstm", "bag")
+class FrozenEncoderSettings(Settings):
+    """A linear layer on the vectors of a frozen, public encoder, for task classify: the best for most private data."""
+
+    kind: Literal["encoder"] = Field("encoder", description="The network that this section describes.")
+    folder: Path | None = Field(
+        None,
+        description="A local folder with an encoder of Hugging Face and its fast tokenizer, both public; default: "
+        "multilingual-e5-small, which is part of the package.",
+    )
+
+
+KINDS = ("encoder", "lstm", "awd-lstm", "gpt2", "llama", "bert", "bilstm", "bag", "folder")
+CLASSIFIER_KINDS = ("encoder", "bert", "bilstm", "bag")
 """The kinds that only classify."""
 
 
@@ -136,7 +147,8 @@ def _get_model_kind(value: Any) -> str | None:
 
 
 ModelSettings = Annotated[
-    Annotated[LstmSettings, Tag("lstm")]
+    Annotated[FrozenEncoderSettings, Tag("encoder")]
+    | Annotated[LstmSettings, Tag("lstm")]
     | Annotated[AwdLstmSettings, Tag("awd-lstm")]
     | Annotated[Gpt2Settings, Tag("gpt2")]
     | Annotated[LlamaSettings, Tag("llama")]

@@ -36,7 +36,7 @@ from redactory.training.data import (
     read_original_conversations,
     require_unchanged_parts,
 )
-from redactory.training.tokenizer import TextCodec
+from redactory.training.models.frozen_encoder import AnyCodec, encode_texts
 from redactory.training.uedp.entities import EntityNames, Mention, get_high_degree_labels, get_high_degree_values
 from redactory.training.uedp.incidence import Incidence, IncidenceBuilder
 from redactory.training.unit_settings import UnitSettings
@@ -300,7 +300,7 @@ class EncodedExamples:
         return rows if self.excluded_mask is None else rows[~self.excluded_mask]
 
 
-def encode_public_text(text: PublicText, settings: TrainSettings, tokenizer: TextCodec) -> EncodedExamples:
+def encode_public_text(text: PublicText, settings: TrainSettings, tokenizer: AnyCodec) -> EncodedExamples:
     """Encode the public text for the task; ``InputError`` if no row of it can be used for training."""
     encoded = encode_examples(
         (add_role_prefix(*row) for row in text.read_rows()) if settings.prefix == CLASS else text.read_texts(),
@@ -316,7 +316,7 @@ def encode_public_text(text: PublicText, settings: TrainSettings, tokenizer: Tex
 def encode_examples(
     texts: Iterable[str],
     settings: TrainSettings,
-    tokenizer: TextCodec,
+    tokenizer: AnyCodec,
     classes: Callable[[], NDArray[np.int64]],
     drop_masked: bool = False,
 ) -> EncodedExamples:
@@ -333,7 +333,7 @@ def encode_examples(
             is_masked.append(MASK in text)
             yield text
 
-    examples = TokenizedExamples.from_texts(iterate_texts_and_flag_masks(), tokenizer, settings.max_tokens)
+    examples = encode_texts(iterate_texts_and_flag_masks(), tokenizer, settings.max_tokens)
     if settings.task == "classify":
         numbers = classes()
         excluded = numbers == NO_CLASS

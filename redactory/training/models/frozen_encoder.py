@@ -1,0 +1,284 @@
+"""Classify texts by the vectors of a frozen, public encoder, which every text passes once.
+
+A linear layer on such vectors needs far less privacy budget than a network that must learn the language from private
+text first (Tramèr and Boneh 2021). What pretraining means for the promise: ``docs/guarantees.md``, "Public encoders".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from redactory.encoder import SENTENCE_FOLDER, load_encoder
+from redactory.foundation.canonical import folder_sha256
+from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError
+from redactory.foundation.files import SUCCESS
+from redactory.foundation.stream import RandomStream
+from redactory.redaction.encryption import read_secret, write_secret
+from redactory.training.data import Batch, RowIndices, TokenizedExamples
+from redactory.training.models.folder_encoder import read_encoder_folder, read_pooling
+from redactory.training.models.network import ClassifierNetwork
+from redactory.training.models.recurrent import pool_states
+from redactory.training.models.settings import FrozenEncoderSettings
+from redactory.training.tokenizer import TextCodec
+
+Vectors = NDArray[np.float32]
+PREFIX = "query: "
+"""Put before every text, as multilingual-e5-small was trained (Wang et al. 2024)."""
+CONSTANT_INPUT = 0.2
+"""The last input of the linear layer, in place of a bias: it bounds what a bias adds to an example's gradient norm."""
+ENCODER_FOLDER = "encoder"
+"""The folder of a model with a copy of its encoder, if that is not the package's."""
+_KEY_BYTES, _DEFAULT_WINDOW = 16, 512
+
+
+class FrozenEncoder(ABC):
+    """Encodes each text as one vector; ``threads`` texts at a time.
+
+    ``cache_path`` is a private file of a run with the vectors of its texts, encrypted if the run is. A cache of another
+    encoder, or one that cannot be read, is replaced. ``sha256`` identifies the encoder.
+
+    Formal guarantees: a text's vector is a function of that text and of public weights. No other text, cached or
+    encoded at the same time, changes it.
+    """
+
+    sha256: str
+    width: int
+    folder: Path | None = None
+    """Where it was read from, if it is not the package's."""
+
+    def __init__(self, cache_path: Path | None = None, threads: int = 1) -> None:
+        self._cache_path, self._threads, self._cache = cache_path, threads, dict[bytes, NDArray[np.float16]]()
+
+    @abstractmethod
+    def encode_text(self, text: str) -> Vectors:
+        """Encode a text of any length: [``width``]; zeros if it has no visible character."""
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Encode ``texts``: float32 [texts, ``width``], rounded to half precision, in which the cache keeps them."""
+        if not self._cache and self._cache_path is not None:
+            self._cache = self._read_cache(self._cache_path)
+        keys = [hashlib.blake2b(text.encode(), digest_size=_KEY_BYTES).digest() for text in texts]
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._cache}
+        with ThreadPoolExecutor(self._threads) as pool:
+            vectors = (vector.astype(np.float16) for vector in pool.map(self.encode_text, missing.values()))
+            known = {**self._cache, **dict(zip(missing, vectors, strict=True))}
+        if missing and self._cache_path is not None:
+            self._cache = known
+            self._write_cache(self._cache_path)
+        return np.array([known[key] for key in keys], np.float32).reshape(len(keys), self.width)
+
+    def make_examples(self, texts: Iterable[str]) -> VectorExamples:
+        """Make the table of ``texts`` for training, one row per text."""
+        vectors = self.encode(list(texts))
+        offsets = np.arange(len(vectors) + 1, dtype=np.int64)
+        return VectorExamples(np.zeros(len(vectors), np.int32), offsets, 0, 0, vectors=vectors)
+
+    def compute_public_mean(self) -> Vectors:
+        """Compute the mean direction of public sentences, [``width``], which training subtracts.
+
+        Vectors of most encoders point in similar directions. The sentences are part of the package, so the mean is a
+        public constant.
+        """
+        sentences = (SENTENCE_FOLDER / "sentences.txt").read_text(encoding="utf-8").splitlines()
+        vectors = self.encode(sentences)
+        mean: Vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).mean(0)
+        return mean
+
+    def save(self, model_folder: Path) -> list[Path]:
+        """Copy the encoder to ``model_folder/encoder``, unless it is the package's; return the files' paths."""
+        if self.folder is None:
+            return []
+        target = model_folder / ENCODER_FOLDER
+        shutil.copytree(self.folder, target, dirs_exist_ok=True)
+        return sorted(path for path in target.rglob("*") if path.is_file())
+
+    def _read_cache(self, path: Path) -> dict[bytes, NDArray[np.float16]]:
+        with (
+            suppress(CheckFailed, OSError, ValueError, KeyError),
+            np.load(io.BytesIO(read_secret(path)), allow_pickle=False) as stored,
+        ):
+            if stored["encoder"].item() == self.sha256:
+                return dict(zip(map(bytes, stored["keys"]), stored["vectors"], strict=True))
+        return {}
+
+    def _write_cache(self, path: Path) -> None:
+        content = io.BytesIO()
+        keys = np.frombuffer(b"".join(self._cache), np.uint8).reshape(-1, _KEY_BYTES)
+        np.savez(content, encoder=np.array(self.sha256), keys=keys, vectors=np.array([*self._cache.values()]))
+        write_secret(path, content.getvalue())
+
+
+class PackageEncoder(FrozenEncoder):
+    """The encoder in the package, multilingual-e5-small: the mean over a text's pieces, in windows if it is long."""
+
+    def __init__(self, cache_path: Path | None = None, threads: int = 1) -> None:
+        super().__init__(cache_path, threads)
+        self._encoder = load_encoder(SENTENCE_FOLDER)
+        self.sha256, self.width = self._encoder.sha256, self._encoder.width
+
+    def encode_text(self, text: str) -> Vectors:
+        """Encode a text of any length: [``width``]; zeros if it has no visible character."""
+        vectors = self._encoder.encode(PREFIX + text).vectors if text.strip() else np.zeros((1, self.width))
+        return np.asarray(vectors.mean(0), np.float32)
+
+
+class FolderTextEncoder(FrozenEncoder):
+    """The encoder in a local Hugging Face folder, in windows of its context; pooled as the folder says, or the mean.
+
+    ``ConfigurationError`` if the folder has no encoder or no fast tokenizer, or was trained on a run's text.
+    """
+
+    def __init__(self, folder: Path, cache_path: Path | None = None) -> None:
+        super().__init__(cache_path)
+        self.folder = folder
+        if not folder.is_dir():
+            raise ConfigurationError(
+                f"train.model.folder: there is no folder {folder.name}; give one on this machine, nothing is downloaded"
+            )
+        if any((folder / name).exists() for name in ("ledger.jsonl", "guarantee.json", SUCCESS)):
+            raise ConfigurationError(
+                f"train.model.folder: {folder.name} was trained on the text of a run; give a public encoder"
+            )
+        self.tokenizer, self.network = read_encoder_folder(folder)
+        self._pooling = read_pooling(folder)
+        self.sha256, self.width = folder_sha256(folder), self.network.width
+
+    @torch.no_grad()
+    def encode_text(self, text: str) -> Vectors:
+        """Encode a text of any length: [``width``]; zeros if it has no visible character."""
+        ids, size = self.tokenizer.encode(text), (self.network.context or _DEFAULT_WINDOW) - 2
+        windows = [ids[start : start + size] for start in range(0, len(ids), size)] if text.strip() else []
+        total, count = np.zeros(self.width, np.float32), max(1, len(ids))
+        for window in windows:
+            inputs = torch.tensor([[self.tokenizer.begin_id, *window, self.tokenizer.end_id]])
+            real = torch.ones_like(inputs, dtype=torch.bool)
+            states = self.network.hidden_states(Batch(inputs, inputs, real))
+            total += pool_states(states, real, self._pooling)[0].numpy() * (len(window) / count)
+        if not np.isfinite(total).all():
+            raise ValueError("the encoder returned a vector that is not finite")
+        return total
+
+
+def open_encoder(settings: FrozenEncoderSettings, cache_path: Path | None = None, threads: int = 1) -> FrozenEncoder:
+    """Open the encoder of ``settings``."""
+    if settings.folder is None:
+        return PackageEncoder(cache_path, threads)
+    return FolderTextEncoder(settings.folder, cache_path)
+
+
+AnyCodec = TextCodec | FrozenEncoder
+"""What turns a text into a network's input: token ids, or a vector."""
+
+
+def encode_texts(texts: Iterable[str], codec: AnyCodec, max_tokens: int | None) -> TokenizedExamples:
+    """Encode each text as a row: its first ``max_tokens`` tokens, or the vector of the whole text."""
+    if isinstance(codec, FrozenEncoder):
+        return codec.make_examples(texts)
+    return TokenizedExamples.from_texts(texts, codec, max_tokens)
+
+
+@dataclass(frozen=True)
+class VectorExamples(TokenizedExamples):
+    """Examples with one vector each, float32 [n, width], in place of tokens.
+
+    Formal guarantees: those of :class:`redactory.training.data.TokenizedExamples`.
+    """
+
+    vectors: Vectors = field(kw_only=True)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """One position for each example, int64 [n]."""
+        return np.ones(len(self), np.int64)
+
+    def make_batch(self, rows: RowIndices) -> Batch:
+        """Make a batch of ``rows``: inputs float32 [B, 1, width], targets [B, 1]."""
+        assert self.labels is not None
+        row_numbers = np.asarray(rows, np.int64)
+        inputs, targets = self.vectors[row_numbers][:, None], self.labels[row_numbers][:, None]
+        real = np.ones(targets.shape, bool)
+        return Batch(*map(torch.from_numpy, (inputs, targets, real, row_numbers)))
+
+    def select_examples(self, rows: RowIndices) -> VectorExamples:
+        """Return the examples ``rows`` as a new table, numbered from 0."""
+        row_numbers, labels = np.asarray(rows, np.int64), self.labels
+        offsets = np.arange(len(row_numbers) + 1, dtype=np.int64)
+        selected = None if labels is None else labels[row_numbers]
+        ids = np.zeros(len(row_numbers), np.int32)
+        return VectorExamples(ids, offsets, 0, 0, selected, vectors=self.vectors[row_numbers])
+
+
+class VectorClassifier(ClassifierNetwork):
+    """A linear layer on a text's vector, less ``mean``, at length 1, with a constant as further input.
+
+    ``encoder_sha256`` identifies the encoder, ``folder_name`` its folder if it is not the package's.
+
+    Formal guarantees: those of :class:`redactory.training.models.network.ClassifierNetwork`. The layer's inputs have
+    norm √(1 + 0.2²), so an example's gradient has norm ‖p − y‖·√(1 + 0.2²), in closed form.
+    """
+
+    FORMAT: ClassVar[str] = "redactory-vector-classifier/1"
+
+    def __init__(self, mean: Vectors, classes: tuple[str, ...], encoder: dict[str, Any]) -> None:
+        super().__init__()
+        self.mean: Tensor
+        self.register_buffer("mean", torch.from_numpy(np.array(mean, np.float32)))
+        self.head = nn.Linear(len(mean) + 1, len(classes), bias=False)
+        self._classes, self._encoder = classes, encoder
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> VectorClassifier:
+        """Make the network of a saved ``config.json``, without its weights."""
+        return cls(np.zeros(config["width"], np.float32), tuple(config["classes"]), config["encoder"])
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, by number."""
+        return self._classes
+
+    def initialise(self, stream: RandomStream) -> None:
+        """Set all weights to zero: the loss is convex, so no draw is needed."""
+        nn.init.zeros_(self.head.weight)
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Unnormalised log probabilities of the classes, [B, classes]."""
+        vectors = batch.inputs[:, 0]
+        is_empty = (vectors == 0).all(1, keepdim=True)
+        centred = nn.functional.normalize(nn.functional.normalize(vectors) - self.mean).masked_fill(is_empty, 0.0)
+        logits: Tensor = self.head(nn.functional.pad(centred, (0, 1), value=CONSTANT_INPUT))
+        return logits
+
+    def describe(self) -> dict[str, Any]:
+        """The encoder, its width and the names of the classes."""
+        header = {"format": self.FORMAT, "encoder": self._encoder, "width": len(self.mean)}
+        return {**header, "classes": list(self._classes)}
+
+
+def load_model_encoder(folder: Path, config: dict[str, Any]) -> FrozenEncoder:
+    """Open the encoder of a saved classifier; ``InputError`` if it is not the one that it was trained on."""
+    expected, place = config["encoder"], "the installed version of redactory"
+    encoder: FrozenEncoder
+    if "folder" in expected:
+        encoder, place = FolderTextEncoder(folder / ENCODER_FOLDER), f"{folder.name}/{ENCODER_FOLDER}"
+    else:
+        encoder = PackageEncoder()
+    if encoder.sha256 != expected["sha256"]:
+        raise InputError(
+            f"{folder.name} was trained with the encoder {expected['sha256']} (sha256), but {place} has "
+            f"{encoder.sha256}: restore it, or install the version that trained the model"
+        )
+    return encoder
