@@ -128,7 +128,8 @@ class RunFolder(SealedFolder):
     data_key = path_field("state/data-key.json", "The wrapped key of the private part, which is unreadable without it.")
     release_log = path_field("state/releases.jsonl", "The release log of a run without a job.")
     text_vectors = path_field(
-        "state/train-vectors.npz", "Vectors of the run's texts by an encoder, for training; removed with the texts."
+        "state/train-vectors.safetensors",
+        "Vectors of the run's texts by an encoder, for training; removed with the texts.",
     )
     samples = path_field(
         "state/samples", "One folder per sample of examples for people to label, with their original text."

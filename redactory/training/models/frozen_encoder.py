@@ -7,7 +7,6 @@ text first (Tramèr and Boneh 2021). What pretraining means for the promise: ``d
 from __future__ import annotations
 
 import hashlib
-import io
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -20,6 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 from torch import Tensor, nn
 
 from redactory.encoder import SENTENCE_FOLDER, load_encoder
@@ -107,19 +108,16 @@ class FrozenEncoder(ABC):
         return sorted(path for path in target.rglob("*") if path.is_file())
 
     def _read_cache(self, path: Path) -> dict[bytes, NDArray[np.float16]]:
-        with (
-            suppress(CheckFailed, OSError, ValueError, KeyError),
-            np.load(io.BytesIO(read_secret(path)), allow_pickle=False) as stored,
-        ):
-            if stored["encoder"].item() == self.sha256:
+        with suppress(CheckFailed, FileNotFoundError, SafetensorError, KeyError):
+            stored = load(read_secret(path))
+            if stored["encoder"].tobytes() == bytes.fromhex(self.sha256):
                 return dict(zip(map(bytes, stored["keys"]), stored["vectors"], strict=True))
         return {}
 
     def _write_cache(self, path: Path) -> None:
-        content = io.BytesIO()
+        encoder = np.frombuffer(bytes.fromhex(self.sha256), np.uint8)
         keys = np.frombuffer(b"".join(self._cache), np.uint8).reshape(-1, _KEY_BYTES)
-        np.savez(content, encoder=np.array(self.sha256), keys=keys, vectors=np.array([*self._cache.values()]))
-        write_secret(path, content.getvalue())
+        write_secret(path, save({"encoder": encoder, "keys": keys, "vectors": np.array([*self._cache.values()])}))
 
 
 class PackageEncoder(FrozenEncoder):

@@ -1,0 +1,399 @@
+"""Classifiers on a frozen encoder's vectors: what a vector depends on, how it is clipped, cached, saved and loaded."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from safetensors.numpy import load_file, save
+
+import redactory
+from redactory.encoder import SENTENCE_FOLDER, load_encoder
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.keys import ENCRYPTION_VARIABLE
+from redactory.redaction.folder import RunFolder
+from redactory.training import PrivateLoop, TrainSettings, train_model
+from redactory.training.clipping import compute_clipped_sum
+from redactory.training.data import NO_CLASS
+from redactory.training.model import load_classifier
+from redactory.training.models.frozen_encoder import (
+    CONSTANT_INPUT,
+    PREFIX,
+    FolderTextEncoder,
+    FrozenEncoder,
+    PackageEncoder,
+    VectorClassifier,
+)
+from redactory.training.settings import ENCODER_DEFAULTS
+from tests.pipelines.support import DigitDetector, write_rows
+from tests.training.tiny_folders import write_bert_folder
+
+CLASSES = ("question", "thanks")
+TOPICS = ("parcel", "invoice", "garden", "concert", "bicycle", "kitchen", "window", "teacher", "river", "camera")
+TEXTS = [
+    "",
+    " \n",
+    "Thank you for the soup!",
+    "Thank you for the bread!",
+    "東京はどこですか",
+    "𐰀𐰁",
+    "a" * 900,
+    "Where is it? " * 300,
+]
+SETTINGS: dict[str, Any] = {"task": "classify", "classes": CLASSES, "group_sizes": (), "threads": 1}
+open_package_encoder: Callable[[], PackageEncoder] = functools.cache(PackageEncoder)
+
+
+@pytest.fixture(scope="module")
+def curated(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run with classes; a number makes an example private. Read only."""
+    return curate(tmp_path_factory.mktemp("labelled"))
+
+
+def curate(root: Path) -> RunFolder:
+    rows = [
+        {"id": f"{name} {number} {end}", "user": f"u{number}", "text": f"{text.format(topic)} {end}", "label": name}
+        for name, text in zip(CLASSES, ("How do I repair the {}?", "Thank you so much for the {}!"), strict=True)
+        for number, topic in enumerate(TOPICS)
+        for end in ("", str(number))
+    ]
+    section = {"path": str(write_rows(root / "rows.jsonl", rows)), "label": "label", "user": "user"}
+    detect = {"tagger": None, "patterns": None, "lists": {"deny": [{"words": ["nobody"]}]}}
+    config = {"input": section, "segment": {"mode": "document"}, "dedup": {"mode": "none"}, "detect": detect}
+    redactory.curate(config, output=root / "run", detector=DigitDetector())
+    return RunFolder(root / "run")
+
+
+@pytest.fixture
+def run(curated: RunFolder, tmp_path: Path) -> RunFolder:
+    """A copy of it."""
+    return RunFolder(Path(shutil.copytree(curated.root, tmp_path / "run")))
+
+
+def make_settings(**changes: Any) -> TrainSettings:
+    return TrainSettings(**{**SETTINGS, "trainer": "dpsgd", **changes})
+
+
+def make_network(mean: NDArray[np.float32], seed: int = 0) -> VectorClassifier:
+    network = VectorClassifier(mean, CLASSES, {"sha256": "0" * 64})
+    weights = np.random.default_rng(seed).normal(size=(len(CLASSES), len(mean) + 1))
+    network.head.weight.data = torch.tensor(weights, dtype=torch.float32)
+    return network
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encoder of Hugging Face that takes 16 tokens."""
+    return write_bert_folder(tmp_path_factory.mktemp("encoders") / "tiny", positions=16)
+
+
+# vectors
+
+
+@settings(max_examples=12)
+@given(st.lists(st.sampled_from(TEXTS), max_size=6), st.integers(1, 3))
+def test_a_vector_depends_on_its_own_text_only(texts: list[str], threads: int) -> None:
+    encoder = PackageEncoder(threads=threads)
+    vectors = encoder.encode(texts)
+    assert vectors.shape == (len(texts), encoder.width)
+    for text, vector in zip(texts, vectors, strict=True):
+        assert np.array_equal(vector, open_package_encoder().encode_text(text).astype(np.float16))
+
+
+def test_a_long_text_is_read_to_its_end() -> None:
+    encoder, pieces = open_package_encoder(), load_encoder(SENTENCE_FOLDER)
+    start = "Where is my parcel? " * 120
+    first, second = (encoder.encode_text(start + end) for end in ("Thank you!", "I hate it!"))
+    assert len(pieces.encode(start).vectors) > 2 * pieces.window
+    assert not np.array_equal(first, second)
+    np.testing.assert_allclose(first, pieces.encode(PREFIX + start + "Thank you!").vectors.mean(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t"])
+def test_a_text_without_visible_characters_has_no_features(text: str, folder: Path) -> None:
+    encoders: list[FrozenEncoder] = [open_package_encoder(), FolderTextEncoder(folder)]
+    for encoder in encoders:
+        vector = encoder.encode([text])
+        assert not vector.any()
+        network = make_network(np.ones(encoder.width, np.float32))
+        examples = encoder.make_examples([text])
+        logits = network.logits(with_labels(examples, [0]).make_batch([0]))
+        torch.testing.assert_close(logits[0], CONSTANT_INPUT * network.head.weight[:, -1])
+
+
+def test_the_mean_comes_from_public_sentences_only(run: RunFolder) -> None:
+    train_model(run, make_settings(noise_multiplier=1.0, epochs=1))
+    network: Any = load_classifier(run.get_model_folder("dpsgd")).network
+    sentences = (SENTENCE_FOLDER / "sentences.txt").read_text("utf-8").splitlines()
+    vectors = np.array([open_package_encoder().encode_text(text) for text in sentences], np.float16).astype(float)
+    expected = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).mean(0)
+    np.testing.assert_allclose(network.mean.numpy(), expected, atol=1e-6)
+
+
+# clipping
+
+
+def with_labels(examples: Any, labels: list[int]) -> Any:
+    from dataclasses import replace
+
+    return replace(examples, labels=np.array(labels, np.int64))
+
+
+def compute_gradients(network: VectorClassifier, vectors: NDArray[np.float32], labels: list[int]) -> NDArray[Any]:
+    """The gradient of each example by hand, flat: (p − y) xᵀ."""
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True) - network.mean.numpy()
+    inputs = np.hstack([units / np.linalg.norm(units, axis=1, keepdims=True), np.full((len(units), 1), 0.2)])
+    logits = inputs @ network.head.weight.detach().numpy().T
+    p = np.exp(logits - logits.max(1, keepdims=True))
+    errors = p / p.sum(1, keepdims=True) - np.eye(len(CLASSES))[labels]
+    gradients = errors[:, :, None] * inputs[:, None]
+    np.testing.assert_allclose(np.linalg.norm(inputs, axis=1), np.sqrt(1.04))
+    return gradients.reshape(len(units), -1)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 6), st.floats(0.05, 3.0), st.integers(0, 99))
+def test_the_clipped_sum_is_that_of_the_closed_form(rows: int, clip_norm: float, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    vectors, labels = draw.normal(size=(rows, 5)).astype(np.float32), draw.integers(0, 2, rows).tolist()
+    network = make_network(draw.normal(size=5).astype(np.float32) / 9, seed)
+    examples = make_vector_examples(vectors, labels)
+    gradients = compute_gradients(network, vectors, labels)
+    norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+    assert norms.max() <= np.sqrt(2.08)
+    expected = (gradients * np.minimum(1.0, clip_norm / norms)).sum(0)
+    total = compute_clipped_sum(network, examples, np.arange(rows), clip_norm, 3)
+    np.testing.assert_allclose(total.numpy(), expected, atol=1e-5)
+
+
+def make_vector_examples(vectors: NDArray[np.float32], labels: list[int]) -> Any:
+    from redactory.training.models.frozen_encoder import VectorExamples
+
+    offsets = np.arange(len(vectors) + 1, dtype=np.int64)
+    ids = np.zeros(len(vectors), np.int32)
+    return VectorExamples(ids, offsets, 0, 0, np.array(labels, np.int64), vectors=vectors)
+
+
+def test_an_example_without_a_class_is_null() -> None:
+    vectors = np.random.default_rng(1).normal(size=(3, 5)).astype(np.float32)
+    network = make_network(np.zeros(5, np.float32))
+    examples = make_vector_examples(vectors, [0, NO_CLASS, 1])
+    assert not compute_clipped_sum(network, examples, np.array([1]), 1.0, 99).any()
+    with_it, without = (
+        compute_clipped_sum(network, examples, rows, 1.0, 99) for rows in (np.arange(3), np.array([0, 2]))
+    )
+    torch.testing.assert_close(with_it, without)
+    selected = examples.select_examples([2, 0])
+    assert np.array_equal(selected.vectors, vectors[[2, 0]])
+    assert selected.labels.tolist() == [1, 0]
+
+
+# training
+
+
+@pytest.mark.parametrize(
+    ("trainer", "changes"),
+    [
+        ("dpsgd", {}),
+        ("crt", {}),
+        ("crt-drop", {}),
+        ("uedp-bounded", {"bounding": {"k_user": 4, "k_entity": 4}}),
+        ("user-level", {"federated": {"users": 10, "user_rate": 1.0}}),
+    ],
+)
+def test_every_trainer_learns_on_vectors(run: RunFolder, trainer: str, changes: dict[str, Any]) -> None:
+    summary = train_model(run, make_settings(trainer=trainer, noise_multiplier=0.5, **changes))
+    card = summary["guarantee"]
+    assert card["holds"]
+    assert card["encoder"]["sha256"] == open_package_encoder().sha256
+    assert card["kind"] == "encoder"
+    assert card["task"] == "classify"
+    assert any("pretraining corpora" in gap for gap in card["not_covered"])
+    assert summary["parameters"] == 2 * 1153 + 1152
+    answers = redactory.predict(run.root / "models" / trainer, ["Thank you for the bread!", "How do I cook it?"])
+    assert [row[0]["class"] for row in answers["results"]] == ["thanks", "question"]
+    page = run.get_model_folder(trainer).card.read_text("utf-8")
+    for word in ("text-classification", "A text classifier", "multilingual-e5-small", "MIT", "(arXiv 2402.05672)"):
+        assert word in page
+
+
+def test_several_processes_compute_the_same_bits(run: RunFolder) -> None:
+    for name, workers in (("one", 1), ("two", 2)):
+        train_model(run, make_settings(name=name, workers=workers, seed=3, epochs=3, max_physical_batch_tokens=7))
+    one, two = (run.get_model_folder(name).weights.read_bytes() for name in ("one", "two"))
+    assert one == two
+
+
+def test_crt_takes_public_vectors_without_noise(run: RunFolder) -> None:
+    """With almost no private signal left, the public half still teaches the classes."""
+    summary = train_model(run, make_settings(trainer="crt", noise_multiplier=0.9, dp_learning_rate=1e-9))
+    assert summary["update_norms"]["head"] > 0.1
+    result = redactory.predict(run.root / "models/crt", ["Thanks for all!"])
+    assert result["results"][0][0]["class"] == "thanks"
+
+
+# the cache
+
+
+def test_vectors_are_cached_in_private_state(run: RunFolder) -> None:
+    train_model(run, make_settings(noise_multiplier=1.0, epochs=1))
+    assert run.text_vectors.stat().st_mode & 0o777 == 0o600
+    stored = load_file(run.text_vectors)
+    assert stored["vectors"].shape[1] == 1152
+    count = len(stored["keys"])
+    before = run.text_vectors.stat().st_mtime_ns
+    train_model(run, make_settings(name="again", noise_multiplier=1.0, epochs=1))
+    assert run.text_vectors.stat().st_mtime_ns == before
+    train_model(run, make_settings(trainer="crt", noise_multiplier=1.0, epochs=1))
+    assert len(load_file(run.text_vectors)["keys"]) > count
+
+
+def test_a_cache_of_another_encoder_or_a_damaged_one_is_replaced(tmp_path: Path) -> None:
+    path, text = tmp_path / "vectors", "Thank you!"
+    expected = PackageEncoder(path).encode([text])
+    good, parts = path.read_bytes(), load_file(path)
+    other = save({**parts, "encoder": parts["encoder"] ^ 1, "vectors": parts["vectors"] * 0})
+    for damaged in (other, good[: len(good) // 2], b"", b"x"):
+        path.write_bytes(damaged)
+        assert np.array_equal(PackageEncoder(path).encode([text]), expected)
+        assert path.read_bytes() == good
+
+
+def test_a_cached_vector_is_the_one_that_is_used(tmp_path: Path) -> None:
+    """The same text has the same vector before and after; a text that differs in one letter has its own."""
+    path = tmp_path / "vectors"
+    first = PackageEncoder(path).encode(["Thank you!", "Thank yon!"])
+    again = PackageEncoder(path).encode(["Thank yon!", "Thank you!", "Thank you"])
+    assert np.array_equal(first[::-1], again[:2])
+    assert not np.array_equal(again[1], again[2])
+
+
+def test_an_encrypted_run_has_an_encrypted_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENCRYPTION_VARIABLE, "ab" * 32)
+    run = curate(tmp_path)
+    train_model(run, make_settings(noise_multiplier=1.0, epochs=1))
+    content = run.text_vectors.read_bytes()
+    assert b"vectors" not in content
+    train_model(run, make_settings(name="again", noise_multiplier=1.0, epochs=1))
+    assert run.text_vectors.read_bytes() == content
+
+
+@pytest.mark.parametrize("reason", ["purge", "erase"])
+def test_vectors_go_with_the_texts(run: RunFolder, reason: str) -> None:
+    train_model(run, make_settings(noise_multiplier=1.0, epochs=1))
+    assert run.text_vectors.exists()
+    if reason == "purge":
+        redactory.purge(run.root, ["vault"])
+    else:
+        redactory.erase([run.root], user_ids=["u3"])
+    assert not run.text_vectors.exists()
+
+
+# encoders of others
+
+
+def test_an_encoder_of_a_folder_is_copied_into_the_model(run: RunFolder, folder: Path, tmp_path: Path) -> None:
+    given = Path(shutil.copytree(folder, tmp_path / "given"))
+    model = {"kind": "encoder", "folder": given}
+    card = train_model(run, make_settings(model=model, noise_multiplier=1.0))["guarantee"]
+    assert card["encoder"]["sha256"] == FolderTextEncoder(given).sha256
+    assert "own model card" in card["encoder"]["licence"]
+    before = redactory.predict(run.root / "models/dpsgd", ["Thanks!"])
+    shutil.rmtree(given)
+    assert redactory.predict(run.root / "models/dpsgd", ["Thanks!"]) == before
+    weights = run.get_model_folder("dpsgd").root / "encoder" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(bytes(content))
+    with pytest.raises(InputError, match=r"dpsgd was trained with the encoder [0-9a-f]{64}.*encoder has"):
+        load_classifier(run.get_model_folder("dpsgd"))
+
+
+def test_a_folder_encoder_reads_long_texts_in_windows(folder: Path) -> None:
+    encoder = FolderTextEncoder(folder)
+    size = encoder.network.context
+    assert size is not None
+    ids = encoder.tokenizer.encode(text := "hello world and so on, " * 6)
+    assert len(ids) > 2 * size
+    parts = [ids[start : start + size - 2] for start in range(0, len(ids), size - 2)]
+    model: Any = encoder.network.model
+    with torch.no_grad():
+        states = [
+            model(torch.tensor([[encoder.tokenizer.begin_id, *part, encoder.tokenizer.end_id]])).last_hidden_state[0]
+            for part in parts
+        ]
+    expected = sum(len(part) * state.mean(0) for part, state in zip(parts, states, strict=True)) / len(ids)
+    np.testing.assert_allclose(encoder.encode_text(text), expected, atol=1e-5)
+    assert not np.array_equal(encoder.encode_text(text), encoder.encode_text(f"{text}!"))
+
+
+def test_unusable_folders_are_refused(run: RunFolder, folder: Path, tmp_path: Path) -> None:
+    without = Path(shutil.copytree(folder, tmp_path / "without"))
+    for path in without.glob("*token*"):
+        path.unlink()
+    trained = Path(shutil.copytree(folder, tmp_path / "trained"))
+    (trained / "guarantee.json").write_text("{}")
+    cases = {
+        without: "tokenizer",
+        trained: "model of another run|trained on the text of a run",
+        tmp_path / "x": "no folder",
+    }
+    for path, message in cases.items():
+        with pytest.raises(ConfigurationError, match=message):
+            train_model(run, make_settings(model={"kind": "encoder", "folder": path}, noise_multiplier=1.0))
+    assert not run.models.exists() or not list(run.models.iterdir())
+
+
+def test_a_model_of_another_package_encoder_is_refused(run: RunFolder) -> None:
+    train_model(run, make_settings(noise_multiplier=1.0, epochs=1))
+    config = run.get_model_folder("dpsgd").config
+    config.write_text(config.read_text().replace(open_package_encoder().sha256, "0" * 64))
+    with pytest.raises(InputError, match=r"trained with the encoder 0{64} .*the installed version of redactory has"):
+        load_classifier(run.get_model_folder("dpsgd"))
+
+
+# settings
+
+
+def test_it_is_the_default_for_classes_with_defaults_that_suit_it() -> None:
+    chosen = make_settings()
+    assert chosen.model.kind == "encoder"
+    assert {key: getattr(chosen, key) for key in ENCODER_DEFAULTS} == ENCODER_DEFAULTS
+    assert make_settings(epochs=3).epochs == 3
+    plain = TrainSettings()
+    assert {key: getattr(make_settings(model={"kind": "lstm"}), key) for key in ENCODER_DEFAULTS} == {
+        key: getattr(plain, key) for key in ENCODER_DEFAULTS
+    }
+    assert make_settings(model={"hidden_size": 8}).model.kind == "lstm"
+    assert plain.model.kind == "lstm"
+    dumped = json.loads(chosen.model_dump_json())
+    assert TrainSettings.model_validate(dumped) == chosen
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": "next-word", "classes": (), "model": {"kind": "encoder"}}, "encoder predicts classes"),
+        ({"tokenizer": "shipped"}, "a pretrained model has its tokenizer"),
+        ({"classes": ("one",)}, "at least two classes"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        make_settings(**changes)
+
+
+def test_a_custom_loop_needs_a_network_of_tokens(run: RunFolder) -> None:
+    with pytest.raises(ConfigurationError, match="gives its network tokens"):
+        PrivateLoop(run, make_settings())
