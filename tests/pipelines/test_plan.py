@@ -431,3 +431,37 @@ def test_what_up_sampling_claims_and_what_it_is_worth() -> None:
 def test_a_target_that_no_noise_reaches_is_refused() -> None:
     with pytest.raises(GuaranteeError, match="10000"):
         redactory.plan(trainer="dpsgd", epsilon=1e-7, steps=10_000, sampling_rate=0.5)
+
+
+MEASURED = [
+    (2, 6_735, 0.5, 0.836, 0.806),
+    (2, 6_735, 8.0, 0.836, 0.831),
+    (2, 1_000, 1.0, 0.836, 0.783),
+    (4, 6_738, 0.5, 0.913, 0.836),
+    (4, 6_738, 8.0, 0.913, 0.890),
+    (4, 1_000, 1.0, 0.889, 0.686),
+    (4, 1_000, 3.0, 0.889, 0.816),
+]
+"""Classes, examples, epsilon, accuracy without noise and with it: SST-2 and AG News, to which nothing was fitted."""
+
+
+@pytest.mark.parametrize(("classes", "points", "epsilon", "without_noise", "measured"), MEASURED)
+def test_the_expected_accuracy_of_a_classifier_is_near_the_measured_one(
+    classes: int, points: int, epsilon: float, without_noise: float, measured: float
+) -> None:
+    names = [f"c{number}" for number in range(classes)]
+    asked = {"trainer": "dpsgd", "task": "classify", "classes": names, "points": points, "epsilon": epsilon}
+    found = planned(**asked, accuracy=without_noise, group_sizes=[])["accuracy"]
+    assert found["expected"] == pytest.approx(measured, abs=0.03)
+    assert found["without_noise"] == without_noise
+    unknown = planned(**asked, group_sizes=[])["accuracy"]
+    assert unknown == {"kept": found["kept"], "without_noise": None, "expected": None}
+
+
+def test_no_accuracy_is_expected_where_none_was_measured() -> None:
+    classes = {"task": "classify", "classes": ["a", "b"], "points": 500, "group_sizes": []}
+    assert planned(trainer="crt", **classes)["accuracy"] is None
+    assert planned(trainer="dpsgd", **{**classes, "model.kind": "bag"})["accuracy"] is None
+    assert planned(trainer="dpsgd", points=500, group_sizes=[])["accuracy"] is None
+    with pytest.raises(ConfigurationError, match="accuracy must be between 0 and 1"):
+        planned(trainer="dpsgd", **classes, accuracy=83)

@@ -159,7 +159,7 @@ def compute_gradients(network: VectorClassifier, vectors: NDArray[np.float32], l
     errors = p / p.sum(1, keepdims=True) - np.eye(len(CLASSES))[labels]
     gradients = errors[:, :, None] * inputs[:, None]
     np.testing.assert_allclose(np.linalg.norm(inputs, axis=1), np.sqrt(1.04))
-    return gradients.reshape(len(units), -1)
+    return np.asarray(gradients.reshape(len(units), -1))
 
 
 @settings(max_examples=20, deadline=None)
@@ -167,7 +167,7 @@ def compute_gradients(network: VectorClassifier, vectors: NDArray[np.float32], l
 def test_the_clipped_sum_is_that_of_the_closed_form(rows: int, clip_norm: float, seed: int) -> None:
     draw = np.random.default_rng(seed)
     vectors, labels = draw.normal(size=(rows, 5)).astype(np.float32), draw.integers(0, 2, rows).tolist()
-    network = make_network(draw.normal(size=5).astype(np.float32) / 9, seed)
+    network = make_network((draw.normal(size=5) / 9).astype(np.float32), seed)
     examples = make_vector_examples(vectors, labels)
     gradients = compute_gradients(network, vectors, labels)
     norms = np.linalg.norm(gradients, axis=1, keepdims=True)

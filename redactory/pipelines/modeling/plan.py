@@ -155,7 +155,7 @@ def _make_planning_config(values: Mapping[str, Any], numbers: dict[str, Any]) ->
     from redactory.training.trainers import TRAINERS
     from redactory.training.uedp.bounded_accounting import suggest_cap
 
-    sections = _merge_sections(values, {"input": "numbers"})
+    sections = _merge_sections(values, {"input": {"path": "numbers", "label": "label"}})
     train = sections.setdefault("train", {})
     trainer = TRAINERS.get(train.get("trainer", "crt"))
     if trainer is not None and trainer.hides_units:

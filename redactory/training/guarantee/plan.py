@@ -22,6 +22,7 @@ from redactory.training.accounting.published_epsilons import Estimator
 from redactory.training.band_selection import compare_band_counts
 from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee import WORDS
+from redactory.training.guarantee.expected_accuracy import predict_accuracy
 from redactory.training.guarantee.metrics import (
     EpsilonInputs,
     compute_epsilons,
@@ -57,8 +58,8 @@ class PlanInputs:
     """Numbers for a plan besides the settings; each is public, or None.
 
     ``steps`` replaces ``epochs``; ``points`` are the noised examples, or the corpus's, and ``users`` its users;
-    ``gamma`` and ``delta_2`` bound what the policies miss. With ``bayesian`` the target ``train.epsilon`` is for a
-    secret that at least one policy catches.
+    ``gamma`` and ``delta_2`` bound what the policies miss. ``accuracy`` is a classifier's accuracy without noise.
+    With ``bayesian`` the target ``train.epsilon`` is for a secret that at least one policy catches.
     """
 
     steps: int | None = None
@@ -67,12 +68,14 @@ class PlanInputs:
     gamma: float = 1.0
     delta_2: float | None = None
     bayesian: bool = False
+    accuracy: float | None = None
 
     def __post_init__(self) -> None:
         counts = (("step", self.steps), ("example", self.points), ("user", self.users))
         problems = (
             *((n is not None and n < 1, f"there must be at least one {what}") for what, n in counts),
             (not 0.0 <= self.gamma <= 1.0, "gamma must be between 0 and 1"),
+            (not 0.0 <= (self.accuracy or 0.0) <= 1.0, "accuracy must be between 0 and 1"),
             (not 0.0 <= (self.delta_2 or 0.0) <= 1.0, "delta_2 must be between 0 and 1"),
             ((self.delta_2 or 0.0) > self.gamma, "delta_2 must be at most gamma"),
             (self.bayesian and self.gamma == 0.0, "with gamma 0 the Bayesian epsilon is 0 with any noise"),
@@ -165,6 +168,7 @@ def _plan_example_level_metrics(spec: TrainingSpec, inputs: PlanInputs) -> dict[
         "noise_to_batch": spec.mechanism.noise_multiplier / batch,
         "examples_drawn": None if points is None else rate * points,
         "parameters": parameters,
+        "accuracy": predict_accuracy(spec, points, inputs.accuracy),
         "remarks": make_remarks(spec, TrainingFacts(points, parameters=parameters)),
         "gamma": inputs.gamma,
         "delta_2": spec.rates.delta_2,
