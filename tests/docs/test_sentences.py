@@ -175,6 +175,7 @@ def _card(epsilon: float, delta: float, share: float, **more: Any) -> dict[str, 
     return {
         "format": "redactory-guarantee/2",
         "kind": "lstm",
+        "task": "next-word",
         "model": "crt",
         "trainer": "crt",
         "holds": True,
