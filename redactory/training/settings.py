@@ -157,15 +157,7 @@ class BudgetSettings(Settings):
         return {"path": str(path), "epsilon": self.epsilon, "delta": self.delta}
 
 
-ENCODER_DEFAULTS: dict[str, Any] = {
-    "sampling_rate": 1.0,
-    "epochs": 60,
-    "clip_norm": 0.5,
-    "dp_learning_rate": 0.06,
-    "learning_rate": 0.06,
-    "public_batch_size": 4_096,
-    "min_public_steps": 1,
-}
+ENCODER_DEFAULTS: dict[str, Any] = {"sampling_rate": 1.0, "epochs": 60, "clip_norm": 0.5, "dp_learning_rate": 0.06}
 """Defaults of a training with ``model.kind: encoder``, chosen on other corpora than those of the published results."""
 
 

@@ -126,6 +126,9 @@ class NoisySteps:
     ``clipped_sum`` has the same bits wherever its micro-batches are computed. In the first step and every 1,000th after
     it, a batch's gradient is compared with those of its halves (:func:`check_batch_independence`).
 
+    Each of ``public_examples``, if given, adds its clipped gradient to every step, without noise. So public and private
+    examples count alike, whatever their numbers.
+
     Formal guarantees: a step reads ``examples`` only through ``mechanism.compute_noisy_mean`` of the sampled examples'
     clipped sum; the ledger admits the sum before noise is drawn; no step is skipped, whatever was sampled. Everything
     else (optimizer, later steps) is post-processing.
@@ -140,6 +143,7 @@ class NoisySteps:
     ledger: Admission
     dropped_mask: NDArray[np.bool_] | None = None
     clipped_sum: Callable[..., Tensor] = compute_clipped_sum
+    public_examples: TokenizedExamples | None = None
     _last_check: int = field(default=-1, init=False)
 
     def sample_step_rows(self, number: int) -> IntArray:
@@ -161,7 +165,18 @@ class NoisySteps:
         total = self.clipped_sum(
             self.network, self.examples, rows, self.mechanism.clip_norm, self.max_physical_batch_tokens
         )
-        apply_gradient(self.network, self.scheduled_optimizer, self.compute_noisy_gradient(number, total), number)
+        gradient = self.compute_noisy_gradient(number, total)
+        if self.public_examples is not None:
+            gradient += self.compute_public_sum() / self.mechanism.normaliser
+        apply_gradient(self.network, self.scheduled_optimizer, gradient, number)
+
+    def compute_public_sum(self) -> Tensor:
+        """Sum the clipped gradients of the public examples."""
+        assert self.public_examples is not None
+        rows = np.arange(len(self.public_examples), dtype=np.int64)
+        return self.clipped_sum(
+            self.network, self.public_examples, rows, self.mechanism.clip_norm, self.max_physical_batch_tokens
+        )
 
     def compute_noisy_gradient(self, number: int, total: Tensor) -> Tensor:
         """Return the admitted sum with its noise, divided by the constant."""

@@ -22,10 +22,12 @@ import redactory
 from redactory.encoder import SENTENCE_FOLDER, load_encoder
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import ENCRYPTION_VARIABLE
+from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.training import PrivateLoop, TrainSettings, train_model
 from redactory.training.clipping import compute_clipped_sum
 from redactory.training.data import NO_CLASS
+from redactory.training.mechanisms.mechanism import PoissonGaussian
 from redactory.training.model import load_classifier
 from redactory.training.models.frozen_encoder import (
     CONSTANT_INPUT,
@@ -36,6 +38,7 @@ from redactory.training.models.frozen_encoder import (
     VectorClassifier,
 )
 from redactory.training.settings import ENCODER_DEFAULTS
+from redactory.training.steps import NoisySteps, ScheduledOptimizer, make_optimizer
 from tests.pipelines.support import DigitDetector, write_rows
 from tests.training.tiny_folders import write_bert_folder
 
@@ -61,9 +64,14 @@ def curated(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return curate(tmp_path_factory.mktemp("labelled"))
 
 
-def curate(root: Path) -> RunFolder:
+def curate(root: Path, **private_label: str | None) -> RunFolder:
     rows = [
-        {"id": f"{name} {number} {end}", "user": f"u{number}", "text": f"{text.format(topic)} {end}", "label": name}
+        {
+            "id": f"{name} {number} {end}",
+            "user": f"u{number}",
+            "text": f"{text.format(topic)} {end}",
+            "label": private_label.get("private_label", name) if end else name,
+        }
         for name, text in zip(CLASSES, ("How do I repair the {}?", "Thank you so much for the {}!"), strict=True)
         for number, topic in enumerate(TOPICS)
         for end in ("", str(number))
@@ -235,12 +243,49 @@ def test_several_processes_compute_the_same_bits(run: RunFolder) -> None:
     assert one == two
 
 
-def test_crt_takes_public_vectors_without_noise(run: RunFolder) -> None:
-    """With almost no private signal left, the public half still teaches the classes."""
-    summary = train_model(run, make_settings(trainer="crt", noise_multiplier=0.9, dp_learning_rate=1e-9))
-    assert summary["update_norms"]["head"] > 0.1
-    result = redactory.predict(run.root / "models/crt", ["Thanks for all!"])
-    assert result["results"][0][0]["class"] == "thanks"
+class Recorder:
+    """Keeps what a ledger would admit."""
+
+    def __init__(self) -> None:
+        self.sums: list[torch.Tensor] = []
+
+    def authorize_noisy_step(self, step: int, total: torch.Tensor) -> None:
+        self.sums.append(total.clone())
+
+
+def take_step(public: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weights after a step of SGD, and what was admitted; the same noise each time."""
+    draw = np.random.default_rng(4)
+    network = make_network(np.zeros(5, np.float32))
+    examples = make_vector_examples(draw.normal(size=(6, 5)).astype(np.float32), [0, 1, 1, 0, 0, 1])
+    mechanism = PoissonGaussian(1.0, 1.0, 0.5, 10.0, "lattice")
+    optimizer = ScheduledOptimizer(make_optimizer(network, "sgd"), 1.0)
+    stream, recorder = RandomStream.from_seed(5), Recorder()
+    NoisySteps(network, optimizer, examples, mechanism, 99, stream, recorder, public_examples=public).step(0)
+    return network.head.weight.detach(), recorder.sums[0]
+
+
+def test_a_noisy_step_takes_public_vectors_along_without_noise() -> None:
+    """Beside the noisy private sum, and divided by the same constant; the ledger admits the private sum alone."""
+    draw = np.random.default_rng(6)
+    public = make_vector_examples(draw.normal(size=(3, 5)).astype(np.float32), [1, 1, 0])
+    (with_public, admitted), (without, alone) = take_step(public), take_step(None)
+    assert torch.equal(admitted, alone)
+    start = make_network(np.zeros(5, np.float32))
+    gradients = compute_gradients(start, public.vectors, [1, 1, 0])
+    norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+    expected = (gradients * np.minimum(1.0, 0.5 / norms)).sum(0) / 10.0
+    np.testing.assert_allclose((without - with_public).flatten().numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("weighting", ["unique", "count"])
+def test_crt_learns_from_public_rows_where_no_private_row_has_a_class(tmp_path: Path, weighting: str) -> None:
+    run = curate(tmp_path, private_label=None)
+    train_model(run, make_settings(trainer="crt", noise_multiplier=0.1, public_weighting=weighting))
+    network: Any = load_classifier(run.get_model_folder("crt")).network
+    assert float(network.head.weight.abs().max()) > 0.1
+    result = redactory.predict(run.root / "models/crt", ["Thank you so much!", "How do I cook?"])
+    assert [row[0]["class"] for row in result["results"]] == ["thanks", "question"]
 
 
 # the cache
@@ -298,6 +343,19 @@ def test_vectors_go_with_the_texts(run: RunFolder, reason: str) -> None:
     else:
         redactory.erase([run.root], user_ids=["u3"])
     assert not run.text_vectors.exists()
+
+
+class InfiniteEncoder(PackageEncoder):
+    """An encoder whose vector of one text is not finite."""
+
+    def encode_text(self, text: str) -> NDArray[np.float32]:
+        return np.where(text == "bad", np.inf, super().encode_text(text)).astype(np.float32)
+
+
+def test_a_vector_that_is_not_finite_counts_as_zero() -> None:
+    vectors = InfiniteEncoder().encode(["bad", "good"])
+    assert not vectors[0].any()
+    assert np.array_equal(vectors[1:], open_package_encoder().encode(["good"]))
 
 
 # encoders of others

@@ -244,7 +244,7 @@ def _find_text_layers(network: nn.Module) -> Encoder | LanguageNetwork:
         return FolderEncoder(network.model.base_model)
     if isinstance(network, FolderEncoder | LanguageNetwork):
         return network
-    raise InputError("this kind of model cannot represent text")
+    raise InputError("this kind of model cannot represent text; train one of kind bilstm, or use a folder")
 
 
 def _read_trained_model_provenance(model: ModelFolder) -> tuple[dict[str, Any], Spendings]:

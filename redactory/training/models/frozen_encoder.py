@@ -66,7 +66,7 @@ class FrozenEncoder(ABC):
 
     @abstractmethod
     def encode_text(self, text: str) -> Vectors:
-        """Encode a text of any length: [``width``]; zeros if it has no visible character."""
+        """Encode a text of any length: [``width``]; zeros if it is white space."""
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Encode ``texts``: float32 [texts, ``width``], rounded to half precision, in which the cache keeps them."""
@@ -75,12 +75,17 @@ class FrozenEncoder(ABC):
         keys = [hashlib.blake2b(text.encode(), digest_size=_KEY_BYTES).digest() for text in texts]
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._cache}
         with ThreadPoolExecutor(self._threads) as pool:
-            vectors = (vector.astype(np.float16) for vector in pool.map(self.encode_text, missing.values()))
+            vectors = pool.map(self._encode_or_zero, missing.values())
             known = {**self._cache, **dict(zip(missing, vectors, strict=True))}
         if missing and self._cache_path is not None:
             self._cache = known
             self._write_cache(self._cache_path)
         return np.array([known[key] for key in keys], np.float32).reshape(len(keys), self.width)
+
+    def _encode_or_zero(self, text: str) -> NDArray[np.float16]:
+        """Encode a text; zeros if the vector is not finite, as for such a gradient: a failure would be a release."""
+        vector = self.encode_text(text).astype(np.float16)
+        return vector if np.isfinite(vector).all() else np.zeros_like(vector)
 
     def make_examples(self, texts: Iterable[str]) -> VectorExamples:
         """Make the table of ``texts`` for training, one row per text."""
@@ -129,7 +134,7 @@ class PackageEncoder(FrozenEncoder):
         self.sha256, self.width = self._encoder.sha256, self._encoder.width
 
     def encode_text(self, text: str) -> Vectors:
-        """Encode a text of any length: [``width``]; zeros if it has no visible character."""
+        """Encode a text of any length: [``width``]; zeros if it is white space."""
         vectors = self._encoder.encode(PREFIX + text).vectors if text.strip() else np.zeros((1, self.width))
         return np.asarray(vectors.mean(0), np.float32)
 
@@ -157,7 +162,7 @@ class FolderTextEncoder(FrozenEncoder):
 
     @torch.no_grad()
     def encode_text(self, text: str) -> Vectors:
-        """Encode a text of any length: [``width``]; zeros if it has no visible character."""
+        """Encode a text of any length: [``width``]; zeros if it is white space."""
         ids, size = self.tokenizer.encode(text), (self.network.context or _DEFAULT_WINDOW) - 2
         windows = [ids[start : start + size] for start in range(0, len(ids), size)] if text.strip() else []
         total, count = np.zeros(self.width, np.float32), max(1, len(ids))
@@ -166,8 +171,6 @@ class FolderTextEncoder(FrozenEncoder):
             real = torch.ones_like(inputs, dtype=torch.bool)
             states = self.network.hidden_states(Batch(inputs, inputs, real))
             total += pool_states(states, real, self._pooling)[0].numpy() * (len(window) / count)
-        if not np.isfinite(total).all():
-            raise ValueError("the encoder returned a vector that is not finite")
         return total
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
@@ -10,9 +11,12 @@ from redactory.training.mechanisms.mechanism import Relation
 from redactory.training.trainers.base import EXAMPLE_NOUN, Trainer
 
 if TYPE_CHECKING:
+    from redactory.training.data import IntArray, TokenizedExamples
     from redactory.training.loop import TrainingContext
+    from redactory.training.mechanisms.ledger import Admission
+    from redactory.training.mechanisms.mechanism import AnyMechanism
     from redactory.training.settings import TrainSettings
-    from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer
+    from redactory.training.steps import NoiseFreeSteps, NoisySteps, ScheduledOptimizer, StepKind
 
 
 class Crt(Trainer):
@@ -39,14 +43,41 @@ class Crt(Trainer):
     def make_noise_free_steps(
         self, context: TrainingContext, scheduled_optimizer: ScheduledOptimizer
     ) -> NoiseFreeSteps | None:
-        """Make passes over ``public/``: each distinct text once, or as often as it occurred."""
+        """Make passes over ``public/``; none on an encoder's vectors, where every noisy step takes them along."""
+        if _takes_public_examples_along(context.settings):
+            return None
+        examples, rows = self._encode_public_rows(context)
+        return context.make_noise_free_steps(scheduled_optimizer, examples, rows)
+
+    def make_noisy_steps(
+        self,
+        context: TrainingContext,
+        scheduled_optimizer: ScheduledOptimizer,
+        mechanism: AnyMechanism,
+        ledger: Admission,
+    ) -> StepKind:
+        """Make the steps on ``private/``."""
+        steps = super().make_noisy_steps(context, scheduled_optimizer, mechanism, ledger)
+        if _takes_public_examples_along(context.settings):
+            examples, rows = self._encode_public_rows(context)
+            rows = rows[~np.isin(rows, context.held_out_rows)]
+            steps = replace(cast("NoisySteps", steps), public_examples=examples.select_examples(rows))
+        return steps
+
+    def _encode_public_rows(self, context: TrainingContext) -> tuple[TokenizedExamples, IntArray]:
+        """Encode ``public/``; its rows, each distinct text once, or as often as it occurred."""
         from redactory.training.data import count_public_occurrences
 
         examples = context.encode_data_folder(context.run.public)
         rows = examples.included_rows
         if context.settings.public_weighting == "count":
             rows = np.repeat(rows, count_public_occurrences(context.run)[rows])
-        return context.make_noise_free_steps(scheduled_optimizer, examples.examples, rows)
+        return examples.examples, rows
+
+
+def _takes_public_examples_along(settings: TrainSettings) -> bool:
+    """Whether a noisy step also takes all public examples: where that costs little, on vectors."""
+    return settings.model.kind == "encoder"
 
 
 class CrtDrop(Crt):
