@@ -22,6 +22,7 @@ from redactory.foundation.stream import RandomStream
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
+    from redactory.training.model import TextClassifier
 
 Scores = NDArray[np.float64]
 
@@ -55,25 +56,70 @@ def run_membership_attack(
     count = min(len(members), len(non_members))
     if count < _MIN_TEXTS:
         raise InputError(f"membership needs at least {_MIN_TEXTS} sentences of each kind, got {count}")
-    split = SentenceSplit.draw_random(count, seed)
     texts = [*members[:count], *non_members[:count]]
     tokens = _compute_token_log_probs(model, texts, progress)
-    perplexities = _compute_perplexities(tokens)
-    compared: dict[str, Any] = {"reference": None, "rmia": None, "reference_alone": None}
+    ratios = theirs = None
     if reference is not None:
-        theirs = _compute_token_log_probs(reference, texts, progress)
-        ratios = np.array([t.sum() - r.sum() for t, r in zip(tokens, theirs, strict=True)])
+        reference_tokens = _compute_token_log_probs(reference, texts, progress)
+        theirs = -_compute_perplexities(reference_tokens)
+        ratios = np.array([t.sum() - r.sum() for t, r in zip(tokens, reference_tokens, strict=True)])
+    return _run_attacks(-_compute_perplexities(tokens), ratios, theirs, groups, group_size, confidence, seed)
+
+
+def run_class_membership_attack(
+    model: TextClassifier,
+    members: Sequence[tuple[str, str]],
+    non_members: Sequence[tuple[str, str]],
+    *,
+    reference: TextClassifier | None = None,
+    groups: int = GROUPS,
+    group_size: int = GROUP_SIZE,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Attack a classifier like :func:`run_membership_attack`, by the log probability of each text's class.
+
+    ``members`` and ``non_members`` are texts with a class of ``model``.
+    """
+    count = min(len(members), len(non_members))
+    if count < _MIN_TEXTS:
+        raise InputError(f"membership needs at least {_MIN_TEXTS} texts with a class of each kind, got {count}")
+    rows = [*members[:count], *non_members[:count]]
+
+    def score(classifier: TextClassifier) -> Scores:
+        log_probs = classifier.compute_class_log_probs([text for text, _ in rows])
+        return log_probs[np.arange(len(rows)), [classifier.classes.index(name) for _, name in rows]]
+
+    scores, theirs = score(model), None if reference is None else score(reference)
+    ratios = None if theirs is None else scores - theirs
+    return _run_attacks(scores, ratios, theirs, groups, group_size, confidence, seed)
+
+
+def _run_attacks(
+    scores: Scores,
+    ratios: Scores | None,
+    reference_scores: Scores | None,
+    groups: int,
+    group_size: int,
+    confidence: float,
+    seed: int,
+) -> dict[str, Any]:
+    """Run every attack on scores of n members and then n others; ``ratios`` are those to a reference model's."""
+    count = len(scores) // 2
+    split = SentenceSplit.draw_random(count, seed)
+    compared: dict[str, Any] = {"reference": None, "rmia": None, "reference_alone": None}
+    if ratios is not None and reference_scores is not None:
         compared = {
             "reference": _run_score_attack(ratios, split, confidence, seed),
             "rmia": _run_rmia_attack(ratios, split, confidence, seed),
-            "reference_alone": _run_score_attack(-_compute_perplexities(theirs), split, confidence, seed),
+            "reference_alone": _run_score_attack(reference_scores, split, confidence, seed),
         }
     return {
         "members": count,
         "others": count,
         "confidence": confidence,
-        "individual": _run_score_attack(-perplexities, split, confidence, seed),
-        "group": _run_group_attack(-perplexities, split, groups // 2, group_size, confidence, seed),
+        "individual": _run_score_attack(scores, split, confidence, seed),
+        "group": _run_group_attack(scores, split, groups // 2, group_size, confidence, seed),
         **compared,
     }
 

@@ -320,7 +320,7 @@ AttackKind = Literal["canary", "extraction", "membership"]
     kind=argument(
         "KIND",
         "canary: exposure of planted canaries; extraction: secrets in generated texts; membership: whether "
-        "trained-on secrets can be told from others.",
+        "trained-on secrets, or of a classifier texts, can be told from others.",
         AttackKind,
     ),
     run=RUN_ARGUMENT,
@@ -336,7 +336,11 @@ AttackKind = Literal["canary", "extraction", "membership"]
     top_k=option("extraction: sample from this many of the likeliest tokens (all).", int, min=1),
     completions=option("extraction: secrets to prompt for with the words before them (500).", int, min=0),
     secrets=option("membership: a corpus with true spans; default: evaluate.labelled.", Path),
-    others=option("membership: labelled JSONL of values that were never trained on (drawn).", Path),
+    others=option(
+        "membership: labelled JSONL of values that were never trained on (drawn); of a classifier, rows "
+        "(evaluate.test).",
+        Path,
+    ),
     label=option("membership: label of the secrets (the most common one).", str),
     reference=option("membership: another model of this run, or another run, for a stronger attack.", str),
     count=option("membership: maximum sentences of each kind (1,000).", int, min=4),

@@ -20,6 +20,7 @@ from safetensors.numpy import load_file, save
 
 import redactory
 from redactory.encoder import SENTENCE_FOLDER, load_encoder
+from redactory.evaluation.membership import run_class_membership_attack
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import ENCRYPTION_VARIABLE
 from redactory.foundation.stream import RandomStream
@@ -28,7 +29,7 @@ from redactory.training import PrivateLoop, TrainSettings, train_model
 from redactory.training.clipping import compute_clipped_sum
 from redactory.training.data import NO_CLASS
 from redactory.training.mechanisms.mechanism import PoissonGaussian
-from redactory.training.model import load_classifier
+from redactory.training.model import TextClassifier, load_classifier
 from redactory.training.models.frozen_encoder import (
     CONSTANT_INPUT,
     PREFIX,
@@ -419,6 +420,49 @@ def test_a_model_of_another_package_encoder_is_refused(run: RunFolder) -> None:
     config.write_text(config.read_text().replace(open_package_encoder().sha256, "0" * 64))
     with pytest.raises(InputError, match=r"trained with the encoder 0{64} .*the installed version of redactory has"):
         load_classifier(run.get_model_folder("dpsgd"))
+
+
+# the attack
+
+
+def test_a_classifier_is_attacked_by_the_class_of_whole_texts(run: RunFolder, tmp_path: Path) -> None:
+    train_model(run, make_settings(noise_multiplier=20.0))
+    train_model(run, make_settings(trainer="crt", noise_multiplier=20.0))
+    rows = [
+        {"text": f"{text} {end}", "label": name}
+        for end in TOPICS
+        for name, text in zip(CLASSES, TEXTS[2:4], strict=True)
+    ]
+    others = write_rows(tmp_path / "others.jsonl", [*rows, {"text": "of no class", "label": "other"}])
+    for model, members in (("dpsgd", 20), ("crt", 20)):
+        found = redactory.evaluate_membership(run.root, model, others=others, reference=None)
+        assert (found["members"], found["others"], found["label"]) == (members, members, "class")
+        assert found["individual"]["scored"] == members
+        assert found["rmia"] is None
+    compared = redactory.evaluate_membership(run.root, "crt", others=others, reference="dpsgd")
+    assert compared["rmia"] is not None
+    assert compared["reference_model"] == "dpsgd"
+    with pytest.raises(ConfigurationError, match="a classifier is asked about whole texts"):
+        redactory.evaluate_membership(run.root, "dpsgd", secrets=others, others=others)
+
+
+def test_the_attack_tells_what_a_classifier_knows_by_heart() -> None:
+    """A linear layer with a weight for every member tells them all; without one it is a coin."""
+    encoder, labels = open_package_encoder(), np.random.default_rng(8).integers(0, 2, 80).tolist()
+    rows = [(f"{TOPICS[number % 10]} {number}", CLASSES[label]) for number, label in enumerate(labels)]
+    members, others = rows[:40], rows[40:]
+    network = VectorClassifier(encoder.compute_public_mean(), CLASSES, {"sha256": encoder.sha256})
+    examples = with_labels(encoder.make_examples([text for text, _ in members]), labels[:40])
+    optimizer = torch.optim.Adam(network.parameters(), 0.3)
+    for _ in range(300):
+        optimizer.zero_grad()
+        torch.autograd.backward(network.example_losses(examples.make_batch(range(40))).sum())
+        optimizer.step()
+    found = run_class_membership_attack(TextClassifier(encoder, network), members, others, groups=100)
+    assert found["individual"]["accuracy"]["low"] > 0.6
+    torch.nn.init.zeros_(network.head.weight)
+    chance = run_class_membership_attack(TextClassifier(encoder, network), members, others, groups=100)
+    assert chance["individual"]["auc"]["value"] == 0.5
 
 
 # settings

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -332,6 +332,8 @@ def evaluate_membership(
 ) -> Result:
     """Run individual and group membership inference (CRT, appendix A.5) on a model of a finished run.
 
+    Of a classifier, it asks which texts were trained on, by the probability of their class: ``others`` (default: the
+    run's ``evaluate.test``) are rows like the corpus that were not trained on; ``secrets`` and ``label`` do not apply.
     ``secrets`` holds labelled rows of this corpus (default: the run's ``evaluate.labelled``); ``label`` is the kind of
     secret (default: the one with the most values). ``others`` is a labelled file of values never trained on; by default
     values of the same form are drawn. No value that occurs in the originals is used. ``reference`` is another model of
@@ -339,7 +341,11 @@ def evaluate_membership(
     :func:`redactory.evaluation.membership.run_membership_attack` with {label, fresh_values, reference_model}; no text.
     """
     evaluation = ModelEvaluation.open(run, model)
-    labelled = evaluation.require_setting("labelled", secrets, "a file of labelled rows there, or with --secrets")
+    is_classifier = evaluation.task == CLASSIFY
+    if is_classifier and (secrets or label):
+        raise ConfigurationError("secrets, label: a classifier is asked about whole texts; give others instead")
+    hint = "a file of labelled rows there, or with --secrets"
+    labelled = "" if is_classifier else evaluation.require_setting("labelled", secrets, hint)
     if count < 4 or group_size < 1:
         raise ConfigurationError("count must be at least 4, group_size at least 1")
     reference_evaluation = None
@@ -348,6 +354,18 @@ def evaluate_membership(
             raise ConfigurationError("reference: give a model other than the attacked one")
         reference_arguments = (reference, evaluation.name) if Path(reference).is_dir() else (run, str(reference))
         reference_evaluation = ModelEvaluation.open(*reference_arguments)
+    reference_name = reference_evaluation.name if reference_evaluation else None
+    if is_classifier:
+        paths = evaluation.require_setting("test", others and [str(others)], "rows not trained on, or with --others")
+        run_class_attack = partial(
+            _attack_classifier, evaluation, paths, reference_evaluation, count, group_size, confidence, seed
+        )
+        return evaluation.measure_and_seal(
+            "membership",
+            lambda: {"label": "class", "fresh_values": "file", "reference_model": reference_name} | run_class_attack(),
+            "roc.svg",
+            plots.plot_membership,
+        )
 
     def run_attack() -> Result:
         from redactory.evaluation.membership import run_membership_attack
@@ -368,14 +386,56 @@ def evaluate_membership(
             progress=progress,
         )
         fresh = "drawn" if others is None else "file"
-        details = {
-            "label": kind,
-            "fresh_values": fresh,
-            "reference_model": reference_evaluation.name if reference_evaluation else None,
-        }
+        details = {"label": kind, "fresh_values": fresh, "reference_model": reference_name}
         return details | result
 
     return evaluation.measure_and_seal("membership", run_attack, "roc.svg", plots.plot_membership)
+
+
+def _attack_classifier(
+    evaluation: ModelEvaluation,
+    paths: Sequence[str],
+    reference: ModelEvaluation | None,
+    count: int,
+    group_size: int,
+    confidence: float,
+    seed: int,
+) -> Result:
+    """Attack a classifier with ``count`` texts that it was trained on and as many of ``paths``, masked alike."""
+    from redactory.evaluation.membership import run_class_membership_attack
+    from redactory.training.data import read_classes
+    from redactory.training.data import read_texts as read_training_texts
+    from redactory.training.model import load_classifier
+
+    classifier, *references = (
+        load_classifier(model.run.get_model_folder(model.name)) for model in (evaluation, reference) if model
+    )
+    folders = evaluation.list_training_folders()
+    trained = chain.from_iterable(
+        zip(read_training_texts(evaluation.run, folder), read_classes(evaluation.run, folder), strict=True)
+        for folder in folders
+    )
+    held_out = [(text, name) for text, name, _ in evaluation.read_held_out_examples(paths, "id", "user")]
+    if evaluation.run.vault not in folders:
+        texts = [text for _, text in make_run_router(evaluation.run_manifest)([text for text, _ in held_out])]
+        held_out = [(text, name) for text, (_, name) in zip(texts, held_out, strict=True)]
+
+    def draw(rows: Iterable[TextWithLabel], kind: str) -> list[tuple[str, str]]:
+        known = [(text, name) for text, name in dict.fromkeys(rows) if name in classifier.classes]
+        order = RandomStream.from_seed(seed).permutation(kind, 0, len(known))
+        return [cast("tuple[str, str]", known[index]) for index in order.tolist()]
+
+    members = draw(trained, "members")
+    non_members = [row for row in draw(held_out, "others") if row not in set(members)][:count]
+    return run_class_membership_attack(
+        classifier,
+        members[:count],
+        non_members,
+        reference=references[0] if references else None,
+        group_size=group_size,
+        confidence=confidence,
+        seed=seed,
+    )
 
 
 def _find_secret_sentences(evaluation: ModelEvaluation, labelled: Path, label: str | None) -> list[SecretSentence]:
