@@ -138,7 +138,7 @@ def test_the_metadata_says_what_is_inside(built: Built) -> None:
         licences = {name for name in wheel.namelist() if name.startswith(f"{info}/licenses/")}
     assert (told["Name"], told["Version"]) == ("redactory", VERSION)
     assert told["License-Expression"] == "Apache-2.0 AND CC-BY-SA-4.0 AND MIT AND LicenseRef-SCOWL"
-    assert len(licences) == 4
+    assert len(licences) == 5
     assert {PurePosixPath(name).name for name in licences} == {"LICENSE", "LICENSE.md", "LICENSE-SCOWL.txt"}
     assert "redactory = redactory.flows.cli:main" in scripts
     assert "dist-info" not in (told["Description"] or "")
