@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import (
     BeforeValidator,
     Field,
+    ModelWrapValidatorHandler,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -331,17 +332,24 @@ class TrainSettings(Settings):
         "workers share; changes no result beyond rounding.",
     )
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _fill_encoder_defaults(cls, value: Any) -> Any:
-        """Use the package's encoder for task classify by default, and what suits a linear layer for any encoder."""
+    def _fill_encoder_defaults(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Use the package's encoder for task classify by default, and what suits a linear layer for any encoder.
+
+        These values count as unset, so that a command that changes the model gets the defaults of that model.
+        """
         if not isinstance(value, dict):
-            return value
-        if value.get("task") == "classify" and "model" not in value and value.get("trainer") != "sdp":
-            value = {**value, "model": {"kind": "encoder"}}
-        model = value.get("model")
-        kind = model.get("kind") if isinstance(model, dict) else getattr(model, "kind", None)
-        return {**ENCODER_DEFAULTS, **value} if kind == "encoder" else value
+            return validate(value)
+        defaults: dict[str, Any] = {}
+        if value.get("task") == "classify" and value.get("trainer") != "sdp":
+            defaults["model"] = {"kind": "encoder"}
+        model = {**defaults, **value}.get("model")
+        if (model.get("kind") if isinstance(model, dict) else getattr(model, "kind", None)) == "encoder":
+            defaults |= ENCODER_DEFAULTS
+        settings = validate({**defaults, **value})
+        settings.__pydantic_fields_set__.difference_update(defaults.keys() - value.keys())
+        return settings
 
     @model_validator(mode="after")
     def _require_compatible_settings(self) -> Self:

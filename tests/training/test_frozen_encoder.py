@@ -479,6 +479,10 @@ def test_it_is_the_default_for_classes_with_defaults_that_suit_it() -> None:
     }
     assert make_settings(model={"hidden_size": 8}).model.kind == "lstm"
     assert plain.model.kind == "lstm"
+    assert not chosen.model_fields_set & {"model", *ENCODER_DEFAULTS}
+    # a command that changes the model gets that model's defaults
+    changed = TrainSettings(**{**chosen.model_dump(exclude_unset=True), "model": {"kind": "lstm"}})
+    assert (changed.sampling_rate, changed.epochs) == (plain.sampling_rate, plain.epochs)
     dumped = json.loads(chosen.model_dump_json())
     assert TrainSettings.model_validate(dumped) == chosen
 
