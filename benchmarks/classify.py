@@ -163,6 +163,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=SOURCES, default=list(SOURCES))
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS), help="none: only write the results")
     parser.add_argument("--rivals", nargs="+", choices=RIVALS, default=list(RIVALS))
+    parser.add_argument("--rival-epsilons", nargs="+", type=float, default=SMALL_EPSILONS)
     parser.add_argument("--repetitions", type=int, default=REPETITIONS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -258,8 +259,8 @@ def measure_rivals(store: Store, labelled: LabelledSet, arguments: argparse.Name
     """Train every competitor on the same rows."""
     if labelled.name not in RIVAL_SETS:
         return
-    for method in arguments.rivals:
-        for epsilon in SMALL_EPSILONS:
+    for epsilon in arguments.rival_epsilons:
+        for method in arguments.rivals:
             for repetition in range(1, RIVALS[method] + 1):
                 key = f"rivals {labelled.name} {method} {epsilon} {repetition}"
 

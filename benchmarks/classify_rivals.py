@@ -31,7 +31,7 @@ from redactory.training.mechanisms.mechanism import PoissonGaussian
 if TYPE_CHECKING:
     from classify import LabelledSet
 
-RIVALS = {"lstm": 2, "bag": 2, "loop": 1, "opacus": 1, "opacus-mean": 1}
+RIVALS = {"lstm": 1, "bag": 2, "loop": 1, "opacus": 1, "opacus-mean": 1}
 """Repetitions of each method at each epsilon."""
 BAG = {"sampling_rate": 0.1, "dp_learning_rate": 0.1}
 LOOP = {"epochs": 10, "sampling_rate": 0.02, "clip_norm": 1.0, "learning_rate": 0.01, "max_words": 64}

@@ -1,0 +1,97 @@
+"""Private classifiers by default: accuracy, competitors, cost, and an attack on the models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import results_data as data
+from results_data import Row, table
+
+EPSILONS = (0.5, 1.0, 3.0, 8.0)
+METHODS = {
+    "lstm": "`model: {kind: lstm}`, the former default",
+    "bag": "`model: {kind: bag}`, larger samples and steps",
+    "loop": "own loop, LSTM of 64",
+    "opacus": "Opacus' tutorial",
+    "opacus-mean": "the same, mean in place of the pooler",
+}
+
+
+def classify() -> Row:
+    """Every table of the section."""
+    found = data.read("classify")
+    sets, rows = found["sets"], {(row["set"], row["rows"], row["epsilon"]): row for row in found["accuracy"]}
+
+    def write_accuracy(row: Row | None) -> str:
+        if row is None:
+            return "–"
+        deviation = f" ± {100 * row['deviation']:.1f}" if row["deviation"] is not None else ""
+        return f"{100 * row['mean']:.1f}{deviation}"
+
+    def make_lines() -> Iterator[tuple[object, ...]]:
+        for name, facts in sets.items():
+            sizes = sorted({rows_of for of_set, rows_of, _ in rows if of_set == name}, reverse=True)
+            for size in sizes:
+                cells = [write_accuracy(rows.get((name, size, epsilon))) for epsilon in (*EPSILONS, None)]
+                yield facts["task"], f"{size:,}", f"{100 * facts['majority']:.1f}", *cells
+
+    rivals = found["rivals"]["rows"]
+    compared = {(row["set"], row["method"], row["epsilon"]): row for row in rivals}
+    pairs = sorted({(row["set"], row["epsilon"]) for row in rivals}, key=lambda pair: (pair[0], -pair[1]))
+    defaults = {pair: rows.get((pair[0], sets[pair[0]]["train"], pair[1])) for pair in pairs}
+    titles = [f"{sets[name]['task'].partition(':')[0]}, ε = {epsilon:g}" for name, epsilon in pairs]
+    lines = [("**`task: classify`, default**", *(write_accuracy(defaults[pair]) for pair in pairs))]
+    for method, title in METHODS.items():
+        lines.append((title, *(write_accuracy(compared.get((name, method, epsilon))) for name, epsilon in pairs)))
+    targets = found["targets"]
+    cost = [row for row in found["cost"] if row["step"] == "text to model"]
+    seconds = [row["cpu_seconds_per_1000_texts"] for row in found["cost"] if row["step"] == "encode"]
+    return {
+        "accuracy": table(
+            ("set", "rows", "largest class", *(f"ε = {epsilon:g}" for epsilon in EPSILONS), "without noise"),
+            make_lines(),
+        ),
+        "possible": f"{100 * sets['departments']['highest_possible']:.1f}",
+        "rivals": table(("method", *titles), lines),
+        "better": all(row["mean"] < row["redactory"] for row in rivals),
+        "targets": table(
+            ("set", "rows", "ε", "target", "measured", ""),
+            (
+                (
+                    sets[row["set"]]["task"].partition(":")[0],
+                    f"{row['rows']:,}",
+                    f"{row['epsilon']:g}",
+                    f"{100 * row['target']:.1f}",
+                    f"{100 * row['mean']:.1f}",
+                    "reached" if row["reached"] else "**missed**",
+                )
+                for row in targets
+            ),
+        ),
+        "cost": table(
+            ("set", "`model.kind`", "processor seconds: curate, train", "peak MB of the larger process"),
+            (
+                (
+                    sets[row["set"]]["task"].partition(":")[0],
+                    f"`{row['kind']}`",
+                    f"{row['curate']['cpu_seconds']:.0f}, {row['train']['cpu_seconds']:.0f}",
+                    f"{row['peak_mb']:,}",
+                )
+                for row in cost
+            ),
+        ),
+        "encoding": f"{min(seconds):.0f} to {max(seconds):.0f}",
+        "attack": table(
+            ("set", "rows", "ε", "AUC"),
+            (
+                (
+                    sets[row["set"]]["task"].partition(":")[0],
+                    f"{row['rows']:,}",
+                    "without noise" if row["epsilon"] is None else f"{row['epsilon']:g}",
+                    "{value:.3f} ({low:.3f} to {high:.3f})".format(**row["auc"]),
+                )
+                for row in found["attack"]["rows"]
+            ),
+        ),
+        "no_leak": all(row["auc"]["low"] <= 0.5 for row in found["attack"]["rows"] if row["epsilon"] is not None),
+    }
