@@ -221,7 +221,7 @@ def train_and_test(labelled: LabelledSet, rows: int | None, epsilon: float | Non
     """Train one model by the defaults and test it."""
     config, run = labelled.open_run(rows)
     name = f"e{epsilon:g}-{repetition}".replace(".", "_") if epsilon else NOISE_FREE
-    changes: dict[str, Any] = {"epsilon": epsilon} if epsilon else {"trainer": "sgd"}
+    changes: dict[str, Any] = {"epsilon": epsilon} if epsilon else {"trainer": "noiseless"}
     started = time.process_time()
     card = redactory.train(config, name=name, **changes)["guarantee"]
     seconds = time.process_time() - started
