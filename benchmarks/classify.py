@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import platform
 import random
 import shutil
@@ -163,7 +164,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=SOURCES, default=list(SOURCES))
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS), help="none: only write the results")
     parser.add_argument("--rivals", nargs="+", choices=RIVALS, default=list(RIVALS))
-    parser.add_argument("--rival-epsilons", nargs="+", type=float, default=SMALL_EPSILONS)
+    parser.add_argument("--rival-epsilons", nargs="+", type=float, default=SMALL_EPSILONS, help="inf: no noise")
     parser.add_argument("--repetitions", type=int, default=REPETITIONS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -265,7 +266,8 @@ def measure_rivals(store: Store, labelled: LabelledSet, arguments: argparse.Name
                 key = f"rivals {labelled.name} {method} {epsilon} {repetition}"
 
                 def measure(method: str = method, epsilon: float = epsilon, repetition: int = repetition) -> Row:
-                    head = {"part": "rivals", "set": labelled.name, "method": method, "epsilon": epsilon}
+                    stated = epsilon if math.isfinite(epsilon) else None
+                    head = {"part": "rivals", "set": labelled.name, "method": method, "epsilon": stated}
                     return {**head, **train_rival(method, labelled, epsilon, DELTA, repetition, arguments.weights)}
 
                 store.measure(key, measure)
@@ -378,7 +380,7 @@ def summarize_repetitions(rows: list[Row], names: tuple[str, ...]) -> list[Row]:
                 "cpu_seconds": round(float(np.median([row["train_cpu_seconds"] for row in group])), 1),
             }
         )
-    return sorted(summary, key=lambda row: tuple(str(row[name]) if row[name] is None else row[name] for name in names))
+    return sorted(summary, key=lambda row: tuple(math.inf if row[name] is None else row[name] for name in names))
 
 
 def drop_key(row: Row) -> Row:

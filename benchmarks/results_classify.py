@@ -14,6 +14,7 @@ METHODS = {
     "loop": "own loop, LSTM of 64",
     "opacus": "Opacus' tutorial",
     "opacus-mean": "the same, mean in place of the pooler",
+    "opacus-head": "a linear layer on the same encoder, by hand with Opacus",
 }
 
 
@@ -37,7 +38,9 @@ def classify() -> Row:
 
     rivals = found["rivals"]["rows"]
     compared = {(row["set"], row["method"], row["epsilon"]): row for row in rivals}
-    pairs = sorted({(row["set"], row["epsilon"]) for row in rivals}, key=lambda pair: (pair[0], -pair[1]))
+    pairs = sorted(
+        {(row["set"], row["epsilon"]) for row in rivals if row["epsilon"]}, key=lambda pair: (pair[0], -pair[1])
+    )
     defaults = {pair: rows.get((pair[0], sets[pair[0]]["train"], pair[1])) for pair in pairs}
     titles = [f"{sets[name]['task'].partition(':')[0]}, ε = {epsilon:g}" for name, epsilon in pairs]
     lines = [("**`task: classify`, default**", *(write_accuracy(defaults[pair]) for pair in pairs))]
@@ -53,7 +56,7 @@ def classify() -> Row:
         ),
         "possible": f"{100 * sets['departments']['highest_possible']:.1f}",
         "rivals": table(("method", *titles), lines),
-        "better": all(row["mean"] < row["redactory"] for row in rivals),
+        "better": all(row["mean"] < row["redactory"] for row in rivals if row["epsilon"]),
         "targets": table(
             ("set", "rows", "ε", "target", "measured", ""),
             (
