@@ -399,7 +399,9 @@ def describe_set(labelled: LabelledSet) -> Row:
         "majority": round(max(labels.count(name) for name in labelled.classes) / len(labels), 4),
     }
     if labelled.name == "departments":
-        described["highest_possible"] = round(1 - RANDOM_LABELS + RANDOM_LABELS / len(labelled.classes), 4)
+        described["expected_share_of_right_labels"] = round(
+            1 - RANDOM_LABELS + RANDOM_LABELS / len(labelled.classes), 4
+        )
     return described
 
 

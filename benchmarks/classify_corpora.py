@@ -6,8 +6,8 @@ FOLDER has clones of mhjabreel/CharCnn_Keras, forest-snow/alps, uds-lsv/GermEval
 under its repository's name. Writes ``NAME_train.jsonl`` and ``NAME_test.jsonl`` to OUT: rows of text and label.
 
 The simulated messages are written by this file from ``data/departments.yaml``, so no pretraining corpus has them. A
-tenth of their labels is drawn at random from all classes, in both parts: no classifier can be right more often than
-1 - 0.1 + 0.1/6 of the time.
+tenth of their labels is drawn at random from all classes, in both parts: a classifier can be expected to be right at
+most 1 - 0.1 + 0.1/6 of the time.
 """
 
 from __future__ import annotations
