@@ -49,7 +49,9 @@ def classify() -> Row:
     targets = found["targets"]
     cost = [row for row in found["cost"] if row["step"] == "text to model"]
     seconds = [row["cpu_seconds_per_1000_texts"] for row in found["cost"] if row["step"] == "encode"]
+    counts = {row["repetitions"] for row in found["accuracy"] if row["epsilon"] is not None}
     return {
+        "repetitions": f"{min(counts)} to {max(counts)}" if len(counts) > 1 else f"{max(counts)}",
         "accuracy": table(
             ("set", "rows", "largest class", *(f"ε = {epsilon:g}" for epsilon in EPSILONS), "without noise"),
             make_lines(),
