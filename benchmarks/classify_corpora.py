@@ -57,7 +57,7 @@ SOURCES = {
         "uds-lsv/GermEval-2018-Data",
         "germeval2018.training.txt for training, germeval2018.test.txt for the test",
         "CC BY 4.0",
-        "GermEval 2018, task 1: offensive tweets",
+        "GermEval 2018: offensive tweets",
         "de",
     ),
     "gnad": Source(
@@ -71,7 +71,7 @@ SOURCES = {
         "this repository",
         "benchmarks/classify_corpora.py with benchmarks/data/departments.yaml",
         "Apache-2.0",
-        "simulated support messages to six departments; a tenth of the labels is random",
+        "Departments: simulated support messages; a tenth of the labels is random",
         "en",
     ),
 }

@@ -23,6 +23,8 @@ def classify() -> Row:
     found = data.read("classify")
     sets, rows = found["sets"], {(row["set"], row["rows"], row["epsilon"]): row for row in found["accuracy"]}
 
+    titles_of = {name: facts["task"].partition(":")[0] for name, facts in sets.items()}
+
     def write_accuracy(row: Row | None) -> str:
         if row is None:
             return "–"
@@ -34,7 +36,7 @@ def classify() -> Row:
             sizes = sorted({rows_of for of_set, rows_of, _ in rows if of_set == name}, reverse=True)
             for size in sizes:
                 cells = [write_accuracy(rows.get((name, size, epsilon))) for epsilon in (*EPSILONS, None)]
-                yield facts["task"], f"{size:,}", f"{100 * facts['majority']:.1f}", *cells
+                yield titles_of[name], f"{size:,}", f"{100 * facts['majority']:.1f}", *cells
 
     rivals = found["rivals"]["rows"]
     compared = {(row["set"], row["method"], row["epsilon"]): row for row in rivals}
@@ -42,7 +44,7 @@ def classify() -> Row:
         {(row["set"], row["epsilon"]) for row in rivals if row["epsilon"]}, key=lambda pair: (pair[0], -pair[1])
     )
     defaults = {pair: rows.get((pair[0], sets[pair[0]]["train"], pair[1])) for pair in pairs}
-    titles = [f"{sets[name]['task'].partition(':')[0]}, ε = {epsilon:g}" for name, epsilon in pairs]
+    titles = [f"{titles_of[name]}, ε = {epsilon:g}" for name, epsilon in pairs]
     lines = [("**`task: classify`, default**", *(write_accuracy(defaults[pair]) for pair in pairs))]
     for method, title in METHODS.items():
         lines.append((title, *(write_accuracy(compared.get((name, method, epsilon))) for name, epsilon in pairs)))
@@ -57,13 +59,14 @@ def classify() -> Row:
             make_lines(),
         ),
         "right_labels": f"{100 * sets['departments']['expected_share_of_right_labels']:.1f}",
+        "tasks": "; ".join(f"{facts['task']} ({facts['language']})" for facts in sets.values()),
         "rivals": table(("method", *titles), lines),
         "better": all(row["mean"] < row["redactory"] for row in rivals if row["epsilon"]),
         "targets": table(
             ("set", "rows", "ε", "target", "measured", ""),
             (
                 (
-                    sets[row["set"]]["task"].partition(":")[0],
+                    titles_of[row["set"]],
                     f"{row['rows']:,}",
                     f"{row['epsilon']:g}",
                     f"{100 * row['target']:.1f}",
@@ -77,7 +80,7 @@ def classify() -> Row:
             ("set", "`model.kind`", "processor seconds: curate, train", "peak MB of the larger process"),
             (
                 (
-                    sets[row["set"]]["task"].partition(":")[0],
+                    titles_of[row["set"]],
                     f"`{row['kind']}`",
                     f"{row['curate']['cpu_seconds']:.0f}, {row['train']['cpu_seconds']:.0f}",
                     f"{row['peak_mb']:,}",
@@ -90,7 +93,7 @@ def classify() -> Row:
             ("set", "rows", "ε", "AUC"),
             (
                 (
-                    sets[row["set"]]["task"].partition(":")[0],
+                    titles_of[row["set"]],
                     f"{row['rows']:,}",
                     "without noise" if row["epsilon"] is None else f"{row['epsilon']:g}",
                     "{value:.3f} ({low:.3f} to {high:.3f})".format(**row["auc"]),
