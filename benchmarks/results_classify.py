@@ -1,0 +1,105 @@
+"""Private classifiers by default: accuracy, competitors, cost, and an attack on the models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import results_data as data
+from results_data import Row, table
+
+EPSILONS = (0.5, 1.0, 3.0, 8.0)
+METHODS = {
+    "lstm": "`model: {kind: lstm}`, the former default",
+    "bag": "`model: {kind: bag}`, larger samples and steps",
+    "loop": "own loop, LSTM of 64",
+    "opacus": "Opacus' tutorial",
+    "opacus-mean": "the same, mean in place of the pooler",
+    "opacus-head": "a linear layer on the same encoder, by hand with Opacus",
+}
+
+
+def classify() -> Row:
+    """Every table of the section."""
+    found = data.read("classify")
+    sets, rows = found["sets"], {(row["set"], row["rows"], row["epsilon"]): row for row in found["accuracy"]}
+
+    titles_of = {name: facts["task"].partition(":")[0] for name, facts in sets.items()}
+
+    def write_accuracy(row: Row | None) -> str:
+        if row is None:
+            return "–"
+        deviation = f" ± {100 * row['deviation']:.1f}" if row["deviation"] is not None else ""
+        return f"{100 * row['mean']:.1f}{deviation}"
+
+    def make_lines() -> Iterator[tuple[object, ...]]:
+        for name, facts in sets.items():
+            sizes = sorted({rows_of for of_set, rows_of, _ in rows if of_set == name}, reverse=True)
+            for size in sizes:
+                cells = [write_accuracy(rows.get((name, size, epsilon))) for epsilon in (*EPSILONS, None)]
+                yield titles_of[name], f"{size:,}", f"{100 * facts['majority']:.1f}", *cells
+
+    rivals = found["rivals"]["rows"]
+    compared = {(row["set"], row["method"], row["epsilon"]): row for row in rivals}
+    pairs = sorted(
+        {(row["set"], row["epsilon"]) for row in rivals if row["epsilon"]}, key=lambda pair: (pair[0], -pair[1])
+    )
+    defaults = {pair: rows.get((pair[0], sets[pair[0]]["train"], pair[1])) for pair in pairs}
+    titles = [f"{titles_of[name]}, ε = {epsilon:g}" for name, epsilon in pairs]
+    lines = [("**`task: classify`, default**", *(write_accuracy(defaults[pair]) for pair in pairs))]
+    for method, title in METHODS.items():
+        lines.append((title, *(write_accuracy(compared.get((name, method, epsilon))) for name, epsilon in pairs)))
+    targets = found["targets"]
+    cost = [row for row in found["cost"] if row["step"] == "text to model"]
+    seconds = [row["cpu_seconds_per_1000_texts"] for row in found["cost"] if row["step"] == "encode"]
+    counts = {row["repetitions"] for row in found["accuracy"] if row["epsilon"] is not None}
+    return {
+        "repetitions": f"{min(counts)} to {max(counts)}" if len(counts) > 1 else f"{max(counts)}",
+        "accuracy": table(
+            ("set", "rows", "largest class", *(f"ε = {epsilon:g}" for epsilon in EPSILONS), "without noise"),
+            make_lines(),
+        ),
+        "right_labels": f"{100 * sets['departments']['expected_share_of_right_labels']:.1f}",
+        "tasks": "; ".join(f"{facts['task']} ({facts['language']})" for facts in sets.values()),
+        "rivals": table(("method", *titles), lines),
+        "better": all(row["mean"] < row["redactory"] for row in rivals if row["epsilon"]),
+        "targets": table(
+            ("set", "rows", "ε", "target", "measured", ""),
+            (
+                (
+                    titles_of[row["set"]],
+                    f"{row['rows']:,}",
+                    f"{row['epsilon']:g}",
+                    f"{100 * row['target']:.1f}",
+                    f"{100 * row['mean']:.1f}",
+                    "reached" if row["reached"] else "**missed**",
+                )
+                for row in targets
+            ),
+        ),
+        "cost": table(
+            ("set", "`model.kind`", "processor seconds: curate, train", "peak MB of the larger process"),
+            (
+                (
+                    titles_of[row["set"]],
+                    f"`{row['kind']}`",
+                    f"{row['curate']['cpu_seconds']:.0f}, {row['train']['cpu_seconds']:.0f}",
+                    f"{row['peak_mb']:,}",
+                )
+                for row in cost
+            ),
+        ),
+        "encoding": f"{min(seconds):.0f} to {max(seconds):.0f}",
+        "attack": table(
+            ("set", "rows", "ε", "AUC"),
+            (
+                (
+                    titles_of[row["set"]],
+                    f"{row['rows']:,}",
+                    "without noise" if row["epsilon"] is None else f"{row['epsilon']:g}",
+                    "{value:.3f} ({low:.3f} to {high:.3f})".format(**row["auc"]),
+                )
+                for row in found["attack"]["rows"]
+            ),
+        ),
+        "no_leak": all(row["auc"]["low"] <= 0.5 for row in found["attack"]["rows"] if row["epsilon"] is not None),
+    }
