@@ -24,6 +24,7 @@ from redactory.evaluation.membership import run_class_membership_attack
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import ENCRYPTION_VARIABLE
 from redactory.foundation.stream import RandomStream
+from redactory.pipelines.modeling.train import collect_remarks
 from redactory.redaction.folder import RunFolder
 from redactory.training import PrivateLoop, TrainSettings, train_model
 from redactory.training.clipping import compute_clipped_sum
@@ -287,6 +288,14 @@ def test_crt_learns_from_public_rows_where_no_private_row_has_a_class(tmp_path: 
     assert float(network.head.weight.abs().max()) > 0.1
     result = redactory.predict(run.root / "models/crt", ["Thank you so much!", "How do I cook?"])
     assert [row[0]["class"] for row in result["results"]] == ["thanks", "question"]
+
+
+def test_a_misspelt_class_is_named_before_the_training(run: RunFolder) -> None:
+    config: dict[str, Any] = {"input": {"path": "rows.jsonl", "label": "label"}, "output": str(run.root)}
+    config["train"] = {**SETTINGS, "trainer": "dpsgd", "classes": ["question", "Thanks", "thanks"]}
+    assert "train.classes: no example has the class Thanks; check the spelling" in collect_remarks(config)
+    config["train"]["classes"] = list(CLASSES)
+    assert not [remark for remark in collect_remarks(config) if "train.classes" in remark]
 
 
 # the cache

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from redactory.detectors.settings import get_public_labels
 from redactory.evaluation.report import write_report
-from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, join_words
 from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation.config import Config
@@ -113,8 +114,18 @@ def collect_remarks(config: ConfigLike, *, output: str | Path | None = None, **c
     return (
         messages
         if is_finished(run.get_model_folder(train_settings.model_name))
-        else [*messages, *preview_vocabulary(settings)[1]]
+        else [*messages, *_find_missing_classes(run, train_settings.classes), *preview_vocabulary(settings)[1]]
     )
+
+
+def _find_missing_classes(run: RunFolder, classes: Sequence[str]) -> list[str]:
+    """Name the configured classes that no example of the run has: probably misspelt."""
+    from redactory.training.data import read_folder_classes
+
+    missing = list[str]()
+    with suppress(RedactoryError):  # the training itself says why the vault cannot be read
+        missing = sorted(set(classes) - set(read_folder_classes(run.vault))) if classes else []
+    return [f"train.classes: no example has the class {join_words(missing)}; check the spelling"] if missing else []
 
 
 def preview_vocabulary(config: Config) -> tuple[dict[str, Any] | None, list[str]]:
