@@ -168,7 +168,7 @@ def compute_gradients(network: VectorClassifier, vectors: NDArray[np.float32], l
     p = np.exp(logits - logits.max(1, keepdims=True))
     errors = p / p.sum(1, keepdims=True) - np.eye(len(CLASSES))[labels]
     gradients = errors[:, :, None] * inputs[:, None]
-    np.testing.assert_allclose(np.linalg.norm(inputs, axis=1), np.sqrt(1.04))
+    np.testing.assert_allclose(np.linalg.norm(inputs, axis=1), np.sqrt(1.04), rtol=1e-5)
     return np.asarray(gradients.reshape(len(units), -1))
 
 
@@ -181,7 +181,7 @@ def test_the_clipped_sum_is_that_of_the_closed_form(rows: int, clip_norm: float,
     examples = make_vector_examples(vectors, labels)
     gradients = compute_gradients(network, vectors, labels)
     norms = np.linalg.norm(gradients, axis=1, keepdims=True)
-    assert norms.max() <= np.sqrt(2.08)
+    assert norms.max() <= np.sqrt(2.08) * (1 + 1e-5)
     expected = (gradients * np.minimum(1.0, clip_norm / norms)).sum(0)
     total = compute_clipped_sum(network, examples, np.arange(rows), clip_norm, 3)
     np.testing.assert_allclose(total.numpy(), expected, atol=1e-5)
