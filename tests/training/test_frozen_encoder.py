@@ -42,7 +42,7 @@ from redactory.training.models.frozen_encoder import (
 from redactory.training.settings import ENCODER_DEFAULTS
 from redactory.training.steps import NoisySteps, ScheduledOptimizer, make_optimizer
 from tests.pipelines.support import DigitDetector, write_rows
-from tests.training.tiny_folders import write_bert_folder
+from tests.training.tiny_folders import build_byte_tokenizer, write_bert_folder
 
 CLASSES = ("question", "thanks")
 TOPICS = ("parcel", "invoice", "garden", "concert", "bicycle", "kitchen", "window", "teacher", "river", "camera")
@@ -386,6 +386,32 @@ def test_an_encoder_of_a_folder_is_copied_into_the_model(run: RunFolder, folder:
     weights.write_bytes(bytes(content))
     with pytest.raises(InputError, match=r"dpsgd was trained with the encoder [0-9a-f]{64}.*encoder has"):
         load_classifier(run.get_model_folder("dpsgd"))
+
+
+def write_model_folder(folder: Path, config: Any) -> Path:
+    from transformers import AutoModel
+
+    tokenizer = build_byte_tokenizer()
+    config.vocab_size = len(tokenizer)
+    AutoModel.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_any_model_with_a_state_for_every_token_is_an_encoder(tmp_path: Path) -> None:
+    from transformers import AlbertConfig, GPT2Config, T5Config
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    albert = write_model_folder(tmp_path / "albert", AlbertConfig(embedding_size=8, **sizes))
+    gpt2 = write_model_folder(tmp_path / "gpt2", GPT2Config(n_embd=16, n_layer=1, n_head=2, n_positions=32))
+    for folder in (albert, gpt2):
+        vectors = FolderTextEncoder(folder).encode(["hello", "hello there", "hello"])
+        assert vectors.shape == (3, 16)
+        assert np.array_equal(vectors[0], vectors[2])
+        assert not np.array_equal(vectors[0], vectors[1])
+    t5 = write_model_folder(tmp_path / "t5", T5Config(d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2))
+    with pytest.raises(ConfigurationError, match="t5 has no encoder with a state for every token"):
+        FolderTextEncoder(t5)
 
 
 def test_a_folder_encoder_reads_long_texts_in_windows(folder: Path) -> None:

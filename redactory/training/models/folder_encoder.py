@@ -57,14 +57,14 @@ class FolderEncoder(Encoder):
         return {k: v for k, v in config.items() if not k.startswith("_") and k not in ignored_keys}
 
 
-def read_encoder_folder(folder: Path) -> tuple[FolderTokenizer, FolderEncoder]:
-    """Read tokenizer and frozen layers of ``folder``.
+def read_encoder_folder(folder: Path, any_kind: bool = False) -> tuple[FolderTokenizer, FolderEncoder]:
+    """Read tokenizer and frozen layers of ``folder``: of one of ``FOLDER_KINDS``, or of any kind.
 
     ``ConfigurationError`` if it is of another kind, lacks weights or a fast tokenizer, or records a training on a run
     or on labelled rows.
     """
     kind = read_json_or_empty(folder / CONFIG).get("model_type")
-    if kind not in FOLDER_KINDS:
+    if kind not in FOLDER_KINDS and not any_kind:
         raise ConfigurationError(f"{folder.name}: an encoder must be one of {', '.join(FOLDER_KINDS)}")
     require_transformers()
     from transformers import AutoModel

@@ -156,9 +156,14 @@ class FolderTextEncoder(FrozenEncoder):
             raise ConfigurationError(
                 f"train.model.folder: {folder.name} was trained on the text of a run; give a public encoder"
             )
-        self.tokenizer, self.network = read_encoder_folder(folder)
+        self.tokenizer, self.network = read_encoder_folder(folder, any_kind=True)
         self._pooling = read_pooling(folder)
         self.sha256, self.width = folder_sha256(folder), self.network.width
+        try:
+            self.encode_text("a trial")
+        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+            problem = f"{folder.name} has no encoder with a state for every token ({type(error).__name__})"
+            raise ConfigurationError(f"train.model.folder: {problem}") from None
 
     @torch.no_grad()
     def encode_text(self, text: str) -> Vectors:
