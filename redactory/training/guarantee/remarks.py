@@ -89,8 +89,9 @@ def _find_batch_size_problems(spec: TrainingSpec, facts: TrainingFacts) -> Itera
     """Report batches so small that many steps are noise alone, or far from the expected size."""
     if facts.examples is None or spec.mechanism is None or spec.trainer.samples_users:
         return
-    if spec.settings.sampling_rate == 1.0 and spec.settings.optimizer == "adam":
-        return  # every example is drawn, and the size changes no step
+    settings = spec.settings
+    if settings.model.kind == "encoder" and settings.sampling_rate == 1.0 and settings.optimizer == "adam":
+        return  # by default every example is drawn, and the size changes no step
     rate, batch = spec.settings.sampling_rate, spec.settings.expected_batch_size
     draws, most = rate * facts.examples, "at most " if facts.is_upper_bound else ""
     count = f"{draws:,.2g}" if draws < 10.0 else f"{draws:,.0f}"
