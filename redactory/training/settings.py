@@ -141,7 +141,8 @@ Probability = Annotated[float, Field(gt=0, lt=1)]
 ClipNorm = Annotated[float, Field(ge=MIN_CLIP_NORM, le=MAX_CLIP_NORM)]
 
 
-VOCABULARY_SOURCES = ("public", "public_text", "shipped", "file", "folder", "model.folder", "encoder")
+ENCODER_SOURCE = "encoder"
+VOCABULARY_SOURCES = ("public", "public_text", "shipped", "file", "folder", "model.folder", ENCODER_SOURCE)
 """Possible sources of a vocabulary; only the first is part of the corpus."""
 
 
@@ -492,7 +493,7 @@ class TrainSettings(Settings):
         """
         tokenizer = self.tokenizer
         if self.model.kind == "encoder":
-            return ("encoder",)
+            return (ENCODER_SOURCE,)
         if getattr(self.model, "folder", None) is not None:
             return ("model.folder",)
         if isinstance(tokenizer, Path):

@@ -26,11 +26,11 @@ from redactory.training.chat import format_turns
 from redactory.training.data import PublicText, read_public_texts
 from redactory.training.models.frozen_encoder import AnyCodec, FrozenEncoder, open_encoder
 from redactory.training.models.settings import FrozenEncoderSettings
-from redactory.training.settings import VOCABULARY_SOURCES, TrainSettings
+from redactory.training.settings import ENCODER_SOURCE, VOCABULARY_SOURCES, TrainSettings
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, count_words, parse_redactory_tokenizer
 from redactory.training.trainers import get_trainer
 
-PUBLIC_SPLIT, PUBLIC_TEXT, SHIPPED, FILE, FOLDER, MODEL_FOLDER, ENCODER = VOCABULARY_SOURCES
+PUBLIC_SPLIT, PUBLIC_TEXT, SHIPPED, FILE, FOLDER, MODEL_FOLDER = VOCABULARY_SOURCES[:-1]
 MIN_WORD_COUNT = 2
 """Minimum count of a word in a text source to influence the pieces."""
 MAX_TOKENS_PER_WORD, MAX_CUT_SHARE = 1.6, 0.05
@@ -68,7 +68,7 @@ def build_vocabulary(run: RunFolder | None, settings: TrainSettings, public_text
     sources, path = settings.vocabulary_sources, settings.tokenizer
     if isinstance(settings.model, FrozenEncoderSettings):
         cache_path = None if run is None else run.text_vectors
-        return Vocabulary(open_encoder(settings.model, cache_path, settings.threads), {ENCODER: None})
+        return Vocabulary(open_encoder(settings.model, cache_path, settings.threads), {ENCODER_SOURCE: None})
     folder = getattr(settings.model, "folder", None)
     if folder is not None:
         if not folder.is_dir():

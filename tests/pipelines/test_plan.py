@@ -455,7 +455,7 @@ def test_the_expected_accuracy_of_a_classifier_is_near_the_measured_one(
     assert found["expected"] == pytest.approx(measured, abs=0.03)
     assert found["without_noise"] == without_noise
     unknown = planned(**asked, group_sizes=[])["accuracy"]
-    assert unknown == {"kept": found["kept"], "without_noise": None, "expected": None}
+    assert unknown == {"retained_share": found["retained_share"], "without_noise": None, "expected": None}
 
 
 def test_no_accuracy_is_expected_where_none_was_measured() -> None:

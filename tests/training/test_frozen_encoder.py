@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save
 import redactory
 from redactory.encoder import SENTENCE_FOLDER, load_encoder
 from redactory.evaluation.membership import run_class_membership_attack
-from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError
 from redactory.foundation.keys import ENCRYPTION_VARIABLE
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.modeling.train import collect_remarks
@@ -29,6 +29,7 @@ from redactory.redaction.folder import RunFolder
 from redactory.training import PrivateLoop, TrainSettings, train_model
 from redactory.training.clipping import compute_clipped_sum
 from redactory.training.data import NO_CLASS
+from redactory.training.guarantee.card import make_guarantee_card
 from redactory.training.mechanisms.mechanism import PoissonGaussian
 from redactory.training.model import TextClassifier, load_classifier
 from redactory.training.models.frozen_encoder import (
@@ -267,7 +268,7 @@ def take_step(public: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return network.head.weight.detach(), recorder.sums[0]
 
 
-def test_a_noisy_step_takes_public_vectors_along_without_noise() -> None:
+def test_a_noisy_step_includes_public_vectors_without_noise() -> None:
     """Beside the noisy private sum, and divided by the same constant; the ledger admits the private sum alone."""
     draw = np.random.default_rng(6)
     public = make_vector_examples(draw.normal(size=(3, 5)).astype(np.float32), [1, 1, 0])
@@ -285,7 +286,7 @@ def test_crt_learns_from_public_rows_where_no_private_row_has_a_class(tmp_path: 
     run = curate(tmp_path, private_label=None)
     train_model(run, make_settings(trainer="crt", noise_multiplier=0.1, public_weighting=weighting))
     network: Any = load_classifier(run.get_model_folder("crt")).network
-    assert float(network.head.weight.abs().max()) > 0.1
+    assert float(network.head.weight.detach().abs().max()) > 0.1
     result = redactory.predict(run.root / "models/crt", ["Thank you so much!", "How do I cook?"])
     assert [row[0]["class"] for row in result["results"]] == ["thanks", "question"]
 
@@ -471,12 +472,15 @@ def test_a_classifier_is_attacked_by_the_class_of_whole_texts(run: RunFolder, tm
     others = write_rows(tmp_path / "others.jsonl", [*rows, {"text": "of no class", "label": "other"}])
     for model, members in (("dpsgd", 20), ("crt", 20)):
         found = redactory.evaluate_membership(run.root, model, others=others, reference=None)
-        assert (found["members"], found["others"], found["label"]) == (members, members, "class")
+        assert (found["members"], found["others"], found["label"]) == (members, members, None)
         assert found["individual"]["scored"] == members
         assert found["rmia"] is None
     compared = redactory.evaluate_membership(run.root, "crt", others=others, reference="dpsgd")
     assert compared["rmia"] is not None
     assert compared["reference_model"] == "dpsgd"
+    train_model(run, make_settings(name="fewer", classes=("thanks", "other"), noise_multiplier=20.0))
+    with pytest.raises(ConfigurationError, match="reference: fewer was trained on other classes"):
+        redactory.evaluate_membership(run.root, "dpsgd", others=others, reference="fewer")
     with pytest.raises(ConfigurationError, match="a classifier is asked about whole texts"):
         redactory.evaluate_membership(run.root, "dpsgd", secrets=others, others=others)
 
@@ -498,6 +502,21 @@ def test_the_attack_tells_what_a_classifier_knows_by_heart() -> None:
     torch.nn.init.zeros_(network.head.weight)
     chance = run_class_membership_attack(TextClassifier(encoder, network), members, others, groups=100)
     assert chance["individual"]["auc"]["value"] == 0.5
+
+
+# the guarantee
+
+
+@pytest.mark.parametrize("change", ["digest", "removed"])
+def test_no_guarantee_if_the_model_names_another_encoder_than_the_ledger(run: RunFolder, change: str) -> None:
+    train_model(run, make_settings(noise_multiplier=1.0, epochs=1))
+    config = run.get_model_folder("dpsgd").config
+    if change == "digest":
+        config.write_text(config.read_text().replace(open_package_encoder().sha256, "0" * 64))
+    else:
+        config.unlink()
+    with pytest.raises(GuaranteeError, match="belongs to another tokenizer or encoder"):
+        make_guarantee_card(run, "dpsgd")
 
 
 # settings
@@ -528,6 +547,8 @@ def test_it_is_the_default_for_classes_with_defaults_that_suit_it() -> None:
         ({"task": "next-word", "classes": (), "model": {"kind": "encoder"}}, "encoder predicts classes"),
         ({"tokenizer": "shipped"}, "a pretrained model has its tokenizer"),
         ({"classes": ("one",)}, "at least two classes"),
+        ({"trainer": "crt", "public_share": 0.5}, "train.public_share: with an encoder every noisy step includes"),
+        ({"trainer": "crt-drop", "public_pretraining_epochs": 1}, "train.public_pretraining_epochs: with an encoder"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -44,6 +44,7 @@ from redactory.training.settings import TRAINERS
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
     from redactory.training.chat import ChatCodec
+    from redactory.training.model import TextClassifier
 
 CLASSIFY = "classify"
 PROMPT_WORDS, MAX_PROMPTS, MAX_COMPARED = 4, 1_000, 2_000
@@ -92,6 +93,12 @@ class ModelEvaluation:
 
         return load_model(self.run.get_model_folder(self.name))
 
+    def load_classifier(self) -> TextClassifier:
+        """Load the classifier."""
+        from redactory.training.model import load_classifier
+
+        return load_classifier(self.run.get_model_folder(self.name))
+
     def require_setting(self, key: str, value: Any, hint: str) -> Any:
         """Return ``value``, or else the setting ``key`` of ``evaluate`` in the run's configuration."""
         setting = value or self.run_manifest["configuration"]["evaluate"][key]
@@ -103,6 +110,14 @@ class ModelEvaluation:
         """Return the data folders that the model was trained on: the shards, or the vault."""
         trainer = TRAINERS[self.model_manifest["summary"]["trainer"]]
         return tuple(getattr(self.run, name) for name in trainer.folder_names)
+
+    def read_training_rows(self) -> Iterator[TextWithLabel]:
+        """Yield the texts that a classifier was trained on, with their classes."""
+        from redactory.training.data import read_classes
+        from redactory.training.data import read_texts as read_training_texts
+
+        for folder in self.list_training_folders():
+            yield from zip(read_training_texts(self.run, folder), read_classes(self.run, folder), strict=True)
 
     def read_original_texts(self) -> Iterator[str]:
         """Yield the texts of the run's vault."""
@@ -268,12 +283,12 @@ def evaluate_model(
         return {**results, "learnt_masked": "vault" not in (trainer.noised_folder, *trainer.noise_free_folders)}
 
     def measure_classifier() -> Result:
-        from redactory.training.model import load_classifier
-
         examples = list(evaluation.read_held_out_examples(paths, "id", "user"))
-        classifier = load_classifier(evaluation.run.get_model_folder(evaluation.name))
         return measure_accuracy(
-            classifier, [text for text, _, _ in examples], [label for _, label, _ in examples], progress
+            evaluation.load_classifier(),
+            [text for text, _, _ in examples],
+            [label for _, label, _ in examples],
+            progress,
         )
 
     if evaluation.task == CLASSIFY:
@@ -332,110 +347,118 @@ def evaluate_membership(
 ) -> Result:
     """Run individual and group membership inference (CRT, appendix A.5) on a model of a finished run.
 
-    Of a classifier, it asks which texts were trained on, by the probability of their class: ``others`` (default: the
-    run's ``evaluate.test``) are rows like the corpus that were not trained on; ``secrets`` and ``label`` do not apply.
-    ``secrets`` holds labelled rows of this corpus (default: the run's ``evaluate.labelled``); ``label`` is the kind of
-    secret (default: the one with the most values). ``others`` is a labelled file of values never trained on; by default
-    values of the same form are drawn. No value that occurs in the originals is used. ``reference`` is another model of
-    this run, or a run with a model of the same name. Returns
-    :func:`redactory.evaluation.membership.run_membership_attack` with {label, fresh_values, reference_model}; no text.
+    A classifier is asked about whole texts, by the probability of their class: ``others`` (default: the run's
+    ``evaluate.test``) has rows with a class that were not trained on; ``secrets`` and ``label`` do not apply.
+
+    A language model is asked about secrets. ``secrets`` holds labelled rows of this corpus (default: the run's
+    ``evaluate.labelled``); ``label`` is the kind of secret (default: the one with the most values). ``others`` is a
+    labelled file of values never trained on; by default values of the same form are drawn. No value that occurs in the
+    originals is used.
+
+    ``reference`` is another model of this run, or a run with a model of the same name. Returns
+    :func:`redactory.evaluation.membership.run_membership_attack` with {label, fresh_values, reference_model}; ``label``
+    is None for a classifier; no text.
     """
     evaluation = ModelEvaluation.open(run, model)
-    is_classifier = evaluation.task == CLASSIFY
-    if is_classifier and (secrets or label):
-        raise ConfigurationError("secrets, label: a classifier is asked about whole texts; give others instead")
-    hint = "a file of labelled rows there, or with --secrets"
-    labelled = "" if is_classifier else evaluation.require_setting("labelled", secrets, hint)
     if count < 4 or group_size < 1:
         raise ConfigurationError("count must be at least 4, group_size at least 1")
-    reference_evaluation = None
-    if reference is not None:
-        if str(reference) == evaluation.name:
-            raise ConfigurationError("reference: give a model other than the attacked one")
-        reference_arguments = (reference, evaluation.name) if Path(reference).is_dir() else (run, str(reference))
-        reference_evaluation = ModelEvaluation.open(*reference_arguments)
-    reference_name = reference_evaluation.name if reference_evaluation else None
-    if is_classifier:
+    attack = MembershipAttack(evaluation, _open_reference(evaluation, reference), count, group_size, confidence, seed)
+    if evaluation.task == CLASSIFY:
+        if secrets or label:
+            raise ConfigurationError("secrets, label: a classifier is asked about whole texts; give others instead")
         paths = evaluation.require_setting("test", others and [str(others)], "rows not trained on, or with --others")
-        run_class_attack = partial(
-            _attack_classifier, evaluation, paths, reference_evaluation, count, group_size, confidence, seed
-        )
-        return evaluation.measure_and_seal(
-            "membership",
-            lambda: {"label": "class", "fresh_values": "file", "reference_model": reference_name} | run_class_attack(),
-            "roc.svg",
-            plots.plot_membership,
-        )
-
-    def run_attack() -> Result:
-        from redactory.evaluation.membership import run_membership_attack
-
-        sentences = _find_secret_sentences(evaluation, Path(labelled), label)
-        kind = sentences[0].label
-        members, non_members = draw_member_texts(
-            sentences, _choose_value_source(evaluation, kind, others, seed), count, seed
-        )
-        result = run_membership_attack(
-            evaluation.load_language_model(),
-            members,
-            non_members,
-            reference=reference_evaluation.load_language_model() if reference_evaluation else None,
-            group_size=group_size,
-            confidence=confidence,
-            seed=seed,
-            progress=progress,
-        )
-        fresh = "drawn" if others is None else "file"
-        details = {"label": kind, "fresh_values": fresh, "reference_model": reference_name}
-        return details | result
-
+        run_attack = partial(attack.attack_classifier, paths)
+    else:
+        labelled = evaluation.require_setting("labelled", secrets, "a file of labelled rows there, or with --secrets")
+        run_attack = partial(attack.attack_language_model, Path(labelled), others, label, progress)
     return evaluation.measure_and_seal("membership", run_attack, "roc.svg", plots.plot_membership)
 
 
-def _attack_classifier(
-    evaluation: ModelEvaluation,
-    paths: Sequence[str],
-    reference: ModelEvaluation | None,
-    count: int,
-    group_size: int,
-    confidence: float,
-    seed: int,
-) -> Result:
-    """Attack a classifier with ``count`` texts that it was trained on and as many of ``paths``, masked alike."""
-    from redactory.evaluation.membership import run_class_membership_attack
-    from redactory.training.data import read_classes
-    from redactory.training.data import read_texts as read_training_texts
-    from redactory.training.model import load_classifier
+def _open_reference(evaluation: ModelEvaluation, reference: str | Path | None) -> ModelEvaluation | None:
+    """Open another model of the run, or of the run in the folder ``reference`` the model of the same name."""
+    if reference is None:
+        return None
+    if str(reference) == evaluation.name:
+        raise ConfigurationError("reference: give a model other than the attacked one")
+    if Path(reference).is_dir():
+        return ModelEvaluation.open(reference, evaluation.name)
+    return ModelEvaluation.open(evaluation.run.root, str(reference))
 
-    classifier, *references = (
-        load_classifier(model.run.get_model_folder(model.name)) for model in (evaluation, reference) if model
-    )
-    folders = evaluation.list_training_folders()
-    trained = chain.from_iterable(
-        zip(read_training_texts(evaluation.run, folder), read_classes(evaluation.run, folder), strict=True)
-        for folder in folders
-    )
-    held_out = [(text, name) for text, name, _ in evaluation.read_held_out_examples(paths, "id", "user")]
-    if evaluation.run.vault not in folders:
-        texts = [text for _, text in make_run_router(evaluation.run_manifest)([text for text, _ in held_out])]
-        held_out = [(text, name) for text, (_, name) in zip(texts, held_out, strict=True)]
 
-    def draw(rows: Iterable[TextWithLabel], kind: str) -> list[tuple[str, str]]:
-        known = [(text, name) for text, name in dict.fromkeys(rows) if name in classifier.classes]
-        order = RandomStream.from_seed(seed).permutation(kind, 0, len(known))
-        return [cast("tuple[str, str]", known[index]) for index in order.tolist()]
+@dataclass(frozen=True)
+class MembershipAttack:
+    """Membership inference on the model of ``evaluation``, with the options of :func:`evaluate_membership`."""
 
-    members = draw(trained, "members")
-    non_members = [row for row in draw(held_out, "others") if row not in set(members)][:count]
-    return run_class_membership_attack(
-        classifier,
-        members[:count],
-        non_members,
-        reference=references[0] if references else None,
-        group_size=group_size,
-        confidence=confidence,
-        seed=seed,
-    )
+    evaluation: ModelEvaluation
+    reference: ModelEvaluation | None
+    count: int
+    group_size: int
+    confidence: float
+    seed: int
+
+    def attack_language_model(
+        self, labelled: Path, others: str | Path | None, label: str | None, progress: Progress
+    ) -> Result:
+        """Distinguish sentences with secrets that were trained on from the same sentences with other values."""
+        from redactory.evaluation.membership import run_membership_attack
+
+        sentences = _find_secret_sentences(self.evaluation, labelled, label)
+        kind = sentences[0].label
+        members, non_members = draw_member_texts(
+            sentences, _choose_value_source(self.evaluation, kind, others, self.seed), self.count, self.seed
+        )
+        reference = self.reference.load_language_model() if self.reference else None
+        result = run_membership_attack(
+            self.evaluation.load_language_model(),
+            members,
+            non_members,
+            reference=reference,
+            progress=progress,
+            **self._options,
+        )
+        return self._describe(kind, "drawn" if others is None else "file") | result
+
+    def attack_classifier(self, paths: Sequence[str]) -> Result:
+        """Distinguish texts that were trained on from texts of ``paths``, masked alike."""
+        from redactory.evaluation.membership import run_class_membership_attack
+
+        classifier, reference = self.evaluation.load_classifier(), None
+        if self.reference:
+            reference = self.reference.load_classifier()
+            if set(reference.classes) != set(classifier.classes):
+                raise ConfigurationError(f"reference: {self.reference.name} was trained on other classes")
+        members = self._draw_rows(self.evaluation.read_training_rows(), classifier.classes, "members")
+        trained = set(members)
+        held_out = self._draw_rows(self._read_masked_alike(paths), classifier.classes, "others")
+        others = [row for row in held_out if row not in trained]
+        result = run_class_membership_attack(
+            classifier, members[: self.count], others[: self.count], reference=reference, **self._options
+        )
+        return self._describe(None, "file") | result
+
+    def _read_masked_alike(self, paths: Sequence[str]) -> list[TextWithLabel]:
+        """Read the rows of ``paths``, masked if the model was trained on masked text."""
+        rows = [(text, name) for text, name, _ in self.evaluation.read_held_out_examples(paths, "id", "user")]
+        if self.evaluation.run.vault in self.evaluation.list_training_folders():
+            return rows
+        masked = make_run_router(self.evaluation.run_manifest)([text for text, _ in rows])
+        return [(text, name) for (_, text), (_, name) in zip(masked, rows, strict=True)]
+
+    def _draw_rows(
+        self, rows: Iterable[TextWithLabel], classes: Collection[str], purpose: str
+    ) -> list[tuple[str, str]]:
+        """Put the distinct rows with one of ``classes`` in a random order."""
+        known = [(text, name) for text, name in dict.fromkeys(rows) if name is not None and name in classes]
+        order = RandomStream.from_seed(self.seed).permutation(purpose, 0, len(known))
+        return [known[index] for index in order.tolist()]
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {"group_size": self.group_size, "confidence": self.confidence, "seed": self.seed}
+
+    def _describe(self, label: str | None, fresh_values: str) -> Result:
+        reference_model = self.reference.name if self.reference else None
+        return {"label": label, "fresh_values": fresh_values, "reference_model": reference_model}
 
 
 def _find_secret_sentences(evaluation: ModelEvaluation, labelled: Path, label: str | None) -> list[SecretSentence]:

@@ -44,10 +44,9 @@ from redactory.training.held_out import read_curve_rows
 from redactory.training.mechanisms.mechanism import BandedGaussian, PoissonUsersGaussian
 from redactory.training.model import count_parameters, format_loading_instructions, get_library_name
 from redactory.training.models.settings import FrozenEncoderSettings
-from redactory.training.settings import RecallMeasurement
+from redactory.training.settings import ENCODER_SOURCE, RecallMeasurement
 from redactory.training.uedp.bounding import R_LOC
 from redactory.training.unit_settings import Adjacency, PrivacyUnit
-from redactory.training.vocabulary import ENCODER
 
 FORMAT, UNITS_FORMAT = "redactory-guarantee/2", "redactory-unit-guarantee/1"
 NOTHING_GUARANTEED = "everything: nothing is guaranteed"
@@ -196,7 +195,7 @@ def _make_common_card(
     keys = ("clip_norm", "sampling_rate", "noise_multiplier", "noise", "normaliser")
     encoder = _describe_encoder(facts)
     if encoder:
-        details = {**details, "not_covered": [*details["not_covered"], WORDS[ENCODER]["not_covered"]]}
+        details = {**details, "not_covered": [*details["not_covered"], WORDS[ENCODER_SOURCE]["not_covered"]]}
     return {
         "format": card_format,
         "model": name,
@@ -231,7 +230,7 @@ def _describe_encoder(facts: LedgerFacts) -> dict[str, str] | None:
     """Describe the frozen encoder below the trained layer: its digest, licence and pretraining; None without one."""
     if not isinstance(facts.settings.model, FrozenEncoderSettings):
         return None
-    words = WORDS[ENCODER]["package" if facts.settings.model.folder is None else "folder"]
+    words = WORDS[ENCODER_SOURCE]["package" if facts.settings.model.folder is None else "folder"]
     return {**words, "sha256": facts.vocabulary["sha256"]}
 
 
@@ -312,8 +311,8 @@ def _make_example_level_texts(
 def describe_vocabulary(vocabulary: Mapping[str, Any], is_counted: bool = False) -> str:
     """Describe the sources of the vocabulary, as an assumption, with the digest of their content."""
     words = WORDS["vocabulary"] | (WORDS["counted"]["vocabulary"] if is_counted else {})
-    if ENCODER in vocabulary["made_of"]:
-        return str(words[ENCODER].format(sha256=vocabulary["sha256"]))
+    if ENCODER_SOURCE in vocabulary["made_of"]:
+        return str(words[ENCODER_SOURCE].format(sha256=vocabulary["sha256"]))
     source_texts = (
         words[source] + (f" (sha256 {sha256})" if sha256 else "") for source, sha256 in vocabulary["made_of"].items()
     )

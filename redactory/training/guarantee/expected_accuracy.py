@@ -33,6 +33,6 @@ def predict_accuracy(
         return None
     classes = len(settings.classes)
     signal = examples * mechanism.sampling_rate * math.sqrt(spec.steps) / mechanism.noise_multiplier
-    kept = 1.0 / (1.0 + (_SIGNAL_PER_CLASS * classes**_CLASS_EXPONENT / signal) ** _EXPONENT)
-    expected = None if accuracy is None else 1.0 / classes + kept * (accuracy - 1.0 / classes)
-    return {"kept": kept, "without_noise": accuracy, "expected": expected}
+    retained_share = 1.0 / (1.0 + (_SIGNAL_PER_CLASS * classes**_CLASS_EXPONENT / signal) ** _EXPONENT)
+    expected = None if accuracy is None else 1.0 / classes + retained_share * (accuracy - 1.0 / classes)
+    return {"retained_share": retained_share, "without_noise": accuracy, "expected": expected}

@@ -92,7 +92,7 @@ def _find_batch_size_problems(spec: TrainingSpec, facts: TrainingFacts) -> Itera
     settings = spec.settings
     if settings.model.kind == "encoder" and settings.sampling_rate == 1.0 and settings.optimizer == "adam":
         return  # by default every example is drawn, and the size changes no step
-    rate, batch = spec.settings.sampling_rate, spec.settings.expected_batch_size
+    rate, batch = settings.sampling_rate, settings.expected_batch_size
     draws, most = rate * facts.examples, "at most " if facts.is_upper_bound else ""
     count = f"{draws:,.2g}" if draws < 10.0 else f"{draws:,.0f}"
     drawn = f"draws {most}{count} examples on average (train.sampling_rate {rate:g} of {most}{facts.examples:,})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from redactory.training.mechanisms.mechanism import (
     Relation,
     parse_mechanism_json,
 )
-from redactory.training.settings import VOCABULARY_SOURCES, RecallMeasurement, TrainSettings
+from redactory.training.settings import ENCODER_SOURCE, VOCABULARY_SOURCES, RecallMeasurement, TrainSettings
 from redactory.training.tokenizer import compute_tokenizer_digest
 from redactory.training.trainers import Trainer, get_trainer
 from redactory.training.trainers.base import EXAMPLE_NOUN
@@ -392,9 +392,8 @@ def read_ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     sources = set(vocabulary["made_of"])
     is_known = bool(sources) and sources <= set(VOCABULARY_SOURCES)
     _require_ledger_condition(is_known, "has an unknown source of the vocabulary")
-    own_pieces = folder.tokenizer.exists() and compute_tokenizer_digest(read_json(folder.tokenizer))
-    own_pieces = own_pieces or read_json(folder.config).get("encoder", {}).get("sha256")
-    _require_ledger_condition(vocabulary["sha256"] == own_pieces, "belongs to another tokenizer")
+    is_own_vocabulary = vocabulary["sha256"] == _read_vocabulary_digest(folder, sources)
+    _require_ledger_condition(is_own_vocabulary, "belongs to another tokenizer or encoder")
     return LedgerFacts(
         settings=settings,
         mechanism=mechanism,
@@ -408,6 +407,13 @@ def read_ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
         vocabulary=vocabulary,
         private_loop=head.get("own_loop"),
     )
+
+
+def _read_vocabulary_digest(folder: ModelFolder, sources: Collection[str]) -> str | None:
+    """Return the digest of the tokenizer in ``folder``, or of the encoder that ``config.json`` names; None without."""
+    if ENCODER_SOURCE not in sources:
+        return compute_tokenizer_digest(read_json(folder.tokenizer)) if folder.tokenizer.exists() else None
+    return str(read_json(folder.config)["encoder"]["sha256"]) if folder.config.exists() else None
 
 
 START_KEY = "start"

@@ -36,6 +36,13 @@ class Crt(Trainer):
         "epsilon_substitution.",
     )
 
+    def find_settings_problem(self, settings: TrainSettings) -> str | None:
+        """Refuse passes over ``public/`` where every noisy step includes it."""
+        for key in ("public_share", "public_pretraining_epochs"):
+            if _includes_public_examples(settings) and getattr(settings, key):
+                return f"train.{key}: with an encoder every noisy step includes all public examples; remove it"
+        return None
+
     def count_exchanged_rows(self, settings: TrainSettings, group_size: int | None) -> int:
         """Return the deduplication rule's ``group_size``; without a rule no epsilon is stated."""
         return group_size or 1
@@ -43,8 +50,8 @@ class Crt(Trainer):
     def make_noise_free_steps(
         self, context: TrainingContext, scheduled_optimizer: ScheduledOptimizer
     ) -> NoiseFreeSteps | None:
-        """Make passes over ``public/``; none on an encoder's vectors, where every noisy step takes them along."""
-        if _takes_public_examples_along(context.settings):
+        """Make passes over ``public/``; none on an encoder's vectors, where every noisy step includes them."""
+        if _includes_public_examples(context.settings):
             return None
         examples, rows = self._encode_public_rows(context)
         return context.make_noise_free_steps(scheduled_optimizer, examples, rows)
@@ -58,7 +65,7 @@ class Crt(Trainer):
     ) -> StepKind:
         """Make the steps on ``private/``."""
         steps = super().make_noisy_steps(context, scheduled_optimizer, mechanism, ledger)
-        if _takes_public_examples_along(context.settings):
+        if _includes_public_examples(context.settings):
             examples, rows = self._encode_public_rows(context)
             rows = rows[~np.isin(rows, context.held_out_rows)]
             steps = replace(cast("NoisySteps", steps), public_examples=examples.select_examples(rows))
@@ -75,8 +82,8 @@ class Crt(Trainer):
         return examples.examples, rows
 
 
-def _takes_public_examples_along(settings: TrainSettings) -> bool:
-    """Whether a noisy step also takes all public examples: where that costs little, on vectors."""
+def _includes_public_examples(settings: TrainSettings) -> bool:
+    """Whether a noisy step also includes all public examples: on vectors, where that costs little."""
     return settings.model.kind == "encoder"
 
 
