@@ -89,7 +89,7 @@ def require_train_section(config: Config) -> None:
 def collect_remarks(config: ConfigLike, *, output: str | Path | None = None, **changes: Any) -> list[str]:
     """Return warnings about the training that :func:`train` would run with these arguments.
 
-    They follow from the settings and the private part's example counts; empty if the run is not finished.
+    They follow from the settings, and from counts and classes of the private part; empty if the run is not finished.
     """
     settings = _load_train_config(config, output, changes)
     run = RunFolder(Path(settings.output))
