@@ -83,7 +83,10 @@ def run_class_membership_attack(
     """
     count = min(len(members), len(non_members))
     if count < _MIN_TEXTS:
-        raise InputError(f"membership needs at least {_MIN_TEXTS} texts with a class of each kind, got {count}")
+        raise InputError(
+            f"membership needs at least {_MIN_TEXTS} texts with a class that were trained on, and as many that were "
+            f"not: got {len(members)} and {len(non_members)}"
+        )
     rows = [*members[:count], *non_members[:count]]
 
     def score(classifier: TextClassifier) -> Scores:

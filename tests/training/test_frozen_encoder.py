@@ -481,6 +481,10 @@ def test_a_classifier_is_attacked_by_the_class_of_whole_texts(run: RunFolder, tm
     train_model(run, make_settings(name="fewer", classes=("thanks", "other"), noise_multiplier=20.0))
     with pytest.raises(ConfigurationError, match="reference: fewer was trained on other classes"):
         redactory.evaluate_membership(run.root, "dpsgd", others=others, reference="fewer")
+    trained_on = run.root.parent / "rows.jsonl"
+    write_rows(trained_on, [{"text": "How do I repair the river?", "label": "question"}])
+    with pytest.raises(InputError, match="trained on, and as many that were not: got 40 and 0"):
+        redactory.evaluate_membership(run.root, "dpsgd", others=trained_on)
     with pytest.raises(ConfigurationError, match="a classifier is asked about whole texts"):
         redactory.evaluate_membership(run.root, "dpsgd", secrets=others, others=others)
 
