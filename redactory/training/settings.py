@@ -159,7 +159,7 @@ class BudgetSettings(Settings):
         return {"path": str(path), "epsilon": self.epsilon, "delta": self.delta}
 
 
-ENCODER_DEFAULTS: dict[str, Any] = {"sampling_rate": 1.0, "epochs": 60, "clip_norm": 0.5, "dp_learning_rate": 0.06}
+ENCODER_DEFAULTS: dict[str, Any] = {"sampling_rate": 0.1, "epochs": 20, "clip_norm": 0.5, "dp_learning_rate": 0.06}
 """Defaults of a training with ``model.kind: encoder``, chosen on other corpora than those of the published results."""
 
 

@@ -126,8 +126,8 @@ class NoisySteps:
     ``clipped_sum`` has the same bits wherever its micro-batches are computed. In the first step and every 1,000th after
     it, a batch's gradient is compared with those of its halves (:func:`check_batch_independence`).
 
-    Each of ``public_examples``, if given, adds its clipped gradient to every step, without noise. So public and private
-    examples count alike, whatever their numbers.
+    ``public_examples``, if given, are sampled at the same rate, with coins of their own that need not be secret. Each
+    adds its clipped gradient without noise. So public and private examples count alike, whatever their numbers.
 
     Formal guarantees: a step reads ``examples`` only through ``mechanism.compute_noisy_mean`` of the sampled examples'
     clipped sum; the ledger admits the sum before noise is drawn; no step is skipped, whatever was sampled. Everything
@@ -167,13 +167,14 @@ class NoisySteps:
         )
         gradient = self.compute_noisy_gradient(number, total)
         if self.public_examples is not None:
-            gradient += self.compute_public_sum() / self.mechanism.normaliser
+            gradient += self.compute_public_sum(number) / self.mechanism.normaliser
         apply_gradient(self.network, self.scheduled_optimizer, gradient, number)
 
-    def compute_public_sum(self) -> Tensor:
-        """Sum the clipped gradients of the public examples."""
+    def compute_public_sum(self, number: int) -> Tensor:
+        """Sum the clipped gradients of the public examples that step ``number`` samples."""
         assert self.public_examples is not None
-        rows = np.arange(len(self.public_examples), dtype=np.int64)
+        coins = self.stream.uniform("public coins", number, len(self.public_examples))
+        rows = np.flatnonzero(coins < self.mechanism.sampling_rate)
         return self.clipped_sum(
             self.network, self.public_examples, rows, self.mechanism.clip_norm, self.max_physical_batch_tokens
         )

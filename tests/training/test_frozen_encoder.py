@@ -256,16 +256,22 @@ class Recorder:
         self.sums.append(total.clone())
 
 
-def take_step(public: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """The weights after a step of SGD, and what was admitted; the same noise each time."""
+def make_noisy_steps(public: Any, rate: float = 1.0) -> tuple[NoisySteps, Recorder]:
+    """Steps of SGD with the same noise each time, and what they admit."""
     draw = np.random.default_rng(4)
     network = make_network(np.zeros(5, np.float32))
     examples = make_vector_examples(draw.normal(size=(6, 5)).astype(np.float32), [0, 1, 1, 0, 0, 1])
-    mechanism = PoissonGaussian(1.0, 1.0, 0.5, 10.0, "lattice")
+    mechanism = PoissonGaussian(rate, 1.0, 0.5, 10.0, "lattice")
     optimizer = ScheduledOptimizer(make_optimizer(network, "sgd"), 1.0)
     stream, recorder = RandomStream.from_seed(5), Recorder()
-    NoisySteps(network, optimizer, examples, mechanism, 99, stream, recorder, public_examples=public).step(0)
-    return network.head.weight.detach(), recorder.sums[0]
+    return NoisySteps(network, optimizer, examples, mechanism, 99, stream, recorder, public_examples=public), recorder
+
+
+def take_step(public: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weights after a step, and what was admitted."""
+    steps, recorder = make_noisy_steps(public)
+    steps.step(0)
+    return steps.network.head.weight.detach(), recorder.sums[0]
 
 
 def test_a_noisy_step_includes_public_vectors_without_noise() -> None:
@@ -279,6 +285,20 @@ def test_a_noisy_step_includes_public_vectors_without_noise() -> None:
     norms = np.linalg.norm(gradients, axis=1, keepdims=True)
     expected = (gradients * np.minimum(1.0, 0.5 / norms)).sum(0) / 10.0
     np.testing.assert_allclose((without - with_public).flatten().numpy(), expected, atol=1e-5)
+
+
+def test_public_and_private_vectors_are_sampled_at_one_rate() -> None:
+    """On average a step adds the rate's share of all public gradients; its coins are not those of private rows."""
+    rate, numbers = 0.2, range(2_000)
+    public = make_vector_examples(np.random.default_rng(7).normal(1.0, size=(6, 5)).astype(np.float32), [1] * 6)
+    every, _ = make_noisy_steps(public)
+    sampled, _ = make_noisy_steps(public, rate)
+    total = every.compute_public_sum(0)
+    sums = torch.stack([sampled.compute_public_sum(number) for number in numbers])
+    torch.testing.assert_close(sums.mean(0), rate * total, atol=0.02, rtol=0)
+    assert float((rate * total).abs().max()) > 0.1
+    private = np.array([sampled.sample_step_rows(number).size for number in numbers])
+    assert abs(np.corrcoef(private, sums.norm(dim=1).numpy())[0, 1]) < 0.05
 
 
 @pytest.mark.parametrize("weighting", ["unique", "count"])
@@ -551,7 +571,7 @@ def test_it_is_the_default_for_classes_with_defaults_that_suit_it() -> None:
         ({"task": "next-word", "classes": (), "model": {"kind": "encoder"}}, "encoder predicts classes"),
         ({"tokenizer": "shipped"}, "a pretrained model has its tokenizer"),
         ({"classes": ("one",)}, "at least two classes"),
-        ({"trainer": "crt", "public_share": 0.5}, "train.public_share: with an encoder every noisy step includes"),
+        ({"trainer": "crt", "public_share": 0.5}, "train.public_share: with an encoder every noisy step also samples"),
         ({"trainer": "crt-drop", "public_pretraining_epochs": 1}, "train.public_pretraining_epochs: with an encoder"),
     ],
 )

@@ -13,6 +13,7 @@ from redactory.training.guarantee.remarks import TrainingFacts, count_noised_exa
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.settings import TrainSettings
 
+ON_VECTORS: dict[str, Any] = {"trainer": "crt", "task": "classify", "classes": ("a", "b"), "expected_batch_size": 256}
 FITTING: dict[str, Any] = {"sampling_rate": 0.1, "expected_batch_size": 10, "noise_multiplier": 1.0}
 USERS = {"trainer": "user-level", "public_text": "x.txt", "federated": {"users": 50, "user_rate": 0.5}}
 
@@ -55,6 +56,9 @@ def test_a_remark_stands_where_the_divisor_is_far_from_what_is_drawn(rate: float
             r"draws at most 6\.3 examples .* of at most 63\): .* at least 40\.6 times too small",
         ),
         ({}, {"examples": 9_000, "is_upper_bound": True}, None),
+        (ON_VECTORS, {"examples": 63}, None),
+        (ON_VECTORS, {"examples": 9}, "pure noise"),
+        ({**ON_VECTORS, "optimizer": "sgd"}, {"examples": 63}, "times too small"),
         ({"public_batch_size": 8}, {"noise_free_examples": 7}, "public_batch_size is 8, but only 7 examples"),
         ({"delta": 0.009}, {}, None),
         ({"delta": 0.011}, {}, "delta is 0.011, above one over the 100 examples"),

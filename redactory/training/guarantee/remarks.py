@@ -90,8 +90,6 @@ def _find_batch_size_problems(spec: TrainingSpec, facts: TrainingFacts) -> Itera
     if facts.examples is None or spec.mechanism is None or spec.trainer.samples_users:
         return
     settings = spec.settings
-    if settings.model.kind == "encoder" and settings.sampling_rate == 1.0 and settings.optimizer == "adam":
-        return  # by default every example is drawn, and the size changes no step
     rate, batch = settings.sampling_rate, settings.expected_batch_size
     draws, most = rate * facts.examples, "at most " if facts.is_upper_bound else ""
     count = f"{draws:,.2g}" if draws < 10.0 else f"{draws:,.0f}"
@@ -100,6 +98,8 @@ def _find_batch_size_problems(spec: TrainingSpec, facts: TrainingFacts) -> Itera
     is_small = batch < draws / _MAX_BATCH_RATIO and not facts.is_upper_bound
     if draws < 1.0:
         yield f"a noisy step {drawn}: many steps are pure noise; raise train.sampling_rate"
+    elif settings.model.kind == "encoder" and settings.optimizer == "adam":
+        return  # a constant divisor of every gradient changes no step
     elif is_small or batch > draws * _MAX_BATCH_RATIO:
         factor = max(batch / draws, draws / batch)
         ratio, steps, least = ("large", "long", "") if is_small else ("small", "short", most and "at least ")

@@ -37,10 +37,10 @@ class Crt(Trainer):
     )
 
     def find_settings_problem(self, settings: TrainSettings) -> str | None:
-        """Refuse passes over ``public/`` where every noisy step includes it."""
+        """Refuse passes over ``public/`` where noisy steps sample it."""
         for key in ("public_share", "public_pretraining_epochs"):
-            if _includes_public_examples(settings) and getattr(settings, key):
-                return f"train.{key}: with an encoder every noisy step includes all public examples; remove it"
+            if _samples_public_examples(settings) and getattr(settings, key):
+                return f"train.{key}: with an encoder every noisy step also samples public examples; remove it"
         return None
 
     def count_exchanged_rows(self, settings: TrainSettings, group_size: int | None) -> int:
@@ -50,8 +50,8 @@ class Crt(Trainer):
     def make_noise_free_steps(
         self, context: TrainingContext, scheduled_optimizer: ScheduledOptimizer
     ) -> NoiseFreeSteps | None:
-        """Make passes over ``public/``; none on an encoder's vectors, where every noisy step includes them."""
-        if _includes_public_examples(context.settings):
+        """Make passes over ``public/``; none on an encoder's vectors, where every noisy step also samples it."""
+        if _samples_public_examples(context.settings):
             return None
         examples, rows = self._encode_public_rows(context)
         return context.make_noise_free_steps(scheduled_optimizer, examples, rows)
@@ -63,9 +63,9 @@ class Crt(Trainer):
         mechanism: AnyMechanism,
         ledger: Admission,
     ) -> StepKind:
-        """Make the steps on ``private/``."""
+        """Make the steps on ``private/``; on an encoder's vectors they also sample ``public/``."""
         steps = super().make_noisy_steps(context, scheduled_optimizer, mechanism, ledger)
-        if _includes_public_examples(context.settings):
+        if _samples_public_examples(context.settings):
             examples, rows = self._encode_public_rows(context)
             rows = rows[~np.isin(rows, context.held_out_rows)]
             steps = replace(cast("NoisySteps", steps), public_examples=examples.select_examples(rows))
@@ -82,8 +82,8 @@ class Crt(Trainer):
         return examples.examples, rows
 
 
-def _includes_public_examples(settings: TrainSettings) -> bool:
-    """Whether a noisy step also includes all public examples: on vectors, where that costs little."""
+def _samples_public_examples(settings: TrainSettings) -> bool:
+    """Whether a noisy step also samples public examples, so that each example counts alike: on vectors."""
     return settings.model.kind == "encoder"
 
 
