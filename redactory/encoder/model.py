@@ -74,14 +74,25 @@ class TextEncoder:
         pieces = np.array(encoding.ids, np.int64)
         vectors = np.empty((len(pieces), self.width), np.float32)
         for window, kept in plan_windows(len(pieces), self.window):
-            ids = np.concatenate(([START_PIECE], pieces[window], [END_PIECE]))
-            [hidden] = self._session.run(None, {"words": self._look_up(ids)[None]})
             first = 1 + kept.start - window.start
-            vectors[kept] = hidden[0, first : first + kept.stop - kept.start]
+            vectors[kept] = self._run(pieces[window])[first : first + kept.stop - kept.start]
         if not np.isfinite(vectors).all():
             raise ValueError("the encoder returned vectors that are not finite")
         ranges = np.array(encoding.offsets, np.int64).reshape(-1, 2)
         return EncodedText(ranges, pieces != UNKNOWN_PIECE, vectors)
+
+    def encode_window(self, text: str, max_pieces: int | None = None) -> NDArray[np.float32]:
+        """Encode the first ``max_pieces`` pieces of a text, at most a window, between start and end token.
+
+        Returns one vector for each, [2 + pieces, width].
+        """
+        pieces = np.array(self._tokenizer.encode(text, add_special_tokens=False).ids, np.int64)
+        return self._run(pieces[: min(max_pieces or self.window, self.window)])
+
+    def _run(self, pieces: NDArray[np.int64]) -> NDArray[np.float32]:
+        ids = np.concatenate(([START_PIECE], pieces, [END_PIECE]))
+        [hidden] = self._session.run(None, {"words": self._look_up(ids)[None]})
+        return np.asarray(hidden[0])
 
     def _look_up(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         blocks = self._embeddings[ids]

@@ -25,9 +25,11 @@ from redactory.redaction.sealing import read_manifest
 from redactory.training.chat import PLAIN_TEMPLATE, ChatCodec
 from redactory.training.custom_network import CUSTOM_KIND, CustomNetwork
 from redactory.training.data import TokenizedExamples, split_micro_batches
+from redactory.training.models.adapted_encoder import AdaptableEncoder, AdaptedClassifier, count_adapter_parameters
 from redactory.training.models.frozen_encoder import (
     AnyCodec,
     FrozenEncoder,
+    PackageEncoder,
     VectorClassifier,
     encode_texts,
     load_model_encoder,
@@ -82,6 +84,7 @@ _RECURRENT_KINDS: dict[str, tuple[Any, Any]] = {
 }
 """By kind: encoder of the classifier, and language model. All other kinds are Hugging Face networks."""
 _FORMATS = {encoder.FORMAT: (encoder, language) for encoder, language in _RECURRENT_KINDS.values()}
+_VECTOR_FORMATS = {kind.FORMAT: kind for kind in (VectorClassifier, AdaptedClassifier)}
 _CLASSIFIER_SUFFIX = "ForSequenceClassification"
 _MAX_TOKENS_KEY, _CHAT_KEY = "max_tokens", "redactory_chat"
 """Keys of ``config.json``: a classifier's maximum number of tokens, and a chat model's template."""
@@ -136,8 +139,14 @@ def build_classifier(settings: ModelSettings, tokenizer: AnyCodec, classes: tupl
             "bilstm, bert or a folder"
         )
     if isinstance(tokenizer, FrozenEncoder):
+        mean = tokenizer.compute_public_mean()
+        if isinstance(tokenizer, AdaptableEncoder):
+            encoder = {"sha256": tokenizer.sha256, "lora_rank": tokenizer.lora_rank}
+            network = AdaptedClassifier(mean, classes, encoder)
+            network.set_projections(tokenizer.make_public_examples())
+            return network
         folder = {} if tokenizer.folder is None else {"folder": tokenizer.folder.name}
-        return VectorClassifier(tokenizer.compute_public_mean(), classes, {"sha256": tokenizer.sha256, **folder})
+        return VectorClassifier(mean, classes, {"sha256": tokenizer.sha256, **folder})
     names: dict[str, Any] = {
         "id2label": dict(enumerate(classes)),
         "label2id": {name: number for number, name in enumerate(classes)},
@@ -176,7 +185,10 @@ def count_max_parameters(settings: TrainSettings) -> int | None:
     """Count the trained parameters with a vocabulary of maximum size; None for a pretrained folder."""
     model, size = settings.model, settings.vocabulary_size
     if isinstance(model, FrozenEncoderSettings):
-        return None if model.folder else (load_encoder(SENTENCE_FOLDER).width + 1) * len(settings.classes)
+        if model.folder:
+            return None
+        adapters = 0 if model.lora_rank == "auto" else count_adapter_parameters(model.lora_rank)
+        return (load_encoder(SENTENCE_FOLDER).width + 1) * len(settings.classes) + adapters
     if isinstance(model, FolderSettings):
         return None
     placeholder_tokenizer: Any = SimpleNamespace(size=size, begin_id=0, end_id=1, pad_id=2)
@@ -206,7 +218,7 @@ def require_clippable_network(model: LanguageModel | TextClassifier, max_tokens:
 def is_classifier_config(config: dict[str, Any]) -> bool:
     """Whether a saved ``config.json`` describes a classifier."""
     architectures = config.get("architectures") or ()
-    return config.get("format") in (PooledClassifier.FORMAT, VectorClassifier.FORMAT) or any(
+    return config.get("format") in (PooledClassifier.FORMAT, *_VECTOR_FORMATS) or any(
         name.endswith(_CLASSIFIER_SUFFIX) for name in architectures
     )
 
@@ -224,8 +236,8 @@ def build_network_from_config(name: str, config: dict[str, Any]) -> LanguageNetw
         encoder = _FORMATS[config["encoder"]["format"]][0].from_config(config["encoder"])
         bottleneck = config.get("bottleneck")
         return PooledClassifier(encoder, tuple(config["classes"]), config["pooling"], bottleneck)
-    if format_name == VectorClassifier.FORMAT:
-        return VectorClassifier.from_config(config)
+    if format_name in _VECTOR_FORMATS:
+        return _VECTOR_FORMATS[format_name].from_config(config)
     if format_name == CustomNetwork.FORMAT:
         raise InputError(
             f"{name} holds a network of another program ({config['network']}): build it there, and load "
@@ -422,7 +434,9 @@ def _load_network(folder: ModelFolder, config: dict[str, Any]) -> tuple[Any, Any
     if unexpected or set(missing) & set(_select_unique_tensors(tensors)):
         raise RuntimeError(f"{folder.root.name}: the weights do not fit config.json")
     if isinstance(network, VectorClassifier):
-        return load_model_encoder(folder.root, config), network.eval()
+        rank = config["encoder"].get("lora_rank")
+        encoder = AdaptableEncoder(rank) if rank else PackageEncoder()
+        return load_model_encoder(folder.root, config["encoder"], encoder), network.eval()
     codec: TextCodec = parse_redactory_tokenizer(read_json(folder.tokenizer)) or FolderTokenizer.from_folder(
         folder.root
     )

@@ -30,7 +30,9 @@ from redactory.training.count_selection import CountSelection
 from redactory.training.data import PublicText, open_public_text, read_manifest_digest, require_unchanged_parts
 from redactory.training.guarantee.budget import Budget
 from redactory.training.guarantee.card import make_guarantee_card, render_guarantee_page
+from redactory.training.guarantee.expected_accuracy import choose_lora_rank
 from redactory.training.guarantee.metrics import make_empty_remark, make_epsilon_remark_function
+from redactory.training.guarantee.remarks import count_noised_examples
 from redactory.training.guarantee.spec import START_KEY, TrainingSpec, read_ledger_facts, read_training_spec
 from redactory.training.held_out import NO_ROWS, HeldOutCurve, HeldOutText, make_event_writer
 from redactory.training.loop import Checkpoint, StepKinds, StepSchedule, TrainingContext, iterate_remaining_steps
@@ -216,7 +218,8 @@ def plan_training(
     if trainer.has_units or public_text is not None:
         head["public_text"] = public_text and public_text.sha256
     with report_start_and_end(progress, "learn the vocabulary"):
-        vocabulary = build_vocabulary(run, settings, public_text)
+        lora_rank = choose_lora_rank(spec, count_noised_examples(spec, manifest.get("counts", {})))
+        vocabulary = build_vocabulary(run, settings, public_text, lora_rank)
         fit = measure_vocabulary_fit(
             vocabulary, get_public_text_reader(run, settings, public_text), settings.max_tokens
         )

@@ -24,6 +24,7 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.training.chat import format_turns
 from redactory.training.data import PublicText, read_public_texts
+from redactory.training.models.adapted_encoder import AdaptableEncoder
 from redactory.training.models.frozen_encoder import AnyCodec, FrozenEncoder, open_encoder
 from redactory.training.models.settings import FrozenEncoderSettings
 from redactory.training.settings import ENCODER_SOURCE, VOCABULARY_SOURCES, TrainSettings
@@ -53,7 +54,8 @@ class Vocabulary:
     def to_record(self) -> dict[str, Any]:
         """Return the vocabulary's entry in a ledger's head."""
         if isinstance(self.tokenizer, FrozenEncoder):
-            return {"made_of": dict(self.sources), "sha256": self.tokenizer.sha256, "entries": self.tokenizer.width}
+            entries = {"entries": self.tokenizer.width, "lora_rank": self.tokenizer.lora_rank}
+            return {"made_of": dict(self.sources), "sha256": self.tokenizer.sha256, **entries}
         return {"made_of": dict(self.sources), "sha256": self.tokenizer.digest, "entries": self.tokenizer.size}
 
 
@@ -63,12 +65,22 @@ def has_only_public_sources(sources: Iterable[str]) -> bool:
     return bool(source_set) and source_set <= set(VOCABULARY_SOURCES) - {PUBLIC_SPLIT}
 
 
-def build_vocabulary(run: RunFolder | None, settings: TrainSettings, public_text: PublicText | None) -> Vocabulary:
-    """Build or load the tokenizer, reading no private text; ``ConfigurationError`` for an unusable file or folder."""
+def build_vocabulary(
+    run: RunFolder | None, settings: TrainSettings, public_text: PublicText | None, lora_rank: int = 0
+) -> Vocabulary:
+    """Build or load the tokenizer, reading no private text; ``ConfigurationError`` for an unusable file or folder.
+
+    ``lora_rank`` is the rank of adapters in the encoder of ``model.kind: encoder``.
+    """
     sources, path = settings.vocabulary_sources, settings.tokenizer
     if isinstance(settings.model, FrozenEncoderSettings):
         cache_path = None if run is None else run.text_vectors
-        return Vocabulary(open_encoder(settings.model, cache_path, settings.threads), {ENCODER_SOURCE: None})
+        encoder = (
+            AdaptableEncoder(lora_rank, settings.threads)
+            if lora_rank
+            else open_encoder(settings.model, cache_path, settings.threads)
+        )
+        return Vocabulary(encoder, {ENCODER_SOURCE: None})
     folder = getattr(settings.model, "folder", None)
     if folder is not None:
         if not folder.is_dir():

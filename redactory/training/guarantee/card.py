@@ -226,12 +226,12 @@ def _make_common_card(
     }
 
 
-def _describe_encoder(facts: LedgerFacts) -> dict[str, str] | None:
-    """Describe the frozen encoder below the trained layer: its digest, licence and pretraining; None without one."""
+def _describe_encoder(facts: LedgerFacts) -> dict[str, Any] | None:
+    """Describe the encoder below the trained layer: digest, licence, pretraining, adapters; None without one."""
     if not isinstance(facts.settings.model, FrozenEncoderSettings):
         return None
     words = WORDS[ENCODER_SOURCE]["package" if facts.settings.model.folder is None else "folder"]
-    return {**words, "sha256": facts.vocabulary["sha256"]}
+    return {**words, "sha256": facts.vocabulary["sha256"], "lora_rank": facts.vocabulary.get("lora_rank", 0)}
 
 
 def _describe_correlated_noise(spec: TrainingSpec) -> dict[str, Any]:

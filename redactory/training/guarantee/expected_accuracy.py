@@ -6,8 +6,9 @@ TREC, subjectivity, customer reviews and MPQA (2 to 6 classes) with the default 
 
     1 / (1 + (8.5·k^1.3 / signal)^1.1)
 
-with a root mean square error of 0.019 in accuracy. More classes are extrapolated. The exponent of k is a compromise with
-an earlier measurement: with 77 classes (Banking77, 60 steps on all examples) half remained at a signal of about 2,100.
+with a root mean square error of 0.019 in accuracy. More classes are extrapolated. The exponent of k is a compromise
+with an earlier measurement: with 77 classes (Banking77, 60 steps on all examples) half remained at a signal of about
+2,100.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from __future__ import annotations
 import math
 
 from redactory.training.guarantee.spec import TrainingSpec
+from redactory.training.mechanisms.mechanism import AnyMechanism
+from redactory.training.models.settings import FrozenEncoderSettings
 
+ADAPTER_SIGNAL, ADAPTER_RANK, MAX_ADAPTED_EXAMPLES = 50_000.0, 4, 200_000
+"""The signal from which adapters are worth their noise, their rank, and how many texts' states fit into memory."""
 _SIGNAL_PER_CLASS, _CLASS_EXPONENT, _EXPONENT = 8.5, 1.3, 1.1
 
 
@@ -31,8 +36,27 @@ def predict_accuracy(
     is_noisy_only = not spec.trainer.noise_free_folders and not settings.pretraining_epochs
     if settings.model.kind != "encoder" or mechanism is None or examples is None or not is_noisy_only:
         return None
-    classes = len(settings.classes)
-    signal = examples * mechanism.sampling_rate * math.sqrt(spec.steps) / mechanism.noise_multiplier
+    classes, signal = len(settings.classes), _compute_signal(spec, mechanism, examples)
     retained_share = 1.0 / (1.0 + (_SIGNAL_PER_CLASS * classes**_CLASS_EXPONENT / signal) ** _EXPONENT)
     expected = None if accuracy is None else 1.0 / classes + retained_share * (accuracy - 1.0 / classes)
     return {"retained_share": retained_share, "without_noise": accuracy, "expected": expected}
+
+
+def choose_lora_rank(spec: TrainingSpec, examples: int | None) -> int:
+    """Return the rank of the encoder's adapters: the configured one, or by the signal of ``examples`` noised examples.
+
+    Under ``auto`` there are adapters if their number is public (None: it is not) and the signal is above
+    ``ADAPTER_SIGNAL``; never with another ``model.kind``.
+    """
+    model, mechanism = spec.settings.model, spec.mechanism
+    if not isinstance(model, FrozenEncoderSettings):
+        return 0
+    if model.lora_rank != "auto":
+        return model.lora_rank
+    if model.folder is not None or mechanism is None or examples is None or examples > MAX_ADAPTED_EXAMPLES:
+        return 0
+    return ADAPTER_RANK if _compute_signal(spec, mechanism, examples) >= ADAPTER_SIGNAL else 0
+
+
+def _compute_signal(spec: TrainingSpec, mechanism: AnyMechanism, examples: int) -> float:
+    return examples * mechanism.sampling_rate * math.sqrt(spec.steps) / mechanism.noise_multiplier

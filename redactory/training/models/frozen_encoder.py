@@ -60,6 +60,8 @@ class FrozenEncoder(ABC):
     width: int
     folder: Path | None = None
     """Where it was read from, if it is not the package's."""
+    lora_rank: int = 0
+    """Rank of the adapters that a network trains in its last layers."""
 
     def __init__(self, cache_path: Path | None = None, threads: int = 1) -> None:
         self._cache_path, self._threads, self._cache = cache_path, threads, dict[bytes, NDArray[np.float16]]()
@@ -87,8 +89,8 @@ class FrozenEncoder(ABC):
         vector = self.encode_text(text).astype(np.float16)
         return vector if np.isfinite(vector).all() else np.zeros_like(vector)
 
-    def make_examples(self, texts: Iterable[str]) -> VectorExamples:
-        """Make the table of ``texts`` for training, one row per text."""
+    def make_examples(self, texts: Iterable[str], max_tokens: int | None = None) -> VectorExamples:
+        """Make the table of ``texts`` for training, one row per text, of any length."""
         vectors = self.encode(list(texts))
         offsets = np.arange(len(vectors) + 1, dtype=np.int64)
         return VectorExamples(np.zeros(len(vectors), np.int32), offsets, 0, 0, vectors=vectors)
@@ -99,8 +101,7 @@ class FrozenEncoder(ABC):
         Vectors of most encoders point in similar directions. The sentences are part of the package, so the mean is a
         public constant.
         """
-        sentences = (SENTENCE_FOLDER / "sentences.txt").read_text(encoding="utf-8").splitlines()
-        vectors = self.encode(sentences)
+        vectors = self.encode(read_public_sentences())
         mean: Vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).mean(0)
         return mean
 
@@ -123,6 +124,11 @@ class FrozenEncoder(ABC):
         encoder = np.frombuffer(bytes.fromhex(self.sha256), np.uint8)
         keys = np.frombuffer(b"".join(self._cache), np.uint8).reshape(-1, _KEY_BYTES)
         write_secret(path, save({"encoder": encoder, "keys": keys, "vectors": np.array([*self._cache.values()])}))
+
+
+def read_public_sentences() -> list[str]:
+    """Read the package's sentences, which constants of a training are computed from."""
+    return (SENTENCE_FOLDER / "sentences.txt").read_text(encoding="utf-8").splitlines()
 
 
 class PackageEncoder(FrozenEncoder):
@@ -193,7 +199,7 @@ AnyCodec = TextCodec | FrozenEncoder
 def encode_texts(texts: Iterable[str], codec: AnyCodec, max_tokens: int | None) -> TokenizedExamples:
     """Encode each text as a row: its first ``max_tokens`` tokens, or the vector of the whole text."""
     if isinstance(codec, FrozenEncoder):
-        return codec.make_examples(texts)
+        return codec.make_examples(texts, max_tokens)
     return TokenizedExamples.from_texts(texts, codec, max_tokens)
 
 
@@ -262,7 +268,10 @@ class VectorClassifier(ClassifierNetwork):
 
     def logits(self, batch: Batch) -> Tensor:
         """Unnormalised log probabilities of the classes, [B, classes]."""
-        vectors = batch.inputs[:, 0]
+        return self.classify_vectors(batch.inputs[:, 0])
+
+    def classify_vectors(self, vectors: Tensor) -> Tensor:
+        """Compute the logits [B, classes] of texts with ``vectors`` [B, width]; those of zeros are zero."""
         is_empty = (vectors == 0).all(1, keepdim=True)
         centred = nn.functional.normalize(nn.functional.normalize(vectors) - self.mean).masked_fill(is_empty, 0.0)
         logits: Tensor = self.head(nn.functional.pad(centred, (0, 1), value=CONSTANT_INPUT))
@@ -274,14 +283,14 @@ class VectorClassifier(ClassifierNetwork):
         return {**header, "classes": list(self._classes)}
 
 
-def load_model_encoder(folder: Path, config: dict[str, Any]) -> FrozenEncoder:
-    """Open the encoder of a saved classifier; ``InputError`` if it is not the one that it was trained on."""
-    expected, place = config["encoder"], "the installed version of redactory"
-    encoder: FrozenEncoder
+def load_model_encoder(folder: Path, expected: dict[str, Any], package_encoder: FrozenEncoder) -> FrozenEncoder:
+    """Open the encoder of a saved classifier, its copy or the package's.
+
+    ``InputError`` if it is not the one that it was trained on, whose digest ``expected`` has.
+    """
+    encoder, place = package_encoder, "the installed version of redactory"
     if "folder" in expected:
         encoder, place = FolderTextEncoder(folder / ENCODER_FOLDER), f"{folder.name}/{ENCODER_FOLDER}"
-    else:
-        encoder = PackageEncoder()
     if encoder.sha256 != expected["sha256"]:
         raise InputError(
             f"{folder.name} was trained with the encoder {expected['sha256']} (sha256), but {place} has "

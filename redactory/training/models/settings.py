@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Discriminator, Field, PositiveInt, Tag, model_validator
+from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
 from redactory.foundation.settings import Settings
 
@@ -131,6 +131,18 @@ class FrozenEncoderSettings(Settings):
         description="A local folder with an encoder of Hugging Face and its fast tokenizer, both public; default: "
         "multilingual-e5-small, which is part of the package.",
     )
+    lora_rank: Literal["auto"] | NonNegativeInt = Field(
+        "auto",
+        description="Rank of adapters that are trained in the last two layers of the package's encoder; 0: none, only "
+        "the linear layer. auto: adapters where their gain was larger than the noise in them, which takes very many "
+        "examples (docs/how-to/train.md).",
+    )
+
+    @model_validator(mode="after")
+    def _require_adaptable_encoder(self) -> Self:
+        if self.folder is not None and self.lora_rank not in ("auto", 0):
+            raise ValueError("lora_rank: adapters are for the package's encoder; remove folder or lora_rank")
+        return self
 
 
 KINDS = ("encoder", "lstm", "awd-lstm", "gpt2", "llama", "bert", "bilstm", "bag", "folder")
