@@ -68,8 +68,8 @@ class AdaptableEncoder(PackageEncoder):
     def encode_states(self, text: str, max_tokens: int | None) -> NDArray[np.float16]:
         """Encode the first ``max_tokens`` tokens of a text, at most a window: half precision, [2 + tokens, 384].
 
-        The first two rows are the mean states of layers 8 and 10 over the word pieces, then come layer 10's states of
-        the start token, the pieces and the end token. All are zero if a state is not finite or the text is white space.
+        The first two rows are the mean states of layers 8 and 10 over the word pieces, zero for a text of white space.
+        Then come layer 10's states of the start token, the pieces and the end token. All are zero if one is not finite.
         """
         states = self._encoder.encode_window(PREFIX + text if text.strip() else "", max_tokens)[:, : 2 * WIDTH]
         pieces = states[1:-1] if len(states) > 2 else np.zeros_like(states[:1])
