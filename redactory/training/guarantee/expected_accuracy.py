@@ -6,8 +6,8 @@ TREC, subjectivity, customer reviews and MPQA (2 to 6 classes) with the default 
 
     1 / (1 + (8.5·k^1.3 / signal)^1.1)
 
-with a root mean square error of 0.019 in accuracy. More classes are extrapolated. The exponent of k is a compromise
-with an earlier measurement: with 77 classes (Banking77, 60 steps on all examples) half remained at a signal of about
+and the accuracy that follows has a root mean square error of 0.019. More classes are extrapolated. The exponent of k is
+a compromise with an earlier measurement: with 77 classes (Banking77, 60 steps on all examples) half remained at about
 2,100.
 """
 
