@@ -196,11 +196,11 @@ def test_adapters_are_chosen_by_public_numbers() -> None:
     assert choose(MAX_ADAPTED_EXAMPLES + 1) == 0
     assert choose(None) == 0  # a secret number decides nothing
     assert choose(100, model={"kind": "encoder", "lora_rank": 3}) == 3
-    assert choose(10**5, model={"kind": "encoder", "lora_rank": 0}) == 0
-    assert choose(10**5, model={"kind": "bag"}) == 0
+    assert choose(150_000, model={"kind": "encoder", "lora_rank": 0}) == 0
+    assert choose(150_000, model={"kind": "bag"}) == 0
 
 
 def test_adapters_need_the_encoder_of_the_package(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="lora_rank: adapters are for the package's encoder"):
         make_settings(model={"kind": "encoder", "folder": tmp_path, "lora_rank": 2})
-    assert choose(10**5, model={"kind": "encoder", "folder": tmp_path}) == 0
+    assert choose(150_000, model={"kind": "encoder", "folder": tmp_path}) == 0

@@ -19,8 +19,11 @@ from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.mechanisms.mechanism import AnyMechanism
 from redactory.training.models.settings import FrozenEncoderSettings
 
-ADAPTER_SIGNAL, ADAPTER_RANK, MAX_ADAPTED_EXAMPLES = 50_000.0, 4, 200_000
-"""The signal from which adapters are worth their noise, their rank, and how many texts' states fit into memory."""
+ADAPTER_SIGNAL, ADAPTER_RANK, MAX_ADAPTED_EXAMPLES = 100_000.0, 16, 200_000
+"""Above every signal at which adapters were tried and gained nothing; their rank; and as many texts as fit into memory.
+
+With 60,614 rows and no noise the last two layers gained 2 points on SST-2.
+"""
 _SIGNAL_PER_CLASS, _CLASS_EXPONENT, _EXPONENT = 8.5, 1.3, 1.1
 
 
