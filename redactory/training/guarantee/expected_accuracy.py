@@ -9,6 +9,9 @@ TREC, subjectivity, customer reviews and MPQA (2 to 6 classes) with the default 
 and the accuracy that follows has a root mean square error of 0.019. More classes are extrapolated. The exponent of k is
 a compromise with an earlier measurement: with 77 classes (Banking77, 60 steps on all examples) half remained at about
 2,100.
+
+On AG News and SST-2, which were not used for it, the error is 0.016 on average; only with at most 1,000 rows at
+epsilon 1 or less it is above 0.03, and up to 0.1 (``docs/results/classify.json``).
 """
 
 from __future__ import annotations
