@@ -358,7 +358,7 @@ def summarize(store: Store, sets: Mapping[str, LabelledSet]) -> Row:
         "cost": [drop_key(row) for row in store.select("cost")],
         "attack": {
             "score": "log probability of a row's class; training rows against as many test rows",
-            "command": "redactory evaluate attack membership attacks language models, not classifiers",
+            "command": "the score of redactory evaluate attack membership, here for all rows of two sets",
             "rows": [drop_key(row) for row in store.select("attack")],
         },
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ from redactory.training.guarantee.expected_accuracy import (
 )
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.model import build_classifier, count_max_parameters, load_classifier
-from redactory.training.models.adapted_encoder import SCALE, AdaptableEncoder, AdaptedClassifier, StateExamples
-from redactory.training.models.frozen_encoder import PackageEncoder, VectorClassifier
+from redactory.training.models.adapted_encoder import SCALE, AdaptableEncoder, AdaptedClassifier
+from redactory.training.models.frozen_encoder import PackageEncoder, VectorClassifier, VectorExamples
 from tests.training.test_frozen_encoder import CLASSES, curate, make_settings
 
 RANK = 2
@@ -43,7 +44,7 @@ LABELS = [1, 0, 0, NO_CLASS, 1]
 
 
 @functools.cache
-def encode() -> StateExamples:
+def encode() -> VectorExamples:
     """The states of ``TEXTS``, with classes."""
     return replace(AdaptableEncoder(RANK).make_examples(TEXTS, 32), labels=np.array(LABELS))
 
@@ -130,10 +131,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return curate(tmp_path_factory.mktemp("adapted"))
 
 
-@pytest.mark.parametrize("trainer", ["dpsgd", "crt"])
-def test_adapters_are_trained_saved_and_stated(run: Any, trainer: str) -> None:
+@pytest.mark.parametrize(
+    ("trainer", "changes"),
+    [
+        ("dpsgd", {}),
+        ("crt", {}),
+        ("uedp-bounded", {"bounding": {"k_user": 4, "k_entity": 4}}),
+        ("user-level", {"federated": {"users": 10, "user_rate": 1.0}}),
+    ],
+)
+def test_adapters_are_trained_saved_and_stated(run: Any, trainer: str, changes: dict[str, Any]) -> None:
     chosen = {"model": {"kind": "encoder", "lora_rank": RANK}, "sampling_rate": 1.0, "epochs": 12, "max_tokens": 16}
-    settings = make_settings(trainer=trainer, name=trainer, noise_multiplier=0.5, **chosen)
+    settings = make_settings(trainer=trainer, name=trainer, noise_multiplier=0.5, **chosen, **changes)
     summary = train_model(run, settings)
     card, folder = summary["guarantee"], run.get_model_folder(trainer)
     assert card["holds"]
@@ -170,7 +179,9 @@ def test_an_adapter_reads_the_directions_in_which_public_text_varies() -> None:
     first = network.layers[0].query
     torch.testing.assert_close(first.projection @ first.projection.T, torch.eye(16), atol=1e-4, rtol=0)
     # its inputs are the states as they come; the first two rows of an example are means of whole texts
-    states = torch.from_numpy(np.concatenate([public._get_vectors(row)[2:] for row in range(len(public))])).float()
+    states = torch.from_numpy(
+        np.concatenate([public.vectors[start + 2 : end] for start, end in pairwise(public.offsets)])
+    ).float()
     centred = (states - states.mean(0)).double()
     share = (centred @ first.projection.T.double()).square().sum() / centred.square().sum()
     eigenvalues = torch.linalg.eigvalsh(centred.T @ centred)

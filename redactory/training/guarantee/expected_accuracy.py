@@ -7,8 +7,8 @@ TREC, subjectivity, customer reviews and MPQA (2 to 6 classes) with the default 
     1 / (1 + (8.5·k^1.3 / signal)^1.1)
 
 and the accuracy that follows has a root mean square error of 0.019. More classes are extrapolated. The exponent of k is
-a compromise with an earlier measurement: with 77 classes (Banking77, 60 steps on all examples) half remained at about
-2,100.
+a compromise with an earlier measurement: with 77 classes (Banking77, 60 steps on all examples) half remained at a
+signal of about 2,100.
 
 On AG News and SST-2, which were not used for it, the error is 0.016 on average; only with at most 1,000 rows at
 epsilon 1 or less it is above 0.03, and up to 0.1 (``docs/results/classify.json``).
@@ -25,7 +25,7 @@ from redactory.training.models.settings import FrozenEncoderSettings
 ADAPTER_SIGNAL, ADAPTER_RANK, MAX_ADAPTED_EXAMPLES = 100_000.0, 16, 200_000
 """Above every signal at which adapters were tried and gained nothing; their rank; and as many texts as fit into memory.
 
-With 60,614 rows and no noise the last two layers gained 2 points on SST-2.
+Without noise, all weights of these layers reached 85.9% on SST-2 from 60,614 rows; the linear layer reaches 83 to 84%.
 """
 _SIGNAL_PER_CLASS, _CLASS_EXPONENT, _EXPONENT = 8.5, 1.3, 1.1
 

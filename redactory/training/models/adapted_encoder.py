@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from redactory.encoder import SENTENCE_FOLDER
 from redactory.encoder.layers import NORMS, PARTS, read_layer_weights
 from redactory.foundation.stream import RandomStream
-from redactory.training.data import Batch, RowIndices
+from redactory.training.data import Batch
 from redactory.training.models.frozen_encoder import (
     PREFIX,
     PackageEncoder,
@@ -52,15 +52,13 @@ class AdaptableEncoder(PackageEncoder):
         super().__init__(None, threads)
         self.lora_rank = lora_rank
 
-    def make_examples(self, texts: Iterable[str], max_tokens: int | None = None) -> StateExamples:
+    def make_examples(self, texts: Iterable[str], max_tokens: int | None = None) -> VectorExamples:
         """Make the table of ``texts``: the states of each text's first ``max_tokens`` tokens, all in memory."""
         with ThreadPoolExecutor(self._threads) as pool:
-            rows = list(pool.map(partial(self.encode_states, max_tokens=max_tokens), texts))
-        offsets = np.cumsum([0, *map(len, rows)]).astype(np.int64)
-        states = np.concatenate([np.empty((0, WIDTH), np.float16), *rows])
-        return StateExamples(np.zeros(len(states), np.int32), offsets, 0, 0, vectors=states)
+            states = list(pool.map(partial(self.encode_states, max_tokens=max_tokens), texts))
+        return VectorExamples.from_arrays(states, WIDTH)
 
-    def make_public_examples(self) -> StateExamples:
+    def make_public_examples(self) -> VectorExamples:
         """Make the table of the package's sentences, all of class 0."""
         examples = self.make_examples(read_public_sentences())
         return replace(examples, labels=np.zeros(len(examples), np.int64))
@@ -75,40 +73,6 @@ class AdaptableEncoder(PackageEncoder):
         pieces = states[1:-1] if len(states) > 2 else np.zeros_like(states[:1])
         rows = np.concatenate([pieces.mean(0).reshape(FROZEN_PARTS, WIDTH), states[:, WIDTH:]]).astype(np.float16)
         return rows if np.isfinite(rows).all() else np.zeros_like(rows)
-
-
-@dataclass(frozen=True)
-class StateExamples(VectorExamples):
-    """Examples of several vectors each: ``vectors`` has those of all examples, one after the other.
-
-    Formal guarantees: those of :class:`redactory.training.data.TokenizedExamples`.
-    """
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Number of vectors of each example, int64 [n]."""
-        return np.diff(self.offsets)
-
-    def make_batch(self, rows: RowIndices) -> Batch:
-        """Make a batch of ``rows``: inputs float32 [B, T, 384], targets [B, 1], real [B, T]."""
-        assert self.labels is not None
-        row_numbers = np.asarray(rows, np.int64)
-        real = np.arange(self.lengths[row_numbers].max()) < self.lengths[row_numbers][:, None]
-        inputs = np.zeros((*real.shape, self.vectors.shape[1]), np.float32)
-        inputs[real] = np.concatenate([self._get_vectors(row) for row in row_numbers])
-        targets = self.labels[row_numbers][:, None]
-        return Batch(*map(torch.from_numpy, (inputs, targets, real, row_numbers)))
-
-    def select_examples(self, rows: RowIndices) -> StateExamples:
-        """Return the examples ``rows`` as a new table, numbered from 0."""
-        row_numbers, labels = np.asarray(rows, np.int64), self.labels
-        states = np.concatenate([self.vectors[:0], *map(self._get_vectors, row_numbers)])
-        offsets = np.concatenate([[0], np.cumsum(self.lengths[row_numbers])])
-        selected = None if labels is None else labels[row_numbers]
-        return StateExamples(np.zeros(len(states), np.int32), offsets, 0, 0, selected, vectors=states)
-
-    def _get_vectors(self, row: int) -> Vectors:
-        return self.vectors[self.offsets[row] : self.offsets[row + 1]]
 
 
 class AdaptedLinear(nn.Module):
@@ -174,7 +138,7 @@ class AdaptedClassifier(VectorClassifier):
         self.layers = nn.ModuleList(AdaptedLayer(number, encoder["lora_rank"]) for number in ADAPTED_LAYERS)
 
     @torch.no_grad()
-    def set_projections(self, public_examples: StateExamples) -> None:
+    def set_projections(self, public_examples: VectorExamples) -> None:
         """Set each A to the directions in which its layer's inputs vary most for ``public_examples``.
 
         16 of 384 directions have more than half of the variance, random ones a 24th. So the gradient in them is
@@ -193,7 +157,10 @@ class AdaptedClassifier(VectorClassifier):
         for layer in layers:
             states = torch.cat(inputs[layer])
             _, _, directions = torch.linalg.svd(states - states.mean(0), full_matrices=False)
-            layer.projection.copy_(directions[: len(layer.projection)])
+            directions = directions[: len(layer.projection)]
+            # a direction has two signs, and libraries may differ: its largest entry is positive
+            signs = directions.gather(1, directions.abs().argmax(1, keepdim=True)).sign()
+            layer.projection.copy_(directions * signs)
 
     def initialise(self, stream: RandomStream) -> None:
         """Set all trained weights to zero: training starts from the encoder as it is."""

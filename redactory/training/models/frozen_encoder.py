@@ -12,9 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -205,33 +205,49 @@ def encode_texts(texts: Iterable[str], codec: AnyCodec, max_tokens: int | None) 
 
 @dataclass(frozen=True)
 class VectorExamples(TokenizedExamples):
-    """Examples with one vector each, float32 [n, width], in place of tokens.
+    """Examples of vectors in place of tokens, [vectors, width]: one each, or as many as ``offsets`` says.
 
     Formal guarantees: those of :class:`redactory.training.data.TokenizedExamples`.
     """
 
-    vectors: Vectors = field(kw_only=True)
+    vectors: NDArray[Any] = field(kw_only=True)
+
+    @classmethod
+    def from_arrays(cls, arrays: Sequence[NDArray[Any]], width: int) -> Self:
+        """Make the table of ``arrays``, [vectors, width] of each example."""
+        offsets = np.cumsum([0, *map(len, arrays)]).astype(np.int64)
+        vectors = np.concatenate([np.empty((0, width), np.float16), *arrays])
+        return cls(np.zeros(len(vectors), np.int32), offsets, 0, 0, vectors=vectors)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """One position for each example, int64 [n]."""
-        return np.ones(len(self), np.int64)
+        """Number of vectors of each example, int64 [n]."""
+        return np.diff(self.offsets)
 
     def make_batch(self, rows: RowIndices) -> Batch:
-        """Make a batch of ``rows``: inputs float32 [B, 1, width], targets [B, 1]."""
+        """Make a batch of ``rows``: inputs float32 [B, T, width], targets [B, 1], real [B, T]."""
         assert self.labels is not None
         row_numbers = np.asarray(rows, np.int64)
-        inputs, targets = self.vectors[row_numbers][:, None], self.labels[row_numbers][:, None]
-        real = np.ones(targets.shape, bool)
+        lengths = self.lengths[row_numbers]
+        real = np.arange(lengths.max()) < lengths[:, None]
+        inputs = np.zeros((*real.shape, self.vectors.shape[1]), np.float32)
+        inputs[real] = self._gather_vectors(row_numbers)
+        targets = self.labels[row_numbers][:, None]
         return Batch(*map(torch.from_numpy, (inputs, targets, real, row_numbers)))
 
-    def select_examples(self, rows: RowIndices) -> VectorExamples:
+    def select_examples(self, rows: RowIndices) -> Self:
         """Return the examples ``rows`` as a new table, numbered from 0."""
-        row_numbers, labels = np.asarray(rows, np.int64), self.labels
-        offsets = np.arange(len(row_numbers) + 1, dtype=np.int64)
-        selected = None if labels is None else labels[row_numbers]
-        ids = np.zeros(len(row_numbers), np.int32)
-        return VectorExamples(ids, offsets, 0, 0, selected, vectors=self.vectors[row_numbers])
+        row_numbers = np.asarray(rows, np.int64)
+        offsets = np.concatenate([[0], np.cumsum(self.lengths[row_numbers])]).astype(np.int64)
+        labels, ids = None if self.labels is None else self.labels[row_numbers], np.zeros(offsets[-1], np.int32)
+        return replace(self, ids=ids, offsets=offsets, labels=labels, vectors=self._gather_vectors(row_numbers))
+
+    def _gather_vectors(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Gather the vectors of the examples ``rows``, one after the other."""
+        lengths = self.lengths[rows]
+        shifts = self.offsets[rows] - (np.cumsum(lengths) - lengths)
+        gathered: NDArray[Any] = self.vectors[np.arange(lengths.sum()) + np.repeat(shifts, lengths)]
+        return gathered
 
 
 class VectorClassifier(ClassifierNetwork):
