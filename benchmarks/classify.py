@@ -10,10 +10,10 @@ threads (1) are set. Repetitions draw fresh noise: ``train.seed`` is never set. 
 ``base.pt`` has the pretrained weights of multilingual-e5-small; ``examples/encoder_tagger/unpack.py`` writes it. The
 recipe of Opacus for text starts from them: everybody has the same encoder. ``classify_rivals.py`` has the competitors.
 
-Parts: accuracy, attack, rivals, cost, curves (more epsilons and 4,000 rows for two sets). Measurements are kept in
-WORK, and what is there is not measured again. The vectors of a set are encoded once and put into the cache of each of
-its runs; the part cost measures a training that encodes its texts. Writes ``classify.json`` and ``classify.svg`` into
-``--out`` and prints the JSON.
+Parts: accuracy, attack, rivals, cost, curves (more epsilons and 4,000 rows for two sets), adapters (in the encoder's
+last layers), folder (the encoder in the folder ``--encoder``). Measurements are kept in WORK, and what is there is not
+measured again. The vectors of a set are encoded once and put into the cache of each of its runs; the part cost measures
+a training that encodes its texts. Writes ``classify.json`` and ``classify.svg`` into ``--out`` and prints the JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -47,14 +47,17 @@ from redactory.evaluation.utility import measure_accuracy
 from redactory.foundation.files import write_json, write_text
 from redactory.redaction import RunFolder
 from redactory.training.model import TextClassifier, load_classifier
-from redactory.training.models.frozen_encoder import PackageEncoder, VectorClassifier
+from redactory.training.models.adapted_encoder import AdaptedClassifier
+from redactory.training.models.frozen_encoder import FrozenEncoder, open_encoder
+from redactory.training.models.settings import FrozenEncoderSettings
 from redactory.training.settings import ENCODER_DEFAULTS
 
 Row = dict[str, Any]
-PARTS = ("accuracy", "attack", "rivals", "cost", "curves")
+PARTS = ("accuracy", "attack", "rivals", "cost", "curves", "adapters", "folder")
 EPSILONS, SMALL_EPSILONS, SMALL_SIZES = (0.5, 1.0, 3.0, 8.0), (8.0, 1.0), (500, 1_000, 2_000)
 CURVE_SETS, CURVE_SIZES = ("ag", "sst"), (500, 1_000, 2_000, 4_000)
 RIVAL_SETS, COST_SETS = ("sst", "ag"), ("sst", "ag")
+DEFAULT, ADAPTERS = FrozenEncoderSettings(), FrozenEncoderSettings(lora_rank=16)
 DELTA, REPETITIONS = 1e-5, 5
 NOISE_FREE = "none"
 TARGETS = (
@@ -100,6 +103,7 @@ class LabelledSet:
         # nested subsets: the first rows of one order
         random.Random(1).shuffle(self.train)
         self.classes = sorted({label for _, label in self.train})
+        self._encoders: dict[str, FrozenEncoder] = {}
 
     @staticmethod
     def _read_rows(path: Path) -> Iterator[tuple[str, str]]:
@@ -107,12 +111,14 @@ class LabelledSet:
             row = json.loads(line)
             yield row["text"], str(row["label"])
 
-    @cached_property
-    def encoder(self) -> PackageEncoder:
-        """The package's encoder, with the vectors of every row in its cache."""
-        encoder = PackageEncoder(self._work / f"{self.name}-vectors.npz")
-        encoder.encode([text for text, _ in (*self.train, *self.test)])
-        return encoder
+    def open_encoder(self, settings: FrozenEncoderSettings) -> tuple[FrozenEncoder, Path]:
+        """Return the encoder of ``settings`` and its cache, with the vectors of every row in it."""
+        name = self.name if settings.folder is None else f"{self.name}-{settings.folder.name}"
+        cache = self._work / f"{name}-vectors.npz"
+        if name not in self._encoders:
+            self._encoders[name] = open_encoder(settings, cache)
+            self._encoders[name].encode([text for text, _ in (*self.train, *self.test)])
+        return self._encoders[name], cache
 
     def count_rows(self, rows: int | None) -> int:
         """Return the number of training rows; None means all."""
@@ -138,15 +144,13 @@ class LabelledSet:
         run = RunFolder(Path(config["output"]))
         if not (run.root / "_SUCCESS").exists():
             redactory.curate(config)
-            assert self.encoder.sha256
-            shutil.copyfile(self._work / f"{self.name}-vectors.npz", run.text_vectors)
         return config, run
 
-    def load(self, run: RunFolder, name: str) -> TextClassifier:
+    def load(self, run: RunFolder, name: str, settings: FrozenEncoderSettings = DEFAULT) -> TextClassifier:
         """Load a trained classifier; one on vectors reads them from this set's cache."""
         model = load_classifier(run.get_model_folder(name))
-        is_on_vectors = isinstance(model.network, VectorClassifier)
-        return replace(model, tokenizer=self.encoder) if is_on_vectors else model
+        is_adapted = isinstance(model.network, AdaptedClassifier)
+        return model if is_adapted else replace(model, tokenizer=self.open_encoder(settings)[0])
 
     def measure_test_accuracy(self, model: TextClassifier) -> Row:
         """Return {accuracy, majority} on the test rows."""
@@ -160,6 +164,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--work", type=Path, required=True, help="runs, models and measurements")
     parser.add_argument("--weights", type=Path, help="the pretrained weights that Opacus' recipe starts from")
+    parser.add_argument("--encoder", type=Path, help="the folder of another encoder, for the part folder")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "results")
     parser.add_argument("--sets", nargs="+", choices=SOURCES, default=list(SOURCES))
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS), help="none: only write the results")
@@ -177,6 +182,8 @@ def main() -> None:
         "rivals": measure_rivals,
         "cost": measure_costs,
         "curves": measure_curves,
+        "adapters": measure_adapters,
+        "folder": measure_folder,
     }
     for part in arguments.parts:
         for labelled in sets.values():
@@ -209,6 +216,28 @@ def measure_curves(store: Store, labelled: LabelledSet, arguments: argparse.Name
                     measure_repetitions(store, labelled, rows, epsilon, repetition)
 
 
+def measure_adapters(store: Store, labelled: LabelledSet, arguments: argparse.Namespace) -> None:
+    """Train adapters in the encoder's last layers once, at the largest epsilon."""
+    if labelled.name in CURVE_SETS:
+        measure_model(store, labelled, "adapters", ADAPTERS, 1)
+
+
+def measure_folder(store: Store, labelled: LabelledSet, arguments: argparse.Namespace) -> None:
+    """Train on the vectors of the encoder in another folder, at the largest epsilon."""
+    if labelled.name in CURVE_SETS:
+        measure_model(store, labelled, "folder", FrozenEncoderSettings(folder=arguments.encoder), arguments.repetitions)
+
+
+def measure_model(
+    store: Store, labelled: LabelledSet, part: str, settings: FrozenEncoderSettings, repetitions: int
+) -> None:
+    """Train with other settings of the model than the default ones, on all rows."""
+    described = {"lora_rank": settings.lora_rank, "encoder": settings.folder and settings.folder.name}
+    for repetition in range(1, repetitions + 1):
+        measure = partial(train_and_test, labelled, None, max(EPSILONS), repetition, part, settings)
+        store.measure(f"{part} {labelled.name} {repetition}", lambda: {**measure(), **described})  # noqa: B023
+
+
 def measure_repetitions(
     store: Store, labelled: LabelledSet, rows: int | None, epsilon: float | None, repetitions: int
 ) -> None:
@@ -218,20 +247,31 @@ def measure_repetitions(
         store.measure(key, lambda n=repetition: train_and_test(labelled, rows, epsilon, n))  # type: ignore[misc]
 
 
-def train_and_test(labelled: LabelledSet, rows: int | None, epsilon: float | None, repetition: int) -> Row:
-    """Train one model by the defaults and test it."""
+def train_and_test(
+    labelled: LabelledSet,
+    rows: int | None,
+    epsilon: float | None,
+    repetition: int,
+    part: str = "accuracy",
+    settings: FrozenEncoderSettings = DEFAULT,
+) -> Row:
+    """Train one model by the defaults, except for ``settings`` of the model, and test it."""
     config, run = labelled.open_run(rows)
     name = f"e{epsilon:g}-{repetition}".replace(".", "_") if epsilon else NOISE_FREE
     changes: dict[str, Any] = {"epsilon": epsilon} if epsilon else {"trainer": "noiseless"}
+    if settings is not DEFAULT:
+        model_keys = settings.model_dump(mode="json", exclude_unset=True)
+        name, changes = f"{part}-{name}", {**changes, "model": {"kind": "encoder", **model_keys}}
+    shutil.copyfile(labelled.open_encoder(settings)[1], run.text_vectors)
     started = time.process_time()
     card = redactory.train(config, name=name, **changes)["guarantee"]
     seconds = time.process_time() - started
-    model = labelled.load(run, name)
+    model = labelled.load(run, name, settings)
     measured = labelled.measure_test_accuracy(model)
-    if repetition == 1 and epsilon == max(EPSILONS):
+    if repetition == 1 and epsilon == max(EPSILONS) and settings is DEFAULT:
         check_command(labelled, run, name, measured["accuracy"])
     return {
-        "part": "accuracy",
+        "part": part,
         "set": labelled.name,
         "rows": labelled.count_rows(rows),
         "epsilon": epsilon,
@@ -352,6 +392,10 @@ def summarize(store: Store, sets: Mapping[str, LabelledSet]) -> Row:
         },
         "sets": {name: describe_set(labelled) for name, labelled in sets.items()},
         "accuracy": accuracy,
+        "other_models": {
+            "adapters": [drop_key(row) for row in store.select("adapters")],
+            "folder": summarize_repetitions(store.select("folder"), ("set", "encoder")),
+        },
         "targets": compare_targets(means, sets),
         "rivals": {"methods": describe_rivals(), "rows": rivals, "not_run": list_missing_rivals(store)},
         "machine": "two cores, shared with other work: processor time, and few repetitions of slow competitors",

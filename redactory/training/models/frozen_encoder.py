@@ -91,9 +91,7 @@ class FrozenEncoder(ABC):
 
     def make_examples(self, texts: Iterable[str], max_tokens: int | None = None) -> VectorExamples:
         """Make the table of ``texts`` for training, one row per text, of any length."""
-        vectors = self.encode(list(texts))
-        offsets = np.arange(len(vectors) + 1, dtype=np.int64)
-        return VectorExamples(np.zeros(len(vectors), np.int32), offsets, 0, 0, vectors=vectors)
+        return VectorExamples.from_arrays(self.encode(list(texts))[:, None], self.width)
 
     def compute_public_mean(self) -> Vectors:
         """Compute the mean direction of public sentences, [``width``], which training subtracts.
@@ -213,10 +211,10 @@ class VectorExamples(TokenizedExamples):
     vectors: NDArray[Any] = field(kw_only=True)
 
     @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]], width: int) -> Self:
+    def from_arrays(cls, arrays: Iterable[NDArray[Any]], width: int) -> Self:
         """Make the table of ``arrays``, [vectors, width] of each example."""
-        offsets = np.cumsum([0, *map(len, arrays)]).astype(np.int64)
-        vectors = np.concatenate([np.empty((0, width), np.float16), *arrays])
+        arrays = [np.empty((0, width), np.float16), *arrays]
+        offsets, vectors = np.cumsum([*map(len, arrays)], dtype=np.int64), np.concatenate(arrays)
         return cls(np.zeros(len(vectors), np.int32), offsets, 0, 0, vectors=vectors)
 
     @property
@@ -231,23 +229,17 @@ class VectorExamples(TokenizedExamples):
         lengths = self.lengths[row_numbers]
         real = np.arange(lengths.max()) < lengths[:, None]
         inputs = np.zeros((*real.shape, self.vectors.shape[1]), np.float32)
-        inputs[real] = self._gather_vectors(row_numbers)
+        inputs[real] = np.concatenate(self._list_vectors(rows))
         targets = self.labels[row_numbers][:, None]
         return Batch(*map(torch.from_numpy, (inputs, targets, real, row_numbers)))
 
     def select_examples(self, rows: RowIndices) -> Self:
         """Return the examples ``rows`` as a new table, numbered from 0."""
-        row_numbers = np.asarray(rows, np.int64)
-        offsets = np.concatenate([[0], np.cumsum(self.lengths[row_numbers])]).astype(np.int64)
-        labels, ids = None if self.labels is None else self.labels[row_numbers], np.zeros(offsets[-1], np.int32)
-        return replace(self, ids=ids, offsets=offsets, labels=labels, vectors=self._gather_vectors(row_numbers))
+        selected = self.from_arrays(self._list_vectors(rows), self.vectors.shape[1])
+        return replace(selected, labels=None if self.labels is None else self.labels[np.asarray(rows, np.int64)])
 
-    def _gather_vectors(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Gather the vectors of the examples ``rows``, one after the other."""
-        lengths = self.lengths[rows]
-        shifts = self.offsets[rows] - (np.cumsum(lengths) - lengths)
-        gathered: NDArray[Any] = self.vectors[np.arange(lengths.sum()) + np.repeat(shifts, lengths)]
-        return gathered
+    def _list_vectors(self, rows: RowIndices) -> list[NDArray[Any]]:
+        return [self.vectors[self.offsets[row] : self.offsets[row + 1]] for row in rows]
 
 
 class VectorClassifier(ClassifierNetwork):
