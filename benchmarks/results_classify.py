@@ -48,6 +48,18 @@ def classify() -> Row:
     lines = [("**`task: classify`, default**", *(write_accuracy(defaults[pair]) for pair in pairs))]
     for method, title in METHODS.items():
         lines.append((title, *(write_accuracy(compared.get((name, method, epsilon))) for name, epsilon in pairs)))
+    at_8 = sorted({row["set"] for row in found["other_models"]["adapters"]})
+    titles_at_8 = [titles_of[name] for name in at_8]
+
+    def list_other_models() -> Iterator[tuple[str, ...]]:
+        defaults_at_8 = (write_accuracy(rows.get((name, sets[name]["train"], 8.0))) for name in at_8)
+        yield "default: a linear layer on the package's encoder", *defaults_at_8
+        adapters = {row["set"]: f"{100 * row['accuracy']:.1f}" for row in found["other_models"]["adapters"]}
+        yield "`lora_rank: 16`: adapters in its last two layers, too", *(adapters.get(name, "–") for name in at_8)
+        for folder in sorted({row["encoder"] for row in found["other_models"]["folder"]}):
+            trained = {row["set"]: row for row in found["other_models"]["folder"] if row["encoder"] == folder}
+            yield f"`folder`: a linear layer on {folder}", *(write_accuracy(trained.get(name)) for name in at_8)
+
     targets = found["targets"]
     cost = [row for row in found["cost"] if row["step"] == "text to model"]
     seconds = [row["cpu_seconds_per_1000_texts"] for row in found["cost"] if row["step"] == "encode"]
@@ -76,6 +88,7 @@ def classify() -> Row:
                 for row in targets
             ),
         ),
+        "other_models": table(("`train.model`", *titles_at_8), list_other_models()),
         "cost": table(
             ("set", "`model.kind`", "processor seconds: curate, train", "peak MB of the larger process"),
             (
