@@ -141,11 +141,7 @@ class ModelEvaluation:
         texts = [text for examples in documents for _, _, text in examples]
         masked = iter([text for _, text in make_run_router(self.run_manifest)(texts)])
         masked_documents = [[(turn, role, next(masked)) for turn, role, _ in examples] for examples in documents]
-        as_is, as_masked = (
-            [_join_conversation_turns(examples) for examples in form_documents]
-            for form_documents in (documents, masked_documents)
-        )
-        return as_is, as_masked
+        return [*map(_join_conversation_turns, documents)], [*map(_join_conversation_turns, masked_documents)]
 
     def _read_documents(self, paths: Sequence[str]) -> Iterator[tuple[Document, list[Segment]]]:
         input_settings = self.run_manifest["configuration"]["input"].items()
