@@ -61,8 +61,7 @@ def read_labelled_rows(path: Path, public: Iterable[str] = (), *, to_fit: bool =
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise InputError(
             f"{path.name}, row {row_number or 1}: neither a labelled row, like {_ROW_FORMAT}, nor a "
-            f"task of Label "
-            f"Studio's JSON export with a text under 'text' ({type(error).__name__})"
+            f"task of Label Studio's JSON export with a text under 'text' ({type(error).__name__})"
         ) from None
 
 
@@ -108,15 +107,14 @@ def split_labelled_row(
     position = 0
     for prefix, text, suffix, _ in split_document(row["text"]):
         start = position + len(prefix)
-        position = start + len(text) + len(suffix)
-        inside = [span for span in spans if span["start"] < start + len(text) and span["end"] > start]
-        yield (
-            text,
-            [
-                {**span, "start": max(span["start"] - start, 0), "end": min(span["end"] - start, len(text))}
-                for span in inside
-            ],
-        )
+        end = start + len(text)
+        position = end + len(suffix)
+        clipped = [
+            {**span, "start": max(span["start"], start) - start, "end": min(span["end"], end) - start}
+            for span in spans
+            if span["start"] < end and span["end"] > start
+        ]
+        yield text, clipped
 
 
 # Label Studio: tasks to import with prefilled spans, and its JSON export.

@@ -189,8 +189,7 @@ def plot_exposure(result: Result) -> str:
         axes.axhline(max_bits, color="#333333", label=f"known by heart: {max_bits:.1f}")
         chance = (result.get("chance") or {}).get("highest_95")
         if chance is not None:
-            highest = f"95 % of chance's highest: {chance:.1f}"
-            axes.axhline(chance, color=GREEN, linestyle="--", label=highest)
+            axes.axhline(chance, color=GREEN, linestyle="--", label=f"95 % of chance's highest: {chance:.1f}")
         axes.axhline(mean, color=GREEN, linestyle=":", label=f"chance's mean: {mean:.1f}")
         canvas.figure.legend(loc="outside right upper")
     return canvas.svg

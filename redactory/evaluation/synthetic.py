@@ -74,9 +74,8 @@ class NgramModel:
             if word_counts is None:
                 break
             total = word_counts.total()
-            share = (
-                max(word_counts[word] - self.DISCOUNT, 0.0) / total + share * self.DISCOUNT * len(word_counts) / total
-            )
+            discounted = max(word_counts[word] - self.DISCOUNT, 0.0)
+            share = discounted / total + share * self.DISCOUNT * len(word_counts) / total
         return share
 
     def _predict_word(self, preceding: tuple[str, ...]) -> str:
@@ -199,10 +198,7 @@ def compute_mauve(features: FeatureMatrix, other_features: FeatureMatrix, seed: 
     _, place = kmeans2(whitened, clusters, minit="++", seed=seed, missing="warn")
     cut = np.split(place, [len(features)])
     # smooth by a half: an empty cluster proves nothing
-    p, q = (
-        (np.bincount(cluster_group, minlength=clusters) + 0.5) / (len(cluster_group) + clusters / 2)
-        for cluster_group in cut
-    )
+    p, q = ((np.bincount(group, minlength=clusters) + 0.5) / (len(group) + clusters / 2) for group in cut)
     mixed = [share * p + (1.0 - share) * q for share in np.linspace(0.01, 0.99, 99)]
     points = sorted([(math.exp(-scale * entropy(q, r)), math.exp(-scale * entropy(p, r))) for r in mixed])
     x, y = np.array([(0.0, 1.0), *points, (1.0, 0.0)]).T
