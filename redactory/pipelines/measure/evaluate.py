@@ -121,7 +121,8 @@ class ModelEvaluation:
     def read_held_out_examples(self, paths: Sequence[str]) -> Iterator[tuple[str, str | None, str | None]]:
         """Yield text, class and role of every example of a held-out corpus, segmented like the run.
 
-        Every column of text that the run's manifest names must exist, and the class if the model was trained with it.
+        Every column that the run's manifest names must exist, except those of ids and users, and that of the class
+        unless the model was trained with it; these are not read.
         """
         for entry, examples in self._read_documents(paths):
             for example in examples:
