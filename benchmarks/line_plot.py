@@ -40,8 +40,8 @@ class Axes:
 
 def line_plot(lines: Sequence[Line], axes: Axes) -> str:
     """The picture as SVG, the lines' names at its side and the notes below its title."""
-    with open_canvas(axes.title, (axes.x, axes.y), size=(7.5, 4.0)) as shown:
-        (panel,) = shown.axes
+    with open_canvas(axes.title, axes.x, axes.y, size=(7.5, 4.0)) as shown:
+        panel = shown.axes
         for line in lines:
             if line.flat is not None:
                 panel.axhline(line.flat, color=line.colour, linestyle=line.style, label=line.name)

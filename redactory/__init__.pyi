@@ -34,10 +34,10 @@ from .pipelines.documents.unmask import unmask as unmask
 from .pipelines.measure.audit import evaluate_audit as evaluate_audit
 from .pipelines.measure.choose import label_active as label_active
 from .pipelines.measure.evaluate import evaluate_canary as evaluate_canary
-from .pipelines.measure.evaluate import evaluate_extraction as evaluate_extraction
-from .pipelines.measure.evaluate import evaluate_membership as evaluate_membership
 from .pipelines.measure.evaluate import evaluate_model as evaluate_model
 from .pipelines.measure.evaluate import evaluate_synthetic as evaluate_synthetic
+from .pipelines.measure.evaluate_attacks import evaluate_extraction as evaluate_extraction
+from .pipelines.measure.evaluate_attacks import evaluate_membership as evaluate_membership
 from .pipelines.measure.evaluate_detection import evaluate_against as evaluate_against
 from .pipelines.measure.evaluate_detection import evaluate_detect as evaluate_detect
 from .pipelines.measure.evaluate_detection import evaluate_recall as evaluate_recall

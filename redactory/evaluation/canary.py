@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,29 +88,29 @@ def measure_canary_exposure(
             more = {"copies_left": next(left)} if row["inserted"] and copies_left else {}
             rows.append(({"set": set_number} if len(sets) > 1 else {}) | row | more)
 
-    def compute_statistic(
-        statistic: Callable[[list[float]], float], inserted: bool, missed: bool | None = None
-    ) -> float | None:
-        ours = (r for r in rows if r["inserted"] == inserted)
-        exposures = [r["exposure"] for r in ours if missed is None or bool(r.get("missed")) == missed]
+    ours, controls = ([r for r in rows if r["inserted"] == is_inserted] for is_inserted in (True, False))
+    caught_ours, missed_ours = ([r for r in ours if bool(r.get("missed")) == is_missed] for is_missed in (False, True))
+
+    def compute_statistic(statistic: Callable[[list[float]], float], canary_rows: list[dict[str, Any]]) -> float | None:
+        exposures = [row["exposure"] for row in canary_rows]
         return statistic(exposures) if exposures and None not in exposures else None
 
-    known = [] if any(row["exposure"] is None for row in rows) else rows
-    ours, controls = ([r["exposure"] for r in known if r["inserted"] == is_inserted] for is_inserted in (True, False))
+    is_known = all(row["exposure"] is not None for row in rows)
+    known_ours, known_controls = ([row["exposure"] for row in group if is_known] for group in (ours, controls))
     return {
-        "highest_exposure": compute_statistic(max, True),
-        "mean_exposure": compute_statistic(_compute_mean, True),
-        "control_highest_exposure": compute_statistic(max, False),
-        "control_mean_exposure": compute_statistic(_compute_mean, False),
+        "highest_exposure": compute_statistic(max, ours),
+        "mean_exposure": compute_statistic(fmean, ours),
+        "control_highest_exposure": compute_statistic(max, controls),
+        "control_mean_exposure": compute_statistic(fmean, controls),
         "candidates": _get_common_value((canary_set.candidate_count for canary_set in sets), None),
         "largest_possible": max(math.log2(canary_set.candidate_count) for canary_set in sets),
         "method": _get_common_value((row.get("method", EXACT) for row in rows), "mixed"),
         "copies": _get_common_value((canary_set.copies for canary_set in sets), None),
         "copies_left": sum(copies_left) if copies_left is not None else None,
         "missed": sum(len(canary_set.missed_indices) for canary_set in sets),
-        "highest_exposure_missed": compute_statistic(max, True, missed=True),
-        "highest_exposure_caught": compute_statistic(max, True, missed=False),
-        **compare_exposure_with_chance(ours, controls),
+        "highest_exposure_missed": compute_statistic(max, missed_ours),
+        "highest_exposure_caught": compute_statistic(max, caught_ours),
+        **compare_exposure_with_chance(known_ours, known_controls),
         "reasons": sorted({row["reason"] for row in rows if row.get("reason")}),
         "canaries": rows,
     }
@@ -121,10 +122,6 @@ def _make_canary_rows(canary_set: CanarySet, exposures: Iterable[dict[str, Any]]
         index = position if inserted else position - len(canary_set.inserted)
         missed = {"missed": index in canary_set.missed_indices} if inserted and canary_set.missed_indices else {}
         yield {"index": index, "inserted": inserted} | missed | exposure
-
-
-def _compute_mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _get_common_value(values: Iterable[Any], default: Any) -> Any:
@@ -219,14 +216,10 @@ def compare_exposure_with_chance(
     observed = _resample_statistics(planted[None], never[None])
     resampled = _resample_statistics(_resample_exposures(planted, "inserted"), _resample_exposures(never, "control"))
     names = ("mean_exposure", "control_mean_exposure", "mean_difference", "highest_difference")
-    intervals = {
-        name: make_estimate(
-            float(observed[name][0]), *compute_percentile_interval(resampled[name], confidence).tolist()
-        )
-        if name in observed
-        else make_estimate(None)
-        for name in names
-    }
+    intervals = {name: make_estimate(None) for name in names}
+    for name, (value,) in observed.items():
+        ends = compute_percentile_interval(resampled[name], confidence)
+        intervals[name] = make_estimate(float(value), *ends.tolist())
     return {"confidence": confidence, "chance": _compute_chance_metrics(planted), "intervals": intervals}
 
 
@@ -324,9 +317,9 @@ def estimate_exposure_from_sample(
 
 @dataclass(frozen=True)
 class LikelierCount:
-    """How many candidates are likelier than a canary: ``count``, at most ``clopper_pearson_upper`` (one-sided).
+    """How many candidates are likelier than a canary: ``count``, at most ``upper_bound`` (one-sided).
 
-    ``low`` is a two-sided bound; None if the weights are worth fewer than 30 equal draws.
+    ``lower_bound`` is two-sided; None if the weights are worth fewer than 30 equal draws.
     """
 
     count: float

@@ -21,7 +21,7 @@ from redactory.evaluation.statistics import (
     RESAMPLES,
     Bootstrap,
     SumTable,
-    bootstrap_share,
+    bootstrap_ratio,
     divide_or_nan,
     estimate_proportion,
     make_estimate,
@@ -122,18 +122,12 @@ def measure_detection(
     texts, cache = [example.text for example in examples], DetectionCache(detector)
     _warm_up(detector, texts)
     distinct, seconds = cache.detect_new_texts(texts, progress)
-    misses = measure_misses(cache, texts, [example.spans for example in examples], CONFIDENCE, progress)
-    result: dict[str, Any] = {}
-    for name, marks in POLICY_SPANS.items():
-        result[name] = compute_detection_metrics(
-            _count_matches_by_row(
-                examples,
-                lambda text, select_spans=marks: select_spans(cache[text]),  # type: ignore[misc]
-            ),
-            CONFIDENCE,
-        )
+    misses = measure_misses(cache, texts, [example.spans for example in examples], progress=progress)
     return {
-        **result,
+        **{
+            name: compute_detection_metrics(_count_matches_by_row(examples, cache, select_spans))
+            for name, select_spans in POLICY_SPANS.items()
+        },
         "gamma": _estimate_miss_rate(misses["gamma"]["misses"], misses["n"]),
         "highest_gamma": misses["highest_gamma_of_strata"],
         "miss_rate": _estimate_miss_rate(misses["delta_2"]["misses"], misses["n"]),
@@ -183,37 +177,29 @@ def compare_detectors(
             "quarantined": sum(cache[example.text].failure is not None for example in examples),
             "texts_per_second": _measure_throughput(turns[name]),
         }
-        for policy, marks in POLICY_SPANS.items() if not name else [(None, POLICY_SPANS["strict"])]:
-            rows.append(
-                {
-                    "engine": name or "redactory",
-                    "policy": policy,
-                    **_measure_single_engine(examples, cache, marks),
-                    **beside,
-                }
-            )
+        for policy, select_spans in POLICY_SPANS.items() if not name else [(None, POLICY_SPANS["strict"])]:
+            metrics = _measure_single_engine(examples, cache, select_spans)
+            rows.append({"engine": name or "redactory", "policy": policy, **metrics, **beside})
     return rows
 
 
 def _measure_throughput(timed_rounds: Sequence[tuple[int, float]]) -> dict[str, Any]:
     """Return texts per second over rounds of (texts, seconds); one round gives no interval."""
-    speed = Bootstrap(np.array(timed_rounds), CONFIDENCE).estimate(lambda sums: divide_or_nan(sums[:, 0], sums[:, 1]))
+    speed = bootstrap_ratio(timed_rounds)
     return speed if len(timed_rounds) > 1 else make_estimate(speed["value"])
 
 
 def _measure_single_engine(
     examples: Sequence[LabelledExample],
-    detections_by_text: Mapping[str, Detection],
+    detections: Mapping[str, Detection],
     select_spans: Callable[[Detection], tuple[Span, ...]],
 ) -> dict[str, Any]:
-    detections = {
-        text: Detection(select_spans(detection), failure=detection.failure)
-        for text, detection in detections_by_text.items()
+    public = {
+        text
+        for text, detection in detections.items()
+        if route_example(text, Detection(select_spans(detection), failure=detection.failure)).split == PUBLIC
     }
-    public = {text for text, detection in detections.items() if route_example(text, detection).split == PUBLIC}
-    metrics = compute_detection_metrics(
-        _count_matches_by_row(examples, lambda text: detections[text].strict), CONFIDENCE
-    )
+    metrics = compute_detection_metrics(_count_matches_by_row(examples, detections, select_spans))
     secrets = sum(len(example.spans) for example in examples)
     missed = sum(len(example.spans) for example in examples if example.text in public)
     return {
@@ -224,15 +210,17 @@ def _measure_single_engine(
 
 
 def _estimate_miss_rate(missed: int, secrets: int) -> dict[str, Any]:
-    return {**estimate_proportion(missed, secrets, CONFIDENCE), "misses": missed, "n": secrets}
+    return {**estimate_proportion(missed, secrets), "misses": missed, "n": secrets}
 
 
 def _count_matches_by_row(
-    examples: Iterable[LabelledExample], select_spans: Callable[[str], Iterable[Span]]
+    examples: Iterable[LabelledExample],
+    detections: Mapping[str, Detection],
+    select_spans: Callable[[Detection], tuple[Span, ...]],
 ) -> list[MatchCounts]:
     rows: dict[int, MatchCounts] = defaultdict(Counter)
     for example in examples:
-        intervals = [(span.start, span.end) for span in select_spans(example.text)]
+        intervals = [(span.start, span.end) for span in select_spans(detections[example.text])]
         rows[example.row].update(count_matches(example.text, parse_labelled_spans(example.spans), intervals))
     return list(rows.values())
 
@@ -261,11 +249,8 @@ def measure_public_share(examples: Iterable[LabelledExample], is_public: Callabl
         rows: dict[int, list[bool]] = {row: [] for row, *_ in known}
         for row, _, public in selected_rows:
             rows[row].append(public)
-        counts = {"examples": len(selected_rows), "public": sum(public for *_, public in selected_rows)}
-        return {
-            **bootstrap_share([(sum(public_flags), len(public_flags)) for public_flags in rows.values()], CONFIDENCE),
-            **counts,
-        }
+        share = bootstrap_ratio((sum(public_flags), len(public_flags)) for public_flags in rows.values())
+        return {**share, "examples": len(selected_rows), "public": sum(public for *_, public in selected_rows)}
 
     return {**summarize_rows(known), "of_clean": summarize_rows([row for row in known if not row[1]])}
 
@@ -321,11 +306,8 @@ def compute_detection_metrics(rows: Sequence[MatchCounts], confidence: float = 0
     """
     total = sum(rows, Counter[tuple[str, str]]())
     places = {key: number for number, key in enumerate(total)}
-    table = np.zeros((len(rows), len(places)))
-    for number, row in enumerate(rows):
-        for key in row.keys() & places.keys():
-            table[number, places[key]] = row[key]
-    bootstrap = Bootstrap(table, confidence)
+    table = np.array([[row[key] for key in places] for row in rows], np.float64)
+    bootstrap = Bootstrap(table.reshape(len(rows), len(places)), confidence)
 
     def get_column(sums: SumTable, key: tuple[str, str]) -> SumTable:
         return sums[:, places[key]] if key in places else np.zeros(len(sums))

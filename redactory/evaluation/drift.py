@@ -165,37 +165,25 @@ def _get_metric_count(run_metrics: RunMetrics, key: MetricKey) -> MetricCount | 
 
 
 def _compare_metric(
-    key: MetricKey, earlier_counts: Sequence[MetricCount], today_count: MetricCount, sigmas: float
+    key: MetricKey, earlier_counts: Sequence[MetricCount], now: MetricCount, sigmas: float
 ) -> DriftResult:
     from scipy.special import stdtrit
 
-    scale, floor, runs = (1 if today_count.kind == "share" else RATE_SCALE), MINIMUM_CHANGE, len(earlier_counts)
-    centre, sigma, variation = compute_laney_limits(earlier_counts, today_count.total)
+    scale, floor, runs = (1 if now.kind == "share" else RATE_SCALE), MINIMUM_CHANGE, len(earlier_counts)
+    centre, sigma, variation = compute_laney_limits(earlier_counts, now.total)
     expected = centre * scale
-    least = floor.share if today_count.kind == "share" else max(floor.rate, floor.ratio * expected)
+    least = floor.share if now.kind == "share" else max(floor.rate, floor.ratio * expected)
     tail = math.erfc(sigmas / math.sqrt(2)) / 2
     # Student's t: L for a new run given the earlier ones, exceeded with probability `tail`
     width = float(-stdtrit(runs - 1, tail)) * math.sqrt(1 + 1 / runs)
     room = max(width * sigma * variation * scale, least)
     low, high = max(0.0, expected - room), expected + room
-    high = min(1.0, high) if today_count.kind == "share" else high
-    outside = today_count.value < low or (today_count.value > high and today_count.count >= MIN_COUNT)
-    if not today_count.count and expected > least and math.exp(-centre * today_count.total / variation**2) < tail:
-        outside, low = True, max(low, scale / today_count.total)
+    high = min(1.0, high) if now.kind == "share" else high
+    outside = now.value < low or (now.value > high and now.count >= MIN_COUNT)
+    if not now.count and expected > least and math.exp(-centre * now.total / variation**2) < tail:
+        outside, low = True, max(low, scale / now.total)
     history = tuple(count.value for count in earlier_counts)
-    return DriftResult(
-        *key,
-        today_count.kind,
-        today_count.count,
-        today_count.total,
-        today_count.value,
-        expected,
-        low,
-        high,
-        runs,
-        outside,
-        history,
-    )
+    return DriftResult(*key, now.kind, now.count, now.total, now.value, expected, low, high, runs, outside, history)
 
 
 def compute_laney_limits(earlier_counts: Sequence[MetricCount], n: int) -> tuple[float, float, float]:

@@ -7,13 +7,13 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redactory.evaluation.generation import generate_texts
 from redactory.evaluation.linkage import ValueSearch
-from redactory.evaluation.statistics import estimate_proportion, make_estimate
+from redactory.evaluation.statistics import compute_fisher_p_value, estimate_proportion, make_estimate
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.shards import read_values
@@ -97,11 +97,7 @@ def run_extraction_attack(
         for n, s in enumerate(secrets)
     ]
     return {
-        "samples": settings.samples,
-        "tokens": settings.tokens,
-        "temperature": settings.temperature,
-        "top_k": settings.top_k,
-        "seed": settings.seed,
+        **{name: value for name, value in asdict(settings).items() if name != "completions"},
         **summarize_trials(trials),
         "by_prompt": by_prompt,
         "occurrences": sum(times for index, times in occurrences.items() if index < len(secrets)),
@@ -155,6 +151,7 @@ def summarize_trials(trials: Sequence[ExtractionTrial]) -> dict[str, Any]:
     whole = _count_trials(trials)
     labels = sorted({trial.label for trial in trials})
     missing = "no control value could be generated" if trials else "no secret was tried"
+    paired = _count_trials([trial for trial in trials if trial.has_control])
 
     def estimate_share(kind: str) -> dict[str, Any]:
         return estimate_proportion(whole[f"{kind}_found"], whole[kind]) if whole[kind] else make_estimate(None)
@@ -166,7 +163,7 @@ def summarize_trials(trials: Sequence[ExtractionTrial]) -> dict[str, Any]:
         **whole,
         "found": estimate_share("secrets"),
         "controls_share": estimate_share("controls"),
-        "p_value": _compute_fisher_p_value([trial for trial in trials if trial.has_control]),
+        "p_value": compute_fisher_p_value(**paired) if paired["controls"] else None,
         "by_label": {label: _count_trials([trial for trial in trials if trial.label == label]) for label in labels},
         "by_times_seen": [
             {"from": low, "to": high, **_count_trials(select_by_times_seen(low, high))}
@@ -185,22 +182,9 @@ def _count_trials(trials: Sequence[ExtractionTrial]) -> dict[str, int]:
     }
 
 
-def _compute_fisher_p_value(paired_trials: Sequence[ExtractionTrial]) -> float | None:
-    """Return P(at least as many found values are secrets), given as many secrets as controls."""
-    from scipy.stats import fisher_exact
-
-    found_counts = [
-        sum(trial.secret_found for trial in paired_trials),
-        sum(trial.control_found for trial in paired_trials),
-    ]
-    table = [(count, len(paired_trials) - count) for count in found_counts]
-    return float(fisher_exact(table, alternative="greater").pvalue) if paired_trials else None
-
-
 # The secrets of a run as values, cut from its vault by the span ledger: in memory only.
 
 
-STRICT_POLICY, PUBLIC_POLICY = "strict", "public"
 IDENTIFIER_RULES = frozenset({"DIGIT", "SYMBOL"})
 """Rules whose spans have the form of an identifier."""
 _NON_VALUE_LABELS = frozenset({"EVERYTHING", "UNSURE", "CAPITAL", "NAME", "WORD"})
@@ -208,21 +192,19 @@ _NON_VALUE_LABELS = frozenset({"EVERYTHING", "UNSURE", "CAPITAL", "NAME", "WORD"
 MIN_VALUE_CHARS = 4
 
 
-def collect_vault_secrets(
-    run: RunFolder, training_folders: Iterable[Path], min_chars: int = MIN_VALUE_CHARS
-) -> list[VaultSecret]:
+def collect_vault_secrets(run: RunFolder, training_folders: Iterable[Path]) -> list[VaultSecret]:
     """Return every distinct value (ignoring case) that the policies marked in the vault, by first occurrence.
 
     A strictly masked value has the strict policy's label; any other has the engine's, or DIGIT or SYMBOL. Spans of
-    other conservative rules are not values. Values shorter than ``least_chars`` code points are left out, because they
-    occur in any text. ``training_folders`` are the data folders that the model was trained on.
+    other conservative rules are not values. Values of fewer than ``MIN_VALUE_CHARS`` code points are left out, because
+    they occur in any text. ``training_folders`` are the data folders that the model was trained on.
     """
     spans: dict[int, list[tuple[int, int, str, bool]]] = defaultdict(list)
     for example_id, start, end, label, policy in read_values(
         run.spans, "example_id", "start", "end", "label", "policy"
     ):
-        if label not in _NON_VALUE_LABELS and policy != PUBLIC_POLICY:
-            spans[example_id].append((start, end, label, policy == STRICT_POLICY))
+        if label not in _NON_VALUE_LABELS and policy != "public":
+            spans[example_id].append((start, end, label, policy == "strict"))
     first: dict[str, tuple[str, str]] = {}
     labels: dict[str, tuple[bool, str]] = {}
     for example_id, text in read_values(run.vault, "example_id", "text"):
@@ -230,7 +212,7 @@ def collect_vault_secrets(
         for start, end, label, strict in hits:
             value = text[start:end].strip()
             key = value.casefold()
-            if len(value) < min_chars:
+            if len(value) < MIN_VALUE_CHARS:
                 continue
             first.setdefault(key, (value, text[:start]))
             if key not in labels or (strict and not labels[key][0]):

@@ -6,13 +6,14 @@ A row is {text, spans: [{start, end, label}], …}; offsets count code points, e
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from redactory.detectors.settings import get_kind, get_kinds
 from redactory.foundation.errors import InputError
+from redactory.foundation.files import write_json, write_text
 
 TEMPLATE_KEY = "template_id"
 """Optional key of a labelled span with the template of its text."""
@@ -60,8 +61,7 @@ def read_labelled_rows(path: Path, public: Iterable[str] = (), *, to_fit: bool =
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise InputError(
             f"{path.name}, row {row_number or 1}: neither a labelled row, like {_ROW_FORMAT}, nor a "
-            f"task of Label "
-            f"Studio's JSON export with a text under 'text' ({type(error).__name__})"
+            f"task of Label Studio's JSON export with a text under 'text' ({type(error).__name__})"
         ) from None
 
 
@@ -107,15 +107,14 @@ def split_labelled_row(
     position = 0
     for prefix, text, suffix, _ in split_document(row["text"]):
         start = position + len(prefix)
-        position = start + len(text) + len(suffix)
-        inside = [span for span in spans if span["start"] < start + len(text) and span["end"] > start]
-        yield (
-            text,
-            [
-                {**span, "start": max(span["start"] - start, 0), "end": min(span["end"] - start, len(text))}
-                for span in inside
-            ],
-        )
+        end = start + len(text)
+        position = end + len(suffix)
+        clipped = [
+            {**span, "start": max(span["start"], start) - start, "end": min(span["end"], end) - start}
+            for span in spans
+            if span["start"] < end and span["end"] > start
+        ]
+        yield text, clipped
 
 
 # Label Studio: tasks to import with prefilled spans, and its JSON export.
@@ -149,6 +148,15 @@ def build_labelling_interface(labels: Iterable[str]) -> str:
         f'<View>\n  <Labels name="{_LABEL_CONTROL}" toName="{_TEXT_OBJECT}">\n{choices}  </Labels>\n'
         f'  <Text name="{_TEXT_OBJECT}" value="$text"/>\n</View>\n'
     )
+
+
+def write_labelling_files(
+    rows: Sequence[Mapping[str, Any]], labels: Iterable[str], version: str, data: Path, tasks: Path, interface: Path
+) -> None:
+    """Write ``rows`` as JSON lines and as tasks of Label Studio, and its interface with ``labels`` and SECRET."""
+    write_text(data, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_json(tasks, [to_label_studio_task(row, version) for row in rows])
+    write_text(interface, build_labelling_interface([*sorted({*labels} - {"SECRET"}), "SECRET"]))
 
 
 def _parse_task(task: Any) -> dict[str, Any]:

@@ -63,18 +63,16 @@ def audit_scores(
     surest = np.argsort(-np.abs(scores), kind="stable")
     right = ((scores > 0.0) == coins)[surest]
     share_confidence = 1.0 - (1.0 - confidence) / len(shares)
-    by_share = []
+    by_share: list[dict[str, Any]] = []
     for share in shares:
         guesses = max(1, round(share * len(scores)))
         correct = int(right[:guesses].sum())
         counts = (len(scores), guesses, correct)
-        row: dict[str, Any] = {
-            "guesses": guesses,
-            "correct": correct,
+        bounds = {
             "epsilon_lower": compute_epsilon_lower_bound(*counts, delta, share_confidence),
             "epsilon_lower_gaussian": compute_gaussian_lower_bound(*counts, delta, share_confidence),
         }
-        by_share.append(row)
+        by_share.append({"guesses": guesses, "correct": correct, **bounds})
     best = max(by_share, key=lambda row: row["epsilon_lower"])
     return {
         "canaries": len(scores),

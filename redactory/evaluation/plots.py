@@ -60,23 +60,20 @@ class PlotCanvas:
     """A picture to draw on; ``svg`` holds it when the context ends."""
 
     figure: Figure
-    axes: Sequence[Axes]
+    axes: Axes
     svg: str = ""
 
 
 @contextmanager
-def open_canvas(title: str, *labels: tuple[str, str], size: tuple[float, float] = (7.0, 4.0)) -> Iterator[PlotCanvas]:
-    """Open a figure with one panel per pair of x and y axis titles, stacked; size in inches."""
+def open_canvas(title: str, x: str, y: str, size: tuple[float, float] = (7.0, 4.0)) -> Iterator[PlotCanvas]:
+    """Open a figure with the axis titles ``x`` and ``y``; size in inches."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     with rc_context(_STYLE):
         figure = Figure(figsize=size, layout="constrained")
         figure.suptitle(title, x=0.02, ha="left", fontsize=11)
-        panels = figure.subplots(len(labels), squeeze=False)[:, 0]
-        for axes, (x, y) in zip(panels, labels, strict=True):
-            axes.set(xlabel=x, ylabel=y)
-        canvas = PlotCanvas(figure, list(panels))
+        canvas = PlotCanvas(figure, figure.subplots(subplot_kw={"xlabel": x, "ylabel": y}))
         yield canvas
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata=_OMITTED_METADATA)
@@ -125,8 +122,8 @@ _CANARY_COLOURS = {
 
 def plot_epsilon(curve: Sequence[Result], title: str, lines: PlotLines = SECRET_LINES) -> str:
     """Plot ``curve``, the plan's rows of ``steps`` and epsilons; a line ends at the last finite value."""
-    with open_canvas(title, ("noisy steps", "epsilon")) as canvas:
-        (axes,) = canvas.axes
+    with open_canvas(title, "noisy steps", "epsilon") as canvas:
+        axes = canvas.axes
         for key, description, colour, style in lines:
             points = [(row["steps"], row[key]) for row in curve if row.get(key) is not None]
             if points:
@@ -144,9 +141,8 @@ def plot_membership(result: Result) -> str:
     A share of 0 has no logarithm, so a curve begins at the first false positive, with the true positives so far.
     """
     title = f"Members told from others, {result['members']:,} sentences of each"
-    labels = ("false positives (share of others)", "true positives (share of members)")
-    with open_canvas(title, labels) as canvas:
-        (axes,) = canvas.axes
+    with open_canvas(title, "false positives (share of others)", "true positives (share of members)") as canvas:
+        axes = canvas.axes
         for key, name, colour, style in _ATTACK_LINES:
             if result.get(key):
                 curve = result[key]["roc"]
@@ -177,8 +173,8 @@ def plot_exposure(result: Result) -> str:
         kind = never if not row["inserted"] else missed if row.get("missed") else planted
         kinds[kind].append(row["exposure"])
     names: list[str] = []
-    with open_canvas("Exposure of each canary", ("", "exposure (bits)"), size=(7.5, 4.0)) as canvas:
-        (axes,) = canvas.axes
+    with open_canvas("Exposure of each canary", "", "exposure (bits)", size=(7.5, 4.0)) as canvas:
+        axes = canvas.axes
         for kind, values in kinds.items():
             if not values:
                 continue
@@ -193,8 +189,7 @@ def plot_exposure(result: Result) -> str:
         axes.axhline(max_bits, color="#333333", label=f"known by heart: {max_bits:.1f}")
         chance = (result.get("chance") or {}).get("highest_95")
         if chance is not None:
-            highest = f"95 % of chance's highest: {chance:.1f}"
-            axes.axhline(chance, color=GREEN, linestyle="--", label=highest)
+            axes.axhline(chance, color=GREEN, linestyle="--", label=f"95 % of chance's highest: {chance:.1f}")
         axes.axhline(mean, color=GREEN, linestyle=":", label=f"chance's mean: {mean:.1f}")
         canvas.figure.legend(loc="outside right upper")
     return canvas.svg
@@ -203,10 +198,9 @@ def plot_exposure(result: Result) -> str:
 def plot_extraction(result: Result) -> str:
     """Plot a result of ``extraction``: bars with 95 % Clopper-Pearson intervals, for groups that hold a secret."""
     groups = [group for group in result["by_times_seen"] if group["secrets"]]
-    label = "occurrences of a secret in the training data"
     title = f"Secrets found in {pluralize(result['samples'], 'text')} that the model wrote"
-    with open_canvas(title, (label, "found (share)")) as canvas:
-        (axes,) = canvas.axes
+    with open_canvas(title, "occurrences of a secret in the training data", "found (share)") as canvas:
+        axes = canvas.axes
         for offset, kind, colour, description in (
             (-0.2, "secrets", RED, "secrets"),
             (0.2, "controls", GREY, "controls: values of the same form that it never saw"),
@@ -240,9 +234,9 @@ def _format_count_range(group: Result) -> str:
 
 def plot_reliability(bins: Sequence[tuple[float, float, int]], error: float) -> str:
     """Plot ``bins`` as (mean confidence, observed share, tokens); the diagonal is perfect calibration."""
-    labels = ("stated probability of plain", "share that is plain")
-    with open_canvas(f"calibration error {error:.4f}", labels, size=(4.0, 4.0)) as canvas:
-        (axes,) = canvas.axes
+    title, x, y = f"calibration error {error:.4f}", "stated probability of plain", "share that is plain"
+    with open_canvas(title, x, y, size=(4.0, 4.0)) as canvas:
+        axes = canvas.axes
         axes.plot([0, 1], [0, 1], "--", color="#bbbbbb")
         axes.plot([mean for mean, *_ in bins], [share for _, share, _ in bins], "o-", color=BLUE)
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")

@@ -10,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from redactory.evaluation.labelled import TEMPLATE_KEY
@@ -62,10 +63,8 @@ def measure_misses(
     ``training/guarantee/spec.py``.
     """
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter, {("", ""): Counter()})
-    labelled = [(text, secret_spans) for text, secret_spans in zip(texts, spans, strict=True) if secret_spans]
-    places = [
-        (text, [(int(span["start"]), int(span["end"])) for span in secret_spans]) for text, secret_spans in labelled
-    ]
+    labelled = [row for row in zip(texts, spans, strict=True) if row[1]]
+    places = [(text, [(int(s["start"]), int(s["end"])) for s in secret_spans]) for text, secret_spans in labelled]
     routed = route_masked_variants(route_texts, places, progress)
     for (text, secret_spans), (whole, variants) in zip(labelled, routed, strict=True):
         for span, masked in zip(secret_spans, variants, strict=True):
@@ -97,11 +96,7 @@ def measure_misses(
         **overall,
         **summarize_misses_by_label(strata_metrics.get("label", {}), confidence),
         "strata": strata_metrics,
-        "highest_gamma_of_strata": max(
-            highest,
-            key=lambda stratum_metric: (stratum_metric["upper"], stratum_metric["rate"], stratum_metric["n"]),
-            default=None,
-        ),
+        "highest_gamma_of_strata": max(highest, key=itemgetter("upper", "rate", "n"), default=None),
     }
 
 
@@ -184,9 +179,14 @@ def count_unmasked_secrets(run: RunFolder, rows: Iterable[Mapping[str, Any]]) ->
             labels[str(span["label"])].update(
                 secrets=1, left_public="public" in standing, left_private="private" in standing, withheld=not met
             )
+    return summarize_secret_counts(len(labelled), labels)
+
+
+def summarize_secret_counts(documents: int, labels: Mapping[str, Counter[str]]) -> dict[str, Any]:
+    """Return the counts of each label, and of all labels together."""
     total = sum(labels.values(), Counter[str]())
     return {
-        "documents": len(labelled),
+        "documents": documents,
         **{name: total[name] for name in SECRET_COUNTS},
         "labels": {label: {name: labels[label][name] for name in SECRET_COUNTS} for label in sorted(labels)},
     }
@@ -216,17 +216,10 @@ def locate_examples(
 def _load_routing(run: RunFolder) -> dict[int, tuple[str, list[tuple[int, int]]]]:
     shard_of = dict.fromkeys(read_column(run.public, "example_id"), "public")
     shard_of.update((released_id, "private") for released_id in read_column(run.private, "example_id"))
-    splits: dict[int, str] = {}
-    copies: dict[int, int] = {}
-    for example_id, released_id, dup_of in read_values(run.examples, "example_id", "released_id", "dup_of"):
-        if dup_of is not None:
-            copies[example_id] = dup_of
-        elif released_id in shard_of:
-            splits[example_id] = shard_of[released_id]
-    splits.update((copy, splits[first]) for copy, first in copies.items() if first in splits)
-    routing: dict[int, tuple[str, list[tuple[int, int]]]] = {
-        example_id: (split, []) for example_id, split in splits.items()
-    }
+    rows = list(read_values(run.examples, "example_id", "released_id", "dup_of"))
+    splits = {i: shard_of[released_id] for i, released_id, dup_of in rows if dup_of is None and released_id in shard_of}
+    splits.update((i, splits[dup_of]) for i, _, dup_of in rows if dup_of in splits)
+    routing: dict[int, tuple[str, list[tuple[int, int]]]] = {i: (split, []) for i, split in splits.items()}
     for example_id, start, end, policy in read_values(run.spans, "example_id", "start", "end", "policy"):
         if policy == "strict" and example_id in routing:
             routing[example_id][1].append((start, end))

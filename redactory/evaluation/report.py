@@ -115,18 +115,14 @@ def list_conservation_laws(manifest: Mapping[str, Any]) -> list[ConservationLaw]
     def make_law(total_name: str, *parts: str) -> ConservationLaw:
         return ConservationLaw((total_name, counts[total_name]), [(part, counts[part]) for part in parts])
 
-    parts = [
-        make_law("duplicate", "public_duplicate", "private_duplicate"),
-        *(
-            ConservationLaw((name, counts[name]), sorted(manifest[name].items()))
-            for name in ("rejected", "quarantined")
-        ),
-    ]
+    details = [make_law("duplicate", "public_duplicate", "private_duplicate")]
+    for name in ("rejected", "quarantined"):
+        details.append(ConservationLaw((name, counts[name]), sorted(manifest[name].items())))
     return [
         make_law("rows", "documents", "rejected"),
         make_law("examples", "public", "private", "duplicate", "quarantined"),
         # skip "0 = 0", unless something should have been there
-        *(make_law for make_law in parts if make_law.whole[1] or any(count for _, count in make_law.parts)),
+        *(law for law in details if law.whole[1] or any(count for _, count in law.parts)),
     ]
 
 
@@ -157,12 +153,8 @@ def build_flow_chart(counts: Mapping[str, int]) -> FlowBar:
         parts = parts if split == "public" else parts[::-1]
         split_bars.append(make_bar(split.capitalize(), split, kept_count + left_out, *parts, whole=example_count))
     quarantined = make_bar("Quarantined", "quarantined", counts["quarantined"], whole=example_count)
-    documents = make_bar(
-        "Documents",
-        "neutral",
-        counts["documents"],
-        make_bar("Examples", "neutral", example_count, *split_bars, quarantined),
-    )
+    examples = make_bar("Examples", "neutral", example_count, *split_bars, quarantined)
+    documents = make_bar("Documents", "neutral", counts["documents"], examples)
     rejected = make_bar("Rejected", "rejected", counts["rejected"], whole=counts["rows"])
     return make_bar("Rows", "neutral", counts["rows"], documents, rejected)
 
@@ -268,15 +260,13 @@ def _list_privacy_unit_metrics(card: Mapping[str, Any]) -> Iterator[tuple[str, s
     if "adjacency_curve" not in card and card["privacy_unit"] != "users":
         sized = "an entity in the examples of at most {} users"
     published = card.get("epsilon_as_published")
+    if isinstance(published, Mapping):
+        published = published.get("epsilon")
     for title, key, value in (
         (card.get("adjacency_user_removal"), "epsilon_user_removal", card.get("epsilon_user_removal")),
         ("the model and the public texts together", "epsilon_with_public", card.get("epsilon_with_public")),
         *((sized.format(size), "curve", value) for size, value in (card.get("curve") or {}).items()),
-        (
-            "as published, not a guarantee",
-            "epsilon_as_published",
-            published.get("epsilon") if isinstance(published, Mapping) else published,
-        ),
+        ("as published, not a guarantee", "epsilon_as_published", published),
     ):
         if value is not None:
             yield str(title), key, _format_epsilons(value)

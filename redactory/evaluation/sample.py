@@ -22,7 +22,12 @@ from numpy.typing import NDArray
 
 from redactory.detectors.settings import get_kind
 from redactory.evaluation.labelled import read_labelled_rows
-from redactory.evaluation.recall import SECRET_COUNTS, TextRouter, route_masked_variants, summarize_misses_by_label
+from redactory.evaluation.recall import (
+    TextRouter,
+    route_masked_variants,
+    summarize_misses_by_label,
+    summarize_secret_counts,
+)
 from redactory.evaluation.sample_bounds import (
     EMPTY_STRATUM,
     MASKED,
@@ -257,7 +262,7 @@ def read_labels(path: Path, drawn_texts: Sequence[SampledText], key: DigestKey) 
     ``InputError``, with row and example id and without text, unless the rows are those of the draw, each once, with the
     text unchanged.
     """
-    labelled_by_id: dict[int, SampledText | None] = {entry.example_id: None for entry in drawn_texts}
+    labelled: dict[int, SampledText] = {}
     expected = {entry.example_id: entry for entry in drawn_texts}
     for number, row in enumerate(read_labelled_rows(path), 1):
         raw_id = row.get("example_id", row.get("id"))
@@ -269,20 +274,19 @@ def read_labels(path: Path, drawn_texts: Sequence[SampledText], key: DigestKey) 
         example_id, where = int(raw_id), f"{path.name}, row {number} (example {int(raw_id)})"
         if example_id not in expected:
             raise InputError(f"{where}: this example is not in the sample")
-        if labelled_by_id[example_id]:
+        if example_id in labelled:
             raise InputError(f"{where}: this example also occurs in an earlier row")
         if _digest_text(row["text"], key) != expected[example_id].digest:
             raise InputError(f"{where}: its text differs from the sample; only 'spans' may change")
         secrets = {LabelledSpan(span["start"], span["end"], span["label"]) for span in row["spans"]}
-        labelled_by_id[example_id] = replace(expected[example_id], text=row["text"], secrets=tuple(sorted(secrets)))
-    labelled = [entry for entry in labelled_by_id.values() if entry]
-    if missing := [str(example_id) for example_id, entry in labelled_by_id.items() if not entry]:
+        labelled[example_id] = replace(expected[example_id], text=row["text"], secrets=tuple(sorted(secrets)))
+    if missing := [str(example_id) for example_id in expected if example_id not in labelled]:
         listed = ", ".join(missing[:_MAX_LISTED_IDS]) + (", …" if len(missing) > _MAX_LISTED_IDS else "")
         raise InputError(
             f"{path.name}: {len(missing)} of the sample's {pluralize(len(drawn_texts), 'text')} are missing (example "
             f"{listed}); a text without a secret is a row without spans"
         )
-    return labelled
+    return [labelled[example_id] for example_id in expected]
 
 
 def measure_sample_misses(
@@ -317,15 +321,13 @@ def count_sample_secrets(texts: Sequence[SampledText]) -> dict[str, Any]:
 
     The keys are those of ``redactory.evaluation.recall.count_unmasked_secrets``.
     """
-    labels: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(SECRET_COUNTS, 0))
+    labels = defaultdict[str, Counter[str]](Counter)
     for text in texts:
+        is_public = text.stratum == PUBLIC
         for start, end, label in text.secrets:
             covered = any(low <= start and end <= high for low, high in text.masked)
-            labels[label]["secrets"] += 1
-            labels[label]["left_public"] += text.stratum == PUBLIC
-            labels[label]["left_private"] += text.stratum != PUBLIC and not covered
-    total = {name: sum(counts[name] for counts in labels.values()) for name in SECRET_COUNTS}
-    return {"documents": len(texts), **total, "labels": {label: labels[label] for label in sorted(labels)}}
+            labels[label].update(secrets=1, left_public=is_public, left_private=not is_public and not covered)
+    return summarize_secret_counts(len(texts), labels)
 
 
 # γ and δ₂ in total and by label, with bounds, and the labels still needed.
@@ -344,30 +346,24 @@ def compute_sample_metrics(
     fitted, quarantined = draw["fitted_on"], draw["quarantined"]
     unmeasured = UnmeasuredExamples(fitted["public"], fitted["private"] + quarantined)
 
-    def summarize_misses(strata: Mapping[str, Stratum], label: str | None) -> dict[str, Any]:
+    def summarize_misses(label: str | None) -> dict[str, Any]:
+        strata = _summarize_strata(draw, texts, label)
         upper, rate = compute_upper_bounds(strata, confidence, unmeasured), estimate_rates(strata)
         secret_flags = [(text.stratum, missed) for text in texts for missed in _list_missed_flags(text, label)]
         misses = {
             "gamma": sum(missed for _, missed in secret_flags),
             "delta_2": sum(name == PUBLIC for name, _ in secret_flags),
         }
-        return {
-            "n": len(secret_flags),
-            **{
-                name: {
-                    "misses": count,
-                    "rate": rate and getattr(rate, name),
-                    "upper": round_up(getattr(upper, name), 3),
-                }
-                for name, count in misses.items()
-            },
+        return {"n": len(secret_flags)} | {
+            name: {"misses": count, "rate": rate and getattr(rate, name), "upper": round_up(getattr(upper, name), 3)}
+            for name, count in misses.items()
         }
 
     strata = _summarize_strata(draw, texts, None)
     known = sorted({secret.label for text in texts for secret in text.secrets})
-    labels = {label: summarize_misses(_summarize_strata(draw, texts, label), label) for label in known}
+    labels = {label: summarize_misses(label) for label in known}
     return {
-        "misses": {**summarize_misses(strata, None), **summarize_misses_by_label(labels, confidence)},
+        "misses": {**summarize_misses(None), **summarize_misses_by_label(labels, confidence)},
         "strata": {
             name: {
                 "examples": stratum.examples,

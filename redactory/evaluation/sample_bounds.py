@@ -124,22 +124,12 @@ def compute_upper_bounds(
     public, masked, suspected = (strata[name] for name in STRATA)
     upper, lower = _split_error_probability(confidence)
     share = upper / max(1, sum(stratum.draws is not None for stratum in strata.values()))
-    certain = (
-        public.compute_secret_count_upper_bound(share)
-        + suspected.compute_secret_count_upper_bound(share)
-        + sum(unmeasured)
-    )
+    certain = sum(stratum.compute_secret_count_upper_bound(share) for stratum in (public, suspected)) + sum(unmeasured)
     caught = masked.compute_secret_count_lower_bound(lower)
-    gamma = (
-        (certain + masked.compute_missed_count_upper_bound(caught, share)) / (certain + caught)
-        if certain + caught
-        else 1.0
-    )
-    open_, private = (
-        public.compute_secret_count_upper_bound(upper) + unmeasured.public,
-        _compute_private_secret_lower_bound(strata, lower),
-    )
-    delta_2 = open_ / (open_ + private) if open_ else 0.0
+    missed = certain + masked.compute_missed_count_upper_bound(caught, share)
+    gamma = missed / (certain + caught) if certain + caught else 1.0
+    left_open = public.compute_secret_count_upper_bound(upper) + unmeasured.public
+    delta_2 = left_open / (left_open + _compute_private_secret_lower_bound(strata, lower)) if left_open else 0.0
     # γ is at least δ₂; raising a bound keeps its confidence, lowering the other would not
     return GammaDeltaRates(max(gamma, delta_2), delta_2)
 

@@ -265,10 +265,8 @@ def _simulate_dialogue(customers: CustomerGenerator, customer: dict[str, str]) -
     for issue in draw.choices(phrases["issues"], [issue["weight"] for issue in phrases["issues"]], k=rounds):
         turns.append(draw_turn(_USER, *hello, issue["openings"]))
         for detail_name in draw.choice(issue["asked"]):
-            turns += [
-                draw_turn(_SYSTEM, phrases["asks"][detail_name]),
-                draw_turn(_USER, phrases["answers"][detail_name]),
-            ]
+            turns.append(draw_turn(_SYSTEM, phrases["asks"][detail_name]))
+            turns.append(draw_turn(_USER, phrases["answers"][detail_name]))
         turns.append(draw_turn(_SYSTEM, issue["resolutions"], phrases["more"]))
         hello = []
     turns.append(draw_turn(_USER, phrases["thanks"]))

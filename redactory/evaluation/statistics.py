@@ -48,10 +48,18 @@ def divide_or_nan(numerator: SumTable, denominator: SumTable) -> SumTable:
     return np.asarray(np.divide(numerator, denominator, out=np.full(len(numerator), np.nan), where=denominator > 0))
 
 
-def bootstrap_share(rows: Iterable[tuple[int, int]], confidence: float = CONFIDENCE) -> dict[str, Any]:
-    """Return {value, low, high} of a share from (hits, n) by row: a percentile bootstrap over the rows."""
+def bootstrap_ratio(rows: Iterable[tuple[float, float]]) -> dict[str, Any]:
+    """Return {value, low, high} of a ratio from (numerator, denominator) by row: a bootstrap over the rows."""
     table = np.array(list(rows), dtype=np.float64).reshape(-1, 2)
-    return Bootstrap(table, confidence).estimate(lambda sums: divide_or_nan(sums[:, 0], sums[:, 1]))
+    return Bootstrap(table).estimate(lambda sums: divide_or_nan(sums[:, 0], sums[:, 1]))
+
+
+def compute_fisher_p_value(secrets: int, secrets_found: int, controls: int, controls_found: int) -> float:
+    """Return P(at least as many found values are secrets) if secrets are no easier to find than controls."""
+    from scipy.stats import fisher_exact
+
+    table = [(secrets_found, secrets - secrets_found), (controls_found, controls - controls_found)]
+    return float(fisher_exact(table, alternative="greater").pvalue)
 
 
 def resample_sums(rows: SumTable, resamples: int = RESAMPLES, seed: int = BOOTSTRAP_SEED) -> SumTable:
@@ -80,11 +88,9 @@ class Bootstrap:
     ``rows`` (n, k) holds sufficient statistics: row i's share of every sum.
     """
 
-    def __init__(
-        self, rows: SumTable, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = BOOTSTRAP_SEED
-    ) -> None:
+    def __init__(self, rows: SumTable, confidence: float = CONFIDENCE) -> None:
         self._total = rows.sum(axis=0)[np.newaxis]
-        self._resamples = resample_sums(rows, resamples, seed)
+        self._resamples = resample_sums(rows)
         self._confidence = confidence
 
     def estimate(self, statistic: Callable[[SumTable], SumTable]) -> dict[str, Any]:

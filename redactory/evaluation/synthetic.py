@@ -10,7 +10,6 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from redactory.evaluation.canary import parse_canary_sets
 from redactory.evaluation.linkage import ValueSearch
 from redactory.evaluation.membership import measure_roc_metrics
-from redactory.evaluation.statistics import compute_percentile_interval, make_estimate
+from redactory.evaluation.statistics import compute_fisher_p_value, compute_percentile_interval, make_estimate
 from redactory.foundation.errors import InputError
 from redactory.foundation.stream import RandomStream
 
@@ -43,67 +42,73 @@ def tokenize_words(text: str) -> list[str]:
 class NgramModel:
     """A language model of counts: each order interpolated with the one below, discounted by ``DISCOUNT``.
 
-    ``max_order`` limits how many words it looks back. Unseen words share the remaining probability.
+    It looks back at most ``MAX_ORDER`` words. Unseen words share the remaining probability.
     """
 
-    DISCOUNT = 0.75
+    DISCOUNT, MAX_ORDER = 0.75, 2
 
-    def __init__(self, texts: Iterable[str], max_order: int = 2) -> None:
-        self._counts: list[dict[tuple[str, ...], Counter[str]]] = [defaultdict(Counter) for _ in range(max_order + 1)]
+    def __init__(self, texts: Iterable[str]) -> None:
+        # by the preceding words, of every number up to MAX_ORDER
+        self._counts: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
         for text in texts:
-            for context, word in _iter_contexts(text, max_order):
-                for order in range(max_order + 1):
-                    self._counts[order][context[max_order - order :]][word] += 1
-        self._max_order, self._vocabulary_size = max_order, len(self._counts[0][()]) + 1
+            for context, word in self._iter_contexts(text):
+                for start in range(len(context) + 1):
+                    self._counts[context[start:]][word] += 1
+        self._vocabulary_size = len(self._counts[()]) + 1
         self._predictions: dict[tuple[str, ...], str] = {}
 
     def compute_mean_log_prob(self, text: str) -> float:
         """Return the mean natural log probability of a word of ``text``, with its end as a word."""
-        log_probs = [
-            math.log(self._compute_probability(context, word))
-            for context, word in _iter_contexts(text, self._max_order)
-        ]
+        log_probs = [math.log(self._compute_probability(*pair)) for pair in self._iter_contexts(text)]
         return sum(log_probs) / len(log_probs)
 
     def count_correct_predictions(self, text: str) -> tuple[int, int]:
         """Return how many words of ``text``, with its end as a word, are the likeliest ones; and the total."""
-        is_correct = [self._predict_word(context) == word for context, word in _iter_contexts(text, self._max_order)]
+        is_correct = [self._predict_word(context) == word for context, word in self._iter_contexts(text)]
         return sum(is_correct), len(is_correct)
 
     def _compute_probability(self, context: tuple[str, ...], word: str) -> float:
         share = 1.0 / self._vocabulary_size
-        for order in range(self._max_order + 1):
-            word_counts = self._counts[order].get(context[self._max_order - order :])
+        for start in range(len(context), -1, -1):
+            word_counts = self._counts.get(context[start:])
             if word_counts is None:
                 break
             total = word_counts.total()
-            share = (
-                max(word_counts[word] - self.DISCOUNT, 0.0) / total + share * self.DISCOUNT * len(word_counts) / total
-            )
+            discounted = max(word_counts[word] - self.DISCOUNT, 0.0)
+            share = discounted / total + share * self.DISCOUNT * len(word_counts) / total
         return share
 
     def _predict_word(self, preceding: tuple[str, ...]) -> str:
-        for order in range(self._max_order, -1, -1):
-            context = preceding[self._max_order - order :]
-            if word_counts := self._counts[order].get(context):
+        for start in range(len(preceding) + 1):
+            context = preceding[start:]
+            if word_counts := self._counts.get(context):
                 if context not in self._predictions:
                     self._predictions[context] = min(word_counts, key=lambda word: (-word_counts[word], word))
                 return self._predictions[context]
         return _END
 
+    def _iter_contexts(self, text: str) -> Iterator[tuple[tuple[str, ...], str]]:
+        words = [*[_END] * self.MAX_ORDER, *tokenize_words(text), _END]
+        return ((tuple(words[i - self.MAX_ORDER : i]), words[i]) for i in range(self.MAX_ORDER, len(words)))
 
-def _iter_contexts(text: str, max_order: int) -> Iterator[tuple[tuple[str, ...], str]]:
-    words = [*[_END] * max_order, *tokenize_words(text), _END]
-    return ((tuple(words[index - max_order : index]), words[index]) for index in range(max_order, len(words)))
+
+def _list_ngrams(text: str, *sizes: int) -> list[tuple[str, ...]]:
+    """Return the runs of each of ``sizes`` words of ``text``."""
+    words = tokenize_words(text)
+    return [ngram for size in sizes for ngram in zip(*(words[start:] for start in range(size)), strict=False)]
+
+
+def _count_ngrams(texts: Iterable[str], size: int) -> Counter[tuple[str, ...]]:
+    return Counter(ngram for text in texts for ngram in _list_ngrams(text, size))
 
 
 def measure_classifier_error(train: Sequence[ClassedText], test: Sequence[ClassedText]) -> float | None:
     """Return the error rate on ``test`` of naive Bayes over words and word pairs trained on ``train``."""
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    counts: dict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
     rows = Counter(label for _, label in train if label is not None)
     for text, label in train:
         if label is not None:
-            counts[label].update(_iter_ngrams(text))
+            counts[label].update(_list_ngrams(text, 1, 2))
     known = [row for row in test if row[1] is not None]
     if not rows or not known:
         return None
@@ -111,7 +116,7 @@ def measure_classifier_error(train: Sequence[ClassedText], test: Sequence[Classe
     totals = {label: word_counts.total() + size for label, word_counts in counts.items()}
 
     def predict_label(text: str) -> str:
-        ngrams = list(_iter_ngrams(text))
+        ngrams = _list_ngrams(text, 1, 2)
 
         def score_label(label: str) -> float:
             likely = sum(math.log((counts[label][ngram] + 1) / totals[label]) for ngram in ngrams)
@@ -120,12 +125,6 @@ def measure_classifier_error(train: Sequence[ClassedText], test: Sequence[Classe
         return max(sorted(rows), key=score_label)
 
     return sum(predict_label(text) != label for text, label in known) / len(known)
-
-
-def _iter_ngrams(text: str) -> Iterator[str]:
-    words = tokenize_words(text)
-    yield from words
-    yield from (" ".join(pair) for pair in pairwise(words))
 
 
 def measure_text_quality(
@@ -174,14 +173,6 @@ def measure_text_quality(
     }
 
 
-def _count_ngrams(texts: Iterable[str], size: int) -> Counter[tuple[str, ...]]:
-    ngram_counts: Counter[tuple[str, ...]] = Counter()
-    for text in texts:
-        words = tokenize_words(text)
-        ngram_counts.update(zip(*(words[start:] for start in range(size)), strict=False))
-    return ngram_counts
-
-
 def _compute_ngram_divergence(texts: Iterable[str], other_texts: Iterable[str], size: int) -> float | None:
     """Return the Jensen-Shannon divergence of the n-grams, in bits: 0 if equal, 1 if none is shared."""
     from scipy.spatial.distance import jensenshannon
@@ -207,10 +198,7 @@ def compute_mauve(features: FeatureMatrix, other_features: FeatureMatrix, seed: 
     _, place = kmeans2(whitened, clusters, minit="++", seed=seed, missing="warn")
     cut = np.split(place, [len(features)])
     # smooth by a half: an empty cluster proves nothing
-    p, q = (
-        (np.bincount(cluster_group, minlength=clusters) + 0.5) / (len(cluster_group) + clusters / 2)
-        for cluster_group in cut
-    )
+    p, q = ((np.bincount(group, minlength=clusters) + 0.5) / (len(group) + clusters / 2) for group in cut)
     mixed = [share * p + (1.0 - share) * q for share in np.linspace(0.01, 0.99, 99)]
     points = sorted([(math.exp(-scale * entropy(q, r)), math.exp(-scale * entropy(p, r))) for r in mixed])
     x, y = np.array([(0.0, 1.0), *points, (1.0, 0.0)]).T
@@ -264,9 +252,8 @@ def measure_leakage(
     nearest = compare_nearest_neighbours(generated, ours, theirs, 1.0 - level, stream)
     words = NgramModel(generated)
     ups, downs = (np.array([words.compute_mean_log_prob(text) for text in texts]) for texts in (ours, theirs))
-    membership = {
-        k: estimate for k, estimate in measure_roc_metrics(ups, downs, 1.0 - level, seed).items() if k != "roc"
-    }
+    membership = measure_roc_metrics(ups, downs, 1.0 - level, seed)
+    del membership["roc"]
     above = {
         "nearest": nearest["p_value"] < level,
         "membership": membership["auc"]["low"] > 0.5,
@@ -336,19 +323,16 @@ def _compute_ngram_cosines(texts: Sequence[str], other_texts: Sequence[str], siz
 
 
 def _count_canaries(generated: Sequence[str], canaries: Mapping[str, Any]) -> dict[str, Any]:
-    from scipy.stats import fisher_exact
-
     sets = parse_canary_sets(canaries)
     inserted = [number for canary_set in sets for number in canary_set.inserted]
     control = [number for canary_set in sets for number in canary_set.control]
     matches = ValueSearch([*inserted, *control]).count_occurrences(generated)
     inserted_found = sum(index < len(inserted) for index in matches)
     chance = len(matches) - inserted_found
-    table = ((inserted_found, len(inserted) - inserted_found), (chance, len(control) - chance))
     return {
         "inserted": len(inserted),
         "inserted_found": inserted_found,
         "control": len(control),
         "control_found": chance,
-        "p_value": float(fisher_exact(table, alternative="greater").pvalue),
+        "p_value": compute_fisher_p_value(len(inserted), inserted_found, len(control), chance),
     }

@@ -22,7 +22,7 @@ from redactory.evaluation.detection import (
     measure_detection,
 )
 from redactory.evaluation.recall import classify_casing
-from redactory.evaluation.statistics import bootstrap_share, estimate_proportion
+from redactory.evaluation.statistics import bootstrap_ratio, estimate_proportion
 from redactory.redaction import route_example
 
 _TEXTS = st.text(alphabet="ab \n", min_size=1, max_size=14)
@@ -114,7 +114,7 @@ def test_the_bootstrap_interval_covers_a_known_share_about_as_often_as_it_says()
         # rows agree within themselves: what a row holds is no independent evidence
         sizes = rng.integers(1, 9, 80)
         rows = [(int(size) if hit else 0, int(size)) for hit, size in zip(rng.random(80) < 0.3, sizes, strict=True)]
-        interval = bootstrap_share(rows)
+        interval = bootstrap_ratio(rows)
         covered += interval["low"] <= 0.3 <= interval["high"]
         as_if_independent = estimate_proportion(sum(h for h, _ in rows), sum(n for _, n in rows))
         naive += as_if_independent["low"] <= 0.3 <= as_if_independent["high"]

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.evaluation.one_run_audit import AuditCoins, CanaryForm, get_coins_path, read_coins
+from redactory.evaluation.one_run_audit import (
+    AuditCoins,
+    CanaryForm,
+    audit_scores,
+    compute_curve_p_value,
+    get_coins_path,
+    make_curve_level_function,
+    read_coins,
+)
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.measure.evaluate import ModelEvaluation, Result, read_texts
@@ -50,7 +58,6 @@ def evaluate_audit(
     planted = read_coins(Path(coins))
 
     def run_audit() -> Result:
-        from redactory.evaluation.one_run_audit import audit_scores
         from redactory.training import make_guarantee_card
 
         card, sentences = make_guarantee_card(evaluation.run, evaluation.name), list(planted.iter_planted_sentences())
@@ -123,7 +130,6 @@ def find_epsilon_upper_bound(card: Mapping[str, Any], form: CanaryForm, public: 
 
 def compute_audit_p_value(run: RunFolder, name: str, audit: Mapping[str, Any], upper_field: str | None) -> float | None:
     """Return the best p-value over all shares times their number; None without a curve of one row."""
-    from redactory.evaluation.one_run_audit import compute_curve_p_value, make_curve_level_function
     from redactory.training.accounting import Spending
     from redactory.training.accounting.epsilons import compute_privacy_curve
     from redactory.training.guarantee.spec import START_KEY, read_ledger_facts

@@ -8,7 +8,6 @@ so, and every measurement refuses it (``evaluation/labelled.py``).
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
 from collections import Counter
@@ -16,15 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from redactory.evaluation.labelled import (
-    CHOSEN_KEY,
-    build_labelling_interface,
-    read_labelled_rows,
-    to_label_studio_task,
-)
+from redactory.evaluation.labelled import CHOSEN_KEY, read_labelled_rows, write_labelling_files
 from redactory.evaluation.sample import LabelledSpan, select_prefilled_spans
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.files import make_private_folder, write_json, write_text
+from redactory.foundation.files import make_private_folder
 from redactory.foundation.progress import Progress, ignore_progress, report_start_and_end
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.loading import ConfigLike, load_config
@@ -71,28 +65,26 @@ def label_active(
     span_policy = Policy(settings)
     with report_start_and_end(progress, "load engines"):
         span_policy.load_engines()
-    searched_documents = list[list[Example]]()
-    for examples in span_policy.route_many(texts):
-        searched_documents.append(examples)
-        progress("choose", len(searched_documents), len(texts), "documents")
-    complete_numbers = [
-        number
-        for number, examples in enumerate(searched_documents)
-        if all(example.failure is None for example in examples)
-    ]
-    doubts = [_find_uncertain_words(texts[number], searched_documents[number]) for number in complete_numbers]
-    chosen = select_most_uncertain(doubts, [len(texts[number]) for number in complete_numbers], n)
+    documents = list[tuple[str, list[Example]]]()
+    for number, (text, examples) in enumerate(zip(texts, span_policy.route_many(texts), strict=True), 1):
+        if all(example.failure is None for example in examples):
+            documents.append((text, examples))
+        progress("choose", number, len(texts), "documents")
+    doubts = [_find_uncertain_words(text, examples) for text, examples in documents]
+    chosen = select_most_uncertain(doubts, [len(text) for text, _ in documents], n)
     rows: list[dict[str, Any]] = []
     for number, (index, method) in enumerate(chosen, 1):
-        text, spans = texts[complete_numbers[index]], _prefill_spans(searched_documents[complete_numbers[index]])
-        rows.append({"id": f"{number:04}", CHOSEN_KEY: method, "text": text, "spans": spans})
+        text, examples = documents[index]
+        rows.append({"id": f"{number:04}", CHOSEN_KEY: method, "text": text, "spans": _prefill_spans(examples)})
     if not rows:
         raise InputError("no document could be read completely by every engine: see redactory scan")
     strict = settings.detect.strict
     # offer the labels that were used before
     labels = {span["label"] for row in labelled_rows for span in row["spans"]} or {*strict.labels, *strict.extra_labels}
     labels |= {span["label"] for row in rows for span in row["spans"]}
-    files = _write_chosen_documents(folder, rows, labels, f"policies {span_policy.hash[:12]}")
+    files = {name: folder / name for name in ("chosen.jsonl", "label-studio.json", "label-studio.xml")}
+    make_private_folder(folder)
+    write_labelling_files(rows, labels, f"policies {span_policy.hash[:12]}", *files.values())
     return {
         "folder": str(folder),
         "looked_at": len(texts),
@@ -101,17 +93,6 @@ def label_active(
         "words": sum(len(row["text"].split()) for row in rows),
         "files": {name: str(path) for name, path in files.items()},
     }
-
-
-def _write_chosen_documents(
-    folder: Path, rows: Sequence[dict[str, Any]], labels: set[str], version: str
-) -> dict[str, Path]:
-    files = {name: folder / name for name in ("chosen.jsonl", "label-studio.json", "label-studio.xml")}
-    make_private_folder(folder)
-    write_text(files["chosen.jsonl"], "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    write_json(files["label-studio.json"], [to_label_studio_task(row, version) for row in rows])
-    write_text(files["label-studio.xml"], build_labelling_interface([*sorted(labels - {"SECRET"}), "SECRET"]))
-    return files
 
 
 def select_most_uncertain(doubts: Sequence[Doubts], sizes: Sequence[int], n: int) -> list[tuple[int, str]]:
@@ -164,11 +145,7 @@ def _find_uncertain_words(text: str, examples: Sequence[Example]) -> Doubts:
 
 
 def _prefill_spans(examples: Sequence[Example]) -> list[dict[str, Any]]:
-    strict = [strict_span for example in examples for strict_span in example.spans if strict_span.policy == "strict"]
-    ranked = sorted(strict, key=lambda strict_span: -strict_span.score)
-    return [
-        span._asdict()
-        for span in select_prefilled_spans(
-            LabelledSpan(strict_span.start, strict_span.end, strict_span.label) for strict_span in ranked
-        )
-    ]
+    strict = [span for example in examples for span in example.spans if span.policy == "strict"]
+    ranked = sorted(strict, key=lambda span: -span.score)
+    prefilled = select_prefilled_spans(LabelledSpan(span.start, span.end, span.label) for span in ranked)
+    return [span._asdict() for span in prefilled]

@@ -1,8 +1,8 @@
-"""Evaluate a trained model on held-out text, canaries and secrets, and evaluate the text that it wrote."""
+"""Evaluate a trained model on held-out text and canaries, and evaluate the text that it wrote."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from redactory.evaluation import plots
-from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
-from redactory.evaluation.linkage import ValueSearch
-from redactory.evaluation.membership import SecretSentence, draw_member_texts, find_most_common_label
+from redactory.evaluation.canary import count_canary_copies, measure_canary_exposure
 from redactory.evaluation.report import write_report
+from redactory.evaluation.synthetic import embed_texts, measure_leakage, measure_text_quality
 from redactory.evaluation.utility import measure_accuracy, measure_perplexity
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
@@ -38,7 +37,7 @@ from redactory.pipelines.readers import Document, InputSettings, find_sources
 from redactory.pipelines.readers.documents import RowCounts
 from redactory.redaction import RunFolder, count_part_rows, list_parts, read_manifest
 from redactory.redaction.folder import SyntheticFolder
-from redactory.redaction.shards import CLASS, ROLE, read_batches, read_column, read_values
+from redactory.redaction.shards import CLASS, ROLE, read_batches, read_values
 from redactory.training.settings import TRAINERS
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from redactory.training.model import TextClassifier
 
 CLASSIFY = "classify"
-PROMPT_WORDS, MAX_PROMPTS, MAX_COMPARED = 4, 1_000, 2_000
+MAX_COMPARED = 2_000
 Result = dict[str, Any]
 TextWithLabel = tuple[str, str | None]
 """A text with its class or role."""
@@ -119,18 +118,13 @@ class ModelEvaluation:
         for folder in self.list_training_folders():
             yield from zip(read_training_texts(self.run, folder), read_classes(self.run, folder), strict=True)
 
-    def read_original_texts(self) -> Iterator[str]:
-        """Yield the texts of the run's vault."""
-        return read_texts(self.run.vault)
-
-    def read_held_out_examples(
-        self, paths: Sequence[str], *optional: str
-    ) -> Iterator[tuple[str, str | None, str | None]]:
+    def read_held_out_examples(self, paths: Sequence[str]) -> Iterator[tuple[str, str | None, str | None]]:
         """Yield text, class and role of every example of a held-out corpus, segmented like the run.
 
-        Every column that the run's manifest names must exist, except the columns ``optional``, which are not read.
+        Every column that the run's manifest names must exist, except those of ids and users, and that of the class
+        unless the model was trained with it; these are not read.
         """
-        for entry, examples in self._read_documents(paths, optional):
+        for entry, examples in self._read_documents(paths):
             for example in examples:
                 yield example.text, entry.label, example.speaker if is_known_role(example.speaker) else None
 
@@ -141,24 +135,20 @@ class ModelEvaluation:
                 (turn, role, example.text)
                 for (turn, role), example in zip(iterate_turns(examples), examples, strict=True)
             ]
-            for _, examples in self._read_documents(paths, ("id", "user", "label"))
+            for _, examples in self._read_documents(paths)
         ]
         if self.model_manifest["settings"]["chat"]["example"] == "turn":
             documents = [[example] for examples in documents for example in examples]
         texts = [text for examples in documents for _, _, text in examples]
         masked = iter([text for _, text in make_run_router(self.run_manifest)(texts)])
         masked_documents = [[(turn, role, next(masked)) for turn, role, _ in examples] for examples in documents]
-        as_is, as_masked = (
-            [_join_conversation_turns(examples) for examples in form_documents]
-            for form_documents in (documents, masked_documents)
-        )
-        return as_is, as_masked
+        return [*map(_join_conversation_turns, documents)], [*map(_join_conversation_turns, masked_documents)]
 
-    def _read_documents(
-        self, paths: Sequence[str], optional: Sequence[str]
-    ) -> Iterator[tuple[Document, list[Segment]]]:
+    def _read_documents(self, paths: Sequence[str]) -> Iterator[tuple[Document, list[Segment]]]:
         input_settings = self.run_manifest["configuration"]["input"].items()
-        excluded = ("metadata_columns", "allow_personal_columns", "emit_document_order", *optional)
+        excluded = {"metadata_columns", "allow_personal_columns", "emit_document_order", "id", "user"}
+        if self.task != CLASSIFY and self.model_manifest["settings"].get("prefix") != CLASS:
+            excluded.add("label")
         columns = {key: value for key, value in input_settings if key not in excluded}
         settings = InputSettings.from_manifest({**columns, "path": tuple(paths)})
         cut = make_multi_text_segmenter(self.segmenter) if settings.has_multiple_texts else self.segmenter
@@ -171,11 +161,6 @@ class ModelEvaluation:
         if counts.damaged_files:
             raise counts.damaged_files[0]
         counts.check_totals()
-
-    @property
-    def optional_columns(self) -> tuple[str, ...]:
-        """The columns that held-out rows may lack: the class, unless it was a prefix in training."""
-        return () if self.model_manifest["settings"].get("prefix") == CLASS else ("label",)
 
     def sample_compared_texts(
         self, held_out: Sequence[tuple[str, str | None, str | None]], seed: int, progress: Progress
@@ -265,7 +250,7 @@ def evaluate_model(
             trained = evaluation.load_language_model()
             codec = replace(cast("ChatCodec", trained.tokenizer), loss_scope=chat["loss_on"])
             return measure_perplexities(trained, form_texts, codec)
-        held_out = list(evaluation.read_held_out_examples(paths, "id", "user", *evaluation.optional_columns))
+        held_out = list(evaluation.read_held_out_examples(paths))
         texts = [text for text, _, _ in held_out]
         with report_start_and_end(progress, "mask by the policies"):
             masked = [text for _, text in make_run_router(evaluation.run_manifest)(texts)]
@@ -283,13 +268,9 @@ def evaluate_model(
         return {**results, "learnt_masked": "vault" not in (trainer.noised_folder, *trainer.noise_free_folders)}
 
     def measure_classifier() -> Result:
-        examples = list(evaluation.read_held_out_examples(paths, "id", "user"))
-        return measure_accuracy(
-            evaluation.load_classifier(),
-            [text for text, _, _ in examples],
-            [label for _, label, _ in examples],
-            progress,
-        )
+        examples = list(evaluation.read_held_out_examples(paths))
+        texts, labels = [text for text, _, _ in examples], [label for _, label, _ in examples]
+        return measure_accuracy(evaluation.load_classifier(), texts, labels, progress)
 
     if evaluation.task == CLASSIFY:
         return evaluation.measure_and_seal("accuracy", measure_classifier)
@@ -317,8 +298,6 @@ def evaluate_canary(
         raise InputError(f"{path} cannot be read as canaries: {problem}; give the file of redactory simulate") from None
 
     def measure_exposure() -> Result:
-        from redactory.evaluation.canary import count_canary_copies, measure_canary_exposure
-
         copy_counts = count_canary_copies(evaluation.list_training_folders(), planted)
         # a canary in a shard was not masked, even if the trainer reads other folders
         is_missed = [n > 0 for n in count_canary_copies((evaluation.run.public, evaluation.run.private), planted)]
@@ -326,223 +305,6 @@ def evaluate_canary(
         return measure_canary_exposure(model, planted, copy_counts, progress, samples, seed, is_missed)
 
     return evaluation.measure_and_seal("canary", measure_exposure, "exposure.svg", plots.plot_exposure)
-
-
-# Attacks: membership inference, and extraction of secrets from the vault.
-
-
-def evaluate_membership(
-    run: str | Path,
-    model: str | None = None,
-    *,
-    secrets: str | Path | None = None,
-    others: str | Path | None = None,
-    label: str | None = None,
-    reference: str | Path | None = None,
-    count: int = 1_000,
-    group_size: int = 20,
-    confidence: float = 0.95,
-    seed: int = 0,
-    progress: Progress = ignore_progress,
-) -> Result:
-    """Run individual and group membership inference (CRT, appendix A.5) on a model of a finished run.
-
-    A classifier is asked about whole texts, by the probability of their class: ``others`` (default: the run's
-    ``evaluate.test``) has rows with a class that were not trained on; ``secrets`` and ``label`` do not apply.
-
-    A language model is asked about secrets. ``secrets`` holds labelled rows of this corpus (default: the run's
-    ``evaluate.labelled``); ``label`` is the kind of secret (default: the one with the most values). ``others`` is a
-    labelled file of values never trained on; by default values of the same form are drawn. No value that occurs in the
-    originals is used.
-
-    ``reference`` is another model of this run, or a run with a model of the same name. Returns
-    :func:`redactory.evaluation.membership.run_membership_attack` with {label, fresh_values, reference_model}; ``label``
-    is None for a classifier; no text.
-    """
-    evaluation = ModelEvaluation.open(run, model)
-    if count < 4 or group_size < 1:
-        raise ConfigurationError("count must be at least 4, group_size at least 1")
-    attack = MembershipAttack(evaluation, _open_reference(evaluation, reference), count, group_size, confidence, seed)
-    if evaluation.task == CLASSIFY:
-        if secrets or label:
-            raise ConfigurationError("secrets, label: a classifier is asked about whole texts; give others instead")
-        paths = evaluation.require_setting("test", others and [str(others)], "rows not trained on, or with --others")
-        run_attack = partial(attack.attack_classifier, paths)
-    else:
-        labelled = evaluation.require_setting("labelled", secrets, "a file of labelled rows there, or with --secrets")
-        run_attack = partial(attack.attack_language_model, Path(labelled), others, label, progress)
-    return evaluation.measure_and_seal("membership", run_attack, "roc.svg", plots.plot_membership)
-
-
-def _open_reference(evaluation: ModelEvaluation, reference: str | Path | None) -> ModelEvaluation | None:
-    """Open another model of the run, or of the run in the folder ``reference`` the model of the same name."""
-    if reference is None:
-        return None
-    if str(reference) == evaluation.name:
-        raise ConfigurationError("reference: give a model other than the attacked one")
-    if Path(reference).is_dir():
-        return ModelEvaluation.open(reference, evaluation.name)
-    return ModelEvaluation.open(evaluation.run.root, str(reference))
-
-
-@dataclass(frozen=True)
-class MembershipAttack:
-    """Membership inference on the model of ``evaluation``, with the options of :func:`evaluate_membership`."""
-
-    evaluation: ModelEvaluation
-    reference: ModelEvaluation | None
-    count: int
-    group_size: int
-    confidence: float
-    seed: int
-
-    def attack_language_model(
-        self, labelled: Path, others: str | Path | None, label: str | None, progress: Progress
-    ) -> Result:
-        """Distinguish sentences with secrets that were trained on from the same sentences with other values."""
-        from redactory.evaluation.membership import run_membership_attack
-
-        sentences = _find_secret_sentences(self.evaluation, labelled, label)
-        kind = sentences[0].label
-        members, non_members = draw_member_texts(
-            sentences, _choose_value_source(self.evaluation, kind, others, self.seed), self.count, self.seed
-        )
-        reference = self.reference.load_language_model() if self.reference else None
-        result = run_membership_attack(
-            self.evaluation.load_language_model(),
-            members,
-            non_members,
-            reference=reference,
-            progress=progress,
-            **self._options,
-        )
-        return self._describe(kind, "drawn" if others is None else "file") | result
-
-    def attack_classifier(self, paths: Sequence[str]) -> Result:
-        """Distinguish texts that were trained on from texts of ``paths``, masked alike."""
-        from redactory.evaluation.membership import run_class_membership_attack
-
-        classifier, reference = self.evaluation.load_classifier(), None
-        if self.reference:
-            reference = self.reference.load_classifier()
-            if set(reference.classes) != set(classifier.classes):
-                raise ConfigurationError(f"reference: {self.reference.name} was trained on other classes")
-        members = self._draw_rows(self.evaluation.read_training_rows(), classifier.classes, "members")
-        trained = set(members)
-        held_out = self._draw_rows(self._read_masked_alike(paths), classifier.classes, "others")
-        others = [row for row in held_out if row not in trained]
-        result = run_class_membership_attack(
-            classifier, members[: self.count], others[: self.count], reference=reference, **self._options
-        )
-        return self._describe(None, "file") | result
-
-    def _read_masked_alike(self, paths: Sequence[str]) -> list[TextWithLabel]:
-        """Read the rows of ``paths``, masked if the model was trained on masked text."""
-        rows = [(text, name) for text, name, _ in self.evaluation.read_held_out_examples(paths, "id", "user")]
-        if self.evaluation.run.vault in self.evaluation.list_training_folders():
-            return rows
-        masked = make_run_router(self.evaluation.run_manifest)([text for text, _ in rows])
-        return [(text, name) for (_, text), (_, name) in zip(masked, rows, strict=True)]
-
-    def _draw_rows(
-        self, rows: Iterable[TextWithLabel], classes: Collection[str], purpose: str
-    ) -> list[tuple[str, str]]:
-        """Put the distinct rows with one of ``classes`` in a random order."""
-        known = [(text, name) for text, name in dict.fromkeys(rows) if name is not None and name in classes]
-        order = RandomStream.from_seed(self.seed).permutation(purpose, 0, len(known))
-        return [known[index] for index in order.tolist()]
-
-    @property
-    def _options(self) -> dict[str, Any]:
-        return {"group_size": self.group_size, "confidence": self.confidence, "seed": self.seed}
-
-    def _describe(self, label: str | None, fresh_values: str) -> Result:
-        reference_model = self.reference.name if self.reference else None
-        return {"label": label, "fresh_values": fresh_values, "reference_model": reference_model}
-
-
-def _find_secret_sentences(evaluation: ModelEvaluation, labelled: Path, label: str | None) -> list[SecretSentence]:
-    """Return the examples of the labelled rows that occur in the vault and hold a whole secret of ``label``."""
-    sentences = [
-        SecretSentence(text, span["start"], span["end"], span["label"])
-        for row in read_labelled_rows(labelled)
-        for text, spans in split_labelled_row(row, evaluation.segmenter)
-        for span in spans
-    ]
-    vault_texts = {sentence.text for sentence in sentences}.intersection(evaluation.read_original_texts())
-    in_vault = [sentence for sentence in sentences if sentence.text in vault_texts]
-    if not in_vault:
-        raise InputError(f"{labelled.name}: none of its labelled secrets occurs in the originals of this run")
-    kind = label or find_most_common_label(in_vault)
-    selected = [sentence for sentence in in_vault if sentence.label == kind]
-    if not selected:
-        raise InputError(f"{labelled.name}: no secret labelled {kind} occurs in the originals of this run")
-    return selected
-
-
-def _choose_value_source(
-    evaluation: ModelEvaluation, kind: str, others: str | Path | None, seed: int
-) -> Callable[[Sequence[SecretSentence]], Sequence[str | None]]:
-    def draw_values(sentences: Sequence[SecretSentence]) -> Sequence[str | None]:
-        from redactory.evaluation.extraction import make_control_values
-
-        return make_control_values(
-            [(kind, sentence.value) for sentence in sentences], lambda v: _find_values_in_vault(evaluation, v), seed
-        )
-
-    def read_other_values(sentences: Sequence[SecretSentence]) -> Sequence[str | None]:
-        rows = read_labelled_rows(Path(str(others)))
-        spans = ((row["text"], s) for row in rows for s in row["spans"] if s["label"] == kind)
-        values = list(dict.fromkeys(text[span["start"] : span["end"]] for text, span in spans))
-        present = _find_values_in_vault(evaluation, values)
-        unused_values = (value for value in values if value not in present)
-        return [next(unused_values, None) for _ in sentences]
-
-    return draw_values if others is None else read_other_values
-
-
-def _find_values_in_vault(evaluation: ModelEvaluation, values: list[str]) -> Collection[str]:
-    counts = ValueSearch(values).count_occurrences(evaluation.read_original_texts())
-    present = {values[index].casefold() for index in counts}
-    return {value for value in values if value.casefold() in present}
-
-
-def evaluate_extraction(
-    run: str | Path,
-    model: str | None = None,
-    samples: int = 1_000,
-    tokens: int = 64,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    completions: int = 500,
-    seed: int = 0,
-    progress: Progress = ignore_progress,
-) -> Result:
-    """Search texts that the model writes for secrets of the run's vault, and for control values that it never saw.
-
-    ``samples`` texts of at most ``tokens`` tokens are drawn at ``temperature`` from the ``top_k`` most likely tokens
-    (default: all): half without a prompt, half after the first words of public examples. For ``completions`` secrets,
-    the prompt is the preceding words. Returns the counts of
-    :func:`redactory.evaluation.extraction.run_extraction_attack`; no text.
-    """
-    if samples < 1 or completions < 0 or tokens < 1:
-        raise ConfigurationError("extraction: samples and tokens must be at least 1, completions at least 0")
-    evaluation = ModelEvaluation.open(run, model)
-
-    def run_attack() -> Result:
-        from redactory.evaluation import extraction as e
-
-        trained = evaluation.load_language_model()
-        secrets = e.collect_vault_secrets(evaluation.run, evaluation.list_training_folders())
-        named = [(secret.label, secret.value) for secret in secrets]
-        controls = e.make_control_values(named, lambda values: _find_values_in_vault(evaluation, values), seed)
-        settings = e.ExtractionSettings(samples, tokens, temperature, top_k, completions, seed)
-        texts = read_column(evaluation.run.public, "text")
-        order = RandomStream.from_seed(seed).permutation("prompts", 0, len(texts))[:MAX_PROMPTS]
-        prompts = [" ".join(texts[i].split()[:PROMPT_WORDS]) for i in order.tolist()]
-        return e.run_extraction_attack(trained, secrets, controls, settings, prompts, progress)
-
-    return evaluation.measure_and_seal("extraction", run_attack, "extraction.svg", plots.plot_extraction)
 
 
 # Synthetic text: its quality, and what it leaks.
@@ -575,9 +337,7 @@ def evaluate_synthetic(
     canary_file = canaries or evaluation.run_manifest["configuration"]["evaluate"].get("canaries")
 
     def measure_corpus() -> Result:
-        from redactory.evaluation import synthetic as s
-
-        held_out = list(evaluation.read_held_out_examples(paths, "id", "user", *evaluation.optional_columns))
+        held_out = list(evaluation.read_held_out_examples(paths))
         written = [
             (row["text"], row.get(CLASS, row.get(ROLE)))
             for batch in read_batches(folder.public)
@@ -589,16 +349,16 @@ def evaluate_synthetic(
         synthetic_texts = [text for text, _ in written]
         language = evaluation.run_manifest["configuration"]["detect"]["language"]
         planted_canaries = None if canary_file is None else read_json(Path(canary_file))
-        features = partial(s.embed_texts, language=language)
+        features = partial(embed_texts, language=language)
         with report_start_and_end(progress, "compare what was written"):
             return {
                 "corpus": file_sha256(folder.manifest),
                 "rows": len(written),
                 "epsilon": read_json(folder.guarantee)["epsilon"],
-                **s.measure_text_quality(
+                **measure_text_quality(
                     written, training_rows, held_out_rows, corpus_manifest.get("labels", ()), features, seed
                 ),
-                **s.measure_leakage(synthetic_texts, member_texts, non_member_texts, planted_canaries, seed=seed),
+                **measure_leakage(synthetic_texts, member_texts, non_member_texts, planted_canaries, seed=seed),
             }
 
     return evaluation.measure_and_seal("synthetic", measure_corpus)

@@ -21,7 +21,6 @@ from redactory.detectors.settings import PatternSettings, get_kinds, get_public_
 from redactory.evaluation.detection import INTERVAL_KINDS, LabelledExample, compare_detectors, measure_detection
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
 from redactory.evaluation.linkage import (
-    MAX_PHRASE_WORDS,
     MAX_RARE_HOLDERS,
     ReleasedExample,
     count_residual_identifiers,
@@ -229,13 +228,11 @@ def evaluate_redaction(
         authors, has_repeat_users = _map_authors(folder)
         linkages: dict[str, Any] = dict.fromkeys(authors)
         for unit in authors if has_repeat_users else ["document"]:
-            released_examples = {
-                split: [ReleasedExample(i, text, frozenset(authors[unit].get(i, ()))) for i, text in rows]
-                for split, rows in texts.items()
-            }
-            linkages[unit] = run_linkage_attack(
-                released_examples["public"], released_examples["private"], rare, MAX_PHRASE_WORDS, progress=progress
+            shown, hidden = (
+                [ReleasedExample(i, text, frozenset(authors[unit].get(i, ()))) for i, text in rows]
+                for rows in texts.values()
             )
+            linkages[unit] = run_linkage_attack(shown, hidden, rare, progress=progress)
         residual = None
         if chosen is not None:
             run_engines = Detector(build_engine_settings(chosen, detect.language)).run_engines
@@ -250,9 +247,9 @@ def evaluate_redaction(
         missing = {
             "linkage.user": None if has_repeat_users else "no user wrote more than one document: same as by document",
             "residual": no_engine or None,
-            "across": "the run was curated without dedup.report_cross_split: nothing was compared across the split"
-            if cross_split is None
-            else None,
+            "across": None
+            if cross_split
+            else "the run was curated without dedup.report_cross_split: nothing was compared across the split",
         }
         result = {"run": str(folder.root), "linkage": linkages, "residual": residual, "across": cross_split}
         result["reasons"] = {name: reason for name, reason in missing.items() if reason}

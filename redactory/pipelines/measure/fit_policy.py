@@ -120,10 +120,7 @@ class LabelledSecrets:
     @property
     def identifying_texts(self) -> set[str]:
         """Texts that identify the rows: their own, and those of the examples with a secret."""
-        return {
-            *self.rows,
-            *(text for unit_secrets in self.secrets.values() for secret in unit_secrets for text in secret),
-        }
+        return {*self.rows}.union(*(secret for unit_secrets in self.secrets.values() for secret in unit_secrets))
 
 
 def read_labelled_secrets(path: Path, segment: SegmentSettings, public: Iterable[str] = ()) -> LabelledSecrets:

@@ -6,7 +6,6 @@ Usage: ``docs/how-to/audit.md``; bounds: ``redactory/evaluation/sample_bounds.py
 from __future__ import annotations
 
 import datetime
-import json
 import secrets as entropy
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from redactory.detectors.settings import (
     require_unfitted_rows,
 )
 from redactory.evaluation import sample as samples
-from redactory.evaluation.labelled import build_labelling_interface, to_label_studio_task
+from redactory.evaluation.labelled import write_labelling_files
 from redactory.evaluation.recall import TextRouter
 from redactory.evaluation.report import write_report
 from redactory.evaluation.sample_bounds import STRATA
@@ -119,13 +118,11 @@ def _write_sample(
     # labels that π masks, labels that occur, and one for everything else
     strict = manifest["configuration"]["detect"]["strict"]
     occurring = {span["label"] for row in rows for span in row["spans"]}
-    labels = sorted({*strict["labels"], *strict["extra_labels"], *occurring} - {"SECRET"})
+    labels = {*strict["labels"], *strict["extra_labels"], *occurring}
     # the key is stored beside the texts that it digests: it prevents guessing elsewhere from the digests alone
     key = DigestKey(entropy.token_bytes(_KEY_BYTES))
-    write_text(folder.rows, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     write_text(folder.table, samples.to_csv(texts))
-    write_json(folder.tasks, [to_label_studio_task(row, version) for row in rows])
-    write_text(folder.interface, build_labelling_interface([*labels, "SECRET"]))
+    write_labelling_files(rows, labels, version, folder.rows, folder.tasks, folder.interface)
     records = [text.to_record(key) for text in texts]
     write_json(folder.draw, {**summary, "key": key.secret.hex(), "rows": records})
     files = {name: getattr(folder, name) for name in ("rows", "table", "tasks", "interface")}
