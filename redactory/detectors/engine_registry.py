@@ -37,7 +37,10 @@ _WHOLE_TEXT_ENGINES = frozenset({"lists"})
 
 def load_engines(settings: DetectSettings) -> tuple[list[Engine], list[Engine]]:
     """Load the enabled engines: those for windows, those for whole texts; ``ConfigurationError`` if unavailable."""
-    engines = {name: make(section, settings.language) for name, make, section in _iter_enabled_engines(settings)}
+    engines: dict[str, Engine] = {}
+    for name, make, section in _iter_enabled_engines(settings):
+        with _explain_missing_package(name):
+            engines[name] = make(section, settings.language)
     if settings.public_labels:
         _apply_public_labels(settings, engines)
     windowed = [engine for name, engine in engines.items() if name not in _WHOLE_TEXT_ENGINES]

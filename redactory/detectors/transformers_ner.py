@@ -22,6 +22,7 @@ from redactory.detectors.engine import (
     NonEntityScore,
     Span,
     find_public_spans,
+    trim_range,
 )
 from redactory.detectors.settings import KNOWN_LABELS, TransformersSettings, get_kind
 from redactory.detectors.torch_inference import identify_folder, isolate_inference, silence_model_libraries
@@ -90,7 +91,7 @@ class TokenClassifier:
         for index, offsets in enumerate(encoded["offset_mapping"]):
             window = {name: encoded[name][index] for name in self._tokenizer.model_input_names}
             for (start, end), scores in zip(offsets, self._score_tokens(window), strict=True):
-                place = _trim_range(text, start, end)
+                place = trim_range(text, start, end)
                 previous = pieces.get(place)
                 if place[0] < place[1] and (previous is None or scores[0] < previous.non_entity):
                     pieces[place] = WordPiece(*place, *scores)
@@ -115,12 +116,6 @@ class TokenClassifier:
             total = float(public[number].sum())
             name = self._kinds[self._public_kinds[best[number]]] if self._public_kinds else ""
             yield min(float(plain[number]) + total, 1.0), self._kinds[kind], total, name
-
-
-def _trim_range(text: str, start: int, end: int) -> tuple[int, int]:
-    """``text[start:end]`` without white space at its ends, as offsets."""
-    body = text[start:end]
-    return start + len(body) - len(body.lstrip()), end - len(body) + len(body.rstrip())
 
 
 def _map_label_columns(id2label: Mapping[int, str], non_entity_label: str) -> tuple[int, list[str], dict[int, int]]:
@@ -164,12 +159,8 @@ def _load_model(settings: TransformersSettings) -> tuple[Any, Any]:
     folder = Path(settings.folder)
     if not (folder / "config.json").is_file():
         raise ConfigurationError(f"detect.transformers.folder: '{folder}' is not a folder with a config.json")
-    try:
-        from transformers import AutoModelForTokenClassification, AutoTokenizer
-    except ImportError:
-        raise ConfigurationError(
-            "detect.transformers: torch and transformers are not installed; pip install 'redactory[train]'"
-        ) from None
+    from transformers import AutoModelForTokenClassification, AutoTokenizer
+
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
         with silence_model_libraries(), hide_progress_bar():
