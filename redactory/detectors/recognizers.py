@@ -291,7 +291,7 @@ def create_custom_recognizer(settings: CustomRecognizer, language: str) -> Entit
         name=settings.name,
         supported_language=language,
         patterns=patterns,
-        context=list(settings.context) or None,
+        context=list(settings.context),
     )
 
 
