@@ -44,16 +44,12 @@ class SpacyEngine:
             raise ConfigurationError(
                 f"detect.spacy.parts_of_speech: the pipeline '{settings.model}' does not provide them"
             )
-        self._pipes_before_ner: list[Any] = []
-        # after the entities, which are then the same with and without parts of speech
-        self._pipes_after_ner: list[Any] = []
-        self._ner: Any = None
         self._public_columns: dict[str, list[int]] = {}
-        for name, pipe in self.nlp.pipeline:
-            if name == "ner":
-                self._ner = pipe
-            else:
-                (self._pipes_after_ner if name in SPEECH_PIPES else self._pipes_before_ner).append(pipe)
+        pipes: dict[str, Any] = dict(self.nlp.pipeline)
+        self._ner = pipes.pop("ner", None)
+        self._pipes_before_ner = [pipe for name, pipe in pipes.items() if name not in SPEECH_PIPES]
+        # after the entities, which are then the same with and without parts of speech
+        self._pipes_after_ner = [pipe for name, pipe in pipes.items() if name in SPEECH_PIPES]
         if self._ner is not None and not hasattr(self._ner, "transition_states"):
             raise ConfigurationError("detect.spacy.model: its 'ner' pipe is not a transition-based recognizer")
 
