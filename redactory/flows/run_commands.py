@@ -248,8 +248,7 @@ def run_demo(progress: Progress, out: Path, rows: int, workers: int | None, pref
     text = _DEMO_CONFIG.format(run=out.name, canaries=canaries, workers=workers, epochs=_DEMO_EPOCHS)
     file.write_text(text, encoding="utf-8")
     config = str(file)
-    run_options: dict[str, Any] = {"resume": False, "workers": workers}
-    result = _run_job("run", config, prefect, output=str(out), progress=progress, **run_options)
+    result = _run_job("run", config, prefect, output=str(out), progress=progress, resume=False, workers=workers)
     baseline = {
         **redactory.train(config, trainer="sgd", output=out, progress=progress),
         "evaluation": {
