@@ -240,8 +240,6 @@ def _warn_if_world_readable(path: Path) -> None:
     Not if another user owns it, or a parent folder is closed to others: in a container, secrets are mounted as they
     are, and their reader cannot change that. For the same reason it is only a warning.
     """
-    if os.name != "posix":
-        return
     status = path.stat()
     mode = stat.S_IMODE(status.st_mode)
     is_reachable = all(folder.stat().st_mode & 0o011 for folder in path.resolve().parents)
