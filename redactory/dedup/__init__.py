@@ -14,6 +14,5 @@ from redactory.dedup.plan import lookup_replacements as lookup_replacements
 from redactory.dedup.plan import read_range as read_range
 from redactory.dedup.plan import write_digests as write_digests
 from redactory.dedup.settings import RULES as RULES
-from redactory.dedup.settings import DedupRule as DedupRule
 from redactory.dedup.settings import DedupSettings as DedupSettings
 from redactory.dedup.settings import NearSettings as NearSettings

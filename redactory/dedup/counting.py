@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from redactory.dedup.plan import DIGEST, Ids, mark_changed_rows, plan_pieces, read_range, write_entries
+from redactory.dedup.plan import DIGEST, Ids, mark_changed_rows, read_pieces, sort_entries, split_digests, write_entries
 
 CONTRIBUTION = np.dtype([*DIGEST.descr, ("rank", "<u8"), ("text_high", "<u8"), ("text_low", "<u8")])
 """A user (``high``, ``low``), one of their texts, and its rank among them."""
@@ -24,13 +24,10 @@ NoiseFunction = Callable[[int, int], Ids]
 def write_contributions(path: Path, users: Sequence[bytes], ranks: Sequence[bytes], texts: Sequence[bytes]) -> None:
     """Commit the contributions of one partition, sorted by user; 16-byte keyed digests, rank of user *and* text."""
     contributions = np.empty(len(users), CONTRIBUTION)
-    columns = (("high", "low", users), ("rank", None, ranks), ("text_high", "text_low", texts))
-    for high, low, digests in columns:
-        words = np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).T
-        contributions[high] = words[0]
-        if low is not None:
-            contributions[low] = words[1]
-    write_entries(path, contributions[np.lexsort((contributions["low"], contributions["high"]))])
+    contributions["high"], contributions["low"] = split_digests(users, len(users))
+    contributions["rank"], _ = split_digests(ranks, len(users))
+    contributions["text_high"], contributions["text_low"] = split_digests(texts, len(users))
+    write_entries(path, sort_entries(contributions, "high", "low"))
 
 
 def bound_contributions(files: Sequence[Path], number: int, ranges: int, limit: int, out: Path) -> None:
@@ -41,18 +38,14 @@ def bound_contributions(files: Sequence[Path], number: int, ranges: int, limit: 
     one count each way.
     """
     kept = [np.empty(0, DIGEST)]
-    for piece, pieces in plan_pieces(files, number, ranges):
-        entries = np.concatenate([read_range(path, piece, pieces) for path in files])
-        entries = entries[np.lexsort([entries[name] for name in ("text_low", "text_high", "rank", "low", "high")])]
-        keys = [entries[name] for name in ("high", "low", "rank", "text_high", "text_low")]
-        entries = entries[mark_changed_rows(*keys)]
+    for _, entries in read_pieces(files, number, ranges):
+        entries = entries[mark_changed_rows(*(entries[name] for name in CONTRIBUTION.names or ()))]
         starts = np.flatnonzero(mark_changed_rows(entries["high"], entries["low"]))
         position = np.arange(len(entries)) - np.repeat(starts, np.diff([*starts, len(entries)]))
         texts = np.empty(int((position < limit).sum()), DIGEST)
         texts["high"], texts["low"] = entries["text_high"][position < limit], entries["text_low"][position < limit]
         kept.append(texts)
-    bounded = np.concatenate(kept)
-    write_entries(out, bounded[np.lexsort((bounded["low"], bounded["high"]))])
+    write_entries(out, sort_entries(np.concatenate(kept)))
 
 
 def count_users(
@@ -64,9 +57,7 @@ def count_users(
     count. ``threshold`` is a constant, and the number of texts is not written anywhere.
     """
     kept = [np.empty(0, COUNTED)]
-    for piece, pieces in plan_pieces(files, number, ranges):
-        entries = np.concatenate([read_range(path, piece, pieces) for path in files])
-        entries = entries[np.lexsort((entries["low"], entries["high"]))]
+    for piece, entries in read_pieces(files, number, ranges):
         starts = np.flatnonzero(mark_changed_rows(entries["high"], entries["low"]))
         counted = np.empty(len(starts), COUNTED)
         counted["high"], counted["low"] = entries["high"][starts], entries["low"][starts]

@@ -212,19 +212,16 @@ def join_groups(forests: Sequence[Path], outs: Sequence[Path]) -> tuple[int, int
 
 def merge_to_forest(pairs: Entries) -> Entries:
     """Return the forest of all ``pairs``: each id once, with the lowest id it is joined to."""
-    ids, indices = np.unique(np.concatenate([pairs["id"], pairs["first"]]), return_inverse=True)
-    first_end, second_end = indices[: len(pairs)], indices[len(pairs) :]
-    lowest, changed = np.arange(len(ids)), True
-    while changed:
-        before = lowest.copy()
-        least = np.minimum(before[before[first_end]], before[before[second_end]])
-        # attach both ends and their parents to the lower one, then halve every chain
-        for end in (first_end, second_end, before[first_end], before[second_end]):
-            np.minimum.at(lowest, end, least)
-        lowest = lowest[lowest]
-        changed = not np.array_equal(lowest, before)
+    # imported on first use: scipy takes a fifth of a second
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    ids, ends = np.unique(np.concatenate([pairs["id"], pairs["first"]]), return_inverse=True)
+    graph = coo_array((np.ones(len(pairs), np.int8), (ends[: len(pairs)], ends[len(pairs) :])), (len(ids), len(ids)))
+    group_numbers = connected_components(graph, directed=False)[1]
+    lowest, groups = np.unique(group_numbers, return_index=True, return_inverse=True)[1:]
     forest = np.empty(len(ids), PAIR)
-    forest["id"], forest["first"] = ids, ids[lowest]
+    forest["id"], forest["first"] = ids, ids[lowest[groups]]
     return forest
 
 

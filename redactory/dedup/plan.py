@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,15 @@ def write_digests(path: Path, digests: Sequence[bytes], ids: Ids, ranks: Sequenc
     ``digests`` and ``ranks`` are 16 bytes each, as many as ``ids``; ``ValueError`` otherwise.
     """
     entries = np.empty(len(ids), ENTRY if ranks is None else RANKED)
-    entries["high"], entries["low"] = _split_digest_words(digests, len(ids))
+    entries["high"], entries["low"] = split_digests(digests, len(ids))
     if ranks is not None:
-        entries["rank_high"], entries["rank_low"] = _split_digest_words(ranks, len(ids))
+        entries["rank_high"], entries["rank_low"] = split_digests(ranks, len(ids))
     entries["id"] = ids
-    write_entries(path, _sort_entries(entries))
+    write_entries(path, sort_entries(entries))
 
 
-def _split_digest_words(digests: Sequence[bytes], count: int) -> Entries:
+def split_digests(digests: Sequence[bytes], count: int) -> Entries:
+    """Return the high and the low words of ``count`` digests, [2, count]; ``ValueError`` for other digests."""
     if len(digests) != count or any(len(digest) != DIGEST_BYTES for digest in digests):
         raise ValueError(f"{len(digests)} digests of {DIGEST_BYTES} bytes do not match {count} ids")
     return np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).T
@@ -74,9 +75,9 @@ def compute_hash_ranges(entries: Entries, ranges: int) -> Ids:
     return ((entries["high"] >> np.uint64(1)) >> np.uint64(63 - (ranges.bit_length() - 1))).astype(np.int64)
 
 
-def _sort_entries(entries: Entries) -> Entries:
-    ranks = ("rank_low", "rank_high") if entries.dtype == RANKED else ()
-    return entries[np.lexsort([entries[name] for name in ("id", *ranks, "low", "high")])]
+def sort_entries(entries: Entries, *fields: str) -> Entries:
+    """Sort by ``fields``, the first one first; by default by all fields in their order."""
+    return entries[np.lexsort([entries[name] for name in reversed(fields or entries.dtype.names or ())])]
 
 
 def mark_changed_rows(*keys: NDArray[Any]) -> NDArray[np.bool_]:
@@ -86,10 +87,11 @@ def mark_changed_rows(*keys: NDArray[Any]) -> NDArray[np.bool_]:
     return is_start
 
 
-def plan_pieces(files: Sequence[Path], number: int, ranges: int) -> list[tuple[int, int]]:
-    """Return the pieces of a hash range and their total number; memory use is that of one piece."""
+def read_pieces(files: Sequence[Path], number: int, ranges: int) -> Iterator[tuple[int, Entries]]:
+    """Yield each piece of a hash range: its number over all ranges, and its sorted entries."""
     pieces = PIECES if count_entries(files) > MAX_UNDIVIDED_DIGESTS else 1
-    return [(piece, ranges * pieces) for piece in range(number * pieces, (number + 1) * pieces)]
+    for piece in range(number * pieces, (number + 1) * pieces):
+        yield piece, sort_entries(np.concatenate([read_range(path, piece, ranges * pieces) for path in files]))
 
 
 def find_repeats_in_range(digest_files: Sequence[Path], number: int, out: Path, ranges: int = RANGES) -> int:
@@ -100,8 +102,7 @@ def find_repeats_in_range(digest_files: Sequence[Path], number: int, out: Path, 
     for the pairs of the range.
     """
     all_pairs = [np.empty(0, PAIR)]
-    for piece, pieces in plan_pieces(digest_files, number, ranges):
-        entries = _sort_entries(np.concatenate([read_range(p, piece, pieces) for p in digest_files]))
+    for _, entries in read_pieces(digest_files, number, ranges):
         is_first = mark_changed_rows(entries["high"], entries["low"])
         leaders = np.flatnonzero(is_first)
         pairs = np.empty(len(entries) - len(leaders), PAIR)
@@ -114,7 +115,7 @@ def find_repeats_in_range(digest_files: Sequence[Path], number: int, out: Path, 
 def write_pairs(path: Path, pairs: Entries | Iterable[tuple[int, int]]) -> int:
     """Commit pairs sorted by id; returns their number."""
     table = pairs if isinstance(pairs, np.ndarray) else np.array(list(pairs), PAIR)
-    write_entries(path, table[np.lexsort((table["first"], table["id"]))])
+    write_entries(path, sort_entries(table))
     return len(table)
 
 
@@ -136,8 +137,7 @@ def lookup_replacements(files: Sequence[Path], ids: Ids, default: int | None = N
 
 def collect_distinct_digests(tables: Sequence[Entries]) -> Entries:
     """Return the distinct digests of all ``tables``, sorted, without ids."""
-    entries = np.concatenate([np.empty(0, DIGEST), *(table[["high", "low"]] for table in tables)])
-    entries = entries[np.lexsort((entries["low"], entries["high"]))]
+    entries = sort_entries(np.concatenate([np.empty(0, DIGEST), *(table[["high", "low"]] for table in tables)]))
     return entries[mark_changed_rows(entries["high"], entries["low"])]
 
 

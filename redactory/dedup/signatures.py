@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.dedup.plan import Entries, mark_changed_rows, write_entries
+from redactory.dedup.plan import Entries, mark_changed_rows, sort_entries, write_entries
 from redactory.dedup.settings import NearSettings
 from redactory.foundation.keys import DigestKey
 
@@ -265,7 +265,7 @@ def write_signed_texts(files: SignedFiles, rows: Entries, sets: ShingleSets, ban
     buckets = np.empty(len(rows) * banding.bands, BUCKET)
     buckets["high"], buckets["id"] = np.concatenate(columns), np.tile(rows["id"], banding.bands)
     rows["start"], rows["count"] = sets.offsets[:-1], np.diff(sets.offsets)
-    write_entries(files.get_path("buckets"), buckets[np.lexsort((buckets["id"], buckets["high"]))])
+    write_entries(files.get_path("buckets"), sort_entries(buckets))
     write_entries(files.get_path("shingles"), sets.values)
     write_entries(files.get_path("rows"), rows)
 

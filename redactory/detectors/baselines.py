@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from redactory.detectors.detector import Detection, Detector
-from redactory.detectors.engine import ENGINE_ERROR, EngineOutput, Span
+from redactory.detectors.detector import Detection, Detector, read_each
+from redactory.detectors.engine import EngineOutput, Span
 from redactory.detectors.engine_registry import identify_engines
 from redactory.detectors.external import list_file_options, list_installed_engines, suppress_output
 from redactory.detectors.patterns import VERSIONED_PACKAGES, disable_suffix_download
@@ -116,14 +116,9 @@ class StockPresidio:
         self._batch_analyzer, self._language = BatchAnalyzerEngine(engine), language
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
-        """Return one output per text, with every result; an exception fails only the text that caused it."""
-        try:
-            with suppress_output():
-                results = list(self._batch_analyzer.analyze_iterator(texts, self._language, batch_size=_BATCH_SIZE))
-        except Exception:
-            if len(texts) == 1:
-                return [EngineOutput(failure=ENGINE_ERROR)]
-            return [output for text in texts for output in self.read([text])]
+        """Return one output per text, with every result."""
+        with suppress_output():
+            results = list(self._batch_analyzer.analyze_iterator(texts, self._language, batch_size=_BATCH_SIZE))
         return [
             EngineOutput(tuple(Span(h.start, h.end, h.entity_type, h.score, "presidio") for h in hits))
             for hits in results
@@ -140,6 +135,6 @@ class ReferenceDetector:
         """Yield one detection per text, in order."""
         texts = iter(texts)
         while batch := list(itertools.islice(texts, _BATCH_SIZE)):
-            for output in self._read(batch):
+            for output in read_each(self._read, batch):
                 marks = (span for span in output.spans if get_kind(span.label) not in self._public_kinds)
                 yield Detection(tuple(sorted(marks)), failure=output.failure)

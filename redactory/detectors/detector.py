@@ -166,16 +166,16 @@ def _find_window_end(text: str, earliest: int, latest: int) -> int:
 
 
 def _run_all_engines(engines: Sequence[Engine], texts: Sequence[str]) -> Iterator[EngineOutput]:
-    columns = [_run_engine(engine, texts) for engine in engines]
+    columns = [read_each(engine.read, texts) for engine in engines]
     return map(merge_outputs, zip(*columns, strict=True)) if columns else (EngineOutput() for _ in texts)
 
 
-def _run_engine(engine: Engine, texts: Sequence[str]) -> list[EngineOutput]:
+def read_each(read: Callable[[Sequence[str]], list[EngineOutput]], texts: Sequence[str]) -> list[EngineOutput]:
     """Return one output per text; if a batch fails, read each text by itself, so that only bad texts fail."""
     if not texts:
         return []
     try:
-        outputs = engine.read(texts)
+        outputs = read(texts)
         if len(outputs) == len(texts):
             return [_validate_output(output, text) for output, text in zip(outputs, texts, strict=True)]
     except Exception:
@@ -183,7 +183,7 @@ def _run_engine(engine: Engine, texts: Sequence[str]) -> list[EngineOutput]:
         pass
     if len(texts) == 1:
         return [EngineOutput(failure=ENGINE_ERROR)]
-    return [output for text in texts for output in _run_engine(engine, [text])]
+    return [output for text in texts for output in read_each(read, [text])]
 
 
 def _validate_output(output: EngineOutput, text: str) -> EngineOutput:

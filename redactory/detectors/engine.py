@@ -69,6 +69,12 @@ class Capability(NamedTuple):
     scope: Literal["tokens", "names", "forms"] = "tokens"
 
 
+def trim_range(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return the offsets of ``text[start:end]`` without white space at its ends."""
+    body = text[start:end]
+    return start + len(body) - len(body.lstrip()), end - len(body) + len(body.rstrip())
+
+
 PUBLIC_THRESHOLD, SURE_THRESHOLD, WEAK_THRESHOLD = 0.5, 0.98, 0.25
 """Minimum P(public) of a public token; or minimum P(non-entity or public) with a weaker minimum P(public)."""
 
@@ -97,7 +103,7 @@ class Engine(Protocol):
     """Protocol of an engine: the output for a text is a function of that text alone, never of its batch.
 
     ``read`` returns one output per text. If it raises, it gets each text again by itself; a text that raises then has
-    failed. Threads share engines, so state during a read is guarded by ``ONE_THREAD``. ``collect_fingerprint`` returns
+    failed. Threads share engines, so state during a read is guarded by ``ENGINE_LOCK``. ``collect_fingerprint`` returns
     digests and versions for the policy hash, ``list_capabilities`` what the engine can find; neither loads anything.
     The optional ``treat_as_public`` makes tokens of public kinds count as non-entity tokens.
     """

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
-from typing import Any, NamedTuple
+from pkgutil import resolve_name
+from typing import Any
 
 from redactory.detectors.engine import Capability, Engine
 from redactory.detectors.settings import DEFAULT_LABELS, KNOWN_LABELS, DetectSettings, WordList, get_kind, get_kinds
 from redactory.foundation.errors import ConfigurationError, did_you_mean, join_words, shorten_name
 
-
-class _EngineEntry(NamedTuple):
-    """The import path of an engine class, imported only if its section is on, and the extra it needs."""
-
-    class_path: str
-    extra: str | None = None
-
-
 _ENGINES = {
-    "tagger": _EngineEntry("tagger:TaggerEngine"),
-    "spacy": _EngineEntry("spacy_ner:SpacyEngine"),
-    "patterns": _EngineEntry("patterns:PatternEngine"),
-    "presidio": _EngineEntry("presidio_engine:PresidioEngine"),
-    "stanza": _EngineEntry("stanza_ner:StanzaEngine", "stanza"),
-    "transformers": _EngineEntry("transformers_ner:TransformersEngine", "train"),
-    "lists": _EngineEntry("lists:ListEngine"),
+    "tagger": "tagger:TaggerEngine",
+    "spacy": "spacy_ner:SpacyEngine",
+    "patterns": "patterns:PatternEngine",
+    "presidio": "presidio_engine:PresidioEngine",
+    "stanza": "stanza_ner:StanzaEngine",
+    "transformers": "transformers_ner:TransformersEngine",
+    "lists": "lists:ListEngine",
 }
-"""Engines by settings section, in reading order."""
+"""Engine classes by settings section, in reading order; each is imported only if its section is on."""
+_EXTRAS = {"stanza": "stanza", "transformers": "train"}
+"""The extras that engines need."""
 MODEL_ENGINES = ("tagger", "spacy", "presidio", "stanza", "transformers")
 """Engines that read running text, and so find unlisted names."""
 _WHOLE_TEXT_ENGINES = frozenset({"lists"})
@@ -37,7 +31,10 @@ _WHOLE_TEXT_ENGINES = frozenset({"lists"})
 
 def load_engines(settings: DetectSettings) -> tuple[list[Engine], list[Engine]]:
     """Load the enabled engines: those for windows, those for whole texts; ``ConfigurationError`` if unavailable."""
-    engines = {name: make(section, settings.language) for name, make, section in _iter_enabled_engines(settings)}
+    engines: dict[str, Engine] = {}
+    for name, make, section in _iter_enabled_engines(settings):
+        with _explain_missing_package(name):
+            engines[name] = make(section, settings.language)
     if settings.public_labels:
         _apply_public_labels(settings, engines)
     windowed = [engine for name, engine in engines.items() if name not in _WHOLE_TEXT_ENGINES]
@@ -137,17 +134,17 @@ def iter_capabilities(
 
 
 def _iter_enabled_engines(settings: DetectSettings) -> Iterator[tuple[str, type[Engine], Any]]:
-    for name, (place, _) in _ENGINES.items():
+    for name, class_path in _ENGINES.items():
         section = getattr(settings, name)
         if section is not None:
-            module, _, kind = place.partition(":")
             with _explain_missing_package(name):
-                make = getattr(import_module(f"redactory.detectors.{module}"), kind)
+                make = resolve_name(f"redactory.detectors.{class_path}")
             yield name, make, section
     if settings.engines:
-        external = import_module("redactory.detectors.external")
+        from redactory.detectors.external import EngineRequest, ExternalEngine
+
         for name, options in settings.engines.items():
-            yield name, external.ExternalEngine, external.EngineRequest(name, options)
+            yield name, ExternalEngine, EngineRequest(name, options)
 
 
 @contextmanager
@@ -155,7 +152,7 @@ def _explain_missing_package(engine: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        extra = _ENGINES[engine].extra
+        extra = _EXTRAS.get(engine)
         fix = f"pip install 'redactory[{extra}]'" if extra else "reinstall Redactory"
         raise ConfigurationError(
             f"detect.{engine}: this engine needs {error.name}, which is not installed: {fix}"

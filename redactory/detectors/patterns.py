@@ -283,16 +283,15 @@ class TextContext:
         self._keywords_by_start: dict[int, str] = {}
         self._is_present: dict[tuple[str, ...], bool] = {}
 
-    def boost_score(self, score: float, start: int, context: Sequence[str]) -> float:
+    def boost_score(self, score: float, start: int, context: tuple[str, ...]) -> float:
         """Raise the score of a match at ``start`` if a nearby keyword contains one of ``context`` (lower case)."""
         rules = self._rules
         if score >= rules.MAX_SCORE:
             return score
-        terms = tuple(context)
-        if terms not in self._is_present:
+        if context not in self._is_present:
             # in other scripts the lower case of a letter may depend on its place in the word
-            self._is_present[terms] = any(term in self._lowercase_text or not term.isascii() for term in terms)
-        if not self._is_present[terms]:
+            self._is_present[context] = any(term in self._lowercase_text or not term.isascii() for term in context)
+        if not self._is_present[context]:
             return score
         keywords = self.get_nearby_keywords(start)
         if not any(term in keywords for term in context):

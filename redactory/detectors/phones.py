@@ -17,19 +17,9 @@ _DIGIT = re.compile(r"\d")
 _AMBIGUOUS = re.compile(r"[+＋]|(?:[A-Za-z][^A-Za-z]*){3}")
 _EXTENSION = re.compile(r"[#＃~～;]|[^\W\d_]")
 _NUMBER_KINDS = (
-    "fixed_line",
-    "mobile",
-    "toll_free",
-    "premium_rate",
-    "shared_cost",
-    "personal_number",
-    "voip",
-    "pager",
-    "uan",
-    "voicemail",
+    *("fixed_line", "mobile", "toll_free", "premium_rate", "shared_cost"),
+    *("personal_number", "voip", "pager", "uan", "voicemail"),
 )
-
-
 _REGIONS_BY_LANGUAGE = {
     "de": ("AT", "CH"),
     "es": ("ES", "MX", "AR", "CO", "CL", "PE"),
@@ -144,15 +134,9 @@ def _load_plan(region: str) -> _NumberPlan:
         # an unknown region, or one whose numbers are expanded before validation
         return _ANY_PLAN
     kin = [PhoneMetadata.metadata_for_region(code, None) for code in COUNTRY_CODE_TO_REGION_CODE[metadata.country_code]]
-    kinds = [
-        kind
-        for region_metadata in kin
-        for name in _NUMBER_KINDS
-        if (kind := getattr(region_metadata, name)) is not None
-    ]
-    pattern = "|".join(
-        sorted({f"(?:{kind.national_number_pattern})" for kind in kinds if kind.national_number_pattern})
-    )
+    kinds = [getattr(region_metadata, name) for region_metadata in kin for name in _NUMBER_KINDS]
+    patterns = {kind.national_number_pattern for kind in kinds if kind is not None}
+    pattern = "|".join(sorted(f"(?:{national})" for national in patterns if national))
     return _NumberPlan(
         re.compile(pattern),
         re.compile(rf"(?:{_build_prefix_pattern(metadata)})(?:{pattern})"),

@@ -38,8 +38,6 @@ _ANNOUNCED_LABELS = frozenset({"ACCOUNT"})
 """Labels whose low scores also need words before them, such as "password is"."""
 OTHER_LANGUAGE = "OTHER_LANGUAGE"
 """Label of a whole text in a language without coverage of names."""
-_LISTS_SECTION = "lists"
-"""The settings section of the list engine, which is also its engine name."""
 VERSIONED_PACKAGES = ("redactory", "faker", "spacy")
 """Packages, besides those that engines report, whose version can change a policy's spans."""
 
@@ -235,9 +233,9 @@ def describe_label_coverage(settings: DetectSettings) -> list[dict[str, Any]]:
             # pattern spans carry Presidio's engine name
             detector = "presidio" if engine == "patterns" else engine
             min_score = max(min_scores.get(label, math.inf), strict.settings.engines.get(detector, 0.0))
-            min_score = strict.scale_min_score(min_score)
-            if engine == _LISTS_SECTION or min_score <= 1:
-                describe_label(label)["masks"][part.component] = 0.0 if engine == _LISTS_SECTION else min_score
+            min_score = 0.0 if engine == "lists" else strict.scale_min_score(min_score)
+            if min_score <= 1:
+                describe_label(label)["masks"][part.component] = min_score
             else:
                 describe_label(label)["suspects"].append(part.component)
     for rule in conservative.settings.rules or ():

@@ -201,10 +201,6 @@ def _parse_yaml(content: str) -> dict[str, Any]:
     return value
 
 
-class _NotPatternBasedError(Exception):
-    """The recognizer needs a model or another machine."""
-
-
 COUNTRY_RECOGNIZERS: Mapping[str, tuple[str, ...]] = {
     language: tuple(f"{language.title()}{name}Recognizer" for name in names.split())
     for language, names in {
@@ -290,14 +286,13 @@ def create_custom_recognizer(settings: CustomRecognizer, language: str) -> Entit
             raise ConfigurationError(
                 f"{key}, pattern {number}: invalid regular expression, or a score that is not between 0 and 1"
             ) from None
-    arguments: dict[str, Any] = {
-        "supported_entity": settings.label,
-        "name": settings.name,
-        "supported_language": language,
-        "patterns": patterns,
-        "context": list(settings.context) or None,
-    }
-    return PatternRecognizer(**arguments)
+    return PatternRecognizer(
+        supported_entity=settings.label,
+        name=settings.name,
+        supported_language=language,
+        patterns=patterns,
+        context=list(settings.context),
+    )
 
 
 def load_file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
@@ -363,15 +358,13 @@ def _require_pattern_based(recognizer: Any) -> EntityRecognizer:
     from presidio_analyzer.predefined_recognizers import PhoneRecognizer
 
     if not isinstance(recognizer, PatternRecognizer | PhoneRecognizer):
-        raise _NotPatternBasedError
+        raise ConfigurationError("not a pattern recognizer; models are separate engines")
     return recognizer
 
 
 def _describe_error(error: Exception) -> str:
-    """Describe the error without its message, which may quote an expression."""
-    if isinstance(error, _NotPatternBasedError):
-        return "not a pattern recognizer; models are separate engines"
-    return type(error).__name__
+    """Describe the error, but not with a message of Presidio, which may quote an expression."""
+    return str(error) if isinstance(error, ConfigurationError) else type(error).__name__
 
 
 def _load_recognizer_file(file: str) -> dict[str, Any]:

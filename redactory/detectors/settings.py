@@ -325,8 +325,6 @@ class TransformersSettings(Settings):
     """A Hugging Face token classifier from a local folder; needs the extra ``train``."""
 
     folder: str = Field(description="Folder with the model and its fast tokenizer; nothing is downloaded.")
-    plain_label: ClassVar[str] = "O"
-    """The model's label for tokens outside every entity."""
     device: str = Field("cpu", description="Device of the model, as in torch.")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redactory.detectors.engine import Capability, EngineOutput, NonEntityScore, Span, find_public_spans
+from redactory.detectors.engine import Capability, EngineOutput, NonEntityScore, Span, find_public_spans, trim_range
 from redactory.detectors.settings import KNOWN_LABELS, SpacySettings, get_kind
 from redactory.detectors.spacy_model import (
     SPEECH_PIPES,
@@ -44,16 +44,12 @@ class SpacyEngine:
             raise ConfigurationError(
                 f"detect.spacy.parts_of_speech: the pipeline '{settings.model}' does not provide them"
             )
-        self._pipes_before_ner: list[Any] = []
-        # after the entities, which are then the same with and without parts of speech
-        self._pipes_after_ner: list[Any] = []
-        self._ner: Any = None
         self._public_columns: dict[str, list[int]] = {}
-        for name, pipe in self.nlp.pipeline:
-            if name == "ner":
-                self._ner = pipe
-            else:
-                (self._pipes_after_ner if name in SPEECH_PIPES else self._pipes_before_ner).append(pipe)
+        pipes: dict[str, Any] = dict(self.nlp.pipeline)
+        self._ner = pipes.pop("ner", None)
+        self._pipes_before_ner = [pipe for name, pipe in pipes.items() if name not in SPEECH_PIPES]
+        # after the entities, which are then the same with and without parts of speech
+        self._pipes_after_ner = [pipe for name, pipe in pipes.items() if name in SPEECH_PIPES]
         if self._ner is not None and not hasattr(self._ner, "transition_states"):
             raise ConfigurationError("detect.spacy.model: its 'ner' pipe is not a transition-based recognizer")
 
@@ -108,15 +104,19 @@ class SpacyEngine:
 
         None for a pipeline without entities, which counts no token as a non-entity.
         """
-        words = tuple(_iter_word_spans(doc, self._parts_of_speech))
+        words = tuple(
+            Span(token.idx, token.idx + len(token), token.pos_, 1.0, NAME)
+            for token in doc
+            if token.pos_ in self._parts_of_speech
+        )
         if probabilities is None:
             return EngineOutput(words)
-        non_entity = (
-            [min(sum(values), 1.0) for values in probabilities]
-            if self._public_columns
-            else [p for (p,) in probabilities]
-        )
-        tokens = list(_iter_token_scores(doc, non_entity))
+        non_entity = [min(sum(values), 1.0) for values in probabilities]
+        tokens = [
+            NonEntityScore(token.idx, token.idx + len(token), value, NAME)
+            for token, value in zip(doc, non_entity, strict=True)
+            if not token.is_space
+        ]
         spans = [span for span in _iter_entity_spans(doc, non_entity) if span.label not in self._public_columns]
         if self._public_columns:
             labels = list(self._public_columns)
@@ -149,23 +149,10 @@ class SpacyEngine:
 
 
 def _iter_entity_spans(doc: Doc, non_entity: list[float]) -> Iterator[Span]:
+    text = doc.text
     for entity in doc.ents:
         score = 1.0 - sum(non_entity[entity.start : entity.end]) / len(entity)
         # an entity may begin or end in white space, which needs no mask
-        text = entity.text
-        start = entity.start_char + len(text) - len(text.lstrip())
-        end = entity.end_char - (len(text) - len(text.rstrip()))
+        start, end = trim_range(text, entity.start_char, entity.end_char)
         if start < end:
             yield Span(start, end, entity.label_, round(score, 6), NAME)
-
-
-def _iter_word_spans(doc: Doc, parts: Collection[str]) -> Iterator[Span]:
-    for token in doc:
-        if token.pos_ in parts:
-            yield Span(token.idx, token.idx + len(token), token.pos_, 1.0, NAME)
-
-
-def _iter_token_scores(doc: Doc, non_entity: list[float]) -> Iterator[NonEntityScore]:
-    for token, value in zip(doc, non_entity, strict=True):
-        if not token.is_space:
-            yield NonEntityScore(token.idx, token.idx + len(token), value, NAME)

@@ -56,16 +56,11 @@ def compute_marginals(emissions: Matrix, transitions: Matrix) -> Matrix:
     messages = np.empty_like(weights)
     messages[:, 0] = weights[:, 0]
     for t in range(1, count):
-        messages[:, t] = weights[:, t] + _log_sum_exp(messages[:, t - 1, :, None] + moves)
+        messages[:, t] = weights[:, t] + np.logaddexp.reduce(messages[:, t - 1, :, None] + moves, axis=1)
     # both directions count the token's own emission
     joint = messages[0] + messages[1, ::-1] - emissions
     joint = np.exp(joint - joint.max(axis=1, keepdims=True))
     return np.asarray(joint / joint.sum(axis=1, keepdims=True))
-
-
-def _log_sum_exp(scores: Matrix) -> Matrix:
-    top = scores.max(axis=1)
-    return np.asarray(top + np.log(np.exp(scores - top[:, None]).sum(axis=1)))
 
 
 class StanzaTagger:
@@ -168,10 +163,8 @@ def _make_loss_replacement(crf: Any) -> Any:
 def _load_trainer(settings: StanzaSettings, language: str) -> Any:
     """Load Stanza's trainer object with the model; download nothing."""
     package = _choose_package(settings, language)
-    try:
-        import stanza
-    except ImportError:
-        raise ConfigurationError("detect.stanza: Stanza is not installed; pip install 'redactory[stanza]'") from None
+    import stanza
+
     try:
         with silence_model_libraries():
             pipeline = stanza.Pipeline(

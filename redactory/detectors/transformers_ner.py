@@ -22,6 +22,7 @@ from redactory.detectors.engine import (
     NonEntityScore,
     Span,
     find_public_spans,
+    trim_range,
 )
 from redactory.detectors.settings import KNOWN_LABELS, TransformersSettings, get_kind
 from redactory.detectors.torch_inference import identify_folder, isolate_inference, silence_model_libraries
@@ -36,6 +37,8 @@ MAX_WINDOW_TOKENS = 512
 SHARED_TOKENS = 64
 """Tokens that neighbouring windows share, if the window is long enough."""
 
+OUTSIDE_LABEL = "O"
+"""The model's label for tokens outside every entity."""
 _FIRST_POSITION = 2
 """RoBERTa-like models number positions from 2, so they lose that many."""
 
@@ -62,9 +65,7 @@ class TokenClassifier:
         self._tokenizer, self._model = _load_model(settings)
         self._device = settings.device
         self.window, self._stride = _compute_window_size(self._tokenizer, self._model.config)
-        self._non_entity_column, self._kinds, self._kind_by_column = _map_label_columns(
-            self._model.config.id2label, settings.plain_label
-        )
+        self._non_entity_column, self._kinds, self._kind_by_column = _map_label_columns(self._model.config.id2label)
         self._public_kinds: list[int] = []
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
@@ -90,7 +91,7 @@ class TokenClassifier:
         for index, offsets in enumerate(encoded["offset_mapping"]):
             window = {name: encoded[name][index] for name in self._tokenizer.model_input_names}
             for (start, end), scores in zip(offsets, self._score_tokens(window), strict=True):
-                place = _trim_range(text, start, end)
+                place = trim_range(text, start, end)
                 previous = pieces.get(place)
                 if place[0] < place[1] and (previous is None or scores[0] < previous.non_entity):
                     pieces[place] = WordPiece(*place, *scores)
@@ -117,22 +118,16 @@ class TokenClassifier:
             yield min(float(plain[number]) + total, 1.0), self._kinds[kind], total, name
 
 
-def _trim_range(text: str, start: int, end: int) -> tuple[int, int]:
-    """``text[start:end]`` without white space at its ends, as offsets."""
-    body = text[start:end]
-    return start + len(body) - len(body.lstrip()), end - len(body) + len(body.rstrip())
-
-
-def _map_label_columns(id2label: Mapping[int, str], non_entity_label: str) -> tuple[int, list[str], dict[int, int]]:
+def _map_label_columns(id2label: Mapping[int, str]) -> tuple[int, list[str], dict[int, int]]:
     """Return the non-entity column, the kinds without tag prefixes, and the kind of each other column."""
     labels = {int(column): label for column, label in id2label.items()}
-    plain = [column for column, label in labels.items() if label == non_entity_label]
+    plain = [column for column, label in labels.items() if label == OUTSIDE_LABEL]
     if len(plain) != 1:
         raise ConfigurationError(
-            f"detect.transformers.folder: the model has no non-entity label '{non_entity_label}'; its labels are "
+            f"detect.transformers.folder: the model has no non-entity label '{OUTSIDE_LABEL}'; its labels are "
             f"{', '.join(sorted(labels.values()))}: rename that label in its config.json (id2label)"
         )
-    kind_by_label = _strip_tag_prefixes(labels.values(), non_entity_label)
+    kind_by_label = _strip_tag_prefixes(labels.values())
     kinds = sorted(set(kind_by_label.values()))
     if not kinds:
         raise ConfigurationError("detect.transformers.folder: the model has only the non-entity label")
@@ -140,12 +135,12 @@ def _map_label_columns(id2label: Mapping[int, str], non_entity_label: str) -> tu
     return plain[0], kinds, columns
 
 
-def _strip_tag_prefixes(labels: Iterable[str], non_entity_label: str) -> dict[str, str]:
+def _strip_tag_prefixes(labels: Iterable[str]) -> dict[str, str]:
     """Return the kind of each entity label: the label without a prefix of BIO, BIOES or BILOU tags.
 
     "_" ends a prefix only if every label has one: E_MAIL beside PERSON is no tag.
     """
-    entities = {label for label in labels if label != non_entity_label}
+    entities = {label for label in labels if label != OUTSIDE_LABEL}
     separators = "-_" if all(re.match("[BILUSE][-_].", label) for label in entities) else "-"
     return {label: re.sub(f"^[BILUSE][{separators}](?=.)", "", label) for label in entities}
 
@@ -164,12 +159,8 @@ def _load_model(settings: TransformersSettings) -> tuple[Any, Any]:
     folder = Path(settings.folder)
     if not (folder / "config.json").is_file():
         raise ConfigurationError(f"detect.transformers.folder: '{folder}' is not a folder with a config.json")
-    try:
-        from transformers import AutoModelForTokenClassification, AutoTokenizer
-    except ImportError:
-        raise ConfigurationError(
-            "detect.transformers: torch and transformers are not installed; pip install 'redactory[train]'"
-        ) from None
+    from transformers import AutoModelForTokenClassification, AutoTokenizer
+
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
         with silence_model_libraries(), hide_progress_bar():
@@ -249,7 +240,7 @@ class TransformersEngine:
             labels = json.loads(config).get("id2label", {}).values()
         except (OSError, ValueError):
             labels = []  # loading the model reports the error
-        kinds = frozenset(_strip_tag_prefixes(labels, settings.plain_label).values())
+        kinds = frozenset(_strip_tag_prefixes(labels).values())
         return [Capability(f"transformers {settings.folder}", kinds, None, kinds - KNOWN_LABELS)]
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:

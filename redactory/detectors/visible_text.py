@@ -65,11 +65,9 @@ def render_visible(text: str) -> VisibleText | None:
         for match in _CHARACTER.finditer(latin)
     ]
     visible = "".join(sign for _, sign in pieces)
-    return (
-        VisibleText(visible, array("q", [*(start for start, sign in pieces if sign), len(text)]))
-        if visible != text
-        else None
-    )
+    if visible == text:
+        return None
+    return VisibleText(visible, array("q", [*(start for start, sign in pieces if sign), len(text)]))
 
 
 def _find_letter_spaces(text: str) -> set[int]:

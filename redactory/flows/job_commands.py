@@ -179,12 +179,9 @@ def _read_ids(file: Path | None) -> list[str]:
         return []
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise ConfigurationError(
-            f"{file} cannot be read: {error.strerror}; expected a text file with one id per line"
-        ) from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"{file} is not UTF-8; expected a text file with one id per line") from None
+    except (OSError, UnicodeDecodeError) as error:
+        problem = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "is not UTF-8"
+        raise ConfigurationError(f"{file} {problem}; expected a text file with one id per line") from None
     return [line.strip() for line in lines if line.strip()]
 
 

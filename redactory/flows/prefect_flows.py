@@ -165,10 +165,8 @@ def train(
     changes = {key: value for key, value in overrides.items() if value}
 
     def train_and_publish() -> dict[str, Any]:
-        progress = progress_listener.get()
-        result: dict[str, Any] = run_as_task(
-            job.run_folder.state, "train", lambda: dict(training.train(job.settings, progress=progress, **changes))
-        )
+        work = partial(training.train, job.settings, progress=progress_listener.get(), **changes)
+        result: dict[str, Any] = run_as_task(job.run_folder.state, "train", work)
         publish_guarantee(job.artifact_name, result)
         return result
 
@@ -223,15 +221,13 @@ def nightly(
 
     def curate_with_tasks(settings: Config, **options: Any) -> dict[str, Any]:
         job = FlowJob(config, output, settings, dask)
+        run = job.run_folder
         with job.open_stage_map() as stage_map:
-            result = dict[str, Any](
-                run_with_sealed_traceback(
-                    job.run_folder.state, curation.curate, settings, stage_map=stage_map, **options
-                )
-            )
+            work = partial(curation.curate, settings, stage_map=stage_map, **options)
+            result = dict(run_with_sealed_traceback(run.state, work))
         publish_run(job.artifact_name, result, False)
         if verify:
-            require_verified_run(job.run_folder)
+            require_verified_run(run)
         return result
 
     def run_and_publish() -> dict[str, Any]:

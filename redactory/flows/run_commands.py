@@ -95,23 +95,14 @@ def redact(
     pairs = [entry.partition("=") for entry in column or ()]
     if not all(name and replacement for name, _, replacement in pairs):
         raise ConfigurationError("--column: expected NAME=LABEL, NAME=drop or NAME=keep, like name=PERSON")
-    columns = {name: replacement for name, _, replacement in pairs} or None
-    vault_path = None if vault is None else str(vault)
-    settings = {
-        "columns": columns,
+    given = {
+        "columns": {name: replacement for name, _, replacement in pairs} or None,
         "keep_other_columns": keep_other_columns or None,
         "replace": replace,
-        "vault": vault_path,
+        "vault": vault and str(vault),
     }
-    result = redactory.redact(
-        source,
-        out,
-        {key: value for key, value in settings.items() if value is not None},
-        config=own_config,
-        format_=format_,
-        progress=progress,
-        **options,
-    )
+    settings = {key: value for key, value in given.items() if value is not None}
+    result = redactory.redact(source, out, settings, config=own_config, format_=format_, progress=progress, **options)
     hints = [describe_rejection(reason, count) for reason, count in result["quarantined"].items()]
     if result["masks_nothing"]:
         hints.append("Warning: this policy masks nothing, not even in a sample text: see detect.strict.labels.")
@@ -257,8 +248,7 @@ def run_demo(progress: Progress, out: Path, rows: int, workers: int | None, pref
     text = _DEMO_CONFIG.format(run=out.name, canaries=canaries, workers=workers, epochs=_DEMO_EPOCHS)
     file.write_text(text, encoding="utf-8")
     config = str(file)
-    run_options: dict[str, Any] = {"resume": False, "workers": workers}
-    result = _run_job("run", config, prefect, output=str(out), progress=progress, **run_options)
+    result = _run_job("run", config, prefect, output=str(out), progress=progress, resume=False, workers=workers)
     baseline = {
         **redactory.train(config, trainer="sgd", output=out, progress=progress),
         "evaluation": {

@@ -211,21 +211,7 @@ def _format_interval_ends(metric: Mapping[str, float | None], places: int, unit:
 @contextmanager
 def show_progress() -> Iterator[Any]:
     """Yield a listener for long work: bars on a terminal, else a line every few seconds, or JSON."""
-    if log.is_enabled():
-        listeners = (
-            [RateLimiter(log.log_progress)]
-            if log.is_on_stderr()
-            else [RateLimiter(log.log_progress), RateLimiter(_print_progress, 1.0)]
-        )
-
-        def notify_listeners(*arguments: Any) -> None:
-            for listener in listeners:
-                listener(*arguments)
-
-        yield notify_listeners
-    elif not err.is_terminal:
-        yield RateLimiter(_print_progress, 1.0)
-    else:
+    if err.is_terminal and not log.is_enabled():
         columns = (
             TextColumn("{task.description:<18}"),
             BarColumn(),
@@ -235,6 +221,16 @@ def show_progress() -> Iterator[Any]:
         )
         with Progress(*columns, console=err, transient=True) as progress:
             yield _ProgressBars(progress)
+        return
+    listeners = [RateLimiter(log.log_progress)]
+    if not log.is_on_stderr():
+        listeners.append(RateLimiter(_print_progress, 1.0))
+
+    def notify_listeners(*arguments: Any) -> None:
+        for listener in listeners:
+            listener(*arguments)
+
+    yield notify_listeners
 
 
 @dataclass

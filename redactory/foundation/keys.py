@@ -110,10 +110,7 @@ def load_encryption_key() -> bytes | None:
 
 def read_encryption_key(path: Path) -> bytes:
     """Read the secret of a key file; ``ConfigurationError`` for less than 32 bytes or an unreadable file."""
-    try:
-        return _require_length(_read_key_file(path), str(path), MINIMUM_ENCRYPTION_KEY_BYTES)
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+    return _require_length(_read_key_file(path), str(path), MINIMUM_ENCRYPTION_KEY_BYTES)
 
 
 def load_signing_key() -> Ed25519PrivateKey | None:
@@ -220,20 +217,19 @@ def _read_key_setting(variable: str) -> tuple[bytes, str] | None:
     if value is not None and path is not None:
         raise ConfigurationError(f"both {variable} and {file_variable} are set: keep one of them")
     if path is not None:
-        try:
-            return _read_key_file(Path(path)), f"{file_variable} ({path})"
-        except OSError as error:
-            raise ConfigurationError(
-                f"{file_variable}: {path} cannot be read: {error.strerror}; give a key file that this user may read"
-            ) from None
+        return _read_key_file(Path(path), f"{file_variable}: "), f"{file_variable} ({path})"
     return None if value is None else (os.fsencode(value), variable)
 
 
-def _read_key_file(path: Path) -> bytes:
+def _read_key_file(path: Path, prefix: str = "") -> bytes:
     """Read the key in the file; warn if it is this user's and others may read it."""
-    secret = path.read_bytes().strip()
-    if multiprocessing.parent_process() is None:
-        _warn_if_world_readable(path)
+    try:
+        secret = path.read_bytes().strip()
+        if multiprocessing.parent_process() is None:
+            _warn_if_world_readable(path)
+    except OSError as error:
+        fix = "give a key file that this user may read"
+        raise ConfigurationError(f"{prefix}{path} cannot be read: {error.strerror}; {fix}") from None
     return secret
 
 
@@ -244,8 +240,6 @@ def _warn_if_world_readable(path: Path) -> None:
     Not if another user owns it, or a parent folder is closed to others: in a container, secrets are mounted as they
     are, and their reader cannot change that. For the same reason it is only a warning.
     """
-    if os.name != "posix":
-        return
     status = path.stat()
     mode = stat.S_IMODE(status.st_mode)
     is_reachable = all(folder.stat().st_mode & 0o011 for folder in path.resolve().parents)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.connection
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -24,11 +25,8 @@ ENGINE_LOCK = threading.RLock()
 Engines keep state between the steps of one text, and those switches are process-wide. One lock for all costs nothing:
 Python runs one thread at a time, so parallel engines would not be faster.
 """
-if hasattr(os, "register_at_fork"):
-    # a child forked during a read would get engines in mid-text, and a lock that nobody releases
-    os.register_at_fork(
-        before=ENGINE_LOCK.acquire, after_in_parent=ENGINE_LOCK.release, after_in_child=ENGINE_LOCK.release
-    )
+# a child forked during a read would get engines in mid-text, and a lock that nobody releases
+os.register_at_fork(before=ENGINE_LOCK.acquire, after_in_parent=ENGINE_LOCK.release, after_in_child=ENGINE_LOCK.release)
 
 
 def forbid_core_dumps() -> None:
@@ -36,10 +34,6 @@ def forbid_core_dumps() -> None:
 
     Handlers that receive dumps by a pipe (systemd-coredump, apport) obey the same limit.
     """
-    try:
-        import resource
-    except ImportError:
-        return  # not a Unix
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

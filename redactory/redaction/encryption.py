@@ -165,11 +165,15 @@ class RunKey:
 
     def make_parquet_encryption(self) -> Any:
         """pyarrow's encryption properties for writing a part."""
-        return _import_parquet_encryption().create_encryption_properties(self.secret)
+        from pyarrow.parquet.encryption import create_encryption_properties
+
+        return create_encryption_properties(self.secret)
 
     def make_parquet_decryption(self) -> Any:
         """Return pyarrow's properties for reading a part; an unencrypted file is refused."""
-        return _import_parquet_encryption().create_decryption_properties(self.secret)
+        from pyarrow.parquet.encryption import create_decryption_properties
+
+        return create_decryption_properties(self.secret)
 
 
 def get_or_create_run_key(run: RunFolder, has_data: bool) -> RunKey | None:
@@ -188,7 +192,6 @@ def get_or_create_run_key(run: RunFolder, has_data: bool) -> RunKey | None:
             f"{run.root.name} was started without encryption, or its state/{run.data_key.name} is missing: "
             "resume it with the original settings, or start a new run in another folder"
         )
-    _import_parquet_encryption()
     run_id, secret = secrets.token_hex(_RUN_ID_BYTES), secrets.token_bytes(KEY_BYTES)
     write_json(run.data_key, _wrap_key(service, run_id, secret))
     return find_run_key(run.vault / "part")
@@ -326,14 +329,6 @@ def _unwrap_key(content: bytes, service: KeyService) -> bytes:
     if len(secret) != KEY_BYTES:
         raise CheckFailed(f"{service.name} unwrapped {len(secret)} bytes, expected a data key of {KEY_BYTES}")
     return secret
-
-
-def _import_parquet_encryption() -> Any:
-    from pyarrow.parquet import encryption
-
-    if not hasattr(encryption, "create_encryption_properties"):
-        raise ConfigurationError("encrypted parts need a newer pyarrow: pip install 'pyarrow>=25'")
-    return encryption
 
 
 def _make_wrap_context(run_id: str) -> bytes:

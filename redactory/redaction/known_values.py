@@ -90,14 +90,9 @@ def find_known_spans(
     ]
 
 
-def add_known_values(
-    texts: Sequence[str],
-    detections: Sequence[Detection],
-    declared: Mapping[str, str] | None = None,
-    language: str = "en",
-) -> list[Detection]:
+def add_known_values(texts: Sequence[str], detections: Sequence[Detection], language: str = "en") -> list[Detection]:
     """Add :func:`find_known_spans` to the spans that π masks in the ``texts`` of one document."""
-    more = find_known_spans(texts, detections, declared, language)
+    more = find_known_spans(texts, detections, language=language)
     return [replace(one, strict=one.strict + hits) for one, hits in zip(detections, more, strict=True)]
 
 

@@ -63,8 +63,6 @@ def _encode_kind(kind: pa.DataType) -> str:
 
 def _encode_array(array: Any) -> Iterator[bytes]:
     """Encode an array: null flags, then lengths, then values."""
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     kind = array.type
     yield pc.is_null(array).to_numpy(zero_copy_only=False).tobytes()
     if pa.types.is_list(kind):

@@ -116,9 +116,8 @@ class Spellings:
         plain = _SEPARATORS.sub("", value.casefold())
         number = parse_phone(value, self._language) if kind == "PHONE_NUMBER" else None
         if number is not None:
-            whole = self._phones.get(
-                _format_national_number(number), f"{number.country_code}{_format_national_number(number)}"
-            )
+            national = _format_national_number(number)
+            whole = self._phones.get(national, f"{number.country_code}{national}")
             return f"{whole}x{number.extension}" if number.extension else whole
         if kind in _IN_WORDS or len(plain) < _SHORTEST or not any(map(str.isdigit, plain)):
             return f"{kind} {normalize_value(value)}"

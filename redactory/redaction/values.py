@@ -14,7 +14,7 @@ from redactory.detectors.rules import iter_unlisted_words, load_optional_words
 from redactory.detectors.settings import get_kind
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.shards import read_batches
+from redactory.redaction.shards import read_values
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _PART = re.compile(r"[^\W\d_]+")
@@ -85,16 +85,14 @@ def find_unmasked_values(
     """
     masked: dict[bytes, str] = {}
     lengths = set()
-    for batch in read_batches(run.spans, ["label", "value_digest", "tokens"]):
-        for label, digest, tokens in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if digest is not None and 0 < tokens <= LONGEST and get_kind(label) not in public:
-                masked[digest] = label
-                lengths.add(tokens)
+    for label, digest, tokens in read_values(run.spans, "label", "value_digest", "tokens"):
+        if digest is not None and 0 < tokens <= LONGEST and get_kind(label) not in public:
+            masked[digest] = label
+            lengths.add(tokens)
     words = load_optional_words(language)
     digests, chosen = ValueDigests(key), frozenset(lengths)
     return [
         {"example_id": point, "labels": sorted(labels)}
-        for batch in read_batches(run.public)
-        for point, text in zip(batch["example_id"].to_pylist(), batch["text"].to_pylist(), strict=True)
+        for point, text in read_values(run.public, "example_id", "text")
         if (labels := find_unmasked_labels(digests, masked, chosen, text, words))
     ]

@@ -48,11 +48,9 @@ def train_tagger(
     labels = (OUTSIDE_LABEL, *sorted({label for row in rows for _, _, label in row.spans}))
     rng = random.Random(settings.seed)
     vectors, truth = encode_pieces([randomize_case(row, settings, rng) for row in rows], labels)
-    initial = _make_initial_head(labels, start)
-    head = _minimize_loss(vectors, truth, initial, settings, progress)
     nlp: Language = import_tagger_spacy().blank("xx")
     component: Any = nlp.add_pipe(FACTORY)
-    component.head = head
+    component.head = _minimize_loss(vectors, truth, _make_initial_head(labels, start), settings, progress)
     return nlp
 
 
@@ -237,13 +235,11 @@ def _compute_reliability(
     confidence: NDArray[np.float64], is_non_entity: NDArray[np.bool_]
 ) -> tuple[float, tuple[tuple[float, float, int], ...]]:
     bin_indices = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    bins = []
-    error = 0.0
-    for number in range(BINS):
+    bins, error = [], 0.0
+    for number in np.unique(bin_indices):
         in_bin = bin_indices == number
         count = int(in_bin.sum())
-        if count:
-            mean, share = float(confidence[in_bin].mean()), float(is_non_entity[in_bin].mean())
-            bins.append((round(mean, 4), round(share, 4), count))
-            error += abs(mean - share) * count / len(confidence)
+        mean, share = float(confidence[in_bin].mean()), float(is_non_entity[in_bin].mean())
+        bins.append((round(mean, 4), round(share, 4), count))
+        error += abs(mean - share) * count / len(confidence)
     return round(error, 6), tuple(bins)
