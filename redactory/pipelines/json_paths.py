@@ -347,7 +347,17 @@ def change_json_object(text: str, fields: Fields, change: TextChange) -> str:
     row = _DECODER.decode(text)
     if not isinstance(row, dict):
         raise NoTextError("not_an_object")
-    return _rewrite_changed_literals(text, lambda visit: fields._visit_strings(row, visit), change)
+    visit, changed_literals = _make_json_visitor(change), list[Edit]()
+
+    def record_change(old: str, kind: StringKind, role: str | None) -> str:
+        new = visit(old, kind, role)
+        if new != old and isinstance(old, LocatedString):
+            literal = text[old.start : old.end]
+            changed_literals.append(Edit(old.start, old.end, json.dumps(new, ensure_ascii=literal.isascii())))
+        return new
+
+    fields._visit_strings(row, record_change)
+    return apply_edits(text, sorted(changed_literals))
 
 
 def transform_json_strings(text: str, change: TextChange, is_json: bool = True) -> str:
@@ -446,20 +456,3 @@ def _escape_non_ascii(text: str, upper: bool) -> str:
 
 def _make_json_visitor(change: TextChange) -> StringVisitor:
     return lambda text, kind, role: transform_json_strings(text, change, kind == "json")
-
-
-def _rewrite_changed_literals(text: str, visit_texts: Callable[[StringVisitor], object], change: TextChange) -> str:
-    """Rewrite the literals that ``change`` changes among those that ``visit_texts`` visits."""
-    changed_literals: list[Edit] = []
-
-    visit = _make_json_visitor(change)
-
-    def record_change(old: str, kind: StringKind, role: str | None) -> str:
-        new = visit(old, kind, role)
-        if new != old and isinstance(old, LocatedString):
-            literal = text[old.start : old.end]
-            changed_literals.append(Edit(old.start, old.end, json.dumps(new, ensure_ascii=literal.isascii())))
-        return new
-
-    visit_texts(record_change)
-    return apply_edits(text, sorted(changed_literals))
