@@ -504,26 +504,15 @@ def _open_span_finder(
     """Yield a function that searches chunks, here or in ``workers`` processes, and keeps their order."""
     serialized_settings = _serialize_settings(settings)
     with open_process_pool(workers) if workers > 1 else nullcontext() as pool:
+        search: Callable[..., Any] = partial(pool.submit, _search_texts) if pool else _search_texts
 
         def find_spans(store: ChunkStore, chunks: Iterator[RowChunk]) -> ChunkResults:
             pending: deque[tuple[Chunk, RowChunk, Any]] = deque()
             for number, rows in enumerate(chunks):
                 texts = [text for row in rows if isinstance(row, Row) for text in row.texts]
                 chunk = store(number, texts)
-                result: Any = chunk.load()
-                if result is not None:
-                    result = [
-                        stored_spans
-                        if isinstance(stored_spans, str)
-                        else [ReplacedSpan(*span_fields) for span_fields in stored_spans]
-                        for stored_spans in result
-                    ]
-                else:
-                    result = (
-                        pool.submit(_search_texts, serialized_settings, texts)
-                        if pool
-                        else _search_texts(serialized_settings, texts)
-                    )
+                stored = chunk.load()
+                result = search(serialized_settings, texts) if stored is None else list(map(_restore_spans, stored))
                 pending.append((chunk, rows, result))
                 if len(pending) > (2 * workers if pool else 0):
                     yield _save_chunk_spans(*pending.popleft())
@@ -531,6 +520,10 @@ def _open_span_finder(
                 yield _save_chunk_spans(*pending.popleft())
 
         yield find_spans
+
+
+def _restore_spans(stored: Any) -> SpansOrReason:
+    return stored if isinstance(stored, str) else [ReplacedSpan(*span_fields) for span_fields in stored]
 
 
 def _save_chunk_spans(

@@ -372,7 +372,7 @@ def find_sources(paths: tuple[str, ...], format_: str, key: str = "input.path") 
 
 def find_sources_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") -> list[Source]:
     """Find files like :func:`find_sources`, but name each by its whole path."""
-    urls, refusals = dict[str, str](), dict[str, str | None]()
+    sources: dict[str, Source] = {}
     for path in paths:
         try:
             is_local = not is_url(path) or path.startswith(_FILE_SCHEME)
@@ -385,16 +385,13 @@ def find_sources_by_path(paths: tuple[str, ...], format_: str, key: str = "input
         if not matches:
             raise ConfigurationError(f"{key}: nothing to read at '{remove_credentials(path)}'{_explain_no_match(path)}")
         folder = _find_base_folder(path) if is_local else None
-        for url, name in matches:
-            urls[url] = escape_unprintable(name)
+        for url, path_name in matches:
             # a file that the user names directly may be a link
-            refusals[url] = (
-                folder and refusals.get(url, "") is not None and _find_refusal_reason(name, folder)
-            ) or None
-    return [
-        Source(url, name, "text", refusal=reason) if (reason := refusals[url]) else _make_source(url, name, format_)
-        for url, name in urls.items()
-    ]
+            is_named = url in sources and sources[url].refusal is None
+            refusal = _find_refusal_reason(path_name, folder) if folder and not is_named else None
+            name = escape_unprintable(path_name)
+            sources[url] = Source(url, name, "text", refusal=refusal) if refusal else _make_source(url, name, format_)
+    return list(sources.values())
 
 
 LINK_OUTSIDE, LINKED_FOLDER, NOT_A_FILE = "link_outside", "linked_folder", "not_a_file"

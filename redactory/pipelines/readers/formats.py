@@ -269,13 +269,12 @@ class JsonLinesFormat(Format):
             return Row(number, reason=reason, raw=raw)
 
         def render_line(changes: Edits, replacements: ColumnReplacements) -> bytes:
-            # skip rows without edits
-            new = (
-                change_json_object(body.decode(), self.fields, make_sequential_editor(changes)).encode()
-                if any(changes)
-                else body
-            )
-            return (replace_json_members(new.decode(), replacements).encode() if replacements else new) + line_end
+            text = body.decode()
+            if any(changes):
+                text = change_json_object(text, self.fields, make_sequential_editor(changes))
+            if replacements:
+                text = replace_json_members(text, replacements)
+            return text.encode() + line_end
 
         return self._build_row(number, cells, render_line, raw)
 

@@ -334,11 +334,10 @@ def _decode_encoded_run(run: re.Match[str]) -> str:
     pieces: list[tuple[str, bytes]] = []
     for word in _ENCODED_WORD.finditer(run[0]):
         charset, coding, payload = word[1].lower(), word[2].lower(), word[3].encode()
-        data = (
-            _decode_base64(payload + b"=" * (-len(payload) % 4))
-            if coding == "b"
-            else quopri.decodestring(payload, header=True)
-        )
+        if coding == "b":
+            data = _decode_base64(payload + b"=" * (-len(payload) % 4))
+        else:
+            data = quopri.decodestring(payload, header=True)
         if pieces and pieces[-1][0] == charset:
             data = pieces.pop()[1] + data
         pieces.append((charset, data))
