@@ -339,15 +339,8 @@ def _render_card(template: str, name: str, manifest: Mapping[str, Any], splits: 
     }
     front_matter = yaml.safe_dump(front, sort_keys=False).strip()
     column_notes = describe_metadata_columns(manifest.get("columns", {}), PRIVATE in splits)
-    values = {
-        "front": front_matter,
-        "name": name,
-        "m": manifest,
-        "missed": MISSED_NOTE,
-        "carried": column_notes,
-        **extra,
-    }
-    return _load_templates().get_template(template).render(values)
+    values = {"front": front_matter, "name": name, "m": manifest, "missed": MISSED_NOTE, "carried": column_notes}
+    return _load_templates().get_template(template).render(values, **extra)
 
 
 def render_dataset_card(name: str, manifest: dict[str, Any]) -> str:

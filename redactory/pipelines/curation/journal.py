@@ -47,11 +47,7 @@ def describe_difference(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> s
         elif isinstance(old, Mapping) and isinstance(new, Mapping):
             old_items, new_items = flatten_keys(old), flatten_keys(new)
             differences = [key for key in sorted({*old_items, *new_items}) if old_items.get(key) != new_items.get(key)]
-        rest = (
-            [f"and {len(differences) - MAX_LISTED_DIFFERENCES} more"]
-            if len(differences) > MAX_LISTED_DIFFERENCES
-            else []
-        )
+        rest = [f"and {len(differences) - MAX_LISTED_DIFFERENCES} more"] * (len(differences) > MAX_LISTED_DIFFERENCES)
         return f"{part} ({', '.join([*differences[:MAX_LISTED_DIFFERENCES], *rest])})" if differences else part
     return None
 

@@ -84,11 +84,10 @@ def resolve_output_url(value: Mapping[str, Any], changes: Mapping[str, Any], par
     The folder has the run's name, below ``$REDACTORY_WORK`` or ``parent``, the folder of the configuration. A local
     ``output`` in ``changes`` that replaces a URL is not published.
     """
-    changed = {**_split_output_and_store(value, parent)}
-    if "output" in changes and not is_url(changes["output"]):
-        if changed.get("store") and Path(changes["output"]) != Path(changed["output"]):
-            changed["store"] = None
-        return {**changed, **changes}
+    changed = _split_output_and_store(value, parent)
+    is_local = "output" in changes and not is_url(changes["output"])
+    if is_local and changed.get("store") and Path(changes["output"]) != Path(changed["output"]):
+        changed["store"] = None
     return _split_output_and_store({**changed, **changes}, parent)
 
 
