@@ -220,15 +220,8 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
         # rows of this format are texts: the configured columns do not apply
         limits = ("max_chars", "max_row_bytes", "max_expansion")
         file_settings = InputSettings(path=settings.path, **{name: getattr(settings, name) for name in limits})
-    wanted = (
-        *file_settings.fields.columns,
-        *Fields(file_settings.metadata_columns).columns,
-        file_settings.id,
-        file_settings.user,
-        file_settings.label,
-    )
-    names = [name for name in (*wanted, *file_settings.known_value_columns) if name is not None]
-    columns = ColumnSelection(tuple(file_settings.required_columns()), tuple(names))
+    required = tuple(file_settings.required_columns())
+    columns = ColumnSelection(required, (*required, file_settings.id, file_settings.user))
     for part in source.slices or (None,):
         with source.open(part=part, max_expansion=file_settings.max_expansion) as file:
             for row in source.reader(file, source.name, file_settings.max_row_bytes, columns=columns).read_records():
@@ -294,8 +287,7 @@ class RowCounts:
         for unit, count, total in totals:
             if total and count / total > allowed:
                 raise CheckFailed(
-                    f"{count:,} of {pluralize(total, unit)} {'was' if count == 1 else 'were'} "
-                    f"rejected, more than "
+                    f"{count:,} of {pluralize(total, unit)} {'was' if count == 1 else 'were'} rejected, more than "
                     f"input.max_rejected_share: {allowed} allows. {commonest} {hint}".replace("  ", " ")
                 )
 

@@ -453,10 +453,8 @@ def parse_json_object(line: bytes) -> tuple[dict[str, Any] | None, str | None]:
 def _is_too_deep(value: Any) -> bool:
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(MAX_DEPTH):
-        inner = (
-            child for container in level for child in (container.values() if isinstance(container, dict) else container)
-        )
-        level = [child for child in inner if isinstance(child, dict | list)]
+        children = (container.values() if isinstance(container, dict) else container for container in level)
+        level = [child for child in chain.from_iterable(children) if isinstance(child, dict | list)]
     return bool(level)
 
 

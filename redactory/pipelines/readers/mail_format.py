@@ -281,12 +281,9 @@ def _parse_header_field(field: re.Match[bytes], name: str, line_end: bytes) -> E
     if name not in _KNOWN_HEADERS and not name.startswith(_KNOWN_PREFIXES):
         # the name of an unknown field may come from a person: read it as text
         start, text = b"", start.decode() + text
-
-    def write_field(new: str) -> bytes:
-        return _fold_header(start, new, line_end)
-
+    find_spans = partial(_find_structural_spans, name)
     return _parse_text(
-        text, write_field, field[0], partial(_find_structural_spans, name), URL_ESCAPES, name == "subject"
+        text, lambda new: _fold_header(start, new, line_end), field[0], find_spans, URL_ESCAPES, name == "subject"
     )
 
 
