@@ -51,9 +51,8 @@ def conversations(
     check_released(folder)
     if not is_export(manifest):
         language = manifest["configuration"]["detect"]["language"] if known_values else None
-        return run_with_sealed_traceback(
-            folder.state, lambda: _build_conversations(_read_run_rows(folder, split, language))
-        )
+        rows = _read_run_rows(folder, split, language)
+        return run_with_sealed_traceback(folder.state, _build_conversations, rows)
     if split == "private":
         raise RunStateError(f"{folder.root.name} is an export, which contains only the public split")
     if DOCUMENT not in manifest.get("columns", ()):

@@ -135,9 +135,8 @@ def choose_text_column(config: Config, sources: list[Source]) -> tuple[Config, s
     text_column = next((name for name in CONVERSATION_COLUMNS if name in names), None)
     if text_column is None:
         return config, None
-    return validate_config(
-        expand_dotted_keys({"input.text": text_column}, config.model_dump(exclude_unset=True))
-    ), text_column
+    changed = expand_dotted_keys({"input.text": text_column}, config.model_dump(exclude_unset=True))
+    return validate_config(changed), text_column
 
 
 def check_engines(config: Config, progress: Progress = ignore_progress) -> None:

@@ -286,8 +286,6 @@ def expand_dotted_keys(dotted: Mapping[str, Any], base: Mapping[str, Any] | None
     result = dict(base or {})
     for key, value in dotted.items():
         name, _, rest = key.partition(".")
-        section = result.get(name)
-        result[name] = (
-            expand_dotted_keys({rest: value}, section if isinstance(section, Mapping) else {}) if rest else value
-        )
+        section = result.get(name) if isinstance(result.get(name), Mapping) else {}
+        result[name] = expand_dotted_keys({rest: value}, section) if rest else value
     return result
