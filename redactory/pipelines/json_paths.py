@@ -30,7 +30,6 @@ StringKind = Literal["said", "json", "beside"]
 StringVisitor = Callable[[str, StringKind, str | None], str]
 """Called with a string, its kind (only the strings of JSON are text) and the role of its speaker."""
 _STEP_PATTERN = re.compile(r"""\[(?:\*)?\]|\["((?:[^"\\]|\\.)*)"\]|\.?([^.\[\]"]+)""")
-TURN_SEPARATOR, ROLE_SEPARATOR = TURN_MARK, ROLE_MARK
 NOT_TEXT, NOT_UNICODE, EMBEDDED = "text_not_string", "lone_surrogate", "embedded_data"
 _NOT_TEXT_CODES: dict[type[Any], str] = {bytes: "text_is_bytes", list: "text_is_list"}
 """Reason codes for values that a cast would turn into text."""
@@ -161,14 +160,14 @@ def iterate_keys(value: Any) -> Iterator[str]:
 
 def join_texts(turns: list[tuple[str | None, str]]) -> str:
     """Join texts and their roles into one document; ``NoTextError`` if one contains a separator."""
-    if any(TURN_SEPARATOR in part or ROLE_SEPARATOR in part for role, text in turns for part in (role or "", text)):
+    if any(TURN_MARK in part or ROLE_MARK in part for role, text in turns for part in (role or "", text)):
         raise NoTextError("separator_in_text")
-    return TURN_SEPARATOR.join(f"{role}{ROLE_SEPARATOR}{text}" if role else text for role, text in turns)
+    return TURN_MARK.join(f"{role}{ROLE_MARK}{text}" if role else text for role, text in turns)
 
 
 def strip_roles(document: str) -> str:
     """Return a document of several texts without roles, each text on lines of its own."""
-    return "\n".join(part.rpartition(ROLE_SEPARATOR)[2] for part in document.split(TURN_SEPARATOR))
+    return "\n".join(part.rpartition(ROLE_MARK)[2] for part in document.split(TURN_MARK))
 
 
 def parse_path(path: str, key: str = "text") -> tuple[PathStep, ...]:
@@ -347,7 +346,17 @@ def change_json_object(text: str, fields: Fields, change: TextChange) -> str:
     row = _DECODER.decode(text)
     if not isinstance(row, dict):
         raise NoTextError("not_an_object")
-    return _rewrite_changed_literals(text, lambda visit: fields._visit_strings(row, visit), change)
+    visit, changed_literals = _make_json_visitor(change), list[Edit]()
+
+    def record_change(old: str, kind: StringKind, role: str | None) -> str:
+        new = visit(old, kind, role)
+        if new != old and isinstance(old, LocatedString):
+            literal = text[old.start : old.end]
+            changed_literals.append(Edit(old.start, old.end, json.dumps(new, ensure_ascii=literal.isascii())))
+        return new
+
+    fields._visit_strings(row, record_change)
+    return apply_edits(text, sorted(changed_literals))
 
 
 def transform_json_strings(text: str, change: TextChange, is_json: bool = True) -> str:
@@ -358,9 +367,9 @@ def transform_json_strings(text: str, change: TextChange, is_json: bool = True) 
     JSON if it is an object or a list with a string in it. ``NoTextError`` for a duplicate key, because one of its
     values would survive unread, and for too deep nesting.
     """
-    if not is_json and ('"' not in text or text.lstrip()[:1] not in ("{", "[")):
+    is_json = is_json or ('"' in text and text.lstrip()[:1] in ("{", "["))
+    if not is_json or not isinstance(_decode_json(text), dict | list | str):
         return _change_escaped_text(text, change)
-
     last_key = ""
 
     def attach_last_key(value: str) -> KeyedText:
@@ -384,12 +393,7 @@ def transform_json_strings(text: str, change: TextChange, is_json: bool = True) 
         rendered = string if new == old else json.dumps(new, ensure_ascii=string.isascii())
         return rendered + literal[len(string) :]
 
-    value = _decode_json(text)
-    return (
-        _LITERAL.sub(change_literal, text)
-        if isinstance(value, dict | list | str)
-        else _change_escaped_text(text, change)
-    )
+    return _LITERAL.sub(change_literal, text)
 
 
 _NUMBER = re.compile(r"-?[1-9]\d*")
@@ -446,20 +450,3 @@ def _escape_non_ascii(text: str, upper: bool) -> str:
 
 def _make_json_visitor(change: TextChange) -> StringVisitor:
     return lambda text, kind, role: transform_json_strings(text, change, kind == "json")
-
-
-def _rewrite_changed_literals(text: str, visit_texts: Callable[[StringVisitor], object], change: TextChange) -> str:
-    """Rewrite the literals that ``change`` changes among those that ``visit_texts`` visits."""
-    changed_literals: list[Edit] = []
-
-    visit = _make_json_visitor(change)
-
-    def record_change(old: str, kind: StringKind, role: str | None) -> str:
-        new = visit(old, kind, role)
-        if new != old and isinstance(old, LocatedString):
-            literal = text[old.start : old.end]
-            changed_literals.append(Edit(old.start, old.end, json.dumps(new, ensure_ascii=literal.isascii())))
-        return new
-
-    visit_texts(record_change)
-    return apply_edits(text, sorted(changed_literals))

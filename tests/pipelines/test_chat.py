@@ -20,8 +20,9 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStat
 from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.curation.segment import make_multi_text_segmenter, make_segmenter
 from redactory.pipelines.curation_hints import list_curation_hints
-from redactory.pipelines.json_paths import ROLE_SEPARATOR, TURN_SEPARATOR, join_texts
+from redactory.pipelines.json_paths import join_texts
 from redactory.redaction import RunFolder, read_column
+from redactory.redaction.mask import ROLE_MARK, TURN_MARK
 from tests.pipelines.support import (
     LINE_CONFIG,
     DigitDetector,
@@ -46,11 +47,11 @@ def test_examples_of_parts_give_the_document_back(said: list[tuple[str | None, s
     examples = make_multi_text_segmenter(make_segmenter(SegmentSettings(mode=mode)))(document)
     assert "".join(example.prefix + example.text + example.suffix for example in examples) == document
     if any(text.strip() for _, text in said):
-        assert not any(sign in example.text for example in examples for sign in (TURN_SEPARATOR, ROLE_SEPARATOR))
+        assert not any(sign in example.text for example in examples for sign in (TURN_MARK, ROLE_MARK))
     place = 0
     for example in examples:
         place += len(example.prefix)
-        role = document[:place].rpartition(TURN_SEPARATOR)[2].partition(ROLE_SEPARATOR)
+        role = document[:place].rpartition(TURN_MARK)[2].partition(ROLE_MARK)
         assert example.speaker == role[0] if role[1] else mode == "turn" or example.speaker is None
         place += len(example.text) + len(example.suffix)
 
@@ -71,7 +72,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         chat("b", mail if is_table else [{"type": "text", "text": mail}]),
         chat("c", None if is_table else 3),
         chat("d"),
-        chat("e", f"one{TURN_SEPARATOR}two"),
+        chat("e", f"one{TURN_MARK}two"),
         chat("f", "data:image/png;base64,QUJD"),
     ]
     if is_table:

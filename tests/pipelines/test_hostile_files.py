@@ -122,6 +122,15 @@ def test_a_file_of_open_quotations_comes_to_an_end(folder: Path) -> None:
     assert set(_reasons(entries)) == {"broken_row", "row_too_long"}
 
 
+def test_broken_rows_before_rows_of_several_lines_take_no_longer_each_time(folder: Path) -> None:
+    """Each gives the line back at which the next row begins: givers inside of givers would take for ever."""
+    path = folder / "given-back.csv"
+    path.write_text("a,b\n" + '1,"x"y\n2,"more\nlines"\n' * 50_000, encoding="utf-8")
+    entries = _read(path, text="b")
+    assert _texts(entries) == ["more\nlines"] * 50_000
+    assert _reasons(entries) == ["broken_row"] * 50_000
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [

@@ -293,13 +293,8 @@ class Config(Settings):
             kept["dedup"]["index"] = True
         kept["input"].pop("path")
         # omitted if unset, so that the hash stays that of runs from before these keys
-        for name in (
-            "label",
-            "metadata_columns",
-            "allow_personal_columns",
-            "known_value_columns",
-            "emit_document_order",
-        ):
+        later = ("label", "metadata_columns", "allow_personal_columns", "known_value_columns", "emit_document_order")
+        for name in later:
             if not kept["input"][name]:
                 del kept["input"][name]
         return kept

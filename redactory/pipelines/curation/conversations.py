@@ -16,7 +16,7 @@ from redactory.pipelines.curation.release_log import check_released
 from redactory.redaction import PRIVATE, PUBLIC, RunFolder, read_batches, read_manifest, route_example
 from redactory.redaction.folder import is_export
 from redactory.redaction.known_values import add_known_values
-from redactory.redaction.shards import DOCUMENT, EXAMPLES, ORDER, ROLE
+from redactory.redaction.shards import DOCUMENT, EXAMPLES, ORDER, ROLE, read_values
 
 Row = dict[str, Any]
 SPLIT_FOLDERS = {"public": (PUBLIC,), "private": (PUBLIC, PRIVATE)}
@@ -51,9 +51,8 @@ def conversations(
     check_released(folder)
     if not is_export(manifest):
         language = manifest["configuration"]["detect"]["language"] if known_values else None
-        return run_with_sealed_traceback(
-            folder.state, lambda: _build_conversations(_read_run_rows(folder, split, language))
-        )
+        rows = _read_run_rows(folder, split, language)
+        return run_with_sealed_traceback(folder.state, _build_conversations, rows)
     if split == "private":
         raise RunStateError(f"{folder.root.name} is an export, which contains only the public split")
     if DOCUMENT not in manifest.get("columns", ()):
@@ -84,10 +83,8 @@ def _build_turn(number: int, examples: list[Row]) -> Row:
 def _read_run_rows(run: RunFolder, split: str, known_values_language: str | None) -> Iterator[Row]:
     """Yield every example of a run with its visible text; with a language, known values are masked."""
     texts = {row["example_id"]: row["text"] for folder in SPLIT_FOLDERS[split] for row in _read_rows(run, folder)}
-    released_ids: dict[int, str] = {}
-    for row in _read_rows(run, "examples"):
-        if row["decision"] in (PUBLIC, PRIVATE):
-            released_ids[row["example_id"]] = row["released_id"]
+    columns = read_values(run.examples, "example_id", "released_id", "decision")
+    released_ids = {number: released for number, released, decision in columns if decision in (PUBLIC, PRIVATE)}
     masked_texts = {} if known_values_language is None else _mask_known_values(run, known_values_language)
     for row in _read_rows(run, "examples"):
         text = (

@@ -135,9 +135,8 @@ def choose_text_column(config: Config, sources: list[Source]) -> tuple[Config, s
     text_column = next((name for name in CONVERSATION_COLUMNS if name in names), None)
     if text_column is None:
         return config, None
-    return validate_config(
-        expand_dotted_keys({"input.text": text_column}, config.model_dump(exclude_unset=True))
-    ), text_column
+    changed = expand_dotted_keys({"input.text": text_column}, config.model_dump(exclude_unset=True))
+    return validate_config(changed), text_column
 
 
 def check_engines(config: Config, progress: Progress = ignore_progress) -> None:
@@ -205,7 +204,7 @@ def _run_stages(
         nullcontext(stage_map) if stage_map is not None else open_process_map(config.workers) as part_map,
     ):
         journal = RunJournal(log)
-        run_key = get_or_create_run_key(run, journal.has_identity)
+        run_key = get_or_create_run_key(run, journal.identity is not None)
         inputs = [source.compute_fingerprint() for source in sources]
         journal.record_or_check_identity(_build_run_identity(job, policies, inputs, run_key))
         job = indexing.attach_index(job, journal)
@@ -237,51 +236,36 @@ class Stage(NamedTuple):
 def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
     """Yield the stages after ingest of a run with ``partitions`` partitions, in order."""
     settings, rules = job.config.dedup, job.config.dedup.get_rules().values()
+    across, indexed, is_counted = settings.report_cross_split, bool(settings.index), job.selection is not None
     near, by_digest = any(rule.near for rule in rules), any(rule.matches_by_digest for rule in rules)
-    split_count, is_counted = len(dedup.SPLIT_NUMBERS), job.selection is not None
+    one_pass = any(rule.one_pass for rule in rules)
+    planned = any(rule.planned or (across and not rule.one_pass) for rule in rules)
+    ranges, near_ranges, splits = job.hash_ranges, job.near_range_count, len(dedup.SPLIT_NUMBERS)
     # name, work(job, partitions, number), count and unit of its numbers, whether the run has this stage
     table: list[tuple[str, Callable[[CurationJob, int, int], StageReport], int, str, bool]] = [
-        ("index documents", dedup.find_repeated_documents, job.hash_ranges, "ranges", True),
+        ("index documents", dedup.find_repeated_documents, ranges, "ranges", True),
         ("segment", examples.segment_documents, partitions, "partitions", True),
-        ("index texts", dedup.find_repeated_texts, job.hash_ranges, "ranges", True),
+        ("index texts", dedup.find_repeated_texts, ranges, "ranges", True),
         ("detect", examples.detect_texts, partitions, "partitions", True),
-        ("spread", examples.copy_spans_to_repeats, job.hash_ranges, "ranges", True),
+        ("spread", examples.copy_spans_to_repeats, ranges, "ranges", True),
         ("know", examples.find_known_values, partitions, "partitions", job.config.release.known_values),
         ("redact", examples.redact_examples, partitions, "partitions", True),
-        ("bound", counting.bound_user_contributions, job.hash_ranges, "ranges", is_counted),
-        ("count", counting.count_texts, job.hash_ranges, "ranges", is_counted),
+        ("bound", counting.bound_user_contributions, ranges, "ranges", is_counted),
+        ("count", counting.count_texts, ranges, "ranges", is_counted),
         ("route", counting.route_by_user_count, partitions, "partitions", is_counted),
         # also if nothing is dropped: the search across splits then handles a repeated text once
-        (
-            "dedup",
-            dedup.find_duplicate_examples,
-            job.hash_ranges,
-            "ranges",
-            any(rule.planned or (settings.report_cross_split and not rule.one_pass) for rule in rules),
-        ),
-        (
-            "dedup in one pass",
-            dedup.deduplicate_in_one_pass,
-            split_count,
-            "splits",
-            any(rule.one_pass for rule in rules),
-        ),
-        ("sign", dedup.compute_text_signatures, partitions, "partitions", near or settings.report_cross_split),
-        ("compare", dedup.compare_near_duplicates, job.near_range_count, "ranges", near or settings.report_cross_split),
-        ("recall", dedup.match_earlier_runs, partitions, "partitions", bool(settings.index) and by_digest),
-        (
-            "recall near",
-            dedup.match_earlier_near_duplicates,
-            job.near_range_count,
-            "ranges",
-            bool(settings.index) and near,
-        ),
+        ("dedup", dedup.find_duplicate_examples, ranges, "ranges", planned),
+        ("dedup in one pass", dedup.deduplicate_in_one_pass, splits, "splits", one_pass),
+        ("sign", dedup.compute_text_signatures, partitions, "partitions", near or across),
+        ("compare", dedup.compare_near_duplicates, near_ranges, "ranges", near or across),
+        ("recall", dedup.match_earlier_runs, partitions, "partitions", indexed and by_digest),
+        ("recall near", dedup.match_earlier_near_duplicates, near_ranges, "ranges", indexed and near),
         ("group", dedup.group_near_duplicates, 1, "plans", near),
-        ("choose", dedup.choose_representatives, job.near_range_count, "ranges", near),
+        ("choose", dedup.choose_representatives, near_ranges, "ranges", near),
         ("shard", examples.write_shards, partitions, "partitions", True),
         ("publish", counting.write_public_shard, 1, "shards", is_counted),
-        ("remember", dedup.write_index_digests, 1, "entries", bool(settings.index) and by_digest),
-        ("remember near", dedup.write_index_signatures, partitions, "partitions", bool(settings.index) and near),
+        ("remember", dedup.write_index_digests, 1, "entries", indexed and by_digest),
+        ("remember near", dedup.write_index_signatures, partitions, "partitions", indexed and near),
     ]
     for name, work, part_count, unit, is_needed in table:
         if is_needed:

@@ -51,9 +51,8 @@ def run_with_sealed_traceback(state: Path, work: Callable[P, R], *args: P.args, 
             # the key of an encrypted run is not available: nothing is written unencrypted
             traceback_note = f"its traceback was not written ({unwritten})"
         except Exception as unwritten:
-            traceback_note = (
-                f"its traceback could not be written ({_describe_cause(unwritten) or type(unwritten).__name__})"
-            )
+            cause = _describe_cause(unwritten) or type(unwritten).__name__
+            traceback_note = f"its traceback could not be written ({cause})"
         return f"{_describe_failure(error, state.parent)}; {traceback_note}"
 
     return _run_with_sanitized_errors(write_traceback, work, *args, **kwargs)
@@ -96,12 +95,11 @@ def _describe_failure(error: BaseException, root: Path | None, place: str = "") 
     if isinstance(error, BrokenExecutor):
         return f"{cause}: {retry}, with fewer --workers"
     number = error.errno if isinstance(error, OSError) else None
-    location = (
-        "the run folder" if root is not None and _relative_error_path(error, root) is not None else "a file system"
-    )
+    is_in_run = root is not None and _relative_error_path(error, root) is not None
     # outside of a run the file may only be read, like a model
-    if number in _FIXES and (number != errno.EACCES or location == "the run folder"):
+    if number in _FIXES and (number != errno.EACCES or is_in_run):
         problem, fix = _FIXES[number]
+        location = "the run folder" if is_in_run else "a file system"
         return f"{problem.format(location)} ({cause}): {fix}, and {retry}"
     return f"unexpected {type(error).__name__}{f' ({cause})' if cause else ''}{place}"
 

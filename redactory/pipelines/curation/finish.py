@@ -289,9 +289,8 @@ def describe_metadata_columns(columns: Mapping[str, str], is_whole_run: bool) ->
     if kept_columns:
         note = " In `private/` they belong to the example: as private as its text." if is_whole_run else ""
         lines.append(
-            f"{_format_code_names(kept_columns)}: as the input has it, of the first of equal texts. No "
-            f"policy looked for what "
-            f"such a column says, and no training reads it: it is outside of every guarantee here.{note}"
+            f"{_format_code_names(kept_columns)}: as the input has it, of the first of equal texts. No policy looked "
+            f"for what such a column says, and no training reads it: it is outside of every guarantee here.{note}"
         )
     if DOCUMENT in columns:
         order_columns = _format_code_names([name for name in columns if name == DOCUMENT or name in ORDER.names])
@@ -339,15 +338,8 @@ def _render_card(template: str, name: str, manifest: Mapping[str, Any], splits: 
     }
     front_matter = yaml.safe_dump(front, sort_keys=False).strip()
     column_notes = describe_metadata_columns(manifest.get("columns", {}), PRIVATE in splits)
-    values = {
-        "front": front_matter,
-        "name": name,
-        "m": manifest,
-        "missed": MISSED_NOTE,
-        "carried": column_notes,
-        **extra,
-    }
-    return _load_templates().get_template(template).render(values)
+    values = {"front": front_matter, "name": name, "m": manifest, "missed": MISSED_NOTE, "carried": column_notes}
+    return _load_templates().get_template(template).render(values, **extra)
 
 
 def render_dataset_card(name: str, manifest: dict[str, Any]) -> str:

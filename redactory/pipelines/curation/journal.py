@@ -47,11 +47,7 @@ def describe_difference(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> s
         elif isinstance(old, Mapping) and isinstance(new, Mapping):
             old_items, new_items = flatten_keys(old), flatten_keys(new)
             differences = [key for key in sorted({*old_items, *new_items}) if old_items.get(key) != new_items.get(key)]
-        rest = (
-            [f"and {len(differences) - MAX_LISTED_DIFFERENCES} more"]
-            if len(differences) > MAX_LISTED_DIFFERENCES
-            else []
-        )
+        rest = [f"and {len(differences) - MAX_LISTED_DIFFERENCES} more"] * (len(differences) > MAX_LISTED_DIFFERENCES)
         return f"{part} ({', '.join([*differences[:MAX_LISTED_DIFFERENCES], *rest])})" if differences else part
     return None
 
@@ -71,7 +67,8 @@ class RunJournal:
         """The argument of :meth:`record_index_pin`, in this process or in the interrupted one."""
         self.selection: dict[str, Any] | None = None
         """The argument of :meth:`record_selection`, likewise."""
-        self._identity = log.records[0].body if log.records else None
+        self.identity = log.records[0].body if log.records else None
+        """The run's identity; None before it is recorded."""
         self._last_record = log.records[-1] if log.records else None
         for record in log.records:
             if record.type == PART:
@@ -85,18 +82,13 @@ class RunJournal:
                 self.selection = record.body
         log.clear_records()
 
-    @property
-    def has_identity(self) -> bool:
-        """Whether the journal contains the run's identity."""
-        return self._identity is not None
-
     def record_or_check_identity(self, identity: dict[str, Any]) -> None:
         """Write the run's identity, or compare it with the journal's; ``RunStateError`` names the difference."""
-        if self._identity is None:
-            self._identity = identity
+        if self.identity is None:
+            self.identity = identity
             self._append_record(IDENTITY, identity)
             return
-        difference = describe_difference(self._identity, json.loads(canonical_json(identity)))
+        difference = describe_difference(self.identity, json.loads(canonical_json(identity)))
         if difference is not None:
             same = f"the same ({KEY_VARIABLE})" if difference == "key" else "the same"
             raise RunMismatchError(

@@ -125,11 +125,10 @@ def rotate_key(
     """
     if (to_key_file is None) == (to_service is None):
         raise ConfigurationError("give the new key with one of --to-key-file and --to-service")
-    new_key: KeyService = (
-        load_key_service(to_service, "--to-service")
-        if to_service is not None
-        else LocalKey(read_encryption_key(Path(str(to_key_file))))
-    )
+    if to_service is not None:
+        new_key = load_key_service(to_service, "--to-service")
+    else:
+        new_key = LocalKey(read_encryption_key(Path(str(to_key_file))))
     runs = [run for place in places for run in find_runs(place)]
     runs_by_outcome: dict[str, list[Any]] = defaultdict(list)
     for number, run in enumerate(runs, 1):

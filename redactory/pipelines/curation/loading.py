@@ -84,11 +84,10 @@ def resolve_output_url(value: Mapping[str, Any], changes: Mapping[str, Any], par
     The folder has the run's name, below ``$REDACTORY_WORK`` or ``parent``, the folder of the configuration. A local
     ``output`` in ``changes`` that replaces a URL is not published.
     """
-    changed = {**_split_output_and_store(value, parent)}
-    if "output" in changes and not is_url(changes["output"]):
-        if changed.get("store") and Path(changes["output"]) != Path(changed["output"]):
-            changed["store"] = None
-        return {**changed, **changes}
+    changed = _split_output_and_store(value, parent)
+    is_local = "output" in changes and not is_url(changes["output"])
+    if is_local and changed.get("store") and Path(changes["output"]) != Path(changed["output"]):
+        changed["store"] = None
     return _split_output_and_store({**changed, **changes}, parent)
 
 
@@ -287,8 +286,6 @@ def expand_dotted_keys(dotted: Mapping[str, Any], base: Mapping[str, Any] | None
     result = dict(base or {})
     for key, value in dotted.items():
         name, _, rest = key.partition(".")
-        section = result.get(name)
-        result[name] = (
-            expand_dotted_keys({rest: value}, section if isinstance(section, Mapping) else {}) if rest else value
-        )
+        section = result.get(name) if isinstance(result.get(name), Mapping) else {}
+        result[name] = expand_dotted_keys({rest: value}, section) if rest else value
     return result

@@ -28,12 +28,11 @@ def resolve_model_name(run: RunFolder, model: str | None) -> str:
     if model is None:
         section = manifest["configuration"]["train"]
         model = str(section["name"] or section["trainer"])
-    name = model
-    if not is_finished(run.get_model_folder(name)):
+    if not is_finished(run.get_model_folder(model)):
         available = ", ".join(run.list_model_names())
         hint = f"finished models: {available} (--model)" if available else "train one first (redactory train CONFIG)"
-        raise RunStateError(f"{run.root} has no finished model '{shorten_name(name)}'; {hint}")
-    return name
+        raise RunStateError(f"{run.root} has no finished model '{shorten_name(model)}'; {hint}")
+    return model
 
 
 # The result of the last one-run audit of a model.

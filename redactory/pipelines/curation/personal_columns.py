@@ -67,13 +67,9 @@ def find_personal_columns(
         texts = sorted(value for value in column_values - {""} if isinstance(value, str))
         identifying = _select_identifying_values(path, texts, words)
         matches = [result for result in search(identifying) if result] if identifying else []
+        has_personal_name = _PERSONAL_NAME.search(path.rpartition(".")[2])
         # a tool's name identifies nobody
-        has_personal_name = (
-            column_values - {""}
-            and _PERSONAL_NAME.search(path.rpartition(".")[2])
-            and not path.endswith(_TOOL_NAME_PATHS)
-        )
-        if has_personal_name:
+        if has_personal_name and column_values - {""} and not path.endswith(_TOOL_NAME_PATHS):
             yield path, "by its name"
         elif identifying and len(matches) * 5 >= len(texts):
             yield path, _describe_match_share(matches, len(texts))
@@ -303,11 +299,8 @@ class PersonalColumnDetector:
         if len(harmless) < _MAX_HARMLESS:
             harmless.update(value for value, match in zip(identifying, results, strict=True) if not match)
         matches = [result for result in results if result]
-        return (
-            _describe_match_share(matches, len(texts))
-            if len(matches) >= _MIN_MATCHES and len(matches) * 5 >= 2 * len(texts)
-            else ""
-        )
+        is_personal = len(matches) >= _MIN_MATCHES and len(matches) * 5 >= 2 * len(texts)
+        return _describe_match_share(matches, len(texts)) if is_personal else ""
 
 
 def choose_column_label(column: str, values: Sequence[str], search: SpanSearch) -> str:
@@ -320,9 +313,7 @@ def choose_column_label(column: str, values: Sequence[str], search: SpanSearch) 
         if not isinstance(spans, str)
         for label in {get_kind(span.label) for span in spans}
     )
-    # a missed name is the most costly
-    return (
-        "PERSON"
-        if labels["PERSON"] * 5 >= max(len(values), 1)
-        else next((label for label, _ in labels.most_common(1)), "IDENTIFIER")
-    )
+    if labels["PERSON"] * 5 >= max(len(values), 1):
+        # a missed name is the most costly
+        return "PERSON"
+    return next((label for label, _ in labels.most_common(1)), "IDENTIFIER")

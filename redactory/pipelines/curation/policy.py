@@ -111,10 +111,9 @@ class Policy:
         self._config = config if isinstance(config, Config) else load_text_config(config)
         self._custom_detector = self._detector = detector
         self._name = secrets.token_hex(16)
-        segment_text = make_segmenter(self._config.segment)
-        self._segment_text = (
-            make_multi_text_segmenter(segment_text) if self._config.input.has_multiple_texts else segment_text
-        )
+        self._segment_text = make_segmenter(self._config.segment)
+        if self._config.input.has_multiple_texts:
+            self._segment_text = make_multi_text_segmenter(self._segment_text)
 
     @classmethod
     def load(cls, config: ConfigLike | None = None, *, detector: TextDetector | None = None) -> Policy:

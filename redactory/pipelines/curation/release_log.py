@@ -83,11 +83,9 @@ def read_history(run: RunFolder) -> list[Record]:
     records = read_records(path) if path.is_file() else []
     if run.manifest.is_file() and all(r.body.get("run") != name for r in records):
         digest = file_sha256(run.manifest)
-        for r in records:
-            names_manifest = r.type in (Event.RELEASED, Event.HELD, Event.REISSUED)
-            if names_manifest and digest in (r.body.get("manifest"), r.body.get("supersedes")):
-                name = r.body["run"]
-                break
+        with_manifest = (r for r in records if r.type in (Event.RELEASED, Event.HELD, Event.REISSUED))
+        names = (r.body["run"] for r in with_manifest if digest in (r.body.get("manifest"), r.body.get("supersedes")))
+        name = next(names, name)
     return [r for r in records if r.body.get("run") == name]
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.curation.config import SegmentSettings
-from redactory.pipelines.json_paths import ROLE_SEPARATOR, TURN_SEPARATOR
+from redactory.redaction.mask import ROLE_MARK, TURN_MARK
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 _ENDLESS_WORD = re.compile(r"\S{400,}")
@@ -60,9 +60,9 @@ def make_multi_text_segmenter(segment_text: SegmentFunction) -> SegmentFunction:
 
     def segment_joined_texts(text: str) -> list[Segment]:
         segments: list[Segment] = []
-        for number, part in enumerate(text.split(TURN_SEPARATOR)):
-            role, mark, text_part = part.rpartition(ROLE_SEPARATOR)
-            prefix = TURN_SEPARATOR * (number > 0) + role + mark
+        for number, part in enumerate(text.split(TURN_MARK)):
+            role, mark, text_part = part.rpartition(ROLE_MARK)
+            prefix = TURN_MARK * (number > 0) + role + mark
             first, *others = segment_text(text_part) or [Segment(text_part, "", "")]
             part_segments = [first._replace(prefix=prefix + first.prefix), *others]
             segments += [segment._replace(speaker=role) if role else segment for segment in part_segments]
@@ -80,11 +80,11 @@ def iterate_turns(segments: Iterable[Segment]) -> Iterator[tuple[int, str | None
     """Yield for each example from :func:`make_multi_text_segmenter` its text's number in the document, and its role."""
     turn, role = 0, None
     for segment in segments:
-        *before, last_part = segment.prefix.split(TURN_SEPARATOR)
-        part_role, mark, _ = last_part.rpartition(ROLE_SEPARATOR)
+        *before, last_part = segment.prefix.split(TURN_MARK)
+        part_role, mark, _ = last_part.rpartition(ROLE_MARK)
         turn, role = turn + len(before), part_role if mark else None if before else role
         yield turn, role
-        turn += segment.suffix.count(TURN_SEPARATOR)
+        turn += segment.suffix.count(TURN_MARK)
 
 
 def _split_sentences(text: str) -> Iterator[str]:

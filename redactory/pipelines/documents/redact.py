@@ -278,14 +278,13 @@ class _RedactionRun:
             ] or ["others in every row"]
             nameable = [name for name in listed_names if self._is_safe_to_name(name)]
             # a schema is deliberate; a first line, or keys, may be data
-            if len(nameable) < len(listed_names) and source.format not in ("parquet", "arrow"):
+            hidden_count = len(listed_names) - len(nameable)
+            if hidden_count and source.format not in ("parquet", "arrow"):
                 raise ConfigurationError(
                     f"{source.name}: {problem}; its fields ({len(listed_names):,}) are not named here, since they may "
                     "be data; is the first line a header?"
                 )
-            others = [f"{pluralize(len(listed_names) - len(nameable), 'other')} that may be data"] * (
-                len(nameable) < len(listed_names)
-            )
+            others = [f"{pluralize(hidden_count, 'other')} that may be data"] * bool(hidden_count)
             raise ConfigurationError(f"{source.name}: {problem}; its fields are {join_words([*nameable, *others])}")
         self.dropped_labels[source.name] = {
             name: choose_column_label(name, [*{str(row[name]) for row in rows if row.get(name)}][:50], self._find_spans)
@@ -332,9 +331,8 @@ class _RedactionRun:
             + (f" ({column_detector.reasons[path]})" if personal_columns else "")
             for path in paths
         ]
-        fixes = [_suggest_option(path, rows) for path in nameable] + ["--column NAME=WHAT"] * (
-            len(nameable) < len(descriptions)
-        )
+        fixes = [_suggest_option(path, rows) for path in nameable]
+        fixes += ["--column NAME=WHAT"] * (len(nameable) < len(descriptions))
         raise ConfigurationError(
             f"{location}: {problem}: {join_words([*dict.fromkeys(descriptions)])}. Choose per column with "
             f"{' '.join(dict.fromkeys(filter(None, fixes)))} (WHAT is {KEEP}, a label like PERSON, or "
@@ -502,28 +500,19 @@ def _open_span_finder(
     settings: Config, workers: int
 ) -> Iterator[Callable[[ChunkStore, Iterator[RowChunk]], ChunkResults]]:
     """Yield a function that searches chunks, here or in ``workers`` processes, and keeps their order."""
-    serialized_settings = _serialize_settings(settings)
+    serialized = _serialize_settings(settings)
     with open_process_pool(workers) if workers > 1 else nullcontext() as pool:
+
+        def search(texts: list[str]) -> Any:
+            return pool.submit(_search_texts, serialized, texts) if pool else _search_texts(serialized, texts)
 
         def find_spans(store: ChunkStore, chunks: Iterator[RowChunk]) -> ChunkResults:
             pending: deque[tuple[Chunk, RowChunk, Any]] = deque()
             for number, rows in enumerate(chunks):
                 texts = [text for row in rows if isinstance(row, Row) for text in row.texts]
                 chunk = store(number, texts)
-                result: Any = chunk.load()
-                if result is not None:
-                    result = [
-                        stored_spans
-                        if isinstance(stored_spans, str)
-                        else [ReplacedSpan(*span_fields) for span_fields in stored_spans]
-                        for stored_spans in result
-                    ]
-                else:
-                    result = (
-                        pool.submit(_search_texts, serialized_settings, texts)
-                        if pool
-                        else _search_texts(serialized_settings, texts)
-                    )
+                stored = chunk.load()
+                result = search(texts) if stored is None else list(map(_restore_spans, stored))
                 pending.append((chunk, rows, result))
                 if len(pending) > (2 * workers if pool else 0):
                     yield _save_chunk_spans(*pending.popleft())
@@ -531,6 +520,10 @@ def _open_span_finder(
                 yield _save_chunk_spans(*pending.popleft())
 
         yield find_spans
+
+
+def _restore_spans(stored: Any) -> SpansOrReason:
+    return stored if isinstance(stored, str) else [ReplacedSpan(*span_fields) for span_fields in stored]
 
 
 def _save_chunk_spans(

@@ -102,9 +102,8 @@ def find_copy_sources(input_path: str, format_: str) -> tuple[list[Source], bool
     if input_path == PIPE:
         return [StandardInput.from_format(format_)], False
     sources = find_sources_by_path((input_path,), format_)
-    root = escape_unprintable(
-        input_path.partition("://")[2] if is_url(input_path) else os.path.abspath(input_path)
-    ).strip("/")
+    whole_path = input_path.partition("://")[2] if is_url(input_path) else os.path.abspath(input_path)
+    root = escape_unprintable(whole_path).strip("/")
     relative_names = [source.name.strip("/").removeprefix(root).strip("/") for source in sources]
     if relative_names == [""]:
         return [replace(sources[0], name=PurePosixPath(sources[0].name).name)], False

@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -163,11 +162,10 @@ def _require_text_column(source: Source, settings: Config) -> None:
     is_pipe = os.path.exists(source.name) and not os.path.isfile(source.name)
     if source.format != "jsonl" or is_pipe:
         return
-    rows = list(islice(RowCounts(settings.input).read_and_count(source), _PEEKED_ROWS))
-    rejected = {row.reason for row in rows if isinstance(row, Rejection)}
-    if MISSING_TEXT not in rejected or any(isinstance(row, Document) for row in rows):
+    preview = preview_rows(source, RowCounts(settings.input), _PEEKED_ROWS)
+    if preview.documents or all(row.reason != MISSING_TEXT for row in preview.rejections):
         return
-    columns = preview_rows(source, RowCounts(settings.input), _PEEKED_ROWS).columns
+    columns = preview.columns
     missing = [name for name in settings.input.fields.columns if name not in columns]
     if columns and missing:
         column_list = ", ".join(columns[:_MAX_NAMED_COLUMNS]) + (", …" if len(columns) > _MAX_NAMED_COLUMNS else "")

@@ -35,7 +35,7 @@ from redactory.pipelines.documents.redact_io import (
 )
 from redactory.pipelines.json_paths import Fields
 from redactory.pipelines.readers import Source
-from redactory.pipelines.readers.formats import Row, choose_reader
+from redactory.pipelines.readers.formats import choose_reader
 from redactory.pipelines.store import is_url
 from redactory.redaction.replacements import Edit
 
@@ -161,9 +161,8 @@ def _restore_files(
         for source in sources:
             target_path = work.staging_path / source.name if is_folder else work.staging_path
             make_folder(target_path.parent)
-            result = _unmask_file(
-                source, target_path, source.name if is_folder else Path(out).name, pseudonym_vault, vault_path
-            )
+            name = source.name if is_folder else Path(out).name
+            result = _unmask_file(source, target_path, name, pseudonym_vault, vault_path)
             rows, counts = rows + result["rows"], counts + Counter(result["unmasked"])
         unknown = counts.pop("unknown", 0)
         summary = {"rows": rows, "unmasked": dict(counts.most_common()), "put_back": counts.total(), "unknown": unknown}
@@ -206,7 +205,7 @@ def _unmask_file(source: Source, target: Path, name: str, vault: PseudonymVault,
                     elif row.render is None:
                         raise InputError(f"{source.name}, row {row.number}: {row.reason}")
                     else:
-                        rows += isinstance(row, Row) and row.number > 0
+                        rows += row.number > 0
                         yield row.render([make_edits(row.number, text) for text in row.texts], {})
 
             reader.write(target_file, iterate_output())

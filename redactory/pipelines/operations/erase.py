@@ -77,12 +77,11 @@ def erase(
     with lock_jobs(runs):
         for run in runs:
             try:
-                if not _is_interrupted(run):
-                    done.append(run_with_sealed_traceback(run.state, _erase_from_run, run, person, key, dry_run))
-                elif any(path not in (run.state, run.lock) for path in list_leaf_paths(run.root)):
-                    done.append(
-                        run_with_sealed_traceback(run.state, _discard_interrupted_run, run, person, key, dry_run)
-                    )
+                is_interrupted = _is_interrupted(run)
+                if is_interrupted and all(path in (run.state, run.lock) for path in list_leaf_paths(run.root)):
+                    continue
+                work = _discard_interrupted_run if is_interrupted else _erase_from_run
+                done.append(run_with_sealed_traceback(run.state, work, run, person, key, dry_run))
             except RedactoryError as error:
                 problems.append({"run": str(run.root), "problem": str(error), "exit_code": error.exit_code})
     unmatched = [p for p in person.compute_pseudonyms(key) if all(p in run["unmatched"] for run in done)]
@@ -299,7 +298,7 @@ def purge(run: str | Path, what: Collection[OriginalKind], *, by: str | None = N
         return purge_run(folder, what, by=by)
 
 
-def purge_run(run: RunFolder | str | Path, kinds: Collection[OriginalKind], *, by: str | None = None) -> dict[str, Any]:
+def purge_run(run: RunFolder, kinds: Collection[OriginalKind], *, by: str | None = None) -> dict[str, Any]:
     """Delete original text of a finished run for good: ``{"run", "purged", "release", "bytes", "already"}``.
 
     ``vault`` and ``quarantine`` lose all parts; ``state`` loses samples to label, sealed tracebacks and Prefect's
@@ -312,12 +311,11 @@ def purge_run(run: RunFolder | str | Path, kinds: Collection[OriginalKind], *, b
     if unknown or not kinds:
         wrong = f", not {shorten_name(unknown[0])}" if unknown else ""
         raise ConfigurationError(f"choose what to purge: {', '.join(ORIGINAL_KINDS)}{wrong}")
-    folder = run if isinstance(run, RunFolder) else RunFolder(Path(run))
-    if not is_reissue_pending(folder):
+    if not is_reissue_pending(run):
         # a place without a run must not get a lock or a folder
-        read_manifest(folder)
+        read_manifest(run)
     ordered_kinds = [name for name in ORIGINAL_KINDS if name in kinds]
-    return run_with_sealed_traceback(folder.state, _purge, folder, ordered_kinds, by)
+    return run_with_sealed_traceback(run.state, _purge, run, ordered_kinds, by)
 
 
 def _purge(run: RunFolder, kinds: list[OriginalKind], by: str | None) -> dict[str, Any]:

@@ -319,9 +319,8 @@ def filter_parts_without_person(
     """
     new_run = RunFolder(run.reissue.files)
     replacements, lost = _find_replacements(run, Config.from_manifest(manifest["configuration"]).dedup, removed_rows)
-    texts = _read_replacement_texts(
-        run, {removed_rows[point]["released_id"]: heir for point, heir in replacements.items()}
-    )
+    heirs = {removed_rows[point]["released_id"]: heir for point, heir in replacements.items()}
+    texts = _read_replacement_texts(run, heirs)
     removed_ids, counts = pa.array(sorted({*removed_rows, *lost}), pa.int64()), Counter[str]()
     for path in list_parts(run.examples):
         name, audit = path.name, _drop_examples(read_part(path), removed_ids)
@@ -350,9 +349,8 @@ def filter_parts_without_person(
             kept_rows = (row for row in held.to_pylist() if row["kind"] == "example")
             counts.update(f"quarantined/{row['reason']}" for row in kept_rows)
         if (run.across / name).is_file():
-            pairs = _drop_examples(
-                _drop_examples(read_part(run.across / name), removed_ids), removed_ids, "private_example"
-            )
+            pairs = _drop_examples(read_part(run.across / name), removed_ids)
+            pairs = _drop_examples(pairs, removed_ids, "private_example")
             write_part(new_run.across / name, pairs)
             counts["across/examples"] += pairs.num_rows
     counts["masks"] = max(0, manifest["masks"] + counts["masks"])

@@ -75,7 +75,7 @@ class FileSlice:
 def _digest_slice(source: Source, part: Slice) -> tuple[str, str]:
     """Return the keyed digest of these bytes, and the fingerprint of the key."""
     key = load_digest_key()
-    return key.compute_file_digest(source.read_blocks(part.without_header())), key.fingerprint
+    return key.compute_file_digest(source.read_blocks(part)), key.fingerprint
 
 
 def read_planned_slices(record: Record) -> list[FileSlice]:

@@ -91,14 +91,9 @@ def nightly(
             run_with_hidden_error_text("an interrupted run was finished", _recover_interrupted, job, settings.nightly)
         statuses = run_statuses(read_log(job)).values()
         left = [status for status in statuses if status.state in ("unfinished", "failed") and status.start_record]
+        starts = [status.start_record for status in left if status.start_record]
         # asked once more after a crash, --reread is not another asking
-        done = [
-            piece.url
-            for status in left
-            if status.start_record
-            for piece in read_planned_slices(status.start_record)
-            if piece.again
-        ]
+        done = [piece.url for start in starts for piece in read_planned_slices(start) if piece.again]
         results = [scheduled.finish_run(status) for status in left]
         results += [scheduled.start_run(day, done, one_of_many=len(days) > 1) for day in days]
         with scheduled.report_failures():

@@ -162,11 +162,8 @@ def check_name_coverage(context: CheckContext) -> str:
     """Check that names of every kind were looked for, or that the gaps were accepted."""
     raise_on_problems(filter(None, [explain_release_blocker(context.manifest)]))
     allowed_text = describe_gaps(context.manifest["uncovered"])
-    return (
-        f"accepted (release.allow_uncovered_kinds). {allowed_text}"
-        if allowed_text
-        else "of persons, places, organisations"
-    )
+    accepted = f"accepted (release.allow_uncovered_kinds). {allowed_text}"
+    return accepted if allowed_text else "of persons, places, organisations"
 
 
 def check_counts(context: CheckContext) -> str:

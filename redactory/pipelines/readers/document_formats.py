@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.pipelines.readers.formats import ROW_TOO_LONG, UNDECODABLE, ColumnReplacements, Edits, Format, Row
+from redactory.pipelines.readers.formats import ROW_TOO_LONG, UNDECODABLE, Edits, Format, Row
 from redactory.redaction.replacements import Edit, ReplacedSpan, apply_edits
 
 BROKEN_DOCUMENT, ENCRYPTED_DOCUMENT = "broken_document", "encrypted_document"
@@ -58,15 +58,11 @@ def make_document_row(number: int, extracted: ExtractedText) -> Row:
     """Make a document's row, with encoded text as structural spans; ``UnreadableDocument`` for too many texts."""
     texts = limit_count(extracted.texts)
     sure = [[*spans, *find_encoded_runs(text)] for text, spans in zip(texts, extracted.structural_spans, strict=True)]
-
-    def render_document(changes: Edits, _: ColumnReplacements) -> bytes:
-        return extracted.render(changes)
-
     return Row(
         number,
         extracted.texts,
         {},
-        render_document,
+        lambda changes, _: extracted.render(changes),
         structural_spans=sure,
         removed_parts=extracted.removed_parts,
         visible_texts=extracted.visible_texts,

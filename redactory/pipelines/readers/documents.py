@@ -220,15 +220,8 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
         # rows of this format are texts: the configured columns do not apply
         limits = ("max_chars", "max_row_bytes", "max_expansion")
         file_settings = InputSettings(path=settings.path, **{name: getattr(settings, name) for name in limits})
-    wanted = (
-        *file_settings.fields.columns,
-        *Fields(file_settings.metadata_columns).columns,
-        file_settings.id,
-        file_settings.user,
-        file_settings.label,
-    )
-    names = [name for name in (*wanted, *file_settings.known_value_columns) if name is not None]
-    columns = ColumnSelection(tuple(file_settings.required_columns()), tuple(names))
+    required = tuple(file_settings.required_columns())
+    columns = ColumnSelection(required, (*required, file_settings.id, file_settings.user))
     for part in source.slices or (None,):
         with source.open(part=part, max_expansion=file_settings.max_expansion) as file:
             for row in source.reader(file, source.name, file_settings.max_row_bytes, columns=columns).read_records():
@@ -238,7 +231,7 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
                     continue
                 try:
                     yield _parse_document(row.cells, file_settings, source.name, number)
-                except _UnusableRowError as unusable:
+                except (_UnusableRowError, NoTextError) as unusable:
                     texts = "\n".join(str(row.cells.get(name) or "") for name in file_settings.fields.columns)
                     content = row.raw or texts.encode("utf-8", "surrogatepass")
                     yield Rejection(str(unusable), source.name, number, content[:QUARANTINED_BYTES])
@@ -294,8 +287,7 @@ class RowCounts:
         for unit, count, total in totals:
             if total and count / total > allowed:
                 raise CheckFailed(
-                    f"{count:,} of {pluralize(total, unit)} {'was' if count == 1 else 'were'} "
-                    f"rejected, more than "
+                    f"{count:,} of {pluralize(total, unit)} {'was' if count == 1 else 'were'} rejected, more than "
                     f"input.max_rejected_share: {allowed} allows. {commonest} {hint}".replace("  ", " ")
                 )
 
@@ -316,11 +308,8 @@ def _parse_document(record: Mapping[str, Any], settings: InputSettings, name: st
         doc_id = f"{name}:{number}"
     user = _parse_short_text(record.get(settings.user), "user")
     label = None if settings.label is None else _parse_short_text(record.get(settings.label), "label")
-    kept = (
-        json.dumps([_read_metadata_value(record, path) for path in settings.metadata_columns])
-        if settings.metadata_columns
-        else None
-    )
+    metadata = [_read_metadata_value(record, path) for path in settings.metadata_columns]
+    kept = json.dumps(metadata) if metadata else None
     known_values = (
         (_parse_short_text(record.get(column), "known"), kind) for column, kind in settings.known_value_columns.items()
     )
@@ -351,11 +340,8 @@ def _read_metadata_value(record: Mapping[str, Any], path: str) -> str | int | fl
 
 def _join_row_texts(record: Mapping[str, Any], fields: Fields) -> str | None:
     """Join all texts of a row, with their roles; None if it has no text."""
-    try:
-        turns = fields.read_turns(record)
-        return join_texts(turns) if any(text.strip() for _, text in turns) else "" if turns else None
-    except NoTextError as error:
-        raise _UnusableRowError(str(error)) from None
+    turns = fields.read_turns(record)
+    return join_texts(turns) if any(text.strip() for _, text in turns) else "" if turns else None
 
 
 def _require_usable_text(text: Any, max_chars: int) -> str:

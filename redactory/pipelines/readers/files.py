@@ -69,10 +69,6 @@ class Slice:
         """Convert a row number within this slice to a row number of the file."""
         return self.from_row + number - (1 if self.header else 0)
 
-    def without_header(self) -> Slice:
-        """Return the same slice without the header, for comparisons."""
-        return replace(self, header=0)
-
 
 @dataclass(frozen=True)
 class Source:
@@ -179,8 +175,8 @@ class Source:
         return True
 
     def read_blocks(self, part: Slice | None = None) -> Iterator[bytes]:
-        """Read the stored bytes, or a ``part`` of them, in blocks."""
-        with self.open(decompress=False, part=part) as file:
+        """Read the stored bytes, or a ``part`` of them without its header, in blocks."""
+        with self.open(decompress=False, part=part and replace(part, header=0)) as file:
             while block := file.read(CHUNK_BYTES):
                 yield block
 
@@ -191,7 +187,7 @@ class Source:
         def iterate_blocks() -> Iterator[bytes]:
             nonlocal size
             for part in () if self.refusal else self.slices or (None,):
-                for block in self.read_blocks(part and part.without_header()):
+                for block in self.read_blocks(part):
                     size += len(block)
                     yield block
 
@@ -314,13 +310,14 @@ def _detect_compression(name: str) -> str | None:
     return _COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
 
 
-def resolve_format(name: str, key: str = "--format") -> str:
+def resolve_format(name: str) -> str:
     """Return the format with a given name or ending (txt, json, eml); ``ConfigurationError`` if unknown."""
     if name in FORMATS or name == "auto":
         return name
     format_name = next((f.name for f in FORMATS.values() if f".{name.lower().lstrip('.')}" in f.endings), None)
     if format_name is None:
-        raise ConfigurationError(f"{key}: unknown format '{shorten_name(name)}'; expected auto, {', '.join(FORMATS)}")
+        known = ", ".join(["auto", *FORMATS])
+        raise ConfigurationError(f"--format: unknown format '{shorten_name(name)}'; expected {known}")
     return format_name
 
 
@@ -375,7 +372,7 @@ def find_sources(paths: tuple[str, ...], format_: str, key: str = "input.path") 
 
 def find_sources_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") -> list[Source]:
     """Find files like :func:`find_sources`, but name each by its whole path."""
-    urls, refusals = dict[str, str](), dict[str, str | None]()
+    sources: dict[str, Source] = {}
     for path in paths:
         try:
             is_local = not is_url(path) or path.startswith(_FILE_SCHEME)
@@ -388,16 +385,13 @@ def find_sources_by_path(paths: tuple[str, ...], format_: str, key: str = "input
         if not matches:
             raise ConfigurationError(f"{key}: nothing to read at '{remove_credentials(path)}'{_explain_no_match(path)}")
         folder = _find_base_folder(path) if is_local else None
-        for url, name in matches:
-            urls[url] = escape_unprintable(name)
+        for url, path_name in matches:
             # a file that the user names directly may be a link
-            refusals[url] = (
-                folder and refusals.get(url, "") is not None and _find_refusal_reason(name, folder)
-            ) or None
-    return [
-        Source(url, name, "text", refusal=reason) if (reason := refusals[url]) else _make_source(url, name, format_)
-        for url, name in urls.items()
-    ]
+            is_named = url in sources and sources[url].refusal is None
+            refusal = _find_refusal_reason(path_name, folder) if folder and not is_named else None
+            name = escape_unprintable(path_name)
+            sources[url] = Source(url, name, "text", refusal=refusal) if refusal else _make_source(url, name, format_)
+    return list(sources.values())
 
 
 LINK_OUTSIDE, LINKED_FOLDER, NOT_A_FILE = "link_outside", "linked_folder", "not_a_file"
@@ -433,12 +427,7 @@ def _find_local_files(path: str, key: str) -> list[tuple[str, str]]:
     """Return (URL, path) of each local file that ``path`` matches."""
     path = os.path.abspath(path.removeprefix(_FILE_SCHEME))
     if os.path.isdir(path):
-        paths = [
-            os.path.join(parent, entry)
-            for parent, folders, files in _walk_files_and_links(path)
-            for entry in [*folders, *files]
-        ]
-        paths = [name for name in paths if not is_hidden(os.path.relpath(name, path))]
+        paths = [name for name in _list_files_and_links(path) if not is_hidden(os.path.relpath(name, path))]
         names = [name for name in paths if detect_format(name) or os.path.isdir(name)]
     elif os.path.lexists(path):
         # before glob: a file name may contain pattern characters
@@ -456,14 +445,15 @@ def _open_metadata(name: str) -> Any:
     return open(name if os.path.isfile(name) else os.devnull, "rb")
 
 
-def _walk_files_and_links(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk like ``os.walk``, but yield only folders that are links, and raise if a folder cannot be listed."""
+def _list_files_and_links(folder: str) -> Iterator[str]:
+    """List files, and links to folders, below ``folder``; ``OSError`` if a folder cannot be listed."""
 
     def raise_error(error: OSError) -> None:
         raise error
 
     for parent, folders, files in os.walk(folder, onerror=raise_error):
-        yield parent, [name for name in folders if os.path.islink(os.path.join(parent, name))], files
+        links = [name for name in folders if os.path.islink(os.path.join(parent, name))]
+        yield from (os.path.join(parent, name) for name in (*links, *files))
 
 
 def _find_stored_files(url: str) -> list[tuple[str, str]]:

@@ -269,13 +269,12 @@ class JsonLinesFormat(Format):
             return Row(number, reason=reason, raw=raw)
 
         def render_line(changes: Edits, replacements: ColumnReplacements) -> bytes:
-            # skip rows without edits
-            new = (
-                change_json_object(body.decode(), self.fields, make_sequential_editor(changes)).encode()
-                if any(changes)
-                else body
-            )
-            return (replace_json_members(new.decode(), replacements).encode() if replacements else new) + line_end
+            text = body.decode()
+            if any(changes):
+                text = change_json_object(text, self.fields, make_sequential_editor(changes))
+            if replacements:
+                text = replace_json_members(text, replacements)
+            return text.encode() + line_end
 
         return self._build_row(number, cells, render_line, raw)
 
@@ -454,10 +453,8 @@ def parse_json_object(line: bytes) -> tuple[dict[str, Any] | None, str | None]:
 def _is_too_deep(value: Any) -> bool:
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(MAX_DEPTH):
-        inner = (
-            child for container in level for child in (container.values() if isinstance(container, dict) else container)
-        )
-        level = [child for child in inner if isinstance(child, dict | list)]
+        children = (container.values() if isinstance(container, dict) else container for container in level)
+        level = [child for child in chain.from_iterable(children) if isinstance(child, dict | list)]
     return bool(level)
 
 

@@ -27,11 +27,12 @@ from redactory.pipelines.readers.document_formats import (
     limit_count,
     merge_edits,
 )
-from redactory.pipelines.readers.formats import Edits
+from redactory.pipelines.readers.formats import BYTE_ORDER_MARK, Edits
 from redactory.redaction.replacements import Edit, apply_edits
 
 
-def _split_words(text: str) -> frozenset[str]:
+def split_words(text: str) -> frozenset[str]:
+    """Split a table of words."""
     return frozenset(text.split())
 
 
@@ -100,7 +101,7 @@ def _resolve_escape(escape: str) -> str:
 
 # Tags.
 
-_TAGS = _split_words(
+_TAGS = split_words(
     """
     a abbr acronym address applet area article aside audio b base basefont bdi bdo big blink blockquote body
     br button canvas caption center cite code col colgroup data datalist dd del details dfn dialog dir div dl
@@ -113,13 +114,13 @@ _TAGS = _split_words(
     text textpath tspan use math mi mn mo mrow ms mtext semantics annotation
     """
 )
-_INLINE = _split_words(
+_INLINE = split_words(
     """
     a abbr acronym b bdi bdo big blink cite code data del dfn em font i img ins kbd label mark nobr q s samp
     small span strike strong sub sup time tt u var wbr tspan o:p
     """
 )
-_ATTRIBUTES = _split_words(
+_ATTRIBUTES = split_words(
     """
     abbr accept accept-charset accesskey action align alink allow allowfullscreen alt async autocapitalize
     autocomplete autofocus autoplay axis background bgcolor border bordercolor cellpadding cellspacing char
@@ -137,10 +138,10 @@ _ATTRIBUTES = _split_words(
     xmlns:o xmlns:v xmlns:w xlink:href y
     """
 )
-_DRAWING_ATTRIBUTES = _split_words("d points viewbox transform x y x1 x2 y1 y2 cx cy r rx ry width height stroke-width")
+_DRAWING_ATTRIBUTES = split_words("d points viewbox transform x y x1 x2 y1 y2 cx cy r rx ry width height stroke-width")
 """Attributes of drawings: not read if they hold only numbers."""
 _NUMERIC_VALUE = re.compile(r"[MmZzLlHhVvCcSsQqTtAaEe\d\s,.()%+-]*(?:px|pt|em)?")
-_CODE_ATTRIBUTES = _split_words(
+_CODE_ATTRIBUTES = split_words(
     """
     as autocomplete charset class dir for form headers http-equiv id is itemprop kind lang language media
     method name property rel rev role scope shape slot target type usemap xml:lang
@@ -160,7 +161,6 @@ _TAG = re.compile(
 )
 _ATTRIBUTE = re.compile(r"""([^\s"'<>/=]++)(?:\s*+=\s*+(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?""")
 _CHARSET = re.compile(rb"""<(?:meta[^>]+charset|\?xml[^>]+encoding)\s*=\s*["']?\s*([\w:.-]+)""", re.IGNORECASE)
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _DATA_URL = re.compile(
     r"data:[\w.+-]{0,60}/?[\w.+-]{0,60}(?:;[\w.+=-]{0,60}){0,4};base64,[A-Za-z0-9+/=%_-]*", re.IGNORECASE
 )
@@ -175,7 +175,7 @@ class HtmlFormat(WholeFileFormat):
     def parse(self, data: bytes) -> ExtractedText:
         """Parse the page: the nodes of a sentence form one text, each attribute value another."""
         declared = _CHARSET.search(data[:4096])
-        charset = declared[1].decode() if declared and not data.startswith(_BYTE_ORDER_MARK) else "utf-8"
+        charset = declared[1].decode() if declared and not data.startswith(BYTE_ORDER_MARK) else "utf-8"
         text = decode_text(data, charset)
         return parse_html(text, data, lambda new: new.encode(charset, "xmlcharrefreplace"))
 

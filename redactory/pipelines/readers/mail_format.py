@@ -30,12 +30,8 @@ from redactory.pipelines.readers.document_formats import (
     merge_edits,
 )
 from redactory.pipelines.readers.formats import ROW_TOO_LONG, Edits, Format, Row
-from redactory.pipelines.readers.html_format import INVISIBLE, URL_ESCAPES, UnescapedText, parse_html
+from redactory.pipelines.readers.html_format import INVISIBLE, URL_ESCAPES, UnescapedText, parse_html, split_words
 from redactory.redaction.replacements import ReplacedSpan, apply_edits
-
-
-def _split_words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
 
 
 class MailFormat(WholeFileFormat):
@@ -137,7 +133,7 @@ def _concat_parts(parts: Sequence[bytes | ExtractedText]) -> ExtractedText:
     return ExtractedText(texts, sure, render_parts, frozenset(shown), removed_parts)
 
 
-_SYSTEM_SENDERS = _split_words("- nobody root MAILER-DAEMON postmaster")
+_SYSTEM_SENDERS = split_words("- nobody root MAILER-DAEMON postmaster")
 
 
 def _parse_envelope(line: bytes) -> ExtractedText:
@@ -233,7 +229,7 @@ def _get_single_header(fields: Sequence[re.Match[bytes]], name: str) -> str:
 
 # Headers.
 
-_ADDRESS_HEADERS = _split_words(
+_ADDRESS_HEADERS = split_words(
     """
     from to cc bcc reply-to sender return-path delivered-to resent-from resent-to resent-cc resent-bcc
     resent-sender resent-reply-to envelope-to envelope-from errors-to x-original-to x-original-from
@@ -242,7 +238,7 @@ _ADDRESS_HEADERS = _split_words(
     original-recipient final-recipient x-google-original-from x-apparently-to x-authenticated-sender
     """
 )
-_IDENTIFIER_HEADERS = _split_words(
+_IDENTIFIER_HEADERS = split_words(
     "message-id in-reply-to references resent-message-id content-id x-message-id x-google-original-message-id"
 )
 _TRACE_PREFIXES = ("received", "x-received", "x-originating", "x-source", "x-sender-ip", "x-client", "x-host")
@@ -255,7 +251,7 @@ _KNOWN_PREFIXES = ("x-", "list-", "resent-", "content-", "received", "thread-", 
 _KNOWN_HEADERS = (
     _ADDRESS_HEADERS
     | _IDENTIFIER_HEADERS
-    | _split_words(
+    | split_words(
         """
     date subject comments keywords encrypted importance priority precedence sensitivity organization
     user-agent delivery-date feedback-id errors-to lines status path newsgroups followup-to xref
@@ -285,12 +281,9 @@ def _parse_header_field(field: re.Match[bytes], name: str, line_end: bytes) -> E
     if name not in _KNOWN_HEADERS and not name.startswith(_KNOWN_PREFIXES):
         # the name of an unknown field may come from a person: read it as text
         start, text = b"", start.decode() + text
-
-    def write_field(new: str) -> bytes:
-        return _fold_header(start, new, line_end)
-
+    find_spans = partial(_find_structural_spans, name)
     return _parse_text(
-        text, write_field, field[0], partial(_find_structural_spans, name), URL_ESCAPES, name == "subject"
+        text, lambda new: _fold_header(start, new, line_end), field[0], find_spans, URL_ESCAPES, name == "subject"
     )
 
 
@@ -338,11 +331,10 @@ def _decode_encoded_run(run: re.Match[str]) -> str:
     pieces: list[tuple[str, bytes]] = []
     for word in _ENCODED_WORD.finditer(run[0]):
         charset, coding, payload = word[1].lower(), word[2].lower(), word[3].encode()
-        data = (
-            _decode_base64(payload + b"=" * (-len(payload) % 4))
-            if coding == "b"
-            else quopri.decodestring(payload, header=True)
-        )
+        if coding == "b":
+            data = _decode_base64(payload + b"=" * (-len(payload) % 4))
+        else:
+            data = quopri.decodestring(payload, header=True)
         if pieces and pieces[-1][0] == charset:
             data = pieces.pop()[1] + data
         pieces.append((charset, data))
@@ -373,7 +365,7 @@ _MAIN_VALUE = re.compile(
     r"|inline|attachment|form-data",
     re.IGNORECASE | re.ASCII,
 )
-_KEPT_PARAMETERS = _split_words("charset boundary format delsp type report-type micalg protocol method size")
+_KEPT_PARAMETERS = split_words("charset boundary format delsp type report-type micalg protocol method size")
 _HARMLESS_VALUE = re.compile(r"[\w.+/:'-]{0,80}")
 _HARMLESS_BOUNDARY = re.compile(r"(?!.*\.[A-Za-z]{2})[\w'()+,./:=?-]{1,70}", re.ASCII)
 
@@ -457,11 +449,11 @@ def _format_parameter(name: str, value: str) -> str:
 
 # Bodies.
 
-_HTML_SUBTYPES = _split_words("html xml xhtml+xml x-amp-html")
-_UNREADABLE_SUBTYPES = _split_words("rtf x-rtf")
-_LINE_SUBTYPES = _split_words("delivery-status disposition-notification feedback-report tracking-status global-headers")
-_MESSAGE_SUBTYPES = _split_words("rfc822 global news rfc822-headers")
-_CARD_SUBTYPES = _split_words("vcard x-vcard directory")
+_HTML_SUBTYPES = split_words("html xml xhtml+xml x-amp-html")
+_UNREADABLE_SUBTYPES = split_words("rtf x-rtf")
+_LINE_SUBTYPES = split_words("delivery-status disposition-notification feedback-report tracking-status global-headers")
+_MESSAGE_SUBTYPES = split_words("rfc822 global news rfc822-headers")
+_CARD_SUBTYPES = split_words("vcard x-vcard directory")
 _UNFOLD = re.compile(rf"\r?\n[ \t]|{INVISIBLE.pattern}")
 _CARD = re.compile(
     r"^(?:BEGIN|END):(?:VCARD|VCALENDAR|VEVENT|VTODO|VJOURNAL|VFREEBUSY|VTIMEZONE|VALARM|STANDARD|DAYLIGHT)(?=\r?$)"

@@ -131,6 +131,7 @@ class CsvFormat(Format):
         self._is_at_end = self._is_recovering = self._ends_in_line_end = False
         csv.field_size_limit(self.limit)
         self._lines: Iterator[str] = self._read_lines()
+        self._returned_lines = list[str]()
         return preamble
 
     def _detect_separator(self, first: str) -> str:
@@ -150,6 +151,8 @@ class CsvFormat(Format):
                 self._position += _measure_line_bytes(rest)
             self._ends_in_line_end = rest.endswith("\n")
             yield line
+            while self._returned_lines:
+                yield self._returned_lines.pop()
         self._is_at_end = True
 
     def _parse_rows(self) -> Iterator[ParsedRow]:
@@ -161,9 +164,7 @@ class CsvFormat(Format):
             try:
                 cells = next(csv.reader(self._read_row_lines(lines), delimiter=self._separator, strict=True))
             except (StopIteration, csv.Error):
-                reason = BROKEN_ROW
-            except _RowTooLongError:
-                reason = ROW_TOO_LONG
+                reason = ROW_TOO_LONG if sum(map(_measure_line_bytes, lines)) > self.limit else BROKEN_ROW
             if not lines:
                 return
             line = "".join(lines)
@@ -175,13 +176,13 @@ class CsvFormat(Format):
             yield cells, reason, line
 
     def _read_row_lines(self, lines: list[str]) -> Iterator[str]:
-        """Yield the lines of a row on demand, and append them to ``lines``."""
+        """Yield the lines of a row on demand, up to the limit, and append each that was read to ``lines``."""
         size = 0
         for line in self._lines:
             lines.append(line)
             size += _measure_line_bytes(line)
             if size > self.limit:
-                raise _RowTooLongError
+                return
             yield line
 
     def _recover_rows(self, lines: list[str], reason: str, width: int) -> Iterator[ParsedRow]:
@@ -204,7 +205,7 @@ class CsvFormat(Format):
             if begins and self._parse_cells(line, QUOTE) is not None:
                 yield from _reject_lines(waiting, self.limit)
                 waiting = []
-                self._lines = chain([line], self._lines)
+                self._returned_lines.append(line)
                 break
             waiting.append((cells, None, line))
             size += _measure_line_bytes(line)
@@ -233,10 +234,6 @@ class TsvFormat(CsvFormat):
 
     def _detect_separator(self, first: str) -> str:
         return "\t"
-
-
-class _RowTooLongError(Exception):
-    """A row exceeds the limit."""
 
 
 def _reject_lines(waiting: list[ParsedRow], limit: int) -> Iterator[ParsedRow]:

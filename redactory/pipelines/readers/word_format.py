@@ -33,13 +33,8 @@ from redactory.pipelines.readers.document_formats import (
     merge_edits,
 )
 from redactory.pipelines.readers.formats import ROW_TOO_LONG, Edits
-from redactory.pipelines.readers.html_format import INVISIBLE, URL_ESCAPES, UnescapedText
+from redactory.pipelines.readers.html_format import INVISIBLE, URL_ESCAPES, UnescapedText, split_words
 from redactory.redaction.replacements import ReplacedSpan, apply_edits
-
-
-def _split_words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
 
 _MAX_UNPACKED_FACTOR = 4
 """Maximum unpacked size of the parts that are read, as a multiple of the row limit."""
@@ -137,18 +132,18 @@ def _choose_neutral_names(names: Iterable[str]) -> dict[str, str]:
 
 # Contents of a part.
 
-_AUTHOR_NAMES = _split_words("author initials lastModifiedBy creator Manager Company userId")
+_AUTHOR_NAMES = split_words("author initials lastModifiedBy creator Manager Company userId")
 _BREAKS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
-_IGNORED_ELEMENTS = _split_words("rFonts font altName lsdException latin ea cs sym buFont mathFont compatSetting")
+_IGNORED_ELEMENTS = split_words("rFonts font altName lsdException latin ea cs sym buFont mathFont compatSetting")
 """Elements with attributes for fonts, built-in styles and settings, which are not read."""
-_TEXT_ELEMENTS = _split_words(
+_TEXT_ELEMENTS = split_words(
     """
     alias tag docVar default listEntry listItem statusText helpText docPart placeholder category lvlText
     query connectString dataSource udl mappedName column property textpath hyperlink bookmarkStart attr
     """
 )
 """Elements whose attributes are all read."""
-_TEXT_ATTRIBUTES = _split_words(
+_TEXT_ATTRIBUTES = split_words(
     """
     descr title alt userId author initials name displayText tooltip label string instr src href docLocation
     displayName userName email date dateUtc
@@ -158,7 +153,7 @@ _CODE_VALUE = re.compile(r"[\w.:%#{}+/,;()=!$&*~'-]{0,80}|(?:\b[a-z]+\d*\b ?){1,
 _GUID = re.compile(r"\{[0-9A-Fa-f-]{36}\}")
 _RELATIONSHIP_ID = re.compile(r"rId\d{1,5}", re.ASCII)
 """Word's id of a link to a part or address; not masked, because the other end of the link is not masked either."""
-_SIZE_ELEMENTS = _split_words("posOffset pctWidth pctHeight pctPosHOffset pctPosVOffset")
+_SIZE_ELEMENTS = split_words("posOffset pctWidth pctHeight pctPosHOffset pctPosVOffset")
 _BUILTIN_VALUE = re.compile(r"-?\d{1,9}|Normal(?:\.dotm?)?|Microsoft (?:Office |Macintosh )?Word|(?:true|false)")
 """Property values that Word itself writes."""
 _LOCAL_PATH = re.compile(r"file:|[A-Za-z]:[\\/]|\\\\", re.IGNORECASE)

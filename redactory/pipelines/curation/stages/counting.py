@@ -21,7 +21,6 @@ from redactory.dedup.counting import bound_contributions, count_users, write_con
 from redactory.dedup.plan import ENTRY, mark_known_digests
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import PUBLIC_FILE, make_private_folder
-from redactory.foundation.keys import DIGEST_BYTES
 from redactory.foundation.progress import StageReport
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.config import Config
@@ -212,10 +211,8 @@ def write_public_shard(job: CurationJob, partitions: int, number: int) -> StageR
     """Write ``public/``: the selected texts in the order of their digests, each with its noisy count."""
     rows = pa.concat_tables(read_part(job.part_path("held", partition)) for partition in range(partitions))
     counted = np.concatenate([np.load(path) for path in job.range_paths("counted")])
-    digest_bytes = np.stack([counted["high"], counted["low"]], 1).astype(">u8").tobytes()
-    keys = [
-        digest_bytes[position : position + DIGEST_BYTES].hex() for position in range(0, len(digest_bytes), DIGEST_BYTES)
-    ]
+    digests = np.stack([counted["high"], counted["low"]], 1).astype(">u8")
+    keys = [digest.tobytes().hex() for digest in digests]
     users = dict(zip(job.key.make_pseudonyms("counted", keys), counted["users"].tolist(), strict=True))
     order = {name: position for position, name in enumerate(users)}
     ids = rows["example_id"].to_pylist()

@@ -53,8 +53,8 @@ from redactory.foundation.files import write_bytes
 from redactory.foundation.keys import DIGEST_BYTES, DigestKey
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.curation.stage_context import CurationJob, OpenIndex, read_integer_column
-from redactory.pipelines.json_paths import ROLE_SEPARATOR as ROLE_MARK
 from redactory.redaction import MASK, PRIVATE, PUBLIC, RoutingDecision, read_part
+from redactory.redaction.mask import ROLE_MARK
 from redactory.redaction.shards import ROLE
 
 SPLIT_NUMBERS = {PUBLIC: PUBLIC_SPLIT, PRIVATE: PRIVATE_SPLIT}

@@ -191,14 +191,12 @@ def get_detector(job: CurationJob) -> TextDetector:
 
 def detect_texts(job: CurationJob, partitions: int, partition: int) -> StageReport:
     """Detect the texts that no earlier example has; write the spans by hash range, then by example."""
-    examples = read_part(job.part_path("examples", partition), columns=["example_id", "text"])
-    if metadata_columns := job.config.input.metadata_columns:
-        columns = read_part(job.part_path("examples", partition), columns=list(metadata_columns)).select(
-            metadata_columns
-        )
-        require_no_personal_columns(
-            job.config, zip(*(values.to_pylist() for values in columns), strict=True), get_detector(job)
-        )
+    metadata_columns = job.config.input.metadata_columns
+    columns = ["example_id", "text", *metadata_columns]
+    examples = read_part(job.part_path("examples", partition), columns=columns)
+    if metadata_columns:
+        values = (examples[name].to_pylist() for name in metadata_columns)
+        require_no_personal_columns(job.config, zip(*values, strict=True), get_detector(job))
     ids = read_integer_column(examples, "example_id")
     is_first = lookup_replacements(job.range_paths("repeated-texts"), ids) == ids
     texts = examples.filter(is_first)["text"].to_pylist()
@@ -403,19 +401,11 @@ def write_shards(job: CurationJob, partitions: int, partition: int) -> StageRepo
     if job.config.dedup.report_cross_split:
         write_part(run.across / name, _build_table_from_rows(cross_split_rows, tables.ACROSS))
     rows = pa.concat_tables(read_part(job.part_path(table, partition)) for table in ("rejected", "repeated"))
-    failed = examples.append_column("reason", failures).filter(pc.is_valid(failures))
+    failed = examples.filter(pc.is_valid(failures))
+    origins = {"source": failed["doc_id"], "example_id": failed["example_id"], "content": failed["text"]}
     quarantined = [
         _build_quarantine_table("row", rows.num_rows, {field: rows[field] for field in rows.column_names}),
-        _build_quarantine_table(
-            "example",
-            failed.num_rows,
-            {
-                "reason": failed["reason"],
-                "source": failed["doc_id"],
-                "example_id": failed["example_id"],
-                "content": failed["text"],
-            },
-        ),
+        _build_quarantine_table("example", failed.num_rows, {"reason": failures.drop_null(), **origins}),
     ]
     write_part(run.quarantine / name, pa.concat_tables(quarantined))
     return StageReport("shard", _count_records(records, failures) + Counter({"across/examples": len(cross_split_rows)}))

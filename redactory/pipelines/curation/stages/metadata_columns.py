@@ -19,8 +19,8 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, join_wo
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.personal_columns import SearchResult, find_personal_columns
 from redactory.pipelines.curation.segment import Segment, is_known_role, iterate_turns
-from redactory.pipelines.json_paths import ROLE_SEPARATOR as ROLE_MARK
 from redactory.pipelines.readers import Document, InputSettings
+from redactory.redaction.mask import ROLE_MARK
 from redactory.redaction.shards import ORDER, ROLE
 
 VALUE_TYPES = {"string": pa.string(), "boolean": pa.bool_(), "integer": pa.int64(), "number": pa.float64()}
