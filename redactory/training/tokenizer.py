@@ -409,14 +409,11 @@ class FolderTokenizer:
 
 def _piece_to_bytes(piece: str) -> bytes:
     """Convert a vocabulary ``piece`` to bytes from either notation: GPT-2's letters, or ``<0xE2>``."""
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
     if re.fullmatch(r"<0x[0-9A-F]{2}>", piece):
         return bytes([int(piece[3:5], 16)])
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    # these are written as the letters from U+0100 on, in order
-    unprintable = [octet for octet in range(256) if octet not in printable]
-    byte_by_character = {chr(octet): octet for octet in printable} | {
-        chr(256 + n): octet for n, octet in enumerate(unprintable)
-    }
+    byte_by_character = {character: octet for octet, character in bytes_to_unicode().items()}
     return b"".join(bytes([byte_by_character[c]]) if c in byte_by_character else c.encode() for c in piece)
 
 

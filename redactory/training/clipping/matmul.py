@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+_ONEDNN: Any = torch.ops.mkldnn
 CHUNK_ROWS = 2048
 """Rows per part of a large product, so that memory is reused."""
 
@@ -77,7 +78,7 @@ def apply_affine(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def prepare_matmul(right: Tensor, rows: int) -> Callable[[Tensor], Tensor]:
     """Return the map from [rows, K] to its product with ``right`` [K, M], prepared for many calls."""
     if rows and _can_use_onednn(right):
-        packed = _get_onednn_ops()._reorder_linear_weight(right.t().contiguous(), rows)
+        packed = _ONEDNN._reorder_linear_weight(right.t().contiguous(), rows)
         return lambda left: _multiply_by_onednn(left, packed)
     return lambda left: left @ right
 
@@ -115,25 +116,20 @@ def _can_use_onednn(*factors: Tensor) -> bool:
     return all(factor.is_cpu and factor.dtype == torch.float32 and factor.numel() for factor in factors)
 
 
-def _get_onednn_ops() -> Any:
-    return torch.ops.mkldnn
-
-
 def _multiply_by_onednn(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if weight.layout != torch.strided or weight.is_contiguous() or weight.t().is_contiguous():
         dense = weight
     else:
         dense = weight.contiguous()  # oneDNN has no fast product for a non-contiguous view
-    result: Tensor = _get_onednn_ops()._linear_pointwise(
-        inputs, dense, None if bias is None else bias.contiguous(), "none", [], ""
-    )
+    dense_bias = None if bias is None else bias.contiguous()
+    result: Tensor = _ONEDNN._linear_pointwise(inputs, dense, dense_bias, "none", [], "")
     return result
 
 
 def _is_onednn_working() -> bool:
     left, right = torch.linspace(-1.0, 1.0, 6).view(2, 3), torch.linspace(-2.0, 2.0, 12).view(3, 4)
     try:
-        packed = _get_onednn_ops()._reorder_linear_weight(right.t().contiguous(), 2)
+        packed = _ONEDNN._reorder_linear_weight(right.t().contiguous(), 2)
         products = (_multiply_by_onednn(left, right.t()), _multiply_by_onednn(left, packed))
     except (AttributeError, RuntimeError):
         return False
