@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from redactory.training.clipping.gradients import (
     compute_squared_norms,
     use_tape,
 )
-from redactory.training.clipping.layer_rules import RecordingRule, find_rule, record_opaque_module
+from redactory.training.clipping.layer_rules import RecordingRule, find_rule, record_opaque_module, use_forward
 from redactory.training.clipping.layers import Lstm
 from redactory.training.clipping.matmul import disable_autocast, force_single_precision
 from redactory.training.data import (
@@ -118,20 +118,12 @@ def find_recording_sites(module: nn.Module, name: str = "") -> Iterator[Recordin
 @contextmanager
 def record_layers(recording_sites: list[RecordingSite], tape: Tape) -> Iterator[None]:
     """Make the modules report to ``tape`` during a forward pass."""
-    original_forwards = {id(site.module): site.module.__dict__.get("forward") for site in recording_sites}
-    try:
+    with ExitStack() as replacements, use_tape(tape):
         for site in recording_sites:
             if site.rule is not None:
-                site.module.forward = site.rule(site.module, site.name, tape)
-        with use_tape(tape):
-            yield
-    finally:
-        for site in recording_sites:
-            forward = original_forwards[id(site.module)]
-            if forward is not None:
-                site.module.forward = forward
-            elif "forward" in site.module.__dict__:
-                del site.module.forward
+                forward = site.rule(site.module, site.name, tape)
+                replacements.enter_context(use_forward(site.module, forward))
+        yield
 
 
 # One physical batch: clip every example's gradient and sum, with one forward and one backward pass.

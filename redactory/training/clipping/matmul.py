@@ -89,11 +89,11 @@ def add_product(total: Tensor, left: Tensor, right: Tensor, is_empty: bool) -> N
         torch.addmm(total, left.t(), right, beta=0.0 if is_empty else 1.0, out=total)
     elif len(left) > right.shape[1] and left.shape[1] > right.shape[1]:
         # oneDNN copies its first factor to transpose it: pass the smaller one first.
-        _accumulate_total(total, multiply_matrices(right.t(), left).t(), is_empty)
+        accumulate_total(total, multiply_matrices(right.t(), left).t(), is_empty)
     else:
         for start in range(0, left.shape[1], CHUNK_ROWS):
             chunk = slice(start, start + CHUNK_ROWS)
-            _accumulate_total(total[chunk], multiply_matrices(left[:, chunk].t(), right), is_empty)
+            accumulate_total(total[chunk], multiply_matrices(left[:, chunk].t(), right), is_empty)
 
 
 def multiply_transposed(left: Tensor, right: Tensor) -> Tensor:
@@ -103,7 +103,8 @@ def multiply_transposed(left: Tensor, right: Tensor) -> Tensor:
     return total
 
 
-def _accumulate_total(total: Tensor, addend: Tensor, is_empty: bool) -> None:
+def accumulate_total(total: Tensor, addend: Tensor, is_empty: bool) -> None:
+    """Add ``addend`` to ``total``; overwrite it if ``is_empty``."""
     if is_empty:
         total.copy_(addend)
     else:
