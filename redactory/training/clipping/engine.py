@@ -190,16 +190,13 @@ def _clip_local_batch(
         loss_values = losses()
         if loss_values.dim() != 1:
             raise ConfigurationError("the losses of a batch must have one dimension, the examples")
-        if not len(loss_values) or not loss_values.requires_grad:
-            zero_gradient = torch.cat([p.new_zeros(p.numel(), requires_grad=False) for p in trainable.values()])
-            zeros = loss_values.detach().new_zeros(len(loss_values), dtype=torch.float64)
-            return ClippedGradient(zero_gradient, zeros, torch.ones_like(zeros, dtype=torch.bool))
-        names = tuple(site.name for site in recording_sites)
-        with disable_autocast(loss_values.device.type):
-            if len(loss_values) > 1 and _PROBED_LAYERS.get(network) != names:
-                _check_loss_separation(tape, loss_values, trainable)
-                _PROBED_LAYERS[network] = names
-            _run_backward(tape, loss_values, torch.ones_like(loss_values), trainable)
+        if len(loss_values) and loss_values.requires_grad:  # otherwise the tape stays empty, and all gradients are 0
+            names = tuple(site.name for site in recording_sites)
+            with disable_autocast(loss_values.device.type):
+                if len(loss_values) > 1 and _PROBED_LAYERS.get(network) != names:
+                    _check_loss_separation(tape, loss_values, trainable)
+                    _PROBED_LAYERS[network] = names
+                _run_backward(tape, loss_values, torch.ones_like(loss_values), trainable)
     with disable_autocast(loss_values.device.type), force_single_precision():
         return _clip_and_sum(tape, trainable, len(loss_values), clip_norm)
 

@@ -249,9 +249,6 @@ def _compute_inner_products(
     first: OuterProducts | EmbeddingRows, second: OuterProducts | EmbeddingRows, grams: GramCache
 ) -> ExampleFactors:
     """Return ⟨G_i, G'_i⟩ of every example and the part from equal positions t, both [B] float64."""
-    if not first.example_count:
-        zeros = torch.zeros(0, dtype=torch.float64, device=first.right.device)
-        return zeros, zeros
     if first.counts is None and second.counts is None:
         return _sum_gram_products(
             _get_or_compute_gram(first.left, second.left, grams), _get_or_compute_gram(first.right, second.right, grams)

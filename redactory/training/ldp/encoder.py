@@ -164,12 +164,9 @@ class SentenceEncoder:
         representations = torch.zeros(len(flat), *self.get_shape(kind))
         for start in range(0, len(flat), BATCH_SIZE):
             rows = range(start, min(start + BATCH_SIZE, len(flat)))
-            representations[start : start + BATCH_SIZE] = self._represent_batch(self._make_batch(examples, rows), kind)[
-                : len(rows)
-            ]
-        return (
-            representations if len(flat) == len(texts) else representations.view(len(texts), -1, *self.get_shape(kind))
-        )
+            encoded = self._represent_batch(self._make_batch(examples, rows), kind)
+            representations[start : start + BATCH_SIZE] = encoded[: len(rows)]
+        return representations if len(flat) == len(texts) else representations.unflatten(0, (len(texts), -1))
 
     @property
     def digest(self) -> str:
