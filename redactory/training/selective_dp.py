@@ -88,7 +88,7 @@ class SelectiveDpSteps(NoiseFreeSteps):
         weights: list[Tensor] = [*list_trainable_parameters(self.network)]
         assert isinstance(self.network, LstmLanguageModel)
         # of the states passed on from private tuples
-        shape = (*private.shape, 2 * self.network.hidden_size)
+        shape = (*private.shape, 2 * self.network.width)
         draws = self.stream.normal("sdp state noise", number, int(np.prod(shape)))
         deviation = self.noise_multiplier * STATE_CLIP
         noise = (deviation * torch.from_numpy(draws).view(shape)).to(weights[0])

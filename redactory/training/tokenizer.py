@@ -30,7 +30,8 @@ PAD, BEGIN, END = "<PAD>", "<BEGIN>", "<END>"
 _SPECIALS = (PAD, BEGIN, END, MASK)
 _ALPHABET = tuple(chr(code) for code in (9, 10, 13, *range(32, 127)))
 _FIXED_VOCABULARY = (*_SPECIALS, *_ALPHABET, *(f"<0x{value:02X}>" for value in range(256)))
-_FIRST_BYTE = len(_SPECIALS) + len(_ALPHABET)
+_FIXED_BYTES = (b"", b"", b"", *(text.encode() for text in (MASK, *_ALPHABET)), *(bytes([n]) for n in range(256)))
+"""What each of :data:`_FIXED_VOCABULARY` is decoded to."""
 _FIRST_WORD = len(_FIXED_VOCABULARY)
 FORMAT = "redactory-tokenizer/2"
 _WORD_PATTERN = r"\p{L}[\p{L}\p{M}]*"
@@ -163,15 +164,7 @@ class Tokenizer:
         return text
 
     def _ids_to_bytes(self, ids: Sequence[int]) -> bytes:
-        octets = bytearray()
-        for token_id in ids:
-            if token_id >= _FIRST_WORD:
-                octets += self.words[token_id - _FIRST_WORD].encode()
-            elif token_id >= _FIRST_BYTE:
-                octets.append(token_id - _FIRST_BYTE)
-            elif token_id >= self.mask_id:
-                octets += _FIXED_VOCABULARY[token_id].encode()
-        return bytes(octets)
+        return b"".join(_FIXED_BYTES[i] if i < _FIRST_WORD else self.words[i - _FIRST_WORD].encode() for i in ids)
 
     def decode_token(self, token_id: int) -> str:
         r"""Decode one id; a byte that is not UTF-8 by itself becomes an escape such as ``\xe2``."""
@@ -409,14 +402,12 @@ class FolderTokenizer:
 
 def _piece_to_bytes(piece: str) -> bytes:
     """Convert a vocabulary ``piece`` to bytes from either notation: GPT-2's letters, or ``<0xE2>``."""
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
     if re.fullmatch(r"<0x[0-9A-F]{2}>", piece):
         return bytes([int(piece[3:5], 16)])
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    # these are written as the letters from U+0100 on, in order
-    unprintable = [octet for octet in range(256) if octet not in printable]
-    byte_by_character = {chr(octet): octet for octet in printable} | {
-        chr(256 + n): octet for n, octet in enumerate(unprintable)
-    }
+    characters: dict[int, str] = bytes_to_unicode()  # type: ignore[no-untyped-call]
+    byte_by_character = {character: octet for octet, character in characters.items()}
     return b"".join(bytes([byte_by_character[c]]) if c in byte_by_character else c.encode() for c in piece)
 
 

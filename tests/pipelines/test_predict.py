@@ -23,7 +23,7 @@ from redactory.foundation.files import read_json
 from redactory.redaction import RunFolder
 from redactory.training import load_model
 from redactory.training.model import LanguageModel, load_classifier
-from redactory.training.tokenizer import _FIRST_BYTE
+from redactory.training.tokenizer import _FIXED_VOCABULARY
 from tests.pipelines.support import DigitDetector, list_failed_checks, write_rows
 
 CLASSES = ("money", "law")
@@ -135,7 +135,7 @@ def _said(codec: Any, number: int) -> str:
     """What a person reads of an id: a lone octet of several is no text, and must not look like one."""
     # behind a digit: at the start of a text a word's space is left out
     text = str(codec.decode([*codec.encode("1"), number]))[1:]
-    return f"\\x{number - _FIRST_BYTE:02x}" if text == "\ufffd" else text
+    return f"\\x{number - _FIXED_VOCABULARY.index('<0x00>'):02x}" if text == "\ufffd" else text
 
 
 def test_next_words_are_the_likeliest_after_the_text(run: RunFolder) -> None:

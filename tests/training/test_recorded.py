@@ -502,12 +502,12 @@ swap(
 def _the_first_rows_alone(patch: Patch) -> None:
     # cut into chunks are the products of oneDNN, which is not taken on every processor
     patch.setattr(matmul, "_HAS_ONEDNN", True)
-    put = matmul._accumulate_total
+    put = matmul.accumulate_total
 
     def spoilt(total: Tensor, found: Tensor, fresh: bool) -> None:
         put(total, found * (total.storage_offset() < CHUNK_ROWS * total.shape[1]), fresh)
 
-    patch.setattr(matmul, "_accumulate_total", spoilt)
+    patch.setattr(matmul, "accumulate_total", spoilt)
 
 
 SABOTAGES["sums over the first 2048 rows"] = _the_first_rows_alone, "large", check_sums

@@ -5,7 +5,7 @@ Users and server run in one process here; ``examples/ldp_service`` connects them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -151,7 +151,6 @@ def make_ldp_guarantee_card(name: str, sentence_encoder: SentenceEncoder, settin
         provenance=sentence_encoder.provenance,
         encoder=sentence_encoder.digest,
         spendings=sentence_encoder.spendings,
-        seeded=settings.seed is not None,
     )
 
 
@@ -293,7 +292,7 @@ def ldp_evaluate(
     questions, first = [], None
     for question_settings in _iterate_query_settings(server.settings, settings):
         server.settings = question_settings.resolve_all_noise(sentence_encoder.spendings)
-        noisy_classifier: Any = _ServiceClassifier(server, sentence_encoder, _request_noisy_answers)
+        noisy_classifier: Any = _ServiceClassifier(server, sentence_encoder, has_noise=True)
         runs = []
         for draw in range(draws):
             runs.append(measure_accuracy(noisy_classifier, texts, classes))
@@ -304,7 +303,7 @@ def ldp_evaluate(
     assert first is not None
     single_query_settings = {**server.settings.model_dump(exclude_none=True), **_SINGLE_QUERY}
     server.settings = parse_settings(type(server.settings), single_query_settings)
-    noise_free_classifier: Any = _ServiceClassifier(server, sentence_encoder, _compute_noise_free_answers)
+    noise_free_classifier: Any = _ServiceClassifier(server, sentence_encoder, has_noise=False)
     card = read_json(Path(service) / CARD)
     return {
         "service": str(service),
@@ -357,7 +356,7 @@ def _summarize_queries(
 class _ServiceClassifier:
     server: LdpServer
     sentence_encoder: SentenceEncoder
-    get_answers: Callable[[LdpServer, SentenceEncoder, Any], Iterable[dict[str, Any] | None]]
+    has_noise: bool
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -366,34 +365,27 @@ class _ServiceClassifier:
     def compute_class_log_probs(self, texts: Sequence[Any]) -> NDArray[np.float64]:
         """Return the natural log probability of every class for every text: float64 [texts, classes]."""
         uniform = dict.fromkeys(self.classes, 1.0 / len(self.classes))
-        answers = self.get_answers(self.server, self.sentence_encoder, texts)
+        answers = self._request_noisy_answers(texts) if self.has_noise else self._compute_noise_free_answers(texts)
         rows = [[(answer["probabilities"] if answer else uniform)[name] for name in self.classes] for answer in answers]
         log_probabilities: NDArray[np.float64] = np.log(np.maximum(np.array(rows), _MIN_PROBABILITY))
         return log_probabilities
 
+    def _request_noisy_answers(self, texts: Any) -> Sequence[dict[str, Any] | None]:
+        from redactory.training.ldp.user import LdpClient
 
-def _request_noisy_answers(
-    server: LdpServer, sentence_encoder: SentenceEncoder, texts: Any
-) -> Iterable[dict[str, Any] | None]:
-    from redactory.training.ldp.user import LdpClient
+        # an evaluation protects no text, but draws noise like a user
+        client = LdpClient(self.sentence_encoder, self.server.settings.model_copy(update={"seed": None}))
+        return client.combine_answers(self.server.answer(list(client.make_query_messages(texts))))
 
-    # an evaluation protects no text, but draws noise like a user
-    client = LdpClient(sentence_encoder, server.settings.model_copy(update={"seed": None}))
-    return client.combine_answers(server.answer(list(client.make_query_messages(texts))))
+    def _compute_noise_free_answers(self, texts: Any) -> Sequence[dict[str, Any] | None]:
+        from redactory.training.ldp.message import Message
+        from redactory.training.ldp.user import DPLayer
 
-
-def _compute_noise_free_answers(
-    server: LdpServer, sentence_encoder: SentenceEncoder, texts: Any
-) -> Iterable[dict[str, Any]]:
-    from redactory.training.ldp.message import Message
-    from redactory.training.ldp.user import DPLayer
-
-    settings = server.settings
-    vectors = sentence_encoder.represent(texts, settings.represent)
-    clipped = DPLayer(settings.clip_norm, settings.resolve_noise()).clip(
-        vectors.flatten(0, 1) if settings.pairs else vectors
-    )
-    rows = enumerate(clipped.view(vectors.shape).float())
-    return server.answer(
-        [Message("query", f"{row:032x}", 0, None, values.numpy(), server.encoder) for row, values in rows]
-    )
+        server, settings = self.server, self.server.settings
+        vectors = self.sentence_encoder.represent(texts, settings.represent)
+        layer = DPLayer(settings.clip_norm, settings.resolve_noise())
+        clipped = layer.clip(vectors.flatten(0, 1) if settings.pairs else vectors)
+        rows = enumerate(clipped.view(vectors.shape).float())
+        return server.answer(
+            [Message("query", f"{row:032x}", 0, None, values.numpy(), server.encoder) for row, values in rows]
+        )

@@ -250,7 +250,6 @@ class _SyntheticWriter:
     def _build_manifest(self, card: Mapping[str, Any], rows: int, columns: dict[str, str], seed: int) -> dict[str, Any]:
         """Build the manifest from public constants, the card's guarantee, and only noisy numbers of the corpus."""
         curated = read_manifest(self.run)
-        sampling_settings = {key: value for key, value in asdict(self.sampling).items() if key != "stop"}
         return {
             "format": SYNTHETIC,
             "run": curated.get("run", self.run.root.name),
@@ -261,7 +260,7 @@ class _SyntheticWriter:
             "versions": read_manifest(self.run.get_model_folder(self.model))["versions"],
             "counts": {"public": rows},
             **({"columns": columns, "labels": list(self.labels)} if columns else {}),
-            "sampling": {**sampling_settings, "stop": list(self.sampling.stop), "seed": seed},
+            "sampling": {**asdict(self.sampling), "stop": list(self.sampling.stop), "seed": seed},
             "histogram": None if self.histogram is None else self.histogram.to_json(),
         }
 

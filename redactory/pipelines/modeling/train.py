@@ -173,9 +173,8 @@ def count_training_examples(run: RunFolder, settings: TrainSettings) -> tuple[in
         return None, None
     sizes = {**counts, "vault": counts["examples"] - counts["quarantined"]}
     noisy_count = None if trainer.noised_folder is None else int(sizes[trainer.noised_folder])
-    return noisy_count, int(
-        sum(sizes[name] for name in trainer.noise_free_folders)
-    ) if trainer.noise_free_folders else None
+    noise_free_counts = [int(sizes[name]) for name in trainer.noise_free_folders]
+    return noisy_count, sum(noise_free_counts) if noise_free_counts else None
 
 
 def check_device(config: Config) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from redactory.training.clipping.gradients import (
     compute_squared_norms,
     use_tape,
 )
-from redactory.training.clipping.layer_rules import RecordingRule, find_rule, record_opaque_module
+from redactory.training.clipping.layer_rules import RecordingRule, find_rule, record_opaque_module, use_forward
 from redactory.training.clipping.layers import Lstm
 from redactory.training.clipping.matmul import disable_autocast, force_single_precision
 from redactory.training.data import (
@@ -118,20 +118,12 @@ def find_recording_sites(module: nn.Module, name: str = "") -> Iterator[Recordin
 @contextmanager
 def record_layers(recording_sites: list[RecordingSite], tape: Tape) -> Iterator[None]:
     """Make the modules report to ``tape`` during a forward pass."""
-    original_forwards = {id(site.module): site.module.__dict__.get("forward") for site in recording_sites}
-    try:
+    with ExitStack() as replacements, use_tape(tape):
         for site in recording_sites:
             if site.rule is not None:
-                site.module.forward = site.rule(site.module, site.name, tape)
-        with use_tape(tape):
-            yield
-    finally:
-        for site in recording_sites:
-            forward = original_forwards[id(site.module)]
-            if forward is not None:
-                site.module.forward = forward
-            elif "forward" in site.module.__dict__:
-                del site.module.forward
+                forward = site.rule(site.module, site.name, tape)
+                replacements.enter_context(use_forward(site.module, forward))
+        yield
 
 
 # One physical batch: clip every example's gradient and sum, with one forward and one backward pass.
@@ -198,16 +190,13 @@ def _clip_local_batch(
         loss_values = losses()
         if loss_values.dim() != 1:
             raise ConfigurationError("the losses of a batch must have one dimension, the examples")
-        if not len(loss_values) or not loss_values.requires_grad:
-            zero_gradient = torch.cat([p.new_zeros(p.numel(), requires_grad=False) for p in trainable.values()])
-            zeros = loss_values.detach().new_zeros(len(loss_values), dtype=torch.float64)
-            return ClippedGradient(zero_gradient, zeros, torch.ones_like(zeros, dtype=torch.bool))
-        names = tuple(site.name for site in recording_sites)
-        with disable_autocast(loss_values.device.type):
-            if len(loss_values) > 1 and _PROBED_LAYERS.get(network) != names:
-                _check_loss_separation(tape, loss_values, trainable)
-                _PROBED_LAYERS[network] = names
-            _run_backward(tape, loss_values, torch.ones_like(loss_values), trainable)
+        if len(loss_values) and loss_values.requires_grad:  # otherwise the tape stays empty, and all gradients are 0
+            names = tuple(site.name for site in recording_sites)
+            with disable_autocast(loss_values.device.type):
+                if len(loss_values) > 1 and _PROBED_LAYERS.get(network) != names:
+                    _check_loss_separation(tape, loss_values, trainable)
+                    _PROBED_LAYERS[network] = names
+                _run_backward(tape, loss_values, torch.ones_like(loss_values), trainable)
     with disable_autocast(loss_values.device.type), force_single_precision():
         return _clip_and_sum(tape, trainable, len(loss_values), clip_norm)
 

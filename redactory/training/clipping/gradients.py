@@ -15,12 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import torch
 from torch import Tensor
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.clipping.matmul import add_product, multiply_matrices, to_float32
+from redactory.training.clipping.matmul import accumulate_total, add_product, multiply_matrices, to_float32
 
 
 class InseparableExamplesError(ConfigurationError):
@@ -173,11 +174,7 @@ class DenseGradients(_ParameterUse):
 
     def add_weighted_sum(self, total: Tensor, weights: Tensor, is_empty: bool) -> None:
         """Add Σ_i weights_i G_i to ``total``."""
-        summed = (weights @ self.right.flatten(1)).view_as(total)
-        if is_empty:
-            total.copy_(summed)
-        else:
-            total.add_(summed)
+        accumulate_total(total, (weights @ self.right.flatten(1)).view_as(total), is_empty)
 
 
 ParameterUse = OuterProducts | EmbeddingRows | DenseGradients
@@ -203,21 +200,19 @@ def compute_squared_norms(uses: Sequence[ParameterUse], grams: GramCache) -> Exa
     factors = [
         use for use in uses if isinstance(use, EmbeddingRows) or (isinstance(use, OuterProducts) and use.mask is None)
     ]
-    only_embedding = uses[0] if len(uses) == 1 and isinstance(uses[0], EmbeddingRows) else None
-    if only_embedding is not None or len(factors) < len(uses) or _has_long_examples(uses):
-        if only_embedding is not None:
-            exact = _sum_embedding_squares(only_embedding)
-        elif len(dense) == len(uses):
-            exact = _sum_squares(torch.stack(dense).sum(0) if len(dense) > 1 else dense[0])
-        else:
-            exact = compute_dense_squared_norms(uses, list(range(uses[0].example_count)))
-        return exact, torch.zeros_like(exact)
-    inner_products = [_compute_inner_products(use, use, grams) for use in factors]
-    total, diagonal_sum = (torch.stack(parts).sum(0) for parts in zip(*inner_products, strict=True))
-    for index, use in enumerate(factors):
-        for other in factors[index + 1 :]:
+    if len(uses) == 1 and isinstance(uses[0], EmbeddingRows):
+        exact = _sum_embedding_squares(uses[0])
+    elif len(dense) == len(uses):
+        exact = _sum_squares(torch.stack(dense).sum(0) if len(dense) > 1 else dense[0])
+    elif len(factors) < len(uses) or _has_long_examples(uses):
+        exact = compute_dense_squared_norms(uses, list(range(uses[0].example_count)))
+    else:
+        inner_products = [_compute_inner_products(use, use, grams) for use in factors]
+        total, diagonal_sum = (torch.stack(parts).sum(0) for parts in zip(*inner_products, strict=True))
+        for use, other in combinations(factors, 2):
             total += 2.0 * _compute_inner_products(use, other, grams)[0]
-    return total, diagonal_sum
+        return total, diagonal_sum
+    return exact, torch.zeros_like(exact)
 
 
 def _has_long_examples(uses: Sequence[ParameterUse]) -> bool:
@@ -254,9 +249,6 @@ def _compute_inner_products(
     first: OuterProducts | EmbeddingRows, second: OuterProducts | EmbeddingRows, grams: GramCache
 ) -> ExampleFactors:
     """Return ⟨G_i, G'_i⟩ of every example and the part from equal positions t, both [B] float64."""
-    if not first.example_count:
-        zeros = torch.zeros(0, dtype=torch.float64, device=first.right.device)
-        return zeros, zeros
     if first.counts is None and second.counts is None:
         return _sum_gram_products(
             _get_or_compute_gram(first.left, second.left, grams), _get_or_compute_gram(first.right, second.right, grams)

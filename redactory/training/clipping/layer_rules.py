@@ -133,26 +133,20 @@ def _make_single_input_rule(
     function: type[torch.autograd.Function],
     get_parameters: Callable[[Any], tuple[Any, ...]],
     preprocess: Callable[[Any, Tensor], Tensor] = lambda module, x: x,
+    accepts_shared_row: bool = False,
 ) -> RecordingRule:
     def make_recorded_forward(module: Any, name: str, tape: Tape) -> ForwardFunction:
         def forward(*positional: Tensor, **keywords: Tensor) -> Tensor:
             (x,) = (*positional, *keywords.values())
+            if accepts_shared_row:
+                x = _expand_shared_row(x, tape)
             x, is_merged = _unmerge_input(x, name, tape)
-            output = _apply_autograd_function(function, tape, preprocess(module, x), *get_parameters(module))
+            output: Tensor = function.apply(tape, preprocess(module, x), *get_parameters(module))  # type: ignore[no-untyped-call]
             return output.flatten(0, 1) if is_merged else output
 
         return forward
 
     return make_recorded_forward
-
-
-def _record_embedding(module: nn.Embedding, name: str, tape: Tape) -> ForwardFunction:
-    def forward(input: Tensor) -> Tensor:  # noqa: A002
-        ids, is_merged = _unmerge_input(_expand_shared_row(input, tape), name, tape)
-        output = _apply_autograd_function(RecordedEmbedding, tape, ids, module.weight, module.padding_idx)
-        return output.flatten(0, 1) if is_merged else output
-
-    return forward
 
 
 def _record_lstm(module: nn.LSTM, name: str, tape: Tape) -> ForwardFunction:
@@ -185,7 +179,9 @@ def _normalise_by_rms(x: Tensor, eps: float) -> Tensor:
 
 _RULES: dict[Any, RecordingRule] = {
     nn.Linear.forward: _make_single_input_rule(RecordedLinear, lambda m: (m.weight, m.bias, False)),
-    nn.Embedding.forward: _record_embedding,
+    nn.Embedding.forward: _make_single_input_rule(
+        RecordedEmbedding, lambda m: (m.weight, m.padding_idx), accepts_shared_row=True
+    ),
     nn.LayerNorm.forward: _make_single_input_rule(
         RecordedLayerNorm, lambda m: (m.weight, m.bias, m.eps), lambda m, x: x.to(m.weight.dtype)
     ),
@@ -251,11 +247,6 @@ def _expand_shared_row(x: Tensor, tape: Tape) -> Tensor:
     return x.expand(tape.example_count, *x.shape[1:]) if x.dim() > 1 and len(x) == 1 and tape.example_count > 1 else x
 
 
-def _apply_autograd_function(function: type[torch.autograd.Function], *arguments: Any) -> Tensor:
-    output: Tensor = function.apply(*arguments)  # type: ignore[no-untyped-call]
-    return output
-
-
 def _flatten_positions(x: Tensor) -> Tensor:
     return x.reshape(len(x), -1, x.shape[-1])
 
@@ -288,7 +279,7 @@ def record_opaque_module(module: nn.Module, name: str, tape: Tape) -> Callable[.
         merged_inputs = frozenset(
             position for position in tensor_positions if tape.observe_batch_rows(len(leaves[position]))
         )
-        with _use_original_forward(module, original_forward), disable_autocast(device):
+        with use_forward(module, original_forward), disable_autocast(device):
             output = _run_module(module, name, *pytree.tree_unflatten(leaves, layout))
         flat, output_layout = pytree.tree_flatten(output)
         float_positions = [position for position, leaf in enumerate(flat) if _is_float_tensor(leaf)]
@@ -315,17 +306,20 @@ def record_opaque_module(module: nn.Module, name: str, tape: Tape) -> Callable[.
 
 
 @contextmanager
-def _use_original_forward(module: Any, original_forward: ForwardFunction | None) -> Iterator[None]:
-    """Restore the module's unrecorded ``forward`` (its class's, or ``original_forward``) inside the block."""
-    replacement = module.__dict__.pop("forward", None)
-    if original_forward is not None:
-        module.forward = original_forward
+def use_forward(module: Any, forward: ForwardFunction | None) -> Iterator[None]:
+    """Give ``module`` the method ``forward`` inside the block, or that of its class if None."""
+    previous = module.__dict__.get("forward")
+    _set_forward(module, forward)
     try:
         yield
     finally:
-        module.__dict__.pop("forward", None)
-        if replacement is not None:
-            module.forward = replacement
+        _set_forward(module, previous)
+
+
+def _set_forward(module: Any, forward: ForwardFunction | None) -> None:
+    module.__dict__.pop("forward", None)
+    if forward is not None:
+        module.forward = forward
 
 
 def _run_module(module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
@@ -398,7 +392,7 @@ class _OpaqueCall:
             outputs, pullback = differentiated
             return pullback(output_gradients)[0], outputs
 
-        with _use_original_forward(self.module, self.original_forward), use_tape(None):
+        with use_forward(self.module, self.original_forward), use_tape(None):
             try:
                 return vmap(compute_example_gradients)(inputs, split_deltas)
             except RuntimeError:

@@ -177,13 +177,8 @@ def _compute_weight_gradients(
     state_weight_gradient = multiply_transposed(flat, previous_states.flatten(0, 1)) if needs_gradient[2] else None
     if state_weight_gradient is not None and mask is not None:
         state_weight_gradient *= mask
-    bias = flat.sum(0) if needs_gradient[3] or needs_gradient[4] else None
-    return [
-        input_weight_gradient,
-        state_weight_gradient,
-        bias if needs_gradient[3] else None,
-        bias if needs_gradient[4] else None,
-    ]
+    bias = flat.sum(0) if any(needs_gradient[3:5]) else None
+    return [input_weight_gradient, state_weight_gradient, *(bias if needed else None for needed in needs_gradient[3:5])]
 
 
 # The recurrence and its adjoint over whole sequences.

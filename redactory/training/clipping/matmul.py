@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+_ONEDNN: Any = torch.ops.mkldnn
 CHUNK_ROWS = 2048
 """Rows per part of a large product, so that memory is reused."""
 
@@ -77,7 +78,7 @@ def apply_affine(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def prepare_matmul(right: Tensor, rows: int) -> Callable[[Tensor], Tensor]:
     """Return the map from [rows, K] to its product with ``right`` [K, M], prepared for many calls."""
     if rows and _can_use_onednn(right):
-        packed = _get_onednn_ops()._reorder_linear_weight(right.t().contiguous(), rows)
+        packed = _ONEDNN._reorder_linear_weight(right.t().contiguous(), rows)
         return lambda left: _multiply_by_onednn(left, packed)
     return lambda left: left @ right
 
@@ -88,11 +89,11 @@ def add_product(total: Tensor, left: Tensor, right: Tensor, is_empty: bool) -> N
         torch.addmm(total, left.t(), right, beta=0.0 if is_empty else 1.0, out=total)
     elif len(left) > right.shape[1] and left.shape[1] > right.shape[1]:
         # oneDNN copies its first factor to transpose it: pass the smaller one first.
-        _accumulate_total(total, multiply_matrices(right.t(), left).t(), is_empty)
+        accumulate_total(total, multiply_matrices(right.t(), left).t(), is_empty)
     else:
         for start in range(0, left.shape[1], CHUNK_ROWS):
             chunk = slice(start, start + CHUNK_ROWS)
-            _accumulate_total(total[chunk], multiply_matrices(left[:, chunk].t(), right), is_empty)
+            accumulate_total(total[chunk], multiply_matrices(left[:, chunk].t(), right), is_empty)
 
 
 def multiply_transposed(left: Tensor, right: Tensor) -> Tensor:
@@ -102,7 +103,8 @@ def multiply_transposed(left: Tensor, right: Tensor) -> Tensor:
     return total
 
 
-def _accumulate_total(total: Tensor, addend: Tensor, is_empty: bool) -> None:
+def accumulate_total(total: Tensor, addend: Tensor, is_empty: bool) -> None:
+    """Add ``addend`` to ``total``; overwrite it if ``is_empty``."""
     if is_empty:
         total.copy_(addend)
     else:
@@ -115,25 +117,20 @@ def _can_use_onednn(*factors: Tensor) -> bool:
     return all(factor.is_cpu and factor.dtype == torch.float32 and factor.numel() for factor in factors)
 
 
-def _get_onednn_ops() -> Any:
-    return torch.ops.mkldnn
-
-
 def _multiply_by_onednn(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if weight.layout != torch.strided or weight.is_contiguous() or weight.t().is_contiguous():
         dense = weight
     else:
         dense = weight.contiguous()  # oneDNN has no fast product for a non-contiguous view
-    result: Tensor = _get_onednn_ops()._linear_pointwise(
-        inputs, dense, None if bias is None else bias.contiguous(), "none", [], ""
-    )
+    dense_bias = None if bias is None else bias.contiguous()
+    result: Tensor = _ONEDNN._linear_pointwise(inputs, dense, dense_bias, "none", [], "")
     return result
 
 
 def _is_onednn_working() -> bool:
     left, right = torch.linspace(-1.0, 1.0, 6).view(2, 3), torch.linspace(-2.0, 2.0, 12).view(3, 4)
     try:
-        packed = _get_onednn_ops()._reorder_linear_weight(right.t().contiguous(), 2)
+        packed = _ONEDNN._reorder_linear_weight(right.t().contiguous(), 2)
         products = (_multiply_by_onednn(left, right.t()), _multiply_by_onednn(left, packed))
     except (AttributeError, RuntimeError):
         return False

@@ -40,7 +40,7 @@ from redactory.training.accounting.verification import (
     EpsilonBounds,
     confirm_epsilon,
 )
-from redactory.training.mechanisms.mechanism import HiddenClassGaussian, PoissonGaussian, Relation
+from redactory.training.mechanisms.mechanism import HiddenClassGaussian, Mechanism, PoissonGaussian, Relation
 from redactory.training.settings import Rate
 
 
@@ -101,23 +101,17 @@ def compute_sensitivity(vectors: int) -> float:
     return 2.0 * math.sqrt(vectors)
 
 
-def make_message_mechanism(noise: float, vectors: int, rate: float = 1.0) -> PoissonGaussian:
-    """Return one message as a mechanism in units of C; its joined vectors have norm at most √vectors."""
+def make_message_mechanism(noise: float, vectors: int, rate: float = 1.0, classes: int | None = None) -> Mechanism:
+    """Return one message as a mechanism in units of C; its joined vectors have norm at most √vectors.
+
+    It is of a sentence with probability ``rate``, otherwise of pure noise, and hides which of ``classes`` it has.
+    """
     if not 0.0 < noise < math.inf:
         raise ConfigurationError("noise_multiplier: must be positive")
     norm = compute_sensitivity(vectors) / 2.0
-    return PoissonGaussian(rate, noise / norm, norm, 1.0, noise="lattice")
-
-
-def make_hidden_message_mechanism(
-    noise: float, vectors: int, sampling: HiddenSampling
-) -> PoissonGaussian | HiddenClassGaussian:
-    """Return one message of a slot that sends in every step, with a hidden class if ``sampling`` hides it."""
-    mechanism = make_message_mechanism(noise, vectors, sampling.rate)
-    if sampling.classes is None:
-        return mechanism
-    scales = mechanism.noise_multiplier, mechanism.clip_norm, mechanism.normaliser, mechanism.noise
-    return HiddenClassGaussian(sampling.rate, *scales, classes=sampling.classes)
+    if classes is None:
+        return PoissonGaussian(rate, noise / norm, norm, 1.0, "lattice")
+    return HiddenClassGaussian(rate, noise / norm, norm, 1.0, "lattice", classes=classes)
 
 
 def make_message_spendings(noise: float, vectors: int, participation: Participation) -> Spendings | None:
@@ -130,7 +124,8 @@ def make_message_spendings(noise: float, vectors: int, participation: Participat
         case FixedSends():
             return (Spending(make_message_mechanism(noise, vectors), participation.sends),)
         case HiddenSampling():
-            return (Spending(make_hidden_message_mechanism(noise, vectors, participation), participation.steps),)
+            mechanism = make_message_mechanism(noise, vectors, participation.rate, participation.classes)
+            return (Spending(mechanism, participation.steps),)
         case VisibleSampling():
             return None
 
@@ -144,8 +139,8 @@ def make_reserved_spendings(noise: float, vectors: int, participation: Participa
 def _make_combined_spendings(noise: float, vectors: int, sampling: FixedSends | HiddenSampling) -> Spendings:
     """Combine J sends into one at z/√J, because their mean is sufficient."""
     if isinstance(sampling, FixedSends):
-        return (Spending(make_message_mechanism(noise / math.sqrt(sampling.sends), vectors), 1),)
-    return (Spending(make_hidden_message_mechanism(noise, vectors, sampling), sampling.steps),)
+        noise, sampling = noise / math.sqrt(sampling.sends), FixedSends()
+    return make_reserved_spendings(noise, vectors, sampling)
 
 
 def _make_visible_composition(sampling: VisibleSampling, pair: DominatingPair) -> Composition:
@@ -167,20 +162,17 @@ def compute_message_epsilon(
     encoder; its steps and the messages compose adaptively. ``GuaranteeError`` if coins are visible and a step of the
     encoder exchanges several rows.
     """
-    way, encoder_costs = participation, normalize_spendings(encoder_costs)
-    message_spending = Spending(make_message_mechanism(noise, vectors), 1)
-    if isinstance(way, VisibleSampling):
+    encoder_costs = normalize_spendings(encoder_costs)
+    if isinstance(participation, VisibleSampling):
         if any(spendings.rows > 1 for spendings in encoder_costs):
             raise GuaranteeError("visible coins: no accounting beside an encoder that exchanges several rows")
-        visible_composition = _make_visible_composition(
-            way, make_exchange_pair(1.0, message_spending.mechanism.noise_multiplier)
-        )
-        parts = (*make_composition(encoder_costs, Relation.SUBSTITUTION), *visible_composition)
-        epsilon: float | None = compose_epsilon(
-            parts, choose_discretization((*encoder_costs, message_spending), grid), delta
-        )
+        message = Spending(make_message_mechanism(noise, vectors), 1)
+        pair = make_exchange_pair(1.0, message.mechanism.noise_multiplier)
+        before = make_composition(encoder_costs, Relation.SUBSTITUTION)
+        parts = (*before, *_make_visible_composition(participation, pair))
+        epsilon: float | None = compose_epsilon(parts, choose_discretization((*encoder_costs, message), grid), delta)
     else:
-        spendings = _make_combined_spendings(noise, vectors, way)
+        spendings = _make_combined_spendings(noise, vectors, participation)
         epsilon = compute_total_epsilon((*encoder_costs, *spendings), delta, Relation.SUBSTITUTION, grid)
     return epsilon if epsilon is not None and epsilon < MAX_EPSILON else None
 
@@ -297,22 +289,12 @@ def draw_step_sends(
     a uniform permutation, independent of them (``docs/guarantees.md``, "Local differential privacy").
     """
     order = stream.permutation("order", step, slot_count, call_number)
-    all_true = np.ones(slot_count, bool)
-    match participation:
-        case FixedSends():
-            return StepSends(order, all_true)
-        case VisibleSampling():
-            sent = _draw_bernoulli_samples(participation.rate, stream, step, slot_count, call_number)
-            return StepSends(order[sent[order]], all_true[: int(sent.sum())])
-        case HiddenSampling():
-            sent = _draw_bernoulli_samples(participation.rate, stream, step, slot_count, call_number)[order]
-            if participation.classes is None:
-                return StepSends(order, sent)
-            shares = stream.uniform("classes", step, slot_count, call_number)[order]
-            return StepSends(order, sent, np.floor(shares * participation.classes).astype(np.int64))
-
-
-def _draw_bernoulli_samples(
-    rate: float, stream: RandomStream, step: int, slot_count: int, call_number: int
-) -> NDArray[np.bool_]:
-    return stream.uniform("coins", step, slot_count, call_number) < rate
+    if isinstance(participation, FixedSends):
+        return StepSends(order, np.ones(slot_count, bool))
+    sent = (stream.uniform("coins", step, slot_count, call_number) < participation.rate)[order]
+    if isinstance(participation, VisibleSampling):
+        return StepSends(order[sent], sent[sent])
+    if participation.classes is None:
+        return StepSends(order, sent)
+    shares = stream.uniform("classes", step, slot_count, call_number)[order]
+    return StepSends(order, sent, np.floor(shares * participation.classes).astype(np.int64))

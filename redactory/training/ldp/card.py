@@ -85,12 +85,16 @@ class PublishedInputs:
         return published_epsilons.compute_published_ldp_epsilon(noise, *sampling, settings.delta, settings.vectors)
 
 
+_NOT_FINITE = (_WORDS["too_little_noise"], _WORDS["not_published_finite"])
+"""Reasons of a sound and of a published epsilon that are null."""
+
+
 def _compute_metrics(
     settings: LdpSettings,
     noise: float,
     encoder_costs: Spendings,
-    published_inputs: PublishedInputs,
-    reasons: tuple[str, str],
+    published_inputs: PublishedInputs = PublishedInputs(),
+    reasons: tuple[str, str] = _NOT_FINITE,
 ) -> Metrics:
     metrics, arguments = Metrics(), (noise, settings.vectors, settings.sampling, settings.delta)
     confirmed = confirm_message_epsilon(*arguments, encoder_costs)
@@ -105,13 +109,7 @@ def _compute_metrics(
 
 
 def make_service_card(
-    name: str,
-    settings: LdpSettings,
-    *,
-    provenance: Mapping[str, Any],
-    encoder: str,
-    spendings: Spendings = (),
-    seeded: bool = False,
+    name: str, settings: LdpSettings, *, provenance: Mapping[str, Any], encoder: str, spendings: Spendings = ()
 ) -> dict[str, Any]:
     """Make the card of service ``name`` as JSON, from constants alone; every null has its reason.
 
@@ -123,11 +121,10 @@ def make_service_card(
     kind, way, noise = str(provenance.get("kind")), settings.sampling, settings.resolve_noise(spendings)
     if kind not in _WORDS["encoders"] or (kind == "dpsgd") != bool(spendings):
         raise GuaranteeError("encoder: only a public one, or one with a recorded DP-SGD epsilon, has a guarantee")
-    reasons = (_WORDS["too_little_noise"], _WORDS["not_published_finite"])
-    metrics = _compute_metrics(settings, noise, spendings, PublishedInputs(), reasons)
+    metrics = _compute_metrics(settings, noise, spendings)
     metrics.set_value("epsilon", metrics.values["epsilon_sound"], None, metrics.reasons.get("epsilon_sound", ""))
     require_reasons(metrics.values, metrics.reasons)
-    classes, reason = "hidden" if is_class_hidden(way) else "clear", _WORDS["seeded"] if seeded else None
+    classes, seeded = "hidden" if is_class_hidden(way) else "clear", settings.seed is not None
     unit = _WORDS["units"][classes][str(settings.vectors)]
     spent, moved = make_message_spendings(noise, settings.vectors, way), compute_sensitivity(settings.vectors)
     mean = way.rate if isinstance(way, VisibleSampling) else 1.0
@@ -135,8 +132,8 @@ def make_service_card(
         "format": FORMAT,
         "service": name,
         "trainer": "ldp",
-        "holds": reason is None,
-        "holds_reason": reason,
+        "holds": not seeded,
+        "holds_reason": _WORDS["seeded"] if seeded else None,
         "seeded": seeded,
         "unit": unit,
         "relation": Relation.SUBSTITUTION.value,
@@ -188,10 +185,8 @@ def _describe_query(settings: LdpSettings, spendings: Spendings) -> dict[str, An
 
 def compute_query_metrics(query_settings: LdpSettings, spendings: Spendings = ()) -> dict[str, Any]:
     """Noise and epsilons of one query, all its messages together."""
-    noise, reason = query_settings.resolve_noise(), _WORDS["too_little_noise"]
-    metrics = _compute_metrics(
-        query_settings, noise, spendings, PublishedInputs(), (reason, _WORDS["not_published_finite"])
-    )
+    noise = query_settings.resolve_noise()
+    metrics = _compute_metrics(query_settings, noise, spendings)
     return {"noise_multiplier": noise, **metrics.values, "reasons": metrics.reasons}
 
 
@@ -243,12 +238,7 @@ def plan_message_guarantee(settings: LdpSettings, published_inputs: PublishedInp
         notes.append(texts["large_delta"].format(delta=settings.delta))
     if isinstance(way, FixedSends) and way.sends > 1:
         notes.append(texts["several_sends"].format(sends=way.sends))
-    inference = (
-        {}
-        if published_inputs.true_share is None
-        else {"inference": _describe_query_upsampling(settings, published_inputs, noise)}
-    )
-    return {
+    described = {
         "trainer": "ldp",
         "unit": f"one {'pair of sentences' if settings.pairs else 'sentence'}{', with its class' * hidden}",
         "relation": "substitution",
@@ -269,8 +259,10 @@ def plan_message_guarantee(settings: LdpSettings, published_inputs: PublishedInp
         "conditions": [*texts["conditions"][hidden:], texts["conditions_of"][way.kind]],
         "notes": notes,
         "reasons": metrics.reasons,
-        **inference,
     }
+    if published_inputs.true_share is not None:
+        described["inference"] = _describe_query_upsampling(settings, published_inputs, noise)
+    return described
 
 
 def _compare_participations(settings: LdpSettings, noise: float) -> list[dict[str, Any]]:

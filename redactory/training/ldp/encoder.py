@@ -161,15 +161,13 @@ class SentenceEncoder:
             except UnicodeEncodeError:
                 raise InputError(f"text {row} contains half of a surrogate pair, which is not text") from None
         examples = TokenizedExamples.from_texts(flat, self.tokenizer, self.max_tokens)
-        representations = torch.zeros(len(flat), *self.get_shape(kind))
+        shape = self.get_shape(kind)
+        representations = torch.zeros(len(flat), *shape)
         for start in range(0, len(flat), BATCH_SIZE):
             rows = range(start, min(start + BATCH_SIZE, len(flat)))
-            representations[start : start + BATCH_SIZE] = self._represent_batch(self._make_batch(examples, rows), kind)[
-                : len(rows)
-            ]
-        return (
-            representations if len(flat) == len(texts) else representations.view(len(texts), -1, *self.get_shape(kind))
-        )
+            encoded = self._represent_batch(self._make_batch(examples, rows), kind)
+            representations[start : start + BATCH_SIZE] = encoded[: len(rows)]
+        return representations if len(flat) == len(texts) else representations.view(len(texts), -1, *shape)
 
     @property
     def digest(self) -> str:

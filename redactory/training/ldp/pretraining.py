@@ -55,7 +55,7 @@ def pretrain_encoder(
         tokenizer, network, base = _make_encoder_network(public, settings, classes)
         bound = min(settings.max_tokens, (network.context or settings.max_tokens + 1) - 1)
         examples = replace(TokenizedExamples.from_texts(public.read_texts(), tokenizer, bound), labels=class_ids)
-        taught = _NoisyEncoderNetwork(network, settings, len(examples))
+        taught = _NoisyEncoderNetwork(network, settings)
         steps = settings.epochs * math.ceil(len(rows) / settings.batch_size)
         descent = ScheduledOptimizer(make_optimizer(taught, "adam"), settings.learning_rate, steps)
         stream = RandomStream.from_seed(settings.seed)
@@ -127,11 +127,11 @@ class _NoisyEncoderNetwork(Network):
     states of its rows are computed once.
     """
 
-    def __init__(self, network: PooledClassifier, settings: EncoderSettings, rows: int) -> None:
+    def __init__(self, network: PooledClassifier, settings: EncoderSettings) -> None:
         super().__init__()
         self.network, self._settings = network, settings
         self._noise: tuple[RandomStream, str, int] | None = None
-        self._cached_pools: list[Tensor | None] = [None] * rows
+        self._cached_pools: dict[int, Tensor] = {}
 
     def initialise(self, stream: RandomStream) -> None:
         self.network.initialise(stream)
@@ -160,7 +160,6 @@ class _NoisyEncoderNetwork(Network):
         if not isinstance(self.network.encoder, FolderEncoder) or batch.rows is None:
             return self.network.pool_encoder_states(batch)
         rows = batch.rows.tolist()
-        if any(self._cached_pools[row] is None for row in rows):
-            for row, pooled_row in zip(rows, self.network.pool_encoder_states(batch), strict=True):
-                self._cached_pools[row] = pooled_row
-        return torch.stack([pooled_row for row in rows if (pooled_row := self._cached_pools[row]) is not None])
+        if not self._cached_pools.keys() >= set(rows):
+            self._cached_pools.update(zip(rows, self.network.pool_encoder_states(batch), strict=True))
+        return torch.stack([self._cached_pools[row] for row in rows])

@@ -9,7 +9,7 @@ import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,12 +43,6 @@ _MIN_SHARE = 1e-6
 
 TextsOrPairs = Sequence[str] | Sequence[tuple[str, str]]
 """Sentences, or pairs of them if ``pairs`` is set."""
-
-
-@dataclass(frozen=True)
-class _LatticeNoise:
-    clip_norm: float
-    noise_deviation: float
 
 
 class DPLayer(nn.Module):
@@ -104,12 +98,12 @@ class DPLayer(nn.Module):
         flat = _flatten_examples(x)
         if not bool((flat.norm(dim=1) <= self.clip_norm * (1.0 + 2.0**-30)).all()):
             raise ConfigurationError("ldp.clip_norm: an example exceeds it; clip before noise")
-        noise = _LatticeNoise(self.clip_norm, self.noise_multiplier * self.clip_norm)
+        mechanism = PoissonGaussian(1.0, self.noise_multiplier, self.clip_norm, 1.0, "lattice")
         stream, first = self._stream or RandomStream.from_entropy(), self._step
         self._step += len(flat) if self._stream is not None else 0
         noisy = np.empty(tuple(flat.shape), np.float32)
         for index, row in enumerate(flat.cpu().numpy()):
-            noisy[index] = add_lattice_noise(row, noise, stream, first + index)
+            noisy[index] = add_lattice_noise(row, mechanism, stream, first + index)
         return torch.from_numpy(noisy).view(x.shape).to(x.device)
 
 

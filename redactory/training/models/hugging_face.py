@@ -10,7 +10,6 @@ import copy
 import inspect
 import json
 import math
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,33 +35,8 @@ from redactory.training.models.network import (
 from redactory.training.models.settings import LoraSettings, TransformerSettings
 from redactory.training.tokenizer import require_transformers, silence_transformers
 
-
-def _make_transformer_config(settings: TransformerSettings) -> dict[str, Any]:
-    return {
-        "hidden_size": settings.width,
-        "intermediate_size": 4 * settings.width,
-        "num_hidden_layers": settings.layers,
-        "num_attention_heads": settings.heads,
-        "max_position_embeddings": settings.context,
-    }
-
-
-def _make_gpt2_config(settings: TransformerSettings) -> dict[str, Any]:
-    return {
-        "n_embd": settings.width,
-        "n_layer": settings.layers,
-        "n_head": settings.heads,
-        "n_positions": settings.context,
-    }
-
-
-SizeFunction = Callable[[TransformerSettings], dict[str, Any]]
-FRESH_MODELS: dict[str, tuple[str, SizeFunction]] = {
-    "gpt2": ("next-word", _make_gpt2_config),
-    "llama": ("next-word", _make_transformer_config),
-    "bert": ("classify", _make_transformer_config),
-}
-"""By kind of a fresh network: its task, and the library's names of its sizes."""
+_FRESH_TASKS = {"gpt2": "next-word", "llama": "next-word", "bert": "classify"}
+"""By kind of a fresh network: its task."""
 LIBRARY_CLASSES = {"next-word": "AutoModelForCausalLM", "classify": "AutoModelForSequenceClassification"}
 
 
@@ -404,11 +378,18 @@ def save_adapters(model: Any, folder: Path) -> list[Path]:
 
 def make_fresh_transformer(kind: str, settings: TransformerSettings, **config: Any) -> Any:
     """Make a model of the sizes in ``settings``, without dropout; its weights are not initialised."""
-    task, make_sizes = FRESH_MODELS[kind]
-    library = get_library_class(task)
+    library = get_library_class(_FRESH_TASKS[kind])
     from transformers import AutoConfig
 
-    return disable_dropout(library.from_config(AutoConfig.for_model(kind, **make_sizes(settings), **config)))
+    config |= {
+        "hidden_size": settings.width,
+        "num_hidden_layers": settings.layers,
+        "num_attention_heads": settings.heads,
+        "max_position_embeddings": settings.context,
+    }
+    if kind != "gpt2":  # there it follows from the width
+        config["intermediate_size"] = 4 * settings.width
+    return disable_dropout(library.from_config(AutoConfig.for_model(kind, **config)))
 
 
 def get_library_class(task: str) -> Any:

@@ -7,7 +7,6 @@ layer over pooled states.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any, ClassVar, Self
@@ -31,25 +30,24 @@ from redactory.training.models.network import (
 from redactory.training.models.settings import AwdLstmSettings, BagSettings, BiLstmSettings, LstmSettings
 
 
-class RecurrentEncoder(Encoder):
-    """An embedding [V, E] and LSTM layers above it, as configured in ``settings``.
+class EmbeddingEncoder(Encoder):
+    """An embedding [V, E] and the layers above it, as configured in ``settings``.
 
     Formal guarantees: those of :class:`redactory.training.models.network.Encoder`.
     """
 
     FORMAT: ClassVar[str]
     KIND: ClassVar[str]
-    SETTINGS: ClassVar[type[LstmSettings | AwdLstmSettings | BiLstmSettings]]
+    SETTINGS: ClassVar[type[LstmSettings | AwdLstmSettings | BiLstmSettings | BagSettings]]
 
     def __init__(self, vocabulary: int, settings: Any) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, settings.embedding_size)
-        self.settings, self.hidden_size = settings, int(settings.hidden_size)
+        self.settings = settings
         self.make_layers(settings)
 
-    @abstractmethod
     def make_layers(self, settings: Any) -> None:
-        """Make the LSTM layers."""
+        """Make the layers above the embedding, if any."""
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -59,23 +57,19 @@ class RecurrentEncoder(Encoder):
     def initialise(self, stream: RandomStream) -> None:
         """Draw every parameter from ``stream``: uniform within ±1/√H, embeddings within ±0.1."""
         for index, (name, parameter) in enumerate(self.named_parameters()):
-            scale = 0.1 if name == "embedding.weight" else 1.0 / math.sqrt(self.hidden_size)
+            scale = 0.1 if name == "embedding.weight" else 1.0 / math.sqrt(self.settings.hidden_size)
             fill_uniform(parameter, scale, stream, index)
 
     def describe(self) -> dict[str, Any]:
         """The sizes."""
-        return _describe_encoder(self)
+        return {
+            "format": self.FORMAT,
+            "vocabulary": self.embedding.num_embeddings,
+            "settings": self.settings.model_dump(mode="json"),
+        }
 
 
-def _describe_encoder(encoder: RecurrentEncoder | BagEncoder) -> dict[str, Any]:
-    return {
-        "format": encoder.FORMAT,
-        "vocabulary": encoder.embedding.num_embeddings,
-        "settings": encoder.settings.model_dump(mode="json"),
-    }
-
-
-class LstmEncoder(RecurrentEncoder):
+class LstmEncoder(EmbeddingEncoder):
     """``layers`` LSTM layers of H units."""
 
     FORMAT = "redactory-lstm/2"
@@ -88,7 +82,7 @@ class LstmEncoder(RecurrentEncoder):
     @property
     def width(self) -> int:
         """H."""
-        return self.hidden_size
+        return int(self.settings.hidden_size)
 
     def hidden_states(self, batch: Batch) -> Tensor:
         """The last LSTM layer's states [B, T, H], starting from zero in each row."""
@@ -101,7 +95,7 @@ class LstmLanguageModel(LstmEncoder, LanguageNetwork):
 
     def __init__(self, vocabulary: int, settings: Any) -> None:
         super().__init__(vocabulary, settings)
-        self.output = nn.Linear(self.hidden_size, vocabulary)
+        self.output = nn.Linear(self.width, vocabulary)
 
     @property
     def head(self) -> nn.Module:
@@ -121,7 +115,7 @@ class LstmLanguageModel(LstmEncoder, LanguageNetwork):
         return F.log_softmax(self.output(output), -1), (h.transpose(0, 1), c.transpose(0, 1))
 
 
-class AwdLstmEncoder(RecurrentEncoder):
+class AwdLstmEncoder(EmbeddingEncoder):
     """LSTM layers of H units, the last with E (Merity, Keskar and Socher 2018).
 
     Dropout applies to words (rows of the embedding) and recurrent weights, and variationally (constant over an
@@ -211,7 +205,7 @@ def _match_mask_to_tensor(mask: Tensor | float, tensor: Tensor) -> Tensor | floa
     return mask.to(tensor) if isinstance(mask, Tensor) else mask
 
 
-class BiLstmEncoder(RecurrentEncoder):
+class BiLstmEncoder(EmbeddingEncoder):
     """An LSTM of H units over a text, and one over its reversal (LDP-NLP, appendix A.3).
 
     Formal guarantees: a row is reversed within its own length, so that no padded position precedes a real one.
@@ -227,7 +221,7 @@ class BiLstmEncoder(RecurrentEncoder):
     @property
     def width(self) -> int:
         """2H."""
-        return 2 * self.hidden_size
+        return 2 * int(self.settings.hidden_size)
 
     def hidden_states(self, batch: Batch) -> Tensor:
         """Return each position's states from both directions, concatenated: [B, T, 2H]."""
@@ -243,35 +237,19 @@ def _gather_positions(states: Tensor, positions: Tensor) -> Tensor:
     return states.gather(1, positions[..., None].expand(states.shape))
 
 
-class BagEncoder(Encoder):
+class BagEncoder(EmbeddingEncoder):
     """An embedding [V, E] and nothing above it; the mean over its positions ignores order.
 
     Formal guarantees: those of :class:`redactory.training.models.network.Encoder`.
     """
 
     FORMAT = "redactory-bag/1"
-
-    def __init__(self, vocabulary: int, settings: BagSettings) -> None:
-        super().__init__()
-        self.embedding, self.settings = nn.Embedding(vocabulary, settings.embedding_size), settings
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Make the encoder that :meth:`describe` returned ``config`` for."""
-        return cls(config["vocabulary"], BagSettings.model_validate(config["settings"]))
+    SETTINGS = BagSettings
 
     @property
     def width(self) -> int:
         """E."""
-        return self.settings.embedding_size
-
-    def initialise(self, stream: RandomStream) -> None:
-        """Draw the embeddings from ``stream``, uniform within ±0.1."""
-        fill_uniform(self.embedding.weight, 0.1, stream, 0)
-
-    def describe(self) -> dict[str, Any]:
-        """The sizes."""
-        return _describe_encoder(self)
+        return self.embedding.embedding_dim
 
     def hidden_states(self, batch: Batch) -> Tensor:
         """The embedding of each position, [B, T, E]."""

@@ -334,13 +334,10 @@ def encode_examples(
             yield text
 
     examples = encode_texts(iterate_texts_and_flag_masks(), tokenizer, settings.max_tokens)
+    excluded = examples.examples_without_loss
     if settings.task == "classify":
         numbers = classes()
-        excluded = numbers == NO_CLASS
-        if drop_masked:
-            excluded |= np.array(is_masked, bool)
-        return EncodedExamples(replace(examples, labels=numbers), excluded)
-    excluded = examples.examples_without_loss
+        examples, excluded = replace(examples, labels=numbers), numbers == NO_CLASS
     if drop_masked:
         excluded = np.array(is_masked, bool) | (False if excluded is None else excluded)
     return EncodedExamples(examples, excluded)
