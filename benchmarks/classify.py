@@ -109,7 +109,8 @@ class LabelledSet:
     def _read_rows(path: Path) -> Iterator[tuple[str, str]]:
         for line in path.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
-            yield row["text"], str(row["label"])
+            # like a curated example: otherwise the vectors in the cache would not be found
+            yield row["text"].strip(), str(row["label"])
 
     def open_encoder(self, settings: FrozenEncoderSettings) -> tuple[FrozenEncoder, Path]:
         """Return the encoder of ``settings`` and its cache, with the vectors of every row in it."""
