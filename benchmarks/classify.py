@@ -1,7 +1,7 @@
 """Accuracy of private text classifiers, by default settings, beside other ways to train them on the same rows.
 
     python benchmarks/classify_corpora.py --clones CLONES DATA
-    python benchmarks/classify.py DATA --weights base.pt --work WORK
+    python benchmarks/classify.py DATA --weights base.pt --encoder FOLDER --work WORK
 
 DATA has ``SET_train.jsonl`` and ``SET_test.jsonl``, rows of text and label. Each set is curated once for each number
 of rows. Then ``redactory train`` runs with its defaults for task classify; only epsilon, the name and the number of
@@ -173,6 +173,8 @@ def main() -> None:
     parser.add_argument("--rival-epsilons", nargs="+", type=float, default=SMALL_EPSILONS, help="inf: no noise")
     parser.add_argument("--repetitions", type=int, default=REPETITIONS)
     arguments = parser.parse_args()
+    if "folder" in arguments.parts and arguments.encoder is None:
+        parser.error("--parts folder: also give --encoder")
     torch.set_num_threads(1)
     arguments.work.mkdir(parents=True, exist_ok=True)
     store = Store(arguments.work / "measurements.jsonl")
@@ -233,7 +235,11 @@ def measure_model(
     store: Store, labelled: LabelledSet, part: str, settings: FrozenEncoderSettings, repetitions: int
 ) -> None:
     """Train with other settings of the model than the default ones, on all rows."""
-    described = {"lora_rank": settings.lora_rank, "encoder": settings.folder and settings.folder.name}
+    described = {
+        "lora_rank": settings.lora_rank,
+        "encoder": settings.folder and settings.folder.name,
+        "redactory": metadata.version("redactory"),
+    }
     for repetition in range(1, repetitions + 1):
         measure = partial(train_and_test, labelled, None, max(EPSILONS), repetition, part, settings)
         store.measure(f"{part} {labelled.name} {repetition}", lambda: {**measure(), **described})  # noqa: B023

@@ -155,5 +155,5 @@ def _explain_missing_package(engine: str) -> Iterator[None]:
         extra = _EXTRAS.get(engine)
         fix = f"pip install 'redactory[{extra}]'" if extra else "reinstall Redactory"
         raise ConfigurationError(
-            f"detect.{engine}: this engine needs {error.name}, which is not installed: {fix}"
+            f"detect.{engine}: this engine needs {error.name or 'a package'}, which is not installed: {fix}"
         ) from None

@@ -122,10 +122,10 @@ def read_encoder_facts(folder: Path) -> dict[str, Any]:
         raise ConfigurationError(f"encoder '{folder.name}': encoder.json is missing or of another format than {FORMAT}")
     for name, expected in facts["files"].items():
         file = _find_file(folder, facts, name)
-        found = file_sha256(file) if file.is_file() else "no file"
-        if found != expected:
+        actual = file_sha256(file) if file.is_file() else "no file"
+        if actual != expected:
             raise ConfigurationError(
-                f"encoder '{folder.name}': {name} is damaged: expected sha256 {expected}, got {found}; reinstall it"
+                f"encoder '{folder.name}': {name} is damaged: expected sha256 {expected}, got {actual}; reinstall it"
             )
     return {**facts, "sha256": file_sha256(path)}
 

@@ -95,13 +95,13 @@ def redact(
     pairs = [entry.partition("=") for entry in column or ()]
     if not all(name and replacement for name, _, replacement in pairs):
         raise ConfigurationError("--column: expected NAME=LABEL, NAME=drop or NAME=keep, like name=PERSON")
-    given = {
+    chosen_settings = {
         "columns": {name: replacement for name, _, replacement in pairs} or None,
         "keep_other_columns": keep_other_columns or None,
         "replace": replace,
         "vault": vault and str(vault),
     }
-    settings = {key: value for key, value in given.items() if value is not None}
+    settings = {key: value for key, value in chosen_settings.items() if value is not None}
     result = redactory.redact(source, out, settings, config=own_config, format_=format_, progress=progress, **options)
     hints = [describe_rejection(reason, count) for reason, count in result["quarantined"].items()]
     if result["masks_nothing"]:
