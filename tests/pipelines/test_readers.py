@@ -19,7 +19,8 @@ import redactory
 from redactory.flows.show import print_page
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.pipelines.curation_hints import FIXES
-from redactory.pipelines.readers import Document, Rejection
+from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources
+from redactory.pipelines.readers.documents import RowCounts
 from tests.pipelines.support import read_entries as _read
 
 ROWS = [
@@ -33,6 +34,8 @@ def _write(folder: Path, kind: str) -> Path:
     packed = {"jsonl": bytes, "jsonl.gz": gzip.compress, "jsonl.zst": zstandard.compress}
     if kind in packed:
         path.write_bytes(packed[kind](lines))
+    elif kind == "json":
+        path.write_text(json.dumps(ROWS, indent=1), encoding="utf-8")
     elif kind == "parquet":
         pq.write_table(pa.Table.from_pylist(ROWS), path)
     else:
@@ -42,13 +45,23 @@ def _write(folder: Path, kind: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "jsonl.zst", "parquet", "csv", "tsv"])
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "jsonl.zst", "json", "parquet", "csv", "tsv"])
 def test_formats_agree(tmp_path: Path, kind: str) -> None:
     entries = _read(_write(tmp_path, kind))
     assert [(e.doc_id, e.user_id, e.text) for e in entries if isinstance(e, Document)] == [
         (r["id"], r["user_id"], r["text"]) for r in ROWS
     ]
     assert not [e for e in entries if isinstance(e, Rejection)]
+
+
+def test_the_rows_of_a_truncated_array_count_and_its_end_is_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text('[{"text": "first"}, 7, {"text": "second"}, {"text": "th', encoding="utf-8")
+    source = find_sources((str(path),), "auto")[0]
+    entries = list(RowCounts(InputSettings(path=str(path))).read_and_count(source))
+    assert [e.text for e in entries if isinstance(e, Document)] == ["first", "second"]
+    assert [e.reason for e in entries if isinstance(e, Rejection)] == ["not_an_object", "unreadable_file"]
+    assert not source.is_appendable
 
 
 def test_a_folder_of_text_files_and_a_glob(tmp_path: Path) -> None:

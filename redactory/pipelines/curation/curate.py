@@ -57,7 +57,7 @@ from redactory.pipelines.curation.stages.metadata_columns import (
 from redactory.pipelines.readers import Document, Source, find_sources
 from redactory.pipelines.readers.documents import CONVERSATION_COLUMNS, RowCounts
 from redactory.pipelines.readers.files import estimate_expansion
-from redactory.pipelines.readers.formats import DamagedFile
+from redactory.pipelines.readers.formats import DamagedFile, choose_reader
 from redactory.redaction import RunFolder, RunKey, get_or_create_run_key, is_finished
 
 
@@ -127,7 +127,7 @@ def choose_text_column(config: Config, sources: list[Source]) -> tuple[Config, s
         if source.reader.is_text:
             continue
         with suppress(DamagedFile), source.open(max_expansion=settings.max_expansion) as file:
-            reader = source.reader(file, source.name, settings.max_row_bytes)
+            reader = choose_reader(source.format, file)(file, source.name, settings.max_row_bytes)
             for row in islice(reader.read_records(), INSPECTED_ROWS):
                 names.update(row.cells)
         if settings.text in names:

@@ -29,7 +29,14 @@ from redactory.pipelines.json_paths import (
     strip_roles,
 )
 from redactory.pipelines.readers.files import Source
-from redactory.pipelines.readers.formats import FORMATS, MAX_EXPANSION, QUARANTINED_BYTES, ColumnSelection, DamagedFile
+from redactory.pipelines.readers.formats import (
+    FORMATS,
+    MAX_EXPANSION,
+    QUARANTINED_BYTES,
+    ColumnSelection,
+    DamagedFile,
+    choose_reader,
+)
 from redactory.redaction import shards
 
 if TYPE_CHECKING:
@@ -224,7 +231,8 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
     columns = ColumnSelection(required, (*required, file_settings.id, file_settings.user))
     for part in source.slices or (None,):
         with source.open(part=part, max_expansion=file_settings.max_expansion) as file:
-            for row in source.reader(file, source.name, file_settings.max_row_bytes, columns=columns).read_records():
+            reader = choose_reader(source.format, file)(file, source.name, file_settings.max_row_bytes, columns=columns)
+            for row in reader.read_records():
                 number = row.number if part is None else part.to_file_row(row.number)
                 if row.reason is not None:
                     yield Rejection(row.reason, source.name, number, row.raw)
@@ -394,7 +402,7 @@ def preview_rows(source: Source, counts: RowCounts, rows: int) -> RowPreview:
     records, bad, texts, documents = 0, list[Rejection](), list[str](), list[str]()
     # a damaged file is rejected below, in counts.read
     with suppress(DamagedFile), source.open(max_expansion=settings.max_expansion) as file:
-        reader = source.reader(file, source.name, settings.max_row_bytes)
+        reader = choose_reader(source.format, file)(file, source.name, settings.max_row_bytes)
         for row in islice(reader.read_records(), rows):
             records += row.reason is None
             keys.update(row.cells.keys())

@@ -28,6 +28,7 @@ from redactory.pipelines.readers.formats import (
     OpenFile,
     RowScan,
     check_expansion,
+    choose_reader,
 )
 from redactory.pipelines.store import (
     classify_store_error,
@@ -93,8 +94,11 @@ class Source:
 
     @property
     def is_appendable(self) -> bool:
-        """Whether rows can be appended to the file."""
-        return self.reader.is_appendable and _detect_compression(self.url) is None
+        """Whether rows can be appended to the file; a JSON array ends with a bracket, so none can."""
+        if not self.reader.is_appendable or _detect_compression(self.url) is not None:
+            return False
+        with self.open() as file:
+            return choose_reader(self.format, file).is_appendable
 
     @property
     def _local_path(self) -> str | None:
@@ -169,7 +173,7 @@ class Source:
         """Whether the file can be read to its end."""
         try:
             with self.open() as file:
-                deque(self.reader(file, self.name, CHUNK_BYTES).read_records(), maxlen=0)
+                deque(choose_reader(self.format, file)(file, self.name, SMALL_FILE_BYTES).read_records(), maxlen=0)
         except DamagedFile:
             return False
         return True

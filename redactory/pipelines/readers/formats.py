@@ -230,7 +230,7 @@ FORMATS: dict[str, type[Format]] = {}
 
 
 def choose_reader(format_: str, file: BinaryIO) -> type[Format]:
-    """Choose the class that copies a file; JSON that begins with ``[`` is read as an array."""
+    """Choose the class that reads a file; JSON that begins with ``[`` is read as an array."""
     start = cast(io.BufferedReader, file).peek(CHUNK_BYTES).removeprefix(BYTE_ORDER_MARK).lstrip()
     return JsonArrayFormat if format_ == "jsonl" and start.startswith(b"[") else FORMATS[format_]
 
@@ -304,6 +304,7 @@ class JsonArrayFormat(JsonLinesFormat):
     """An array of objects, read one at a time; a comma belongs to the entry after it."""
 
     name = ""
+    is_appendable = False
 
     def read_rows(self) -> Iterator[Row | bytes]:
         """Read each entry of the array as a row."""
