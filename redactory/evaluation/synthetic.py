@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -92,39 +93,23 @@ class NgramModel:
         return ((tuple(words[i - self.MAX_ORDER : i]), words[i]) for i in range(self.MAX_ORDER, len(words)))
 
 
-def _list_ngrams(text: str, *sizes: int) -> list[tuple[str, ...]]:
-    """Return the runs of each of ``sizes`` words of ``text``."""
-    words = tokenize_words(text)
-    return [ngram for size in sizes for ngram in zip(*(words[start:] for start in range(size)), strict=False)]
-
-
 def _count_ngrams(texts: Iterable[str], size: int) -> Counter[tuple[str, ...]]:
-    return Counter(ngram for text in texts for ngram in _list_ngrams(text, size))
+    words = map(tokenize_words, texts)
+    return Counter(chain.from_iterable(zip(*(each[start:] for start in range(size)), strict=False) for each in words))
 
 
 def measure_classifier_error(train: Sequence[ClassedText], test: Sequence[ClassedText]) -> float | None:
     """Return the error rate on ``test`` of naive Bayes over words and word pairs trained on ``train``."""
-    counts: dict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
-    rows = Counter(label for _, label in train if label is not None)
-    for text, label in train:
-        if label is not None:
-            counts[label].update(_list_ngrams(text, 1, 2))
-    known = [row for row in test if row[1] is not None]
-    if not rows or not known:
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.naive_bayes import MultinomialNB
+    from sklearn.pipeline import make_pipeline
+
+    known_train, known_test = ([row for row in rows if row[1] is not None] for rows in (train, test))
+    if not known_train or not known_test:
         return None
-    size = len(set().union(*counts.values())) + 1
-    totals = {label: word_counts.total() + size for label, word_counts in counts.items()}
-
-    def predict_label(text: str) -> str:
-        ngrams = _list_ngrams(text, 1, 2)
-
-        def score_label(label: str) -> float:
-            likely = sum(math.log((counts[label][ngram] + 1) / totals[label]) for ngram in ngrams)
-            return math.log(rows[label]) + likely
-
-        return max(sorted(rows), key=score_label)
-
-    return sum(predict_label(text) != label for text, label in known) / len(known)
+    words = CountVectorizer(tokenizer=tokenize_words, token_pattern=None, ngram_range=(1, 2))
+    classifier = make_pipeline(words, MultinomialNB()).fit(*zip(*known_train, strict=True))
+    return float(1.0 - classifier.score(*zip(*known_test, strict=True)))
 
 
 def measure_text_quality(
@@ -300,26 +285,18 @@ def compare_nearest_neighbours(
 
 
 def _compute_ngram_cosines(texts: Sequence[str], other_texts: Sequence[str], size: int = 5) -> NDArray[np.float64]:
-    from scipy.sparse import csr_matrix
+    from sklearn.feature_extraction.text import TfidfVectorizer
 
-    places: dict[str, int] = {}
-
-    def build_table(texts: Sequence[str]) -> Any:
-        rows, columns = list[int](), list[int]()
-        for row, text in enumerate(texts):
-            folded = f"{' '.join(text.casefold().split()):<{size}}"
-            grams = {folded[start : start + size] for start in range(len(folded) - size + 1)}
-            columns += [places.setdefault(gram, len(places)) for gram in sorted(grams)]
-            rows += [row] * len(grams)
-        return csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(len(texts), len(places)))
-
-    second, counts = build_table(other_texts), build_table(texts)
-    other_norms, norms = (
-        np.sqrt(np.maximum(np.asarray(gram_counts.sum(1)).ravel(), 1.0)) for gram_counts in (second, counts)
+    # without inverse document frequencies: the rows are the n-grams of each text, as unit vectors
+    ngrams = TfidfVectorizer(
+        analyzer="char", ngram_range=(size, size), binary=True, use_idf=False, preprocessor=_fold_text
     )
-    # n-grams of `texts` alone come last, and match nothing
-    shared = (counts[:, : second.shape[1]] @ second.T).toarray()
-    return np.asarray(shared / norms[:, None] / other_norms[None, :])
+    vectors = ngrams.fit_transform([*texts, *other_texts])
+    return np.asarray((vectors[: len(texts)] @ vectors[len(texts) :].T).toarray())
+
+
+def _fold_text(text: str, size: int = 5) -> str:
+    return f"{' '.join(text.casefold().split()):<{size}}"
 
 
 def _count_canaries(generated: Sequence[str], canaries: Mapping[str, Any]) -> dict[str, Any]:
