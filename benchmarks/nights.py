@@ -43,7 +43,6 @@ dedup: {index: {path: index}}
 nightly:
   partial_row_grace_minutes: 0
   keep: {vault: 14, quarantine: 21}
-  drift: {runs: 14, min_history: 5}
   hook: [/bin/sh, -c, "echo $REDACTORY_EVENT $REDACTORY_RUN >> hooks.txt"]
 """
 COUNTED = """\

@@ -356,6 +356,8 @@ COLUMNS = {
         "source": "The row's file, or the example's document.",
         "row": "Row number in the file, from 1; null for an example.",
         "example_id": "The example's number; null for a row.",
+        "user_id": "The example's user as given, or null.",
+        "class": "The class of the example's row as given, or null.",
         "content": "Up to 64 KiB of a bad row, the whole text of an example. Never release this.",
     },
 }

@@ -39,7 +39,7 @@ def run_nightly(config: str, progress: Progress, dask: str | None, **options: An
     if dask is not None:
         from redactory.flows.dask_map import wrap_with_dask
 
-        options["curating"] = wrap_with_dask(redactory.curate, dask)
+        options["curate_run"] = wrap_with_dask(redactory.curate, dask)
     result = redactory.nightly(config, progress=progress, **options)
     has_failed = any(run_record["state"] == "held" or run_record.get("hooks_failed") for run_record in result["nights"])
     return CommandResult("nights", result, 1 if has_failed else 0)

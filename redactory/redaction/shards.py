@@ -122,8 +122,15 @@ SPAN_FIELDS = pa.schema(
 )
 SPANS = pa.schema([*SPAN_FIELDS, ("value_digest", pa.binary(16)), ("tokens", pa.int32())])
 QUARANTINE = pa.schema(
-    {**dict.fromkeys(("kind", "reason", "source"), _TEXT), "row": _ID, "example_id": _ID, "content": pa.binary()}
+    {
+        **dict.fromkeys(("kind", "reason", "source"), _TEXT),
+        "row": _ID,
+        "example_id": _ID,
+        **dict.fromkeys(("user_id", CLASS), _TEXT),
+        "content": pa.binary(),
+    }
 )
+"""Schema of ``quarantine/``: a ``row`` that was rejected, or an ``example``, whose source is its document's id."""
 
 _SAFE_STATISTICS = ["example_id", "start", "end", "score", "row", "range"]
 

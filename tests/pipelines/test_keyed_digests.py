@@ -15,7 +15,6 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import KEY_VARIABLE, create_key_file, load_digest_key
 from redactory.pipelines.curation.keys import shred_key
 from redactory.pipelines.operations.incremental import FileSlice
-from redactory.pipelines.readers import Source
 from redactory.redaction import RunFolder, read_column, read_manifest
 from redactory.training.data import open_public_text
 from tests.pipelines.nightly.made_job import Job
@@ -105,13 +104,13 @@ def test_an_input_of_a_run_and_of_an_earlier_version_is_no_public_text(job: Job,
 def test_a_piece_that_was_read_under_another_key_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "one"}\n')
-    source, key = Source(path.as_uri(), "a.jsonl", "jsonl"), load_digest_key()
+    key = load_digest_key()
     digest = key.compute_file_digest([path.read_bytes()])
-    piece = FileSlice(source.url, "a.jsonl", "jsonl", 0, 16, 0, 1, digest, key.fingerprint)
-    assert piece.matches_source(source)
+    piece = FileSlice(path.as_uri(), "a.jsonl", "jsonl", 0, 16, 0, 1, digest, key.fingerprint)
+    assert piece.is_unchanged()
     path.write_bytes(b'{"text": "two"}\n')
-    assert not piece.matches_source(source)
+    assert not piece.is_unchanged()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(KEY_VARIABLE, "another key of enough bytes")
         with pytest.raises(ConfigurationError, match="restore that key"):
-            piece.matches_source(source)
+            piece.is_unchanged()

@@ -22,8 +22,9 @@ from redactory.pipelines.operations.quarantine import (
     read_quarantine_entries,
     read_quarantine_entry,
 )
-from redactory.redaction import RunFolder, read_batches, read_column
+from redactory.redaction import RunFolder, read_column
 from redactory.redaction.folder import JobFolder
+from redactory.redaction.shards import read_values
 from tests.pipelines.support import LINE_CONFIG, DigitDetector, write_rows
 
 STEER = "broken \x1b]0;owned\x07\x1b[2J \u202egnp.exe"
@@ -88,7 +89,7 @@ def test_what_is_listed_has_no_text_and_no_documents_id(run: Path) -> None:
     for strange in ("0-999", "99-0", "../../vault-1", "", "0"):
         with pytest.raises(ConfigurationError, match="has no quarantine entry with that id"):
             read_quarantine_entry(run, strange)
-    with pytest.raises(RunStateError):
+    with pytest.raises(ConfigurationError, match="neither a run nor a job"):
         redactory.quarantine_list(run.parent / "in")
 
 
@@ -118,17 +119,15 @@ def test_an_entry_is_shown_on_a_terminal_and_nowhere_else(run: Path) -> None:
     assert {p: p.stat().st_mtime_ns for p in run.rglob("*")} == before
 
 
-@pytest.fixture(scope="module")
-def exported(run: Path) -> dict[str, Any]:
-    return redactory.quarantine_export(run)
-
-
-def test_points_and_rows_that_can_be_processed_today_are(run: Path, exported: dict[str, Any]) -> None:
+def test_examples_and_rows_that_can_be_processed_today_are(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        # whose an example is stands beside it: no key is needed
+        patch.delenv("REDACTORY_KEY")
+        exported = redactory.quarantine_export(run)
     assert exported["out"] == str(run / "state" / "quarantine.jsonl")
     assert exported["left"] == {
         "their document's id occurs twice": 1,
         "only their first 64 KiB were kept": 1,
-        "their user is unknown": 1,
         "they are rows of a table: fix the file, and curate it in a new run": 2,
         "they are not UTF-8": 1,
     }
@@ -136,13 +135,12 @@ def test_points_and_rows_that_can_be_processed_today_are(run: Path, exported: di
     config = {**LINE_CONFIG, "input": {"path": exported["out"], "max_chars": 60_000, "max_rejected_share": 1.0}}
     redactory.curate(config, output=run.parent / "again", detector=Mended())
     new = RunFolder(run.parent / "again")
-    rows = [row for batch in read_batches(new.vault, ["doc_id", "user_id", "text"]) for row in batch.to_pylist()]
-    # dora wrote nothing else: whose it is cannot be known, and she must not become another person
-    assert {tuple(row.values()) for row in rows} == {
+    assert {*read_values(new.vault, "doc_id", "user_id", "text")} == {
         ("a", "anna", "this is broken"),
         ("a", "anna", "this one is broken too"),
         ("b", "anna", "all of it broken"),
         ("c", None, "broken, by nobody"),
+        ("d", "dora", "dora wrote this alone and broken"),
         ("e", "eve", f"{STEER} {SECRET}"),
     }
     reasons = {e["reason"] for e in redactory.quarantine_list(new.root)["runs"][0]["reasons"]}
@@ -152,33 +150,21 @@ def test_points_and_rows_that_can_be_processed_today_are(run: Path, exported: di
         assert set(read_column(new.examples, column)) <= set(read_column(RunFolder(run).examples, column))
 
 
-def test_what_was_exported_is_private_and_goes_with_the_quarantine(tmp_path: Path) -> None:
-    run = _run(tmp_path, [{"id": "a", "text": "broken"}, {"id": "b", "text": "fine"}])
+def test_an_erasure_keeps_whose_the_others_are_and_removes_what_was_exported(tmp_path: Path) -> None:
+    rows = [{"id": name, "user_id": f"user {name}", "text": f"{name} broken", "kind": "bug"} for name in "ab"]
+    run = _run(tmp_path, [*rows, {"id": "c", "text": "fine"}], label="kind")
     out = Path(redactory.quarantine_export(run.root)["out"])
+    assert [json.loads(line) for line in out.read_text().splitlines()] == rows
     assert out.stat().st_mode & 0o777 == 0o600
     [strays] = [c for c in redactory.verify(run.root)["checks"] if c["name"] == "no stray files"]
     assert strays["made"]
     assert "rows exported from the quarantine" in strays["detail"]
-    redactory.purge(run.root, ["quarantine"])
-    assert not out.exists()
-
-
-def test_an_erasure_removes_what_was_exported(tmp_path: Path) -> None:
-    run = _run(tmp_path, [{"id": "a", "text": "it is broken"}, {"id": "b", "text": "fine"}])
-    out = Path(redactory.quarantine_export(run.root)["out"])
     redactory.erase([run.root], doc_ids=["a"])
     assert not out.exists()
-
-
-def test_another_key_and_an_unfinished_run_are_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RunStateError, match="not a finished folder"):
-        redactory.quarantine_export(run.parent)
-    monkeypatch.setenv("REDACTORY_KEY", "another key of the tests")
-    with pytest.raises(ConfigurationError, match="is not the run's"):
-        redactory.quarantine_export(run)
-    monkeypatch.delenv("REDACTORY_KEY")
-    with pytest.raises(ConfigurationError, match="no key is set: set REDACTORY_KEY"):
-        redactory.quarantine_export(run)
+    redactory.quarantine_export(run.root)
+    assert [json.loads(line) for line in out.read_text().splitlines()] == rows[1:]
+    redactory.purge(run.root, ["quarantine"])
+    assert not out.exists()
 
 
 def test_of_an_encrypted_run_and_a_compressed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,12 +180,16 @@ def test_of_an_encrypted_run_and_a_compressed_file(tmp_path: Path, monkeypatch: 
     assert json.loads(Path(out).read_text()) == {"id": "a", "text": f"broken {SECRET}"}
 
 
-def test_a_held_run_is_decided_about_first(tmp_path: Path) -> None:
+def test_an_unfinished_and_a_held_run_are_not_exported(tmp_path: Path) -> None:
     JobFolder(tmp_path / "job").state.mkdir(parents=True)
     run = _run(tmp_path, [{"id": "a", "text": "it is broken"}])
     append_event(run, Event.HELD, manifest="0" * 64, counts={})
     with pytest.raises(RunStateError, match="is held"):
         redactory.quarantine_export(run.root)
+    run.success.unlink()
+    for ask in (redactory.quarantine_export, redactory.quarantine_list):
+        with pytest.raises(RunStateError, match="not a finished folder"):
+            ask(run.root)
 
 
 def test_nothing_to_export_leaves_nothing_behind(tmp_path: Path) -> None:

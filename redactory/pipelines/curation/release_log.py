@@ -26,14 +26,15 @@ from redactory.redaction.sealing import get_current_release
 
 LOCK_TIMEOUT, _RETRY_DELAY = 10.0, 0.05
 """Seconds to wait for another process that writes the log; seconds between two attempts."""
-ACTIONS_KEY = "follows"
-"""Key in the body of a decision or failure: the actions to run because of it, until DONE confirms them."""
 
 
 class Event(StrEnum):
-    """Types of records; the comments list the fields of their bodies."""
+    """Types of records; the comments list the fields of their bodies.
 
-    STARTED = "begun"  # a scheduled run: `plan`, the slices of files to read; `date`, `config`
+    A decision, and a failure, with a `hook` (a command) or an `index` (entries to remove) is pending until DONE.
+    """
+
+    STARTED = "begun"  # a scheduled run: `plan`, the slices of files to read; `date`, `hook`
     FAILED = "failed"  # it ended with an `error`; the next scheduled run resumes it
     RELEASED = "released"  # finished and within the limits: `manifest` (its sha256), `counts`
     HELD = "held"  # finished and outside the limits: `manifest`, `counts`, `findings`
@@ -56,13 +57,17 @@ def get_log_path(run: RunFolder) -> Path:
 
 
 def append_event(run: RunFolder, event: Event, /, **body: Any) -> Record:
-    """Write one record about ``run``; ``RunStateError`` if another process keeps the log locked."""
+    """Write one record about ``run``, without the fields that are None.
+
+    ``RunStateError`` if another process keeps the log locked.
+    """
+    facts = {name: value for name, value in body.items() if value is not None}
     deadline = time.monotonic() + LOCK_TIMEOUT
     while True:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         try:
             with RecordLog(get_log_path(run)) as log:
-                return log.append(event.value, {"run": run.root.resolve().name, "time": now, **body})
+                return log.append(event.value, {"run": run.root.resolve().name, "time": now, **facts})
         except RunStateError:
             if time.monotonic() > deadline:
                 raise
@@ -141,7 +146,7 @@ def find_pending_actions(records: Iterable[Record]) -> list[Record]:
             actions = [action for action in actions if action.body["run"] != record.body["run"]]
         elif record.type == Event.DONE:
             actions = [action for action in actions if action.seq != record.body["of"]]
-        if record.body.get(ACTIONS_KEY):
+        if record.type in (*_DECISIONS, Event.FAILED) and (record.body.get("hook") or record.body.get("index")):
             actions.append(record)
     return actions
 
@@ -154,12 +159,13 @@ def find_latest_run(records: Iterable[Record]) -> str | None:
     return next((run for run in released if statuses[run].state == "released"), None)
 
 
+_INTERRUPTED = "{name} was interrupted before it was released or held: run redactory nightly again to finish it"
 _NOT_RELEASED_MESSAGES = {
-    "unfinished": "{name} was interrupted before it was released or held: run redactory nightly again to finish it",
+    "unfinished": _INTERRUPTED,
+    "failed": _INTERRUPTED,
     "held": "{name} is held: read {report}, and release it with redactory release approve {root}",
     "rejected": "{name} was rejected, and its input will be read as new: use a released run",
 }
-_NOT_RELEASED_MESSAGES["failed"] = _NOT_RELEASED_MESSAGES["unfinished"]
 
 
 def check_released(run: RunFolder) -> None:
@@ -288,8 +294,7 @@ def list_releases(job: str | Path) -> dict[str, Any]:
             if counts and is_finished(run):
                 # after an erasure, the counts in the log, from the gate, are outdated
                 current = get_current_release(run)
-                release, current_counts = current.number, current.manifest["counts"]
-                counts = {name: current_counts.get(name, gate_count) for name, gate_count in counts.items()}
+                release, counts = current.number, counts | {n: current.manifest["counts"][n] for n in counts}
         reason = {"reason": body.get("reason") or body.get("error"), "by": body.get("by")}
         facts = {"run": status.run, "when": body["time"], "state": status.state, "counts": counts}
         runs.append({**facts, "release": release, "findings": gate_body.get("findings", []), **reason})

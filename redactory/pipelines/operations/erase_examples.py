@@ -278,14 +278,19 @@ def _write_redaction_inputs(
     write_part(job.part_path("repeated", number), REJECTED.empty_table())
     known = {row["example_id"]: row for row in held.to_pylist() if row["kind"] == "example"}
     failed_ids = rows.filter(pc.equal(rows["decision"], QUARANTINED))["example_id"].to_pylist()
-    purged = {"source": None, "content": b"", "reason": "purged"}
+    purged = {"source": None, "user_id": None, tables.CLASS: None, "content": b"", "reason": "purged"}
     vault = _drop_examples(read_part(run.vault / name), removed_ids)
     # another example of the document has what this one lacks
     owners = dict(zip(rows["example_id"].to_pylist(), rows["document"].to_pylist(), strict=True))
     of_vault = zip(vault["example_id"].to_pylist(), vault["doc_id"].to_pylist(), strict=True)
     doc_ids = {owners[p]: doc_id for p, doc_id in of_vault}
     points = [
-        {"example_id": p, "doc_id": entry["source"] or doc_ids.get(owners[p], ""), "text": entry["content"].decode()}
+        {
+            "example_id": p,
+            "doc_id": entry["source"] or doc_ids.get(owners[p], ""),
+            **{name: entry[name] for name in ("user_id", tables.CLASS)},
+            "text": entry["content"].decode(),
+        }
         for p, entry in ((p, known.get(p, purged)) for p in failed_ids)
     ]
     table = pa.concat_tables([vault, pa.Table.from_pylist(points, vault.schema)]).sort_by("example_id")

@@ -20,21 +20,19 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from redactory.detectors.settings import format_public_label_note, get_public_labels
-from redactory.evaluation.drift import DriftResult, DriftSettings, compare_with_history, extract_metrics
+from redactory.evaluation.drift import MAX_HISTORY, MIN_HISTORY, compare_with_history, extract_metrics
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, pluralize
 from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, read_json, sync_to_disk, write_text
 from redactory.foundation.records import Record, read_records
 from redactory.pipelines.curation.config import NightlySettings
-from redactory.pipelines.curation.finish import DECISIONS
+from redactory.pipelines.curation.finish import COUNT_KEYS, DECISIONS
 from redactory.pipelines.curation.index import find_index, promote_finished_entries
 from redactory.pipelines.curation.journal import INDEX as PINNED
-from redactory.pipelines.curation.loading import load_config
 from redactory.pipelines.curation.models import seal_result
 from redactory.pipelines.curation.output_folder import lock_run
 from redactory.pipelines.curation.release_log import (
-    ACTIONS_KEY,
     Event,
     RunStatus,
     append_event,
@@ -50,34 +48,43 @@ from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.redaction.folder import JobFolder, find_containing_job
 
 FORMAT = "redactory-gate/1"
-_INDEX_ACTION = "index"
-"""What follows from a rejection besides hooks: the index across runs counts nothing of the run any more."""
 
 
-def evaluate_drift(job: JobFolder, run: RunFolder, settings: DriftSettings) -> list[DriftResult]:
-    """Find the metrics of the finished ``run`` outside the limits given by the job's earlier runs.
+def release_or_hold(job: JobFolder, run: RunFolder, settings: NightlySettings) -> dict[str, Any]:
+    """Release a run whose curation is finished if nothing speaks against it, otherwise hold it.
 
-    The comparison is sealed in the run (``run.gate``) and shown in its report. Earlier runs are those before it
-    in the log that are released now.
+    Returns its state, counts, findings and failed hooks. It is held if a metric is outside the limits of the job's
+    earlier released runs, if it must not be shared, or if it has no example. The comparison is sealed in the run
+    (``run.gate``) and shown in its report.
     """
-    earlier = find_earlier_runs(job, run)[-settings.runs :]
-    manifest, before = read_manifest(run), [read_manifest(earlier_run) for earlier_run in earlier]
-    findings = compare_with_history(
-        [extract_metrics(earlier_run) for earlier_run in before], extract_metrics(manifest), settings
-    )
-    outside = [finding for finding in findings if finding.outside]
-    hashes = [[p["hash"] for p in body["policies"].values()] for body in (*before, manifest)]
+    manifest, earlier = read_manifest(run), find_earlier_runs(job, run)[-MAX_HISTORY:]
+    before = [read_manifest(earlier_run) for earlier_run in earlier]
+    today, history = extract_metrics(manifest), [extract_metrics(body) for body in before]
+    compared = compare_with_history(history, today, settings.drift.ignore)
+    findings = [result for result in compared if result["outside"]]
+    if (blocker := explain_release_blocker(manifest)) is not None:
+        findings.append({"metric": "uncovered", "why": blocker})
+    if is_empty := is_empty_run(manifest["counts"]):
+        # whoever reads what was released last would find nothing, however usual bad rows are
+        findings.append({"metric": "no readable example"})
+    unjudged = None
+    if len(earlier) < MIN_HISTORY:
+        count = pluralize(len(earlier), "released run")
+        unjudged = f"not compared with earlier runs: {count} before it, and limits need {MIN_HISTORY}"
+    policies = [[policy["hash"] for policy in body["policies"].values()] for body in (*before, manifest)]
     names = [earlier_run.root.name for earlier_run in earlier]
-    result: dict[str, Any] = {
-        "verdict": "outside" if outside else "within" if len(earlier) >= settings.min_history else "too few",
-        "empty": is_empty_run(manifest["counts"]),
+    comparison = {
+        "unjudged": unjudged,
+        "empty": is_empty,
         "runs": names,
-        "other_policies": [name for name, run_hashes in zip(names, hashes, strict=False) if run_hashes != hashes[-1]],
-        "settings": settings.model_dump(mode="json"),
-        "compared": [{**f.to_json(), "outside": f.outside, "history": list(f.history)} for f in findings],
+        "other_policies": [name for name, hashes in zip(names, policies, strict=False) if hashes != policies[-1]],
+        "compared": compared,
     }
-    _seal_gate_result(run, result)
-    return outside
+    _seal_gate_result(run, comparison)
+    event, counts = Event.HELD if findings else Event.RELEASED, {name: manifest["counts"][name] for name in COUNT_KEYS}
+    facts = {"manifest": file_sha256(run.manifest), "counts": counts, "findings": findings or None}
+    failed = record_decision(job, run, event, {**facts, "unjudged": unjudged}, settings.hook)
+    return {"state": event.value, "findings": findings, "unjudged": unjudged, "hooks_failed": failed, "counts": counts}
 
 
 def _seal_gate_result(run: RunFolder, result: Mapping[str, Any]) -> None:
@@ -96,109 +103,53 @@ def find_earlier_runs(job: JobFolder, run: RunFolder) -> list[RunFolder]:
     return [status for name in released if is_finished(status := job.get_run_folder(name))]
 
 
-def release_or_hold(
-    job: JobFolder, run: RunFolder, settings: NightlySettings, counts: Mapping[str, int]
-) -> dict[str, Any]:
-    """Release or hold a run whose curation is finished; return its state, findings and failed hooks."""
-    findings = [finding.to_json() for finding in evaluate_drift(job, run, settings.drift)]
-    if (blocker := explain_release_blocker(read_manifest(run))) is not None:
-        findings.append({"metric": "uncovered", "why": blocker})
-    if is_empty_run(counts):
-        # whoever reads what was released last would find nothing, however usual bad rows are
-        findings.append({"metric": "no readable example", "label": "", "count": 0})
-    event, result = Event.HELD if findings else Event.RELEASED, read_json(run.gate.root / "result.json")
-    facts: dict[str, Any] = {"manifest": file_sha256(run.manifest), "counts": counts}
-    facts |= {"findings": findings} if findings else {}
-    if (skip_reason := explain_skipped_drift(result)) is not None:
-        facts["unjudged"] = skip_reason
-    failed = record_decision(job, run, event, facts, settings)
-    return {"state": event.value, "findings": findings, "unjudged": skip_reason, "hooks_failed": failed}
-
-
-def explain_skipped_drift(result: Mapping[str, Any]) -> str | None:
-    """Explain why a run was not compared with earlier ones; None if it was."""
-    if result["verdict"] != "too few":
-        return None
-    earlier, least = pluralize(len(result["runs"]), "released run"), result["settings"]["min_history"]
-    return f"not compared with earlier runs: {earlier} before it, but nightly.drift.min_history is {least}"
-
-
-def record_failure(job: JobFolder, run: RunFolder, settings: NightlySettings, error: RedactoryError) -> None:
-    """Log that a scheduled run failed, and call the hook. Messages of our own errors contain no text."""
-    record = _append_event_with_actions(run, Event.FAILED, {"error": str(error)}, settings)
-    with suppress(RedactoryError, OSError):
-        # the error itself is what is to be reported
-        write_metrics(job)
-    if ACTIONS_KEY in record.body:
-        _call_hook_and_record(job, record, settings)
-
-
 # Decisions, by the gate or by a person, and what follows from them.
 
 
 def record_decision(
-    job: JobFolder, run: RunFolder, event: Event, facts: Mapping[str, Any], settings: NightlySettings | None = None
+    job: JobFolder, run: RunFolder, event: Event, facts: Mapping[str, Any], hook: Sequence[str]
 ) -> list[str]:
     """Log a decision on ``run`` and run its actions; return the hooks that failed."""
-    name = run.root.resolve().name
-    _append_event_with_actions(run, event, facts, settings or _load_run_settings(run_statuses(read_log(job))[name]))
+    record = append_event(run, event, **facts, hook=list(hook) or None)
     if event in (Event.APPROVED, Event.REJECTED) and is_finished(run.gate):
         # the report must not go on saying that the run is held back
         author = {key: facts[key] for key in ("by", "reason")}
         result = read_json(run.gate.root / "result.json")
         _seal_gate_result(run, {**result, "decision": {"state": event.value, **author}})
-    return run_pending_actions(job, settings).get(name, [])
+    return run_pending_actions(job).get(record.seq, [])
 
 
-def _append_event_with_actions(
-    run: RunFolder, event: Event, facts: Mapping[str, Any], settings: NightlySettings | None
-) -> Record:
-    follows = [*([_INDEX_ACTION] if facts.get("index") else []), *(["hook"] if settings and settings.hook else [])]
-    return append_event(run, event, **facts, **({ACTIONS_KEY: follows} if follows else {}))
+def record_failure(job: JobFolder, run: RunFolder, hook: Sequence[str], error: RedactoryError) -> None:
+    """Log that a scheduled run failed, and call the hook. Messages of our own errors contain no text."""
+    record = append_event(run, Event.FAILED, error=str(error), hook=list(hook) or None)
+    with suppress(RedactoryError, OSError):
+        # the error itself is what is to be reported
+        write_metrics(job)
+    if hook:
+        _call_hook_and_record(job, record)
 
 
-def run_pending_actions(job: JobFolder, settings: NightlySettings | None = None) -> dict[str, list[str]]:
-    """Run the pending actions of a job's decisions; return the failed hooks per run.
+def run_pending_actions(job: JobFolder) -> dict[int, list[str]]:
+    """Run the pending actions of a job's decisions; return the failed hooks by the number of the record.
 
-    Hooks come from ``settings``, by default from the file that each run started with. Repeated calls do only what
-    is left; only a hook whose process was interrupted is called twice.
+    Repeated calls do only what is left; only a hook whose process was interrupted is called twice.
     """
-    records = read_log(job)
-    actions, statuses = find_pending_actions(records), run_statuses(records)
+    actions = find_pending_actions(read_log(job))
     for record in actions:
         run = job.get_run_folder(record.body["run"])
-        if _INDEX_ACTION in record.body[ACTIONS_KEY] and is_finished(run):
+        if record.body.get("index") and is_finished(run):
             _list_index_entries(run, remove=True)
     _update_latest_link(job)
     write_metrics(job)
-    done: dict[str, list[str]] = {}
-    for record in actions:
-        run_settings = settings or _load_run_settings(statuses[record.body["run"]])
-        if run_settings is not None or record.body[ACTIONS_KEY] == [_INDEX_ACTION]:
-            # without settings a hook waits for a scheduled run, which has them
-            done[record.body["run"]] = _call_hook_and_record(job, record, run_settings)
-    return done
+    return {record.seq: _call_hook_and_record(job, record) for record in actions}
 
 
-def _call_hook_and_record(job: JobFolder, record: Record, settings: NightlySettings | None) -> list[str]:
-    run, failed = job.get_run_folder(record.body["run"]), list[str]()
-    if settings is not None:
-        facts = {name: value for name, value in record.body.items() if name not in ("run", "time", ACTIONS_KEY)}
-        failed = call_hook(settings.hook, Event(record.type), job, run, facts)
-    append_event(run, Event.DONE, of=record.seq, **({"failed": failed} if failed else {}))
+def _call_hook_and_record(job: JobFolder, record: Record) -> list[str]:
+    run = job.get_run_folder(record.body["run"])
+    facts = {name: value for name, value in record.body.items() if name not in ("run", "time", "hook")}
+    failed = call_hook(record.body.get("hook", ()), Event(record.type), job, run, facts)
+    append_event(run, Event.DONE, of=record.seq, failed=failed or None)
     return failed
-
-
-def _load_run_settings(status: RunStatus) -> NightlySettings | None:
-    """Load the section ``nightly`` of the file that a run started with; None without one.
-
-    Also None if the file is gone or changed: decisions about a run must not depend on it.
-    """
-    file = status.start_record and status.start_record.body.get("config")
-    try:
-        return load_config(file).nightly if file else None
-    except RedactoryError:
-        return None
 
 
 def _list_index_entries(run: RunFolder, *, remove: bool = False) -> list[str]:
@@ -220,11 +171,9 @@ def _update_latest_link(job: JobFolder) -> None:
 
     A reader finds the old or the new link, never none. The caller holds the job's lock.
     """
-    current = read_latest_link(job)
     temporary = job.root / f"{TEMPORARY_PREFIX}{secrets.randbits(48)}-{job.latest.name}"
-    # asked as late as can be: between this and the rename nothing takes time
     run = find_latest_run(read_log(job))
-    if current == run:
+    if run == read_latest_link(job):
         return
     if run is None:
         job.latest.unlink()
@@ -244,7 +193,7 @@ MAX_LINE_LENGTH = 500
 def approve_release(run: str | Path, by: str, reason: str, *, empty: bool = False) -> dict[str, Any]:
     """Release a held run; ``latest`` then leads to it, and its hook is called.
 
-    The hook is that of the file that the run started with. A run without any example, public or private, needs
+    The hook is that of the scheduled run. A run without any example, public or private, needs
     ``empty``. ``{"run", "state", "latest", "empty", "public_labels", "hooks_failed"}``; ``RunStateError`` if the
     run is not held.
     """
@@ -259,9 +208,8 @@ def approve_release(run: str | Path, by: str, reason: str, *, empty: bool = Fals
                 f"{status.run} has no example, public or private: readers of the latest release would find "
                 "nothing. Check its quarantine and reject it, or approve it with --empty"
             )
-        facts = {"by": by, "reason": reason, "manifest": file_sha256(folder.manifest)}
-        extra = {"empty": True} if is_empty else {}
-        failed = record_decision(job, folder, Event.APPROVED, {**facts, **extra})
+        facts = {"by": by, "reason": reason, "manifest": file_sha256(folder.manifest), "empty": is_empty or None}
+        failed = record_decision(job, folder, Event.APPROVED, facts, status.record.body.get("hook", ()))
     result = {"run": str(folder.root), "latest": read_latest_link(job), "hooks_failed": failed}
     open_ = format_public_label_note(get_public_labels(manifest))
     return {**result, "state": "released", "empty": is_empty, "public_labels": open_}
@@ -277,8 +225,8 @@ def reject_release(run: str | Path, by: str, reason: str) -> dict[str, Any]:
         if status.state == "rejected":
             raise RunStateError(f"{status.run} was rejected before")
         entries = _list_index_entries(folder) if is_finished(folder) else []
-        facts = {"by": by, "reason": reason, **({"index": entries} if entries else {})}
-        failed = record_decision(job, folder, Event.REJECTED, facts)
+        facts = {"by": by, "reason": reason, "index": entries or None}
+        failed = record_decision(job, folder, Event.REJECTED, facts, status.record.body.get("hook", ()))
     left_out = []
     for name in run_statuses(read_log(job)) if entries else ():
         if is_finished(other_run := job.get_run_folder(name)):
@@ -353,61 +301,55 @@ def write_metrics(job: JobFolder) -> None:
 def render_metrics(job: JobFolder, now: datetime.datetime) -> str:
     """Render the metrics at ``now``: of the last run, and counts over the log; no text, no ids."""
     registry, gauges = CollectorRegistry(), dict[str, Gauge]()
-    for name, meaning, value, labels in _collect_metric_samples(job, now):
+    for name, value, labels in (*_collect_log_samples(read_log(job), now), *_collect_run_samples(job)):
         all_labels = {"folder": str(job.root.resolve()), **labels}
         # a folder's name, and a label in YAML, may hold what UTF-8 cannot
         plain = {key: text.encode("utf-8", "backslashreplace").decode() for key, text in all_labels.items()}
         if name not in gauges:
+            meaning = f"{name.replace('_', ' ').capitalize()}."
             gauges[name] = Gauge(f"redactory_{name}", meaning, list(plain), registry=registry)
         gauges[name].labels(**plain).set(value)
     return generate_latest(registry).decode()
 
 
-_Sample = tuple[str, str, float, dict[str, str]]
-"""A metric's name and meaning, a value, and the labels that it is of."""
+_Sample = tuple[str, float, dict[str, str]]
+"""A metric's name, a value, and the labels that it is of."""
+_ENDS = (Event.RELEASED, Event.HELD, Event.FAILED)
 
 
-def _collect_metric_samples(job: JobFolder, now: datetime.datetime) -> Iterator[_Sample]:
-    records, ends = read_log(job), (Event.RELEASED, Event.HELD, Event.FAILED)
-    ended = [record for record in records if record.type in ends]
-    released = [n for n, r in enumerate(records) if r.type in (Event.RELEASED, Event.APPROVED)]
-    since = records[released[-1] + 1 :] if released else records
-    unreleased = sum(record.type in (Event.HELD, Event.FAILED) for record in since)
-    waiting = sum(status.state == "held" for status in run_statuses(records).values())
-    yield "last_check_timestamp_seconds", "When a run last looked for new material.", now.timestamp(), {}
-    yield "nights_since_release", "Scheduled runs since the last release that ended without one.", unreleased, {}
-    yield "held_runs", "Runs waiting to be approved or rejected.", waiting, {}
+def _collect_log_samples(records: Sequence[Record], now: datetime.datetime) -> Iterator[_Sample]:
+    ended = [record for record in records if record.type in _ENDS]
+    released = [record for record in records if record.type in (Event.RELEASED, Event.APPROVED)]
+    since = records[released[-1].seq + 1 :] if released else records
+    yield "last_check_timestamp_seconds", now.timestamp(), {}
+    yield "nights_since_release", sum(record.type in (Event.HELD, Event.FAILED) for record in since), {}
+    yield "held_runs", sum(status.state == "held" for status in run_statuses(records).values()), {}
     if released:
-        when = _parse_timestamp(records[released[-1]])
-        yield "last_release_timestamp_seconds", "When a run was last released.", when, {}
-    for end in ends:
-        count = sum(record.type == end for record in ended)
-        yield "nights_total", "Scheduled runs that ended, by how they did.", count, {"state": end.value}
+        yield "last_release_timestamp_seconds", _parse_timestamp(released[-1]), {}
+    for end in _ENDS:
+        yield "nights_total", sum(record.type == end for record in ended), {"state": end.value}
+        if ended:
+            yield "last_night_state", ended[-1].type == end, {"state": end.value}
     if ended:
         last = ended[-1]
-        yield "last_night_timestamp_seconds", "When the last scheduled run ended.", _parse_timestamp(last), {}
-        for end in ends:
-            yield "last_night_state", "1 for how the last one ended.", last.type == end, {"state": end.value}
-        start_records = [r for r in records[: last.seq] if (r.type, r.body["run"]) == (Event.STARTED, last.body["run"])]
-        if start_records:
-            duration = _parse_timestamp(last) - _parse_timestamp(start_records[-1])
-            yield "last_night_duration_seconds", "Duration of the last scheduled run.", duration, {}
-    finished = [job.get_run_folder(r.body["run"]) for r in records if r.type in (Event.RELEASED, Event.HELD)]
-    if finished and is_finished(finished[-1]):
-        yield from _collect_run_metric_samples(read_manifest(finished[-1]))
+        yield "last_night_timestamp_seconds", _parse_timestamp(last), {}
+        for start in (r for r in records[: last.seq] if (r.type, r.body["run"]) == (Event.STARTED, last.body["run"])):
+            yield "last_night_duration_seconds", _parse_timestamp(last) - _parse_timestamp(start), {}
 
 
-def _collect_run_metric_samples(manifest: dict[str, Any]) -> Iterator[_Sample]:
-    """Collect the metrics of the last finished run."""
+def _collect_run_samples(job: JobFolder) -> Iterator[_Sample]:
+    """Collect the metrics of the run that was finished last, if it is still there."""
+    finished = [job.get_run_folder(r.body["run"]) for r in read_log(job) if r.type in (Event.RELEASED, Event.HELD)]
+    if not finished or not is_finished(finished[-1]):
+        return
+    manifest = read_manifest(finished[-1])
     counts, index = manifest["counts"], manifest["dedup"].get("index")
     repeat_count = sum(index["duplicate_earlier"].values()) if index else 0
-    for name in ("rows", "documents"):
-        yield name, f"{name.capitalize()} of the last finished run.", counts[name], {}
-    read = sum(entry["bytes"] for entry in manifest["inputs"])
-    yield "input_bytes", "Bytes that it read.", read, {}
-    written = sum(entry["bytes"] for entry in manifest["files"].values())
-    yield "run_bytes", "Bytes of its files.", written, {}
-    yield "curation_duration_seconds", "Time of the curation.", manifest["seconds"], {}
+    yield "rows", counts["rows"], {}
+    yield "documents", counts["documents"], {}
+    yield "input_bytes", sum(entry["bytes"] for entry in manifest["inputs"]), {}
+    yield "run_bytes", sum(entry["bytes"] for entry in manifest["files"].values()), {}
+    yield "curation_duration_seconds", manifest["seconds"], {}
     for name, label, counts_by_label in (
         ("examples", "decision", {decision: counts[decision] for decision in DECISIONS}),
         ("rejected_rows", "reason", manifest["rejected"]),
@@ -415,10 +357,9 @@ def _collect_run_metric_samples(manifest: dict[str, Any]) -> Iterator[_Sample]:
         ("duplicate_examples", "of", {"run": counts["duplicate"] - repeat_count, "earlier": repeat_count}),
     ):
         for key, count in sorted(counts_by_label.items()):
-            yield (name, f"{name.replace('_', ' ').capitalize()} of the last finished run.", count, {label: key})
+            yield name, count, {label: key}
     for hit in manifest["spans"]:
-        labels = {key: hit[key] for key in ("label", "detector", "policy")}
-        yield "spans", "Spans of the policies, before overlapping ones are merged.", hit["count"], labels
+        yield "spans", hit["count"], {key: hit[key] for key in ("label", "detector", "policy")}
 
 
 def _parse_timestamp(record: Record) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,12 @@ from redactory.foundation.records import Record
 from redactory.pipelines.curation.config import Config, NightlySettings
 from redactory.pipelines.curation.curate import check_engines, curate
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text, run_with_sealed_traceback
-from redactory.pipelines.curation.finish import COUNT_KEYS
 from redactory.pipelines.curation.journal import RunMismatchError
 from redactory.pipelines.curation.loading import ConfigLike, load_config
 from redactory.pipelines.curation.output_folder import check_disk_space, check_environment_keys, lock_job
 from redactory.pipelines.curation.reissue import finish_reissue
 from redactory.pipelines.curation.release_log import (
     Event,
-    RunStatus,
     append_event,
     find_latest_run,
     read_latest_link,
@@ -38,8 +36,8 @@ from redactory.pipelines.operations.erase import check_clock_matches_log, find_e
 from redactory.pipelines.operations.gate import record_failure, release_or_hold, run_pending_actions, write_metrics
 from redactory.pipelines.operations.incremental import (
     Day,
-    compute_watermark,
     find_changed_files,
+    find_read_files,
     make_day_config,
     make_planned_sources,
     plan_reading,
@@ -82,20 +80,16 @@ def nightly(
     _check_job_preconditions(job, settings)
     make_folder(job.root)
     make_private_folder(job.state)
-    # whoever approves a run later asks its file for the hook
-    is_file = isinstance(config, str | Path) and Path(config).suffix in (".yaml", ".yml")
-    file = str(Path(str(config)).absolute()) if is_file else None
-    scheduled = _ScheduledRuns(job, settings, file, tuple(reread), curate_run, progress)
+    scheduled = _ScheduledRuns(job, settings, tuple(reread), curate_run, progress)
     with lock_job(job):
         with scheduled.report_failures():
-            run_with_hidden_error_text("an interrupted run was finished", _recover_interrupted, job, settings.nightly)
+            run_with_hidden_error_text("an interrupted run was finished", _recover_interrupted, job)
         statuses = run_statuses(read_log(job)).values()
-        left = [status for status in statuses if status.state in ("unfinished", "failed") and status.start_record]
-        starts = [status.start_record for status in left if status.start_record]
+        left = {s.run: s.start_record for s in statuses if s.state in ("unfinished", "failed") and s.start_record}
         # asked once more after a crash, --reread is not another asking
-        done = [piece.url for start in starts for piece in read_planned_slices(start) if piece.again]
-        results = [scheduled.finish_run(status) for status in left]
-        results += [scheduled.start_run(day, done, one_of_many=len(days) > 1) for day in days]
+        reread_urls = {piece.url for start in left.values() for piece in read_planned_slices(start) if piece.reread}
+        results = [scheduled.finish_run(job.get_run_folder(name), start) for name, start in left.items()]
+        results += [scheduled.start_run(day, reread_urls, one_of_many=len(days) > 1) for day in days]
         with scheduled.report_failures():
             maintenance = run_with_hidden_error_text(
                 "runs were published or purged", _apply_retention, job, settings.nightly
@@ -132,7 +126,6 @@ class _ScheduledRuns:
 
     job: JobFolder
     config: Config
-    file: str | None
     reread_files: tuple[str, ...]
     curate_run: CurateFunction
     progress: Progress
@@ -143,25 +136,22 @@ class _ScheduledRuns:
         try:
             yield
         except RedactoryError as error:
-            if run is None and (latest := find_latest_run(read_log(self.job))) is not None:
-                run = self.job.get_run_folder(latest)
-            if run is not None:
-                record_failure(self.job, run, self.config.nightly, error)
+            name = find_latest_run(read_log(self.job)) if run is None else run.root.name
+            if name is not None:
+                record_failure(self.job, self.job.get_run_folder(name), self.config.nightly.hook, error)
             raise
 
-    def finish_run(self, status: RunStatus) -> dict[str, Any]:
+    def finish_run(self, run: RunFolder, start_record: Record) -> dict[str, Any]:
         """Finish an unfinished run, or give it up if its input is gone."""
-        run, start_record = self.job.get_run_folder(status.run), status.start_record
-        assert start_record is not None
         gone = [] if is_finished(run) else find_changed_files(read_planned_slices(start_record))
         if not gone:
             return self._curate_and_gate(run, start_record, is_resumed=True)
         # nothing of it was released: what is there now is read in its place
         reason = f"its input changed before it was finished: {', '.join(gone[:5])}"
         append_event(run, Event.REJECTED, by="redactory nightly", reason=reason)
-        return {"run": status.run, "date": start_record.body["date"], "state": "rejected", "reason": reason}
+        return {"run": run.root.name, "date": start_record.body.get("date"), "state": "rejected", "reason": reason}
 
-    def start_run(self, day: Day, reread_urls: Sequence[str], *, one_of_many: bool) -> dict[str, Any]:
+    def start_run(self, day: Day, reread_urls: Collection[str], *, one_of_many: bool) -> dict[str, Any]:
         """Read what is new on a day; the files ``reread_urls`` are not read again."""
         records, now = read_log(self.job), datetime.datetime.now(datetime.UTC)
         date, config = None if day is None else day.isoformat(), make_day_config(self.config, day)
@@ -169,33 +159,35 @@ class _ScheduledRuns:
         names = [date or now.strftime("%Y-%m-%dT%H%M%SZ")]
         while names[-1] in run_statuses(records) or os.path.lexists(self.job.root / names[-1]):
             names.append(f"{names[0]}-{len(names) + 1}")
-        run = self.job.get_run_folder(names[-1])
+        run, limit = self.job.get_run_folder(names[-1]), config.input.max_row_bytes
         if one_of_many:
             try:
                 find_sources_by_path(config.input.path, config.input.format)
             except ConfigurationError:
                 return {"run": None, "date": date, "state": "nothing there"}
         with self.report_failures(run):
-            look = (config, compute_watermark(records), self.reread_files, now, reread_urls)
-            plan = run_with_hidden_error_text("the input was checked", plan_reading, *look)
-            waiting = plan.to_json()["waiting"]
-            if not plan.slices:
+            look = (config, find_read_files(records), self.reread_files, now, reread_urls)
+            slices, waiting = run_with_hidden_error_text("the input was checked", plan_reading, *look)
+            if not slices:
                 return {"run": None, "date": date, "state": "nothing new", "waiting": waiting}
-            reads = ((piece.url, piece.byte_count) for piece in plan.slices)
-            check_disk_space(load_config(config, output=run.root), reads)
+            sizes = ((source.url, source.size() or 0) for source in make_planned_sources(slices, limit))
+            check_disk_space(load_config(config, output=run.root), sizes)
             if config.nightly.publish is not None:
                 check_store(_make_run_url(config.nightly.publish, run.root.name), run)
-        start_record = append_event(run, Event.STARTED, date=date, plan=plan.to_json(), config=self.file)
+        plan = {"slices": [asdict(piece) for piece in slices], "waiting": waiting}
+        start_record = append_event(run, Event.STARTED, date=date, plan=plan, hook=list(config.nightly.hook) or None)
         return {**self._curate_and_gate(run, start_record), "waiting": waiting}
 
     def _curate_and_gate(self, run: RunFolder, start_record: Record, *, is_resumed: bool = False) -> dict[str, Any]:
-        date = start_record.body["date"]
+        date = start_record.body.get("date")
         day = None if date is None else datetime.date.fromisoformat(date)
         config = load_config(make_day_config(self.config, day), output=run.root)
         with self.report_failures(run):
             try:
-                sources = make_planned_sources(read_planned_slices(start_record))
-                summary = self.curate_run(config, resume=True, sources=sources, progress=self.progress)
+                # a finished run no longer needs its input
+                planned = [] if is_finished(run) else read_planned_slices(start_record)
+                sources = make_planned_sources(planned, config.input.max_row_bytes)
+                self.curate_run(config, resume=True, sources=sources, progress=self.progress)
             except RunMismatchError as error:
                 if not is_resumed:
                     raise
@@ -204,30 +196,26 @@ class _ScheduledRuns:
                     f"{error} (to discard {run.root.name} and read its input as new: redactory release "
                     f"reject {run.root} --by NAME --reason TEXT)"
                 ) from None
-            counts = {name: summary[name] for name in COUNT_KEYS}
-            outcome = run_with_sealed_traceback(run.state, release_or_hold, self.job, run, config.nightly, counts)
-        result = {"run": str(run.root), "date": date, **outcome, "resumed": is_resumed}
-        return {**result, "counts": counts, "report": str(run.report)}
+            outcome = run_with_sealed_traceback(run.state, release_or_hold, self.job, run, config.nightly)
+        return {"run": str(run.root), "date": date, **outcome, "resumed": is_resumed, "report": str(run.report)}
 
 
 # What concerns the job as a whole: what a crash left undone, mirrors, and what is not to be kept any longer.
 
 
-def _recover_interrupted(job: JobFolder, settings: NightlySettings) -> None:
+def _recover_interrupted(job: JobFolder) -> None:
     """Complete what a crash interrupted: an erasure, a purge, or the actions of decisions."""
     for name in run_statuses(read_log(job)):
         finish_reissue(job.get_run_folder(name))
-    run_pending_actions(job, settings)
+    run_pending_actions(job)
 
 
 def _apply_retention(job: JobFolder, settings: NightlySettings) -> dict[str, Any]:
-    """Publish released runs, and purge expired originals: ``{"published", "purged"}``."""
-    published = publish_released_runs(job, settings.publish)
+    """Purge expired originals, and publish released runs: ``{"published", "purged"}``."""
     now = datetime.datetime.now(datetime.UTC)
     expired = find_expired_originals(job, settings.keep, now)
     purged = {name: purge_run(job.get_run_folder(name), what)["purged"] for name, what in expired.items()}
-    # rewritten runs are mirrored again
-    published += publish_released_runs(job, settings.publish)
+    published = publish_released_runs(job, settings.publish)
     write_metrics(job)
     check_clock_matches_log(job, settings.keep, now)
     return {"published": published, "purged": purged}

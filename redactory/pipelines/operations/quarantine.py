@@ -14,19 +14,17 @@ from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import write_bytes
-from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.output_folder import lock_run
 from redactory.pipelines.curation.release_log import check_released
-from redactory.pipelines.operations.erase_examples import require_run_key
 from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.readers.documents import DUPLICATE_ID
 from redactory.pipelines.readers.files import detect_format
 from redactory.pipelines.readers.formats import FORMATS, QUARANTINED_BYTES
-from redactory.redaction import RunFolder, list_parts, read_batches, read_manifest, read_part
-from redactory.redaction.folder import JobFolder
-from redactory.redaction.shards import CLASS, ROLE, read_values, require_not_purged
+from redactory.redaction import RunFolder, is_finished, list_parts, read_batches, read_manifest, read_part
+from redactory.redaction.folder import find_runs
+from redactory.redaction.shards import CLASS, QUARANTINE, ROLE, require_not_purged
 
 MAX_LISTED = 100
 MAX_BYTES = 1 << 30
@@ -39,15 +37,12 @@ def quarantine_list(place: str | Path, limit: int = MAX_LISTED) -> dict[str, Any
     ``{"runs": [{"run", "entries", "reasons": [{reason, kind, count, bytes}], "listed": [...]}]}``; the first
     ``limit`` entries of each run are listed: ``id`` (for :func:`read_quarantine_entry`), ``kind`` (row or example),
     ``reason``, ``bytes``, and the origin: ``source`` and ``row``, or ``example_id``. A purged quarantine has
-    ``purged`` True. ``RunStateError`` if there is no finished run.
+    ``purged`` True. ``RunStateError`` if no run is finished, ``ConfigurationError`` if ``place`` is neither.
     """
-    root, runs = Path(place), [RunFolder(Path(place))]
-    if JobFolder(root).exists():
-        # "latest" is a link to one of them
-        finished = sorted(path.parent for path in root.glob(f"*/{runs[0].success.name}"))
-        runs = [RunFolder(path) for path in finished if not path.is_symlink()]
-    else:
-        read_manifest(runs[0])
+    every = find_runs(place)
+    runs = [run for run in every if is_finished(run)]
+    if every and not runs:
+        read_manifest(every[0])  # raises the error
     return {"runs": [run_with_sealed_traceback(run.state, _list_run_entries, run, limit) for run in runs]}
 
 
@@ -115,8 +110,7 @@ def quarantine_export(run: str | Path, *, unencrypted: bool = False) -> dict[str
     are JSON lines of original text in the columns of the run's configuration: rejected rows of JSON lines and text
     files, and each document of quarantined examples with its id and user. ``left`` counts the entries that are not
     written, by reason. An erasure and ``purge --quarantine`` remove the file. ``RunStateError`` for a run that is
-    held or rejected. ``ConfigurationError`` if its key is not set, and for an encrypted run unless ``unencrypted``
-    allows unencrypted output.
+    held or rejected. ``ConfigurationError`` for an encrypted run unless ``unencrypted`` allows unencrypted output.
     """
     folder = RunFolder(Path(run).resolve())
     manifest = read_manifest(folder)
@@ -126,53 +120,46 @@ def quarantine_export(run: str | Path, *, unencrypted: bool = False) -> dict[str
             f"{folder.root.name} is encrypted, but exported rows are not: pass --unencrypted to write their "
             f"original text to {folder.exported.relative_to(folder.root)}"
         )
-    # a key that the run drew for itself is gone, and fewer users are then known
-    key, config = load_digest_key(), Config.from_manifest(manifest["configuration"])
-    if not manifest["key"]["fresh"]:
-        require_run_key(manifest, key)
+    config = Config.from_manifest(manifest["configuration"])
     with lock_run(folder):
-        lasting_key = None if manifest["key"]["fresh"] else key
-        return run_with_sealed_traceback(folder.state, _export_rows, folder, config, lasting_key)
+        return run_with_sealed_traceback(folder.state, _export_rows, folder, config)
 
 
-def _export_rows(run: RunFolder, config: Config, key: DigestKey | None) -> dict[str, Any]:
-    columns, whole = config.input, config.release.unit == "document"
-    lines: list[bytes] = []
-    size, exported, skipped = 0, 0, Counter[str]()
-    texts: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for entry in read_quarantine_entries(run, ["kind", "reason", "source", "example_id", "content"]):
+def _export_rows(run: RunFolder, config: Config) -> dict[str, Any]:
+    columns, lines, skipped = config.input, list[bytes](), Counter[str]()
+    size, exported = 0, 0
+    documents: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for entry in read_quarantine_entries(run, QUARANTINE.names):
         content = entry["content"] or b""
         size += len(content)
         if size > MAX_BYTES:
             raise RunStateError(
                 "the quarantine holds more than a gigabyte: fix the cause, and curate the input again as a new run"
             )
-        if entry["kind"] == "example" and whole:
+        if entry["kind"] == "example" and config.release.unit == "document":
             skipped["their document is decided as a whole: curate whole documents in a new run"] += 1
         elif entry["kind"] == "example":
-            texts[entry["source"]].append((entry["example_id"], content.decode()))
+            documents[entry["source"]].append(entry)
+            exported += 1
         elif isinstance(line := _make_retry_line(entry["reason"], entry["source"], content, columns), str):
             skipped[line] += 1
         else:
             lines.append(line)
             exported += 1
-    users = _find_document_users(run, {doc_id: document_points[0][0] for doc_id, document_points in texts.items()}, key)
-    example_ids = {point for document_points in texts.values() for point, _ in document_points}
+    example_ids = {entry["example_id"] for entries in documents.values() for entry in entries}
     rows = (row for batch in read_batches(run.examples) for row in batch.to_pylist() if example_ids)
     metadata = {row["example_id"]: row for row in rows if row["example_id"] in example_ids}
-    for doc_id, document_points in texts.items():
-        if doc_id not in users:
-            skipped["their user is unknown"] += len(document_points)
-            continue
-        user, label = users[doc_id]
-        row = {columns.fields.paths[0]: _join_examples(document_points, metadata), columns.id: doc_id}
-        row |= {
-            name: value for name, value in metadata[document_points[0][0]].items() if name in columns.metadata_columns
+    for doc_id, entries in documents.items():
+        first = entries[0]
+        kept = metadata[first["example_id"]]
+        origin = {columns.user: first["user_id"], columns.label: first[CLASS]}
+        row = {
+            columns.fields.paths[0]: _join_examples(entries, metadata),
+            columns.id: doc_id,
+            **{name: value for name, value in kept.items() if name in columns.metadata_columns},
+            **{name: value for name, value in origin.items() if name is not None and value is not None},
         }
-        row |= {} if user is None else {columns.user: user}
-        row |= {} if columns.label is None or label is None else {columns.label: label}
         lines.append(json.dumps(row).encode() + b"\n")
-        exported += len(document_points)
     if lines:
         write_bytes(run.exported, b"".join(lines))
     counts = {"entries": exported + skipped.total(), "exported": exported, "left": dict(skipped.most_common())}
@@ -197,41 +184,9 @@ def _make_retry_line(reason: str, source: str, content: bytes, columns: InputSet
     return json.dumps({columns.fields.paths[0]: text, columns.id: PurePosixPath(source).name}).encode() + b"\n"
 
 
-def _join_examples(examples: list[tuple[int, str]], metadata: Mapping[int, dict[str, Any]]) -> Any:
+def _join_examples(entries: list[dict[str, Any]], metadata: Mapping[int, dict[str, Any]]) -> Any:
     """Join the examples of a document to a text, or to a conversation if their roles are known."""
-    if any(ROLE in metadata[point] for point, _ in examples):
-        return [{"role": metadata[point][ROLE], "content": text} for point, text in examples]
-    return "\n".join(text for _, text in examples)
-
-
-def _find_document_users(
-    run: RunFolder, documents: Mapping[str, int], key: DigestKey | None
-) -> dict[str, tuple[str | None, str | None]]:
-    """Find the user (None: a document without one) and class of each document, given with one of its examples.
-
-    A quarantined example is not in ``vault/``. Its user is known from another example of its document, or from any
-    example of the same user: their keyed ids agree, which needs the run's ``key``. Without either, the document is
-    not exported as another user's: one person must not become two.
-    """
-    manifest = read_manifest(run)
-    users: dict[str, tuple[str | None, str | None]] = {}
-    user_ids: set[str] = set()
-    if documents and "vault" not in manifest.get("purged", ()):
-        labelled = [CLASS] if manifest["configuration"]["input"].get("label") is not None else []
-        for doc_id, user, *label in read_values(run.vault, "doc_id", "user_id", *labelled):
-            user_ids |= {user} if user is not None else set()
-            if doc_id in documents:
-                users[doc_id] = (user, label[0] if label else None)
-    if key is None or not documents:
-        return users
-    by_user: dict[str, str] = {key.make_pseudonym("user", user): user for user in user_ids}
-    of_points = {point: doc_id for doc_id, point in documents.items()}
-    for point, pseudonym in read_values(run.examples, "example_id", "user"):
-        if (doc_id := of_points.get(point)) is None or doc_id in users:
-            continue
-        if pseudonym in by_user:
-            users[doc_id] = (by_user[pseudonym], None)
-        elif pseudonym == key.make_pseudonym("lone-user", doc_id):
-            # a document that names nobody has an id of its own
-            users[doc_id] = (None, None)
-    return users
+    texts = {entry["example_id"]: entry["content"].decode() for entry in entries}
+    if any(ROLE in metadata[point] for point in texts):
+        return [{"role": metadata[point][ROLE], "content": text} for point, text in texts.items()]
+    return "\n".join(texts.values())

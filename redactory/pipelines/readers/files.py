@@ -223,27 +223,6 @@ class Source:
             return None
         return modified if modified.tzinfo else modified.replace(tzinfo=datetime.UTC)
 
-    def read_change_stamp(self, cutoff: datetime.datetime) -> str | None:
-        """Return a value that changes when the file is written, without reading the file; None if there is none.
-
-        None also if the file was written after ``cutoff``: another write within the clock's resolution would not show.
-        For local files it includes the status change time; unlike the modification time, nobody can set it back.
-        """
-        modified = self.read_modified_time()
-        if modified is None or modified > cutoff:
-            return None
-        if self._local_path is not None:
-            status = os.stat(self._local_path)
-            if status.st_ctime > cutoff.timestamp():
-                return None
-            return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}-{status.st_ctime_ns}"
-        filesystem, inner = open_filesystem(self.url)
-        try:
-            key: str = filesystem.ukey(inner)
-        except (NotImplementedError, OSError):
-            return None
-        return key
-
 
 _WRITE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 

@@ -109,8 +109,9 @@ class CsvFormat(Format):
         for count, (_, _, line) in enumerate(self._parse_rows(), 1):
             complete, end = (count, self._position) if self._is_complete() else (complete, end)
             blank = blank and (not line.strip() or count == 1)
-        if not complete:
-            return RowScan(start, 0, count, blank)
+        if complete <= 1:
+            # the header alone is nothing to read
+            return RowScan(start, 0, count - before, blank)
         return RowScan(end + start - header, complete - before, count - before, blank)
 
     def _is_complete(self) -> bool:

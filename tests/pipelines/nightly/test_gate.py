@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from redactory.evaluation.drift import DriftSettings
 from redactory.evaluation.report import render_report
 from redactory.flows.show import _load_templates
 from redactory.foundation.files import read_json
@@ -19,7 +18,6 @@ from redactory.pipelines.curation.config import NightlySettings
 from redactory.pipelines.curation.release_log import Event, append_event, describe_record, read_log
 from redactory.pipelines.operations.gate import (
     approve_release,
-    evaluate_drift,
     find_earlier_runs,
     reject_release,
     release_or_hold,
@@ -30,13 +28,13 @@ from redactory.redaction import list_broken_files
 from redactory.redaction.folder import JobFolder, RunFolder
 from tests.pipelines.nightly.made_job import MadeJob
 
-SETTINGS = DriftSettings()
+SETTINGS = NightlySettings()
 NOW = datetime.datetime(2026, 3, 9, 2, 0, tzinfo=datetime.UTC)
 
 
-@pytest.fixture(scope="module")
-def steady(tmp_path_factory: pytest.TempPathFactory) -> MadeJob:
-    made = MadeJob(tmp_path_factory.mktemp("job"))
+@pytest.fixture
+def steady(tmp_path: Path) -> MadeJob:
+    made = MadeJob(tmp_path)
     made.nights(10)
     return made
 
@@ -45,71 +43,60 @@ def read_report(run: RunFolder) -> str:
     return run.report.read_text(encoding="utf-8")
 
 
-def test_a_run_like_the_others_is_within_the_limits(steady: MadeJob) -> None:
+def test_a_run_like_the_others_is_released(steady: MadeJob) -> None:
     run = steady.add("like-them", None)
     body = json.loads(run.manifest.read_text())
     body["policies"]["strict"]["hash"] = "f" * 64
     run.manifest.write_text(json.dumps(body))
-    assert evaluate_drift(steady.job, run, SETTINGS) == []
+    ended = release_or_hold(steady.job, run, SETTINGS)
+    assert (ended["state"], ended["findings"], ended["counts"]["public"]) == ("released", [], 4_000)
     kept = read_json(run.gate.root / "result.json")
-    assert (kept["verdict"], len(kept["runs"])) == ("within", 10)
+    assert (kept["unjudged"], len(kept["runs"])) == (None, 10)
     assert list_broken_files(run.gate) == []
     assert "Every metric is within its limits" in read_report(run)
     assert "unlike earlier runs" not in read_report(run)
     assert "10 of these runs were made with other policies" in read_report(run)
 
 
-def test_a_poisoned_run_is_found_and_its_report_shows_why(steady: MadeJob) -> None:
+def test_a_poisoned_run_is_held_and_its_report_shows_why(steady: MadeJob) -> None:
     run = steady.add("poisoned", None, public=8_000, numbers=0, rejected=3_000)
-    outside = evaluate_drift(steady.job, run, SETTINGS)
-    found = {(f.metric, f.label) for f in outside}
+    ended = release_or_hold(steady.job, run, SETTINGS)
+    found = {(f["metric"], f["label"]) for f in ended["findings"]}
     hits = {("spans/strict/label", "NUMBER"), ("spans/strict/detector", "digits")}
-    assert found == {("public", ""), ("rejected", ""), *hits}
+    assert (ended["state"], found) == ("held", {("public", ""), ("rejected", ""), *hits})
     page = read_report(run)
     assert "Held: unlike earlier runs" in page
     assert page.count('<div class="control"') == 4
     assert page == render_report(run)
-    [rejected] = (json.loads(json.dumps(f.to_json())) for f in outside if f.metric == "rejected")
-    assert (rejected["value"], rejected["expected"], rejected["runs"]) == (0.3, 0.0, 10)
-    assert "history" not in rejected
-    # asked again, after it was held, it says the same
-    append_event(run, Event.HELD, manifest="0" * 64, counts={}, findings=[])
-    assert {(f.metric, f.label) for f in evaluate_drift(steady.job, run, SETTINGS)} == found
+    [rejected] = (f for f in ended["findings"] if f["metric"] == "rejected")
+    assert (rejected["value"], rejected["expected"], len(rejected["history"])) == (0.3, 0.0, 10)
+    assert read_log(steady.job)[-1].body["findings"] == json.loads(json.dumps(ended["findings"]))
+    # asked again, after it was held, it says the same; what is ignored holds nothing
+    assert {(f["metric"], f["label"]) for f in release_or_hold(steady.job, run, SETTINGS)["findings"]} == found
     assert read_report(run) == page
+    ignoring = NightlySettings.model_validate({"drift": {"ignore": ["public", "rejected", "NUMBER", "digits"]}})
+    assert release_or_hold(steady.job, run, ignoring)["state"] == "released"
 
 
-def test_the_first_runs_are_not_judged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [0, 4, 5])
+def test_the_first_runs_are_released_without_comparison_and_everybody_is_told(tmp_path: Path, count: int) -> None:
     made = MadeJob(tmp_path)
-    made.nights(4)
-    run = made.add("fifth", None, public=8_000)
+    made.nights(count)
+    run = made.add("next", None, public=500)
     assert 'id="drift"' not in render_report(run)
-    assert evaluate_drift(made.job, run, SETTINGS) == []
-    assert read_json(run.gate.root / "result.json")["verdict"] == "too few"
-    assert "4 earlier runs so far, and limits are drawn from 5 on" in read_report(run)
-    assert "Not compared with earlier runs" in read_report(run)
-    # whoever reads the command's output or the log is told so, too, while there are too few
-    for count, told in ((0, True), (4, True), (5, False), (6, False)):
-        few = MadeJob(tmp_path / str(count))
-        few.nights(count)
-        run = few.add("next", None, public=500)
-        ended = release_or_hold(few.job, run, NightlySettings(), {"public": 500})
-        page = print_night(ended, run)
-        last = describe_record(read_log(few.job)[-1])
-        for text in (ended["unjudged"] or "", last, page):
-            assert ("not compared with earlier runs" in text) == told, (count, text)
-
-
-def print_night(ended: dict[str, Any], run: RunFolder) -> str:
-    counts = dict.fromkeys(("rows", "examples", "public", "private", "duplicate", "quarantined"), 1)
-    night = {"run": str(run.root), "date": "", **ended, "resumed": False, "counts": counts}
+    ended = release_or_hold(made.job, run, SETTINGS)
+    night = {"run": str(run.root), "date": "", **ended, "resumed": False}
     told = {"nights": [night], "latest": None, "held": [], "job": "job"}
-    return str(_load_templates().get_template("nights").render(r=told))
+    page = str(_load_templates().get_template("nights").render(r=told))
+    assert ended["state"] == ("released" if count < 5 else "held")
+    for text in (ended["unjudged"] or "", describe_record(read_log(made.job)[-1]), page, read_report(run)):
+        assert ("not compared with earlier runs" in text) == (count < 5)
 
 
 @pytest.mark.parametrize("decision", [approve_release, reject_release])
 def test_the_report_of_a_held_run_says_what_was_decided(steady: MadeJob, decision: Any) -> None:
     run = steady.add("odd", None, public=1)
-    assert release_or_hold(steady.job, run, NightlySettings(), {"public": 1})["state"] == "held"
+    assert release_or_hold(steady.job, run, SETTINGS)["state"] == "held"
     assert "is held back until" in read_report(run)
     decision(run.root, "Ann <b>", "looked & fine")
     page = read_report(run)
@@ -134,10 +121,10 @@ def test_held_rejected_and_later_runs_are_not_compared_with(tmp_path: Path) -> N
     assert [one.root.name for one in find_earlier_runs(made.job, run)] == ["c", "e"]
 
 
-def _metrics(job: JobFolder, text: str | None = None) -> dict[tuple[str, tuple[str, ...]], float]:
+def _metrics(job: JobFolder) -> dict[tuple[str, tuple[str, ...]], float]:
     """Each sample, by Prometheus' own parser: its name and its labels' values, without the folder's."""
     found = {}
-    for family in text_string_to_metric_families(render_metrics(job, NOW) if text is None else text):
+    for family in text_string_to_metric_families(render_metrics(job, NOW)):
         assert family.documentation
         for sample in family.samples:
             labels = dict(sample.labels)
@@ -182,22 +169,6 @@ def test_the_metrics_of_a_job(tmp_path: Path) -> None:
     assert (found["nights_since_release", ()], found["held_runs", ()]) == (0, 0)
     assert found["last_release_timestamp_seconds", ()] > 0
     assert ("examples", ("public",)) not in found
-
-
-def test_the_metrics_file_is_whole_or_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = MadeJob(tmp_path)
-    made.add("a")
     write_metrics(made.job)
-    first = made.job.metrics.read_text()
-    assert _metrics(made.job, first)["rows", ()] == 10_000
     assert made.job.metrics.stat().st_mode & 0o777 == 0o644
     assert made.job.state.stat().st_mode & 0o777 == 0o700
-
-    def full(*_: object) -> None:
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr("redactory.foundation.files.sync_to_disk", full)
-    with pytest.raises(OSError, match="full"):
-        write_metrics(made.job)
-    assert made.job.metrics.read_text() == first
-    assert list(made.job.state.glob(".tmp-*")) == []

@@ -17,16 +17,6 @@ ENGINES = {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}}
 SETTINGS = {**LINE_CONFIG, "input": "rows.jsonl", "output": "job", "detect": ENGINES}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A job of one run."""
-    folder = tmp_path_factory.mktemp("operator")
-    write_rows(folder / "rows.jsonl", [{"text": "zanzibar is far"}, {"text": "so it is"}])
-    (folder / "job.yaml").write_text(yaml.safe_dump(SETTINGS))
-    assert "released; 2 rows, 2 examples" in said(folder, "nightly", "job.yaml")
-    return folder
-
-
 def said(folder: Path, *words: str, code: int = 0) -> str:
     """What a command prints on standard output."""
     done = invoke_command(*(folder / word if (folder / word).exists() else word for word in words))
@@ -34,32 +24,29 @@ def said(folder: Path, *words: str, code: int = 0) -> str:
     return str(done.stdout)
 
 
-def test_runs_and_log_are_listed_without_text_and_one_is_given_up(folder: Path, tmp_path: Path) -> None:
-    assert "Nothing new." in said(folder, "nightly", "job.yaml")
-    assert json.loads(said(folder, "nightly", "job.yaml", "--json"))["nights"][0]["state"] == "nothing new"
-    listed, log = said(folder, "release", "list", "job"), said(folder, "release", "list", "job", "--log")
+def test_runs_and_log_are_listed_without_text_and_a_failing_hook_takes_no_release_back(tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows.jsonl", [{"text": "zanzibar is far"}, {"text": "so it is"}])
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump({**SETTINGS, "nightly": {"hook": ["/bin/false"]}}))
+    assert "released; 2 rows, 2 examples" in said(tmp_path, "nightly", "job.yaml", code=1)
+    assert "Nothing new." in said(tmp_path, "nightly", "job.yaml")
+    assert json.loads(said(tmp_path, "nightly", "job.yaml", "--json"))["nights"][0]["state"] == "nothing new"
+    listed, log = said(tmp_path, "release", "list", "job"), said(tmp_path, "release", "list", "job", "--log")
     assert "released" in listed
     assert "begun:" in log
     assert "released: 2 rows" in log
     assert "zanzibar" not in listed + log
-    latest = (folder / "job" / "latest").resolve()
+    latest = (tmp_path / "job" / "latest").resolve()
+    # the hook of the night is called again
     words = ("--by", "Ann", "--reason", "wrong feed")
-    assert f"{latest.name}: rejected. Latest: none" in said(folder, "release", "reject", str(latest), *words)
-    assert not (folder / "job" / "latest").exists()
-    assert "wrong feed (Ann)" in said(folder, "release", "list", "job")
-    said(folder, "nightly", "job.yaml")
-    again = RunFolder((folder / "job" / "latest").resolve())
-    assert again.root != latest
-    assert len(read_column(again.vault, "text")) == 2
+    rejected = said(tmp_path, "release", "reject", str(latest), *words, code=1)
+    assert f"{latest.name}: rejected. Latest: none" in rejected
+    assert "The hook failed: exit code 1" in rejected
+    assert "wrong feed (Ann)" in said(tmp_path, "release", "list", "job")
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(SETTINGS))
+    said(tmp_path, "nightly", "job.yaml")
+    again = RunFolder((tmp_path / "job" / "latest").resolve())
+    assert (again.root != latest, len(read_column(again.vault, "text"))) == (True, 2)
     assert "is not a job" in str(invoke_command("release", "list", tmp_path).exception)
-
-
-def test_a_hook_that_fails_takes_no_release_back_and_is_the_exit_code(tmp_path: Path) -> None:
-    write_rows(tmp_path / "rows.jsonl", [{"text": "so it is"}])
-    settings = {**SETTINGS, "nightly": {"hook": ["/bin/false"]}}
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(settings))
-    assert "released; 1 row, 1 example " in said(tmp_path, "nightly", "job.yaml", code=1)
-    assert (tmp_path / "job" / "latest" / "_SUCCESS").is_file()
 
 
 @pytest.mark.parametrize(

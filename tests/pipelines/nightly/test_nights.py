@@ -126,14 +126,14 @@ def test_a_backfill_has_one_run_a_day_and_passes_over_what_is_done(tmp_path: Pat
     ("dates", "message"),
     [
         ({"date": "3.11.2026"}, "expected a day like 2026-11-03"),
-        ({"date": "2026-11-01", "last": "2026-11-02"}, "not both"),
-        ({"last": "2026-11-02"}, "give both ends of the range"),
-        ({"first": "2026-11-02", "last": "2026-11-01"}, "the earlier first"),
+        ({"date": "2026-11-01", "last": "2026-11-02"}, "give --date, or both ends"),
+        ({"last": "2026-11-02"}, "give --date, or both ends"),
+        ({"first": "2026-11-02", "last": "2026-11-01"}, "the earlier day first"),
     ],
 )
 def test_dates_that_cannot_be_meant_are_refused(job: Job, dates: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=r"need \{date\} in input\.path"):
-        job.night(first="2026-11-01")
+        job.night(**dates)
     job.config["input"] = str(job.input / "{date}")
     with pytest.raises(ConfigurationError, match=message):
         job.night(**dates)
@@ -143,8 +143,10 @@ def test_dates_that_cannot_be_meant_are_refused(job: Job, dates: dict[str, Any],
 def test_a_locked_job_or_a_run_as_output_is_refused(job: Job) -> None:
     job.write("a.jsonl", "one")
     run = job.run()
-    with file_lock(job.job.lock, "the job"), pytest.raises(RunStateError, match="is being written by"):
-        job.night()
+    with file_lock(job.job.lock, "the job"):
+        for command in _DONE_IN_A_JOB.values():
+            with pytest.raises(RunStateError, match="is being written by"):
+                command(job)
     with pytest.raises(RunStateError, match="is a run"):
         job.night(output=run.root)
 
@@ -187,26 +189,18 @@ def test_a_run_that_failed_goes_on_or_is_given_up(job: Job, monkeypatch: pytest.
     assert job.released() == Counter(["One"]) == Counter(texts(RunFolder(Path(new["run"]))))
 
 
-@pytest.mark.parametrize(
-    ("stage", "end"),
-    [
-        ("ingest", CheckFailed("too many bad rows")),
-        ("detect", KeyboardInterrupt()),
-        ("redact", CheckFailed("the disk is full")),
-        ("shard", KeyboardInterrupt()),
-    ],
-)
-def test_a_person_is_erased_from_unfinished_runs(tmp_path: Path, stage: str, end: BaseException) -> None:
+@pytest.mark.parametrize("stage", ["ingest", "redact", "shard"])
+def test_a_person_is_erased_from_unfinished_runs(tmp_path: Path, stage: str) -> None:
     job = Job(tmp_path, dedup={"index": {"path": str(tmp_path / "index")}})
 
     def stop(name: str, *_: Any) -> None:
         if name.startswith(stage):
-            raise end
+            raise CheckFailed("the disk is full")
 
     def cut_off(name: str) -> RunFolder:
         rows = [{"id": f"{name}-{user}", "user_id": user, "text": f"{name} {user} ZYX"} for user in "uv"]
         write_rows(job.input / f"{name}.jsonl", rows)
-        with pytest.raises(type(end)):
+        with pytest.raises(CheckFailed):
             job.night(progress=stop)
         return job.job.get_run_folder(read_log(job.job)[-1].body["run"])
 
@@ -217,11 +211,10 @@ def test_a_person_is_erased_from_unfinished_runs(tmp_path: Path, stage: str, end
     left = cut_off("b")
     before = read_files(job.folder)
     dry = redactory.erase([job.job.root], user_ids=["u"], dry_run=True)
-    assert dry["ok"]
     assert read_files(job.folder) == before
     result = redactory.erase([job.job.root], user_ids=["u"])
-    assert (result["ok"], result["problems"]) == (True, [])
     for said in (dry, result):
+        assert (said["ok"], said["problems"]) == (True, [])
         assert [run["run"] for run in said["runs"] if "discarded" in run] == [str(r.root) for r in (rejected, left)]
     assert read_files(released.root) == {p: data for p, data in before.items() if p.is_relative_to(released.root)}
     assert not [path for run in (rejected, left) for path in run.root.rglob("*") if path.is_file()]
@@ -248,14 +241,12 @@ _DONE_IN_A_JOB: dict[str, Callable[[Job], Any]] = {
 def test_what_a_killed_process_left_in_a_job_goes_with_the_next_command(job: Job, what: str) -> None:
     job.write("a.jsonl", "one")
     job.run()
-    left = [job.job.state / ".tmp-3-metrics.prom", job.job.root / ".tmp-4-2026-01-01" / "vault" / "part"]
-    for path in left:
+    for path in (job.job.state / ".tmp-3-metrics.prom", job.job.root / ".tmp-4-2026-01-01" / "vault" / "part"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("one")
     (job.job.root / ".tmp-5-latest").symlink_to("nowhere")
     _DONE_IN_A_JOB[what](job)
-    assert not list(job.job.root.glob(".tmp-*"))
-    assert not list(job.job.state.glob(".tmp-*"))
+    assert not [*job.job.root.glob(".tmp-*"), *job.job.state.glob(".tmp-*")]
 
 
 def test_only_work_that_was_never_a_run_is_discarded(job: Job) -> None:
@@ -313,24 +304,22 @@ def test_what_fails_besides_a_run_takes_no_release_back(tmp_path: Path, monkeypa
 
 
 def test_a_held_run_is_not_latest_and_an_approved_one_is(tmp_path: Path) -> None:
-    job = Job(tmp_path, nightly={"drift": {"min_history": 3, "sigmas": 2}}, dedup={"mode": "none"})
-    for night in range(3):
-        job.write(f"{night}.jsonl", *("call 12" if row % 2 else "hello" for row in range(300)))
+    job = Job(tmp_path, dedup={"mode": "none"})
+    for night in range(5):
+        job.write(f"{night}.jsonl", *("call 12" if row % 2 else "hello" for row in range(100)))
         assert job.night()["held"] == []
     first = job.job.latest.resolve()
-    job.write("poisoned.jsonl", *(f"call {row}" for row in range(300)))
+    job.write("poisoned.jsonl", *(f"call {row}" for row in range(100)))
     done = job.night()
     [night] = done["nights"]
     held = RunFolder(Path(night["run"]))
     assert (done["held"], night["state"]) == ([held.root.name], "held")
     assert "public" in {finding["metric"] for finding in night["findings"]}
-    assert (read_release_state(RunFolder(first)), read_release_state(held)) == ("released", "held")
-    assert job.job.latest.resolve() == first
+    assert (job.job.latest.resolve(), read_release_state(held)) == (first, "held")
     with pytest.raises(RunStateError, match="redactory release approve"):
         redactory.train({**job.config, "train": {}, "output": str(held.root)})
     decided = redactory.approve_release(held.root, "Ann", "a new form was introduced")
-    assert decided["latest"] == held.root.name
-    assert read_release_state(held) == "released"
+    assert (decided["latest"], read_release_state(held)) == (held.root.name, "released")
     assert job.job.latest.resolve() == held.root.resolve()
     assert read_log(job.job)[-1].body["reason"] == "a new form was introduced"
     with pytest.raises(RunStateError, match="only a held run can be approved"):
@@ -373,7 +362,7 @@ def test_an_empty_run_is_approved_only_where_that_is_said(tmp_path: Path) -> Non
     assert redactory.approve_release(empty.root, "Ann", "a quiet Sunday", empty=True)["empty"]
     redactory.reject_release(first.root, "Bo", "the wrong feed")
     size = (job.input / "a.jsonl").stat().st_size // 2
-    unjudged = "not compared with earlier runs: {} before it, but nightly.drift.min_history is 5".format
+    unjudged = "not compared with earlier runs: {} before it, and limits need 5".format
     log = redactory.release_log(job.job.root)["records"]
     assert [record["words"] for record in log] == [
         f"begun: {size} new bytes in 1 file",
@@ -393,24 +382,19 @@ def test_an_empty_run_is_approved_only_where_that_is_said(tmp_path: Path) -> Non
 
 def test_a_run_with_nothing_to_read_is_held_however_usual_bad_rows_are(job: Job) -> None:
     file = job.write("a.jsonl", "one")
-    for night in range(7):
-        job.write("a.jsonl", *([f"night {night}"] if night < 6 else []))
+    for night in range(2):
         with file.open("a", encoding="utf-8") as more:
             more.writelines("no row\n" for _ in range(30))
         [ended] = job.night()["nights"]
-        assert ended["state"] == ("released" if night < 6 else "held")
+        assert ended["state"] == ("held" if night else "released")
     assert (ended["counts"]["rows"], ended["counts"]["examples"]) == (30, 0)
     assert [finding["metric"] for finding in ended["findings"]] == ["no readable example"]
     assert job.job.latest.resolve().name != Path(ended["run"]).name
 
 
-def test_a_run_of_no_job_cannot_be_decided_about(job: Job) -> None:
-    job.write("a.jsonl", "one")
-    run = job.folder / "alone" / "run"
-    curate({**job.config, "output": str(run)}, detector=DigitDetector())
+def test_a_run_of_no_job_cannot_be_decided_about(tmp_path: Path) -> None:
     with pytest.raises(RunStateError, match="does not belong to a job"):
-        redactory.approve_release(run, "Ann", "why")
-    assert read_release_state(RunFolder(run)) is None
+        redactory.approve_release(tmp_path / "run", "Ann", "why")
 
 
 def _log_check(run: RunFolder) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import gzip
 import json
@@ -19,12 +20,13 @@ from redactory.foundation.errors import InputError
 from redactory.foundation.records import Record
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.release_log import Event
-from redactory.pipelines.operations import incremental as folding
 from redactory.pipelines.operations.incremental import (
-    ReadingPlan,
+    FileSlice,
     find_changed_files,
+    find_read_files,
     make_planned_sources,
     plan_reading,
+    read_planned_slices,
 )
 from redactory.pipelines.readers import Document, Rejection, find_sources_by_path, read_documents
 from redactory.pipelines.readers.documents import RowCounts
@@ -35,10 +37,11 @@ ROWS = {
     "a.jsonl": ['{"text": "r%d"}\n', '{"text": "r%d ü"}\r\n', "broken %d\n", "\n"],
     "b.csv": ["r%d,u\n", '"r%d\nmore ""words""",u\r\n', "r%d,too,many\n", '"open %d,u\n'],
 }
+MAX_BYTES = 200
 
 
 def config(folder: Path) -> Config:
-    settings = {"path": str(folder), "max_row_bytes": 200}
+    settings = {"path": str(folder), "max_row_bytes": MAX_BYTES}
     return Config.model_validate({"input": settings, "nightly": {"partial_row_grace_minutes": 60}})
 
 
@@ -49,30 +52,35 @@ class World:
         self.folder, self.written = folder, 0
         self.records: list[Record] = []
         self.read: dict[str, Counter[tuple[str, int]]] = {}
+        self.waiting: list[dict[str, Any]] = []
 
     def enter(self, event: Event, run: str, **body: Any) -> None:
         body = json.loads(json.dumps({"run": run, **body}))
         self.records.append(Record(len(self.records), event.value, body))
 
-    def plan(self, now: datetime.datetime | None = None, again: tuple[str, ...] = ()) -> ReadingPlan:
-        return plan_reading(config(self.folder), folding.compute_watermark(self.records), again, now)
+    def plan(self, now: datetime.datetime | None = None, reread: tuple[str, ...] = ()) -> list[FileSlice]:
+        slices, self.waiting = plan_reading(config(self.folder), find_read_files(self.records), reread, now)
+        return slices
 
-    def night(self, now: datetime.datetime | None = None, crash: bool = False) -> None:
+    def night(
+        self, now: datetime.datetime | None = None, crash: bool = False, reread: tuple[str, ...] = ()
+    ) -> list[FileSlice]:
         self.finish()
-        plan = self.plan(now)
-        if plan.slices:
+        slices = self.plan(now, reread)
+        if slices:
             run = f"run{len(self.read)}"
             self.read[run] = Counter()
-            self.enter(Event.STARTED, run, plan=plan.to_json(), date=None)
+            self.enter(Event.STARTED, run, plan={"slices": [dataclasses.asdict(piece) for piece in slices]})
             if not crash:
                 self.finish()
+        return slices
 
     def finish(self) -> None:
         ended = {r.body["run"] for r in self.records if r.type != Event.STARTED}
         for record in [r for r in self.records if r.type == Event.STARTED and r.body["run"] not in ended]:
-            pieces, run = folding.read_planned_slices(record), record.body["run"]
-            assert find_changed_files(pieces) == []
-            self.read[run] = rows_of(self.folder, make_planned_sources(pieces))
+            slices, run = read_planned_slices(record), record.body["run"]
+            assert find_changed_files(slices) == []
+            self.read[run] = rows_of(self.folder, make_planned_sources(slices, MAX_BYTES))
             self.enter(Event.RELEASED, run)
 
     def reject(self, number: int) -> None:
@@ -107,31 +115,10 @@ def rows_of(folder: Path, sources: Any) -> Counter[tuple[str, int]]:
     return found
 
 
-def all_rows(folder: Path) -> Counter[tuple[str, int]]:
-    """What one reader finds that reads every file from its first byte to its last."""
-    return rows_of(folder, find_sources_by_path((str(folder),), "auto"))
-
-
 KINDS = st.lists(st.integers(0, 3), max_size=4)
 APPEND = st.tuples(st.just("append"), st.sampled_from(sorted(ROWS)), KINDS, st.integers(0, 9))
 REJECT = st.tuples(st.just("reject"), st.integers(0, 5))
 steps = st.lists(st.one_of(APPEND, st.tuples(st.just("night")), st.tuples(st.just("crash")), REJECT), max_size=14)
-
-
-def live(world: World, what: list[tuple[Any, ...]]) -> None:
-    for name, *arguments in what:
-        if name == "append":
-            world.append(*arguments)
-        elif name == "reject":
-            world.finish()
-            world.reject(*arguments)
-        else:
-            world.night(crash=name == "crash")
-    for name in ROWS:
-        if (world.folder / name).exists():
-            world.append(name, [], 0)
-    world.night()
-    world.night(now=SOON)
 
 
 @given(steps)
@@ -140,19 +127,23 @@ def test_every_row_is_read_exactly_once(what: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder))
         (world.folder / "a.jsonl").touch()
-        live(world, what)
-        assert sum(world.read.values(), Counter()) == all_rows(world.folder)
-        assert not world.plan(SOON).slices
-
-
-def test_the_oracle_notices_a_fold_that_forgets_rejections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = folding.compute_watermark
-    monkeypatch.setattr(
-        folding, "compute_watermark", lambda records: real(r for r in records if r.type != Event.REJECTED)
-    )
-    world = World(tmp_path)
-    live(world, [("append", "a.jsonl", [0, 0], 0), ("night",), ("reject", 0)])
-    assert sum(world.read.values(), Counter()) != all_rows(tmp_path)
+        for name, *arguments in what:
+            if name == "append":
+                world.append(*arguments)
+            elif name == "reject":
+                world.finish()
+                world.reject(*arguments)
+            else:
+                world.night(crash=name == "crash")
+        for name in ROWS:
+            if (world.folder / name).exists():
+                world.append(name, [], 0)
+        world.night()
+        world.night(now=SOON)
+        # what one reader finds that reads every file from its first byte to its last
+        whole = rows_of(world.folder, find_sources_by_path((folder,), "auto"))
+        assert sum(world.read.values(), Counter()) == whole
+        assert not world.plan(SOON)
 
 
 def test_a_gap_between_nights_is_read_with_what_is_new(tmp_path: Path) -> None:
@@ -162,9 +153,9 @@ def test_a_gap_between_nights_is_read_with_what_is_new(tmp_path: Path) -> None:
         world.night()
     world.reject(1)
     world.append("b.csv", [0], 0)
-    pieces = world.plan().slices
-    assert [(piece.from_row, piece.rows) for piece in pieces] == [(3, 2), (7, 1)]
-    [source] = make_planned_sources(pieces)
+    slices = world.plan()
+    assert [(piece.from_row, piece.rows) for piece in slices] == [(3, 2), (7, 1)]
+    [source] = make_planned_sources(slices, MAX_BYTES)
     assert [entry.row for entry in read_documents(source, config(tmp_path).input)] == [4, 5, 8]
 
 
@@ -172,11 +163,10 @@ def test_a_last_row_waits_until_it_is_whole_or_nobody_writes(tmp_path: Path) -> 
     file, world = tmp_path / "a.jsonl", World(tmp_path)
     file.write_bytes(b'{"text": "one"}\n{"text": "two"}')
     # an object that is whole is a row, with or without its line end
-    assert (world.plan().slices[0].rows, world.plan().waiting) == (2, {})
+    assert (world.plan()[0].rows, world.waiting) == (2, [])
     file.write_bytes(b'{"text": "one"}\n{"text": "tw')
-    plan = world.plan()
-    assert [(piece.rows, piece.to_byte) for piece in plan.slices] == [(1, 16)]
-    assert plan.waiting == {str(file): 12}
+    assert [(piece.rows, piece.to_byte) for piece in world.plan()] == [(1, 16)]
+    assert world.waiting == [{"path": str(file), "bytes": 12}]
     world.night(now=SOON)
     assert world.read["run0"] == {("a.jsonl", 1): 1, ("a.jsonl", 2): 1}
     with file.open("ab") as more:
@@ -188,63 +178,38 @@ def test_a_last_row_waits_until_it_is_whole_or_nobody_writes(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "before", "after", "message"),
     [
-        ("a.jsonl", '{"text": "r0"}\n{"text": "r1"}\n', '{"text": "s0"}\n{"text": "r1"}\n', "rows 1 to 2"),
-        ("a.jsonl", '{"text": "r0"}\n{"text": "r1"}\n', '{"text": "r0"}\n', "rows 1 to 2"),
+        ("a.jsonl", '{"text": "r0"}\n{"text": "r1"}\n', '{"text": "s0"}\n{"text": "r1"}\n', "first 2 rows"),
+        ("a.jsonl", '{"text": "r0"}\n{"text": "r1"}\n', '{"text": "r0"}\n', "first 2 rows"),
         ("note.txt", "one\n", "one\ntwo\n", "it can only be read completely"),
+        ("note.txt", "one\n", "two\n", "it can only be read completely"),
+        ("note.txt", "one\n", "", "it can only be read completely"),
     ],
 )
-def test_a_changed_file_is_refused(tmp_path: Path, name: str, before: str, after: str, message: str) -> None:
+def test_a_changed_file_is_refused_whatever_its_times_say(
+    tmp_path: Path, name: str, before: str, after: str, message: str
+) -> None:
     world, file = World(tmp_path), tmp_path / name
     file.write_text(before)
-    world.night()
-    assert not world.plan().slices
-    file.write_text(after)
+    os.utime(file, (1e9, 1e9))
+    world.night(crash=True)
+    with file.open("r+") as same:  # the inode stays
+        same.write(after)
+        same.truncate()
+    os.utime(file, (1e9, 1e9))
+    assert find_changed_files(read_planned_slices(world.records[0])) == [str(file)]
+    world.enter(Event.RELEASED, "run0")
     with pytest.raises(InputError, match=rf"{name} \((its )?{message}\).*--reread FILE"):
         world.plan()
-    plan = world.plan(again=(str(file),))
-    assert [(piece.again, piece.from_row) for piece in plan.slices] == [(True, 0)]
-    world.enter(Event.STARTED, "again", plan=plan.to_json(), date=None)
-    assert not world.plan().slices
-
-
-def test_a_file_is_not_read_again_while_its_stamp_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(tmp_path)
-    world.append("a.jsonl", [0, 0], 0)
-    world.night(SOON)
-
-    def unread(*_: Any) -> Any:
-        raise AssertionError
-
-    monkeypatch.setattr(folding.FileSlice, "matches_source", unread)
-    assert not world.plan(SOON).slices
-    os.utime(tmp_path / "a.jsonl", (2e9, 2e9))
-    with pytest.raises(AssertionError):
-        world.plan(SOON)
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "note.txt"])
-def test_an_edit_whose_size_and_time_were_put_back_is_noticed(tmp_path: Path, name: str) -> None:
-    world, file = World(tmp_path), tmp_path / name
-    file.write_text('{"text": "r1"}\n')
-    os.utime(file, (1e9, 1e9))
-    world.night(SOON)
-    before = file.stat()
-    with file.open("r+b") as part:
-        part.seek(10)
-        part.write(b"s")
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert (file.stat().st_size, file.stat().st_ino) == (before.st_size, before.st_ino)
-    with pytest.raises(InputError, match="changed since an earlier run"):
-        world.plan(SOON)
+    if after:
+        assert [(piece.reread, piece.from_row) for piece in world.night(reread=(str(file),))] == [(True, 0)]
+        assert not world.plan()
 
 
 def test_a_compressed_file_that_is_still_written_waits_and_is_read_whole(tmp_path: Path) -> None:
     world, whole = World(tmp_path), gzip.compress(b'{"text": "hello"}\n' * 900)
     path = tmp_path / "c.jsonl.gz"
     path.write_bytes(whole[:-9])
-    assert world.plan().waiting == {str(path): len(whole) - 9}
-    world.night()
-    assert world.read == {}
+    assert (world.night(), world.waiting) == ([], [{"path": str(path), "bytes": len(whole) - 9}])
     path.write_bytes(whole)
     world.night()
     assert world.read["run0"].total() == 900
@@ -252,8 +217,7 @@ def test_a_compressed_file_that_is_still_written_waits_and_is_read_whole(tmp_pat
     (tmp_path / "d.jsonl.gz").write_bytes(whole[:-9])
     world.night(SOON)
     assert world.read["run1"] == {("d.jsonl.gz", 1): 1}
-    world.night(SOON)
-    assert len(world.read) == 2
+    assert not world.night(SOON)
 
 
 def test_a_link_out_of_the_folder_stops_no_night_and_is_counted_once(tmp_path: Path) -> None:
@@ -266,5 +230,11 @@ def test_a_link_out_of_the_folder_stops_no_night_and_is_counted_once(tmp_path: P
     world = World(inside)
     world.night()
     assert world.read["run0"] == {("a.jsonl", 1): 1, ("l.jsonl", 1): 1, ("more", 1): 1}
-    world.night()
-    assert len(world.read) == 1
+    assert not world.night()
+    # rejected, it is counted again; and a file in its place is new
+    world.reject(0)
+    assert len(world.night()) == 3
+    (inside / "l.jsonl").unlink()
+    (inside / "l.jsonl").write_text('{"text": "hello"}\n')
+    assert [Path(piece.url).name for piece in world.night()] == ["l.jsonl"]
+    assert not world.night()

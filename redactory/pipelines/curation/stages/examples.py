@@ -402,7 +402,8 @@ def write_shards(job: CurationJob, partitions: int, partition: int) -> StageRepo
         write_part(run.across / name, _build_table_from_rows(cross_split_rows, tables.ACROSS))
     rows = pa.concat_tables(read_part(job.part_path(table, partition)) for table in ("rejected", "repeated"))
     failed = examples.filter(pc.is_valid(failures))
-    origins = {"source": failed["doc_id"], "example_id": failed["example_id"], "content": failed["text"]}
+    origins = {n: failed[n] for n in ("example_id", "user_id", tables.CLASS) if n in failed.column_names}
+    origins |= {"source": failed["doc_id"], "content": failed["text"]}
     quarantined = [
         _build_quarantine_table("row", rows.num_rows, {field: rows[field] for field in rows.column_names}),
         _build_quarantine_table("example", failed.num_rows, {"reason": failures.drop_null(), **origins}),
