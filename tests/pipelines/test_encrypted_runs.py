@@ -19,7 +19,6 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Redacto
 from redactory.foundation.keys import create_key_file, load_digest_key
 from redactory.foundation.records import RecordLog
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
-from redactory.pipelines.operations.verify import RUN_CHECKS
 from redactory.redaction import (
     RunFolder,
     find_run_key,
@@ -37,6 +36,7 @@ from redactory.training.mechanisms.ledger import begin_or_resume_stream
 from tests.pipelines.support import (
     DigitDetector,
     invoke_command,
+    leave_out_rescan,
     list_failed_checks,
     read_files,
     run_checks,
@@ -98,7 +98,7 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def no_rescan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves out the re-scan of the public side, which takes seconds and is tested by itself."""
-    monkeypatch.setitem(RUN_CHECKS, "re-scan of public", lambda _: "left out here")
+    leave_out_rescan(monkeypatch)
 
 
 @pytest.mark.slow

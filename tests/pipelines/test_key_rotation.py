@@ -22,13 +22,12 @@ from redactory.foundation.keys import create_key_file
 from redactory.pipelines.curation import keys as key_rotation
 from redactory.pipelines.curation.keys import find_shred_record
 from redactory.pipelines.curation.release_log import Event, append_event, get_log_path, read_history
-from redactory.pipelines.operations import checks
+from redactory.pipelines.operations.checks import CheckResult
 from redactory.pipelines.operations.nightly import publish_released_runs
-from redactory.pipelines.operations.verify import RUN_CHECKS
 from redactory.redaction import RunFolder, find_run_key, get_or_create_run_key, list_parts, read_batches, read_manifest
 from redactory.redaction.encryption import LocalKey
 from redactory.redaction.folder import JobFolder
-from tests.pipelines.support import DigitDetector, invoke_command, read_data_bytes, write_rows
+from tests.pipelines.support import DigitDetector, invoke_command, make_check, read_data_bytes, write_rows
 
 VARIABLE = "REDACTORY_ENCRYPTION_KEY_FILE"
 BLANK = {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}}
@@ -92,9 +91,9 @@ def entered(run: RunFolder, event: Event) -> list[dict[str, Any]]:
     return [record.body for record in read_history(run) if record.type == event]
 
 
-def checked(run: RunFolder) -> checks.CheckResult:
+def checked(run: RunFolder) -> CheckResult:
     """The check of the encryption; where it holds, so does everything else, or is named as not made."""
-    [found] = checks.run_check_registry(checks.CheckContext(run.root), RUN_CHECKS, ["encryption"])
+    found = make_check(run.root, "encryption")
     result = redactory.verify(run.root) if found.ok else {"checks": [found._asdict()], "ok": True}
     assert found._asdict() in result["checks"]
     assert result["ok"], result["checks"]

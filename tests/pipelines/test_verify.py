@@ -21,11 +21,10 @@ from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import file_lock, read_json
 from redactory.pipelines.measure.evaluate_detection import find_measurement_date
 from redactory.pipelines.measure.label import load_recall_measurement, save_recall_measurement
-from redactory.pipelines.operations.checks import CheckContext, CheckResult, run_check_registry
-from redactory.pipelines.operations.verify import RUN_CHECKS
+from redactory.pipelines.operations.checks import CheckResult
 from redactory.redaction import RunFolder, list_parts, read_manifest, seal_folder
 from tests.pipelines.leaving import small_run
-from tests.pipelines.support import NO_ENGINES, list_failed_checks, run_checks, write_rows
+from tests.pipelines.support import NO_ENGINES, leave_out_rescan, list_failed_checks, make_check, run_checks, write_rows
 
 ONE_DAY = datetime.timedelta(days=1)
 MEASURED = {
@@ -48,8 +47,7 @@ def copy(curated: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def no_rescan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engines look at texts, not at files, and take seconds to load."""
-    monkeypatch.setitem(RUN_CHECKS, "re-scan of public", lambda _: "left out")
+    leave_out_rescan(monkeypatch)
 
 
 def test_a_true_run_passes_every_check(curated: Path) -> None:
@@ -196,11 +194,8 @@ def run(made: Path, tmp_path: Path) -> RunFolder:
     return RunFolder(Path(shutil.copytree(made, tmp_path / "run")))
 
 
-def found_by(name: str, run: RunFolder, **manifest: Any) -> CheckResult:
-    seen = CheckContext(run.root)
-    seen.manifest = {**read_manifest(run), **manifest}
-    [found] = run_check_registry(seen, RUN_CHECKS, [name])
-    return found
+def found_by(name: str, run: RunFolder) -> CheckResult:
+    return make_check(run.root, name)
 
 
 def strays(run: RunFolder) -> CheckResult:
