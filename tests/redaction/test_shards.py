@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from redactory.redaction import format_part_name, list_parts, read_batches, read_column, shards, write_part
-from redactory.redaction.shards import PUBLIC, ROW_GROUP_ROWS, VAULT, compute_table_digest
+from redactory.redaction.shards import PUBLIC, ROW_GROUP_ROWS, compute_table_digest
 
 SCHEMAS = ("PUBLIC", "PRIVATE", "VAULT", "EXAMPLES", "SPANS", "QUARANTINE")
 ROWS = 300
@@ -57,12 +57,9 @@ def test_no_text_stands_outside_the_data_and_the_bytes_are_the_tables(tmp_path: 
     assert (tmp_path / "one").stat().st_mode & 0o777 == 0o600
     pq.write_table(table, tmp_path / "careless", write_page_index=True)
     assert "footer" in quotes(tmp_path / "careless"), "the check itself finds what a careless writer leaves"
-
-
-def test_numbers_keep_their_statistics(tmp_path: Path) -> None:
-    write_part(tmp_path / "part", table_of(VAULT))
-    statistics = pq.read_metadata(tmp_path / "part").row_group(0).column(0).statistics
-    assert (statistics.min, statistics.max) == (0, ROWS - 1)
+    if name == "VAULT":
+        numbers = pq.read_metadata(tmp_path / "one").row_group(0).column(0).statistics
+        assert (numbers.min, numbers.max) == (0, ROWS - 1)
 
 
 def test_the_bytes_do_not_depend_on_chunks(tmp_path: Path) -> None:

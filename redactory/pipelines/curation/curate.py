@@ -27,7 +27,7 @@ from redactory.pipelines.curation import index as indexing
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text, run_with_sealed_traceback
 from redactory.pipelines.curation.finish import collect_versions, finish_run, summarize_run
-from redactory.pipelines.curation.journal import RunJournal, check_same_run, describe_difference
+from redactory.pipelines.curation.journal import IDENTITY, RunJournal, check_same_run, describe_difference
 from redactory.pipelines.curation.loading import ConfigLike, expand_dotted_keys, load_config, validate_config
 from redactory.pipelines.curation.output_folder import (
     check_disk_space,
@@ -204,7 +204,7 @@ def _run_stages(
         nullcontext(stage_map) if stage_map is not None else open_process_map(config.workers) as part_map,
     ):
         journal = RunJournal(log)
-        run_key = get_or_create_run_key(run, journal.identity is not None)
+        run_key = get_or_create_run_key(run, IDENTITY in journal.constants)
         inputs = [source.compute_fingerprint() for source in sources]
         journal.record_or_check_identity(_build_run_identity(job, policies, inputs, run_key))
         job = indexing.attach_index(job, journal)

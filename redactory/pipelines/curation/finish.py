@@ -9,7 +9,6 @@ import secrets
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -36,7 +35,7 @@ from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import StageReport
 from redactory.foundation.records import compute_chain_head
 from redactory.pipelines.curation import index as indexing
-from redactory.pipelines.curation.journal import RunJournal
+from redactory.pipelines.curation.journal import SELECTION, RunJournal
 from redactory.pipelines.curation.release_log import make_log_anchor
 from redactory.pipelines.curation.stage_context import CurationJob
 from redactory.pipelines.curation.stages.examples import SCORE_BINS, get_detector
@@ -166,7 +165,7 @@ def _build_manifest(
         "configuration": configuration,
         "configuration_hash": config.compute_curation_hash(),
         **({"known_in": config.known_values_scope} if config.known_values_scope else {}),
-        **({"route": journal.selection} if journal.selection else {}),
+        **({"route": journal.constants[SELECTION]} if SELECTION in journal.constants else {}),
         "policies": build_policy_records(detect),
         "engines": identify_engines(detect),
         "key": {
@@ -385,45 +384,10 @@ def render_croissant(manifest: Mapping[str, Any], files: Mapping[str, Mapping[st
     ``manifest`` is the export's, ``files`` are the run's. The file set is not declared as contained in the file
     objects, which the format allows: Croissant's library would take them for archives and find no columns.
     """
-    template = yaml.safe_load(Path(__file__).with_name("croissant.yaml").read_text(encoding="utf-8"))
-    shards = [
-        {
-            "@type": "cr:FileObject",
-            "@id": name,
-            "name": name,
-            "contentUrl": name,
-            "contentSize": f"{files[name]['bytes']} B",
-            "encodingFormat": "application/x-parquet",
-            "sha256": files[name]["sha256"],
-        }
-        for name in sorted(files)
-        if name.startswith(f"{PUBLIC}/part-")
-    ]
-    counted = {"users": "int64"} if "route" in manifest else {}
-    columns = {**dict.fromkeys(template["fields"], "string"), **counted, **manifest.get("columns", {})}
-    fields = [
-        {
-            "@type": "cr:Field",
-            "@id": f"{PUBLIC}/{column}",
-            "name": column,
-            "description": {**template["fields"], **template["carried"]}.get(column, template["kept"]),
-            "dataType": template["types"][kind],
-            "source": {"fileSet": {"@id": template["together"]["@id"]}, "extract": {"column": column}},
-        }
-        for column, kind in columns.items()
-    ]
-    terms = {term: f"cr:{term}" for term in template["terms"]}
-    document = {
-        "@context": {**template["@context"], **terms, **template["typed"]},
-        **template["head"],
-        "name": manifest["run"],
-        "description": template["description"].format(release=manifest["release"]),
-        "version": f"{manifest['release']}.0.0",
-        "datePublished": manifest["date"],
-        "rai:personalSensitiveInformation": " ".join(
-            filter(None, [template["sensitive"].strip(), format_public_label_note(get_public_labels(manifest))])
-        ),
-        "distribution": [*shards, template["together"]],
-        "recordSet": [{**template["records"], "field": fields}],
-    }
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    users = {"users": "int64"} if "route" in manifest else {}
+    columns = {"example_id": "string", "text": "string", **users, **manifest.get("columns", {})}
+    shards = {name: files[name] for name in sorted(files) if name.startswith(f"{PUBLIC}/part-")}
+    labels = format_public_label_note(get_public_labels(manifest))
+    template = _load_templates().get_template("croissant.yaml.j2")
+    text = template.render(m=manifest, columns=columns, shards=shards, labels=labels)
+    return json.dumps(yaml.safe_load(text), indent=2, ensure_ascii=False) + "\n"

@@ -19,7 +19,9 @@ from redactory.redaction import RunFolder, read_manifest
 
 MAX_LISTED_DIFFERENCES = 8
 """Maximum differences in a message: a changed model would fill a page with its consequences."""
-IDENTITY, PART, STAGE, FILES, INDEX, SELECTION = "run", "part", "stage", "files", "index", "selection"
+PART, STAGE, FILES = "part", "stage", "files"
+IDENTITY, INDEX, SELECTION = "run", "index", "selection"
+"""The constants of a run."""
 REISSUE = "reissue"
 """Precedes the ``FILES`` of a reissued run: its ``release``, and the manifest that it ``supersedes``."""
 
@@ -63,12 +65,8 @@ class RunJournal:
         self._log = log
         self._reports: dict[tuple[str, int], StageReport] = {}
         self._part_counts: dict[str, int] = {}
-        self.index_pin: dict[str, Any] | None = None
-        """The argument of :meth:`record_index_pin`, in this process or in the interrupted one."""
-        self.selection: dict[str, Any] | None = None
-        """The argument of :meth:`record_selection`, likewise."""
-        self.identity = log.records[0].body if log.records else None
-        """The run's identity; None before it is recorded."""
+        self.constants: dict[str, dict[str, Any]] = {}
+        """What this process or the interrupted one decided once for the run (:meth:`record_constant`), by kind."""
         self._last_record = log.records[-1] if log.records else None
         for record in log.records:
             if record.type == PART:
@@ -76,19 +74,16 @@ class RunJournal:
                 self._reports[key] = StageReport.from_json(record.body["report"])
             elif record.type == STAGE:
                 self._part_counts[record.body["stage"]] = record.body["parts"]
-            elif record.type == INDEX:
-                self.index_pin = record.body
-            elif record.type == SELECTION:
-                self.selection = record.body
+            elif record.type in (IDENTITY, INDEX, SELECTION):
+                self.constants[record.type] = record.body
         log.clear_records()
 
     def record_or_check_identity(self, identity: dict[str, Any]) -> None:
         """Write the run's identity, or compare it with the journal's; ``RunStateError`` names the difference."""
-        if self.identity is None:
-            self.identity = identity
-            self._append_record(IDENTITY, identity)
+        if (recorded := self.constants.get(IDENTITY)) is None:
+            self.record_constant(IDENTITY, identity)
             return
-        difference = describe_difference(self.identity, json.loads(canonical_json(identity)))
+        difference = describe_difference(recorded, json.loads(canonical_json(identity)))
         if difference is not None:
             same = f"the same ({KEY_VARIABLE})" if difference == "key" else "the same"
             raise RunMismatchError(
@@ -124,15 +119,13 @@ class RunJournal:
         """Return the reports, in order and only once, of a stage that an interrupted run completed."""
         return (self._reports.pop((name, number)) for number in range(self._part_counts[name]))
 
-    def record_index_pin(self, body: dict[str, Any]) -> None:
-        """Record, once, which earlier runs of an index this run uses."""
-        self._append_record(INDEX, body)
-        self.index_pin = body
+    def record_constant(self, kind: str, body: dict[str, Any]) -> None:
+        """Record, once and before it is used, what holds for the whole run.
 
-    def record_selection(self, body: dict[str, Any]) -> None:
-        """Record, once and before the first count, the constants of the selection by counts."""
-        self._append_record(SELECTION, body)
-        self.selection = body
+        This is its identity, the earlier runs that it uses of an index, or the settings of the selection by counts.
+        """
+        self._append_record(kind, body)
+        self.constants[kind] = body
 
     def record_file_digests(self, digests: dict[str, str]) -> None:
         """Record the sha256 of every data file, of ledger and shards, in one record of the chain."""
