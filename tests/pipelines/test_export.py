@@ -87,11 +87,6 @@ def names(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in read_files(folder)}
 
 
-def coreutils(folder: Path) -> int:
-    command = ["sha256sum", "-c", "--strict", "--quiet", "SHA256SUMS"]
-    return subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode
-
-
 def sealed_anew(folder: Path, **changes: Any) -> None:
     """As whoever changed it would do, who has no signing key."""
     own = {"manifest.json", "manifest.json.sig", "SHA256SUMS", "_SUCCESS"}
@@ -134,7 +129,8 @@ def test_only_the_public_split_and_its_proofs_leave(run: Path, exported: Path, m
         card = card.replace(known, "")
     assert "24" not in card
     # whoever receives it checks all but what stays with the run
-    assert coreutils(exported) == 0
+    command = ["sha256sum", "-c", "--strict", "--quiet", "SHA256SUMS"]
+    assert subprocess.run(command, cwd=exported, capture_output=True, check=False).returncode == 0
     found = redactory.verify(exported, public_key=f"{signer}.pub")
     assert found["ok"]
     stays = {"re-scan of public", "conservation", "journal", "values masked elsewhere", "model crt"}
@@ -184,23 +180,6 @@ print(redactory.verify({str(exported)!r})["ok"])"""
     answer = redactory.predict(exported / "models" / "crt", ["the parcel"], top=1)
     assert (answer["guarantee"]["holds"], len(answer["results"])) == (True, 1)
     assert "seconds" not in (exported / "models" / "crt" / "manifest.json").read_text()
-
-
-def test_any_changed_file_is_found(out: Path, tmp_path: Path) -> None:
-    for name in sorted(names(out)):
-        path = out / name
-        kept = path.read_bytes()
-        path.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
-        assert list_failed_checks(out), name
-        if name not in ("_SUCCESS", "SHA256SUMS"):
-            assert coreutils(out) != 0, name
-        path.write_bytes(kept)
-    assert not list_failed_checks(out)
-    (out / "public" / "notes.txt").write_text("left behind")
-    assert list_failed_checks(out) == {"no stray files"}
-    (out / "public" / "notes.txt").unlink()
-    create_key_file("signing", tmp_path / "other")
-    assert list_failed_checks(out, public_key=tmp_path / "other.pub") == {"signature"}
 
 
 def test_what_no_export_has_is_found_though_it_is_listed(out: Path, signer: Path) -> None:

@@ -34,8 +34,8 @@ from redactory.pipelines.curation.output_folder import (
     check_environment_keys,
     check_not_inside_inputs,
     check_output_folder,
-    clear_stale_lock,
     finalize_run,
+    lock_folders,
     lock_new_run,
 )
 from redactory.pipelines.curation.segment import make_segmenter
@@ -93,7 +93,10 @@ def curate(
     check_environment_keys()
     check_store(settings.store, run)
     if is_finished(run) and resume:
-        clear_stale_lock(run)
+        # a process can be killed after it has finished the run
+        if run.lock.exists():
+            with suppress(RunStateError), lock_folders(run):
+                pass
         result = run_with_sealed_traceback(run.state, _resume_finished_run, run, settings, sources)
     else:
         check_output_folder(run, resume)

@@ -17,10 +17,10 @@ from typing import Any
 from redactory.detectors import describe_gaps
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError, join_words, pluralize
-from redactory.foundation.files import PUBLIC_FILE, file_lock, make_private_folder, parse_temporary_name, write_text
+from redactory.foundation.files import PUBLIC_FILE, make_private_folder, parse_temporary_name, write_text
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
-from redactory.pipelines.curation.output_folder import create_folder_atomically, make_world_readable
+from redactory.pipelines.curation.output_folder import create_folder_atomically, lock_folders, make_world_readable
 from redactory.pipelines.curation.release_log import check_released, get_log_path
 from redactory.pipelines.store import Store, is_url, remove_credentials
 from redactory.redaction import (
@@ -84,7 +84,7 @@ def export_lock(run: RunFolder) -> Iterator[Callable[[], None]]:
         return file_sha256(run.manifest)
 
     read_manifest(run)  # do not create a lock in a folder without a run
-    with file_lock(run.lock, str(run.root), LOCK_TIMEOUT):
+    with lock_folders(run, timeout=LOCK_TIMEOUT):
         digest = check_exportable()
 
         def ensure_unchanged() -> None:

@@ -22,7 +22,7 @@ from redactory.pipelines.curation.error_sealing import run_with_hidden_error_tex
 from redactory.pipelines.curation.finish import COUNT_KEYS
 from redactory.pipelines.curation.journal import RunMismatchError
 from redactory.pipelines.curation.loading import ConfigLike, load_config
-from redactory.pipelines.curation.output_folder import check_disk_space, check_environment_keys, lock_job
+from redactory.pipelines.curation.output_folder import check_disk_space, check_environment_keys, lock_folders
 from redactory.pipelines.curation.reissue import finish_reissue
 from redactory.pipelines.curation.release_log import (
     Event,
@@ -86,7 +86,7 @@ def nightly(
     is_file = isinstance(config, str | Path) and Path(config).suffix in (".yaml", ".yml")
     file = str(Path(str(config)).absolute()) if is_file else None
     scheduled = _ScheduledRuns(job, settings, file, tuple(reread), curate_run, progress)
-    with lock_job(job):
+    with lock_folders(job):
         with scheduled.report_failures():
             run_with_hidden_error_text("an interrupted run was finished", _recover_interrupted, job, settings.nightly)
         statuses = run_statuses(read_log(job)).values()

@@ -17,7 +17,7 @@ from redactory.foundation.files import write_bytes
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
-from redactory.pipelines.curation.output_folder import lock_run
+from redactory.pipelines.curation.output_folder import lock_folders
 from redactory.pipelines.curation.release_log import check_released
 from redactory.pipelines.operations.erase_examples import require_run_key
 from redactory.pipelines.readers import InputSettings
@@ -25,7 +25,7 @@ from redactory.pipelines.readers.documents import DUPLICATE_ID
 from redactory.pipelines.readers.files import detect_format
 from redactory.pipelines.readers.formats import FORMATS, QUARANTINED_BYTES
 from redactory.redaction import RunFolder, list_parts, read_batches, read_manifest, read_part
-from redactory.redaction.folder import JobFolder
+from redactory.redaction.folder import JobFolder, find_containing_job
 from redactory.redaction.shards import CLASS, ROLE, read_values, require_not_purged
 
 MAX_LISTED = 100
@@ -130,7 +130,7 @@ def quarantine_export(run: str | Path, *, unencrypted: bool = False) -> dict[str
     key, config = load_digest_key(), Config.from_manifest(manifest["configuration"])
     if not manifest["key"]["fresh"]:
         require_run_key(manifest, key)
-    with lock_run(folder):
+    with lock_folders(find_containing_job(folder), folder):
         lasting_key = None if manifest["key"]["fresh"] else key
         return run_with_sealed_traceback(folder.state, _export_rows, folder, config, lasting_key)
 
