@@ -7,7 +7,7 @@ import json
 import platform
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ from redactory.redaction import (
     write_manifest,
     write_success,
 )
-from redactory.redaction.shards import DOCUMENT, ORDER, RESERVED_COLUMNS, ROLE, compute_keyed_digest
+from redactory.redaction.shards import RESERVED_COLUMNS, compute_keyed_digest
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -275,38 +275,6 @@ def _summarize_dedup(settings: DedupSettings, counts: Counter[str]) -> dict[str,
 # Cards: what a reader of a run's or an export's shards needs to know, and how to load them.
 
 
-MISSED_NOTE = """Sensitive spans that both
-  policies missed are unmasked here. How many there can be is known only if it was measured on labelled
-  spans: a model's card and the run's report then state a bound, and its confidence
-  (95 % by default, and two such bounds together 90 %)."""
-
-
-def describe_metadata_columns(columns: Mapping[str, str], is_whole_run: bool) -> list[str]:
-    """Describe the metadata columns in the card of a run (``is_whole_run``) or export, and their guarantees."""
-    kept_columns = [name for name in columns if name not in RESERVED_COLUMNS]
-    lines = []
-    if kept_columns:
-        note = " In `private/` they belong to the example: as private as its text." if is_whole_run else ""
-        lines.append(
-            f"{_format_code_names(kept_columns)}: as the input has it, of the first of equal texts. No policy looked "
-            f"for what such a column says, and no training reads it: it is outside of every guarantee here.{note}"
-        )
-    if DOCUMENT in columns:
-        order_columns = _format_code_names([name for name in columns if name == DOCUMENT or name in ORDER.names])
-        lines.append(
-            f"{order_columns}: the document, by a keyed id, and the place in it. Whoever has `public/` sees which "
-            "examples belong together and, by the gaps, where a document has others: private, dropped or "
-            "quarantined ones."
-        )
-    if ROLE in columns:
-        lines.append("`role`: who said it, where that is what a role is called. No guarantee hides it.")
-    return lines
-
-
-def _format_code_names(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
 @cache
 def _load_templates() -> Environment:
     # on first use: Jinja takes a tenth of a second
@@ -336,8 +304,7 @@ def _render_card(template: str, name: str, manifest: Mapping[str, Any], splits: 
         ],
     }
     front_matter = yaml.safe_dump(front, sort_keys=False).strip()
-    column_notes = describe_metadata_columns(manifest.get("columns", {}), PRIVATE in splits)
-    values = {"front": front_matter, "name": name, "m": manifest, "missed": MISSED_NOTE, "carried": column_notes}
+    values = {"front": front_matter, "name": name, "m": manifest, "reserved": RESERVED_COLUMNS}
     return _load_templates().get_template(template).render(values, **extra)
 
 
