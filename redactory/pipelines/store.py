@@ -184,8 +184,11 @@ class Store:
 
     def compute_digest(self, name: str) -> str:
         """Return the hex SHA-256 of a file, read in blocks."""
+        digest = hashlib.sha256()
         with self._open_file(name) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            while block := file.read(_CHUNK):
+                digest.update(block)
+        return digest.hexdigest()
 
     def copy_file(self, source: Store, name: str, digest: str) -> int:
         """Copy a file of ``source`` to the same name, and read it back; return its size in bytes.

@@ -215,7 +215,7 @@ def _run_stages(
         is_complete = not any(source.may_be_unusable for source in sources)
         job = replace(job, metadata_schema=build_metadata_schema(config.input, reports[0].counts, is_complete))
         job = counting.attach_count_selection(job, journal)
-        partitions = journal.get_part_count("ingest") or 0
+        partitions = journal.ingested_parts or 0
         for stage in list_stages(job, partitions):
             total = StageReport(stage.name)
             parts = journal.run_stage(stage.name, stage.task, range(stage.part_count), part_map)
@@ -279,8 +279,8 @@ def _run_ingest(
     job: CurationJob, sources: list[Source], inputs: list[dict[str, Any]], journal: RunJournal, progress: Progress
 ) -> StageReport:
     """Ingest the input, or read the journal if a former attempt completed it; it does not resume by parts."""
-    if journal.get_part_count("ingest") is not None:
-        return merge_reports("ingest", journal.pop_stage_reports("ingest"))
+    if journal.ingested_parts is not None:
+        return merge_reports("ingest", journal.pop_ingest_reports())
     total, parts, start = StageReport("ingest"), 0, time.perf_counter()
     for parts, report in enumerate(examples.ingest_documents(job, sources, progress), 1):
         now = time.perf_counter()
@@ -291,7 +291,7 @@ def _run_ingest(
     changed = describe_difference({"input": inputs}, {"input": [source.compute_fingerprint() for source in sources]})
     if changed is not None:
         raise RunStateError(f"the {changed} while being read: start a new run elsewhere, on files that do not change")
-    journal.complete_stage("ingest", parts)
+    journal.record_ingested_parts(parts)
     return total
 
 

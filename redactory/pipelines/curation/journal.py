@@ -19,9 +19,10 @@ from redactory.redaction import RunFolder, read_manifest
 
 MAX_LISTED_DIFFERENCES = 8
 """Maximum differences in a message: a changed model would fill a page with its consequences."""
-PART, STAGE, FILES = "part", "stage", "files"
-IDENTITY, INDEX, SELECTION = "run", "index", "selection"
-"""The constants of a run."""
+PART, FILES = "part", "files"
+IDENTITY, INDEX, SELECTION, STAGE = "run", "index", "selection", "stage"
+"""What holds for a whole run: its identity, the earlier runs that it uses of an index, the settings of the selection by
+counts, and the number of its partitions."""
 REISSUE = "reissue"
 """Precedes the ``FILES`` of a reissued run: its ``release``, and the manifest that it ``supersedes``."""
 
@@ -64,7 +65,6 @@ class RunJournal:
     def __init__(self, log: RecordLog) -> None:
         self._log = log
         self._reports: dict[tuple[str, int], StageReport] = {}
-        self._part_counts: dict[str, int] = {}
         self.constants: dict[str, dict[str, Any]] = {}
         """What this process or the interrupted one decided once for the run (:meth:`record_constant`), by kind."""
         self._last_record = log.records[-1] if log.records else None
@@ -72,9 +72,7 @@ class RunJournal:
             if record.type == PART:
                 key = record.body["stage"], record.body["number"]
                 self._reports[key] = StageReport.from_json(record.body["report"])
-            elif record.type == STAGE:
-                self._part_counts[record.body["stage"]] = record.body["parts"]
-            elif record.type in (IDENTITY, INDEX, SELECTION):
+            elif record.type in (IDENTITY, INDEX, SELECTION, STAGE):
                 self.constants[record.type] = record.body
         log.clear_records()
 
@@ -103,27 +101,21 @@ class RunJournal:
         """Record that a part is committed."""
         self._append_record(PART, {"stage": name, "number": number, "report": report.to_json()})
 
-    def complete_stage(self, name: str, parts: int) -> None:
-        """Record the end of a stage whose number of parts was unknown, and that number.
+    @property
+    def ingested_parts(self) -> int | None:
+        """The number of partitions; None before the input was read to its end."""
+        return self.constants[STAGE]["parts"] if STAGE in self.constants else None
 
-        An earlier attempt may have left more parts, of an input that has changed since.
-        """
-        self._part_counts[name] = parts
-        self._append_record(STAGE, {"stage": name, "parts": parts})
+    def record_ingested_parts(self, parts: int) -> None:
+        """Record that number: an earlier attempt may have left more, of an input that has changed since."""
+        self.record_constant(STAGE, {"stage": "ingest", "parts": parts})
 
-    def get_part_count(self, name: str) -> int | None:
-        """Return the number of parts of a stage from :meth:`complete_stage`, else None."""
-        return self._part_counts.get(name)
-
-    def pop_stage_reports(self, name: str) -> Iterator[StageReport]:
-        """Return the reports, in order and only once, of a stage that an interrupted run completed."""
-        return (self._reports.pop((name, number)) for number in range(self._part_counts[name]))
+    def pop_ingest_reports(self) -> Iterator[StageReport]:
+        """Return the reports, in order and only once, of an ingest that an interrupted run completed."""
+        return (self._reports.pop(("ingest", number)) for number in range(self.ingested_parts or 0))
 
     def record_constant(self, kind: str, body: dict[str, Any]) -> None:
-        """Record, once and before it is used, what holds for the whole run.
-
-        This is its identity, the earlier runs that it uses of an index, or the settings of the selection by counts.
-        """
+        """Record, once and before it is used, what holds for the whole run."""
         self._append_record(kind, body)
         self.constants[kind] = body
 
