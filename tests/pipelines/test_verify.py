@@ -16,7 +16,7 @@ import pytest
 import redactory
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
-from redactory.foundation.files import file_lock, read_json
+from redactory.foundation.files import file_lock, read_json, remove_path
 from redactory.pipelines.measure.evaluate_detection import find_measurement_date
 from redactory.pipelines.measure.label import load_recall_measurement, save_recall_measurement
 from redactory.redaction import RunFolder, list_parts, read_manifest, seal_folder
@@ -200,8 +200,8 @@ def test_unknown_work_leaves_the_check_open_and_nothing_unfinished_may_promise(r
     assert found.detail.startswith(f"{named} does not belong to any unfinished work: not checked")
     with file_lock(run.lock, "a run"):
         assert make_check(run.root, "no stray files").detail.startswith("state/recall/more.json does not belong to any")
-    for name in (*work, "state/recall/more.json"):
-        (run.root / name).unlink()
+    for path in (run.cluster, run.staging, *run.state.glob("train-*"), run.recall.root / "more.json"):
+        remove_path(path)
     put(run, "models/next/ledger.jsonl", "state/train-next.key", "state/train-next.checkpoint")
     found = make_check(run.root, "no stray files")
     assert (found.ok, found.made) == (True, False)

@@ -265,8 +265,8 @@ def _list_digests(run: RunFolder) -> dict[str, str]:
     for folder in (run, *run.list_sealed_folders()):
         if broken := list_broken_files(folder):
             raise CheckFailed(f"cannot publish {folder.root.name}, which changed after sealing: {broken[0]}")
-        prefix = f"{folder.root.relative_to(run.root).as_posix()}/" if folder != run else ""
-        digests |= {f"{prefix}{name}": entry["sha256"] for name, entry in read_manifest(folder)["files"].items()}
+        for name, entry in read_manifest(folder)["files"].items():
+            digests[(folder.root / name).relative_to(run.root).as_posix()] = entry["sha256"]
         pages += [folder.manifest, folder.signature, *([folder.success] if folder != run else [])]
         pages += [folder.report, folder.measured] if isinstance(folder, ModelFolder) else []
     # the log of a run in a job is outside of it

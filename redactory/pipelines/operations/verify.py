@@ -354,7 +354,8 @@ def check_exported_files(context: CheckContext) -> str:
         return path in expected or home in models or is_part
 
     strays = present - listed | {path for path in listed if not is_expected(path)}
-    raise_on_problems(strays and [", ".join(sorted(path.relative_to(context.root).as_posix() for path in strays))])
+    names = sorted(path.relative_to(context.root).as_posix() for path in strays)
+    raise_on_problems([", ".join(names)] if names else [])
     return "it contains nothing else"
 
 
