@@ -274,7 +274,8 @@ def _find_undeclared_files(
         declared |= {folder.manifest, folder.signature, folder.success}
         # the check of the model reports what cannot be read
         with suppress(RedactoryError, KeyError):
-            declared |= {folder.root / name for name in read_manifest(folder)["files"]}
+            sealed = (folder.root / name for name in read_manifest(folder)["files"])
+            declared |= {path for path in sealed if path.is_relative_to(folder.root)}
         if isinstance(folder, ModelFolder):
             declared |= {folder.report, folder.measured}
     at_work = {of(name) for of in (run.get_root_key_path, run.get_checkpoint_path) for name in unfinished_models}
