@@ -138,7 +138,8 @@ def open_no_follow(path: Path, flags: int) -> int:
     except OSError as error:
         raise _make_not_regular_error(path.parent, error, "folder") from None
     try:
-        descriptor = _open_in_folder(folder, path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        safe_flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(path.name, flags | safe_flags, PRIVATE_FILE, dir_fd=folder)
     except OSError as error:
         raise _make_not_regular_error(path, error, "file") from None
     finally:
@@ -148,17 +149,6 @@ def open_no_follow(path: Path, flags: int) -> int:
         return descriptor
     os.close(descriptor)
     raise RunStateError(f"{path} is not a regular file (a pipe or a hard link): check it, and remove it")
-
-
-def _open_in_folder(folder: int, name: str, flags: int) -> int:
-    while True:
-        try:
-            return os.open(name, flags & ~os.O_CREAT, dir_fd=folder)
-        except FileNotFoundError:
-            if not flags & os.O_CREAT:
-                raise
-        with suppress(FileExistsError):
-            return os.open(name, flags | os.O_EXCL, PRIVATE_FILE, dir_fd=folder)
 
 
 def _make_not_regular_error(path: Path, error: OSError, expected: str) -> Exception:
@@ -270,17 +260,12 @@ def file_lock(path: Path, subject: str, timeout: float = 0.0) -> Iterator[None]:
 def is_locked(path: Path) -> bool:
     """Return whether a living process holds the lock file ``path``; False if unknown."""
     try:
-        descriptor = open_no_follow(path, os.O_RDONLY)
-    except (OSError, RunStateError):
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with os.fdopen(open_no_follow(path, os.O_RDONLY)) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:
+    except (OSError, RunStateError):
         return False
-    finally:
-        os.close(descriptor)
     return False
 
 

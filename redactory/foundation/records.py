@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -28,11 +28,12 @@ MAX_RECORD_GAP = datetime.timedelta(days=45)
 
 @dataclass(frozen=True)
 class Record:
-    """One line: its number from 0, its type, its body."""
+    """One line: its number from 0, its type, its body, and the sha256 of the line, which the next one names."""
 
     seq: int
     type: str
     body: dict[str, Any]
+    digest: str = field(default="", compare=False)
 
 
 def read_records(path: Path) -> list[Record]:
@@ -45,14 +46,8 @@ def read_records(path: Path) -> list[Record]:
 
 def compute_chain_head(path: Path) -> str:
     """Return the sha256 for the next record's ``prev``; it identifies the whole log."""
-    return _parse_records(path, path.read_bytes())[1]
-
-
-def list_chain_heads(path: Path) -> list[str]:
-    """Return :func:`compute_chain_head` after each whole record of ``path``; ``CheckFailed`` as there."""
-    data = path.read_bytes()
-    whole_bytes = _parse_records(path, data)[2]
-    return [hashlib.sha256(line).hexdigest() for line in data[:whole_bytes].split(b"\n")[:-1]]
+    records = read_records(path)
+    return records[-1].digest if records else GENESIS
 
 
 def estimate_record_ages(times: Sequence[datetime.datetime]) -> list[datetime.timedelta]:
@@ -93,8 +88,9 @@ class RecordLog:
     def __init__(self, path: Path) -> None:
         self._file = _open_for_append(path)
         try:
-            self.records, self._previous_hash, whole_bytes = _parse_records(path, path.read_bytes())
+            self.records, whole_bytes = _parse_records(path, path.read_bytes())
             self._count = len(self.records)
+            self._previous_hash = self.records[-1].digest if self.records else GENESIS
             os.ftruncate(self._file, whole_bytes)
             os.lseek(self._file, 0, os.SEEK_END)
             # the file's name must survive a crash too
@@ -106,8 +102,7 @@ class RecordLog:
 
     def append(self, type: str, body: dict[str, Any]) -> Record:  # noqa: A002 (the field's name on disk)
         """Write one record, sync it to disk, and return it; on failure the file is unchanged."""
-        record = Record(self._count, type, body)
-        line = canonical_json({"seq": record.seq, "prev": self._previous_hash, "type": type, "body": body})
+        line = canonical_json({"seq": self._count, "prev": self._previous_hash, "type": type, "body": body})
         end = os.lseek(self._file, 0, os.SEEK_CUR)
         try:
             self._write_fully(line + b"\n")
@@ -116,7 +111,8 @@ class RecordLog:
             os.ftruncate(self._file, end)
             os.lseek(self._file, end, os.SEEK_SET)
             raise
-        self._previous_hash = hashlib.sha256(line).hexdigest()
+        record = Record(self._count, type, body, hashlib.sha256(line).hexdigest())
+        self._previous_hash = record.digest
         self._count += 1
         self.records.append(record)
         return record
@@ -144,7 +140,8 @@ class RecordLog:
         self.close()
 
 
-def _parse_records(path: Path, data: bytes) -> tuple[list[Record], str, int]:
+def _parse_records(path: Path, data: bytes) -> tuple[list[Record], int]:
+    """Return the whole records in ``data``, and their length in bytes."""
     whole_bytes = data.rfind(b"\n") + 1
     records: list[Record] = []
     prev = GENESIS
@@ -152,10 +149,10 @@ def _parse_records(path: Path, data: bytes) -> tuple[list[Record], str, int]:
         try:
             value = json.loads(line)
             is_valid = value["seq"] == number and value["prev"] == prev
-            records.append(Record(number, value["type"], value["body"]))
+            prev = hashlib.sha256(line).hexdigest()
+            records.append(Record(number, value["type"], value["body"], prev))
         except (ValueError, KeyError, TypeError):
             is_valid = False
         if not is_valid:
             raise CheckFailed(f"{path.name}: the chain of records breaks at line {number + 1}")
-        prev = hashlib.sha256(line).hexdigest()
-    return records, prev, whole_bytes
+    return records, whole_bytes

@@ -10,14 +10,14 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from redactory.foundation.errors import RedactoryError, RunStateError
-from redactory.foundation.files import PRIVATE_FOLDER, commit_file
+from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError
+from redactory.foundation.files import PRIVATE_FILE, PRIVATE_FOLDER, commit_file
 
 S3_SCHEME = "s3://"
 _CHUNK = 1 << 20
@@ -72,6 +72,8 @@ def _translate_store_errors(url: str) -> Iterator[None]:
     except RedactoryError:
         raise
     except Exception as error:  # each file system has errors of its own, whose messages may say anything
+        if not is_url(url):
+            raise
         raised = StoreError(remove_credentials(url), classify_store_error(error), describe_store_error(url, error))
     else:
         return
@@ -128,7 +130,7 @@ def list_files_recursively(filesystem: Any, folder: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Store:
-    """The files below one URL, by relative name; ``url`` is without secrets."""
+    """The files below one URL or folder, by relative name; ``url`` is without secrets."""
 
     url: str
     filesystem: Any
@@ -143,6 +145,13 @@ class Store:
                 raise StoreError(remove_credentials(url), StoreProblem.NOT_FOUND, "no folder is named")
             return cls(remove_credentials(url.rstrip("/")), filesystem, root.rstrip("/"))
 
+    @classmethod
+    def from_folder(cls, folder: Path) -> Store:
+        """Open a folder on this machine, whose errors are those of the system."""
+        from fsspec.implementations.local import LocalFileSystem
+
+        return cls(str(folder), LocalFileSystem(), folder.absolute().as_posix())
+
     def list_names(self) -> set[str]:
         """Return the names of all files."""
         with _translate_store_errors(self.url):
@@ -152,11 +161,14 @@ class Store:
 
     def get_file_size(self, name: str) -> int | None:
         """Return the size of a file in bytes; None if it does not exist."""
+        with _translate_store_errors(self.url), suppress(FileNotFoundError):
+            return int(self.filesystem.info(f"{self.root}/{name}")["size"])
+        return None
+
+    def get_file_mode(self, name: str) -> int:
+        """Return the mode of a file; that of a private one where files have none."""
         with _translate_store_errors(self.url):
-            try:
-                return int(self.filesystem.info(f"{self.root}/{name}")["size"])
-            except FileNotFoundError:
-                return None
+            return int(self.filesystem.info(f"{self.root}/{name}").get("mode", PRIVATE_FILE)) & 0o777
 
     @contextmanager
     def _open_file(self, name: str) -> Iterator[BinaryIO]:
@@ -178,25 +190,39 @@ class Store:
                 digest.update(block)
         return digest.hexdigest()
 
+    def copy_file(self, source: Store, name: str, digest: str) -> int:
+        """Copy a file of ``source`` to the same name, and read it back; return its size in bytes.
+
+        ``CheckFailed`` if it is missing, or if its copy has another sha256 than ``digest``.
+        """
+        if (size := source.get_file_size(name)) is None:
+            raise CheckFailed(f"{source.url}/{name} is missing")
+        with source._open_file(name) as file:
+            self.write_file(name, file, source.get_file_mode(name))
+        if self.compute_digest(name) != digest:
+            raise CheckFailed(
+                f"{source.url}/{name} changed after sealing, or was not copied completely to {self.url}; try again"
+            )
+        return size
+
     def upload_file(self, path: Path, name: str) -> None:
-        """Write the file ``path`` as ``name`` atomically: in a folder, too, as in an object store."""
+        """Write the file ``path`` as ``name``, as :meth:`write_file`, with its mode."""
+        with path.open("rb") as source:
+            self.write_file(name, source, path.stat().st_mode & 0o777)
+
+    def write_file(self, name: str, source: BinaryIO, mode: int = PRIVATE_FILE) -> None:
+        """Write a file atomically: in a folder, where it gets ``mode``, as in an object store."""
         from fsspec.implementations.local import LocalFileSystem
 
         target = f"{self.root}/{name}"
-        with _translate_store_errors(self.url), path.open("rb") as source:
+        with _translate_store_errors(self.url):
             if not isinstance(self.filesystem, LocalFileSystem):
                 with self.filesystem.open(target, "wb") as file:
                     shutil.copyfileobj(source, file, _CHUNK)
                 return
             Path(target).parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-            mode = path.stat().st_mode & 0o777
             with commit_file(Path(target), mode) as temporary, temporary.open("wb") as file:
                 shutil.copyfileobj(source, file, _CHUNK)
-
-    def download_file(self, name: str, path: Path) -> None:
-        """Download the file ``name`` to ``path``."""
-        with self._open_file(name) as source, path.open("wb") as file:
-            shutil.copyfileobj(source, file, _CHUNK)
 
     def remove_file(self, name: str) -> None:
         """Remove a file."""

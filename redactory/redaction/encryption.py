@@ -17,9 +17,10 @@ import importlib
 import json
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -111,12 +112,6 @@ def load_key_service(function: str, setting: str) -> KeyService:
     return service
 
 
-def make_service_error(service: KeyService, error: Exception) -> RedactoryError:
-    """Describe a failed service by the kind of its error, whose message may quote anything; keep our own errors."""
-    refused = RunStateError(f"the key service {service.name} refused ({type(error).__name__})")
-    return error if isinstance(error, RedactoryError) else refused
-
-
 def derive_key(secret: bytes, purpose: str) -> bytes:
     """Derive the 32-byte subkey of one purpose (HKDF-SHA256)."""
     hkdf = HKDF(SHA256(), KEY_BYTES, salt=None, info=b"redactory/encryption/" + purpose.encode())
@@ -162,18 +157,6 @@ class RunKey:
     def to_json(self) -> dict[str, str]:
         """What the manifest records about the encryption."""
         return {"algorithm": ALGORITHM, "run_id": self.run_id, "data_key": self.fingerprint, "wrapped_by": self.service}
-
-    def make_parquet_encryption(self) -> Any:
-        """pyarrow's encryption properties for writing a part."""
-        from pyarrow.parquet.encryption import create_encryption_properties
-
-        return create_encryption_properties(self.secret)
-
-    def make_parquet_decryption(self) -> Any:
-        """Return pyarrow's properties for reading a part; an unencrypted file is refused."""
-        from pyarrow.parquet.encryption import create_decryption_properties
-
-        return create_decryption_properties(self.secret)
 
 
 def get_or_create_run_key(run: RunFolder, has_data: bool) -> RunKey | None:
@@ -308,10 +291,7 @@ def _parse_key_file(content: bytes) -> tuple[str, str, bytes]:
 
 
 def _wrap_key(service: KeyService, run_id: str, secret: bytes) -> dict[str, str]:
-    try:
-        wrapped = service.wrap(secret, _make_wrap_context(run_id))
-    except Exception as error:
-        raise make_service_error(service, error) from None
+    wrapped = _call_service(service, service.wrap, secret, run_id)
     record = {"format": FORMAT, "run_id": run_id, "wrapped_by": service.name}
     return {**record, "wrapped": base64.b64encode(wrapped).decode()}
 
@@ -320,16 +300,18 @@ def _wrap_key(service: KeyService, run_id: str, secret: bytes) -> dict[str, str]
 def _unwrap_key(content: bytes, service: KeyService) -> bytes:
     """Unwrap the data key of a key file; asks a service once per process and run."""
     run_id, _, wrapped = _parse_key_file(content)
-    try:
-        secret = service.unwrap(wrapped, _make_wrap_context(run_id))
-    except InvalidTag:
-        raise CheckFailed("the encryption key is not the run's, or state/data-key.json was changed") from None
-    except Exception as error:
-        raise make_service_error(service, error) from None
+    secret = _call_service(service, service.unwrap, wrapped, run_id)
     if len(secret) != KEY_BYTES:
         raise CheckFailed(f"{service.name} unwrapped {len(secret)} bytes, expected a data key of {KEY_BYTES}")
     return secret
 
 
-def _make_wrap_context(run_id: str) -> bytes:
-    return canonical_json({"redactory": "data key", "run": run_id})
+def _call_service(service: KeyService, operation: Callable[[bytes, bytes], bytes], data: bytes, run_id: str) -> bytes:
+    """Wrap or unwrap for one run; keep our own errors, and of others only the kind: a message may quote anything."""
+    try:
+        return operation(data, canonical_json({"redactory": "data key", "run": run_id}))
+    except InvalidTag:
+        raise CheckFailed("the encryption key is not the run's, or state/data-key.json was changed") from None
+    except Exception as error:
+        refused = RunStateError(f"the key service {service.name} refused ({type(error).__name__})")
+        raise (error if isinstance(error, RedactoryError) else refused) from None

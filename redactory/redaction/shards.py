@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow.parquet.encryption import create_decryption_properties, create_encryption_properties
 
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import PRIVATE_FILE, commit_file, read_json
@@ -155,7 +155,7 @@ def write_part(path: Path, table: pa.Table, mode: int = PRIVATE_FILE, *, group_r
     if key is not None:
         metadata = {_IDENTITY: key.get_file_identity(path), _CONTENT: compute_table_digest(table)}
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), **metadata})
-        encryption = {"encryption_properties": key.make_parquet_encryption()}
+        encryption = {"encryption_properties": create_encryption_properties(key.secret)}
     with commit_file(path, mode) as temporary:
         pq.write_table(
             table,
@@ -179,19 +179,13 @@ def read_part(path: Path, columns: list[str] | None = None) -> pa.Table:
 
 
 def read_id_range(path: Path, column: str, first: int, last: int) -> pa.Table:
-    """Read the rows with sorted ``column`` in [first, last], skipping row groups; errors as :func:`read_part`."""
+    """Read the rows with ``column`` in [first, last], skipping row groups; errors as :func:`read_part`."""
     with _open_part(path) as (file, key), _map_decryption_errors(path, key):
         place = file.schema_arrow.get_field_index(column)
-        groups = [
-            number
-            for number in range(file.num_row_groups)
-            if _may_contain(file.metadata.row_group(number).column(place).statistics, first, last)
-        ]
+        ranges = (file.metadata.row_group(n).column(place).statistics for n in range(file.num_row_groups))
+        groups = [n for n, r in enumerate(ranges) if not (r and r.has_min_max and (r.min > last or r.max < first))]
         table = _drop_metadata(file.read_row_groups(groups))
-    low, high = np.searchsorted(
-        np.concatenate([np.empty(0, np.int64), *map(np.from_dlpack, table[column].chunks)]), [first, last + 1]
-    )
-    return table.slice(low, high - low)
+    return table.filter(pc.and_(pc.greater_equal(table[column], first), pc.less_equal(table[column], last)))
 
 
 def read_batches(folder: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -262,12 +256,6 @@ def read_content_sha256(path: Path) -> bytes | None:
         return None if key is None else bytes(file.metadata.metadata[_CONTENT])
 
 
-def _may_contain(statistics: Any, first: int, last: int) -> bool:
-    if statistics is None or not statistics.has_min_max:
-        return True
-    return bool(statistics.min <= last and statistics.max >= first)
-
-
 @contextmanager
 def _open_part(path: Path) -> Iterator[tuple[pq.ParquetFile, RunKey | None]]:
     key = find_run_key(path)
@@ -278,7 +266,9 @@ def _open_part(path: Path) -> Iterator[tuple[pq.ParquetFile, RunKey | None]]:
             )
         raise CheckFailed(f"{_describe_part(path)} is not encrypted in an encrypted run: the run did not write it")
     with _map_decryption_errors(path, key):
-        file = pq.ParquetFile(path, decryption_properties=key.make_parquet_decryption() if key else None)
+        # an unencrypted file is refused with a key
+        properties = create_decryption_properties(key.secret) if key else None
+        file = pq.ParquetFile(path, decryption_properties=properties)
     with file:
         if key is not None and (file.metadata.metadata or {}).get(_IDENTITY) != key.get_file_identity(path):
             raise CheckFailed(f"{_describe_part(path)} was written as another part, and is in the wrong place")

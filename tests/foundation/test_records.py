@@ -6,9 +6,9 @@ import fcntl
 import hashlib
 import json
 import math
-import multiprocessing
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +49,6 @@ def test_every_line_names_the_one_before(lines: list[bytes], tmp_path: Path) -> 
     assert compute_chain_head(tmp_path / "log") == before[-1]
 
 
-def test_a_second_opening_goes_on_where_the_first_ended(lines: list[bytes], tmp_path: Path) -> None:
-    for body in BODIES:
-        write(tmp_path / "log", [body])
-    assert (tmp_path / "log").read_bytes() == b"".join(lines)
-
-
 @pytest.mark.parametrize("left", [1, 17, -1])
 def test_a_torn_last_line_is_dropped_and_written_over(lines: list[bytes], tmp_path: Path, left: int) -> None:
     path = tmp_path / "log"
@@ -66,29 +60,22 @@ def test_a_torn_last_line_is_dropped_and_written_over(lines: list[bytes], tmp_pa
     assert path.read_bytes() == b"".join(lines)
 
 
-def is_found(path: Path, data: bytes, head: str) -> bool:
-    """Whether the changed bytes are refused, or at least have another head than the log had."""
-    path.write_bytes(data)
-    try:
-        read_records(path)
-    except CheckFailed:
-        return True
-    return compute_chain_head(path) != head
-
-
 @settings(max_examples=300)
 @given(data=st.data(), bit=st.integers(0, 7))
 def test_a_flipped_bit_is_found(lines: list[bytes], data: st.DataObject, bit: int) -> None:
+    """In the last line it is at least another head than the log had."""
     whole = bytearray(b"".join(lines))
-    head = hashlib.sha256(lines[-1].rstrip(b"\n")).hexdigest()
     place = data.draw(st.integers(0, len(whole) - 1))
     whole[place] ^= 1 << bit
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log"
-        assert is_found(path, bytes(whole), head)
-        if place < len(whole) - len(lines[-1]) - 1:
-            with pytest.raises(CheckFailed, match="breaks at line"):
-                RecordLog(path)
+        path.write_bytes(whole)
+        with (
+            pytest.raises(CheckFailed, match="breaks at line")
+            if place < len(whole) - len(lines[-1])
+            else suppress(CheckFailed)
+        ):
+            assert compute_chain_head(path) != hashlib.sha256(lines[-1].rstrip(b"\n")).hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -108,42 +95,14 @@ def test_dropped_inserted_and_reordered_lines_are_found(lines: list[bytes], tmp_
         read_records(tmp_path / "log")
 
 
-def test_a_log_cut_at_the_end_has_another_head(lines: list[bytes], tmp_path: Path) -> None:
-    head = hashlib.sha256(lines[-1].rstrip(b"\n")).hexdigest()
-    assert is_found(tmp_path / "log", b"".join(lines[:-1]), head)
-    assert not is_found(tmp_path / "log", b"".join(lines), head), "the check itself accepts the good log"
-
-
-def try_to_open(path: str, said: Any) -> None:
-    try:
-        RecordLog(Path(path))
-    except RunStateError:
-        said.put("refused")
-    else:
-        said.put("opened")
-
-
-def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused_and_a_broken_log_is_not_kept_locked(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    context = multiprocessing.get_context("spawn")
-    said = context.Queue()
     with RecordLog(path) as log:
         log.append("step", {})
         with pytest.raises(RunStateError, match="another process"):
             RecordLog(path)
-        other = context.Process(target=try_to_open, args=(str(path), said))
-        other.start()
-        assert said.get(timeout=60) == "refused"
-        other.join()
         log.append("step", {})
     assert len(read_records(path)) == 2
-    RecordLog(path).close()
-
-
-def test_a_log_that_is_refused_is_not_kept_locked(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    with RecordLog(path) as log:
-        log.append("step", {})
     whole = path.read_bytes()
     path.write_bytes(b"no record\n")
     with pytest.raises(CheckFailed, match="breaks at line 1") as kept:

@@ -46,6 +46,8 @@ class Outer(Settings):
         {"inner": {"size": -4711}},
         {"table": {"a": SECRET}},
         {"unknown": SECRET},
+        {"table": {"a": math.nan}},
+        {"table": {"a": -math.inf}},
     ],
 )
 def test_a_wrong_setting_is_refused_and_its_value_not_quoted(given_values: dict[str, Any]) -> None:
@@ -54,12 +56,6 @@ def test_a_wrong_setting_is_refused_and_its_value_not_quoted(given_values: dict[
     assert "xyzzy" not in str(caught.value)
     assert "4711" not in str(caught.value)
     assert next(iter(given_values)) in str(caught.value), "the key is named"
-
-
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_no_infinity_in_a_setting(number: float) -> None:
-    with pytest.raises(ValidationError):
-        Outer(table={"a": number})
 
 
 def test_settings_are_frozen_and_defaults_are_checked() -> None:
@@ -121,12 +117,6 @@ def test_the_order_of_a_mapping_never_shows(value: Any) -> None:
 @given(VALUES)
 def test_nothing_is_lost(value: Any) -> None:
     assert json.loads(canonical_json(value)) == value
-
-
-@given(VALUES, VALUES)
-def test_values_that_differ_have_hashes_that_differ(one: Any, other: Any) -> None:
-    same = json.dumps(turned_round(one), sort_keys=True) == json.dumps(other, sort_keys=True)
-    assert (json_sha256(one) == json_sha256(other)) == same
 
 
 def test_the_form_is_fixed_for_good() -> None:

@@ -8,12 +8,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 import redactory
 from redactory.detectors import Detection, Span
 from redactory.flows.cli import app
 from redactory.pipelines.curation.release_log import read_history, run_statuses
+from redactory.pipelines.operations import verify as verification
+from redactory.pipelines.operations.checks import CheckContext, CheckResult, make_checks
 from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
 from redactory.redaction import RunFolder, list_parts, read_batches
 
@@ -93,6 +96,21 @@ def run_checks(run: Path, **options: Any) -> dict[str, dict[str, Any]]:
 def list_failed_checks(run: Path, **options: Any) -> set[str]:
     """The names of the checks that fail."""
     return {name for name, check in run_checks(run, **options).items() if not check["ok"]}
+
+
+def make_check(run: Path, name: str, **manifest: Any) -> CheckResult:
+    """The result of one check; ``manifest`` are keys of the manifest that it sees changed."""
+    context = CheckContext(run)
+    context.manifest = {**context.manifest, **manifest}
+    [result] = make_checks(context, [check for check in verification.CHECKS if check.name == name])
+    return result
+
+
+def leave_out_rescan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engines look at texts, not at files, and take seconds to load."""
+    left_out: Any = lambda _: "left out"  # noqa: E731
+    quick = (c._replace(make=left_out) if c.name == "re-scan of public" else c for c in verification.CHECKS)
+    monkeypatch.setattr(verification, "CHECKS", tuple(quick))
 
 
 def read_entries(path: Path, **changes: Any) -> list[Document | Rejection]:

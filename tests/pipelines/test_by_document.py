@@ -19,7 +19,7 @@ from redactory.pipelines.curation.policy import Policy, make_run_router
 from redactory.pipelines.curation.stages import examples
 from redactory.pipelines.modeling.train import collect_remarks
 from redactory.pipelines.operations.checks import CheckContext
-from redactory.pipelines.operations.verify import RUN_CHECKS
+from redactory.pipelines.operations.verify import check_whole_documents
 from redactory.redaction import PRIVATE, RoutingDecision, RunFolder, list_parts, merge_document_decisions, read_manifest
 from redactory.redaction.known_values import KNOWN_VALUE, find_known_spans
 from redactory.redaction.shards import read_values
@@ -110,7 +110,7 @@ def test_verify_finds_a_divided_document(run: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("redactory.pipelines.operations.verify.read_values", lambda *_: iter(rows))
         with pytest.raises(CheckFailed, match="1 document is divided"):
-            RUN_CHECKS["whole documents"](CheckContext(run))
+            check_whole_documents(CheckContext(run))
 
 
 LINE = st.sampled_from([*DOCUMENTS["a"], "I am Quirin Ozols", "call 5 now", "broken", "Ozols", "thank you"])

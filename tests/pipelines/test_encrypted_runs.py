@@ -19,7 +19,6 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Redacto
 from redactory.foundation.keys import create_key_file, load_digest_key
 from redactory.foundation.records import RecordLog
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
-from redactory.pipelines.operations.verify import RUN_CHECKS
 from redactory.redaction import (
     RunFolder,
     find_run_key,
@@ -37,6 +36,7 @@ from redactory.training.mechanisms.ledger import begin_or_resume_stream
 from tests.pipelines.support import (
     DigitDetector,
     invoke_command,
+    leave_out_rescan,
     list_failed_checks,
     read_files,
     run_checks,
@@ -97,19 +97,7 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def no_rescan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves out the re-scan of the public side, which takes seconds and is tested by itself."""
-    monkeypatch.setitem(RUN_CHECKS, "re-scan of public", lambda _: "left out here")
-
-
-@pytest.mark.slow
-def test_every_command_reads_an_encrypted_run(whole: Path, keys: dict[str, Path]) -> None:
-    found = run_checks(whole, public_key=keys["ann.sign.pub"])
-    assert all(check["ok"] and check["made"] for check in found.values()), found
-    assert "model crt" in found
-    assert read_manifest(RunFolder(whole))["encrypted"] is True
-    sample = RunFolder(whole).get_sample_folder("sample")
-    texts = {json.loads(line)["text"] for line in sample.rows.read_text().splitlines()}
-    assert texts <= {*read_column(RunFolder(whole).vault, "text")}
+    leave_out_rescan(monkeypatch)
 
 
 @pytest.mark.parametrize("variable", [ENCRYPTION, SIGNING, "REDACTORY_KEY_FILE", "REDACTORY_KEY_SERVICE"])
@@ -150,6 +138,8 @@ def test_an_encrypted_run_holds_what_an_open_one_holds(whole: Path, curated: Pat
 def test_no_private_text_lies_open(whole: Path, curated: Path) -> None:
     """Samples are drawn for people to read; nothing else may show a masked text or an original one."""
     run = RunFolder(whole)
+    sample = {json.loads(line)["text"] for line in run.get_sample_folder("sample").rows.read_text().splitlines()}
+    assert sample <= {*read_column(run.vault, "text")}
     private = {*read_column(run.vault, "text"), *read_column(run.private, "text")} - {*read_column(run.public, "text")}
     texts = {text.encode() for text in private if len(text) >= 20}
     assert len(texts) > 100
@@ -185,6 +175,9 @@ def test_whatever_needs_the_private_part_is_refused_without_the_key(
 
 @pytest.mark.usefixtures("no_rescan")
 def test_verify_says_what_it_left_out(copy: Path, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    complete = run_checks(copy, public_key=keys["ann.sign.pub"])
+    assert all(check["ok"] and check["made"] for check in complete.values()), complete
+    assert "model crt" in complete
     needing = {"encryption", "conservation", "example ids", "whole documents", "values masked elsewhere", "report"}
     monkeypatch.delenv(ENCRYPTION)
     found = run_checks(copy)
@@ -274,10 +267,17 @@ def contents(run: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_killed_run_leaves_nothing_open_and_can_be_resumed(small: dict[str, Any], tmp_path: Path) -> None:
+def test_a_killed_run_leaves_nothing_open_and_can_be_resumed(
+    small: dict[str, Any], tmp_path: Path, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, undisturbed = tmp_path / "run", tmp_path / "undisturbed"
     with pytest.raises(SealedError, match="traceback-"):
         redactory.curate(small, output=run, detector=Dying())
+    # its key may be rotated amid the work
+    redactory.rotate_key(run, to_key_file=keys["bob.key"])
+    with pytest.raises(CheckFailed, match="is not the run's"):
+        redactory.curate(small, output=run, detector=DigitDetector(), resume=True)
+    monkeypatch.setenv(ENCRYPTION, str(keys["bob.key"]))
     state = RunFolder(run).state
     work = [path for path in RunFolder(run).work.rglob("*") if path.is_file()]
     assert {path.suffix for path in work} == {".parquet", ".npy"}
@@ -341,19 +341,17 @@ def test_a_traceback_is_encrypted_or_not_written(keyed: RunFolder, monkeypatch: 
             run_with_sealed_traceback(keyed.state, fail)
     assert "Rosalind" not in str(caught.value)
     assert not list(keyed.state.glob("traceback-*"))
+    # nor is the root key of a training
+    root_key = keyed.get_root_key_path("crt")
+    with RecordLog(keyed.get_model_folder("crt").ledger) as log:
+        stream = begin_or_resume_stream(log, {"parent": "x"}, root_key, None)
+        assert stream.root not in root_key.read_bytes()
+        assert begin_or_resume_stream(log, {"parent": "x"}, root_key, None) == stream
     with pytest.raises(SealedError):
         run_with_sealed_traceback(keyed.state, fail)
     (file,) = keyed.state.glob("traceback-*.txt")
     assert b"Rosalind" not in file.read_bytes()
     assert "ValueError: Rosalind" in invoke_command("keys", "unwrap", file).stdout
-
-
-def test_the_root_key_of_a_training_is_encrypted_too(keyed: RunFolder) -> None:
-    file = keyed.state / "train-crt.key"
-    with RecordLog(keyed.get_model_folder("crt").ledger) as log:
-        stream = begin_or_resume_stream(log, {"parent": "x"}, file, None)
-        assert stream.root not in file.read_bytes()
-        assert begin_or_resume_stream(log, {"parent": "x"}, file, None) == stream
 
 
 def test_the_data_key_opens_the_parts_in_other_programs(whole: Path, curated: Path, tmp_path: Path) -> None:

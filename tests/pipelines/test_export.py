@@ -20,7 +20,6 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
 from redactory.foundation.keys import create_key_file
 from redactory.pipelines.curation.release_log import Event, append_event, get_log_path, read_history
-from redactory.pipelines.curation.share import format_checksums
 from redactory.pipelines.operations.export import select_public_fields
 from redactory.redaction import (
     MASK,
@@ -34,7 +33,7 @@ from redactory.redaction import (
 )
 from redactory.redaction.shards import PUBLIC
 from tests.pipelines.leaving import NAME, small_run
-from tests.pipelines.support import list_failed_checks, read_files, run_checks
+from tests.pipelines.support import list_failed_checks, read_files
 from tests.training.tiny_folders import causal_folder
 
 TRAINING: dict[str, Any] = {"epochs": 1, "sampling_rate": 0.5, "noise_multiplier": 4.0, "group_sizes": ()}
@@ -87,28 +86,6 @@ def names(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in read_files(folder)}
 
 
-def coreutils(folder: Path) -> int:
-    command = ["sha256sum", "-c", "--strict", "--quiet", "SHA256SUMS"]
-    return subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode
-
-
-def sealed_anew(folder: Path, **changes: Any) -> None:
-    """As whoever changed it would do, who has no signing key."""
-    own = {"manifest.json", "manifest.json.sig", "SHA256SUMS", "_SUCCESS"}
-    manifest = {**json.loads((folder / "manifest.json").read_text()), **changes}
-    manifest.pop("signed_by", None)
-    manifest["files"] = {
-        name: {"sha256": file_sha256(folder / name), "bytes": (folder / name).stat().st_size}
-        for name in sorted(names(folder) - own)
-    }
-    (folder / "manifest.json.sig").unlink()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    digests = {name: entry["sha256"] for name, entry in manifest["files"].items()}
-    digests["manifest.json"] = file_sha256(folder / "manifest.json")
-    (folder / "SHA256SUMS").write_text(format_checksums(digests))
-    (folder / "_SUCCESS").write_text(digests["manifest.json"] + "\n")
-
-
 def test_only_the_public_split_and_its_proofs_leave(run: Path, exported: Path, manifest: Any, signer: Path) -> None:
     sealed = {"README.md", "manifest.json", "manifest.json.sig", "_SUCCESS"}
     model = {"model.safetensors", "config.json", "tokenizer.json", "ledger.jsonl", "guarantee.json", *sealed}
@@ -134,7 +111,8 @@ def test_only_the_public_split_and_its_proofs_leave(run: Path, exported: Path, m
         card = card.replace(known, "")
     assert "24" not in card
     # whoever receives it checks all but what stays with the run
-    assert coreutils(exported) == 0
+    command = ["sha256sum", "-c", "--strict", "--quiet", "SHA256SUMS"]
+    assert subprocess.run(command, cwd=exported, capture_output=True, check=False).returncode == 0
     found = redactory.verify(exported, public_key=f"{signer}.pub")
     assert found["ok"]
     stays = {"re-scan of public", "conservation", "journal", "values masked elsewhere", "model crt"}
@@ -186,47 +164,10 @@ print(redactory.verify({str(exported)!r})["ok"])"""
     assert "seconds" not in (exported / "models" / "crt" / "manifest.json").read_text()
 
 
-def test_any_changed_file_is_found(out: Path, tmp_path: Path) -> None:
-    for name in sorted(names(out)):
-        path = out / name
-        kept = path.read_bytes()
-        path.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
-        assert list_failed_checks(out), name
-        if name not in ("_SUCCESS", "SHA256SUMS"):
-            assert coreutils(out) != 0, name
-        path.write_bytes(kept)
-    assert not list_failed_checks(out)
-    (out / "public" / "notes.txt").write_text("left behind")
-    assert list_failed_checks(out) == {"no stray files"}
-    (out / "public" / "notes.txt").unlink()
-    create_key_file("signing", tmp_path / "other")
-    assert list_failed_checks(out, public_key=tmp_path / "other.pub") == {"signature"}
-
-
-def test_what_no_export_has_is_found_though_it_is_listed(out: Path, signer: Path) -> None:
-    for name in ("vault/part-00000.parquet", "public/notes.txt", "models/open/model.safetensors"):
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
-        (out / name).write_bytes(b"x")
-    (out / "README.md").write_text("# 24 private points")
-    sealed_anew(out)
-    assert list_failed_checks(out) == {"no stray files", "card"}
-    strays = "models/open/model.safetensors, public/notes.txt, vault/part-00000.parquet"
-    assert run_checks(out)["no stray files"]["detail"] == strays
-    assert "signature" in list_failed_checks(out, public_key=f"{signer}.pub")
-
-
-def test_a_ledger_of_another_model_or_a_manifest_of_any_words_is_found(out: Path) -> None:
-    """Sealed anew by whoever changed it: the digests hold, ledger and guarantee do not go together."""
-    model = out / "models" / "crt"
-    card = json.loads((model / "guarantee.json").read_text())
-    card["ledger"]["head"] = "0" * 64
-    (model / "guarantee.json").write_text(json.dumps(card))
-    sealed_anew(model)
-    (model / "SHA256SUMS").unlink()
-    sealed_anew(out, models={"crt": file_sha256(model / "manifest.json")})
-    assert "another ledger" in run_checks(out)["model crt"]["detail"]
+def test_a_manifest_of_any_words_is_not_quoted(out: Path) -> None:
     manifest = {**json.loads((out / "manifest.json").read_text()), "counts": "Zelda"}
     (out / "manifest.json").write_text(json.dumps(manifest))
+    (out / "_SUCCESS").write_text(file_sha256(out / "manifest.json") + "\n")
     result = redactory.verify(out)
     assert not result["ok"]
     assert "Zelda" not in json.dumps(result)

@@ -16,19 +16,17 @@ from hypothesis import strategies as st
 import redactory
 from redactory.foundation import files
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, SealedError
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import file_lock
 from redactory.foundation.keys import create_key_file
 from redactory.pipelines.curation import keys as key_rotation
-from redactory.pipelines.curation.keys import find_shred_record
 from redactory.pipelines.curation.release_log import Event, append_event, get_log_path, read_history
-from redactory.pipelines.operations import checks
+from redactory.pipelines.operations.checks import CheckResult
 from redactory.pipelines.operations.nightly import publish_released_runs
-from redactory.pipelines.operations.verify import RUN_CHECKS
 from redactory.redaction import RunFolder, find_run_key, get_or_create_run_key, list_parts, read_batches, read_manifest
 from redactory.redaction.encryption import LocalKey
 from redactory.redaction.folder import JobFolder
-from tests.pipelines.support import DigitDetector, invoke_command, read_data_bytes, write_rows
+from tests.pipelines.support import DigitDetector, invoke_command, make_check, read_data_bytes, write_rows
 
 VARIABLE = "REDACTORY_ENCRYPTION_KEY_FILE"
 BLANK = {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}}
@@ -92,9 +90,9 @@ def entered(run: RunFolder, event: Event) -> list[dict[str, Any]]:
     return [record.body for record in read_history(run) if record.type == event]
 
 
-def checked(run: RunFolder) -> checks.CheckResult:
+def checked(run: RunFolder) -> CheckResult:
     """The check of the encryption; where it holds, so does everything else, or is named as not made."""
-    [found] = checks.run_check_registry(checks.CheckContext(run.root), RUN_CHECKS, ["encryption"])
+    found = make_check(run.root, "encryption")
     result = redactory.verify(run.root) if found.ok else {"checks": [found._asdict()], "ok": True}
     assert found._asdict() in result["checks"]
     assert result["ok"], result["checks"]
@@ -203,30 +201,6 @@ def test_what_is_no_place_no_key_or_no_service_is_refused(
     assert ["run's key (the current one)" in failed["error"] for failed in told["failed"]] == [True] * 3
 
 
-class Dying(DigitDetector):
-    """Fails in the second partition."""
-
-    def detect(self, texts: Any) -> Any:
-        for text, found in zip(texts, super().detect(texts), strict=False):
-            if "0008" in text:
-                raise ValueError("gone")
-            yield found
-
-
-def test_a_run_resumes_under_a_new_key(keys: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, str(keys["old"]))
-    config = {**CONFIG, "input": str(write_rows(tmp_path / "rows.jsonl", ROWS))}
-    run = RunFolder(tmp_path / "run")
-    with pytest.raises(SealedError):
-        redactory.curate(config, output=run.root, detector=Dying())
-    assert redactory.rotate_key(run.root, to_key_file=keys["new"])["rotated"] == [str(run.root)]
-    with pytest.raises(CheckFailed, match="is not the run's"):
-        redactory.curate(config, output=run.root, detector=DigitDetector(), resume=True)
-    monkeypatch.setenv(VARIABLE, str(keys["new"]))
-    redactory.curate(config, output=run.root, detector=DigitDetector(), resume=True)
-    assert redactory.verify(run.root)["ok"]
-
-
 STEPS = st.tuples(st.sampled_from(KEYS), st.sampled_from([None, "log", "write", "replace"]))
 
 
@@ -330,8 +304,10 @@ def test_no_link_is_shredded(job: JobFolder, name: str, linked: Callable[[Path, 
     place.unlink()
 
 
-def test_a_key_that_is_only_missing_stays_a_failure(job: JobFolder) -> None:
+def test_only_the_log_tells_a_shredded_key_from_a_lost_one(job: JobFolder, tmp_path: Path) -> None:
     run, other = job.get_run_folder("a"), job.get_run_folder("b")
+    alone = RunFolder(Path(shutil.copytree(run.root, tmp_path / "alone")))
+    kept = alone.data_key.read_bytes()
     run.data_key.unlink()
     redactory.shred_key(other.root, by="Ann")
     with pytest.raises(RunStateError, match="but the log does not record that it was shredded"):
@@ -341,6 +317,17 @@ def test_a_key_that_is_only_missing_stays_a_failure(job: JobFolder) -> None:
     shutil.rmtree(other.root)
     run.root.rename(other.root)
     assert not checked(other).ok
+    # a backup that comes back is shredded again
+    redactory.shred_key(alone.root, by="Ann")
+    alone.data_key.write_bytes(kept)
+    assert not checked(alone).ok
+    assert redactory.shred_key(alone.root, by="Bob")["by"] == "Bob"
+    assert [body["by"] for body in entered(alone, Event.SHREDDED)] == ["Ann", "Bob"]
+    moved = RunFolder(alone.root.rename(tmp_path / "moved"))
+    assert checked(moved).ok
+    log = get_log_path(moved)
+    log.write_bytes(log.read_bytes().replace(b"Ann", b"Eve") + b'{"seq": 5}\n')
+    assert not checked(moved).ok
 
 
 @pytest.mark.parametrize(("place", "name"), [(key_rotation, "shred_file"), (Path, "unlink")])
@@ -362,23 +349,6 @@ def test_an_interrupted_shredding_fails(job: JobFolder, monkeypatch: pytest.Monk
     assert "exists, although it was shredded" in found.detail
     redactory.shred_key(run.root, by="Ann")
     assert checked(run).ok
-
-
-def test_a_backup_that_comes_back_is_shredded_again_and_a_run_may_be_renamed(job: JobFolder, tmp_path: Path) -> None:
-    run = RunFolder(Path(shutil.copytree(job.get_run_folder("a").root, tmp_path / "alone")))
-    kept = run.data_key.read_bytes()
-    redactory.shred_key(run.root, by="Ann")
-    run.data_key.write_bytes(kept)
-    assert not checked(run).ok
-    assert redactory.shred_key(run.root, by="Bob")["by"] == "Bob"
-    assert [body["by"] for body in entered(run, Event.SHREDDED)] == ["Ann", "Bob"]
-    assert get_log_path(run) == run.state / "releases.jsonl"
-    moved = RunFolder(run.root.rename(tmp_path / "moved"))
-    assert find_shred_record(moved) is not None
-    assert checked(moved).ok
-    log = get_log_path(moved)
-    log.write_bytes(log.read_bytes().replace(b"Ann", b"Eve") + b'{"seq": 5}\n')
-    assert not checked(moved).ok
 
 
 def test_only_an_encrypted_run_is_shredded_and_only_when_it_is_meant(job: JobFolder) -> None:

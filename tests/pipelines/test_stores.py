@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import shutil
 import stat
 import subprocess
@@ -11,7 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -19,9 +20,7 @@ import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import write_json, write_text
 from redactory.pipelines.curation import reissue as reissuing
-from redactory.pipelines.curation import share
 from redactory.pipelines.curation.loading import load_config
-from redactory.pipelines.operations import export as exporting
 from redactory.pipelines.store import Store, StoreError, StoreProblem, classify_store_error
 from redactory.redaction import RunFolder, SealedFolder, list_parts, read_manifest, seal_folder
 from tests.pipelines.leaving import BUCKET, Numbers, configuration, rows, s3_server, small_run
@@ -36,11 +35,11 @@ left, within = [int(sys.argv[3])], sys.argv[4] == "within"
 def counted():
     left[0] -= 1
     return not left[0]
-put, copy = store.Store.upload_file, shutil.copyfileobj
-def before(self, path, name):
+put, copy = store.Store.write_file, shutil.copyfileobj
+def before(self, name, source, mode):
     if counted():
         os.kill(os.getpid(), signal.SIGKILL)
-    put(self, path, name)
+    put(self, name, source, mode)
 def half(source, file, length):
     if counted():
         data = source.read()
@@ -51,7 +50,7 @@ def half(source, file, length):
 if within:
     shutil.copyfileobj = half
 else:
-    store.Store.upload_file = before
+    store.Store.write_file = before
 share.publish(sys.argv[1], sys.argv[2])
 """
 
@@ -238,16 +237,14 @@ def test_a_changed_object_is_found(run: Path, url: str, tmp_path: Path) -> None:
         redactory.fetch(url, back)
 
 
-def test_a_store_that_cuts_data_is_found(run: Path, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    real = Store.upload_file
+def test_a_store_that_cuts_data_is_found(run: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Store.write_file
 
-    def cut(self: Store, path: Path, name: str) -> None:
-        short = tmp_path / "short"
-        short.write_bytes(path.read_bytes()[:-1])
-        real(self, short if name.startswith("vault") else path, name)
+    def cut(self: Store, name: str, source: BinaryIO, mode: int) -> None:
+        real(self, name, io.BytesIO(source.read()[:-1]) if name.startswith("vault") else source, mode)
 
-    monkeypatch.setattr(Store, "upload_file", cut)
-    with pytest.raises(CheckFailed, match="differs from what was written"):
+    monkeypatch.setattr(Store, "write_file", cut)
+    with pytest.raises(CheckFailed, match="changed after sealing"):
         redactory.publish(run, url)
     assert "_SUCCESS" not in there(url)
 
@@ -285,18 +282,16 @@ def test_an_erasure_waits_for_what_is_leaving_or_nothing_leaves(
     keyed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, locked: bool
 ) -> None:
     done: list[Any] = []
-    for module in (exporting, share):
-        real = module.file_sha256
+    real = Store.copy_file
 
-        def slow(path: Path, real: Any = real) -> str:
-            digest: str = real(path)
-            # once, while what leaves is read and is not there yet: hashing takes that long
-            if not done and "public" in path.parts:
-                done.append(None)
-                done[0] = redactory.erase([keyed], doc_ids=["document-3"])
-            return digest
+    def slow(self: Store, source: Store, name: str, digest: str) -> int:
+        # once, while what leaves is copied and is not there yet
+        if not done and name.startswith("public"):
+            done.append(None)
+            done[0] = redactory.erase([keyed], doc_ids=["document-3"])
+        return real(self, source, name, digest)
 
-        monkeypatch.setattr(module, "file_sha256", slow)
+    monkeypatch.setattr(Store, "copy_file", slow)
     if locked:
         WAYS[way](keyed, tmp_path / "there")
         assert not done[0]["ok"]
@@ -305,7 +300,7 @@ def test_an_erasure_waits_for_what_is_leaving_or_nothing_leaves(
         return
     monkeypatch.setattr(reissuing, "file_lock", lambda *_: contextlib.nullcontext())
     # or, of a run that is mirrored as it lies there, a file that is another one by now
-    with pytest.raises(RedactoryError, match=r"changed during the export|differs from what was written"):
+    with pytest.raises(RedactoryError, match=r"changed during the export|changed after sealing"):
         WAYS[way](keyed, tmp_path / "there")
     assert done[0]["ok"]
     assert not (tmp_path / "there" / "_SUCCESS").exists()

@@ -187,6 +187,20 @@ def _listed(root: Path, name: str, size: int = 7) -> None:
     _keyless(RunFolder(root), files={**files, name: {"sha256": "0" * 64, "bytes": size}})
 
 
+def _relisted(root: Path, *names: str, **body: Any) -> None:
+    """The digests of what lies there now."""
+    paths = [root / name for name in {*read_json(root / "manifest.json")["files"], *names}]
+    _keyless(RunFolder(root), files=list_files(RunFolder(root), paths), **body)
+
+
+def _of_another_ledger(root: Path) -> None:
+    """A guarantee that names the head of another ledger: all digests hold, the two do not go together."""
+    card = root / MODEL / "guarantee.json"
+    card.write_text(json.dumps({**read_json(card), "ledger": {**read_json(card)["ledger"], "head": "0" * 64}}))
+    _relisted(root / MODEL)
+    _relisted(root, models={"crt": file_sha256(root / MODEL / "manifest.json")})
+
+
 def _swapped(one: Path, two: Path) -> None:
     aside = one.with_name("aside")
     for source, place in ((one, aside), (two, one), (aside, two)):
@@ -358,6 +372,12 @@ CUNNING: dict[tuple[str, str], dict[str, Tampering]] = {
         "a file changed, and SHA256SUMS made to say so": lambda r: (flip(r / LISTED["public"]), _resealed_sums(r))
     },
     ("out", "signature"): {"an export signed by another key": _resigned},
+    ("out", "no stray files"): {
+        f"{name}, and listed": lambda r, n=name: (add(r / n), _relisted(r, n))  # type: ignore[misc]
+        for name in (LISTED["vault"], "public/notes.txt", "models/open/model.safetensors")
+    },
+    ("out", "card"): {"another card": lambda r: (_edited(r / "README.md", "split", "part"), _relisted(r))},
+    ("out", "model crt"): {"a guarantee of another ledger": _of_another_ledger},
     ("run", "GONE"): {
         "a model gone, and the report made anew": lambda r: (gone(r / MODEL), write_report(RunFolder(r))),
         "misses gone, and the report made anew": lambda r: (gone(r / "state/recall"), write_report(RunFolder(r))),

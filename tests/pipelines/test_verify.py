@@ -12,20 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import redactory
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
-from redactory.foundation.files import file_lock, read_json
+from redactory.foundation.files import file_lock, read_json, remove_path
 from redactory.pipelines.measure.evaluate_detection import find_measurement_date
 from redactory.pipelines.measure.label import load_recall_measurement, save_recall_measurement
-from redactory.pipelines.operations.checks import CheckContext, CheckResult, run_check_registry
-from redactory.pipelines.operations.verify import RUN_CHECKS
 from redactory.redaction import RunFolder, list_parts, read_manifest, seal_folder
 from tests.pipelines.leaving import small_run
-from tests.pipelines.support import NO_ENGINES, list_failed_checks, run_checks, write_rows
+from tests.pipelines.support import NO_ENGINES, leave_out_rescan, list_failed_checks, make_check, run_checks, write_rows
 
 ONE_DAY = datetime.timedelta(days=1)
 MEASURED = {
@@ -48,8 +44,7 @@ def copy(curated: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def no_rescan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engines look at texts, not at files, and take seconds to load."""
-    monkeypatch.setitem(RUN_CHECKS, "re-scan of public", lambda _: "left out")
+    leave_out_rescan(monkeypatch)
 
 
 def test_a_true_run_passes_every_check(curated: Path) -> None:
@@ -58,22 +53,6 @@ def test_a_true_run_passes_every_check(curated: Path) -> None:
     assert len(result["checks"]) == 13
     assert [check["name"] for check in result["checks"] if not check["made"]] == ["signature"]
     json.dumps(result, allow_nan=False)
-
-
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_one_flipped_byte_anywhere_fails(curated: Path, no_rescan: None, data: st.DataObject) -> None:
-    files = sorted(p for p in curated.rglob("*") if p.is_file() and "traceback" not in p.name)
-    path = data.draw(st.sampled_from(files), label="file")
-    content = path.read_bytes()
-    broken = bytearray(content)
-    broken[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    path.write_bytes(bytes(broken))
-    try:
-        found = list_failed_checks(curated)
-    finally:
-        path.write_bytes(content)
-    assert found, path.relative_to(curated)
 
 
 @pytest.mark.parametrize(
@@ -196,17 +175,6 @@ def run(made: Path, tmp_path: Path) -> RunFolder:
     return RunFolder(Path(shutil.copytree(made, tmp_path / "run")))
 
 
-def found_by(name: str, run: RunFolder, **manifest: Any) -> CheckResult:
-    seen = CheckContext(run.root)
-    seen.manifest = {**read_manifest(run), **manifest}
-    [found] = run_check_registry(seen, RUN_CHECKS, [name])
-    return found
-
-
-def strays(run: RunFolder) -> CheckResult:
-    return found_by("no stray files", run)
-
-
 def put(run: RunFolder, *names: str) -> None:
     for name in names:
         (run.root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -214,43 +182,41 @@ def put(run: RunFolder, *names: str) -> None:
 
 
 def test_a_true_run_holds_no_stray_and_says_what_no_digest_covers(run: RunFolder) -> None:
-    assert found_by("measured", run).ok
     put(run, "state/traceback-1.txt")
     told = "state/ holds 1 sample with original text, 1 traceback that can quote it, which no digest covers"
-    found = strays(run)
+    found = make_check(run.root, "no stray files")
     assert (found.ok, found.made, found.detail.endswith(told)) == (True, True, True)
     shutil.rmtree(run.samples)
     run.list_tracebacks()[0].unlink()
-    assert strays(run).detail == "the run contains only declared files"
+    assert make_check(run.root, "no stray files").detail == "the run contains only declared files"
 
 
-def test_what_is_unknown_in_the_state_leaves_the_check_open_unless_somebody_is_at_work(run: RunFolder) -> None:
+def test_unknown_work_leaves_the_check_open_and_nothing_unfinished_may_promise(run: RunFolder) -> None:
     work = ["state/dask/x", "state/staging/x", "state/train-crt.key", "state/train-old.checkpoint"]
     put(run, *work, "state/recall/more.json")
-    found = strays(run)
-    assert (found.ok, found.made) == (True, False)
     named = ", ".join(sorted([*work, "state/recall/more.json"]))
+    found = make_check(run.root, "no stray files")
+    assert (found.ok, found.made) == (True, False)
     assert found.detail.startswith(f"{named} does not belong to any unfinished work: not checked")
     with file_lock(run.lock, "a run"):
-        assert strays(run).detail.startswith("state/recall/more.json does not belong to any")
-
-
-def test_a_training_at_work_leaves_the_check_open_and_may_not_promise_yet(run: RunFolder) -> None:
+        assert make_check(run.root, "no stray files").detail.startswith("state/recall/more.json does not belong to any")
+    for path in (run.cluster, run.staging, *run.state.glob("train-*"), run.recall.root / "more.json"):
+        remove_path(path)
     put(run, "models/next/ledger.jsonl", "state/train-next.key", "state/train-next.checkpoint")
-    found = strays(run)
+    found = make_check(run.root, "no stray files")
     assert (found.ok, found.made) == (True, False)
     assert found.detail.startswith("models/next is not finished: not checked; state/ holds 1 sample")
     put(run, "models/next/guarantee.json")
-    assert not strays(run).ok
+    assert not make_check(run.root, "no stray files").ok
 
 
 def test_a_mode_that_lets_others_in_fails(run: RunFolder) -> None:
-    assert found_by("modes", run).ok
+    assert make_check(run.root, "modes").ok
     others = {"public/part-00000.parquet": 0o664, "vault/part-00000.parquet": 0o644, "manifest.json": 0o4600}
     for name, mode in {**others, "audit": 0o755, "state": 0o711, "quarantine": 0o701}.items():
         before = (run.root / name).stat().st_mode
         (run.root / name).chmod(mode)
-        found = found_by("modes", run)
+        found = make_check(run.root, "modes")
         assert (found.ok, found.detail.startswith(f"{name} ({mode:04o}): ")) == (False, True)
         (run.root / name).chmod(before)
 
@@ -263,12 +229,12 @@ def test_measured_misses_that_were_changed_fail_and_serve_no_guarantee(run: RunF
     assert today - datetime.date.fromisoformat(find_measurement_date(run, {**result, "secrets": 21})) <= ONE_DAY
     path = run.recall.root / "result.json"
     path.write_text(path.read_text().replace('"misses": 1', '"misses": 0'))
-    found = found_by("measured", run)
+    found = make_check(run.root, "measured")
     assert (found.ok, "result.json: sha256 differs" in found.detail) == (False, True)
     with pytest.raises(CheckFailed, match="changed after sealing"):
         load_recall_measurement(run)
     seal_folder(run.recall, {"parent": "0" * 64}, [path])
-    assert "was measured on another run" in found_by("measured", run).detail
+    assert "was measured on another run" in make_check(run.root, "measured").detail
 
 
 @pytest.mark.usefixtures("no_rescan")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -243,36 +241,6 @@ def test_unknown_and_denied_are_told_apart_and_quote_nothing(kms: Kms) -> None:
     with pytest.raises(RunStateError, match="ParamValidationError") as caught:
         KmsKey("").wrap(DATA_KEY, CONTEXT)
     assert caught.value.__context__ is None
-
-
-class _Throttled(BaseHTTPRequestHandler):
-    """Has too much to do, always."""
-
-    asked = 0
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        type(self).asked += 1
-        self.rfile.read(int(self.headers["Content-Length"]))
-        body = b'{"__type": "ThrottlingException", "message": "Rate exceeded"}'
-        self.send_response(400)
-        self.send_header("Content-Type", "application/x-amz-json-1.1")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-def test_a_service_that_is_busy_is_asked_a_few_times_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Throttled) as busy:
-        threading.Thread(target=busy.serve_forever, daemon=True).start()
-        monkeypatch.setenv("AWS_ENDPOINT_URL_KMS", f"http://127.0.0.1:{busy.server_port}")
-        with pytest.raises(RunStateError, match="too many requests"):
-            KmsKey("a-key").unwrap(b"wrapped", CONTEXT)
-        busy.shutdown()
-    assert _Throttled.asked == aws_kms.ATTEMPTS
 
 
 def test_a_service_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

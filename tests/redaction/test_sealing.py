@@ -91,32 +91,15 @@ def test_a_sealed_folder_is_whole_whatever_the_order_of_its_files(copy: RunFolde
     assert copy.success.read_text(encoding="utf-8") == file_sha256(copy.manifest) + "\n"
 
 
-def what_is_found(run: RunFolder, name: str, data: bytes) -> list[str]:
-    """What is broken while ``name`` holds ``data``; afterwards it is as it was."""
-    path = run.root / name
-    before = path.read_bytes()
-    path.write_bytes(data)
-    try:
-        return list_broken_files(run)
-    finally:
-        path.write_bytes(before)
-
-
-@settings(max_examples=150)
-@given(st.sampled_from([n for n in FILES + SEALS if "note" not in n]), st.data(), st.integers(1, 255))
-def test_one_flipped_byte_is_found_and_named(run: RunFolder, name: str, data: st.DataObject, change: int) -> None:
-    content = bytearray((run.root / name).read_bytes())
-    content[data.draw(st.integers(0, len(content) - 1))] ^= change
-    [found] = what_is_found(run, name, bytes(content))
-    assert found.startswith("manifest.json" if name in SEALS else name)
-
-
 @pytest.mark.parametrize("name", FILES + SEALS)
-def test_bytes_more_or_less_or_no_file_are_found(copy: RunFolder, name: str) -> None:
-    content = (copy.root / name).read_bytes()
-    for other in {content + b"\0", content + b"\n", content[:-1], content[1:], b""} - {content}:
-        assert len(what_is_found(copy, name, other)) == 1
-    (copy.root / name).unlink()
+def test_other_bytes_more_or_less_or_no_file_are_found_and_named(copy: RunFolder, name: str) -> None:
+    path, content = copy.root / name, (copy.root / name).read_bytes()
+    flipped = {content[:i] + bytes([content[i] ^ 1 << i % 8]) + content[i + 1 :] for i in range(0, len(content), 37)}
+    for other in {*flipped, content + b"\0", content + b"\n", content[:-1], content[1:], b""} - {content}:
+        path.write_bytes(other)
+        [found] = list_broken_files(copy)
+        assert found.startswith("manifest.json" if name in SEALS else name)
+    path.unlink()
     if name == "_SUCCESS":
         assert not is_finished(copy)
         for question in (read_manifest, list_broken_files):
@@ -135,12 +118,6 @@ def test_what_stops_before_success_is_not_finished(tmp_path: Path, monkeypatch: 
         finished(tmp_path / "run")
     assert (tmp_path / "run" / "manifest.json").exists()
     assert not is_finished(RunFolder(tmp_path / "run"))
-
-
-def test_a_checker_that_skips_digests_is_found(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sabotage: one that looks at sizes only lets a flipped byte pass; the tests above would see it."""
-    monkeypatch.setattr(sealing, "file_sha256", lambda path: {"manifest.json": file_sha256(path)}.get(path.name, ""))
-    assert len(list_broken_files(run)) == 4
 
 
 # -------------------------------------------------------------------------------------------- signatures
@@ -182,55 +159,24 @@ def test_one_flipped_byte_breaks_a_signature(
         path.write_bytes(whole)
 
 
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=12), inner, max_size=3),
-    max_leaves=5,
-)
-_ENTRY = st.fixed_dictionaries({"public_key": _JSON | st.just("AAAA"), "fingerprint": _JSON})
-
-
-@settings(max_examples=100, deadline=None)
-@given(_JSON | _ENTRY, st.booleans())
-def test_a_manifest_of_any_content_is_answered(run: RunFolder, value: Any, whole: bool) -> None:
-    before = run.manifest.read_bytes()
-    run.manifest.write_text(json.dumps(value if whole else {"signed_by": value}))
-    try:
-        assert not check_signature(run, None).good
-    finally:
-        run.manifest.write_bytes(before)
-
-
-def test_a_named_key_of_any_bytes_is_answered(copy: RunFolder, keys: dict[str, Path]) -> None:
+def test_a_manifest_or_a_named_key_of_any_content_is_answered(copy: RunFolder, keys: dict[str, Path]) -> None:
     """Some of these are keys of another kind, or of a kind that the library does not know."""
     der = public(keys["ann"]).public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     manifest = read_json(copy.manifest)
+    # another key under the signer's fingerprint
+    other = {**manifest["signed_by"], "fingerprint": compute_fingerprint(public(keys["bob"]))}
+    copy.manifest.write_text(json.dumps({**manifest, "signed_by": other}))
+    assert not any(check_signature(copy, known).good for known in (None, public(keys["ann"]), public(keys["bob"])))
+    for value in (None, 3, "x", [], [{}], {}, {"public_key": None}, {"public_key": "AAAA", "fingerprint": 1}):
+        for content in (value, {"signed_by": value}):
+            copy.manifest.write_text(json.dumps(content))
+            assert not check_signature(copy, None).good
     for offset in range(len(der)):
         for change in (1, 2, 0x80):
             flipped = der[:offset] + bytes([der[offset] ^ change]) + der[offset + 1 :]
             manifest["signed_by"]["public_key"] = base64.b64encode(flipped).decode()
             copy.manifest.write_text(json.dumps(manifest))
             assert not check_signature(copy, None).good
-
-
-def test_forgers(copy: RunFolder, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    ann, bob, manifest = public(keys["ann"]), public(keys["bob"]), read_json(copy.manifest)
-    # another key under the signer's fingerprint
-    other = {**manifest, "signed_by": {**manifest["signed_by"], "fingerprint": compute_fingerprint(bob)}}
-    copy.manifest.write_text(json.dumps(other))
-    assert not any(check_signature(copy, known).good for known in (None, ann, bob))
-    # the signature is taken away, and then the signer's name
-    copy.signature.unlink()
-    assert not check_signature(copy, None).good
-    copy.manifest.write_text(json.dumps({k: v for k, v in manifest.items() if k != "signed_by"}))
-    assert (check_signature(copy, None).good, check_signature(copy, ann).good) == (True, False)
-    # signed in their own name
-    monkeypatch.setenv(VARIABLE, str(keys["bob"]))
-    copy.card.write_text("another card")
-    seal_folder(copy, BODY, [copy.card])
-    assert sealing.list_broken_files(copy) == []
-    assert check_signature(copy, None)[:2] == (True, False)
-    assert not check_signature(copy, ann).good
 
 
 def test_without_a_key_or_with_another_than_at_the_begin(
@@ -266,16 +212,6 @@ def test_path_tricks_are_no_names(name: str) -> None:
         RUN.get_model_folder(name)
 
 
-@given(st.text(st.sampled_from("./\\ab0_-~\0\n é"), max_size=6) | st.sampled_from(["crt", "a.b-c_1", "x" * 64]))
-def test_a_name_is_refused_or_lies_right_below_models(name: str) -> None:
-    try:
-        model = RUN.get_model_folder(name)
-    except ConfigurationError:
-        return
-    assert model.root.resolve().parent == RUN.models.resolve()
-    assert model.root.name == name
-
-
 def places(folder: SealedFolder) -> list[Path]:
     kinds = {name: kind for own in type(folder).__mro__ for name, kind in vars(own).items()}
     found = [getattr(folder, name) for name, kind in kinds.items() if isinstance(kind, FolderPath)]
@@ -289,12 +225,6 @@ def test_no_two_places_meet_and_none_lies_outside_or_in_a_data_folder(folder: Se
     assert all(place.is_relative_to(folder.root) and place != folder.root for place in found)
     for data in RUN.data_folders:
         assert not any(place.is_relative_to(data) and place != data for place in found)
-
-
-@given(st.sets(st.integers(0, 99_999), min_size=2, max_size=5))
-def test_part_names_sort_as_partitions_do(partitions: set[int]) -> None:
-    ordered = sorted(partitions)
-    assert sorted(format_part_name(n) for n in ordered) == [format_part_name(n) for n in ordered]
 
 
 # Earlier releases.

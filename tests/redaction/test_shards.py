@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from redactory.redaction import format_part_name, list_parts, read_batches, read_column, shards, write_part
-from redactory.redaction.shards import PUBLIC, ROW_GROUP_ROWS, VAULT, compute_table_digest
+from redactory.redaction.shards import PUBLIC, ROW_GROUP_ROWS
 
 SCHEMAS = ("PUBLIC", "PRIVATE", "VAULT", "EXAMPLES", "SPANS", "QUARANTINE")
 ROWS = 300
@@ -57,12 +57,9 @@ def test_no_text_stands_outside_the_data_and_the_bytes_are_the_tables(tmp_path: 
     assert (tmp_path / "one").stat().st_mode & 0o777 == 0o600
     pq.write_table(table, tmp_path / "careless", write_page_index=True)
     assert "footer" in quotes(tmp_path / "careless"), "the check itself finds what a careless writer leaves"
-
-
-def test_numbers_keep_their_statistics(tmp_path: Path) -> None:
-    write_part(tmp_path / "part", table_of(VAULT))
-    statistics = pq.read_metadata(tmp_path / "part").row_group(0).column(0).statistics
-    assert (statistics.min, statistics.max) == (0, ROWS - 1)
+    if name == "VAULT":
+        numbers = pq.read_metadata(tmp_path / "one").row_group(0).column(0).statistics
+        assert (numbers.min, numbers.max) == (0, ROWS - 1)
 
 
 def test_the_bytes_do_not_depend_on_chunks(tmp_path: Path) -> None:
@@ -90,24 +87,3 @@ def test_a_folder_is_read_in_the_order_of_its_partitions(tmp_path: Path) -> None
     assert max(batch.num_rows for batch in batches) <= ROW_GROUP_ROWS
     assert all(batch.schema.names == ["example_id"] for batch in batches)
     assert list(read_batches(tmp_path / "absent")) == []
-
-
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [
-        (pa.string(), ""),
-        (pa.binary(), b""),
-        (pa.int64(), 0),
-        (pa.float32(), 0.0),
-        (pa.bool_(), False),
-        (pa.list_(pa.string()), []),
-        (pa.list_(pa.string()), [""]),
-    ],
-)
-def test_null_is_a_value_of_its_own(kind: pa.DataType, value: object) -> None:
-    inner = [None] if value == [""] else None
-    one, other = (pa.table({"a": pa.array([one, value], kind)}) for one in (value, inner))
-    assert compute_table_digest(one) != compute_table_digest(other)
-    # and where it stands tells
-    turned = pa.table({"a": pa.array([value, inner], kind)})
-    assert len({compute_table_digest(table) for table in (one, other, turned)}) == 3

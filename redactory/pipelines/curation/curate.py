@@ -27,15 +27,15 @@ from redactory.pipelines.curation import index as indexing
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text, run_with_sealed_traceback
 from redactory.pipelines.curation.finish import collect_versions, finish_run, summarize_run
-from redactory.pipelines.curation.journal import RunJournal, check_same_run, describe_difference
+from redactory.pipelines.curation.journal import IDENTITY, RunJournal, check_same_run, describe_difference
 from redactory.pipelines.curation.loading import ConfigLike, expand_dotted_keys, load_config, validate_config
 from redactory.pipelines.curation.output_folder import (
     check_disk_space,
     check_environment_keys,
     check_not_inside_inputs,
     check_output_folder,
-    clear_stale_lock,
     finalize_run,
+    lock_folders,
     lock_new_run,
 )
 from redactory.pipelines.curation.segment import make_segmenter
@@ -93,7 +93,10 @@ def curate(
     check_environment_keys()
     check_store(settings.store, run)
     if is_finished(run) and resume:
-        clear_stale_lock(run)
+        # a process can be killed after it has finished the run
+        if run.lock.exists():
+            with suppress(RunStateError), lock_folders(run):
+                pass
         result = run_with_sealed_traceback(run.state, _resume_finished_run, run, settings, sources)
     else:
         check_output_folder(run, resume)
@@ -204,7 +207,7 @@ def _run_stages(
         nullcontext(stage_map) if stage_map is not None else open_process_map(config.workers) as part_map,
     ):
         journal = RunJournal(log)
-        run_key = get_or_create_run_key(run, journal.identity is not None)
+        run_key = get_or_create_run_key(run, IDENTITY in journal.constants)
         inputs = [source.compute_fingerprint() for source in sources]
         journal.record_or_check_identity(_build_run_identity(job, policies, inputs, run_key))
         job = indexing.attach_index(job, journal)
@@ -212,7 +215,7 @@ def _run_stages(
         is_complete = not any(source.may_be_unusable for source in sources)
         job = replace(job, metadata_schema=build_metadata_schema(config.input, reports[0].counts, is_complete))
         job = counting.attach_count_selection(job, journal)
-        partitions = journal.get_part_count("ingest") or 0
+        partitions = journal.ingested_parts or 0
         for stage in list_stages(job, partitions):
             total = StageReport(stage.name)
             parts = journal.run_stage(stage.name, stage.task, range(stage.part_count), part_map)
@@ -276,8 +279,8 @@ def _run_ingest(
     job: CurationJob, sources: list[Source], inputs: list[dict[str, Any]], journal: RunJournal, progress: Progress
 ) -> StageReport:
     """Ingest the input, or read the journal if a former attempt completed it; it does not resume by parts."""
-    if journal.get_part_count("ingest") is not None:
-        return merge_reports("ingest", journal.pop_stage_reports("ingest"))
+    if journal.ingested_parts is not None:
+        return merge_reports("ingest", journal.pop_ingest_reports())
     total, parts, start = StageReport("ingest"), 0, time.perf_counter()
     for parts, report in enumerate(examples.ingest_documents(job, sources, progress), 1):
         now = time.perf_counter()
@@ -288,7 +291,7 @@ def _run_ingest(
     changed = describe_difference({"input": inputs}, {"input": [source.compute_fingerprint() for source in sources]})
     if changed is not None:
         raise RunStateError(f"the {changed} while being read: start a new run elsewhere, on files that do not change")
-    journal.complete_stage("ingest", parts)
+    journal.record_ingested_parts(parts)
     return total
 
 

@@ -95,7 +95,7 @@ def _describe_failure(error: BaseException, root: Path | None, place: str = "") 
     if isinstance(error, BrokenExecutor):
         return f"{cause}: {retry}, with fewer --workers"
     number = error.errno if isinstance(error, OSError) else None
-    is_in_run = root is not None and _relative_error_path(error, root) is not None
+    is_in_run = _find_path_in_run(error, root) is not None
     # outside of a run the file may only be read, like a model
     if number in _FIXES and (number != errno.EACCES or is_in_run):
         problem, fix = _FIXES[number]
@@ -110,13 +110,14 @@ def _describe_cause(error: BaseException, root: Path | None = None) -> str | Non
         return "a worker process was lost: killed, or out of memory"
     if not isinstance(error, OSError) or error.errno is None:
         return None
-    relative_path = None if root is None else _relative_error_path(error, root)
-    system_text = os.strerror(error.errno)
-    return system_text if relative_path is None else f"{system_text}: {_TEMPORARY.sub('', str(relative_path))}"
+    path = _find_path_in_run(error, root)
+    return os.strerror(error.errno) + ("" if path is None else f": {_TEMPORARY.sub('', path)}")
 
 
-def _relative_error_path(error: BaseException, root: Path) -> Path | None:
+def _find_path_in_run(error: BaseException, root: Path | None) -> str | None:
     """Return the path of an error's file relative to ``root``; None if it names none there."""
     filename = getattr(error, "filename", None)
-    path = Path(os.fsdecode(filename)) if isinstance(filename, str | bytes) else None
-    return path.relative_to(root) if path is not None and path.is_relative_to(root) else None
+    if root is None or not isinstance(filename, str | bytes):
+        return None
+    path = Path(os.fsdecode(filename))
+    return str(path.relative_to(root)) if path.is_relative_to(root) else None

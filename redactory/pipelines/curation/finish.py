@@ -7,9 +7,8 @@ import json
 import platform
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -36,7 +35,7 @@ from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import StageReport
 from redactory.foundation.records import compute_chain_head
 from redactory.pipelines.curation import index as indexing
-from redactory.pipelines.curation.journal import RunJournal
+from redactory.pipelines.curation.journal import SELECTION, RunJournal
 from redactory.pipelines.curation.release_log import make_log_anchor
 from redactory.pipelines.curation.stage_context import CurationJob
 from redactory.pipelines.curation.stages.examples import SCORE_BINS, get_detector
@@ -52,7 +51,7 @@ from redactory.redaction import (
     write_manifest,
     write_success,
 )
-from redactory.redaction.shards import DOCUMENT, ORDER, RESERVED_COLUMNS, ROLE, compute_keyed_digest
+from redactory.redaction.shards import RESERVED_COLUMNS, compute_keyed_digest
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -92,7 +91,7 @@ def finish_run(
     write_text(job.run.card, render_dataset_card(job.run.root.name, body))
     write_manifest(job.run, body, {**file_entries, **list_files(job.run, [job.run.card])})
     write_report(job.run)
-    indexing.seal_index_entry(job, journal.get_part_count("ingest") or 0, counts)
+    indexing.seal_index_entry(job, journal.ingested_parts or 0, counts)
     write_success(job.run)
     indexing.promote_entry(job.run, job.config)
 
@@ -166,7 +165,7 @@ def _build_manifest(
         "configuration": configuration,
         "configuration_hash": config.compute_curation_hash(),
         **({"known_in": config.known_values_scope} if config.known_values_scope else {}),
-        **({"route": journal.selection} if journal.selection else {}),
+        **({"route": journal.constants[SELECTION]} if SELECTION in journal.constants else {}),
         "policies": build_policy_records(detect),
         "engines": identify_engines(detect),
         "key": {
@@ -276,38 +275,6 @@ def _summarize_dedup(settings: DedupSettings, counts: Counter[str]) -> dict[str,
 # Cards: what a reader of a run's or an export's shards needs to know, and how to load them.
 
 
-MISSED_NOTE = """Sensitive spans that both
-  policies missed are unmasked here. How many there can be is known only if it was measured on labelled
-  spans: a model's card and the run's report then state a bound, and its confidence
-  (95 % by default, and two such bounds together 90 %)."""
-
-
-def describe_metadata_columns(columns: Mapping[str, str], is_whole_run: bool) -> list[str]:
-    """Describe the metadata columns in the card of a run (``is_whole_run``) or export, and their guarantees."""
-    kept_columns = [name for name in columns if name not in RESERVED_COLUMNS]
-    lines = []
-    if kept_columns:
-        note = " In `private/` they belong to the example: as private as its text." if is_whole_run else ""
-        lines.append(
-            f"{_format_code_names(kept_columns)}: as the input has it, of the first of equal texts. No policy looked "
-            f"for what such a column says, and no training reads it: it is outside of every guarantee here.{note}"
-        )
-    if DOCUMENT in columns:
-        order_columns = _format_code_names([name for name in columns if name == DOCUMENT or name in ORDER.names])
-        lines.append(
-            f"{order_columns}: the document, by a keyed id, and the place in it. Whoever has `public/` sees which "
-            "examples belong together and, by the gaps, where a document has others: private, dropped or "
-            "quarantined ones."
-        )
-    if ROLE in columns:
-        lines.append("`role`: who said it, where that is what a role is called. No guarantee hides it.")
-    return lines
-
-
-def _format_code_names(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
 @cache
 def _load_templates() -> Environment:
     # on first use: Jinja takes a tenth of a second
@@ -337,8 +304,7 @@ def _render_card(template: str, name: str, manifest: Mapping[str, Any], splits: 
         ],
     }
     front_matter = yaml.safe_dump(front, sort_keys=False).strip()
-    column_notes = describe_metadata_columns(manifest.get("columns", {}), PRIVATE in splits)
-    values = {"front": front_matter, "name": name, "m": manifest, "missed": MISSED_NOTE, "carried": column_notes}
+    values = {"front": front_matter, "name": name, "m": manifest, "reserved": RESERVED_COLUMNS}
     return _load_templates().get_template(template).render(values, **extra)
 
 
@@ -385,45 +351,10 @@ def render_croissant(manifest: Mapping[str, Any], files: Mapping[str, Mapping[st
     ``manifest`` is the export's, ``files`` are the run's. The file set is not declared as contained in the file
     objects, which the format allows: Croissant's library would take them for archives and find no columns.
     """
-    template = yaml.safe_load(Path(__file__).with_name("croissant.yaml").read_text(encoding="utf-8"))
-    shards = [
-        {
-            "@type": "cr:FileObject",
-            "@id": name,
-            "name": name,
-            "contentUrl": name,
-            "contentSize": f"{files[name]['bytes']} B",
-            "encodingFormat": "application/x-parquet",
-            "sha256": files[name]["sha256"],
-        }
-        for name in sorted(files)
-        if name.startswith(f"{PUBLIC}/part-")
-    ]
-    counted = {"users": "int64"} if "route" in manifest else {}
-    columns = {**dict.fromkeys(template["fields"], "string"), **counted, **manifest.get("columns", {})}
-    fields = [
-        {
-            "@type": "cr:Field",
-            "@id": f"{PUBLIC}/{column}",
-            "name": column,
-            "description": {**template["fields"], **template["carried"]}.get(column, template["kept"]),
-            "dataType": template["types"][kind],
-            "source": {"fileSet": {"@id": template["together"]["@id"]}, "extract": {"column": column}},
-        }
-        for column, kind in columns.items()
-    ]
-    terms = {term: f"cr:{term}" for term in template["terms"]}
-    document = {
-        "@context": {**template["@context"], **terms, **template["typed"]},
-        **template["head"],
-        "name": manifest["run"],
-        "description": template["description"].format(release=manifest["release"]),
-        "version": f"{manifest['release']}.0.0",
-        "datePublished": manifest["date"],
-        "rai:personalSensitiveInformation": " ".join(
-            filter(None, [template["sensitive"].strip(), format_public_label_note(get_public_labels(manifest))])
-        ),
-        "distribution": [*shards, template["together"]],
-        "recordSet": [{**template["records"], "field": fields}],
-    }
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    users = {"users": "int64"} if "route" in manifest else {}
+    columns = {"example_id": "string", "text": "string", **users, **manifest.get("columns", {})}
+    shards = {name: files[name] for name in sorted(files) if name.startswith(f"{PUBLIC}/part-")}
+    labels = format_public_label_note(get_public_labels(manifest))
+    template = _load_templates().get_template("croissant.yaml.j2")
+    text = template.render(m=manifest, columns=columns, shards=shards, labels=labels)
+    return json.dumps(yaml.safe_load(text), indent=2, ensure_ascii=False) + "\n"

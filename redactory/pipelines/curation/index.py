@@ -113,10 +113,11 @@ def attach_index(job: CurationJob, journal: RunJournal) -> CurationJob:
     if settings is None:
         return job
     folder, parameters = IndexFolder(Path(settings.path)), collect_index_parameters(job.config, job.key)
-    current_id = folder.read_header()["id"] if journal.index_pin is not None and folder.exists() else None
-    if journal.index_pin is not None and current_id != journal.index_pin["id"]:
+    pins = journal.constants.get(INDEX)
+    current_id = folder.read_header()["id"] if pins is not None and folder.exists() else None
+    if pins is not None and current_id != pins["id"]:
         raise RunStateError(
-            f"this run was started with the index {journal.index_pin['id']}, but {folder.root} holds "
+            f"this run was started with the index {pins['id']}, but {folder.root} holds "
             f"{current_id or 'none'}: give the original folder (dedup.index.path), or start a new run in another "
             "folder"
         )
@@ -124,10 +125,10 @@ def attach_index(job: CurationJob, journal: RunJournal) -> CurationJob:
         head = folder.open_or_create(parameters)
         promote_finished_entries(folder)
         entries_by_pin = {(entry.name, entry.body["journal"]): entry for entry in folder.list_entries()}
-        if journal.index_pin is None:
+        if pins is None:
             runs = [{"name": name, "journal": chain} for name, chain in entries_by_pin]
-            journal.record_index_pin({"id": head["id"], "token": secrets.token_hex(8), "runs": runs})
-        pins: dict[str, Any] = journal.index_pin or {}
+            pins = {"id": head["id"], "token": secrets.token_hex(8), "runs": runs}
+            journal.record_constant(INDEX, pins)
         run_folder = job.run.root.resolve()
         for draft, path in folder.map_drafts_to_runs().items():
             # a draft of a former run in the same folder

@@ -19,7 +19,10 @@ from redactory.redaction import RunFolder, read_manifest
 
 MAX_LISTED_DIFFERENCES = 8
 """Maximum differences in a message: a changed model would fill a page with its consequences."""
-IDENTITY, PART, STAGE, FILES, INDEX, SELECTION = "run", "part", "stage", "files", "index", "selection"
+PART, FILES = "part", "files"
+IDENTITY, INDEX, SELECTION, STAGE = "run", "index", "selection", "stage"
+"""What holds for a whole run: its identity, the earlier runs that it uses of an index, the settings of the selection by
+counts, and the number of its partitions."""
 REISSUE = "reissue"
 """Precedes the ``FILES`` of a reissued run: its ``release``, and the manifest that it ``supersedes``."""
 
@@ -62,33 +65,23 @@ class RunJournal:
     def __init__(self, log: RecordLog) -> None:
         self._log = log
         self._reports: dict[tuple[str, int], StageReport] = {}
-        self._part_counts: dict[str, int] = {}
-        self.index_pin: dict[str, Any] | None = None
-        """The argument of :meth:`record_index_pin`, in this process or in the interrupted one."""
-        self.selection: dict[str, Any] | None = None
-        """The argument of :meth:`record_selection`, likewise."""
-        self.identity = log.records[0].body if log.records else None
-        """The run's identity; None before it is recorded."""
+        self.constants: dict[str, dict[str, Any]] = {}
+        """What this process or the interrupted one decided once for the run (:meth:`record_constant`), by kind."""
         self._last_record = log.records[-1] if log.records else None
         for record in log.records:
             if record.type == PART:
                 key = record.body["stage"], record.body["number"]
                 self._reports[key] = StageReport.from_json(record.body["report"])
-            elif record.type == STAGE:
-                self._part_counts[record.body["stage"]] = record.body["parts"]
-            elif record.type == INDEX:
-                self.index_pin = record.body
-            elif record.type == SELECTION:
-                self.selection = record.body
+            elif record.type in (IDENTITY, INDEX, SELECTION, STAGE):
+                self.constants[record.type] = record.body
         log.clear_records()
 
     def record_or_check_identity(self, identity: dict[str, Any]) -> None:
         """Write the run's identity, or compare it with the journal's; ``RunStateError`` names the difference."""
-        if self.identity is None:
-            self.identity = identity
-            self._append_record(IDENTITY, identity)
+        if (recorded := self.constants.get(IDENTITY)) is None:
+            self.record_constant(IDENTITY, identity)
             return
-        difference = describe_difference(self.identity, json.loads(canonical_json(identity)))
+        difference = describe_difference(recorded, json.loads(canonical_json(identity)))
         if difference is not None:
             same = f"the same ({KEY_VARIABLE})" if difference == "key" else "the same"
             raise RunMismatchError(
@@ -108,31 +101,23 @@ class RunJournal:
         """Record that a part is committed."""
         self._append_record(PART, {"stage": name, "number": number, "report": report.to_json()})
 
-    def complete_stage(self, name: str, parts: int) -> None:
-        """Record the end of a stage whose number of parts was unknown, and that number.
+    @property
+    def ingested_parts(self) -> int | None:
+        """The number of partitions; None before the input was read to its end."""
+        return self.constants[STAGE]["parts"] if STAGE in self.constants else None
 
-        An earlier attempt may have left more parts, of an input that has changed since.
-        """
-        self._part_counts[name] = parts
-        self._append_record(STAGE, {"stage": name, "parts": parts})
+    def record_ingested_parts(self, parts: int) -> None:
+        """Record that number: an earlier attempt may have left more, of an input that has changed since."""
+        self.record_constant(STAGE, {"stage": "ingest", "parts": parts})
 
-    def get_part_count(self, name: str) -> int | None:
-        """Return the number of parts of a stage from :meth:`complete_stage`, else None."""
-        return self._part_counts.get(name)
+    def pop_ingest_reports(self) -> Iterator[StageReport]:
+        """Return the reports, in order and only once, of an ingest that an interrupted run completed."""
+        return (self._reports.pop(("ingest", number)) for number in range(self.ingested_parts or 0))
 
-    def pop_stage_reports(self, name: str) -> Iterator[StageReport]:
-        """Return the reports, in order and only once, of a stage that an interrupted run completed."""
-        return (self._reports.pop((name, number)) for number in range(self._part_counts[name]))
-
-    def record_index_pin(self, body: dict[str, Any]) -> None:
-        """Record, once, which earlier runs of an index this run uses."""
-        self._append_record(INDEX, body)
-        self.index_pin = body
-
-    def record_selection(self, body: dict[str, Any]) -> None:
-        """Record, once and before the first count, the constants of the selection by counts."""
-        self._append_record(SELECTION, body)
-        self.selection = body
+    def record_constant(self, kind: str, body: dict[str, Any]) -> None:
+        """Record, once and before it is used, what holds for the whole run."""
+        self._append_record(kind, body)
+        self.constants[kind] = body
 
     def record_file_digests(self, digests: dict[str, str]) -> None:
         """Record the sha256 of every data file, of ledger and shards, in one record of the chain."""

@@ -13,11 +13,11 @@ from redactory.foundation.keys import read_encryption_key
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.records import Record, read_records
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
-from redactory.pipelines.curation.output_folder import lock_run
+from redactory.pipelines.curation.output_folder import lock_folders
 from redactory.pipelines.curation.release_log import Event, append_event, get_log_path, read_history
 from redactory.redaction import RunFolder
 from redactory.redaction.encryption import KeyService, LocalKey, load_key_service, read_key_id, rewrap_key, shred_file
-from redactory.redaction.folder import find_runs
+from redactory.redaction.folder import find_containing_job, find_runs
 
 
 def shred_key(run: str | Path, *, by: str) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _find_key_id(run: RunFolder) -> str | None:
 
 
 def _shred_run_key(run: RunFolder, by: str) -> dict[str, Any]:
-    with lock_run(run):
+    with lock_folders(find_containing_job(run), run):
         keys = [run.data_key, *run.state.glob(f"{TEMPORARY_PREFIX}*-{run.data_key.name}"), *run.list_root_keys()]
         key_files = [path for path in keys if os.path.lexists(path)]
         for path in key_files:
@@ -143,7 +143,7 @@ def rotate_key(
 
 def _rotate_run_key(run: RunFolder, new_key: KeyService) -> str:
     """Rewrap one key; return the outcome."""
-    with lock_run(run):
+    with lock_folders(find_containing_job(run), run):
         if run.data_key.is_file():
             record = rewrap_key(run, new_key)
             if record is None:

@@ -23,7 +23,7 @@ from redactory.pipelines.curation.config import Config
 from redactory.pipelines.readers.files import estimate_expansion, is_hidden
 from redactory.redaction import RunFolder, format_part_name, is_finished
 from redactory.redaction.encryption import load_configured_service
-from redactory.redaction.folder import PUBLIC_FOLDER, JobFolder, find_containing_job
+from redactory.redaction.folder import PUBLIC_FOLDER, JobFolder
 from redactory.redaction.sealing import describe_configured_signer
 
 
@@ -65,24 +65,33 @@ def check_not_inside_inputs(folder: Path, key: str, inputs: Iterable[str]) -> No
 
 
 @contextmanager
+def lock_folders(*folders: RunFolder | JobFolder | None, timeout: float = 0.0) -> Iterator[None]:
+    """Lock runs and jobs (None: no job), in this order, and remove files of killed processes from the jobs.
+
+    Waits up to ``timeout`` seconds for each. ``RunStateError`` if another process is writing to one of them.
+    """
+    with ExitStack() as locks:
+        for folder in dict.fromkeys(folders):
+            if folder is not None:
+                locks.enter_context(file_lock(folder.lock, str(folder.root), timeout))
+            if isinstance(folder, JobFolder):
+                remove_leftovers(folder.root)
+                remove_leftovers(folder.state)
+        yield
+
+
+@contextmanager
 def lock_new_run(run: RunFolder, resume: bool) -> Iterator[None]:
-    """Lock the run folder, check it again, and remove unfinished files; ``RunStateError`` if it is locked."""
+    """Create and lock the run folder, check it again, and remove unfinished files."""
     make_private_folder(run.root)
     if run.state.is_symlink():
         raise RunStateError(f"{run.state} is a link to another place, where no run may write; remove it")
     make_private_folder(run.state)
-    with file_lock(run.lock, str(run.root)):
+    with lock_folders(run):
         # another run may have come and gone since the first check
         check_output_folder(run, resume)
         remove_run_leftovers(run)
         yield
-
-
-def clear_stale_lock(run: RunFolder) -> None:
-    """Remove the lock of a process that was killed after it had finished the run."""
-    if run.lock.exists():
-        with suppress(RunStateError), file_lock(run.lock, str(run.root)):
-            pass
 
 
 def finalize_run(run: RunFolder, partitions: int, counted: bool = False) -> None:
@@ -112,32 +121,6 @@ def remove_run_leftovers(run: RunFolder) -> None:
         remove_leftovers(folder, exclude="train-*")
     for folder in (run.work, run.releases, *run.data_folders):
         remove_leftovers(folder, recursive=True)
-
-
-@contextmanager
-def lock_job(job: JobFolder) -> Iterator[None]:
-    """Lock a job for changes, and remove files of killed processes from it."""
-    with file_lock(job.lock, str(job.root)):
-        for folder in (job.root, job.state):
-            remove_leftovers(folder)
-        yield
-
-
-@contextmanager
-def lock_jobs(runs: Iterable[RunFolder]) -> Iterator[None]:
-    """Lock the jobs that ``runs`` belong to."""
-    with ExitStack() as locks:
-        for job in dict.fromkeys(map(find_containing_job, runs)):
-            if job is not None:
-                locks.enter_context(lock_job(job))
-        yield
-
-
-@contextmanager
-def lock_run(run: RunFolder) -> Iterator[None]:
-    """Lock a run and its job; ``RunStateError`` if another process is writing to either."""
-    with lock_jobs([run]), file_lock(run.lock, str(run.root)):
-        yield
 
 
 # Atomic creation of a folder: filled beside its final place, then renamed.

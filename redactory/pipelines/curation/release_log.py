@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError, pluralize
-from redactory.foundation.records import Record, RecordLog, list_chain_heads, read_records
+from redactory.foundation.records import Record, RecordLog, read_records
 from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.redaction.folder import JobFolder, find_containing_job
 from redactory.redaction.sealing import get_current_release
@@ -215,7 +215,7 @@ def make_log_anchor(run: RunFolder) -> dict[str, dict[str, Any]]:
     ``of`` tells whose log it is, ``job`` or ``run``; ``records`` is its length, ``head`` its last hash.
     """
     path = get_log_path(run)
-    heads = list_chain_heads(path) if path.is_file() else []
+    heads = [record.digest for record in read_records(path)] if path.is_file() else []
     owner = "run" if path == run.release_log else "job"
     return {ANCHOR_KEY: {"of": owner, "records": len(heads), "head": heads[-1]}} if heads else {}
 
@@ -228,7 +228,8 @@ def explain_truncation(run: RunFolder, manifest: dict[str, Any]) -> str | None:
     if anchor["of"] == "job" and job is None:
         raise LookupError(NO_LOG_MESSAGE)
     path = run.release_log if anchor["of"] == "run" or job is None else job.log
-    heads, expected_count = list_chain_heads(path) if path.is_file() else [], int(anchor["records"])
+    heads = [record.digest for record in read_records(path)] if path.is_file() else []
+    expected_count = int(anchor["records"])
     if len(heads) < expected_count:
         return f"the log has {len(heads)} of its {pluralize(expected_count, 'record')}: it was truncated"
     if heads[expected_count - 1] != anchor["head"]:

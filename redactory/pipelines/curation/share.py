@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import tempfile
@@ -16,23 +17,15 @@ from typing import Any
 from redactory.detectors import describe_gaps
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError, join_words, pluralize
-from redactory.foundation.files import (
-    PRIVATE_FILE,
-    PUBLIC_FILE,
-    file_lock,
-    make_private_folder,
-    parse_temporary_name,
-    sync_to_disk,
-    write_text,
-)
+from redactory.foundation.files import PUBLIC_FILE, make_private_folder, parse_temporary_name, write_text
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
-from redactory.pipelines.curation.output_folder import create_folder_atomically, make_world_readable
+from redactory.pipelines.curation.output_folder import create_folder_atomically, lock_folders, make_world_readable
 from redactory.pipelines.curation.release_log import check_released, get_log_path
 from redactory.pipelines.store import Store, is_url, remove_credentials
 from redactory.redaction import (
+    ModelFolder,
     RunFolder,
-    SealedFolder,
     is_finished,
     list_broken_files,
     list_files,
@@ -91,7 +84,7 @@ def export_lock(run: RunFolder) -> Iterator[Callable[[], None]]:
         return file_sha256(run.manifest)
 
     read_manifest(run)  # do not create a lock in a folder without a run
-    with file_lock(run.lock, str(run.root), LOCK_TIMEOUT):
+    with lock_folders(run, timeout=LOCK_TIMEOUT):
         digest = check_exportable()
 
         def ensure_unchanged() -> None:
@@ -136,95 +129,74 @@ def finish_export(export: ExportFolder, manifest: dict[str, Any]) -> dict[str, P
     return map_files_by_name(export.root)
 
 
-# One protocol for writing any finished folder to a store.
+# One protocol for copying any finished folder to a store, from a store, or to another folder.
 
 
 def mirror_folder(
-    files: Mapping[str, Path],
-    store: Store,
+    source: Store,
+    digests: Mapping[str, str],
+    target: Store,
     progress: Progress = ignore_progress,
+    *,
     before_final_files: Callable[[], None] = lambda: None,
-    earlier_manifests: Iterable[Path] = (),
+    earlier_manifests: Iterable[bytes] = (),
     former_names: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Make the content of ``store`` equal to a finished folder; return counts of the changes.
+    """Make the content of ``target`` equal to the finished folder ``source``; return counts of the changes.
 
-    ``files`` are the folder's files by name, without ``_SUCCESS``; ``earlier_manifests`` are manifests that it may
-    replace, ``former_names`` names of files that it once had. Intact files in the store are not written again, so
-    repeating the call resumes it. ``before_final_files`` is called before the last files are written, and raises if the
-    folder must not be shared any longer. ``RunStateError`` if the store contains anything else, ``CheckFailed`` if a
-    file does not read back as written.
+    ``digests`` are the sha256 of the folder's files by name, without ``_SUCCESS``; ``earlier_manifests`` are manifests
+    that it may replace, ``former_names`` names of files that it once had. Intact files in the target are not written
+    again, so repeating the call resumes it. ``before_final_files`` is called before the last files are written, and
+    raises if the folder must not be shared any longer. ``RunStateError`` if the target contains anything else,
+    ``CheckFailed`` if a file does not read back as sealed.
     """
-    digests = {name: file_sha256(path) for name, path in files.items()}
-    remote_names = store.list_names()
-    uploaded_digests = _read_uploaded_checksums(store) if SUMS in remote_names else {}
-    expected_names = {*digests, *uploaded_digests, *former_names, SUMS, SUCCESS}
-    leftovers = {name for name in remote_names if _parse_unfinished_name(name) in expected_names}
-    remote_names -= leftovers
-    if remote_names:
-        check_store_owner(store, remote_names, [files[MANIFEST], *earlier_manifests])
-        if unexpected := sorted(remote_names - expected_names):
+    present = target.list_names()
+    copied_digests = _read_copied_checksums(target) if SUMS in present else {}
+    expected_names = {*digests, *copied_digests, *former_names, SUMS, SUCCESS}
+    leftovers = {name for name in present if _parse_unfinished_name(name) in expected_names}
+    present -= leftovers
+    if present:
+        check_store_owner(target, present, [source.read_file(MANIFEST) or b"", *earlier_manifests])
+        if unexpected := sorted(present - expected_names):
             raise RunStateError(
-                f"{store.url}: {pluralize(len(unexpected), 'unexpected file')}, first {unexpected[0]}; give another "
+                f"{target.url}: {pluralize(len(unexpected), 'unexpected file')}, first {unexpected[0]}; give another "
                 "place, or remove them"
             )
 
-    def is_uploaded(name: str) -> bool:
-        """Whether the file in the store is intact: verified now, or when it was written."""
-        if name not in remote_names or store.get_file_size(name) != files[name].stat().st_size:
+    def is_copied(name: str) -> bool:
+        """Whether the file in the target is intact: verified now, or when it was written."""
+        if name not in present or target.get_file_size(name) != source.get_file_size(name):
             return False
-        return uploaded_digests.get(name) == digests[name] or store.compute_digest(name) == digests[name]
+        return copied_digests.get(name) == digests[name] or target.compute_digest(name) == digests[name]
 
     # each subfolder's _SUCCESS after its files, for other programs that read the store
     order = sorted(digests, key=lambda name: (name != MANIFEST, name.endswith(f"/{SUCCESS}"), name))
-    missing = [name for name in order if not is_uploaded(name)]
-    obsolete = sorted((remote_names - {*digests, SUMS, SUCCESS}) | leftovers)
-    success_text = f"{digests[MANIFEST]}\n"
-    is_complete = (
-        not missing
-        and uploaded_digests == digests
-        and SUCCESS in remote_names
-        and store.read_file(SUCCESS) == success_text.encode()
-    )
-    if SUCCESS in remote_names and not is_complete:
-        store.remove_file(SUCCESS)
-    for name in obsolete:
-        store.remove_file(name)
+    missing = [name for name in order if not is_copied(name)]
+    obsolete = sorted((present - {*digests, SUMS, SUCCESS}) | leftovers)
+    final_files = {SUMS: format_checksums(digests).encode(), SUCCESS: f"{digests[MANIFEST]}\n".encode()}
+    is_complete = not missing and all(target.read_file(name) == data for name, data in final_files.items())
+    for name in [SUCCESS] * (SUCCESS in present and not is_complete) + obsolete:
+        target.remove_file(name)
+    size = 0
     for number, name in enumerate(missing, 1):
-        _upload(store, files[name], name, digests[name])
-        progress("publish", number, len(missing), "files")
+        size += target.copy_file(source, name, digests[name])
+        progress("copy", number, len(missing), "files")
     before_final_files()
-    if not is_complete:
-        end_files = {SUMS: format_checksums(digests), SUCCESS: success_text}
-        _write_final_files(store, end_files, files[MANIFEST].stat().st_mode & 0o777)
-    size = sum(files[name].stat().st_size for name in missing)
+    for name, data in final_files.items() if not is_complete else ():
+        target.write_file(name, io.BytesIO(data), source.get_file_mode(MANIFEST))
+        if target.read_file(name) != data:
+            raise CheckFailed(f"{target.url}/{name} differs from what was written; try again")
     counts = {"files": len(digests), "written": len(missing), "removed": len(obsolete), "bytes": size}
-    return {"to": store.url, "manifest": digests[MANIFEST], **counts}
+    return {"to": target.url, "manifest": digests[MANIFEST], **counts}
 
 
-def _read_uploaded_checksums(store: Store) -> dict[str, str]:
+def _read_copied_checksums(store: Store) -> dict[str, str]:
     """Read the digests verified during writing; ignores an incomplete last line."""
     text = (store.read_file(SUMS) or b"").decode("utf-8", "replace")
     try:
         return parse_checksums(text[: text.rfind("\n") + 1])
     except CheckFailed:
         return {}
-
-
-def _upload(store: Store, path: Path, name: str, digest: str) -> None:
-    store.upload_file(path, name)
-    if store.compute_digest(name) != digest:
-        raise CheckFailed(f"{store.url}/{name} differs from what was written; try again")
-
-
-def _write_final_files(store: Store, texts: Mapping[str, str], mode: int) -> None:
-    """Write the last files, in order."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name, text in texts.items():
-            path = Path(folder) / name
-            path.write_text(text, encoding="utf-8")
-            path.chmod(mode)
-            _upload(store, path, name, file_sha256(path))
 
 
 def _parse_unfinished_name(name: str) -> str | None:
@@ -234,10 +206,10 @@ def _parse_unfinished_name(name: str) -> str | None:
     return f"{folder}/{target}" if target and folder else target
 
 
-def check_store_owner(store: Store, remote_names: Collection[str], manifests: Iterable[Path]) -> None:
+def check_store_owner(store: Store, names: Collection[str], manifests: Iterable[bytes]) -> None:
     """Raise ``RunStateError`` unless the store's manifest equals one of ``manifests``, or a beginning of one."""
-    remote_manifest = store.read_file(MANIFEST) if MANIFEST in remote_names else None
-    if remote_manifest is None or not any(path.read_bytes().startswith(remote_manifest) for path in manifests):
+    content = store.read_file(MANIFEST) if MANIFEST in names else None
+    if content is None or not any(manifest.startswith(content) for manifest in manifests):
         raise RunStateError(f"{store.url}: something else is already there; give another place, or remove it")
 
 
@@ -264,43 +236,51 @@ def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
                 f"{remove_credentials(url)}: curate with an encryption key (redactory keys new encryption), or "
                 f"publish only the public split (redactory export {run.root} --to URL)"
             )
-        files, former_names = _collect_files(run)
         result = mirror_folder(
-            files, Store.from_url(url), progress, ensure_unchanged, _list_manifests(run), former_names
+            Store.from_folder(run.root),
+            _list_digests(run),
+            Store.from_url(url),
+            progress,
+            before_final_files=ensure_unchanged,
+            earlier_manifests=_read_manifests(run),
+            former_names=_list_former_names(run),
         )
         return {"run": str(run.root), **result}
 
 
-def _list_manifests(run: RunFolder) -> list[Path]:
-    """List the manifests of a finished run: the present one and the superseded ones."""
+def _read_manifests(run: RunFolder) -> list[bytes]:
+    """Read the manifests of a finished run: the superseded ones and the present one."""
     *earlier, _ = list_releases(run)
-    return [*(run.get_release_folder(release.number).manifest for release in earlier), run.manifest]
+    paths = [*(run.get_release_folder(release.number).manifest for release in earlier), run.manifest]
+    return [path.read_bytes() for path in paths]
 
 
-def _collect_files(run: RunFolder) -> tuple[dict[str, Path], set[str]]:
-    """Return the files to publish by name, and all names of earlier releases; ``CheckFailed`` if one changed."""
-    models = [run.get_model_folder(name) for name in run.list_model_names()]
-    unsealed_files = [run.report, run.journal, run.data_key, get_log_path(run)]
-    collected = [*unsealed_files, *(page for model in models for page in (model.report, model.measured))]
-    for manifest in _list_manifests(run)[:-1]:
-        collected += [manifest, SealedFolder(manifest.parent).signature]
+def _list_digests(run: RunFolder) -> dict[str, str]:
+    """Return the sha256 of the files to publish by name; ``CheckFailed`` if a sealed one changed."""
+    digests = dict[str, str]()
+    *earlier, _ = list_releases(run)
+    seals = [run.get_release_folder(release.number) for release in earlier]
+    pages = [run.report, run.journal, run.data_key, get_log_path(run), *(s.manifest for s in seals)]
+    pages += [seal.signature for seal in seals]
     for folder in (run, *run.list_sealed_folders()):
         if broken := list_broken_files(folder):
             raise CheckFailed(f"cannot publish {folder.root.name}, which changed after sealing: {broken[0]}")
-        collected += [folder.root / name for name in read_manifest(folder)["files"]]
-        collected += [folder.manifest, folder.signature, folder.success]
-    seals = [
-        path for f in run.measurement_folders for path in (f.manifest, f.signature, f.success, f.root / "result.json")
-    ]
-    former_names = {name for release in list_releases(run) for name in release.manifest["files"]}
+        for name, entry in read_manifest(folder)["files"].items():
+            digests[(folder.root / name).relative_to(run.root).as_posix()] = entry["sha256"]
+        pages += [folder.manifest, folder.signature, *([folder.success] if folder != run else [])]
+        pages += [folder.report, folder.measured] if isinstance(folder, ModelFolder) else []
+    # the log of a run in a job is outside of it
+    existing = (path for path in pages if path.is_file() and path.is_relative_to(run.root))
+    return digests | {path.relative_to(run.root).as_posix(): file_sha256(path) for path in existing}
 
-    def map_relative_names(paths: Iterable[Path]) -> dict[str, Path]:
-        return {p.relative_to(run.root).as_posix(): p for p in paths if p.is_relative_to(run.root)}
 
-    existing = {
-        name: path for name, path in map_relative_names(collected).items() if path.is_file() and path != run.success
-    }
-    return existing, {*former_names, *map_relative_names((*unsealed_files, *seals))}
+def _list_former_names(run: RunFolder) -> set[str]:
+    """Return the names of files that the run had in earlier releases, or can have had before."""
+    unsealed = {run.report, run.journal, run.data_key, run.release_log}
+    for folder in run.measurement_folders:
+        unsealed |= {folder.manifest, folder.signature, folder.success, folder.root / "result.json"}
+    names = {path.relative_to(run.root).as_posix() for path in unsealed}
+    return names.union(*(release.manifest["files"] for release in list_releases(run)))
 
 
 def publish_if_configured(store: str | None, result: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
@@ -324,7 +304,7 @@ def check_store(store: str | None, run: RunFolder) -> None:
         )
     remote = Store.from_url(store)
     if names := remote.list_names():
-        check_store_owner(remote, names, _list_manifests(run) if is_finished(run) else [])
+        check_store_owner(remote, names, _read_manifests(run) if is_finished(run) else [])
 
 
 # Fetch: a published run or an export from a URL into a new folder, every digest compared.
@@ -350,40 +330,19 @@ def fetch(url: str, to: str | Path, progress: Progress = ignore_progress) -> dic
     if seal != f"{digests.get(MANIFEST)}\n".encode():
         raise CheckFailed(f"{store.url}: the manifest in {SUCCESS} is not the one in {SUMS}")
     with create_folder_atomically(target, resume=True) as staging:
-        for number, (name, digest) in enumerate(sorted(digests.items()), 1):
-            _download(store, name, staging / name, digest)
-            progress("fetch", number, len(digests), "files")
-        if unexpected := sorted(map_files_by_name(staging).keys() - digests.keys() - {SUCCESS, SUMS}):
-            raise RunStateError(f"{staging} has {unexpected[0]}, left from another fetch; remove that folder")
-        folder, run = SealedFolder(staging), RunFolder(staging)
-        folder.success.touch(mode=PRIVATE_FILE)
-        folder.success.write_bytes(seal)
+        counts = mirror_folder(store, digests, Store.from_folder(staging), progress)
+        folder, run = ExportFolder(staging), RunFolder(staging)
         if problems := list_broken_files(folder):
             raise CheckFailed(f"{store.url}: {'; '.join(problems)}")
         if is_export(read_manifest(folder)):
-            ExportFolder(staging).sums.write_bytes(sums)
             make_world_readable(staging)
         else:
+            folder.sums.unlink()
             for subfolder in (*run.data_folders, *(path for path in staging.rglob("*") if path.is_dir())):
                 make_private_folder(subfolder)
             for path in run.public.iterdir():
                 path.chmod(PUBLIC_FILE)
-        size = sum(path.stat().st_size for path in map_files_by_name(staging).values())
-    counts = {"files": len(digests), "bytes": size}
-    return {"from": store.url, "to": str(target), "manifest": seal.decode().strip(), **counts}
-
-
-def _download(store: Store, name: str, path: Path, digest: str) -> None:
-    if path.is_file() and file_sha256(path) == digest:
-        return
-    make_private_folder(path.parent)
-    if store.get_file_size(name) is None:
-        raise CheckFailed(f"{store.url}/{name} is missing")
-    path.touch(mode=PRIVATE_FILE)
-    store.download_file(name, path)
-    if file_sha256(path) != digest:
-        raise CheckFailed(f"{store.url}/{name} is not what was published: its sha256 differs")
-    sync_to_disk(path)
+    return {"from": store.url, "to": str(target), **{key: counts[key] for key in ("manifest", "files", "bytes")}}
 
 
 @contextmanager

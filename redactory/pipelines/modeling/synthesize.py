@@ -26,12 +26,12 @@ from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.finish import render_synthetic_card
 from redactory.pipelines.curation.models import load_audit, require_training_packages, resolve_model_name, seal_result
-from redactory.pipelines.curation.output_folder import create_folder_atomically, lock_run
+from redactory.pipelines.curation.output_folder import create_folder_atomically, lock_folders
 from redactory.pipelines.curation.release_log import check_released
 from redactory.pipelines.curation.share import finish_export
 from redactory.pipelines.modeling.train import guarantee
 from redactory.redaction import MASK, RunFolder, format_part_name, read_manifest, write_part
-from redactory.redaction.folder import SYNTHETIC, SyntheticFolder
+from redactory.redaction.folder import SYNTHETIC, SyntheticFolder, find_containing_job
 from redactory.redaction.replacements import ReplacedSpan, Replacer, Surrogate, apply_edits, plan_edits
 from redactory.redaction.shards import CLASS, ROLE, build_shard_schema
 from redactory.training.settings import TRAINERS
@@ -162,7 +162,7 @@ class _SyntheticWriter:
                 "synthesize: --histogram counts classes (train.prefix: class); omit it for this model"
             )
         require_histogram_guarantee(self.trainer, self.trainer.relation)
-        with lock_run(self.run):  # two at a time would each draw one
+        with lock_folders(find_containing_job(self.run), self.run):  # two at a time would each draw one
             return self._load_or_draw_histogram(deviation)
 
     def _load_or_draw_histogram(self, deviation: float) -> Histogram:

@@ -1,14 +1,13 @@
-"""Check the seal of a run: digests, signature, layout, modes, journal, encryption, releases and log.
+"""The seal of a folder: digests, signature, layout, modes, journal, encryption, earlier releases and log.
 
 A check returns its result in words, or None if there is nothing to report. It raises ``CheckFailed`` for a
 violation and :class:`CheckSkipped` if it could not be made, or not completely. ``verify.py`` has the other
-checks, and the registries with their order.
+checks, and the table of all.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -55,7 +54,7 @@ from redactory.redaction import (
     read_part,
 )
 from redactory.redaction.encryption import load_configured_service
-from redactory.redaction.folder import is_export_folder
+from redactory.redaction.folder import FORMAT, SYNTHETIC, is_export_folder
 from redactory.redaction.sealing import (
     SIGNED_BY,
     Release,
@@ -69,6 +68,10 @@ from redactory.redaction.shards import compute_keyed_digest, compute_table_diges
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+RUN, EXPORT = "redactory-run/1", FORMAT
+"""Kinds of verified folders, by the format of their manifest; the third is ``SYNTHETIC``."""
+SHARED = (EXPORT, SYNTHETIC)
 
 
 class CheckResult(NamedTuple):
@@ -105,6 +108,11 @@ class CheckContext:
         """Its manifest."""
         return read_manifest(SealedFolder(self.root))
 
+    @cached_property
+    def kind(self) -> str:
+        """``RUN``, ``EXPORT`` or ``SYNTHETIC``."""
+        return str(self.manifest["format"]) if is_export_folder(self.root) else RUN
+
     @property
     def run(self) -> RunFolder:
         """The folder as a run."""
@@ -113,46 +121,47 @@ class CheckContext:
     @property
     def model_names(self) -> list[str]:
         """The names of the finished models."""
-        return list(self.manifest["models"]) if is_export_folder(self.root) else self.run.list_model_names()
+        return self.run.list_model_names() if self.kind == RUN else list(self.manifest.get("models", ()))
 
 
-CheckFunction = Callable[..., str | None]
-PRIVATE_CHECKS = frozenset({"conservation", "example ids", "whole documents", "values masked elsewhere", "report"})
-"""The checks that read the private part of a run."""
+class Check(NamedTuple):
+    """One row of the table of checks: its name, its function, and the kinds of folders that it is made for."""
+
+    name: str
+    make: Callable[..., str | None]
+    kinds: tuple[str, ...] = (RUN,)
+    needs_private: bool = False
+    """Whether it reads the private part, if the folder is a run."""
+    per_model: bool = False
+    """Whether it is made once per model, whose name is its second argument."""
 
 
-def run_check_registry(
-    context: CheckContext,
-    registry: Mapping[str, CheckFunction],
-    names: Collection[str] = (),
-    private: Collection[str] = PRIVATE_CHECKS,
-) -> list[CheckResult]:
-    """Make every check of a registry, or only those in ``names``; make ``model`` once per model.
+def make_checks(context: CheckContext, checks: Iterable[Check]) -> list[CheckResult]:
+    """Make those of ``checks`` that are for this kind of folder.
 
     If files differ from those that were sealed, only the signature is checked after that.
     """
     results: list[CheckResult] = []
-    for name, check in registry.items():
-        if names and name not in names:
+    for check in checks:
+        if context.kind not in check.kinds:
             continue
-        if name not in ("files", "signature") and any(c.name == "files" and not c.ok for c in results):
+        if results and not results[0].ok and results[0].name == "files" and check.name != "signature":
             break
-        if name in private and not context.is_private_readable:
+        if check.needs_private and context.kind == RUN and not context.is_private_readable:
             detail = "skipped: the private part cannot be read (see 'encryption')"
-            results.append(CheckResult(name, True, detail, made=False))
+            results.append(CheckResult(check.name, True, detail, made=False))
             continue
-        calls = [(f"{name} {result}", (result,)) for result in context.model_names] if name == "model" else [(name, ())]
-        outcomes = (_run_check(context, title, check, arguments) for title, arguments in calls)
-        results += [result for result in outcomes if result is not None]
+        for model in context.model_names if check.per_model else [None]:
+            title, arguments = (check.name, ()) if model is None else (f"{check.name} {model}", (model,))
+            if (result := _make_check(context, title, check, arguments)) is not None:
+                results.append(result)
     return results
 
 
-def _run_check(
-    context: CheckContext, name: str, check: CheckFunction, arguments: tuple[str, ...]
-) -> CheckResult | None:
+def _make_check(context: CheckContext, name: str, check: Check, arguments: tuple[str, ...]) -> CheckResult | None:
     """Make one check; of a foreign error, which can quote text, only the type is reported."""
     try:
-        detail = run_with_hidden_error_text("it was checked", check, context, *arguments)
+        detail = run_with_hidden_error_text("it was checked", check.make, context, *arguments)
     except CheckSkipped as reason:
         return CheckResult(name, True, str(reason), made=False)
     except ConfigurationError as error:
@@ -200,7 +209,7 @@ def check_files(context: CheckContext) -> str:
     name = context.root.resolve().name
     # readers compare the id with the expected one: another run of the same signer is consistent too
     id_note = f" of the run {context.manifest['id']}" if "id" in context.manifest else ""
-    is_renamed = "redactory-run" in context.manifest["format"] and context.manifest["run"] != name
+    is_renamed = context.kind == RUN and context.manifest["run"] != name
     name_note = f"; it was created as '{context.manifest['run']}'" if is_renamed else ""
     return f"each file matches its sha256 in the manifest{id_note}{name_note}"
 
@@ -231,76 +240,66 @@ def check_unlisted_files(context: CheckContext) -> str:
     unfinished_models = {path.parent.name for path in run.models.glob("*/ledger.jsonl")} - {*run.list_model_names()}
     strays, unknown = _find_undeclared_files(run, context.manifest, unfinished_models)
     raise_on_problems(strays and [f"{', '.join(sorted(strays))}: does not belong to this run; check it, and remove it"])
+    samples = len(list(run.samples.iterdir())) if run.samples.is_dir() else 0
+    tracebacks = len(run.list_tracebacks())
+    contents = {
+        f"{pluralize(samples, 'sample')} with original text": samples,
+        f"{pluralize(tracebacks, 'traceback')} that can quote it": tracebacks,
+        "rows exported from the quarantine": run.exported.exists(),
+        "the records of Prefect": run.orchestrator.exists(),
+    }
+    present = ", ".join(what for what, is_there in contents.items() if is_there)
+    uncovered = [f"state/ holds {present}, which no digest covers"] if present else []
     left_open = [f"models/{name} is not finished" for name in sorted(unfinished_models)]
     if unknown:
         left_open.append(f"{', '.join(sorted(unknown))} does not belong to any unfinished work")
-    uncovered = _describe_undigested_files(run)
     if left_open:
         raise CheckSkipped("; ".join([f"{'; '.join(left_open)}: not checked", *uncovered]))
     return "; ".join(["the run contains only declared files", *uncovered])
 
 
 def _find_undeclared_files(
-    run: RunFolder, manifest: Mapping[str, Any], unfinished_models: set[str]
+    run: RunFolder, manifest: dict[str, Any], unfinished_models: set[str]
 ) -> tuple[set[str], set[str]]:
     """Return the undeclared files where readers look, and those in ``state/`` that belong to no running work."""
-    folders = (*run.data_folders, run.spans.parent, run.models, run.state)
-    pages = (run.manifest, run.signature, run.success, run.card, run.report)
-    state = (
-        *(run.lock, run.journal, run.data_key, run.release_log, run.exported, run.text_vectors),
-        *run.list_tracebacks(),
-    )
     listed = [run.root / name for name in manifest["files"]]
-    part_files = (path for path in listed if path.parent in run.data_folders and path.match("part-*.parquet"))
-    due = {*folders, *pages, *state, *part_files}
-    sealed, results = _list_sealed_files(run), {folder.root for folder in run.measurement_folders}
+    declared = {
+        *(*run.data_folders, run.spans.parent, run.models, run.state),
+        *(run.manifest, run.signature, run.success, run.card, run.report, *run.list_tracebacks()),
+        *(run.lock, run.journal, run.data_key, run.release_log, run.exported, run.text_vectors),
+        *(path for path in listed if path.parent in run.data_folders and path.match("part-*.parquet")),
+    }
+    strays, unknown = {_format_relative_path(run.root, path) for path in listed if path not in declared}, set[str]()
+    for folder in run.list_sealed_folders():
+        declared |= {folder.manifest, folder.signature, folder.success}
+        # the check of the model reports what cannot be read
+        with suppress(RedactoryError, KeyError):
+            sealed = (folder.root / name for name in read_manifest(folder)["files"])
+            declared |= {path for path in sealed if path.is_relative_to(folder.root)}
+        if isinstance(folder, ModelFolder):
+            declared |= {folder.report, folder.measured}
     at_work = {of(name) for of in (run.get_root_key_path, run.get_checkpoint_path) for name in unfinished_models}
     if is_locked(run.lock):
         at_work |= {run.work, run.cluster, run.staging, run.reissue.root, *run.state.glob("train-*")}
-    strays, unknown = {_format_relative_path(run.root, path) for path in listed if path not in due}, set[str]()
+    unsealed = {folder.root for folder in run.measurement_folders if not is_finished(folder)}
+    models = [ModelFolder(run.models / name) for name in unfinished_models]
+    # before a model is finished, no statement about it is sealed
+    promises = {page for model in models for page in (model.guarantee, model.card, model.report, model.measured)}
     for path in list_leaf_paths(run.root, (run.orchestrator, run.samples)):
         name, (top, *inner) = _format_relative_path(run.root, path), path.relative_to(run.root).parts
-        home = next((folder for folder in path.parents if folder in sealed), None)
-        if path in due or (home is not None and _format_relative_path(home, path) in sealed[home]):
+        if path in declared:
             continue
-        if top == run.models.name and inner and inner[0] in unfinished_models:
-            # before it is finished, no statement about it is sealed
-            model_folder = ModelFolder(run.models / inner[0])
-            if path in (model_folder.guarantee, model_folder.card, model_folder.report, model_folder.measured):
-                strays.add(f"{name} (of a model that is not finished)")
-        elif top != run.state.name:
-            # another check covers the files in releases/N
-            if top != run.releases.name or not inner:
-                strays.add(name)
-        elif home is None and run.state / inner[0] in results:
-            strays.add(f"{name} (not sealed)")
-        elif run.state / inner[0] not in at_work:
-            unknown.add(name)
+        if path in promises:
+            strays.add(f"{name} (of a model that is not finished)")
+        elif top == run.state.name:
+            if run.state / inner[0] in unsealed:
+                strays.add(f"{name} (not sealed)")
+            elif run.state / inner[0] not in at_work:
+                unknown.add(name)
+        # another check covers the files in releases/N
+        elif not inner or (top != run.releases.name and not (top == run.models.name and inner[0] in unfinished_models)):
+            strays.add(name)
     return strays, unknown
-
-
-def _list_sealed_files(run: RunFolder) -> dict[Path, set[str]]:
-    """Map each finished folder inside the run to the files that its manifest lists or that seal it."""
-    files_by_folder = {}
-    for folder in run.list_sealed_folders():
-        files_by_folder[folder.root] = {path.name for path in (folder.manifest, folder.signature, folder.success)}
-        # the check of the model reports what cannot be read
-        with suppress(RedactoryError, KeyError):
-            files_by_folder[folder.root] |= set(read_manifest(folder)["files"])
-        if isinstance(folder, ModelFolder):
-            files_by_folder[folder.root] |= {folder.report.name, folder.measured.name}
-    return files_by_folder
-
-
-def _describe_undigested_files(run: RunFolder) -> list[str]:
-    """Describe what ``state/`` contains on purpose without a digest; an empty list if there is nothing."""
-    samples = len(list(run.samples.iterdir())) if run.samples.is_dir() else 0
-    tracebacks = len(run.list_tracebacks())
-    contents = [f"{pluralize(samples, 'sample')} with original text"] if samples else []
-    contents += [f"{pluralize(tracebacks, 'traceback')} that can quote it"] if tracebacks else []
-    contents += ["rows exported from the quarantine"] if run.exported.exists() else []
-    contents += ["the records of Prefect"] if run.orchestrator.exists() else []
-    return [f"state/ holds {', '.join(contents)}, which no digest covers"] if contents else []
 
 
 # The journal, and the encryption of the private part.
@@ -312,16 +311,20 @@ def check_journal(context: CheckContext) -> str:
     records = read_records(run.journal)
     if compute_chain_head(run.journal) != manifest["journal"]:
         raise CheckFailed("its end does not match the manifest")
-    folders = tuple(f"{_format_relative_path(run.root, folder)}/" for folder in run.data_folders)
-    listed = {n: e["sha256"] for n, e in manifest["files"].items() if n.startswith(folders)}
+    listed = _list_bound_files(run, manifest)
     if _find_last_bound_files(records) != listed:
         raise CheckFailed("its ledgers and shards are not those in the manifest")
     return f"{pluralize(len(records), 'record')} in an unbroken chain, bound to {pluralize(len(listed), 'part')}"
 
 
-def _find_last_bound_files(records: list[Record]) -> dict[str, str] | None:
+def _list_bound_files(run: RunFolder, manifest: dict[str, Any]) -> dict[str, str]:
+    """Return the digests of the files in a release's manifest that the journal has to bind."""
+    return {name: entry["sha256"] for name, entry in manifest["files"].items() if name != run.card.name}
+
+
+def _find_last_bound_files(records: list[Record]) -> dict[str, str]:
     """Return the files that the last record binds."""
-    return next((record.body for record in reversed(records) if record.type == FILES), None)
+    return next((record.body for record in reversed(records) if record.type == FILES), {})
 
 
 def check_encryption(context: CheckContext) -> str:
@@ -412,18 +415,15 @@ def _check_superseded_releases(run: RunFolder, known_releases: list[Release]) ->
 def _check_reissues(run: RunFolder, known_releases: list[Release]) -> Iterator[str]:
     """Check that each reissue has its record after the old journal's end, and that each release's files are bound."""
     records = read_records(run.journal)
-    # per line, the hash of everything before it
-    heads = [json.loads(line)["prev"] for line in run.journal.read_bytes().splitlines()[: len(records)]]
     marks = [record for record in records if record.type == REISSUE]
     if len(marks) != len(known_releases) - 1:
         yield f"the journal has {pluralize(len(marks), 'record')} of reissues, expected {len(known_releases) - 1}"
         return
     for mark, (old, new) in zip(marks, pairwise(known_releases), strict=True):
-        named = {"release": new.number, "supersedes": old.digest}
-        if mark.body != named or heads[mark.seq] != old.manifest["journal"]:
+        named, before = {"release": new.number, "supersedes": old.digest}, records[: mark.seq]
+        if mark.body != named or not before or before[-1].digest != old.manifest["journal"]:
             yield f"the journal's record of release {new.number} does not follow release {old.number}"
-        listed = {n: e["sha256"] for n, e in old.manifest["files"].items() if n != run.card.name}
-        if (_find_last_bound_files(records[: mark.seq]) or {}) != listed:
+        if _find_last_bound_files(before) != _list_bound_files(run, old.manifest):
             yield f"the journal binds files that are not those of release {old.number}"
 
 

@@ -30,7 +30,7 @@ from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.index import discard_run_drafts, find_index
 from redactory.pipelines.curation.keys import describe_shredding, find_shred_record
-from redactory.pipelines.curation.output_folder import lock_jobs
+from redactory.pipelines.curation.output_folder import lock_folders
 from redactory.pipelines.curation.reissue import (
     RunChange,
     is_reissue_pending,
@@ -49,7 +49,7 @@ from redactory.pipelines.operations.erase_examples import (
     rerun_stages_without_person,
 )
 from redactory.redaction import RunFolder, is_finished, list_parts, read_manifest, require_regular_files
-from redactory.redaction.folder import JobFolder, find_runs
+from redactory.redaction.folder import JobFolder, find_containing_job, find_runs
 
 ERASURE, PURGE = "erasure", "purge"
 CONFIGURED_FILES = ("input.path", "evaluate.test", "evaluate.labelled", "train.public_text", "train.held_out")
@@ -74,7 +74,7 @@ def erase(
         )
     runs = list(dict.fromkeys(run for place in paths for run in find_runs(place)))
     done, problems, key = [], [], load_digest_key()
-    with lock_jobs(runs):
+    with lock_folders(*map(find_containing_job, runs)):
         for run in runs:
             try:
                 is_interrupted = _is_interrupted(run)
@@ -294,7 +294,7 @@ _DECISION_EVENTS = (Event.RELEASED, Event.APPROVED, Event.REJECTED)
 def purge(run: str | Path, what: Collection[OriginalKind], *, by: str | None = None) -> dict[str, Any]:
     """Run :func:`purge_run` for a person (``by``) under the job's lock."""
     folder = RunFolder(Path(run))
-    with lock_jobs([folder]):
+    with lock_folders(find_containing_job(folder)):
         return purge_run(folder, what, by=by)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,7 +12,7 @@ from redactory.detectors import get_publishable_gaps
 from redactory.detectors.settings import format_public_label_note, get_public_labels
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
-from redactory.foundation.files import make_private_folder, read_json, sync_to_disk, write_text
+from redactory.foundation.files import make_private_folder, read_json, write_text
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.records import read_records
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
@@ -21,10 +20,16 @@ from redactory.pipelines.curation.finish import render_croissant, render_export_
 from redactory.pipelines.curation.models import load_audit
 from redactory.pipelines.curation.output_folder import create_folder_atomically, make_world_readable
 from redactory.pipelines.curation.release_log import Event, append_event
-from redactory.pipelines.curation.share import export_lock, finish_export, map_files_by_name, mirror_folder
+from redactory.pipelines.curation.share import (
+    export_lock,
+    finish_export,
+    map_files_by_name,
+    mirror_folder,
+    parse_checksums,
+)
 from redactory.pipelines.modeling.synthesize import compose_guarantee
-from redactory.pipelines.operations.checks import CheckContext
-from redactory.pipelines.operations.verify import check_export
+from redactory.pipelines.operations.checks import CheckContext, make_checks
+from redactory.pipelines.operations.verify import CHECKS
 from redactory.pipelines.store import Store, is_url, remove_credentials
 from redactory.redaction import ModelFolder, RunFolder, is_finished, list_broken_files, read_manifest, seal_folder
 from redactory.redaction.folder import FORMAT, SYNTHETIC, ExportFolder, SyntheticFolder
@@ -75,9 +80,9 @@ def _export(
         with tempfile.TemporaryDirectory(prefix="redactory-") as temporary:
             export = ExportFolder(make_private_folder(Path(temporary) / run.root.resolve().name))
             result = fill(export, destination)
-            end_files = (export.success, export.sums)
-            files = {name: path for name, path in map_files_by_name(export.root).items() if path not in end_files}
-            mirror_folder(files, store, progress, ensure_unchanged)
+            digests = parse_checksums(export.sums.read_text(encoding="utf-8"))
+            source = Store.from_folder(export.root)
+            mirror_folder(source, digests, store, progress, before_final_files=ensure_unchanged)
             return result
 
 
@@ -86,9 +91,10 @@ def _fill_export(
 ) -> dict[str, Any]:
     """Make the export, check it as a recipient will, and log it; return the summary."""
     manifest = read_manifest(run)
+    source, target = Store.from_folder(run.root), Store.from_folder(export.root)
     for name, entry in manifest["files"].items():
-        if (path := run.root / name).parent == run.public:
-            _copy_sealed_file(path, export.public / path.name, entry["sha256"])
+        if (run.root / name).parent == run.public:
+            target.copy_file(source, name, entry["sha256"])
     export_manifest = select_public_fields(manifest, file_sha256(run.manifest))
     export_manifest["models"] = {name: _copy_model(run, name, export.get_model_folder(name)) for name in models}
     write_text(export.card, render_export_card(export_manifest))
@@ -104,7 +110,7 @@ def _check_and_log_export(
     run: RunFolder, export: ExportFolder, destination: str, facts: dict[str, Any], exporter: str | None
 ) -> dict[str, Any]:
     """Check the export as a recipient will, and log it; return the summary."""
-    failed = [check.name for check in check_export(CheckContext(export.root)) if not check.ok]
+    failed = [check.name for check in make_checks(CheckContext(export.root), CHECKS) if not check.ok]
     if failed:
         raise CheckFailed(f"cannot export {run.root}: these checks fail: {', '.join(failed)}")
     where, digest = remove_credentials(destination), file_sha256(export.manifest)
@@ -159,8 +165,8 @@ def _fill_synthetic_export(
             f"cannot export {corpus.root}: it reveals more than chance about the training text of {name} "
             f"({', '.join(measurement['above_chance'])})"
         )
-    for path in map_files_by_name(corpus.root).values():
-        _copy_sealed_file(path, export.root / path.relative_to(corpus.root), file_sha256(path))
+    for name, path in map_files_by_name(corpus.root).items():
+        Store.from_folder(export.root).copy_file(Store.from_folder(corpus.root), name, file_sha256(path))
     make_world_readable(export.root)
     details = {"release": read_manifest(run).get("release", 1), "models": []}
     return _check_and_log_export(run, export, destination, details, by)
@@ -188,19 +194,11 @@ def _copy_model(run: RunFolder, name: str, target: ModelFolder) -> str:
     written = [model.root / name for name in read_records(model.ledger)[-1].body["files"]]
     for path in (*written, model.ledger, model.guarantee, model.card):
         inside = path.relative_to(model.root).as_posix()  # an adapter's files lie in a folder of their own
-        _copy_sealed_file(path, target.root / inside, manifest["files"][inside]["sha256"])
+        digest = manifest["files"][inside]["sha256"]
+        Store.from_folder(target.root).copy_file(Store.from_folder(model.root), inside, digest)
     # not how long it took, and how much memory: no epsilon covers these
     body = {key: manifest[key] for key in ("format", "parent", "settings", "versions")}
     return seal_folder(target, body, list(map_files_by_name(target.root).values()))
-
-
-def _copy_sealed_file(path: Path, target: Path, digest: str) -> None:
-    """Copy one file; ``CheckFailed`` if the copy has another sha256 than the sealed one."""
-    make_private_folder(target.parent)
-    shutil.copyfile(path, target)
-    sync_to_disk(target)
-    if file_sha256(target) != digest:
-        raise CheckFailed(f"cannot export {path.parent.name}/{path.name}, which changed after sealing")
 
 
 def select_public_fields(manifest: dict[str, Any], digest: str) -> dict[str, Any]:

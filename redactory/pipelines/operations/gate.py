@@ -31,7 +31,7 @@ from redactory.pipelines.curation.finish import COUNT_KEYS, DECISIONS
 from redactory.pipelines.curation.index import find_index, promote_finished_entries
 from redactory.pipelines.curation.journal import INDEX as PINNED
 from redactory.pipelines.curation.models import seal_result
-from redactory.pipelines.curation.output_folder import lock_run
+from redactory.pipelines.curation.output_folder import lock_folders
 from redactory.pipelines.curation.release_log import (
     Event,
     RunStatus,
@@ -246,7 +246,7 @@ def _decision_lock(path: str | Path, by: str, reason: str) -> Iterator[tuple[Run
     run, job = RunFolder(Path(path).resolve()), find_containing_job(RunFolder(Path(path)))
     if job is None:
         raise RunStateError(f"{run.root} does not belong to a job, so it was never held or released")
-    with lock_run(run):
+    with lock_folders(job, run):
         run_pending_actions(job)
         status = run_statuses(read_log(job)).get(run.root.name)
         if status is None:

@@ -21,7 +21,7 @@ from redactory.pipelines.curation.curate import check_engines, curate
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text, run_with_sealed_traceback
 from redactory.pipelines.curation.journal import RunMismatchError
 from redactory.pipelines.curation.loading import ConfigLike, load_config
-from redactory.pipelines.curation.output_folder import check_disk_space, check_environment_keys, lock_job
+from redactory.pipelines.curation.output_folder import check_disk_space, check_environment_keys, lock_folders
 from redactory.pipelines.curation.reissue import finish_reissue
 from redactory.pipelines.curation.release_log import (
     Event,
@@ -81,7 +81,7 @@ def nightly(
     make_folder(job.root)
     make_private_folder(job.state)
     scheduled = _ScheduledRuns(job, settings, tuple(reread), curate_run, progress)
-    with lock_job(job):
+    with lock_folders(job):
         with scheduled.report_failures():
             run_with_hidden_error_text("an interrupted run was finished", _recover_interrupted, job)
         statuses = run_statuses(read_log(job)).values()

@@ -16,14 +16,14 @@ from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import write_bytes
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
-from redactory.pipelines.curation.output_folder import lock_run
+from redactory.pipelines.curation.output_folder import lock_folders
 from redactory.pipelines.curation.release_log import check_released
 from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.readers.documents import DUPLICATE_ID
 from redactory.pipelines.readers.files import detect_format
 from redactory.pipelines.readers.formats import FORMATS, QUARANTINED_BYTES
 from redactory.redaction import RunFolder, is_finished, list_parts, read_batches, read_manifest, read_part
-from redactory.redaction.folder import find_runs
+from redactory.redaction.folder import find_containing_job, find_runs
 from redactory.redaction.shards import CLASS, QUARANTINE, ROLE, require_not_purged
 
 MAX_LISTED = 100
@@ -121,7 +121,7 @@ def quarantine_export(run: str | Path, *, unencrypted: bool = False) -> dict[str
             f"original text to {folder.exported.relative_to(folder.root)}"
         )
     config = Config.from_manifest(manifest["configuration"])
-    with lock_run(folder):
+    with lock_folders(find_containing_job(folder), folder):
         return run_with_sealed_traceback(folder.state, _export_rows, folder, config)
 
 

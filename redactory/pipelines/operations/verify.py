@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import stat
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -34,9 +34,11 @@ from redactory.pipelines.curation.finish import (
 from redactory.pipelines.curation.share import explain_release_blocker, format_checksums, temporary_download
 from redactory.pipelines.modeling.train import guarantee
 from redactory.pipelines.operations.checks import (
+    EXPORT,
+    RUN,
+    SHARED,
+    Check,
     CheckContext,
-    CheckFunction,
-    CheckResult,
     CheckSkipped,
     check_earlier_releases,
     check_encryption,
@@ -47,14 +49,13 @@ from redactory.pipelines.operations.checks import (
     check_run_signature,
     check_unlisted_files,
     list_seal_problems,
+    make_checks,
     raise_on_problems,
-    run_check_registry,
 )
 from redactory.pipelines.store import is_url, remove_credentials
 from redactory.redaction import (
     MASK,
     ModelFolder,
-    RunFolder,
     count_part_rows,
     is_result_for,
     list_broken_files,
@@ -64,7 +65,7 @@ from redactory.redaction import (
     read_part_schema,
     route_example,
 )
-from redactory.redaction.folder import SYNTHETIC, ExportFolder, SyntheticFolder, is_export_folder
+from redactory.redaction.folder import SYNTHETIC, ExportFolder, SyntheticFolder
 from redactory.redaction.sealing import find_release
 from redactory.redaction.shards import build_shard_schema, read_column, read_values
 from redactory.redaction.values import find_unmasked_values
@@ -86,23 +87,13 @@ def verify(
             return {**verify(place, progress, public_key=public_key), "run": remove_credentials(str(run))}
     context = CheckContext(Path(run), None if public_key is None else read_public_key(Path(public_key)), progress)
     # its maker may have written anything, so hide error texts; never write into the run
-    checks = run_with_hidden_error_text("a run was verified", _run_all_checks, context)
+    checks = run_with_hidden_error_text("a run was verified", make_checks, context, CHECKS)
     return {
         "run": str(context.root),
         "ok": all(result.ok for result in checks),
         "checks": [result._asdict() for result in checks],
         "open_values": context.unmasked_values,
     }
-
-
-def _run_all_checks(context: CheckContext) -> list[CheckResult]:
-    return check_export(context) if is_export_folder(context.root) else run_check_registry(context, RUN_CHECKS)
-
-
-def check_export(context: CheckContext) -> list[CheckResult]:
-    """Make every check that the receiver of an export, or of synthetic text, can make."""
-    synthetic = context.manifest["format"] == SYNTHETIC
-    return run_check_registry(context, SYNTHETIC_CHECKS if synthetic else EXPORT_CHECKS, private=())
 
 
 def is_from_this_version(manifest: dict[str, Any]) -> bool:
@@ -116,30 +107,21 @@ def _has_content(path: Path, content: str) -> bool:
     return path.is_file() and path.stat().st_size == len(due) and path.read_bytes() == due
 
 
-# File modes.
-
-
 def check_file_modes(context: CheckContext) -> str:
-    """Check that only the owner can write to the run and read its private part; ``state/`` is closed."""
-    run = context.run
-    closed = {folder.relative_to(run.root).parts[0] for folder in run.data_folders if folder != run.public}
-    return check_owner_only_access(run.root, closed | {run.state.name}, (run.orchestrator, run.cluster, run.samples))
-
-
-def check_owner_only_access(root: Path, private_names: Collection[str], excluded: Collection[Path] = ()) -> str:
-    """Check that nobody else can write anywhere, or read below ``private_names``."""
-    wide, remaining = [], [root]
+    """Check that only the owner can write to the folder, and read what is private in it; ``state/`` is closed."""
+    run, wide, remaining = context.run, list[str](), [context.root]
+    closed = {*run.data_folders, run.spans.parent, run.state} - {run.public} if context.kind == RUN else set()
     while remaining:
         path = remaining.pop()
-        mode, (top, *inner) = path.lstat().st_mode, path.relative_to(root).parts or ("",)
-        if stat.S_ISDIR(mode) and path not in excluded:
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode) and path not in (run.orchestrator, run.cluster, run.samples):
             remaining += sorted(path.iterdir(), reverse=True)
         # the mode of state/ itself protects its content
-        private = top in private_names and not (inner and top == "state")
+        private = path in closed or (not closed.isdisjoint(path.parents) and run.state not in path.parents)
         barred = stat.S_IWGRP | stat.S_IWOTH | (stat.S_IRWXG | stat.S_IRWXO if private else 0)
         barred |= stat.S_ISUID | stat.S_ISGID if stat.S_ISREG(mode) else 0
         if mode & barred and not stat.S_ISLNK(mode):
-            wide.append(f"{path.relative_to(root).as_posix()} ({stat.S_IMODE(mode):04o})")
+            wide.append(f"{path.relative_to(context.root).as_posix()} ({stat.S_IMODE(mode):04o})")
     raise_on_problems(wide and [f"{', '.join(wide)}: others can read or write there; run chmod go-rwx"])
     return "only the owner can write, and read what is private"
 
@@ -209,19 +191,25 @@ def _find_column_mismatches(context: CheckContext, folder: Path) -> list[str]:
 
 
 def check_example_ids(context: CheckContext) -> str:
-    """Check that released ids are unique and that each shard holds exactly the examples decided for it."""
-    problems = []
-    for folder in (context.run.public, context.run.private):
+    """Check that ids are unique, and the columns as in the manifest, in each split.
+
+    Each shard of a run holds exactly the examples decided for it; an export has as many as its manifest says.
+    """
+    problems, run = list[str](), context.run
+    for folder in (run.public, run.private) if context.kind == RUN else (run.public,):
         problems += _find_column_mismatches(context, folder)
-        released_ids = read_column(folder, "example_id")
-        decisions = read_values(context.run.examples, "released_id", "decision")
-        due = {i for i, decision in decisions if decision == folder.name}
-        if len(released_ids) != len(set(released_ids)):
+        ids = read_column(folder, "example_id")
+        if len(ids) != len(set(ids)):
             problems.append(f"{folder.name}: an id occurs twice")
-        if set(released_ids) != due:
-            problems.append(f"{folder.name}: {pluralize(len(set(released_ids) ^ due), 'id')} not as in audit/examples")
+        if context.kind != RUN:
+            due = context.manifest["counts"]["public"]
+            problems += [f"{pluralize(len(ids), 'example')}, expected {due}"] if len(ids) != due else []
+            continue
+        decisions = read_values(run.examples, "released_id", "decision")
+        if other := set(ids) ^ {i for i, decision in decisions if decision == folder.name}:
+            problems.append(f"{folder.name}: {pluralize(len(other), 'id')} not as in audit/examples")
     raise_on_problems(problems)
-    return "each example is where its decision says"
+    return "each example is where its decision says" if context.kind == RUN else "each example has a unique id"
 
 
 def check_whole_documents(context: CheckContext) -> str | None:
@@ -333,43 +321,41 @@ def _is_page_current(model: ModelFolder, card: dict[str, Any]) -> bool:
     return not is_from_this_version(read_manifest(model)) or _has_content(model.card, render_guarantee_page(card))
 
 
-def check_report(context: CheckContext) -> str:
-    """Check that report, dataset card and model pages match the manifests."""
-    if not is_from_this_version(context.manifest):
+def check_pages(context: CheckContext) -> str:
+    """Check that report, cards and model pages of a run, or the card and the description of an export, are current."""
+    run, manifest = context.run, context.manifest
+    if not is_from_this_version(manifest):
         raise CheckSkipped("skipped: rendered by another version")
-    pages = [
-        *render_pages(context.run),
-        (context.run.card, render_dataset_card(context.manifest["run"], context.manifest)),
-    ]
-    changed = [path.relative_to(context.root).as_posix() for path, page in pages if not _has_content(path, page)]
+    if context.kind == RUN:
+        pages = [*render_pages(run), (run.card, render_dataset_card(manifest["run"], manifest))]
+    else:
+        croissant = render_croissant(manifest, manifest["files"])
+        pages = [(run.card, render_export_card(manifest)), (ExportFolder(run.root).croissant, croissant)]
+    changed = [path.relative_to(run.root).as_posix() for path, page in pages if not _has_content(path, page)]
     raise_on_problems(changed and [f"differs from the manifests: {', '.join(changed)}"])
-    return "matches the manifests, and so do the card and the page of each model"
+    return "each page matches the manifests"
 
 
 # Exports: the checks that need no run, keys, models or engines.
 
 
-def check_export_files(context: CheckContext) -> str:
+def check_exported_files(context: CheckContext) -> str:
     """Check that an export contains only its seal and the files of its manifest, all of the expected kinds."""
-    folder, listed = SyntheticFolder(context.root), set(context.manifest["files"])
-    synthetic = context.manifest["format"] == SYNTHETIC
+    folder, listed = SyntheticFolder(context.root), {context.root / name for name in context.manifest["files"]}
     seal_files = {folder.manifest, folder.signature, folder.success, folder.sums}
-    present = {
-        path.relative_to(context.root).as_posix() for path in list_leaf_paths(context.root) if path not in seal_files
-    }
-    homes = {RunFolder(context.root).models / model for model in context.manifest.get("models", ())}
-    pages = (folder.card, folder.guarantee if synthetic else folder.croissant)
-
-    def is_expected_file(path: Path) -> bool:
-        if path.parent == folder.public:
-            return path.match("part-*.parquet")
-        home = path.parent.parent if path.parent.name == "adapter" else path.parent
-        return path in pages or home in homes
-
-    strays = present - listed | {name for name in listed if not is_expected_file(context.root / name)}
     # a run without a public example has no parts
-    strays.discard(folder.public.name)
-    raise_on_problems(strays and [", ".join(sorted(strays))])
+    present = {*list_leaf_paths(context.root)} - seal_files - {folder.public}
+    expected = {folder.card, folder.guarantee if context.kind == SYNTHETIC else folder.croissant}
+    models = {folder.get_model_folder(name).root for name in context.model_names}
+
+    def is_expected(path: Path) -> bool:
+        home = path.parent.parent if path.parent.name == "adapter" else path.parent
+        is_part = path.parent == folder.public and path.match("part-*.parquet")
+        return path in expected or home in models or is_part
+
+    strays = present - listed | {path for path in listed if not is_expected(path)}
+    names = sorted(path.relative_to(context.root).as_posix() for path in strays)
+    raise_on_problems([", ".join(names)] if names else [])
     return "it contains nothing else"
 
 
@@ -381,26 +367,6 @@ def check_checksums(context: CheckContext) -> str:
     digests |= {path.name: file_sha256(path) for path in seal_files}
     raise_on_problems([] if _has_content(folder.sums, format_checksums(digests)) else ["differs from the manifest"])
     return "matches the manifest"
-
-
-def _check_rendered_page(context: CheckContext, path: Path, expected: str) -> str:
-    if not is_from_this_version(context.manifest):
-        raise CheckSkipped("skipped: written by another version")
-    raise_on_problems([] if _has_content(path, expected) else ["differs from the manifest"])
-    return "matches the manifest"
-
-
-def check_exported_ids(context: CheckContext) -> str:
-    """Check that ids are unique, and that the number of examples and their columns match the manifest."""
-    folder, due = ExportFolder(context.root).public, context.manifest["counts"]["public"]
-    exported, problems = read_column(folder, "example_id"), list[str]()
-    problems += _find_column_mismatches(context, folder)
-    if len(exported) != len(set(exported)):
-        problems.append("an id occurs twice")
-    if not len(exported) == sum(map(count_part_rows, list_parts(folder))) == due:
-        problems.append(f"{pluralize(len(exported), 'example')}, expected {due}")
-    raise_on_problems(problems)
-    return f"{pluralize(due, 'example')}, each with a unique id"
 
 
 def check_exported_model(context: CheckContext, name: str) -> str:
@@ -438,67 +404,51 @@ def _find_model_mismatches(model: ModelFolder, digest: str) -> Iterator[str]:
 
 def check_synthetic_guarantee(context: CheckContext) -> str:
     """Check that synthetic texts have a guarantee, and that the card states it."""
-    folder = SyntheticFolder(context.root)
+    folder, manifest = SyntheticFolder(context.root), context.manifest
     card = read_json(folder.guarantee)
-    if is_from_this_version(context.manifest):
-        _check_rendered_page(context, folder.card, render_synthetic_card(context.manifest, card))
-    if not (card["holds"] and context.manifest["holds"]):
+    if is_from_this_version(manifest) and not _has_content(folder.card, render_synthetic_card(manifest, card)):
+        raise CheckFailed("the card differs from the guarantee")
+    if not (card["holds"] and manifest["holds"]):
         raise CheckFailed(f"these texts have no guarantee ({card['holds_reason']}) and must not be shared")
     raise CheckSkipped("the card matches the guarantee; recomputing its epsilons needs the run")
 
 
-def _skip_in_export(reason: str) -> CheckFunction:
-    """Make a check that is always skipped in an export, with the reason."""
-
-    def skip_check(_: CheckContext) -> str:
-        raise CheckSkipped(f"skipped: {reason}")
-
-    return skip_check
+def skip_in_export(_: CheckContext) -> str:
+    """Say that what this check needs stays with the run."""
+    raise CheckSkipped("skipped: what this needs stays with the run")
 
 
-RUN_CHECKS: dict[str, CheckFunction] = {
-    "files": check_files,
-    "signature": check_run_signature,
-    "no stray files": check_unlisted_files,
-    "modes": check_file_modes,
-    "journal": check_journal,
-    "encryption": check_encryption,
-    "earlier releases": check_earlier_releases,
-    "release log": check_release_log,
-    "purged": describe_purged_originals,
-    "measured": check_measurements,
-    "names looked for": check_name_coverage,
-    "public labels": describe_public_labels,
-    "conservation": check_counts,
-    "no mask in public": check_public_masks,
-    "example ids": check_example_ids,
-    "whole documents": check_whole_documents,
-    "re-scan of public": rescan_public_shards,
-    "values masked elsewhere": check_unmasked_values,
-    "model": check_model,
-    "report": check_report,
-}
-EXPORT_CHECKS: dict[str, CheckFunction] = {
-    "files": check_files,
-    "signature": check_run_signature,
-    "no stray files": check_export_files,
-    "modes": lambda seen: check_owner_only_access(seen.root, ()),
-    "sha256sums": check_checksums,
-    "card": lambda seen: _check_rendered_page(seen, ExportFolder(seen.root).card, render_export_card(seen.manifest)),
-    "croissant": lambda seen: _check_rendered_page(
-        seen, ExportFolder(seen.root).croissant, render_croissant(seen.manifest, seen.manifest["files"])
+EVERYWHERE = (RUN, *SHARED)
+CHECKS = (
+    Check("files", check_files, EVERYWHERE),
+    Check("signature", check_run_signature, EVERYWHERE),
+    Check("no stray files", check_unlisted_files),
+    Check("no stray files", check_exported_files, SHARED),
+    Check("modes", check_file_modes, EVERYWHERE),
+    Check("sha256sums", check_checksums, SHARED),
+    Check("journal", check_journal),
+    Check("encryption", check_encryption),
+    Check("earlier releases", check_earlier_releases),
+    Check("release log", check_release_log),
+    Check("purged", describe_purged_originals),
+    Check("measured", check_measurements),
+    Check("names looked for", check_name_coverage),
+    Check("public labels", describe_public_labels, (RUN, EXPORT)),
+    Check("conservation", check_counts, needs_private=True),
+    Check("no mask in public", check_public_masks, EVERYWHERE),
+    Check("example ids", check_example_ids, EVERYWHERE, needs_private=True),
+    Check("whole documents", check_whole_documents, needs_private=True),
+    Check("re-scan of public", rescan_public_shards),
+    Check("values masked elsewhere", check_unmasked_values, needs_private=True),
+    Check("model", check_model, per_model=True),
+    Check("model", check_exported_model, (EXPORT,), per_model=True),
+    Check("report", check_pages, needs_private=True),
+    Check("card", check_pages, (EXPORT,)),
+    *(
+        Check(name, skip_in_export, (EXPORT,))
+        for name in ("journal", "conservation", "re-scan of public", "values masked elsewhere")
     ),
-    "public labels": describe_public_labels,
-    "no mask in public": check_public_masks,
-    "example ids": check_exported_ids,
-    "model": check_exported_model,
-    "re-scan of public": _skip_in_export("the configuration of the engines stays with the run"),
-    "conservation": _skip_in_export("what was not made public stays with the run"),
-    "journal": _skip_in_export("it stays with the run"),
-    "values masked elsewhere": _skip_in_export("what was masked stays with the run, and so does its key"),
-}
-SYNTHETIC_CHECKS: dict[str, CheckFunction] = {
-    name: EXPORT_CHECKS[name]
-    for name in ("files", "signature", "no stray files", "modes", "sha256sums", "no mask in public", "example ids")
-} | {"guarantee": check_synthetic_guarantee}
-"""The checks, in the order of the report."""
+    Check("guarantee", check_synthetic_guarantee, (SYNTHETIC,)),
+)
+"""All checks, in the order of the report. A row's function is in this module, or in ``checks.py`` if it is about the
+seal."""

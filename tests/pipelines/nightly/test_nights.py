@@ -19,11 +19,9 @@ from redactory.pipelines.curation.curate import curate
 from redactory.pipelines.curation.release_log import ANCHOR_KEY, Event, append_event, read_log
 from redactory.pipelines.operations import gate
 from redactory.pipelines.operations import nightly as scheduling
-from redactory.pipelines.operations.checks import CheckContext, run_check_registry
-from redactory.pipelines.operations.verify import RUN_CHECKS
 from redactory.redaction import RunFolder, read_column, read_manifest
 from tests.pipelines.nightly.made_job import Job
-from tests.pipelines.support import DigitDetector, read_files, read_release_state, write_rows
+from tests.pipelines.support import DigitDetector, make_check, read_files, read_release_state, write_rows
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -398,7 +396,7 @@ def test_a_run_of_no_job_cannot_be_decided_about(tmp_path: Path) -> None:
 
 
 def _log_check(run: RunFolder) -> dict[str, Any]:
-    [found] = run_check_registry(CheckContext(run.root), RUN_CHECKS, ["release log"])
+    found = make_check(run.root, "release log")
     return found._asdict()
 
 

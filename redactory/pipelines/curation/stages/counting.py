@@ -24,7 +24,7 @@ from redactory.foundation.files import PUBLIC_FILE, make_private_folder
 from redactory.foundation.progress import StageReport
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.config import Config
-from redactory.pipelines.curation.journal import RunJournal
+from redactory.pipelines.curation.journal import SELECTION, RunJournal
 from redactory.pipelines.curation.stage_context import REDACTED, CurationJob, make_table, read_integer_column
 from redactory.pipelines.curation.stages.dedup import build_dedup_scopes, compute_decision_digests, read_example_users
 from redactory.redaction import (
@@ -54,14 +54,16 @@ def attach_count_selection(job: CurationJob, journal: RunJournal) -> CurationJob
     route = job.config.route
     if route.strategy == "policies":
         return job
-    if journal.selection is None:
+    if SELECTION not in journal.constants:
         stream = RandomStream.from_entropy()
         make_private_folder(job.run.work)
         write_secret(job.count_key_path, stream.root)
         calibrated = CountSelection.calibrate(route.epsilon, route.delta, route.texts_per_user)
         fingerprint = stream.random_bytes("fingerprint", 0, 16).hex()
-        journal.record_selection({**route.model_dump(mode="json"), **replace(calibrated, id=fingerprint).to_json()})
-    selection = CountSelection.from_manifest({"route": journal.selection})
+        journal.record_constant(
+            SELECTION, {**route.model_dump(mode="json"), **replace(calibrated, id=fingerprint).to_json()}
+        )
+    selection = CountSelection.from_manifest({"route": journal.constants[SELECTION]})
     assert selection is not None
     if job.config.train.budget is not None:
         from redactory.pipelines.curation.models import require_training_packages
