@@ -160,14 +160,20 @@ class IndexFolder:
         return {path.parent: Path(read_json(path)["path"]) for path in drafts}
 
     def commit_entry(self, entry: Entry) -> Entry:
-        """Make a pending entry count, as the last one. Its run must be finished."""
+        """Make a pending entry count, as the last one or in place of its former version. Its run must be finished."""
         body = self.read_header()
         number = max([body["last"], *(other.number for other in self.list_entries())]) + 1
-        target = self.runs / f"{number:06d}-{entry.body['run']}"
+        former = entry.body.get("replaces")
+        target = self.runs / (former or f"{number:06d}-{entry.body['run']}")
+        if target.exists():
+            self.remove_entry(target)
+        # a killed removal may have left the former version
+        self._delete_removed_entries()
         entry.folder.replace(target)
         sync_to_disk(self.runs)
         sync_to_disk(self.pending)
-        write_json(self.header_path, {**body, "last": number})
+        if former is None:
+            write_json(self.header_path, {**body, "last": number})
         return _read_entry(target)
 
     def prune_entries(self, keep_runs: int | None, keep_days: int | None, now: datetime.datetime) -> list[str]:

@@ -94,7 +94,7 @@ class ReissueFolder:
     """``state/reissue``: the staged next version of a finished run."""
 
     root: Path
-    files = path_field("files", "The new parts, under their final names in the run.")
+    files = path_field("files", "The next release: new parts and its seal, under their final names in the run.")
     index = path_field("index", "The run's new entry in the index across runs.")
     plan = path_field("plan.json", "Written last: from then on the reissue will be carried out, whatever happens.")
 

@@ -78,9 +78,9 @@ LATER = {
         "redactory.pipelines.operations.erase_examples:rerun_stages_without_person",
         "redactory.pipelines.operations.erase_examples:build_manifest_changes",
         "redactory.redaction.shards:write_part",
-        "redactory.pipelines.curation.reissue:_apply_reissue_plan",
+        "redactory.pipelines.curation.reissue:_move_release",
     ),
-    "purge": ("redactory.pipelines.curation.reissue:_apply_reissue_plan",),
+    "purge": ("redactory.pipelines.curation.reissue:_move_release",),
 }
 """For each command what is made to fail in it."""
 

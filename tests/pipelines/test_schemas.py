@@ -75,6 +75,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Written:
         redactory.export(run.root, folder / "exported")
         found = [*of_run(run), *of_run(indexed)]
         export = json.loads((folder / "exported" / "manifest.json").read_text(encoding="utf-8"))
+        assert redactory.erase([run.root], doc_ids=["document-3"])["runs"][0]["release"] == 2
         purge_run(run, ["vault"], by="ann")
         create_key_file("encryption", folder / "other")
         redactory.rotate_key(run.root, to_key_file=folder / "other")

@@ -313,7 +313,7 @@ def test_nothing_leaves_during_an_erasure(keyed: Path, tmp_path: Path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(reissuing, "_apply_reissue_plan", cut_off)
+        patch.setattr(reissuing, "_move_release", cut_off)
         with pytest.raises(KeyboardInterrupt):
             redactory.erase([keyed], doc_ids=["document-3"])
     for way, leave in WAYS.items():

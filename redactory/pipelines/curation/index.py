@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import re
 import secrets
+import shutil
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping
@@ -204,6 +205,28 @@ def promote_entry(run: RunFolder, config: Config) -> None:
         promote_finished_entries(index)
         keep = settings.keep
         index.prune_entries(keep.get("runs"), keep.get("days"), datetime.datetime.now(datetime.UTC))
+
+
+def seal_rewritten_entry(run: RunFolder, manifest: Mapping[str, Any], counts: Mapping[str, int]) -> None:
+    """Put the entry that a reissue of ``run`` rewrote into its index, to replace the old one once the run is finished.
+
+    An erased text must not make later runs drop another person's. Does nothing if the entry was removed meanwhile.
+    """
+    index = find_index(manifest)
+    if index is None:
+        return
+    token = next(record.body["token"] for record in read_records(run.journal) if record.type == INDEX)
+    with index.hold_lock():
+        entries = {entry.body["token"]: entry for entry in (*index.list_pending_entries(), *index.list_entries())}
+        if (entry := entries.get(token)) is None:
+            return
+        index.create_draft(token, run.root.resolve())
+        draft, rewritten = (folder.get_draft_folder(token) for folder in (index, IndexFolder(run.reissue.index)))
+        remove_leftovers(draft, recursive=True)
+        shutil.copytree(rewritten, draft, dirs_exist_ok=True)
+        files = {name: file_sha256(draft / name) for name in entry.body["files"]}
+        place = {"replaces": entry.name} if entry.number else {}
+        write_json(draft / "entry.json", {**entry.body, **place, "counts": counts, "files": files})
 
 
 def promote_finished_entries(index: IndexFolder) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -31,20 +31,17 @@ from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.index import discard_run_drafts, find_index
 from redactory.pipelines.curation.keys import describe_shredding, find_shred_record
 from redactory.pipelines.curation.output_folder import lock_folders
-from redactory.pipelines.curation.reissue import (
-    RunChange,
-    is_reissue_pending,
-    prepare_reissue,
-    reissue_lock,
-    reissue_run,
-)
+from redactory.pipelines.curation.reissue import is_reissue_pending, prepare_reissue, reissue_lock, reissue_run
 from redactory.pipelines.curation.release_log import Event, check_not_rolled_back, read_history, read_log, run_statuses
+from redactory.pipelines.curation.stages.dedup import SPLIT_NUMBERS
 from redactory.pipelines.operations.erase_examples import (
     Person,
+    Row,
     build_manifest_changes,
     filter_parts_without_person,
     find_person_examples,
     find_rejected_rows,
+    prepare_job,
     require_run_key,
     rerun_stages_without_person,
 )
@@ -95,13 +92,12 @@ def erase(
 
 
 def _erase_from_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
-    if not dry_run:
-        with reissue_lock(run):
-            return _erase_person(run, person, key, dry_run)
-    if is_reissue_pending(run):
-        raise RunStateError(f"a reissue of {run.root} was interrupted: run again without --dry-run")
-    require_regular_files(run)
-    return _erase_person(run, person, key, dry_run)
+    with nullcontext() if dry_run else reissue_lock(run):
+        # without dry_run it is finished now
+        if is_reissue_pending(run):
+            raise RunStateError(f"a reissue of {run.root} was interrupted: run again without --dry-run")
+        require_regular_files(run)
+        return _erase_person(run, person, key, dry_run)
 
 
 def _is_interrupted(run: RunFolder) -> bool:
@@ -155,64 +151,61 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool)
     if not run.data_key.is_file() and (record := find_shred_record(run)) is not None:
         return _make_shredded_run_result(run, manifest, describe_shredding(record), pseudonyms, done) | {"files": files}
     require_run_key(manifest, key)
-    points, lone = find_person_examples(run, person, key)
+    rows, lone = find_person_examples(run, person, key)
     rejected = find_rejected_rows(run, person, config.input)
+    documents = {row["document"] for row in rows.values()}
     # an id is known if it is in the run, or was before an earlier erasure
-    known = [*person.intersect(rejected.ids).compute_pseudonyms(key), *(p for body in before for p in body["persons"])]
-    run_pseudonyms = {row[kind] for row in points.values() for kind in ("document", "user")}
+    known = Person(person.doc_ids & rejected.ids, person.user_ids & rejected.ids).compute_pseudonyms(key)
+    known += [pseudonym for body in before for pseudonym in body["persons"]]
+    names = documents | {row["user"] for row in rows.values()} | {pseudonym["pseudonym"] for pseudonym in known}
     result = _make_empty_result(
         run,
-        examples=len(points),
-        documents=len({row["document"] for row in points.values()}),
+        examples=len(rows),
+        documents=len(documents),
         rejected=rejected.reasons.total(),
         unsearched=rejected.unsearchable,
         lone_documents=lone,
-        unmatched=[p for p in pseudonyms if p not in known and p["pseudonym"] not in run_pseudonyms],
+        unmatched=[pseudonym for pseudonym in pseudonyms if pseudonym["pseudonym"] not in names],
         files=files,
     )
-    if not points and not rejected.rows:
+    if not rows and not rejected.rows:
         return result | done
-    _reject_count_routed_run(run, manifest)
-    result |= _list_remaining_traces(run, points)
-    if dry_run:
-        return result
-    prepare_reissue(run)
-    has_vault = bool(list_parts(run.vault))
-    rest = (
-        rerun_stages_without_person(run, manifest, key, points.keys(), rejected)
-        if has_vault
-        else filter_parts_without_person(run, manifest, points, rejected)
-    )
-    body, counted = build_manifest_changes(manifest, points, rejected, rest)
-    result["moved_up"], result["lost"] = sum(counted["moved_up"].values()), len(rest.lost_examples)
-    kept_splits = {row["split"] for row in points.values() if row["decision"] == row["split"]}
-    result["unknown_repeats"] = not has_vault and any(config.dedup.get_rules()[side].one_pass for side in kept_splits)
-    if find_index(manifest) is not None:
-        result["index"] = has_vault
-    change = RunChange(
-        reason=ERASURE,
-        manifest_changes=body,
-        change_details={**counted, "lost": len(rest.lost_examples)},
-        log_details={"persons": pseudonyms, **counted, "models": result["models"]},
-        # attack results refer to the old shards, and no training can continue
-        removed_state=(
-            *(run.get_sample_folder(name).root for name in result["samples"]),
-            run.redaction.root,
-            run.exported,
-            *run.list_unfinished_training_files(),
-        ),
-        index_changes=rest.index,
-    )
-    return result | {"release": reissue_run(run, change, key)}
-
-
-def _reject_count_routed_run(run: RunFolder, manifest: dict[str, Any]) -> None:
     if "route" in manifest:
         raise RunStateError(
             f"{run.root.name} is public by count: after an erasure, a public text would remain only if "
             "somebody else wrote it, and no noise hides that. Curate the input again without the person, "
             "which draws and records a new selection; then remove this run"
         )
+    result |= _list_remaining_traces(run, rows)
+    if dry_run:
+        return result
+    prepare_reissue(run)
+    job, lost, has_vault = prepare_job(run, manifest, key), dict[int, Row](), bool(list_parts(run.vault))
+    if has_vault:
+        counts = rerun_stages_without_person(job, run, rows.keys(), rejected)
+    else:
+        counts, lost = filter_parts_without_person(job, run, rows, rejected)
+    removed_rows = [*rows.values(), *lost.values()]
+    body = build_manifest_changes(manifest, removed_rows, len(documents), rejected, counts)
+    removed = {name: count - body["counts"][name] for name, count in manifest["counts"].items()}
+    kept_splits = [row["split"] for row in removed_rows if row["decision"] == row["split"]]
+    result["lost"] = len(lost)
+    result["moved_up"] = len(kept_splits) - removed["public"] - removed["private"]
+    result["unknown_repeats"] = not has_vault and any(config.dedup.get_rules()[side].one_pass for side in kept_splits)
+    if find_index(manifest) is not None:
+        result["index"] = has_vault
+    result["release"] = reissue_run(
+        run,
+        ERASURE,
+        manifest_changes=body,
+        change={"removed": removed, "lost": len(lost)},
+        event={"persons": pseudonyms, "removed": removed, "models": result["models"]},
+        # attack results refer to the old shards
+        removed=[run.redaction.root, run.exported, *(run.samples / name for name in result["samples"])],
+        index_counts={split: counts[f"index/{split}"] for split in SPLIT_NUMBERS} if result.get("index") else None,
+        key=key,
+    )
+    return result
 
 
 def _make_shredded_run_result(
@@ -323,41 +316,33 @@ def _purge(run: RunFolder, kinds: list[OriginalKind], by: str | None) -> dict[st
         # otherwise a restored folder would become the newest release, with erased persons in it
         check_not_rolled_back(run)
         before = read_manifest(run).get("purged", [])
-        training_files = run.list_unfinished_training_files()
-        # files other than parts; in state/ those that can contain or quote original text
-        left = {
-            "vault": _list_non_part_files(run.vault),
-            "quarantine": [*_list_non_part_files(run.quarantine), *(p for p in (run.exported,) if p.exists())],
-            "state": [
-                p for p in (run.samples, run.orchestrator, *run.list_tracebacks(), *training_files) if p.exists()
-            ],
+        # in state/ what can contain or quote original text
+        state = (run.samples, run.orchestrator, *run.list_tracebacks(), *run.list_unfinished_training_files())
+        content = {
+            "vault": [*run.vault.glob("*")],
+            "quarantine": [*run.quarantine.glob("*"), *filter(Path.exists, [run.exported])],
+            "state": [*filter(Path.exists, state)],
         }
         # state/ fills again with each new sample
-        to_purge = [name for name in kinds if name not in before or left[name]]
+        to_purge = [name for name in kinds if name not in before or content[name]]
         result = {"run": str(run.root), "purged": to_purge, "already": [n for n in kinds if n not in to_purge]}
         if not to_purge:
             return {**result, "release": None, "bytes": 0}
         # a running training would find another manifest at its end and be lost
         _list_unfinished_trainings(run)
         prepare_reissue(run)
-        removed = [path for name in to_purge if name != "state" for path in list_parts(getattr(run, name))]
-        # no training can continue after the run is rewritten
-        forget = tuple(dict.fromkeys((*(path for name in to_purge for path in left[name]), *training_files)))
-        files = (p for path in (*removed, *forget) for p in (path.rglob("*") if path.is_dir() else [path]))
-        size = sum(path.stat().st_size for path in files if path.is_file())
-        change = RunChange(
-            reason=PURGE,
+        removed = [path for name in to_purge for path in content[name]]
+        files = (file for path in removed for file in (path.rglob("*") if path.is_dir() else [path]))
+        size = sum(file.stat().st_size for file in files if file.is_file())
+        release = reissue_run(
+            run,
+            PURGE,
             manifest_changes={"purged": sorted({*before, *to_purge})},
-            change_details={"purged": to_purge},
-            log_details={"what": to_purge, "bytes": size, **({} if by is None else {"by": by})},
-            removed_parts=tuple(removed),
-            removed_state=forget,
+            change={"purged": to_purge},
+            event={"what": to_purge, "bytes": size, **({} if by is None else {"by": by})},
+            removed=removed,
         )
-        return {**result, "release": reissue_run(run, change), "bytes": size}
-
-
-def _list_non_part_files(folder: Path) -> list[Path]:
-    return sorted({*folder.iterdir()} - {*list_parts(folder)}) if folder.is_dir() else []
+        return {**result, "release": release, "bytes": size}
 
 
 def find_expired_originals(

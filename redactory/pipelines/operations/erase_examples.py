@@ -7,15 +7,12 @@ are filtered instead.
 
 from __future__ import annotations
 
-import csv
-import dataclasses
-import io
 import json
 import re
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Set
+from dataclasses import dataclass, field, replace
 from itertools import chain, dropwhile
 from pathlib import Path
 from typing import Any
@@ -26,31 +23,23 @@ import pyarrow.compute as pc
 from redactory.dedup.index import Entry, IndexFolder
 from redactory.dedup.plan import write_pairs
 from redactory.dedup.settings import DedupSettings
-from redactory.foundation.errors import CheckFailed, ConfigurationError
+from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import PRIVATE_FILE, PUBLIC_FILE
 from redactory.foundation.keys import KEY_VARIABLE, DigestKey, unicode_variants
 from redactory.foundation.records import read_records
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.curate import list_stages
-from redactory.pipelines.curation.finish import summarize_counts
-from redactory.pipelines.curation.index import find_index
+from redactory.pipelines.curation.finish import DECISIONS, check_counts_add_up, summarize_counts
 from redactory.pipelines.curation.journal import INDEX
-from redactory.pipelines.curation.reissue import subtract_counts
-from redactory.pipelines.curation.stage_context import (
-    DETECTED,
-    PARTITION_BITS,
-    REJECTED,
-    CurationJob,
-    OpenIndex,
-    choose_range_count,
-)
+from redactory.pipelines.curation.stage_context import DETECTED, REJECTED, CurationJob, OpenIndex, choose_range_count
 from redactory.pipelines.curation.stages.dedup import SPLIT_NUMBERS
-from redactory.pipelines.curation.stages.examples import DUPLICATE, QUARANTINED, SCORE_BINS
+from redactory.pipelines.curation.stages.examples import QUARANTINED, count_records, count_spans, select_split_rows
 from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.readers.documents import DUPLICATE_ID
-from redactory.pipelines.readers.tables import SEPARATORS
 from redactory.redaction import (
     MASK,
+    PRIVATE,
+    PUBLIC,
     RunFolder,
     format_part_name,
     list_parts,
@@ -59,8 +48,7 @@ from redactory.redaction import (
     read_part_schema,
     write_part,
 )
-from redactory.redaction import shards as tables
-from redactory.redaction.shards import DOCUMENT, EXAMPLES, SPAN_FIELDS
+from redactory.redaction.shards import EXAMPLES, QUARANTINE, SPAN_FIELDS, read_values
 
 Row = dict[str, Any]
 
@@ -76,10 +64,6 @@ class Person:
         """The ``kind`` and ``pseudonym`` of each id, as in the release log."""
         kinds = (("document", self.doc_ids), ("user", {unicode_variants(user)[0] for user in self.user_ids}))
         return [{"kind": k, "pseudonym": key.make_pseudonym(k, i)} for k, ids in kinds for i in sorted(ids)]
-
-    def intersect(self, ids: Set[str]) -> Person:
-        """Return the requested ids that are in ``ids``."""
-        return Person(self.doc_ids & ids, self.user_ids & ids)
 
 
 def require_run_key(manifest: dict[str, Any], key: DigestKey) -> None:
@@ -142,127 +126,94 @@ class RejectedRows:
 def find_rejected_rows(run: RunFolder, person: Person, columns: InputSettings) -> RejectedRows:
     """Find the rejected rows of a run that contain an id of ``person``."""
     result = RejectedRows()
-    spellings = {i: i for i in person.doc_ids} | {f: user for user in person.user_ids for f in unicode_variants(user)}
-    pattern = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(spellings)))})(?![\w-])")
+    documents = {name: name for name in person.doc_ids}
+    users = {spelling: user for user in person.user_ids for spelling in unicode_variants(user)}
+    ids = "|".join(map(re.escape, sorted(documents.keys() | users.keys())))
+    pattern = re.compile(rf"(?<![\w-])(?:{ids})(?![\w-])")
     for path in list_parts(run.quarantine):
         for index, row in enumerate(read_part(path).to_pylist()):
             if row["kind"] != "row":
                 continue
             text = (row["content"] or b"").decode("utf-8", "replace")
-            row_ids = None if row["reason"] == DUPLICATE_ID else _extract_row_ids(text, row["source"] or "", columns)
-            if row_ids is None:
-                # content that is not a row is the person's if it contains one of the ids as a word
-                matched_ids = {spellings[word] for word in pattern.findall(text)}
-                result.unsearchable += not matched_ids
-            else:
-                documents, users = row_ids
-                matched_ids = documents & person.doc_ids
-                matched_ids |= {user for user in person.user_ids if users & set(unicode_variants(user))}
-            if matched_ids:
-                result.ids |= matched_ids
+            row_ids = None if row["reason"] == DUPLICATE_ID else _parse_row_ids(text, columns)
+            # content that is not a JSON object is the person's if it contains one of the ids as a word
+            row_documents, row_users = row_ids or (set(pattern.findall(text)),) * 2
+            matched = {documents[i] for i in row_documents & documents.keys()}
+            matched |= {users[i] for i in row_users & users.keys()}
+            if matched:
+                result.ids |= matched
                 result.rows[path.name].append(index)
                 result.reasons[row["reason"]] += 1
+            elif row_ids is None and (row["reason"] == DUPLICATE_ID or not _is_table(row["source"] or "")):
+                result.unsearchable += 1
     return result
 
 
-def _extract_row_ids(text: str, source: str, columns: InputSettings) -> tuple[set[str], set[str]] | None:
-    """Return the ids of document and user that a row can name; None if it cannot be read as a row."""
+def _parse_row_ids(text: str, columns: InputSettings) -> tuple[set[str], set[str]] | None:
+    """Return the ids of document and user of a row that is a JSON object, else None."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        value = None
-    if isinstance(value, dict):
-        return {str(value.get(columns.id))}, {str(value.get(columns.user))}
+        return None
+    return ({str(value.get(columns.id))}, {str(value.get(columns.user))}) if isinstance(value, dict) else None
+
+
+def _is_table(source: str) -> bool:
+    """Return whether ``source`` is a CSV file, compressed or not: its rows name their ids between separators."""
     name = source.rsplit("/", 1)[-1].lower()
-    # a compressed table is a table as well
-    if ".csv" not in name and ".tsv" not in name:
-        return None
-    try:
-        # the header that says what separates cells is not at hand
-        rows = (csv.reader(io.StringIO(text), delimiter=sign) for sign in SEPARATORS)
-        cells = {cell for line in chain.from_iterable(rows) for cell in line}
-    except csv.Error:
-        return None
-    return cells, cells
+    return ".csv" in name or ".tsv" in name
 
 
 # A run without the person: its stages again, from redaction on, below ``state/reissue/files``.
 
 
-@dataclass(frozen=True)
-class RemainingRun:
-    """The rest of a run: ``counts`` as stages report them, and the ``lost`` rows of others that had to go too.
+def prepare_job(run: RunFolder, manifest: Mapping[str, Any], key: DigestKey) -> CurationJob:
+    """Return the job that curated ``run``, to write its next release.
 
-    ``index`` has the counts of the run's new entry in the index across runs, if there is one.
+    The index is opened as the run used it; the run's entry is rewritten in ``state/reissue/index``.
     """
-
-    counts: Counter[str]
-    lost_examples: dict[int, Row]
-    index: dict[str, Any] | None = None
+    audit = next((read_part_schema(path) for path in list_parts(run.examples)), EXAMPLES)
+    metadata = pa.schema([field for field in audit if field.name not in EXAMPLES.names])
+    ranges, index = choose_range_count(sum(entry["bytes"] for entry in manifest["inputs"])), None
+    if (facts := manifest["dedup"].get("index")) is not None:
+        pin = next(record.body for record in read_records(run.journal) if record.type == INDEX)
+        earlier_runs = tuple(Entry(Path(name), {}) for name in facts["runs"])
+        index = OpenIndex(IndexFolder(run.reissue.index), facts["id"], pin["token"], earlier_runs)
+    config, new_run = Config.from_manifest(manifest["configuration"]), RunFolder(run.reissue.files)
+    return CurationJob(new_run, config, key, index=index, hash_ranges=ranges, metadata_schema=metadata)
 
 
 def rerun_stages_without_person(
-    run: RunFolder, manifest: Mapping[str, Any], key: DigestKey, removed_ids: Set[int], rejected: RejectedRows
-) -> RemainingRun:
-    """Write every part of ``run`` without the examples ``removed_ids`` and the rejected rows."""
-    config, new_run = Config.from_manifest(manifest["configuration"]), RunFolder(run.reissue.files)
-    size, partitions = sum(entry["bytes"] for entry in manifest["inputs"]), len(list_parts(run.examples))
-    index = _open_run_index(run, manifest)
-    audit = next((read_part_schema(path) for path in list_parts(run.examples)), EXAMPLES)
-    metadata = pa.schema([field for field in audit if field.name not in EXAMPLES.names])
-    job = CurationJob(new_run, config, key, index=index, hash_ranges=choose_range_count(size), metadata_schema=metadata)
-    ids, earlier = pa.array(sorted(removed_ids), pa.int64()), list[tuple[int, int]]()
+    job: CurationJob, run: RunFolder, removed_ids: Set[int], rejected: RejectedRows
+) -> Counter[str]:
+    """Write every part of ``run`` without the examples ``removed_ids`` and the rejected rows; return the counts."""
+    ids, partitions = pa.array(sorted(removed_ids), pa.int64()), len(list_parts(run.examples))
+    earlier_runs = job.index.runs if job.index is not None else ()
+    places = {entry.name: place for place, entry in enumerate(earlier_runs)}
+    repeats: list[list[tuple[int, int]]] = []
     for number in range(partitions):
         rows = _drop_examples(read_part(run.examples / format_part_name(number)), ids)
         _write_redaction_inputs(job, run, number, rows, ids, rejected)
-        if job.index is not None:
-            places = {entry.name: place for place, entry in enumerate(job.index.runs)}
-            repeats = rows.filter(pc.is_valid(rows["earlier_run"]))
-            names = repeats["earlier_run"].to_pylist()
-            earlier += zip(repeats["example_id"].to_pylist(), map(places.__getitem__, names), strict=True)
+        pairs = zip(rows["example_id"].to_pylist(), rows["earlier_run"].to_pylist(), strict=True)
+        repeats.append([(example, places[name]) for example, name in pairs if name is not None])
     for number in range(job.hash_ranges):
         write_part(job.repeat_spans_path(number), DETECTED.empty_table())
-    # what repeated an earlier run still does, though that run may be gone: it is not asked again
-    job_without_index = (
-        job if job.index is None else dataclasses.replace(job, index=dataclasses.replace(job.index, runs=()))
-    )
+    # what repeated an earlier run still does, though that run may be gone: its entry is not read again
+    job_without_earlier_runs = job if job.index is None else replace(job, index=replace(job.index, runs=()))
     counts: Counter[str] = Counter()
-    both = zip(list_stages(job, partitions), list_stages(job_without_index, partitions), strict=True)
-    for stage, asking in dropwhile(lambda pair: pair[0].name != "redact", both):
-        recall = stage.name.startswith("recall")
+    stages = zip(list_stages(job, partitions), list_stages(job_without_earlier_runs, partitions), strict=True)
+    for stage, recall in dropwhile(lambda pair: pair[0].name != "redact", stages):
+        is_recall = stage.name.startswith("recall")
         for number in range(stage.part_count):
-            counts.update((asking if recall else stage).task(number).counts)
-        if recall:
-            by_part: dict[int, list[tuple[int, int]]] = defaultdict(list)
-            for point, place in earlier:
-                by_part[point >> PARTITION_BITS].append((point, place))
+            counts.update((recall if is_recall else stage).task(number).counts)
+        if is_recall:
             for number in range(partitions):
-                write_pairs(job.digests_path("earlier", number), by_part[number])
-            write_pairs(job.range_path("near-earlier", 0), earlier)
-    for number in range(partitions):
-        # only these columns say whose a quarantined example is
-        path = new_run.examples / format_part_name(number)
-        rows, old = read_part(path), _drop_examples(read_part(run.examples / path.name), ids)
-        for column in ("document", "user"):
-            rows = rows.set_column(rows.schema.get_field_index(column), column, old[column])
-        write_part(path, rows)
-    shutil.rmtree(new_run.state)
+                write_pairs(job.digests_path("earlier", number), repeats[number])
+            write_pairs(job.range_path("near-earlier", 0), chain.from_iterable(repeats))
+    shutil.rmtree(job.run.state)
     if not list_parts(run.quarantine):
-        shutil.rmtree(new_run.quarantine)
-    if job.index is None or find_index(manifest) is None:
-        return RemainingRun(counts, {})
-    sides = {side: counts[f"index/{side}"] for side in SPLIT_NUMBERS}
-    return RemainingRun(counts, {}, {"counts": sides})
-
-
-def _open_run_index(run: RunFolder, manifest: Mapping[str, Any]) -> OpenIndex | None:
-    """Open the index as the run used it; the run's own entry is rewritten in ``state/reissue/index``."""
-    facts = manifest["dedup"].get("index")
-    if facts is None:
-        return None
-    pin = next(record.body for record in read_records(run.journal) if record.type == INDEX)
-    runs = tuple(Entry(Path(name), {}) for name in facts["runs"])
-    return OpenIndex(IndexFolder(run.reissue.index), facts["id"], pin["token"], runs)
+        shutil.rmtree(job.run.quarantine)
+    return counts
 
 
 def _write_redaction_inputs(
@@ -270,11 +221,8 @@ def _write_redaction_inputs(
 ) -> None:
     """Write the inputs of redaction for one partition: its examples, their spans, and the rejected rows."""
     name = format_part_name(number)
-    quarantine = run.quarantine / name
-    held = read_part(quarantine) if quarantine.is_file() else tables.QUARANTINE.empty_table()
-    theirs = pa.array([place in rejected.rows[name] for place in range(held.num_rows)], pa.bool_())
-    kept_rows = held.filter(pc.and_(pc.equal(held["kind"], "row"), pc.invert(theirs)))
-    write_part(job.part_path("rejected", number), kept_rows.select(REJECTED.names))
+    held = _read_kept_quarantine(run, name, removed_ids, rejected)
+    write_part(job.part_path("rejected", number), held.filter(pc.equal(held["kind"], "row")).select(REJECTED.names))
     write_part(job.part_path("repeated", number), REJECTED.empty_table())
     known = {row["example_id"]: row for row in held.to_pylist() if row["kind"] == "example"}
     failed_ids = rows.filter(pc.equal(rows["decision"], QUARANTINED))["example_id"].to_pylist()
@@ -283,28 +231,36 @@ def _write_redaction_inputs(
     # another example of the document has what this one lacks
     owners = dict(zip(rows["example_id"].to_pylist(), rows["document"].to_pylist(), strict=True))
     of_vault = zip(vault["example_id"].to_pylist(), vault["doc_id"].to_pylist(), strict=True)
-    doc_ids = {owners[p]: doc_id for p, doc_id in of_vault}
-    points = [
+    doc_ids = {owners[example]: doc_id for example, doc_id in of_vault}
+    failed = [
         {
-            "example_id": p,
-            "doc_id": entry["source"] or doc_ids.get(owners[p], ""),
+            "example_id": i,
+            "doc_id": entry["source"] or doc_ids.get(owners[i], ""),
             **{name: entry[name] for name in ("user_id", tables.CLASS)},
             "text": entry["content"].decode(),
         }
-        for p, entry in ((p, known.get(p, purged)) for p in failed_ids)
+        for i, entry in ((i, known.get(i, purged)) for i in failed_ids)
     ]
-    table = pa.concat_tables([vault, pa.Table.from_pylist(points, vault.schema)]).sort_by("example_id")
-    for column in job.metadata_schema.names:
-        table = table.append_column(job.metadata_schema.field(column), rows[column])
+    table = pa.concat_tables([vault, pa.Table.from_pylist(failed, vault.schema)]).sort_by("example_id")
+    for column in ("document", "user", *job.metadata_schema.names):
+        table = table.append_column(rows.schema.field(column), rows[column])
     write_part(job.part_path("examples", number), table)
     spans = _drop_examples(read_part(run.spans / name), removed_ids).select(SPAN_FIELDS.names)
-    reasons = pa.array([known.get(p, purged)["reason"] for p in failed_ids], pa.string())
+    reasons = pa.array([known.get(i, purged)["reason"] for i in failed_ids], pa.string())
     failures = pa.table({"example_id": pa.array(failed_ids, pa.int64()), "failure": reasons})
     failures = failures.append_column("range", pa.nulls(len(failed_ids), pa.int16()))
     detections = pa.concat_tables([spans, failures], promote_options="default").select(DETECTED.names)
     write_part(job.part_path("found", number), detections)
     # what was known in a document is among what was found: documents go as a whole
     write_part(job.part_path("known", number), DETECTED.empty_table())
+
+
+def _read_kept_quarantine(run: RunFolder, name: str, removed_ids: pa.Array, rejected: RejectedRows) -> pa.Table:
+    """Read the part ``name`` of the quarantine without the person's rows; it is empty if the quarantine was purged."""
+    path = run.quarantine / name
+    table = read_part(path) if path.is_file() else QUARANTINE.empty_table()
+    is_kept = pa.array([place not in rejected.rows[name] for place in range(table.num_rows)], pa.bool_())
+    return _drop_examples(table.filter(is_kept), removed_ids)
 
 
 def _drop_examples(table: pa.Table, example_ids: pa.Array, column: str = "example_id") -> pa.Table:
@@ -315,125 +271,105 @@ def _drop_examples(table: pa.Table, example_ids: pa.Array, column: str = "exampl
 
 
 def filter_parts_without_person(
-    run: RunFolder, manifest: Mapping[str, Any], removed_rows: Mapping[int, Row], rejected: RejectedRows
-) -> RemainingRun:
+    job: CurationJob, run: RunFolder, removed_rows: Mapping[int, Row], rejected: RejectedRows
+) -> tuple[Counter[str], dict[int, Row]]:
     """Like :func:`rerun_stages_without_person`, for a purged ``vault/``.
 
     In modes ``none`` and ``exact`` the first duplicate of a removed example replaces it. In other modes the text
-    of a duplicate is unknown, so what only this example represented is lost.
+    of a duplicate is unknown, so what only this example represented is lost: these rows are returned, too. The count
+    of masks is that of the removed shard rows, below zero.
     """
-    new_run = RunFolder(run.reissue.files)
-    replacements, lost = _find_replacements(run, Config.from_manifest(manifest["configuration"]).dedup, removed_rows)
-    heirs = {removed_rows[point]["released_id"]: heir for point, heir in replacements.items()}
-    texts = _read_replacement_texts(run, heirs)
+    heirs, heir_texts, lost = _find_heirs(run, job.config.dedup, removed_rows)
     removed_ids, counts = pa.array(sorted({*removed_rows, *lost}), pa.int64()), Counter[str]()
     for path in list_parts(run.examples):
         name, audit = path.name, _drop_examples(read_part(path), removed_ids)
         rows = audit.to_pylist()
         for row in rows:
-            if row["example_id"] in texts:
-                row.update(decision=row["split"], dup_of=None)
-            else:
-                row["dup_of"] = replacements.get(row["dup_of"], row["dup_of"])
-            counts[row["decision"]] += 1
+            if (heir := heirs.get(row["dup_of"])) is not None:
+                is_heir = heir == row["example_id"]
+                row.update({"decision": row["split"], "dup_of": None} if is_heir else {"dup_of": heir})
             counts.update(f"reason/{reason}" for reason in row["reasons"])
-            if row["earlier_run"] is not None:
-                counts[f"duplicate_earlier/{row['split']}"] += 1
-        write_part(new_run.examples / name, pa.Table.from_pylist(rows, audit.schema))
-        counts["masks"] -= _filter_shards(run, new_run, name, rows, texts)
+        records = pa.Table.from_pylist(rows, audit.schema)
+        released_ids = {row["released_id"] for row in rows}
+        texts = dict(heir_texts)
+        for split in SPLIT_NUMBERS:
+            shard = read_part(run.root / split / name, columns=["example_id", "text"])
+            texts.update(zip(shard["example_id"].to_pylist(), shard["text"].to_pylist(), strict=True))
+        counts["masks"] -= sum(
+            texts[example].count(MASK) for example in texts.keys() - heir_texts.keys() - released_ids
+        )
+        # a missing text of a kept example must not become an empty one
+        column = [texts[row["released_id"]] if row["decision"] in SPLIT_NUMBERS else None for row in rows]
+        redacted = pa.table({"text": pa.array(column, pa.string())})
+        for split, mode in ((PUBLIC, PUBLIC_FILE), (PRIVATE, PRIVATE_FILE)):
+            write_part(job.run.root / split / name, select_split_rows(job, records, redacted, split), mode)
         spans = _drop_examples(read_part(run.spans / name), removed_ids)
-        write_part(new_run.spans / name, spans)
-        for span in spans.select(["policy", "detector", "label", "score"]).to_pylist():
-            policy, detector, label, score = span.values()
-            counts[f"span/{policy}/{detector}/{label}/{min(int(score * SCORE_BINS), SCORE_BINS - 1)}"] += 1
+        quarantine = _read_kept_quarantine(run, name, removed_ids, rejected)
+        write_part(job.run.examples / name, records)
+        write_part(job.run.spans / name, spans)
         if (run.quarantine / name).is_file():
-            held = read_part(run.quarantine / name)
-            places = sorted({*range(held.num_rows)} - {*rejected.rows[name]})
-            held = _drop_examples(held.take(pa.array(places, pa.int64())), removed_ids)
-            write_part(new_run.quarantine / name, held)
-            kept_rows = (row for row in held.to_pylist() if row["kind"] == "example")
-            counts.update(f"quarantined/{row['reason']}" for row in kept_rows)
+            write_part(job.run.quarantine / name, quarantine)
         if (run.across / name).is_file():
             pairs = _drop_examples(read_part(run.across / name), removed_ids)
             pairs = _drop_examples(pairs, removed_ids, "private_example")
-            write_part(new_run.across / name, pairs)
+            write_part(job.run.across / name, pairs)
             counts["across/examples"] += pairs.num_rows
-    counts["masks"] = max(0, manifest["masks"] + counts["masks"])
-    return RemainingRun(counts, lost)
+        counts.update(count_spans(spans))
+        counts.update(count_records(records, quarantine.filter(pc.equal(quarantine["kind"], "example"))["reason"]))
+    return counts, lost
 
 
-def _find_replacements(
+def _find_heirs(
     run: RunFolder, dedup: DedupSettings, removed_rows: Mapping[int, Row]
-) -> tuple[dict[int, int], dict[int, Row]]:
-    """Find the duplicate that replaces each removed example, and the examples that cannot be replaced."""
-    heirs, lost, ids = dict[int, int](), dict[int, Row](), pa.array(sorted(removed_rows), pa.int64())
+) -> tuple[dict[int, int], dict[str, str], dict[int, Row]]:
+    """Find the duplicate that replaces each removed example, its text by released id, and what cannot be replaced."""
+    ids = pa.array(sorted(removed_rows), pa.int64())
+    heirs, lost = dict[int, Row](), dict[int, Row]()
     for batch in read_batches(run.examples):
         for row in _drop_examples(batch.filter(pc.is_in(batch["dup_of"], ids)), ids).to_pylist():
             if dedup.mode_for(row["split"]) == "exact":
-                heirs.setdefault(row["dup_of"], row["example_id"])
+                heirs.setdefault(row["dup_of"], row)
             else:
                 lost[row["example_id"]] = row
-    return heirs, lost
-
-
-def _read_replacement_texts(run: RunFolder, replacements: Mapping[str, int]) -> dict[int, str]:
-    """Read the text of each replacement: that of the removed example, which has the released id."""
-    texts: dict[int, str] = {}
-    for folder in (run.public, run.private) if replacements else ():
-        for batch in read_batches(folder, ["example_id", "text"]):
-            matches = batch.filter(pc.is_in(batch["example_id"], pa.array(list(replacements), pa.string())))
-            texts.update((replacements[row["example_id"]], row["text"]) for row in matches.to_pylist())
-    return texts
-
-
-def _filter_shards(run: RunFolder, new_run: RunFolder, name: str, rows: Sequence[Row], texts: Mapping[int, str]) -> int:
-    """Write a part of both splits without the removed examples; return how many masks went."""
-    masks = 0
-    for folder, mode in ((run.public, PUBLIC_FILE), (run.private, PRIVATE_FILE)):
-        old = read_part(folder / name)
-        by_id = {row["example_id"]: row for row in old.to_pylist()}
-        kept_rows = [
-            by_id.pop(row["released_id"], None)
-            or {**row, "example_id": row["released_id"], "text": texts[row["example_id"]], DOCUMENT: row["document"]}
-            for row in rows
-            if row["decision"] == folder.name
-        ]
-        output_rows = [{column: row[column] for column in old.schema.names} for row in kept_rows]
-        write_part(new_run.root / folder.name / name, pa.Table.from_pylist(output_rows, old.schema), mode)
-        masks += sum(row["text"].count(MASK) for row in by_id.values())
-    return masks
+    # the text is that of the removed example
+    released_ids = {removed_rows[example]["released_id"]: heir["released_id"] for example, heir in heirs.items()}
+    shards = [run.root / split for split in SPLIT_NUMBERS] if heirs else []
+    rows = chain.from_iterable(read_values(folder, "example_id", "text") for folder in shards)
+    texts = {released_ids[example]: text for example, text in rows if example in released_ids}
+    return {example: heir["example_id"] for example, heir in heirs.items()}, texts, lost
 
 
 def build_manifest_changes(
-    manifest: Mapping[str, Any], removed_rows: Mapping[int, Row], rejected: RejectedRows, remaining_run: RemainingRun
-) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
-    """Return the manifest keys that change, and the counts ``removed`` and ``moved_up``.
+    manifest: Mapping[str, Any],
+    removed_rows: Collection[Row],
+    documents: int,
+    rejected: RejectedRows,
+    counts: Counter[str],
+) -> dict[str, Any]:
+    """Return the manifest keys that change: those that follow from the ``counts`` of the remaining examples.
 
     ``inputs``, ``seconds`` and ``stages`` stay: they describe what was read and done. ``CheckFailed`` if the
     remaining examples are not those before minus the removed ones.
     """
-    counts, old_counts = remaining_run.counts, manifest["counts"]
-    removed = Counter(
-        documents=len({row["document"] for row in removed_rows.values()}), rejected=rejected.reasons.total()
-    )
-    for row in (*removed_rows.values(), *remaining_run.lost_examples.values()):
-        removed.update(("examples", row["decision"]))
-        if row["decision"] == DUPLICATE:
-            removed[f"{row['split']}_duplicate"] += 1
-    moved_up = {side: counts[side] - (old_counts[side] - removed[side]) for side in SPLIT_NUMBERS}
-    change = {"removed": dict(removed), "moved_up": {side: n for side, n in moved_up.items() if n}}
-    new = subtract_counts(old_counts, removed, moved_up)
-    if any(new[decision] != counts[decision] for decision in (*SPLIT_NUMBERS, DUPLICATE, QUARANTINED)):
-        raise CheckFailed("what remains of the run is not the previous content minus what is removed")
+    old, dedup, purged = manifest["counts"], manifest["dedup"], manifest.get("purged", ())
+    new_counts = {
+        "rows": old["rows"] - documents - rejected.reasons.total(),
+        "documents": old["documents"] - documents,
+        "rejected": old["rejected"] - rejected.reasons.total(),
+        "examples": old["examples"] - len(removed_rows),
+        **{decision: counts[decision] for decision in DECISIONS},
+        **{f"{split}_duplicate": counts[f"duplicate/{split}"] for split in SPLIT_NUMBERS},
+    }
+    check_counts_add_up(new_counts)
     sections = summarize_counts(Config.from_manifest(manifest["configuration"]).dedup, counts)
-    dedup = {**manifest["dedup"], **({} if "vault" in manifest.get("purged", ()) else sections.pop("dedup"))}
-    if dedup["across"] is not None:
-        dedup["across"] = counts["across/examples"]
+    if "vault" in purged:
+        sections["masks"] = max(0, manifest["masks"] + counts["masks"])
+        sections["dedup"] = {} if dedup["across"] is None else {"across": counts["across/examples"]}
+    if "quarantine" in purged:
+        del sections["quarantined"]
+    sections["dedup"] = {**dedup, **sections["dedup"]}
     if "index" in dedup:
-        repeats = {side: counts[f"duplicate_earlier/{side}"] for side in SPLIT_NUMBERS}
-        dedup["index"] = {**dedup["index"], "duplicate_earlier": repeats}
-    rows = {name: n - rejected.reasons[name] for name, n in manifest["rejected"].items()}
-    body = {**sections, "counts": new, "rejected": {name: n for name, n in rows.items() if n}, "dedup": dedup}
-    if "quarantine" in manifest.get("purged", ()):
-        del body["quarantined"]
-    return body, change
+        repeats = {split: counts[f"duplicate_earlier/{split}"] for split in SPLIT_NUMBERS}
+        sections["dedup"]["index"] = {**dedup["index"], "duplicate_earlier": repeats}
+    rows = {reason: count - rejected.reasons[reason] for reason, count in manifest["rejected"].items()}
+    return {**sections, "counts": new_counts, "rejected": {reason: count for reason, count in rows.items() if count}}

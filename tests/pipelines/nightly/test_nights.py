@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -292,11 +291,12 @@ def test_what_fails_besides_a_run_takes_no_release_back(tmp_path: Path, monkeypa
     (tmp_path / "called").unlink()
     del job.config["nightly"]["publish"]
     # an erasure that cannot be finished
-    run.reissue.root.mkdir()
-    plan = {"format": "of tomorrow", "body": {"changes": [{"why": "purge"}]}}
-    run.reissue.plan.write_text(json.dumps(plan))
-    with pytest.raises(RunStateError, match="another version started to rewrite it"):
-        job.night()
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            scheduling, "finish_reissue", ending(CheckFailed("part-00000.parquet does not match"), curated=False)
+        )
+        with pytest.raises(CheckFailed, match="does not match"):
+            job.night()
     assert (job.events()[-2:], (tmp_path / "called").is_file()) == (["failed", "done"], True)
     assert read_release_state(run) == "released"
 

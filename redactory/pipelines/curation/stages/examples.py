@@ -368,14 +368,17 @@ def _build_span_table(key: DigestKey, texts_by_id: dict[int, str], spans: pa.Tab
 def _count_decisions(decisions: list[RoutingDecision], spans: pa.Table) -> Counter[str]:
     counts = Counter({"masks": sum(decision.masks for decision in decisions)})
     counts.update(f"reason/{reason}" for decision in decisions for reason in decision.reasons)
-    columns = (spans[name].to_pylist() for name in ("policy", "detector", "label", "score"))
-    span_counts = Counter(
-        (*kind, min(int(score * SCORE_BINS), SCORE_BINS - 1)) for *kind, score in zip(*columns, strict=True)
-    )
-    counts.update(
-        {f"span/{policy}/{detector}/{label}/{bin_}": n for (policy, detector, label, bin_), n in span_counts.items()}
-    )
+    counts.update(count_spans(spans))
     return counts
+
+
+def count_spans(spans: pa.Table) -> Counter[str]:
+    """Count the spans of a ledger by policy, detector, label and bin of the score."""
+    columns = (spans[name].to_pylist() for name in ("policy", "detector", "label", "score"))
+    return Counter(
+        f"span/{policy}/{detector}/{label}/{min(int(score * SCORE_BINS), SCORE_BINS - 1)}"
+        for policy, detector, label, score in zip(*columns, strict=True)
+    )
 
 
 # Shard: write each example to the folder of its decision, as parts of the release.
@@ -388,7 +391,7 @@ def write_shards(job: CurationJob, partitions: int, partition: int) -> StageRepo
     records = _build_example_records(job, examples, redacted, find_representatives(job, partition, redacted))
     if job.selection is not None:
         records = assign_text_based_ids(job, examples, redacted, records)
-    splits = {split: _select_split_rows(job, records, redacted, split) for split in (PUBLIC, PRIVATE)}
+    splits = {split: select_split_rows(job, records, redacted, split) for split in (PUBLIC, PRIVATE)}
     failures, run, name = redacted["failure"], job.run, format_part_name(partition)
     if job.selection is None:
         write_part(run.public / name, splits[PUBLIC], PUBLIC_FILE)
@@ -409,17 +412,22 @@ def write_shards(job: CurationJob, partitions: int, partition: int) -> StageRepo
         _build_quarantine_table("example", failed.num_rows, {"reason": failures.drop_null(), **origins}),
     ]
     write_part(run.quarantine / name, pa.concat_tables(quarantined))
-    return StageReport("shard", _count_records(records, failures) + Counter({"across/examples": len(cross_split_rows)}))
+    return StageReport("shard", count_records(records, failures) + Counter({"across/examples": len(cross_split_rows)}))
 
 
 def _build_example_records(job: CurationJob, examples: pa.Table, redacted: pa.Table, representatives: Ids) -> pa.Table:
     """Build ``audit/examples``: each example's decision, and pseudonyms that only the key's holder can reverse."""
     ids, key = read_integer_column(examples, "example_id"), job.key
     is_duplicate = representatives != ids
-    users = _compute_pseudonyms(key, "user", examples["user_id"])
-    if examples["user_id"].null_count:
-        # a row without a user is its own user
-        users = pc.coalesce(users, _compute_pseudonyms(key, "lone-user", examples["doc_id"]))
+    if "document" in examples.column_names:
+        # in a reissue they are known, and the ids of a quarantined example may have been purged
+        documents, users = examples["document"], examples["user"]
+    else:
+        documents = _compute_pseudonyms(key, "document", examples["doc_id"])
+        users = _compute_pseudonyms(key, "user", examples["user_id"])
+        if examples["user_id"].null_count:
+            # a row without a user is its own user
+            users = pc.coalesce(users, _compute_pseudonyms(key, "lone-user", examples["doc_id"]))
     runs = [entry.name for entry in job.index.runs] if job.index is not None else []
     decisions = pc.if_else(is_duplicate, DUPLICATE, redacted["split"])
     dropped_for = [
@@ -430,7 +438,7 @@ def _build_example_records(job: CurationJob, examples: pa.Table, redacted: pa.Ta
         {
             "example_id": ids,
             "released_id": key.make_pseudonyms("point", ids.tolist()),
-            "document": _compute_pseudonyms(key, "document", examples["doc_id"]),
+            "document": documents,
             "user": users,
             "split": redacted["split"],
             "decision": pc.if_else(pc.is_valid(redacted["failure"]), QUARANTINED, decisions),
@@ -450,7 +458,7 @@ def _compute_pseudonyms(key: DigestKey, purpose: str, values: pa.ChunkedArray) -
     return pa.array(names, pa.string()).take(encoded.indices)
 
 
-def _select_split_rows(job: CurationJob, records: pa.Table, redacted: pa.Table, split: str) -> pa.Table:
+def select_split_rows(job: CurationJob, records: pa.Table, redacted: pa.Table, split: str) -> pa.Table:
     """Return the rows of one split's shard, under released ids."""
     selected = records.append_column("text", redacted["text"]).filter(pc.equal(records["decision"], split))
     renamed = {"example_id": selected["released_id"], DOCUMENT: selected["document"]}
@@ -465,7 +473,8 @@ def _build_quarantine_table(kind: str, rows: int, columns: dict[str, pa.ChunkedA
     return make_table({**absent, "kind": [kind] * rows, **columns}, tables.QUARANTINE)
 
 
-def _count_records(records: pa.Table, failures: pa.ChunkedArray) -> Counter[str]:
+def count_records(records: pa.Table, failures: pa.ChunkedArray) -> Counter[str]:
+    """Count the decisions of ``audit/examples``, and the reasons of ``failures``."""
     counts: Counter[str] = Counter()
     duplicates = records.filter(pc.equal(records["decision"], DUPLICATE))
     earlier = records.filter(pc.is_valid(records["earlier_run"]))
