@@ -48,7 +48,7 @@ from redactory.redaction import (
     read_part_schema,
     write_part,
 )
-from redactory.redaction.shards import EXAMPLES, QUARANTINE, SPAN_FIELDS, read_values
+from redactory.redaction.shards import CLASS, EXAMPLES, QUARANTINE, SPAN_FIELDS, read_values
 
 Row = dict[str, Any]
 
@@ -226,7 +226,7 @@ def _write_redaction_inputs(
     write_part(job.part_path("repeated", number), REJECTED.empty_table())
     known = {row["example_id"]: row for row in held.to_pylist() if row["kind"] == "example"}
     failed_ids = rows.filter(pc.equal(rows["decision"], QUARANTINED))["example_id"].to_pylist()
-    purged = {"source": None, "user_id": None, tables.CLASS: None, "content": b"", "reason": "purged"}
+    purged = {"source": None, "user_id": None, CLASS: None, "content": b"", "reason": "purged"}
     vault = _drop_examples(read_part(run.vault / name), removed_ids)
     # another example of the document has what this one lacks
     owners = dict(zip(rows["example_id"].to_pylist(), rows["document"].to_pylist(), strict=True))
@@ -236,7 +236,7 @@ def _write_redaction_inputs(
         {
             "example_id": i,
             "doc_id": entry["source"] or doc_ids.get(owners[i], ""),
-            **{name: entry[name] for name in ("user_id", tables.CLASS)},
+            **{name: entry[name] for name in ("user_id", CLASS)},
             "text": entry["content"].decode(),
         }
         for i, entry in ((i, known.get(i, purged)) for i in failed_ids)
