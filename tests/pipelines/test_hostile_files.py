@@ -30,6 +30,7 @@ from redactory.pipelines.readers import (
     Rejection,
     document_formats,
     find_sources,
+    html_format,
     mail_format,
     read_documents,
     word_format,
@@ -513,7 +514,7 @@ OF_MANY: dict[str, tuple[str, Callable[[], bytes]]] = {
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limits, a five hundredth of what they are."""
-    for module in (document_formats, mail_format, word_format):
+    for module in (document_formats, html_format, mail_format, word_format):
         monkeypatch.setattr(module, "MAX_ELEMENTS", _FEW)
     monkeypatch.setattr(document_formats.limit_count, "__defaults__", (_FEW,))
     monkeypatch.setattr(word_format, "_MAX_MARKUP", 8 * _FEW)

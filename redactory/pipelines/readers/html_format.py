@@ -7,7 +7,8 @@ the names of unknown tags and attributes, in which somebody could hide text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,7 @@ from lxml import etree, html
 from lxml.html import defs
 
 from redactory.pipelines.readers.document_formats import (
+    MAX_ELEMENTS,
     SCRIPT_ESCAPES,
     TOO_MANY_ELEMENTS,
     VALUE_ESCAPES,
@@ -36,14 +38,14 @@ def split_words(text: str) -> frozenset[str]:
 
 _TAGS = defs.tags | split_words(
     """
-    bdi data dialog frame main nobr noframes picture search slot template o:p
+    bdi data dialog frame main nobr noframes picture search slot template
     circle clippath defs desc ellipse g image line lineargradient mask path pattern polygon polyline
     radialgradient rect stop symbol text textpath tspan use mi mn mo mrow ms mtext semantics annotation
     """
 )
 _INLINE = (
     defs.phrase_tags | defs.font_style_tags | defs.special_inline_tags | defs.nonstandard_tags
-) - defs.block_tags | split_words("bdi data label mark nobr o:p script style time tspan wbr")
+) - defs.block_tags | split_words("bdi data label mark nobr script style time tspan wbr")
 """Tags that do not end a sentence."""
 _DRAWING_ATTRIBUTES = split_words("d points viewbox transform x y x1 x2 y1 y2 cx cy r rx ry stroke-width")
 _NUMERIC_VALUE = re.compile(r"[MmZzLlHhVvCcSsQqTtAaEe\d\s,.()%+-]*(?:px|pt|em)?")
@@ -60,7 +62,7 @@ _ATTRIBUTES = (defs.safe_attrs | defs.link_attrs | _DRAWING_ATTRIBUTES | _CODE_A
     imagesizes imagesrcset inert inputmode integrity itemid itemref itemscope itemtype kind link list loading
     loop low high optimum marginheight marginwidth max min minlength multiple muted nonce novalidate open
     pattern ping placeholder poster preload referrerpolicy required reversed sandbox scheme scrolling sizes
-    spellcheck srcdoc srclang srcset step stroke style text translate version vlink wrap xml:lang
+    spellcheck srcdoc srclang srcset step stroke style text translate version vlink wrap
     """
 )
 _PREFIXED_ATTRIBUTE = re.compile(r"(?:aria|data|on)(?:-?[a-z]+)+")
@@ -89,47 +91,81 @@ class HtmlFormat(WholeFileFormat):
 def parse_html(page: str, charset: str = "utf-8") -> ParsedDocument:
     """Parse a page: the nodes of a sentence form one text, each attribute value another."""
     source, removed_parts = _DATA_URL.subn("data:,", page)
-    parser = html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, default_doctype=False)
-    root = etree.fromstring(source.encode(), parser)
-    if any(error.level == etree.ErrorLevels.FATAL for error in parser.error_log):
-        # the tree may lack what follows
-        raise UnreadableDocument(TOO_MANY_ELEMENTS)
-    root = html.Element("html") if root is None else root
-    doctype = "<!DOCTYPE html>" if root.getroottree().docinfo.doctype else None
+    builder = _PageBuilder()
+    root = etree.fromstring(source.encode(), html.HTMLParser(encoding="utf-8", target=builder))
 
     def serialize() -> bytes:
-        written = etree.tostring(root, encoding="unicode", method="html", doctype=doctype, with_tail=False)
+        written = etree.tostring(root, encoding="unicode", method="html", doctype=builder.written_doctype)
         return str(written).encode(charset, "xmlcharrefreplace")
 
     groups = limit_count(group for group in _read_text_groups(root) if group.text.strip())
     return ParsedDocument(list(groups), serialize, removed_parts)
 
 
+class _PageBuilder(etree.TreeBuilder):  # type: ignore[misc]
+    """Build the tree of a page, without comments and unknown names; ``UnreadableDocument`` if it is too large."""
+
+    _MAX_DEPTH = 256
+
+    def __init__(self) -> None:
+        super().__init__(insert_comments=False, insert_pis=False)
+        self.count = self.depth = 0
+        self.written_doctype: str | None = None
+
+    def doctype(self, *_: Any) -> None:
+        """Note that the page has a document type."""
+        self.written_doctype = "<!DOCTYPE html>"
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> Any:
+        """Start an element."""
+        self.count += 1 + len(attributes)
+        self.depth += 1
+        self._check_size()
+        known = {
+            name: _UNWRITABLE.sub("\ufffd", value)
+            for name, value in attributes.items()
+            if name in _ATTRIBUTES or _PREFIXED_ATTRIBUTE.fullmatch(name)
+        }
+        return super().start(tag if tag in _TAGS else "span", known)
+
+    def data(self, text: str) -> None:
+        """Add a text."""
+        super().data(_UNWRITABLE.sub("\ufffd", text))
+
+    def end(self, tag: str) -> Any:
+        """End an element."""
+        self.depth -= 1
+        return super().end(tag if tag in _TAGS else "span")
+
+    def close(self) -> Any:
+        """Return the root."""
+        # of an error in another method, the parser only knows that it stops
+        self._check_size()
+        return super().close() if self.count else etree.Element("html")
+
+    def _check_size(self) -> None:
+        if self.count > 2 * MAX_ELEMENTS or self.depth > self._MAX_DEPTH:
+            raise UnreadableDocument(TOO_MANY_ELEMENTS)
+
+
 def _read_text_groups(root: Any) -> Iterator[TextGroup]:
-    """Remove unknown names, and read all texts and attribute values of a tree."""
+    """Read all texts and attribute values of a tree."""
     sentence: list[Node] = []
-    # a list, because the tree changes meanwhile
-    for event, element in list(limit_count(etree.iterwalk(root, events=("start", "end")))):
-        if element.tag not in _TAGS:
-            element.tag = "span"
+    for event, element in etree.iterwalk(root, events=("start", "end")):
         if element.tag not in _INLINE:
             yield from _end_sentence(sentence)
             sentence = []
         if event == "start":
             yield from _read_attributes(element)
-            if element.tag in ("script", "style") and element.text:
-                node = Node(element.text, _make_writer(setattr, element, "text"), SCRIPT_ESCAPES, _escape_script_string)
-                yield TextGroup([node])
+            write = partial(setattr, element, "text")
+            if element.tag in ("script", "style"):
+                yield TextGroup([Node(element.text or "", write, SCRIPT_ESCAPES, _escape_script_string)])
             else:
                 sentence += [Node("\n")] if element.tag == "br" else []
-                sentence.append(Node(element.text or "", _make_writer(setattr, element, "text")))
-        elif element is not root:
-            sentence.append(Node(element.tail or "", _make_writer(setattr, element, "tail")))
+                sentence.append(Node(element.text or "", write))
+        else:
+            sentence.append(Node(element.tail or "", partial(setattr, element, "tail")))
     yield from _end_sentence(sentence)
-
-
-def _make_writer(write: Callable[..., Any], *arguments: Any) -> Callable[[str], None]:
-    return lambda new: write(*arguments, _UNWRITABLE.sub("\ufffd", new))
 
 
 def _end_sentence(sentence: list[Node]) -> Iterator[TextGroup]:
@@ -141,21 +177,13 @@ def _end_sentence(sentence: list[Node]) -> Iterator[TextGroup]:
 
 
 def _read_attributes(element: Any) -> Iterator[TextGroup]:
-    attributes = dict(limit_count(element.attrib.items()))
-    known = {
-        key: value for key, value in attributes.items() if key in _ATTRIBUTES or _PREFIXED_ATTRIBUTE.fullmatch(key)
-    }
-    if len(known) < len(attributes):
-        # one with odd letters can only be removed with all others
-        element.attrib.clear()
-        element.attrib.update(known)
-    for key, value in known.items():
-        if (key in _CODE_ATTRIBUTES and _CODE_VALUE.fullmatch(value)) or (
-            key in _DRAWING_ATTRIBUTES and _NUMERIC_VALUE.fullmatch(value)
+    for name, value in element.attrib.items():
+        if (name in _CODE_ATTRIBUTES and _CODE_VALUE.fullmatch(value)) or (
+            name in _DRAWING_ATTRIBUTES and _NUMERIC_VALUE.fullmatch(value)
         ):
             continue
-        escapes, escape = (SCRIPT_ESCAPES, _escape_script_string) if key.startswith("on") else (VALUE_ESCAPES, str)
-        yield TextGroup([Node(value, _make_writer(element.set, key), escapes, escape)])
+        escapes, escape = (SCRIPT_ESCAPES, _escape_script_string) if name.startswith("on") else (VALUE_ESCAPES, str)
+        yield TextGroup([Node(value, partial(element.set, name), escapes, escape)])
 
 
 def _escape_script_string(new: str) -> str:

@@ -95,6 +95,7 @@ _PART_COST = 20
 """Cost of a part, in texts, against the limit of elements."""
 _MAX_TYPE_LENGTH = 1 << 12
 """Maximum length of a content type: the parser's time grows with its square."""
+_MAX_FIELD_LENGTH = 1 << 16
 _TYPE_HEADER = re.compile(rb"^content-type:[^\n]*(?:\n[ \t][^\n]*)*", re.IGNORECASE | re.MULTILINE)
 _HEADER_END = re.compile(rb"\A\r?\n|\n\r?\n")
 _REMOVED_NOTE = "An attachment was taken out."
@@ -270,7 +271,9 @@ def _find_header_spans(name: str, text: str) -> list[ReplacedSpan]:
 
 
 def _decode_header(value: str) -> str:
-    """Decode a field's value; ``UnreadableDocument`` if a part of it cannot be decoded."""
+    """Decode a field's value; ``UnreadableDocument`` if it is too long or a part of it cannot be decoded."""
+    if len(value) > _MAX_FIELD_LENGTH:
+        raise UnreadableDocument(TOO_MANY_ELEMENTS)
     text = decode_text(value.encode("ascii", "surrogateescape"), "utf-8")
     pieces = decode_header(re.sub(r"\r?\n(?=[ \t])", "", text))
     text = "".join(
