@@ -17,7 +17,7 @@ from redactory.pipelines.documents.redact import redact
 from redactory.pipelines.readers.document_formats import Node, assign_edits_to_nodes
 from redactory.pipelines.readers.formats import FORMATS, Row, choose_reader
 from redactory.redaction.replacements import Edit, ReplacedSpan, apply_edits, plan_edits
-from tests.pipelines.test_document_corners import ENVELOPE, PLAIN, RUNS, SECRET, pdf, word
+from tests.pipelines.test_document_corners import ENVELOPE, PLAIN, RUNS, SECRET, word
 
 
 def copied(tmp_path: Path, name: str, data: bytes) -> tuple[bytes, dict[str, Any]]:
@@ -182,11 +182,6 @@ def test_a_word_file_keeps_its_runs(tmp_path: Path) -> None:
     together = b"".join(read.values())
     assert not any(word in together for word in (b"Ann", b"kovacs", b"example", b"a face"))
     assert summary["taken_out"] == 1
-
-
-def test_of_a_pdf_file_the_text_is_written(tmp_path: Path) -> None:
-    made, _ = copied(tmp_path, "a.pdf", pdf(f"write to {SECRET}"))
-    assert made.decode().strip() == "write to <MASK>"
 
 
 def test_of_a_document_as_an_input_is_read_what_is_shown() -> None:

@@ -114,7 +114,7 @@ _BOUNDARY = "=_"
 def _parse_mail(data: bytes) -> ParsedDocument:
     """Parse a message and all its parts."""
     for marker, cost in ((b"\n--", _PART_COST), (b"\n", 1)):
-        if data.count(marker) * cost > 4 * MAX_ELEMENTS:
+        if data.count(marker) * cost > 8 * MAX_ELEMENTS:
             raise UnreadableDocument(TOO_MANY_ELEMENTS)
     if not _HEADER_END.search(data) or any(len(head[0]) > _MAX_TYPE_LENGTH for head in _TYPE_HEADER.finditer(data)):
         # a message truncated within its header looks like one without a body
@@ -157,7 +157,8 @@ class _Part:
         main, _, subtype = message.get_content_type().partition("(")[0].strip().partition("/")
         if main in ("multipart", "message"):
             is_fields = subtype in _FIELD_SUBTYPES
-            if coding not in _IDENTITY_CODINGS or not message.is_multipart() or self.kind == "fields":
+            children = message.get_payload() if message.is_multipart() else []
+            if coding not in _IDENTITY_CODINGS or not children or self.kind == "fields":
                 raise UnreadableDocument(BROKEN_DOCUMENT)
             if main == "message" and not is_fields and subtype not in _MESSAGE_SUBTYPES:
                 raise UnreadableDocument(BROKEN_DOCUMENT)
@@ -165,7 +166,7 @@ class _Part:
             if subtype in ("alternative", "related"):
                 self.subtype = f"multipart/{subtype}"
             kind = "part" if main == "multipart" else "fields" if is_fields else "message"
-            for child in cast(list[Message], message.get_payload()):
+            for child in cast(list[Message], children):
                 part = _Part(child, self.depth + 1, kind)
                 self.children.append(part)
                 self.groups += part.groups
@@ -192,11 +193,8 @@ class _Part:
         if subtype == "html":
             page = parse_html(text)
             self.groups += page.groups
-            self.subtype, self.content, self.removed_parts = (
-                "html",
-                lambda: page.serialize().decode(),
-                page.removed_parts,
-            )
+            self.subtype, self.removed_parts = "html", page.removed_parts
+            self.content = lambda: page.serialize().decode()
             return
         if str(message.get_param("format")).lower() == "flowed":
             pattern = _FLOWED_TIGHT if str(message.get_param("delsp")).lower() == "yes" else _FLOWED
