@@ -300,7 +300,10 @@ class PdfFormat(WholeFileFormat):
 
     def parse(self, data: bytes) -> ParsedDocument:
         """Extract one text per page; pages without text are counted as removed."""
-        pypdf = import_library("pypdf", "documents")
+        try:
+            import pypdf
+        except ImportError:
+            raise ConfigurationError("this format needs pypdf: pip install 'redactory[documents]'") from None
         length = _LINEARIZED.search(data[:1_024])
         if not data.rstrip(_TRAILING_BLANKS).endswith(b"%%EOF") or (length and len(data) < int(length[1])):
             # truncated: pypdf would take an earlier end mark for the end of the file
@@ -359,15 +362,3 @@ def _silence_logger(name: str) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def import_library(name: str, extra: str) -> Any:
-    """Import a library that belongs to an extra of the package; ``ConfigurationError`` if it is missing."""
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ConfigurationError(
-            f"this format needs {name.partition('.')[0]}: pip install 'redactory[{extra}]'"
-        ) from None

@@ -188,8 +188,10 @@ class _Part:
         if message.defects or (coding == "quoted-printable" and _CUT_ESCAPE.search(str(message.get_payload()))):
             raise UnreadableDocument(BROKEN_DOCUMENT)
         text = decode_text(data, message.get_content_charset("utf-8"))
-        if self.kind == "fields" and text.strip():
-            raise UnreadableDocument(BROKEN_DOCUMENT)
+        if self.kind == "fields":
+            if text.strip():
+                raise UnreadableDocument(BROKEN_DOCUMENT)
+            return
         if subtype == "html":
             page = parse_html(text)
             self.groups += page.groups
