@@ -280,7 +280,7 @@ def test_what_readers_may_see_otherwise_is_left_out(tmp_path: Path, name: str, d
         (
             "a.html",
             "<!doctype HTML><!-- x --><p class='a b-2' onclick=\"f('x')\">caf&eacute; &amp; é&zwnj;<br/>"
-            "<svg viewBox='0 0 9 9'>",
+            "<svg viewBox='0 0 9 9' xlink:href='#a'>",
             '<!DOCTYPE html>\n<html><body><p class="a b-2" onclick="f(\'x\')">café &amp; é\u200c<br>'
             '<svg viewbox="0 0 9 9"></svg></p></body></html>',
         ),

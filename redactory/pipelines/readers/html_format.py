@@ -55,7 +55,9 @@ _CODE_ATTRIBUTES = split_words(
 )
 """Attributes with names for programs: not read if they hold only lower-case letters and short numbers."""
 _CODE_VALUE = re.compile(r"(?:[a-z_:\s/-]|(?<!\d)\d{1,3}(?!\d))*")
-_ATTRIBUTES = (defs.safe_attrs | defs.link_attrs | _DRAWING_ATTRIBUTES | _CODE_ATTRIBUTES) | split_words(
+_ATTRIBUTES = (
+    defs.safe_attrs | defs.link_attrs - {"xlink:href"} | _DRAWING_ATTRIBUTES | _CODE_ATTRIBUTES
+) | split_words(
     """
     allow allowfullscreen async autocomplete autofocus autoplay bgcolor bordercolor content contenteditable
     controls crossorigin decoding defer download draggable face fetchpriority fill formmethod frameborder hidden
