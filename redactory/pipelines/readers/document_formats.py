@@ -1,20 +1,25 @@
 """Read documents, one row per file: code that all document formats share, and PDF.
 
-HTML, mail and Word files are rewritten (:mod:`html_format`, :mod:`mail_format`, :mod:`word_format`); for PDF, only
-the text is written. All formats read everything as text that is not certainly structure, and leave unreadable
-content (images, attachments, blocks of base64) out of the copy.
+A parser of a library reads a document, and the copy is written anew from what was read: nothing that the parser
+skips is in the copy. Of PDF, only the text is written. Unreadable content (images, attachments) is left out.
 """
 
 from __future__ import annotations
 
 import base64
+import html
 import io
+import json
 import logging
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.readers.formats import ROW_TOO_LONG, UNDECODABLE, Edits, Format, Row
@@ -40,33 +45,119 @@ def limit_count(items: Iterable[_T], limit: int = MAX_ELEMENTS) -> Iterator[_T]:
         yield item
 
 
-@dataclass(frozen=True)
-class ExtractedText:
-    """The texts of a part of a document, the spans that follow from their position, and how to render it.
+# Escapes: what is written, and what is read of it.
 
-    ``visible_texts`` are the indices of the texts that readers of the document see.
+_INVISIBLE = r"[\xad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]"
+_ENTITY = r"&(?:#0{0,99}[0-9]{1,9};?|#[xX]0{0,99}[0-9a-fA-F]{1,8};?|[A-Za-z][A-Za-z0-9]{1,31};?)"
+_PERCENT = r"%[0-7][0-9A-Fa-f]|%[C-Fc-f][0-9A-Fa-f](?:%[89ABab][0-9A-Fa-f]){1,3}"
+_BACKSLASH = (
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\u\{[0-9a-fA-F]{1,6}\}"
+    r"|\\x[0-9a-fA-F]{2}|\\[nrtbf/\"'\\]"
+)
+INVISIBLE = re.compile(_INVISIBLE)
+URL_ESCAPES = re.compile(f"{_PERCENT}|{_INVISIBLE}")
+VALUE_ESCAPES = re.compile(f"{_ENTITY}|{_PERCENT}|{_INVISIBLE}")
+SCRIPT_ESCAPES = re.compile(f"{_ENTITY}|{_PERCENT}|{_BACKSLASH}|{_INVISIBLE}")
+
+
+def _resolve_escape(escape: str) -> str:
+    if escape[0] == "&":
+        return html.unescape(escape)
+    if escape[0] == "%":
+        try:
+            return unquote(escape, errors="strict")
+        except UnicodeDecodeError:
+            return escape
+    if escape[0] != "\\":
+        return ""
+    if escape[1] == "x" or escape[:3] == "\\u{":
+        number = int(escape[2:].strip("{}"), 16)
+        return chr(number) if number < 0x110000 and not 0xD800 <= number < 0xE000 else "\ufffd"
+    character = "'" if escape == "\\'" else str(json.loads(f'"{escape}"'))
+    return character.encode("utf-8", "replace").decode()
+
+
+class Node:
+    """A piece of a document's text, read without escapes and invisible characters, which an edit replaces with it.
+
+    ``write`` puts the changed source in its place; a break has no place and is not written.
     """
 
-    texts: list[str]
-    structural_spans: list[list[ReplacedSpan]]
-    render: Callable[[Edits], bytes]
-    visible_texts: frozenset[int] = frozenset()
+    def __init__(
+        self,
+        source: str,
+        write: Callable[[str], Any] | None = None,
+        escapes: re.Pattern[str] = INVISIBLE,
+        escape: Callable[[str], str] = str,
+    ) -> None:
+        self.source, self.write, self._escape = source, write, escape
+        self._escapes = list[tuple[int, int, int, int]]()
+        pieces, position, offset = list[str](), 0, 0
+        for match in limit_count(escapes.finditer(source), 4 * MAX_ELEMENTS):
+            replacement = INVISIBLE.sub("", _resolve_escape(match[0]))
+            if replacement != match[0]:
+                offset += match.start() - position
+                pieces += (source[position : match.start()], replacement)
+                self._escapes.append((offset, len(replacement), *match.span()))
+                offset, position = offset + len(replacement), match.end()
+        self.text = "".join(pieces) + source[position:]
+
+    def map_edit(self, change: Edit) -> Edit:
+        """Map an edit of the text to an edit of the source."""
+        index = bisect_right(self._escapes, change.start, key=itemgetter(0)) - 1
+        offset, length, first, last = self._escapes[index] if index >= 0 else (0, 0, 0, 0)
+        start = first if change.start < offset + length else last + change.start - offset - length
+        index = bisect_left(self._escapes, change.end, key=itemgetter(0)) - 1
+        offset, length, _, last = self._escapes[index] if index >= 0 else (0, 0, 0, 0)
+        return Edit(start, last + max(0, change.end - offset - length), self._escape(change.new), change.kind)
+
+
+@dataclass
+class TextGroup:
+    """Nodes that are read as one text; ``is_visible`` if readers of the document see it.
+
+    ``structural_spans`` follow from its position in the document.
+    """
+
+    nodes: Sequence[Node]
+    structural_spans: list[ReplacedSpan] = field(default_factory=list)
+    is_visible: bool = False
+
+    @property
+    def text(self) -> str:
+        """The joined text."""
+        return "".join(node.text for node in self.nodes)
+
+
+@dataclass
+class ParsedDocument:
+    """The texts of a document, and how to write it once they are changed."""
+
+    groups: list[TextGroup]
+    serialize: Callable[[], bytes]
     removed_parts: int = 0
 
+    def make_row(self, number: int) -> Row:
+        """Make the document's row, with encoded text as structural spans; ``UnreadableDocument`` for too many texts."""
+        texts = [group.text for group in limit_count(self.groups)]
 
-def make_document_row(number: int, extracted: ExtractedText) -> Row:
-    """Make a document's row, with encoded text as structural spans; ``UnreadableDocument`` for too many texts."""
-    texts = limit_count(extracted.texts)
-    sure = [[*spans, *find_encoded_runs(text)] for text, spans in zip(texts, extracted.structural_spans, strict=True)]
-    return Row(
-        number,
-        extracted.texts,
-        {},
-        lambda changes, _: extracted.render(changes),
-        structural_spans=sure,
-        removed_parts=extracted.removed_parts,
-        visible_texts=extracted.visible_texts,
-    )
+        def render(changes: Edits, _: Any) -> bytes:
+            for node, edits in assign_edits_to_nodes([group.nodes for group in self.groups], changes):
+                assert node.write is not None
+                node.write(apply_edits(node.source, merge_edits([node.map_edit(edit) for edit in edits])))
+            return self.serialize()
+
+        return Row(
+            number,
+            texts,
+            render=render,
+            structural_spans=[
+                [*group.structural_spans, *find_encoded_runs(text)]
+                for group, text in zip(self.groups, texts, strict=True)
+            ],
+            removed_parts=self.removed_parts,
+            visible_texts=frozenset(index for index, group in enumerate(self.groups) if group.is_visible),
+        )
 
 
 class WholeFileFormat(Format):
@@ -76,21 +167,26 @@ class WholeFileFormat(Format):
 
     def read_rows(self) -> Iterator[Row | bytes]:
         """Read the file as one row, which has a reason code if it cannot be read."""
-        data = self.file.read(self.limit + 1)
-        if len(data) > self.limit:
-            yield Row(1, reason=ROW_TOO_LONG)
-            return
-        try:
-            yield make_document_row(1, self.parse(data))
-        except UnreadableDocument as error:
-            yield Row(1, reason=str(error))
+        yield self.read_document(1, self.file.read(self.limit + 1))
 
-    def parse(self, data: bytes) -> ExtractedText:
+    def read_document(self, number: int, data: bytes) -> Row:
+        """Read one document as a row, which has a reason code if it cannot be read."""
+        if len(data) > self.limit:
+            return Row(number, reason=ROW_TOO_LONG)
+        try:
+            return self.parse(data).make_row(number)
+        except UnreadableDocument as error:
+            return Row(number, reason=str(error))
+        except (ConfigurationError, MemoryError):
+            raise
+        except Exception:
+            # a broken document can cause any error in the parser
+            return Row(number, reason=BROKEN_DOCUMENT)
+
+    def parse(self, data: bytes) -> ParsedDocument:
         """Parse the file; ``UnreadableDocument`` with a reason code if it cannot be read."""
         raise NotImplementedError
 
-
-# What is written, and what is read of it.
 
 _ASCII_SAMPLES = (rb"\u0041", b"xn--bcher-kva", bytes(range(32, 127)) + b"\t\r\n")
 """ASCII that a charset must keep, so that every reader sees the same tags and headers."""
@@ -152,14 +248,6 @@ def _is_base64_text(run: str) -> bool:
     return text.replace("\n", "").replace("\r", "").replace("\t", "").isprintable()
 
 
-@dataclass
-class Node:
-    """A piece of text in a document and the place where it is written; a break has no place and is not written."""
-
-    text: str
-    place: Any = None
-
-
 def assign_edits_to_nodes(groups: Sequence[Sequence[Node]], changes: Edits) -> list[tuple[Node, list[Edit]]]:
     """Assign the edits of each group's joined text to its nodes; return the changed nodes with their edits.
 
@@ -178,7 +266,7 @@ def assign_edits_to_nodes(groups: Sequence[Sequence[Node]], changes: Edits) -> l
             for n in range(index, len(group_edits)):
                 if group_edits[n].start >= end:
                     break
-                if node.place is not None and start < end:
+                if node.write is not None and start < end:
                     new = "" if n in written else group_edits[n].new
                     written.add(n)
                     edit = Edit(max(group_edits[n].start, start) - start, min(group_edits[n].end, end) - start, new)
@@ -197,11 +285,6 @@ def merge_edits(edits: Sequence[Edit]) -> list[Edit]:
     return result
 
 
-def join_nodes(groups: Sequence[Sequence[Node]]) -> list[str]:
-    """Join the nodes of each group into one text."""
-    return ["".join(node.text for node in group) for group in groups]
-
-
 # PDF: text only.
 
 
@@ -215,37 +298,31 @@ class PdfFormat(WholeFileFormat):
     name = "pdf"
     endings = (".pdf",)
 
-    def parse(self, data: bytes) -> ExtractedText:
+    def parse(self, data: bytes) -> ParsedDocument:
         """Extract one text per page; pages without text are counted as removed."""
-        pypdf = import_library("pypdf", "documents")
+        try:
+            import pypdf
+        except ImportError:
+            raise ConfigurationError("this format needs pypdf: pip install 'redactory[documents]'") from None
         length = _LINEARIZED.search(data[:1_024])
         if not data.rstrip(_TRAILING_BLANKS).endswith(b"%%EOF") or (length and len(data) < int(length[1])):
             # truncated: pypdf would take an earlier end mark for the end of the file
             raise UnreadableDocument(BROKEN_DOCUMENT)
-        try:
-            with _silence_logger("pypdf"):
-                reader = pypdf.PdfReader(io.BytesIO(data))
-                if reader.is_encrypted:
-                    raise UnreadableDocument(ENCRYPTED_DOCUMENT)
-                budget = _DrawingBudget()
-                pages = [budget.extract_text(page) for page in reader.pages]
-        except UnreadableDocument:
-            raise
-        except Exception:
-            # a broken file can cause any error in the parser
-            raise UnreadableDocument(BROKEN_DOCUMENT) from None
-        # some fonts map letters to lone surrogates
-        pages = [page.encode("utf-8", "replace").decode() for page in pages]
+        with _silence_logger("pypdf"):
+            reader = pypdf.PdfReader(io.BytesIO(data))
+            if reader.is_encrypted:
+                raise UnreadableDocument(ENCRYPTED_DOCUMENT)
+            budget = _DrawingBudget()
+            # some fonts map letters to lone surrogates
+            pages = [budget.extract_text(page).encode("utf-8", "replace").decode() for page in reader.pages]
         empty = sum(not page.strip() for page in pages)
         if empty == len(pages):
             raise UnreadableDocument(DOCUMENT_WITHOUT_TEXT)
-
-        def render_pages(changes: Edits) -> bytes:
-            return "\n\f".join(
-                apply_edits(page, page_edits) for page, page_edits in zip(pages, changes, strict=True)
-            ).encode()
-
-        return ExtractedText(pages, [[] for _ in pages], render_pages, frozenset(range(len(pages))), empty)
+        groups = [
+            TextGroup([Node(page, partial(pages.__setitem__, index))], is_visible=True)
+            for index, page in enumerate(pages)
+        ]
+        return ParsedDocument(groups, lambda: "\n\f".join(pages).encode(), empty)
 
 
 class _DrawingBudget:
@@ -285,15 +362,3 @@ def _silence_logger(name: str) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def import_library(name: str, extra: str) -> Any:
-    """Import a library that belongs to an extra of the package; ``ConfigurationError`` if it is missing."""
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ConfigurationError(
-            f"this format needs {name.partition('.')[0]}: pip install 'redactory[{extra}]'"
-        ) from None

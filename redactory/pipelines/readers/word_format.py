@@ -12,29 +12,32 @@ import io
 import posixpath
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
+
+from lxml import etree
 
 from redactory.pipelines.readers.document_formats import (
     BROKEN_DOCUMENT,
     ENCRYPTED_DOCUMENT,
+    INVISIBLE,
     MAX_ELEMENTS,
     TOO_MANY_ELEMENTS,
-    ExtractedText,
+    URL_ESCAPES,
     Node,
+    ParsedDocument,
+    TextGroup,
     UnreadableDocument,
     WholeFileFormat,
-    assign_edits_to_nodes,
-    import_library,
-    join_nodes,
     limit_count,
-    merge_edits,
 )
-from redactory.pipelines.readers.formats import ROW_TOO_LONG, Edits
-from redactory.pipelines.readers.html_format import INVISIBLE, URL_ESCAPES, UnescapedText, split_words
-from redactory.redaction.replacements import ReplacedSpan, apply_edits
+from redactory.pipelines.readers.formats import ROW_TOO_LONG
+from redactory.pipelines.readers.html_format import split_words
+from redactory.redaction.replacements import ReplacedSpan
 
 _MAX_UNPACKED_FACTOR = 4
 """Maximum unpacked size of the parts that are read, as a multiple of the row limit."""
@@ -56,59 +59,45 @@ class WordFormat(WholeFileFormat):
     name = "docx"
     endings = (".docx",)
 
-    def parse(self, data: bytes) -> ExtractedText:
+    def parse(self, data: bytes) -> ParsedDocument:
         """Parse the texts of all parts."""
         packed = self._read_parts(data)
-        parts = {name: _XmlPart.parse(name, part) for name, part in packed.items() if name.lower().endswith(_XML)}
+        parts = {name: _XmlPart(name, part) for name, part in packed.items() if name.lower().endswith(_XML)}
         if not parts.keys() & {"[Content_Types].xml", "word/document.xml"}:
             raise UnreadableDocument(BROKEN_DOCUMENT)
         removed = packed.keys() - parts.keys()
         new_names = _choose_neutral_names(removed)
         for part in parts.values() if new_names else ():
             part.update_link_targets(new_names)
-        groups = list(limit_count(group for part in parts.values() for group in part.read_text_groups()))
 
-        def render_package(changes: Edits) -> bytes:
-            for node, edits in assign_edits_to_nodes([group.nodes for group in groups], changes):
-                part, written, view, write = node.place
-                part.is_modified = True
-                write(apply_edits(written, merge_edits([view.map_edit(edit) for edit in edits])))
+        def serialize() -> bytes:
             buffer = io.BytesIO()
             with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
-                for name, old in packed.items():
+                for name in packed:
                     blank = _BLANK_DRAWING if name.lower().endswith(".svg") else _BLANK_IMAGE
-                    new = parts[name].serialize(old) if name in parts else blank
+                    new = parts[name].serialize() if name in parts else blank
                     file.writestr(zipfile.ZipInfo(new_names.get(name, name)), new, zipfile.ZIP_DEFLATED)
             return buffer.getvalue()
 
-        texts = join_nodes([group.nodes for group in groups])
-        sure = [
-            [ReplacedSpan(0, len(text), group.label)] if group.label else []
-            for group, text in zip(groups, texts, strict=True)
-        ]
-        shown = frozenset(n for n, group in enumerate(groups) if group.is_visible)
-        return ExtractedText(texts, sure, render_package, shown, len(removed))
+        groups = limit_count(
+            group for part in parts.values() for group in part.read_text_groups() if group.text.strip()
+        )
+        return ParsedDocument(list(groups), serialize, len(removed))
 
     def _read_parts(self, data: bytes) -> dict[str, bytes]:
         """Read the XML parts by name, others empty; ``UnreadableDocument`` if names repeat or it is too large."""
         if data.startswith(_OLE_MAGIC):
             raise UnreadableDocument(ENCRYPTED_DOCUMENT)
-        try:
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                infos = [info for info in archive.infolist() if not info.is_dir()]
-                if any(info.flag_bits & 1 for info in infos):
-                    raise UnreadableDocument(ENCRYPTED_DOCUMENT)
-                read = {info.filename for info in infos if info.filename.lower().endswith(_XML)}
-                if sum(info.file_size for info in infos if info.filename in read) > _MAX_UNPACKED_FACTOR * self.limit:
-                    raise UnreadableDocument(ROW_TOO_LONG)
-                if len({info.filename.lower() for info in infos}) < len(infos):
-                    raise UnreadableDocument(BROKEN_DOCUMENT)
-                return {info.filename: archive.read(info) if info.filename in read else b"" for info in infos}
-        except UnreadableDocument:
-            raise
-        except Exception:
-            # a broken archive can cause any error in the parser
-            raise UnreadableDocument(BROKEN_DOCUMENT) from None
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            infos = [info for info in archive.infolist() if not info.is_dir()]
+            if any(info.flag_bits & 1 for info in infos):
+                raise UnreadableDocument(ENCRYPTED_DOCUMENT)
+            read = {info.filename for info in infos if info.filename.lower().endswith(_XML)}
+            if sum(info.file_size for info in infos if info.filename in read) > _MAX_UNPACKED_FACTOR * self.limit:
+                raise UnreadableDocument(ROW_TOO_LONG)
+            if len({info.filename.lower() for info in infos}) < len(infos):
+                raise UnreadableDocument(BROKEN_DOCUMENT)
+            return {info.filename: archive.read(info) if info.filename in read else b"" for info in infos}
 
 
 # Names of parts.
@@ -160,15 +149,6 @@ _LOCAL_PATH = re.compile(r"file:|[A-Za-z]:[\\/]|\\\\", re.IGNORECASE)
 _PLACEHOLDER_DATE = "1970-01-01T00:00:00Z"
 
 
-@dataclass(frozen=True)
-class _TextGroup:
-    """Nodes that are read as one text; ``label`` is set if the whole text is a structural span."""
-
-    nodes: list[Node]
-    label: str = ""
-    is_visible: bool = False
-
-
 @dataclass
 class _Paragraph:
     """The runs of a paragraph: current, previous (before tracked changes), and field instructions."""
@@ -180,37 +160,22 @@ class _Paragraph:
 
 
 class _XmlPart:
-    """An XML part; ``is_modified`` if it must be rewritten."""
+    """An XML part, without comments and instructions, which nobody sees; ``UnreadableDocument`` for a DTD."""
 
-    def __init__(self, name: str, root: Any, is_modified: bool) -> None:
-        self.name, self.root, self.is_modified = name, root, is_modified
-        self.is_custom_xml = re.match(r"customXml/(?!_rels/|itemProps)", name) is not None
-        self.builtin_styles = frozenset(_collect_builtin_style_names(root))
-
-    @classmethod
-    def parse(cls, name: str, data: bytes) -> _XmlPart:
-        """Parse a part and drop comments and instructions, which nobody sees; ``UnreadableDocument`` for a DTD."""
+    def __init__(self, name: str, data: bytes) -> None:
         if data.count(b"<") + data.count(b"=") > _MAX_MARKUP:
             raise UnreadableDocument(TOO_MANY_ELEMENTS)
-        etree = import_library("lxml.etree", "documents")
-        parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
-        try:
-            root = etree.fromstring(data, parser)
-        except (etree.XMLSyntaxError, ValueError):
-            raise UnreadableDocument(BROKEN_DOCUMENT) from None
-        about = root.getroottree().docinfo
-        if about.internalDTD is not None or about.doctype:
+        parser = etree.XMLParser(
+            resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True, remove_pis=True
+        )
+        self.name, self.root = name, etree.fromstring(data, parser)
+        if self.root.getroottree().docinfo.doctype:
             raise UnreadableDocument(BROKEN_DOCUMENT)
-        stripped = root.xpath("//comment()|//processing-instruction()")
-        etree.strip_tags(root, etree.Comment, etree.PI)
-        is_odd = bool(stripped) or (about.encoding or "UTF-8").upper() not in ("UTF-8", "US-ASCII")
-        return cls(name, root, is_odd)
+        self.is_custom_xml = re.match(r"customXml/(?!_rels/|itemProps)", name) is not None
+        self.builtin_styles = frozenset(_collect_builtin_style_names(self.root))
 
-    def serialize(self, old: bytes) -> bytes:
-        """Serialize the part; unmodified, it is returned as ``old``."""
-        if not self.is_modified:
-            return old
-        etree = import_library("lxml.etree", "documents")
+    def serialize(self) -> bytes:
+        """Serialize the part."""
         return bytes(etree.tostring(self.root, encoding="UTF-8", standalone=True, with_tail=False))
 
     def update_link_targets(self, names: Mapping[str, str]) -> None:
@@ -222,73 +187,55 @@ class _XmlPart:
             place = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
             if place in names:
                 element.set(key, "/" + names[place])
-                self.is_modified = True
 
-    def read_text_groups(self) -> Iterator[_TextGroup]:
+    def read_text_groups(self) -> Iterator[TextGroup]:
         """Read all texts of the part."""
-        etree = import_library("lxml.etree", "documents")
-        open_ = [_Paragraph()]
-        deleted = inserted = repeated = 0
+        paragraphs = [_Paragraph()]
+        depths = Counter[str]()
         for event, element in etree.iterwalk(self.root, events=("start", "end")):
             tag = _strip_namespace(element.tag)
-            step = 1 if event == "start" else -1
-            deleted += step * (tag in ("del", "moveFrom"))
-            inserted += step * (tag in ("ins", "moveTo"))
-            repeated += step * (tag == "Fallback")
+            depths[tag] += 1 if event == "start" else -1
             if event == "start":
                 yield from self._read_attributes(element, tag)
                 if tag == "p":
-                    open_.append(_Paragraph())
-                if tag in _BREAKS:
-                    open_[-1].current.append(Node(_BREAKS[tag]))
-                    open_[-1].previous.append(Node(_BREAKS[tag]))
-                yield from self._read_element(element, tag, open_, deleted, inserted)
+                    paragraphs.append(_Paragraph())
+                yield from self._read_element(element, tag, paragraphs, depths)
                 continue
             if tag == "p":
-                paragraph = open_.pop()
-                is_visible = self.name.startswith("word/") and not repeated
-                yield from self._read_paragraph(paragraph, is_visible)
-            if element.tail and element.tail.strip() and element is not self.root:
-                yield _TextGroup([self._make_node(element, "tail")])
+                paragraph = paragraphs.pop()
+                yield TextGroup(paragraph.current, is_visible=self.name.startswith("word/") and not depths["Fallback"])
+                yield TextGroup(paragraph.previous if paragraph.is_tracked else [])
+                yield TextGroup(paragraph.instructions)
+            if element.tail and element is not self.root:
+                yield TextGroup([self._make_node(element, "tail")])
 
     def _read_element(
-        self, element: Any, tag: str, paragraphs: list[_Paragraph], deleted: int, inserted: int
-    ) -> Iterator[_TextGroup]:
+        self, element: Any, tag: str, paragraphs: list[_Paragraph], depths: Counter[str]
+    ) -> Iterator[TextGroup]:
         """Add the text of an element to its paragraph, or yield it as a separate text."""
+        paragraph = paragraphs[-1]
+        if tag in _BREAKS:
+            paragraph.current.append(Node(_BREAKS[tag]))
+            paragraph.previous.append(Node(_BREAKS[tag]))
         if not element.text:
             return
-        within = len(paragraphs) > 1
-        if within and tag in ("instrText", "delInstrText"):
-            paragraphs[-1].instructions.append(self._make_node(element, "text", URL_ESCAPES))
-        elif within and tag in ("t", "delText"):
+        if len(paragraphs) > 1 and tag in ("instrText", "delInstrText"):
+            paragraph.instructions.append(self._make_node(element, "text", URL_ESCAPES))
+        elif len(paragraphs) > 1 and tag in ("t", "delText"):
             node = self._make_node(element, "text")
-            is_deleted = bool(deleted) or tag == "delText"
-            paragraphs[-1].is_tracked |= is_deleted
+            is_deleted = bool(depths["del"] or depths["moveFrom"] or tag == "delText")
+            paragraph.is_tracked |= is_deleted
             if not is_deleted:
-                paragraphs[-1].current.append(node)
-            if not inserted or is_deleted:
-                paragraphs[-1].previous.append(node)
-        elif element.text.strip() and not self._is_builtin_value(tag, element.text.strip()):
-            label = "PERSON" if tag in _AUTHOR_NAMES else ""
-            yield _TextGroup([self._make_node(element, "text", URL_ESCAPES)], label)
-
-    @staticmethod
-    def _read_paragraph(paragraph: _Paragraph, is_visible: bool) -> Iterator[_TextGroup]:
-        for nodes, shown in (
-            (paragraph.current, is_visible),
-            (paragraph.previous if paragraph.is_tracked else [], False),
-            (paragraph.instructions, False),
+                paragraph.current.append(node)
+            if is_deleted or not (depths["ins"] or depths["moveTo"]):
+                paragraph.previous.append(node)
+        elif not (
+            (tag in _SIZE_ELEMENTS or self.name == "docProps/app.xml")
+            and _BUILTIN_VALUE.fullmatch(element.text.strip())
         ):
-            if any(node.text.strip() for node in nodes):
-                yield _TextGroup(nodes, "", shown)
-
-    def _is_builtin_value(self, tag: str, text: str) -> bool:
-        is_place = tag in _SIZE_ELEMENTS or self.name == "docProps/app.xml"
-        return is_place and _BUILTIN_VALUE.fullmatch(text) is not None
+            yield _label_group(self._make_node(element, "text", URL_ESCAPES), "PERSON" if tag in _AUTHOR_NAMES else "")
 
     def _make_node(self, element: Any, attribute: str, escapes: re.Pattern[str] = INVISIBLE) -> Node:
-        written = getattr(element, attribute)
-        view = UnescapedText.unescape(written, escapes)
         is_date = any(_strip_namespace(key) == "type" and "W3CDTF" in value for key, value in element.attrib.items())
 
         def write_text(new: str) -> None:
@@ -296,25 +243,19 @@ class _XmlPart:
             if new != new.strip() and "wordprocessingml" in element.tag:
                 element.set("{http://www.w3.org/XML/1998/namespace}space", "preserve")
 
-        return Node(view.text, (self, written, view, write_text))
+        return Node(getattr(element, attribute), write_text, escapes)
 
-    def _read_attributes(self, element: Any, tag: str) -> Iterator[_TextGroup]:
+    def _read_attributes(self, element: Any, tag: str) -> Iterator[TextGroup]:
         for key, value in element.attrib.items():
             name = _strip_namespace(key)
-            if not value.strip() or not self._is_text_attribute(element, tag, name, value):
+            if not self._is_text_attribute(element, tag, name, value):
                 continue
-            view = UnescapedText.unescape(value, URL_ESCAPES)
-
-            def write_attribute(new: str, element: Any = element, key: str = key, name: str = name) -> None:
-                # Word cannot open a file with an invalid date
-                if name in ("date", "dateUtc"):
-                    element.attrib.pop(key, None)
-                else:
-                    element.set(key, new)
-
-            is_place = name == "Target" and _LOCAL_PATH.match(view.text)
-            label = "PERSON" if name in _AUTHOR_NAMES else "IDENTIFIER" if is_place else ""
-            yield _TextGroup([Node(view.text, (self, value, view, write_attribute))], label)
+            # Word cannot open a file with an invalid date
+            is_date = name in ("date", "dateUtc")
+            write = partial(element.attrib.pop, key) if is_date else partial(element.set, key)
+            node = Node(value, write, URL_ESCAPES)
+            is_place = name == "Target" and _LOCAL_PATH.match(node.text)
+            yield _label_group(node, "PERSON" if name in _AUTHOR_NAMES else "IDENTIFIER" if is_place else "")
 
     def _is_text_attribute(self, element: Any, tag: str, name: str, value: str) -> bool:
         if tag in _IGNORED_ELEMENTS or _GUID.fullmatch(value) or (name == "id" and _RELATIONSHIP_ID.fullmatch(value)):
@@ -326,6 +267,11 @@ class _XmlPart:
         if tag in _TEXT_ELEMENTS or name in _TEXT_ATTRIBUTES or self.is_custom_xml:
             return True
         return not _CODE_VALUE.fullmatch(value)
+
+
+def _label_group(node: Node, label: str) -> TextGroup:
+    """Make a group of a node, which as a whole is a structural span if it has a label."""
+    return TextGroup([node], [ReplacedSpan(0, len(node.text), label)] if label else [])
 
 
 def _collect_builtin_style_names(root: Any) -> Iterator[str]:
