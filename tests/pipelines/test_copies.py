@@ -57,6 +57,7 @@ def test_standard_input_of_any_format_is_read_whole(tmp_path: Path, monkeypatch:
         parts.writestr("word/document.xml", f"<document><p><t>{SECRET}</t></p></document>")
     pq.write_table(pa.table({"text": [SECRET]}), table)
     far = {"text": SECRET, "size": "x " * (1 << 20)}
+    keep: dict[str, Any] = {"config": PATTERNS, "redaction": {"keep_other_columns": True}}
     source, out, whole = tmp_path / "in", tmp_path / "out", tmp_path / "whole"
     for format_, data in (
         ("jsonl", json.dumps(far).encode()),
@@ -67,8 +68,8 @@ def test_standard_input_of_any_format_is_read_whole(tmp_path: Path, monkeypatch:
     ):
         source.write_bytes(data)
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
-        assert redact("-", out, format_=format_, config=PATTERNS)["quarantined"] == {}, format_
-        redact(source, whole, format_=format_, config=PATTERNS)
+        assert redact("-", out, format_=format_, **keep)["quarantined"] == {}, format_
+        redact(source, whole, format_=format_, **keep)
         assert out.read_bytes() == whole.read_bytes(), format_
         assert SECRET.encode() not in out.read_bytes()
         out.unlink()
@@ -217,8 +218,8 @@ FIELDS = {"text": "x", "fields": [{"value": SECRET}, {"value": True}], SECRET: S
         (
             FIELDS,
             {},
-            "field 3 (its name looks like EMAIL_ADDRESS). Choose per column with --column fields=WHAT "
-            "--column NAME=WHAT (WHAT is keep, a label like PERSON, or drop",
+            "fields[].value and field 3. Mask texts with --text-column, or choose per column with "
+            "--column fields=WHAT --column NAME=WHAT (WHAT is keep, a label like PERSON, or drop)",
         ),
     ],
 )

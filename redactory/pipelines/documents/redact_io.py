@@ -290,7 +290,8 @@ def open_unfinished_copy(
             _require_absent_output(out)
             copy.restart()
         yield copy
-        remove_path(work)
+        for path in (work / "spans", copy.quarantine_path, work):
+            remove_path(path)
 
 
 def _get_work_folder(out: str) -> Path:
