@@ -29,6 +29,7 @@ _FIELD_NAME = re.compile(r"[^\W\d][\w-]{0,39}|\d{1,6}")
 _LONG_NUMBER = re.compile(r"(?:\d\D{0,2}){7}")
 _NAME_KEY = re.compile(r"([A-Za-z][a-z]+)[_.-]?([A-Z][a-z]+|(?<=[_.-])[a-z]+)")
 """Two words that may be a person's names, like ``mary_smith`` and ``MarySmith``."""
+_NUMBERS = (int, float, decimal.Decimal, datetime.date, datetime.time, datetime.timedelta)
 UNNAMED = "…"
 """Stands for a key that messages do not name, because it may be data."""
 
@@ -71,14 +72,17 @@ def find_undeclared_paths(
     text_keys = {*fields.paths, *(step for steps in fields.path_steps for step in steps)}
 
     def walk(value: Any, path: str) -> Iterator[str]:
-        if isinstance(value, Mapping) or is_arrow_map(value):
-            for key, child in value.items() if isinstance(value, Mapping) else value:
+        if isinstance(value, dict) or is_arrow_map(value):
+            for key, child in value.items() if isinstance(value, dict) else value:
                 is_named = key in text_keys or is_field_name(str(key), language)
                 # the name of a column is needed to find it, a key below it is not
                 yield from walk(child, f"{path}.{key}") if is_named else [f"{path}.{UNNAMED if path else key}"]
         elif isinstance(value, list):
+            path = path if path.endswith("[]") else f"{path}[]"
             for child in value:
-                yield from walk(child, path if path.endswith("[]") else f"{path}[]")
+                # most entries of a long list are numbers
+                if isinstance(child, (dict, list)) or not _is_public(path, child):
+                    yield from walk(child, path)
         elif not _is_public(path, value):
             yield path
 
@@ -100,17 +104,26 @@ def is_field_name(key: str, language: str) -> bool:
 
 def _is_public(path: str, value: Any) -> bool:
     """Return whether a value may be copied without being declared."""
-    if value in (None, "") or isinstance(value, bool):
+    if value is None or isinstance(value, bool):
         return True
+    if isinstance(value, _NUMBERS):
+        return not _is_personal_path(path)
+    if not isinstance(value, str):
+        return False
     if path.endswith(_TOOL_NAME_PATHS):
         # a tool's name identifies nobody
-        return isinstance(value, str) and _TOOL_NAME.fullmatch(value) is not None
-    key = path.removesuffix("[]").rpartition(".")[2]
-    if _PERSONAL_NAME.search(key):
-        return False
-    if isinstance(value, str):
-        return bool(_SHORT_NUMBER.fullmatch(value) or _has_public_form(key, value))
-    return isinstance(value, int | float | decimal.Decimal | datetime.date | datetime.time | datetime.timedelta)
+        return _TOOL_NAME.fullmatch(value) is not None
+    is_harmless = _SHORT_NUMBER.fullmatch(value) or _has_public_form(_get_key(path), value)
+    return not value or (bool(is_harmless) and not _is_personal_path(path))
+
+
+def _get_key(path: str) -> str:
+    return path.removesuffix("[]").rpartition(".")[2]
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_personal_path(path: str) -> bool:
+    return _PERSONAL_NAME.search(_get_key(path)) is not None
 
 
 def _has_public_form(key: str, value: str) -> bool:
@@ -126,11 +139,11 @@ def find_personal_columns(
     """Yield paths that look personal by their name, or because a fifth of their texts match, each with the reason."""
     words = load_optional_words(language)
     for path, column_values in values.items():
-        key = path.rpartition(".")[2]
+        key = _get_key(path)
         texts = sorted(value for value in column_values - {""} if isinstance(value, str))
         identifying = [text for text in texts if is_identifying(text, words) and not _has_public_form(key, text)]
         matches = [result for result in search(identifying) if result] if identifying else []
-        if _PERSONAL_NAME.search(key) and column_values - {""}:
+        if _is_personal_path(path) and column_values - {""}:
             yield path, "by its name"
         elif identifying and len(matches) * 5 >= len(texts):
             yield path, f"{len(matches)} of {len(texts):,} values look like {_describe_common_kinds(matches)}"

@@ -138,7 +138,7 @@ class _FilePlan:
     fields: Fields
     hidden: Collection[str] = ()
     """Columns that are copied whatever they hold."""
-    dropped_labels: Mapping[str, str] = field(default_factory=dict)
+    dropped_labels: dict[str, str] = field(default_factory=dict)
     """Labels of the dropped columns, whose values are masked in texts."""
 
 
