@@ -227,6 +227,8 @@ def test_an_open_quotation_merges_no_rows_where_a_later_one_closes_it(tmp_path: 
         # a mark too many amid a text of several lines, one of which looks like a row
         ('1,a,"o"k\nx,y,z\nend"\n', 3),
         ('1,a,"ok\nx,y,z\nend of "it\nmo,r,e\n"\n', 5),
+        # the line has a mark that is a letter inside a quotation
+        ('1,a,"o"k\nx,"",z\nend"\n', 3),
         # one that closes the text, and is followed by further fields
         ('1,a,"he said", bye\nx,y,z\nend"\n', 3),
         # the mark that closes is missing, and the text goes on
