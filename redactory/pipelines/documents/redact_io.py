@@ -120,6 +120,7 @@ def require_separate_output(input_path: str, out: str) -> None:
     output = Path(out)
     work = _get_work_folder(out)
     remove_leftovers(work.parent, glob.escape(work.name))
+    _reject_foreign_work_folder(work)
     if not (work / _STATE).is_file():
         _require_absent_output(out)
     if input_path != PIPE and not is_url(input_path) and output.resolve().is_relative_to(Path(input_path).resolve()):
