@@ -454,7 +454,7 @@ REASONS = {
             "kept_not_plain": "With `input.metadata_columns`: a value is no string, number, true or false.",
             "kept_too_long": "A kept value of more than 1,024 code points.",
             "duplicate_id": "An earlier row has the same id.",
-            "new_field": "Of `redact`: a field with a value that none of the first 1,000 rows had.",
+            "undeclared_field": "Of `redact`: after the first 1,000 rows, a field that is neither masked nor declared.",
             "embedded_data": "A text is a `data:` address, or a turn of a conversation holds bytes or base64 "
             "(images, sound).",
             "separator_in_text": "With several fields: a text holds U+001E or U+001F, which stand between them.",

@@ -24,12 +24,10 @@ FIXES = {
     "linked_folder": "Links to folders are not followed; add that folder to input.path.",
     "missing_id": "The id column is empty (input.id).",
     "missing_text": "The text column is empty; name the right one (input.text).",
-    "new_field": "None of the first 1,000 rows had this field, so it was not checked; give --keep-other-columns.",
     "expanding_file": "The file expands to far more data than its size suggests, or has too many blank "
     "lines; if you trust it, raise input.max_expansion or remove the blank lines.",
     "not_a_file": "An entry of the folder is a pipe, a device or a broken link; remove it.",
     "not_an_object": 'This JSON is not an object; write one per line, like {"text": "…"}.',
-    "personal_key": "A key that first appears after row 1,000 looks personal; rename it, or give --keep-other-columns.",
     "repeated_key": "A JSON object has a key twice, and readers differ in which one they use; keep one.",
     "row_too_long": "The row is longer than input.max_row_bytes; split it, or raise the limit.",
     "separator_in_text": "A field contains U+001E or U+001F, which separate texts; remove it.",
@@ -40,6 +38,8 @@ FIXES = {
     "too_many_elements": "The document has too many elements (tags, parts, header fields, drawing "
     "operators); split it.",
     "too_long": "The text is longer than input.max_chars; split it, or raise the limit.",
+    "undeclared_field": "A field that first holds text after row 1,000 is neither masked nor declared; name it "
+    "(--text-column, --column), or give --keep-other-columns.",
     "unreadable_file": "The file is truncated, damaged or not what its name says; copy it again, or fix it.",
     "undecodable": "The text does not match its declared character set (UTF-8 if none is declared); convert "
     "the file (iconv -t UTF-8).",

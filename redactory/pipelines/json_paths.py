@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from json import decoder, scanner
@@ -33,8 +33,6 @@ _STEP_PATTERN = re.compile(r"""\[(?:\*)?\]|\["((?:[^"\\]|\\.)*)"\]|\.?([^.\[\]"]
 NOT_TEXT, NOT_UNICODE, EMBEDDED = "text_not_string", "lone_surrogate", "embedded_data"
 _NOT_TEXT_CODES: dict[type[Any], str] = {bytes: "text_is_bytes", list: "text_is_list"}
 """Reason codes for values that a cast would turn into text."""
-UNREADABLE_BYTES = b"\xff"
-"""Placeholder for bytes that are not text."""
 _DATA_URL = re.compile(r"\s*data:[^\s,]*,", re.IGNORECASE)
 _LONG_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{512,}={0,2}\s*")
 """A long string beside the speech that contains no words, such as an image or a sound."""
@@ -122,42 +120,6 @@ class Fields:
         ]
 
 
-def iterate_leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield every string, number and date in ``value`` with its path; the entries of a list share one step.
-
-    Bytes are decoded as UTF-8, or yield :data:`UNREADABLE_BYTES`. The pairs of a table's map are treated like the
-    entries of an object, and their keys are values, too.
-    """
-    if isinstance(value, bytes):
-        try:
-            text = value.decode()
-        except UnicodeDecodeError:
-            text = "\0"
-        yield path, UNREADABLE_BYTES if "\0" in text else text
-    elif isinstance(value, Mapping):
-        for key, child in value.items():
-            yield from iterate_leaves(child, f"{path}.{key}")
-    elif isinstance(value, list):
-        for child in value:
-            if isinstance(child, tuple):
-                yield from iterate_leaves(child[0], f"{path}[]")
-                yield from iterate_leaves(child[1], f"{path}.{child[0]}")
-            else:
-                yield from iterate_leaves(child, path if path.endswith("[]") else f"{path}[]")
-    elif value is not None and not isinstance(value, bool):
-        yield path, value
-
-
-def iterate_keys(value: Any) -> Iterator[str]:
-    """Yield every key in ``value`` at any depth, including the keys of a table's map (a list of pairs)."""
-    entries = value.items() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    for entry in entries:
-        if isinstance(entry, tuple):
-            yield str(entry[0])
-            entry = entry[1]
-        yield from iterate_keys(entry)
-
-
 def join_texts(turns: list[tuple[str | None, str]]) -> str:
     """Join texts and their roles into one document; ``NoTextError`` if one contains a separator."""
     if any(TURN_MARK in part or ROLE_MARK in part for role, text in turns for part in (role or "", text)):
@@ -195,12 +157,13 @@ def _has_path(value: Any, steps: tuple[PathStep, ...]) -> bool:
     step, rest = steps[0], steps[1:]
     if step is EVERY_ENTRY:
         return isinstance(value, list) and any(_has_path(entry, rest) for entry in value)
-    if _is_arrow_map(value):
+    if is_arrow_map(value):
         value = dict(value)
     return isinstance(value, Mapping) and step in value and _has_path(value[step], rest)
 
 
-def _is_arrow_map(value: Any) -> bool:
+def is_arrow_map(value: Any) -> bool:
+    """Return whether ``value`` is a map of a table: a list of pairs."""
     return isinstance(value, list) and all(isinstance(entry, tuple) for entry in value)
 
 
@@ -214,7 +177,7 @@ def _change_value_at_path(value: Any, steps: tuple[PathStep, ...], visit: String
         if not isinstance(value, list):
             raise NoTextError(NOT_TEXT)
         return [_change_value_at_path(entry, rest, visit) for entry in value]
-    if _is_arrow_map(value):
+    if is_arrow_map(value):
         return [(key, _change_value_at_path(child, rest, visit) if key == step else child) for key, child in value]
     if not isinstance(value, Mapping):
         raise NoTextError(NOT_TEXT)

@@ -57,6 +57,7 @@ def test_standard_input_of_any_format_is_read_whole(tmp_path: Path, monkeypatch:
         parts.writestr("word/document.xml", f"<document><p><t>{SECRET}</t></p></document>")
     pq.write_table(pa.table({"text": [SECRET]}), table)
     far = {"text": SECRET, "size": "x " * (1 << 20)}
+    keep: dict[str, Any] = {"config": PATTERNS, "redaction": {"keep_other_columns": True}}
     source, out, whole = tmp_path / "in", tmp_path / "out", tmp_path / "whole"
     for format_, data in (
         ("jsonl", json.dumps(far).encode()),
@@ -67,8 +68,8 @@ def test_standard_input_of_any_format_is_read_whole(tmp_path: Path, monkeypatch:
     ):
         source.write_bytes(data)
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
-        assert redact("-", out, format_=format_, config=PATTERNS)["quarantined"] == {}, format_
-        redact(source, whole, format_=format_, config=PATTERNS)
+        assert redact("-", out, format_=format_, **keep)["quarantined"] == {}, format_
+        redact(source, whole, format_=format_, **keep)
         assert out.read_bytes() == whole.read_bytes(), format_
         assert SECRET.encode() not in out.read_bytes()
         out.unlink()
@@ -110,12 +111,9 @@ def test_an_output_whose_name_says_another_format_is_refused(tmp_path: Path, giv
     with pytest.raises(ConfigurationError, match=f"--out: .*{re.escape(fix)}$"):
         require_matching_format(out, *find_copy_sources(str(folder / given), "auto"))
     assert not list(tmp_path.rglob("x*"))
-
-
-@pytest.mark.parametrize("out", ["x.csv", "x.CSV.gz", "x.csv.xz", "x", "x.masked", "csv.new", "-", "s3://b/x.csv"])
-def test_an_output_whose_name_says_its_format_or_none_is_taken(tmp_path: Path, out: str) -> None:
-    (tmp_path / "in.csv").write_text("text\nx\n")
-    require_matching_format(out, *find_copy_sources(str(tmp_path / "in.csv"), "auto"))
+    if given == "in.csv":
+        for right in ("x.csv", "x.CSV.gz", "x.csv.xz", "x", "x.masked", "csv.new", "-", "s3://b/x.csv"):
+            require_matching_format(right, *find_copy_sources(str(folder / given), "auto"))
 
 
 @pytest.mark.slow
@@ -192,14 +190,6 @@ def test_a_message_says_what_was_done(
     assert not Path("b.docx").exists()
 
 
-def test_a_line_that_declares_the_separator_stays_the_first(tmp_path: Path) -> None:
-    for mark in ("", "\ufeff"):
-        data = f"{mark}sep=;\r\nid;text\r\n1;a, b and {SECRET}\r\n"
-        (tmp_path / "a.csv").write_bytes(data.encode())
-        redact(tmp_path / "a.csv", tmp_path / f"out{mark}.csv", config=PATTERNS)
-        assert (tmp_path / f"out{mark}.csv").read_bytes() == data.replace(SECRET, "<MASK>").encode()
-
-
 LISTED = {"tickets": [{"body": "x", "n": [{"t": "x"}]}]}
 FIELDS = {"text": "x", "fields": [{"value": SECRET}, {"value": True}], SECRET: SECRET}
 
@@ -217,8 +207,8 @@ FIELDS = {"text": "x", "fields": [{"value": SECRET}, {"value": True}], SECRET: S
         (
             FIELDS,
             {},
-            "field 3 (its name looks like EMAIL_ADDRESS). Choose per column with --column fields=WHAT "
-            "--column NAME=WHAT (WHAT is keep, a label like PERSON, or drop",
+            "fields[].value and field 3. Mask texts with --text-column, or choose per column with "
+            "--column fields=WHAT --column NAME=WHAT (WHAT is keep, a label like PERSON, or drop)",
         ),
     ],
 )
@@ -226,24 +216,6 @@ def test_a_message_tells_the_way(tmp_path: Path, row: Any, redaction: dict[str, 
     (tmp_path / "a.jsonl").write_text(json.dumps(row))
     with pytest.raises(ConfigurationError, match=re.escape(told)):
         redact(tmp_path / "a.jsonl", tmp_path / "b.jsonl", config=PATTERNS, **redaction)
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "columns", "copy"),
-    [
-        ("a.jsonl", json.dumps(FIELDS), {"fields": "drop", SECRET: "drop"}, '{"text": "x"}'),
-        (
-            "a.csv",
-            f"id,name,mail\n1,Quirin Ozols,{SECRET}\n",
-            {"name": "PERSON", "mail": "URL"},
-            "id,name,mail\n1,<MASK>,<MASK>\n",
-        ),
-    ],
-)
-def test_declared_columns_are_handled_whole(tmp_path: Path, name: str, data: str, columns: Any, copy: str) -> None:
-    (tmp_path / name).write_text(data)
-    redact(tmp_path / name, tmp_path / f"copy-{name}", {"columns": columns}, config=PATTERNS)
-    assert (tmp_path / f"copy-{name}").read_text() == copy
 
 
 @pytest.mark.parametrize("name", ["txt", "md", "TEXT", ".text", "json", "ndjson", "eml", "htm", "foo", "", "xlsx"])

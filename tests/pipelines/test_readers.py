@@ -123,7 +123,7 @@ def test_one_object_over_several_lines_is_one_row(tmp_path: Path, data: bytes) -
     path, copy = tmp_path / "one.json", tmp_path / "copy.json"
     path.write_bytes(data)
     assert [(e.row, getattr(e, "text", None)) for e in _read(path)] == [(1, "I am Mary Smith.")]
-    redactory.redact(path, copy)
+    redactory.redact(path, copy, {"keep_other_columns": True})
     assert copy.read_bytes() == data.replace(b"Mary Smith", b"<MASK>")
 
 
@@ -166,16 +166,16 @@ def test_bytes_that_are_utf8_are_text(tmp_path: Path, type_: Any, value: Any, re
     values = pa.array(
         [value.decode() if plain else value, None], type_.value_type if pa.types.is_dictionary(type_) else type_
     )
-    pq.write_table(pa.table({"text": values.cast(type_), "id": pa.array([b"x", b"y"])}), path)
+    pq.write_table(pa.table({"text": values.cast(type_), "id": pa.array([b"x1", b"y2"])}), path)
     entries = _read(path)
     assert [getattr(entry, "reason", None) for entry in entries] == [reason, "missing_text"]
     if reason is None:
         assert isinstance(entries[0], Document)
-        assert entries[0].doc_id == "x"
+        assert entries[0].doc_id == "x1"
         redactory.redact(path, copy)
         told = pq.read_table(copy).to_pylist()
         assert told[0]["text"] in (b"I am <MASK>.", "I am <MASK>.")
-        assert told[0]["id"] == b"x"
+        assert told[0]["id"] == b"x1"
     else:
         assert redactory.redact(path, copy, text_columns=("text",))["quarantined"] == {reason: 1}
         assert ("cast" in FIXES[reason]) == (reason != "text_not_string")
@@ -228,9 +228,9 @@ def _told(entries: list[Document | Rejection]) -> list[object]:
 
 def test_an_open_quotation_merges_no_rows_where_a_later_one_closes_it(tmp_path: Path) -> None:
     entries = _table(tmp_path, OPEN)
-    assert _told(entries) == [("1", "a", "ok one"), "broken_row", ("3", "c", "fine"), ("4", "d", "fine")]
+    assert _told(entries) == [("1", "a", "ok one"), "broken_row", "broken_row", ("4", "d", "fine")]
     assert [e.row for e in entries] == [2, 3, 4, 5]
-    [bad] = [e for e in entries if isinstance(e, Rejection)]
+    bad = next(e for e in entries if isinstance(e, Rejection))
     assert bad.content == b'2,b,"never closed Agatha\n'
 
 
@@ -240,6 +240,8 @@ def test_an_open_quotation_merges_no_rows_where_a_later_one_closes_it(tmp_path: 
         # a mark too many amid a text of several lines, one of which looks like a row
         ('1,a,"o"k\nx,y,z\nend"\n', 3),
         ('1,a,"ok\nx,y,z\nend of "it\nmo,r,e\n"\n', 5),
+        # the line has a mark that is a letter inside a quotation
+        ('1,a,"o"k\nx,"",z\nend"\n', 3),
         # one that closes the text, and is followed by further fields
         ('1,a,"he said", bye\nx,y,z\nend"\n', 3),
         # the mark that closes is missing, and the text goes on
@@ -249,7 +251,7 @@ def test_an_open_quotation_merges_no_rows_where_a_later_one_closes_it(tmp_path: 
     ],
 )
 def test_lines_that_may_stand_inside_a_quotation_are_rejected(tmp_path: Path, rows: str, rejected: int) -> None:
-    entries = _table(tmp_path, rows + "5,e,more\n6,f,g\n")
+    entries = _table(tmp_path, rows + '5,e,"more"\n6,f,g\n')
     assert _told(entries) == ["broken_row"] * rejected + [("5", "e", "more"), ("6", "f", "g")]
     assert [e.row for e in entries] == list(range(2, rejected + 4))
 
@@ -258,6 +260,10 @@ def test_a_broken_row_may_take_a_row_of_several_lines_with_it(tmp_path: Path) ->
     """Its first line ends the open quotation and may begin another: all are counted, and the next is read."""
     entries = _table(tmp_path, '1,a,"open\nx\n2,b,"more\nlines"\n3,c,"even\nmore"\n4,d,e\n')
     assert _told(entries) == ["broken_row"] * 4 + [("3", "c", "even\nmore"), ("4", "d", "e")]
+    # without a mark, every line within the limit of a row may be inside the quotation
+    rows = '1,a,"open\n' + "2,b,fine\n" * 20 + '3,c,"fine"\n'
+    told = _told(_table(tmp_path, rows, max_row_bytes=99))
+    assert told == ["row_too_long"] * 11 + [("2", "b", "fine")] * 10 + [("3", "c", "fine")]
 
 
 def test_a_mark_in_a_field_that_is_not_quoted_is_a_letter(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from itertools import islice, product
 from operator import add
 from pathlib import Path
@@ -22,8 +22,8 @@ from typing import Any, BinaryIO, TextIO, cast
 from redactory.detectors.engine_registry import collect_labels, require_known_labels
 from redactory.detectors.settings import ConservativeSettings, get_kind
 from redactory.foundation.canonical import json_sha256
-from redactory.foundation.errors import ConfigurationError, join_words, pluralize, shorten_name
-from redactory.foundation.files import make_folder
+from redactory.foundation.errors import ConfigurationError, join_words, shorten_name
+from redactory.foundation.files import make_folder, read_json, write_text
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.processes import open_process_pool
 from redactory.foundation.progress import Progress, ignore_progress
@@ -32,28 +32,25 @@ from redactory.pipelines.curation.error_sealing import run_with_hidden_error_tex
 from redactory.pipelines.curation.loading import ConfigLike, load_text_config, parse_settings
 from redactory.pipelines.curation.personal_columns import (
     UNNAMED,
-    PersonalColumnDetector,
     choose_column_label,
-    is_safe_to_name,
-    shorten_rare_path,
+    find_undeclared_paths,
+    is_field_name,
 )
 from redactory.pipelines.curation.policy import Policy
 from redactory.pipelines.documents.redact_io import (
     PIPE,
     UNKNOWN_FORMAT,
-    Chunk,
     copy_dataset_metadata,
     find_copy_sources,
     format_quarantine_line,
     open_compressed,
-    open_standard_output,
     open_unfinished_copy,
     require_matching_format,
     require_separate_output,
     resolve_input_path,
 )
 from redactory.pipelines.documents.unmask import PseudonymVault
-from redactory.pipelines.json_paths import Fields, KeyedText, NoTextError
+from redactory.pipelines.json_paths import Fields, KeyedText
 from redactory.pipelines.readers import Source
 from redactory.pipelines.readers.documents import RowCounts
 from redactory.pipelines.readers.files import list_ignored_files
@@ -78,11 +75,13 @@ DEFAULT_TEXT_FIELDS = ("text", "messages", "conversations")
 _CHUNK_ROWS, _CHUNK_CHARS = 500, 1 << 19
 """Maximum rows and characters of a chunk."""
 _INSPECTED_ROWS = 1_000
-"""Number of first rows that are searched for personal columns."""
+"""Number of first rows in which an undeclared column stops the copy; a later row is left out."""
+_COMMON_SHARE = 10
+"""Messages name only fields that one in so many rows has: a rarer one may be a person's name used as a key."""
 _MAX_LIST_DEPTH = 6
 """Maximum number of path parts for which lists are tried."""
-NEW_FIELD, PERSONAL_KEY = "new_field", "personal_key"
-"""Reason codes: the row has a field that no inspected row had, or a key that looks personal."""
+UNDECLARED = "undeclared_field"
+"""Reason code: the row has a text, or an unusual key, in a column that is neither masked nor declared."""
 
 
 def redact(
@@ -131,6 +130,18 @@ def redact(
     return run_with_hidden_error_text("rows were redacted", copy.run, input_path, out, sources, is_folder, workers)
 
 
+@dataclass(frozen=True)
+class _FilePlan:
+    """How to copy a file."""
+
+    source: Source
+    fields: Fields
+    hidden: Collection[str] = ()
+    """Columns that are copied whatever they hold."""
+    dropped_labels: dict[str, str] = field(default_factory=dict)
+    """Labels of the dropped columns, whose values are masked in texts."""
+
+
 @dataclass
 class _RedactionRun:
     redaction: Redaction
@@ -147,12 +158,6 @@ class _RedactionRun:
     damaged_files: list[DamagedFile] = field(default_factory=list)
     labels: Counter[str] = field(default_factory=Counter)
     vault: PseudonymVault = field(default_factory=PseudonymVault)
-    column_detectors: dict[str, PersonalColumnDetector] = field(default_factory=dict)
-    """The detector of personal columns of each file."""
-    dropped_labels: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Labels of the dropped columns of each file."""
-    hidden_columns: dict[str, set[str]] = field(default_factory=dict)
-    """The columns of each file whose values are not inspected."""
 
     @cached_property
     def policy_hash(self) -> str:
@@ -163,19 +168,20 @@ class _RedactionRun:
         self, input_path: str, out: str, sources: Sequence[Source], is_folder: bool, workers: int
     ) -> dict[str, Any]:
         """Copy every file; the output gets its name when it is complete."""
-        fields = list[tuple[Source, Fields]]()
+        plans = list[_FilePlan]()
         for source in sources:
             with self._skip_damaged_file(source, is_folder):
-                fields.append((source, self._resolve_text_fields(source)))
+                plans.append(self._plan_file(source))
         identity = {"policy": self.policy_hash, "settings": json_sha256(_serialize_settings(self.settings))}
         options = self.redaction.model_dump(mode="json")
         with (
             open_unfinished_copy(out, sources, identity, options) as work,
-            _open_span_finder(self.settings, workers) as find_spans,
+            _open_span_finder(self.settings, workers, work.get_spans_path) as find_spans,
         ):
             if (summary := work.load_summary(out)) is not None:
                 return summary
-            for number, (source, source_fields) in enumerate(fields):
+            for plan in plans:
+                source = plan.source
                 # a PDF file is copied as text
                 name = source.name + ".txt" * (source.format == "pdf") if is_folder else ""
                 rows_before = self.rows - self.quarantined.total()
@@ -183,18 +189,12 @@ class _RedactionRun:
                 make_folder(target_path.parent)
                 with (
                     self._skip_damaged_file(source, is_folder),
-                    open_standard_output() if out == PIPE else open_compressed(target_path, name or out) as target,
+                    open_compressed(target_path, name or out) as target,
                     work.quarantine_path.open("a", encoding="utf-8", errors="backslashreplace") as quarantine_file,
                 ):
-                    self._redact_file(
-                        source,
-                        source_fields,
-                        target,
-                        partial(find_spans, partial(work.get_chunk, number)),
-                        quarantine_file,
-                    )
+                    self._redact_file(plan, target, find_spans, quarantine_file)
                 is_empty = source.reader.is_text and self.rows - self.quarantined.total() == rows_before
-                if source.name in self.skipped_files or (is_empty and out != PIPE):
+                if source.name in self.skipped_files or is_empty:
                     # a partial file or an empty document would look complete
                     target_path.unlink()
                 else:
@@ -208,15 +208,14 @@ class _RedactionRun:
                 columns = {name: None if label == DROP else label for name, label in masked_columns}
                 copy_dataset_metadata(Path(input_path), work.staging_path, sources, columns)
             if self.redaction.vault is not None:
-                paths = [*dict.fromkeys(path for _, source_fields in fields for path in source_fields.paths)]
+                paths = [*dict.fromkeys(path for plan in plans for path in plan.fields.paths)]
                 self.vault.fields = paths + [n for n, label in self.redaction.masked_columns.items() if label != DROP]
                 self.vault.merge_into(Path(self.redaction.vault))
             with work.quarantine_path.open("a", encoding="utf-8") as quarantine_file:
                 quarantine_file.writelines(
                     format_quarantine_line(name, 0, reason) for name, reason in self.skipped_files.items()
                 )
-            if out != PIPE:
-                work.finish(out, self._build_summary())
+            work.finish(out, self._build_summary())
         return self._build_summary()
 
     @contextmanager
@@ -254,124 +253,96 @@ class _RedactionRun:
 
     # Before anything is written: the fields and the columns of each file.
 
-    def _resolve_text_fields(self, source: Source) -> Fields:
-        """Find the text fields of a file; ``ConfigurationError`` for unusable fields or columns."""
+    def _plan_file(self, source: Source) -> _FilePlan:
+        """Choose the text fields of a file; ``ConfigurationError`` if one is missing, or a column is undeclared."""
         if source.reader.is_text:
-            return Fields(())
+            return _FilePlan(source, Fields(()))
         with source.open(max_expansion=self.settings.input.max_expansion) as file:
             reader = choose_reader(source.format, file)(file, source.name, self.settings.input.max_row_bytes)
             rows = list(islice((row.cells for row in reader.read_records() if row.cells), _INSPECTED_ROWS))
-            header = reader.header
-        column_counts = Counter(name for row in rows for name in row)
-        self.hidden_columns[source.name] = column_counts.keys() - self.redaction.masked_columns.keys()
+            rows = rows or [dict.fromkeys(reader.header)] * bool(reader.header)
+        columns = Counter(name for row in rows for name in row)
         is_text_configured = "text" in self.settings.input.model_fields_set
-        default_fields = tuple(name for name in DEFAULT_TEXT_FIELDS if name in column_counts)
+        default_fields = tuple(name for name in DEFAULT_TEXT_FIELDS if name in columns)
         fields = Fields(self.settings.input.fields.paths if is_text_configured else default_fields)
-        unknown = (name for name in self.redaction.columns if name not in column_counts)
-        missing = [*fields.find_missing_paths(rows), *unknown]
-        if rows and (missing or not (fields.paths or self.redaction.columns)):
-            problem = "name the text fields with --text-column"
-            if missing:
-                problem = f"there is no field '{shorten_name(missing[0])}'{_suggest_path(missing[0], rows)}"
-            listed_names = [
-                name for name in column_counts if shorten_rare_path(name, column_counts, len(rows)) == name
-            ] or ["others in every row"]
-            nameable = [name for name in listed_names if self._is_safe_to_name(name)]
-            # a schema is deliberate; a first line, or keys, may be data
-            hidden_count = len(listed_names) - len(nameable)
-            if hidden_count and source.format not in ("parquet", "arrow"):
-                raise ConfigurationError(
-                    f"{source.name}: {problem}; its fields ({len(listed_names):,}) are not named here, since they may "
-                    "be data; is the first line a header?"
-                )
-            others = [f"{pluralize(hidden_count, 'other')} that may be data"] * bool(hidden_count)
-            raise ConfigurationError(f"{source.name}: {problem}; its fields are {join_words([*nameable, *others])}")
-        self.dropped_labels[source.name] = {
+        self._require_fields(source, fields, rows, columns)
+        if not self.redaction.keep_other_columns:
+            self._require_declared_columns(source, fields, rows, columns)
+        dropped_labels = {
             name: choose_column_label(name, [*{str(row[name]) for row in rows if row.get(name)}][:50], self._find_spans)
             for name, label in self.redaction.columns.items()
             if label == DROP
         }
-        if not self.redaction.keep_other_columns:
-            column_detector = PersonalColumnDetector(
-                fields, self.redaction.columns.keys(), self._find_spans, self.settings.detect.language
-            )
-            self.column_detectors[source.name] = column_detector
-            personal_columns = column_detector.inspect_first_rows(rows, header)
-            self._require_no_personal_columns(
-                source.name, personal_columns, column_detector, rows or [dict.fromkeys(header)]
-            )
-            # a column with text is inspected in every row
-            self.hidden_columns[source.name] &= (
-                column_detector.inspected_paths - column_detector.text_paths | self.redaction.columns.keys()
-            )
-        return fields
+        kept = columns if self.redaction.keep_other_columns else self.redaction.columns
+        return _FilePlan(source, fields, kept.keys() - self.redaction.masked_columns.keys(), dropped_labels)
 
     def _find_spans(self, texts: list[str]) -> list[SpansOrReason]:
         return _search_texts(_serialize_settings(self.settings), texts)
 
-    def _is_safe_to_name(self, path: str) -> bool:
-        return is_safe_to_name(path, self._find_spans, self.settings.detect.language)
-
-    def _require_no_personal_columns(
-        self,
-        location: str,
-        personal_columns: list[str],
-        column_detector: PersonalColumnDetector,
-        rows: list[Mapping[str, Any]],
+    def _require_fields(
+        self, source: Source, fields: Fields, rows: list[Mapping[str, Any]], columns: Counter[str]
     ) -> None:
-        """Raise ``ConfigurationError`` for fields that look personal or are unreadable bytes."""
-        paths = personal_columns or column_detector.unreadable_paths
-        if not paths:
+        """Raise ``ConfigurationError`` if a named field or column does not exist, or none is named."""
+        missing = [*fields.find_missing_paths(rows), *(name for name in self.redaction.columns if name not in columns)]
+        if not rows or not (missing or not (fields.paths or self.redaction.columns)):
             return
-        problem = "fields that look personal would be kept unmasked" if personal_columns else "bytes cannot be checked"
-        nameable = [path for path in paths if self._is_safe_to_name(path)]
-        # an unnamed field may be data: give its position
-        descriptions = [
-            (path if path in nameable else _describe_field_position(path, rows))
-            + (f" ({column_detector.reasons[path]})" if personal_columns else "")
-            for path in paths
-        ]
-        fixes = [_suggest_option(path, rows) for path in nameable]
-        fixes += ["--column NAME=WHAT"] * (len(nameable) < len(descriptions))
+        problem = "name the text fields with --text-column"
+        if missing:
+            problem = f"there is no field '{shorten_name(missing[0])}'{_suggest_path(missing[0], rows)}"
+        # the first line of a table is a header if one of the fields is there
+        named_count = len(fields.paths) + len(self.redaction.columns)
+        is_header = source.format not in ("csv", "tsv") or len(missing) < named_count
+        names = [name for name in columns if columns[name] * _COMMON_SHARE >= len(rows)]
+        if names and is_header and all(is_field_name(name, self.settings.detect.language) for name in names):
+            raise ConfigurationError(f"{source.name}: {problem}; its fields are {join_words(names)}")
         raise ConfigurationError(
-            f"{location}: {problem}: {join_words([*dict.fromkeys(descriptions)])}. Choose per column with "
-            f"{' '.join(dict.fromkeys(filter(None, fixes)))} (WHAT is {KEEP}, a label like PERSON, or "
-            f"{DROP}), or give --keep-other-columns"
+            f"{source.name}: {problem}; its fields ({len(columns):,}) are not named here, since they may be data; is "
+            "the first line a header?"
         )
 
-    def _check_later_rows(self, source: Source, rows: RowChunk) -> None:
-        """Raise ``ConfigurationError`` if a field looks personal only after the inspected rows."""
-        column_detector = self.column_detectors.get(source.name)
-        later_rows = [row for row in rows if isinstance(row, Row) and row.reason is None and row.cells]
-        if column_detector is None or not later_rows or later_rows[-1].number <= _INSPECTED_ROWS:
-            return
-        location = f"{source.name}, rows {later_rows[0].number:,} to {later_rows[-1].number:,}"
-        cells = [row.cells for row in later_rows]
-        personal_columns, column_detector.unreadable_paths = column_detector.inspect_later_rows(cells)
-        self._require_no_personal_columns(location, personal_columns, column_detector, cells)
+    def _is_nameable(self, name: str, count: int, rows: int) -> bool:
+        """Return whether a message may name a field that ``count`` of the ``rows`` have."""
+        return count * _COMMON_SHARE >= rows and all(
+            is_field_name(part.removesuffix("[]"), self.settings.detect.language) for part in name.split(".")
+        )
 
-    def _find_new_field_reason(self, source: Source, row: Row) -> str | None:
-        """Return the reason code of a row with a field or key that no inspected row had."""
-        column_detector = self.column_detectors.get(source.name)
-        if column_detector is None or row.number <= _INSPECTED_ROWS:
-            return None
-        if column_detector.find_personal_keys([row.cells]):
-            return PERSONAL_KEY
-        return NEW_FIELD if column_detector.has_new_field(row.cells) else None
+    def _require_declared_columns(
+        self, source: Source, fields: Fields, rows: list[Mapping[str, Any]], columns: Counter[str]
+    ) -> None:
+        """Raise ``ConfigurationError`` for the columns with text that are neither masked nor declared."""
+        paths = Counter(path for row in rows for path in {*self._find_undeclared_paths(row, fields)})
+        descriptions, options = list[str](), list[str]()
+        for number, column in enumerate(columns, 1):
+            inside = [path for path in paths if path == column or path.startswith((f"{column}.", f"{column}[]"))]
+            is_nameable = self._is_nameable(column, columns[column], len(rows))
+            if inside:
+                options.append(f"--column {column if is_nameable else 'NAME'}=WHAT")
+                descriptions += [
+                    path if path == column or self._is_nameable(path, paths[path], len(rows)) else f"{column}.{UNNAMED}"
+                    for path in inside
+                    if is_nameable
+                ] or [f"field {number}"]
+        if descriptions:
+            raise ConfigurationError(
+                f"{source.name}: fields that would be copied unmasked: {join_words([*dict.fromkeys(descriptions)])}. "
+                f"Mask texts with --text-column, or choose per column with {' '.join(dict.fromkeys(options))} (WHAT is "
+                f"{KEEP}, a label like PERSON, or {DROP}), or give --keep-other-columns"
+            )
+
+    def _find_undeclared_paths(self, cells: Mapping[str, Any], fields: Fields) -> Iterator[str]:
+        return find_undeclared_paths(cells, fields, self.redaction.columns.keys(), self.settings.detect.language)
 
     # Row by row.
 
-    def _redact_file(
-        self, source: Source, fields: Fields, target: BinaryIO, find_spans: SpanFinder, quarantine_file: TextIO
-    ) -> None:
-        input_settings = self.settings.input
-        with source.open(max_expansion=input_settings.max_expansion) as file:
-            hidden = self.hidden_columns.get(source.name, ())
-            reader = choose_reader(source.format, file)(file, source.name, input_settings.max_row_bytes, fields, hidden)
+    def _redact_file(self, plan: _FilePlan, target: BinaryIO, find_spans: SpanFinder, quarantine_file: TextIO) -> None:
+        source, settings = plan.source, self.settings.input
+        with source.open(max_expansion=settings.max_expansion) as file:
+            reader = choose_reader(source.format, file)(
+                file, source.name, settings.max_row_bytes, plan.fields, plan.hidden
+            )
 
             def iterate_output() -> Iterator[Any]:
-                for rows, results in find_spans(_split_into_chunks(reader, input_settings.max_chars)):
-                    self._check_later_rows(source, rows)
+                for rows, results in find_spans(_split_into_chunks(reader, settings.max_chars)):
                     remaining = iter(results)
                     for row in rows:
                         if isinstance(row, bytes):
@@ -380,9 +351,10 @@ class _RedactionRun:
                         row_results = [next(remaining) for _ in row.texts]
                         self.rows += row.number > 0
                         reason = row.reason or next((result for result in row_results if isinstance(result, str)), None)
-                        reason = reason or self._find_new_field_reason(source, row)
+                        if reason is None and not self.redaction.keep_other_columns:
+                            reason = UNDECLARED if any(self._find_undeclared_paths(row.cells, plan.fields)) else None
                         if reason is None and row.render is not None:
-                            yield self._render_row(source, row, row.render, cast(list[list[ReplacedSpan]], row_results))
+                            yield self._render_row(plan, row, row.render, cast(list[list[ReplacedSpan]], row_results))
                             continue
                         self.quarantined[str(reason)] += 1
                         quarantine_file.write(format_quarantine_line(source.name, row.number, str(reason)))
@@ -391,7 +363,7 @@ class _RedactionRun:
             reader.write(target, iterate_output())
 
     def _render_row(
-        self, source: Source, row: Row, render: Renderer, detected: Sequence[Sequence[ReplacedSpan]]
+        self, plan: _FilePlan, row: Row, render: Renderer, detected: Sequence[Sequence[ReplacedSpan]]
     ) -> Any:
         spans = [list(text_spans) for text_spans in detected]
         for text_spans, structural_spans in zip(spans, row.structural_spans, strict=False):
@@ -399,7 +371,7 @@ class _RedactionRun:
         self.removed_parts += row.removed_parts
         masked_columns = {name: (row.cells.get(name), label) for name, label in self.redaction.masked_columns.items()}
         if self.redaction.known_values:
-            labels = self.redaction.masked_columns | self.dropped_labels.get(source.name, {})
+            labels = self.redaction.masked_columns | plan.dropped_labels
             declared = {
                 str(value): labels[name] for name, (value, _) in masked_columns.items() if value not in (None, "")
             }
@@ -411,7 +383,7 @@ class _RedactionRun:
             if label != DROP and value not in (None, "")
         ]
         values = [*collect_values(row.texts, spans), *columns]
-        replacer = self.replacement.create_replacer(f"{source.name}:{row.number}", row.texts, values)
+        replacer = self.replacement.create_replacer(f"{plan.source.name}:{row.number}", row.texts, values)
         changes = [plan_edits(text, text_spans, replacer) for text, text_spans in zip(row.texts, spans, strict=True)]
         self.labels.update(change.kind for text_spans in changes for change in text_spans)
         column_replacements = {
@@ -442,28 +414,6 @@ def _suggest_path(path: str, rows: list[Mapping[str, Any]]) -> str:
     return ""
 
 
-def _describe_field_position(path: str, rows: list[Mapping[str, Any]]) -> str:
-    for position, name in enumerate(Counter(name for row in rows for name in row), 1):
-        if path == name or path.startswith((f"{name}.", f"{name}[]")):
-            return f"field {position}"
-    return UNNAMED
-
-
-def _suggest_option(path: str, rows: list[Mapping[str, Any]]) -> str:
-    """Suggest the option that decides about a field; empty if the field may not be named."""
-    column = path.partition(".")[0] if path.endswith(UNNAMED) else path
-    if column != path or any(path in row for row in rows):
-        return "" if column == UNNAMED else f"--column {column}=WHAT"
-    fields = Fields((path,))
-    try:
-        for row in rows:
-            fields.read_texts(row)
-    except NoTextError:
-        # otherwise rows with a number there would be left out
-        return f"--column {fields.columns[0]}=WHAT"
-    return f"--text-column {path!r}"
-
-
 def _replace_column_value(value: Any, label: str, replacer: Replacer | None) -> str | None:
     if label == DROP or value in (None, ""):
         return None if label == DROP else ""
@@ -477,7 +427,6 @@ SpansOrReason = list[ReplacedSpan] | str
 RowChunk = list[Row | bytes]
 ChunkResults = Iterator[tuple[RowChunk, list[SpansOrReason]]]
 SpanFinder = Callable[[Iterator[RowChunk]], ChunkResults]
-ChunkStore = Callable[[int, list[str]], Chunk]
 
 
 def _split_into_chunks(reader: Format, max_chars: int) -> Iterator[RowChunk]:
@@ -497,41 +446,38 @@ def _split_into_chunks(reader: Format, max_chars: int) -> Iterator[RowChunk]:
 
 @contextmanager
 def _open_span_finder(
-    settings: Config, workers: int
-) -> Iterator[Callable[[ChunkStore, Iterator[RowChunk]], ChunkResults]]:
-    """Yield a function that searches chunks, here or in ``workers`` processes, and keeps their order."""
+    settings: Config, workers: int, get_spans_path: Callable[[Sequence[str]], Path]
+) -> Iterator[SpanFinder]:
+    """Yield a function that searches chunks, here or in ``workers`` processes, and keeps their order.
+
+    The spans of a chunk are stored at the path of its texts; stored ones are not searched again.
+    """
     serialized = _serialize_settings(settings)
     with open_process_pool(workers) if workers > 1 else nullcontext() as pool:
 
-        def search(texts: list[str]) -> Any:
+        def begin_search(path: Path, texts: list[str]) -> list[SpansOrReason] | Future[list[SpansOrReason]]:
+            if path.exists():
+                return [one if isinstance(one, str) else [ReplacedSpan(*s) for s in one] for one in read_json(path)]
             return pool.submit(_search_texts, serialized, texts) if pool else _search_texts(serialized, texts)
 
-        def find_spans(store: ChunkStore, chunks: Iterator[RowChunk]) -> ChunkResults:
-            pending: deque[tuple[Chunk, RowChunk, Any]] = deque()
-            for number, rows in enumerate(chunks):
+        def end_search(path: Path, rows: RowChunk, search: Any) -> tuple[RowChunk, list[SpansOrReason]]:
+            spans = search.result() if isinstance(search, Future) else search
+            # no indentation: the fast encoder does not support it
+            write_text(path, json.dumps(spans))
+            return rows, spans
+
+        def find_spans(chunks: Iterator[RowChunk]) -> ChunkResults:
+            pending = deque[tuple[Path, RowChunk, Any]]()
+            for rows in chunks:
                 texts = [text for row in rows if isinstance(row, Row) for text in row.texts]
-                chunk = store(number, texts)
-                stored = chunk.load()
-                result = search(texts) if stored is None else list(map(_restore_spans, stored))
-                pending.append((chunk, rows, result))
+                path = get_spans_path(texts)
+                pending.append((path, rows, begin_search(path, texts)))
                 if len(pending) > (2 * workers if pool else 0):
-                    yield _save_chunk_spans(*pending.popleft())
+                    yield end_search(*pending.popleft())
             while pending:
-                yield _save_chunk_spans(*pending.popleft())
+                yield end_search(*pending.popleft())
 
         yield find_spans
-
-
-def _restore_spans(stored: Any) -> SpansOrReason:
-    return stored if isinstance(stored, str) else [ReplacedSpan(*span_fields) for span_fields in stored]
-
-
-def _save_chunk_spans(
-    chunk: Chunk, rows: RowChunk, result: list[SpansOrReason] | Future[list[SpansOrReason]]
-) -> tuple[RowChunk, list[SpansOrReason]]:
-    spans = result.result() if isinstance(result, Future) else result
-    chunk.save(spans)
-    return rows, spans
 
 
 def _serialize_settings(settings: Config) -> str:

@@ -1,7 +1,7 @@
 """Input and output of a copy: it is written beside its destination and renamed when it is complete.
 
-``OUT.unfinished`` holds what a killed copy needs to resume: the spans found in each chunk of rows, with a keyed
-digest of its texts, so that spans of one text are never applied to another.
+``OUT.unfinished`` holds what a killed copy needs to resume: the spans of each chunk of rows, without text, under a
+keyed digest of the texts and settings, so that spans of one text are never applied to another.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import bz2
 import glob
 import gzip
 import hashlib
-import io
 import json
 import lzma
 import os
@@ -28,7 +27,6 @@ from redactory.foundation.canonical import json_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import (
     PUBLIC_FILE,
-    TEMPORARY_PREFIX,
     file_lock,
     make_private_folder,
     parse_temporary_name,
@@ -37,8 +35,8 @@ from redactory.foundation.files import (
     remove_path,
     sync_to_disk,
     write_json,
-    write_text,
 )
+from redactory.pipelines.json_paths import KeyedText
 from redactory.pipelines.readers import Source, find_sources_by_path
 from redactory.pipelines.readers.files import (
     ARCHIVE_ENDINGS,
@@ -59,7 +57,7 @@ QUARANTINE_SUFFIX = ".quarantine.jsonl"
 UNKNOWN_FORMAT = "unknown_format"
 """Why a file in a folder is not copied."""
 _FORMAT = "redactory-copy/1"
-_HEADER, _LOCK, _DONE = "header.json", "lock", "done.json"
+_STATE, _LOCK = "state.json", "lock"
 
 
 # Input.
@@ -121,12 +119,9 @@ def require_separate_output(input_path: str, out: str) -> None:
         return
     output = Path(out)
     work = _get_work_folder(out)
-    for leftover in work.parent.glob(f"{TEMPORARY_PREFIX}*-{glob.escape(work.name)}"):
-        # left by a call that was killed while it removed its folder
-        if (leftover / _DONE).is_file() and not work.exists():
-            leftover.rename(work)
     remove_leftovers(work.parent, glob.escape(work.name))
-    if not (work / _DONE).is_file():
+    _reject_foreign_work_folder(work)
+    if not (work / _STATE).is_file():
         _require_absent_output(out)
     if input_path != PIPE and not is_url(input_path) and output.resolve().is_relative_to(Path(input_path).resolve()):
         raise ConfigurationError(f"--out: {out} is inside the input: choose a folder outside of it")
@@ -176,25 +171,24 @@ class UnfinishedCopy:
     """A copy in progress: its files in ``staging``, its quarantine, and the spans found so far."""
 
     folder: Path
-    source_hash: str
-    """Identifies the input of the copy."""
-    salt: bytes = b""
+    copy_hash: str
+    """Identifies the input and all options of the copy."""
+    span_hash: str
+    """Identifies the settings that decide about spans."""
+    salt: bytes
 
     @classmethod
-    def resume(cls, folder: Path, source_hash: str, identity: Mapping[str, Any]) -> UnfinishedCopy:
-        """Resume in ``folder`` if its header matches ``identity``, else restart."""
-        header, identity = folder / _HEADER, {"format": _FORMAT, **identity}
-        previous = read_json(header) if header.exists() else {}
-        if any(previous.get(key) != value for key, value in identity.items()):
-            remove_path(folder / "found")
-            previous = identity | {"salt": secrets.token_hex(16)}
-            write_json(header, previous)
-        copy = cls(folder, source_hash, bytes.fromhex(previous["salt"]))
-        remove_leftovers(folder, recursive=True)
-        for leftover in (copy.staging_path, folder / _DONE):
-            remove_path(leftover)
-        copy.quarantine_path.write_bytes(b"")
-        return copy
+    def open(cls, folder: Path, copy_hash: str = "", span_hash: str = "") -> UnfinishedCopy:
+        """Open the copy in ``folder``, or begin one."""
+        if not (folder / _STATE).exists():
+            write_json(folder / _STATE, {"format": _FORMAT, "salt": secrets.token_hex(16)})
+        return cls(folder, copy_hash, span_hash, bytes.fromhex(read_json(folder / _STATE)["salt"]))
+
+    def restart(self) -> None:
+        """Remove everything but the spans."""
+        remove_leftovers(self.folder, recursive=True)
+        remove_path(self.staging_path)
+        self.quarantine_path.write_bytes(b"")
 
     @property
     def staging_path(self) -> Path:
@@ -209,28 +203,34 @@ class UnfinishedCopy:
     def finish(self, out: str, summary: dict[str, Any]) -> None:
         """Record ``summary`` and :meth:`publish`; if killed right after, the next call finds the summary."""
         inode = self.staging_path.stat().st_ino if self.staging_path.exists() else None
-        write_json(self.folder / _DONE, {"format": _FORMAT, "of": self.source_hash, "place": inode, "summary": summary})
+        done = {"copy": self.copy_hash, "inode": inode, "summary": summary}
+        write_json(self.folder / _STATE, {"format": _FORMAT, "salt": self.salt.hex(), "done": done})
         self.publish(out)
 
     def load_summary(self, out: str) -> dict[str, Any] | None:
         """Return the summary of the copy at ``out`` if its call was killed at the end, or None."""
-        done = self.folder / _DONE
-        if not done.is_file() or self.staging_path.exists() or not os.path.lexists(out):
+        done = read_json(self.folder / _STATE).get("done")
+        if done is None or self.staging_path.exists() or not os.path.lexists(out):
             return None
-        record = read_json(done)
-        is_same = record["of"] == self.source_hash and record["place"] == os.lstat(out).st_ino
-        return cast(dict[str, Any], record["summary"]) if is_same else None
+        is_same = done["copy"] == self.copy_hash and done["inode"] == os.lstat(out).st_ino
+        return cast(dict[str, Any], done["summary"]) if is_same else None
 
-    def get_chunk(self, file: int, number: int, texts: Sequence[str]) -> Chunk:
-        """Return the record of the spans in these texts, chunk ``number`` of a file."""
-        digest = hashlib.blake2b(key=self.salt, digest_size=16)
+    def get_spans_path(self, texts: Sequence[str]) -> Path:
+        """Return the path of the spans in these texts; an earlier call may have written them."""
+        digest = hashlib.blake2b(self.span_hash.encode(), key=self.salt, digest_size=16)
         for text in texts:
-            data = text.encode("utf-8", "surrogatepass")
-            digest.update(len(data).to_bytes(8) + data)
-        return Chunk(self.folder / "found" / f"{file:05d}" / f"{number}.json", digest.hexdigest())
+            # the key before a text in JSON counts, since it is searched with it
+            for part in (text.key if isinstance(text, KeyedText) else "", text):
+                data = part.encode("utf-8", "surrogatepass")
+                digest.update(len(data).to_bytes(8) + data)
+        return self.folder / "spans" / f"{digest.hexdigest()}.json"
 
     def publish(self, out: str) -> None:
         """Rename the output and its quarantine; an old quarantine is removed if there is no new one."""
+        if out == PIPE:
+            if self.staging_path.exists():
+                _write_standard_output(self.staging_path)
+            return
         has_quarantine = self.quarantine_path.stat().st_size > 0
         quarantine_path = out.rstrip("/") + QUARANTINE_SUFFIX
         if is_url(out):
@@ -261,56 +261,37 @@ class UnfinishedCopy:
             store.remove_file(name + QUARANTINE_SUFFIX)
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """The file with the spans of some texts, and a keyed digest of the texts."""
-
-    path: Path
-    digest: str
-
-    def load(self) -> Any:
-        """Return the spans that an earlier call found in the same texts, or None."""
-        try:
-            record = read_json(self.path)
-        except (OSError, ValueError):
-            return None
-        return record["found"] if record["texts"] == self.digest else None
-
-    def save(self, spans: Any) -> None:
-        """Write the spans."""
-        # no indentation: the fast encoder does not support it
-        write_text(self.path, json.dumps({"texts": self.digest, "found": spans}))
-
-
 @contextmanager
 def open_unfinished_copy(
     out: str, sources: Sequence[Source], identity: Mapping[str, Any], options: Any = None
 ) -> Iterator[UnfinishedCopy]:
     """Yield the copy of ``sources`` in progress beside ``out``, locked for one call; remove it once it is finished.
 
-    The next call with equal ``identity`` and ``options`` resumes it, or learns that it is complete. Raises
-    ``ConfigurationError`` if something else is in its place, ``RunStateError`` if another call has it.
+    The next call reuses the spans of equal ``identity``, or with equal ``options`` learns that the copy is complete.
+    Raises ``ConfigurationError`` if something else is in its place, ``RunStateError`` if another call has it.
     """
     if out == PIPE or is_url(out):
         with tempfile.TemporaryDirectory(prefix="redactory-") as folder:
-            yield UnfinishedCopy.resume(Path(folder), "", identity)
+            copy = UnfinishedCopy.open(Path(folder))
+            copy.restart()
+            yield copy
         return
     # a pipe cannot be read again: a random value never matches
     sizes = [secrets.token_hex() if source.url == PIPE else source.size() for source in sources]
+    copy_hash = json_sha256([dict(identity), options, [source.url for source in sources], sizes])
     work = _get_work_folder(out)
-    source_hash = json_sha256([dict(identity), options, [source.url for source in sources], sizes])
     _reject_foreign_work_folder(work)
     try:
         make_private_folder(work)
     except PermissionError:
         raise _make_unwritable_error(work.parent) from None
     with file_lock(work / _LOCK, out):
-        copy = UnfinishedCopy(work, source_hash)
+        copy = UnfinishedCopy.open(work, copy_hash, json_sha256(dict(identity)))
         if copy.load_summary(out) is None:
             _require_absent_output(out)
-            copy = UnfinishedCopy.resume(work, source_hash, identity)
+            copy.restart()
         yield copy
-        for path in (work / "found", copy.quarantine_path, work):
+        for path in (work / "spans", copy.quarantine_path, work):
             remove_path(path)
 
 
@@ -322,12 +303,11 @@ def _reject_foreign_work_folder(work: Path) -> None:
     """Raise ``ConfigurationError`` if a folder exists that is not ours: it would be lost."""
     if not os.path.lexists(work):
         return
-    marker_files = (work / _HEADER, work / _DONE)
     try:
-        # a call that was killed at its very beginning left no header
-        is_empty = all(path.name == _LOCK or parse_temporary_name(path.name) == _HEADER for path in work.iterdir())
-        is_ours = is_empty or read_json(next(filter(Path.exists, marker_files)))["format"] == _FORMAT
-    except (OSError, ValueError, TypeError, KeyError, StopIteration):
+        # a call that was killed at its very beginning left no state
+        is_empty = all(path.name == _LOCK or parse_temporary_name(path.name) == _STATE for path in work.iterdir())
+        is_ours = is_empty or read_json(work / _STATE)["format"] == _FORMAT
+    except (OSError, ValueError, TypeError, KeyError):
         is_ours = False
     if work.is_symlink() or not is_ours:
         raise ConfigurationError(
@@ -357,57 +337,17 @@ def open_compressed(path: Path, name: str) -> Iterator[BinaryIO]:
             yield file
 
 
-class _OutputStream(io.RawIOBase):
-    """A writer whose errors are reported as errors of the output, not of the file that is being read."""
-
-    def __init__(self, target: BinaryIO, name: str) -> None:
-        self._target, self._name = target, name
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def write(self, data: Any) -> int:
-        """Write all of ``data``; ``InputError`` gives the reason if this fails."""
-        with self._translate_errors():
-            return self._target.write(data)
-
-    def flush(self) -> None:
-        """Flush what was written so far."""
-        with self._translate_errors():
-            self._target.flush()
-
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenPipeError:
-            raise InputError(f"{self._name} was closed by its reader: the copy is incomplete") from None
-        except OSError as error:
-            raise InputError(f"{self._name} cannot be written: {error.strerror}") from None
-
-
-@contextmanager
-def open_standard_output() -> Iterator[BinaryIO]:
-    """Yield standard output and flush it at the end."""
-    target = _OutputStream(sys.stdout.buffer, "standard output")
+def _write_standard_output(path: Path) -> None:
+    """Write the file to standard output; ``InputError`` gives the reason if this fails."""
     try:
-        yield cast(BinaryIO, target)
-        target.flush()
-    except InputError:
-        _discard_buffered_output()
-        raise
-
-
-def _discard_buffered_output() -> None:
-    """Discard the buffer, because the interpreter would write it again at exit."""
-    try:
-        descriptor = sys.stdout.fileno()
-    except (OSError, ValueError):
-        return
-    null_descriptor = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null_descriptor, descriptor)
-    os.close(null_descriptor)
+        with path.open("rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer, CHUNK_BYTES)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        # discard the buffer, because the interpreter would write it again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        reason = "was closed by its reader" if isinstance(error, BrokenPipeError) else f"failed: {error.strerror}"
+        raise InputError(f"standard output {reason}: the copy is incomplete") from None
 
 
 # Metadata of a data set's folder.

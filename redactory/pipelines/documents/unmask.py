@@ -6,7 +6,6 @@ import datetime
 import getpass
 import glob
 import hashlib
-import hmac
 import json
 import os
 import re
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PRIVATE_FILE, file_lock, make_folder, remove_leftovers, write_bytes
@@ -37,10 +35,10 @@ from redactory.pipelines.json_paths import Fields
 from redactory.pipelines.readers import Source
 from redactory.pipelines.readers.formats import choose_reader
 from redactory.pipelines.store import is_url
+from redactory.redaction.encryption import decrypt, derive_key, encrypt
 from redactory.redaction.replacements import Edit
 
 _TOKEN = re.compile(r"<[A-Z_]+_[a-z2-7]{16}>")
-_NONCE_BYTES = 12
 _MAX_ROW_BYTES = 1 << 30
 _LOCK_TIMEOUT = 60.0
 """Maximum seconds to wait while another copy writes the same vault."""
@@ -98,9 +96,8 @@ class PseudonymVault:
 
     def _write_encrypted(self, path: Path) -> None:
         """Encrypt (AES-256-GCM) with ``REDACTORY_ENCRYPTION_KEY``; ``ConfigurationError`` without one."""
-        nonce = os.urandom(_NONCE_BYTES)
         data = json.dumps(vars(self), ensure_ascii=False).encode("utf-8", "surrogatepass")
-        write_bytes(path, nonce + AESGCM(_derive_vault_key()).encrypt(nonce, data, b"redactory vault"))
+        write_bytes(path, encrypt(_derive_vault_key(), data, b"redactory vault"))
 
     @classmethod
     def read(cls, path: Path) -> PseudonymVault:
@@ -111,8 +108,7 @@ class PseudonymVault:
         variables = f"{ENCRYPTION_VARIABLE}_FILE (or {ENCRYPTION_VARIABLE})"
         key = _derive_vault_key(f"{path.name} is encrypted: set {variables} to the key it was written with")
         try:
-            data = path.read_bytes()
-            return cls(**json.loads(AESGCM(key).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], b"redactory vault")))
+            return cls(**json.loads(decrypt(key, path.read_bytes(), b"redactory vault")))
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}") from None
         except (InvalidTag, ValueError):
@@ -130,7 +126,7 @@ def _derive_vault_key(message: str = "") -> bytes:
     if secret is None:
         new = f"set {ENCRYPTION_VARIABLE}_FILE (create a key with redactory keys new encryption FILE)"
         raise ConfigurationError(message or f"a vault is encrypted: {new}")
-    return hmac.digest(secret, b"redactory/vault", "sha256")
+    return derive_key(secret, "vault")
 
 
 def unmask(input_path: str | Path, out: str | Path, vault: str | Path, *, format_: str = "auto") -> dict[str, Any]:

@@ -26,7 +26,7 @@ from redactory.foundation.progress import Progress, ignore_progress, report_star
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.curate import check_engines, check_metadata_columns, choose_text_column
 from redactory.pipelines.curation.loading import ConfigLike, load_config, load_text_config
-from redactory.pipelines.curation.personal_columns import PersonalColumnDetector, SearchResult
+from redactory.pipelines.curation.personal_columns import is_field_name
 from redactory.pipelines.curation.policy import Policy
 from redactory.pipelines.curation_hints import describe_text_column
 from redactory.pipelines.modeling.train import preview_vocabulary
@@ -112,19 +112,12 @@ def _find_failure_reason(counts: RowCounts) -> str | None:
 
 
 def _list_safe_column_names(columns: Sequence[str], settings: Config, policy: Policy) -> list[str]:
-    """Return the column names; a name that looks personal may be data, so only its kind is returned."""
-
-    def search_names(names: list[str]) -> list[SearchResult]:
-        results: list[SearchResult] = []
-        for examples in policy.route_many(names):
-            failures = [example.failure for example in examples if example.failure is not None]
-            hits = [hit for example in examples for hit in example.spans if hit.policy == "strict"]
-            results.append(failures[0] if failures else hits)
-        return results
-
-    column_detector = PersonalColumnDetector(settings.input.fields, (), search_names, settings.detect.language)
-    personal_columns = column_detector.find_personal_keys([dict.fromkeys(columns)])
-    return [f"({personal_columns[name]})" if name in personal_columns else name for name in columns]
+    """Return the column names; one that is not a single word may be data, and is searched."""
+    names = [name for name in columns if not is_field_name(name, settings.detect.language)]
+    results = zip(names, policy.route_many(names), strict=True)
+    spans = {name: [span for one in examples for span in one.spans] for name, examples in results}
+    personal = {name for name, found_spans in spans.items() if any(span.policy == "strict" for span in found_spans)}
+    return ["(a name that looks personal)" if name in personal else name for name in columns]
 
 
 def _try_policies(policy: Policy, documents: list[str], progress: Progress) -> dict[str, Any]:
