@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from redactory.evaluation.drift import DriftSettings
 from redactory.evaluation.report import render_report
-from redactory.flows.show import _load_templates
+from redactory.flows.job_commands import describe_nights
 from redactory.foundation.files import read_json
 from redactory.pipelines.curation.config import NightlySettings
 from redactory.pipelines.curation.release_log import Event, append_event, describe_record, read_log
@@ -103,7 +103,7 @@ def print_night(ended: dict[str, Any], run: RunFolder) -> str:
     counts = dict.fromkeys(("rows", "examples", "public", "private", "duplicate", "quarantined"), 1)
     night = {"run": str(run.root), "date": "", **ended, "resumed": False, "counts": counts}
     told = {"nights": [night], "latest": None, "held": [], "job": "job"}
-    return str(_load_templates().get_template("nights").render(r=told))
+    return "\n".join(str(line) for line in describe_nights(told) if line)
 
 
 @pytest.mark.parametrize("decision", [approve_release, reject_release])
