@@ -23,9 +23,7 @@ Canaries = Annotated[Path | None, Option(help="FILE.canaries.json; default: from
 
 @command("evaluate detection")
 def evaluate_detection(
-    what: Annotated[
-        str | None, Argument(metavar="CONFIG|RUN", help="A configuration with evaluate.labelled, or a run.")
-    ] = None,
+    what: Annotated[str | None, Argument(metavar="CONFIG|RUN", help="A configuration, or a run.")] = None,
     output: opt.Output = None,
     labelled: Annotated[Path | None, Option(help="JSONL with the true spans (text, spans).")] = None,
     against: Annotated[
@@ -35,10 +33,7 @@ def evaluate_detection(
             "spacy (both also :PIPELINE), stanza:FOLDER, transformers:FOLDER, or NAME:FOLDER of a package."
         ),
     ] = None,
-    engine: Annotated[
-        str | None,
-        Option(help="For a run: another engine that searches for leftovers: patterns, tagger, as --against."),
-    ] = None,
+    engine: Annotated[str | None, Option(help="For a run: another engine that searches for leftovers.")] = None,
     sample: Annotated[int, Option(help="For a run: number of examples checked per split.", min=1)] = 5_000,
     rare: Annotated[int, Option(help="For a run: a phrase of at most this many examples is rare.", min=1)] = 2,
     as_json: opt.Json = False,
@@ -243,28 +238,20 @@ def evaluate_attack(
     model: opt.Model = None,
     seed: opt.Seed = None,
     samples: Annotated[
-        int | None, Option(help="canary: candidates drawn (20,000); extraction: texts to generate (1,000).", min=1)
+        int | None, Option(help="Candidates drawn (20,000), or texts to generate (1,000).", min=1)
     ] = None,
     canaries: Canaries = None,
     tokens: Annotated[int | None, Option(help="extraction: maximum tokens per text (64).", min=1)] = None,
     temperature: Annotated[float | None, Option(help="extraction: as for predict (1).", min=0)] = None,
     top_k: Annotated[int | None, Option(help="extraction: as for predict (all).", min=1)] = None,
-    completions: Annotated[
-        int | None, Option(help="extraction: secrets to prompt for with the words before them (500).", min=0)
-    ] = None,
-    secrets: Annotated[
-        Path | None, Option(help="membership: a corpus with true spans; default: evaluate.labelled.")
-    ] = None,
-    others: Annotated[
-        Path | None, Option(help="membership: labelled JSONL never trained on (drawn); of a classifier: evaluate.test.")
-    ] = None,
+    completions: Annotated[int | None, Option(help="extraction: secrets to prompt for (500).", min=0)] = None,
+    secrets: Annotated[Path | None, Option(help="membership: a labelled corpus (evaluate.labelled).")] = None,
+    others: Annotated[Path | None, Option(help="membership: rows never trained on (drawn).")] = None,
     label: Annotated[str | None, Option(help="membership: label of the secrets (the most common one).")] = None,
     reference: Annotated[str | None, Option(help="membership: another model of this run, or another run.")] = None,
     count: Annotated[int | None, Option(help="membership: maximum sentences of each kind (1,000).", min=4)] = None,
     group_size: Annotated[int | None, Option(help="membership: sentences per group (20).", min=1)] = None,
-    confidence: Annotated[
-        float | None, Option(help="membership: confidence per interval; 1 - 0.05 / k for k comparisons (0.95).")
-    ] = None,
+    confidence: Annotated[float | None, Option(help="membership: confidence per interval (0.95).")] = None,
     as_json: opt.Json = False,
 ) -> None:
     """Attack a model: exposure of canaries, extraction of secrets, or membership inference."""

@@ -22,15 +22,11 @@ def run_nightly(
     config: opt.Config,
     workers: opt.Workers = None,
     dask: opt.Dask = None,
-    output: Annotated[
-        Path | None, Option("--out", help="The folder of the job's runs; default: output in the configuration.")
-    ] = None,
+    output: Annotated[Path | None, Option("--out", help="The folder of the job's runs; default: output.")] = None,
     date: Annotated[str | None, Option(help="The day that replaces {date} in input.path; default: today, UTC.")] = None,
     first: Annotated[str | None, Option("--from", help="Backfill: first day; one run per day.")] = None,
     last: Annotated[str | None, Option("--to", help="Backfill: last day.")] = None,
-    reread: Annotated[
-        list[str] | None, Option(help="A changed file to read again from its start, as new; repeatable.")
-    ] = None,
+    reread: Annotated[list[str] | None, Option(help="A changed file to read again as new; repeatable.")] = None,
     as_json: opt.Json = False,
 ) -> None:
     """Curate what is new since the last scheduled run, and release it unless it drifted."""
@@ -88,9 +84,7 @@ def schedule_job(
     config: opt.Config,
     workers: opt.Workers = None,
     dask: opt.Dask = None,
-    cron: Annotated[
-        str | None, Option(help="When to run, like '0 2 * * *' or @daily; default: only on request.")
-    ] = None,
+    cron: Annotated[str | None, Option(help="When to run, like '0 2 * * *' or @daily; default: on request.")] = None,
     timezone: Annotated[str, Option(help="Time zone of the schedule and of {date}.")] = "UTC",
     out: Annotated[
         Path | None,
@@ -105,13 +99,9 @@ def schedule_job(
     ] = "curate",
     name: Annotated[str | None, Option(help="Name of the deployment; default: name in the configuration.")] = None,
     verify: Annotated[bool, Option(help="Verify each run; one that fails verification has failed.")] = True,
-    limit: Annotated[
-        int | None, Option(help="Maximum number of tasks at once, over all runs on the server.", min=1)
-    ] = None,
+    limit: Annotated[int | None, Option(help="Maximum number of tasks at once on the server.", min=1)] = None,
     port: Annotated[int, Option(help="Port of the server that is started here.")] = 4200,
-    deploy: Annotated[
-        bool, Option("--deploy", help="Register it on the server in PREFECT_API_URL, for its workers.")
-    ] = False,
+    deploy: Annotated[bool, Option("--deploy", help="Register it on the server in PREFECT_API_URL.")] = False,
     pool: Annotated[str, Option(help="With --deploy: the work pool; created if it does not exist.")] = "redactory",
     as_json: opt.Json = False,
 ) -> None:
@@ -149,15 +139,12 @@ def list_releases(
     """List the runs of a job: time, state, number of examples, and reason; or print its release log."""
     if log:
         r = redactory.release_log(job)
-        show_result(r, _describe_log(r), as_json)
+        show_result(
+            r, [fill("{time}  {run}  {words}", record) for record in r["records"]] or "No records yet.", as_json
+        )
     else:
         r = redactory.list_releases(job)
         show_result(r, _describe_releases(r), as_json, 1 if r["problems"] else 0)
-
-
-def _describe_log(r: Result) -> Page:
-    yield from (fill("{time}  {run}  {words}", record) for record in r["records"])
-    yield None if r["records"] else "No records yet."
 
 
 def _describe_releases(r: Result) -> Page:
@@ -205,18 +192,13 @@ def reject_release(run: opt.Run, reason: opt.Reason, by: opt.By, as_json: opt.Js
 
 def _show_decision(r: Result, as_json: bool) -> None:
     """Show the decision; a failed hook does not revert it, but sets the exit code."""
-    show_result(r, _describe_decision(r), as_json, 1 if r["hooks_failed"] else 0)
-
-
-def _describe_decision(r: Result) -> Page:
-    yield f"{Path(r['run']).name}: {r['state']}. Latest: {r['latest'] or 'none'}"
-    if r.get("empty"):
-        yield "Warning: it has no example, public or private."
-    yield r.get("public_labels")
-    yield from (f"Removed from the index: {entry}" for entry in r.get("index", ()))
+    page: list[str | None] = [f"{Path(r['run']).name}: {r['state']}. Latest: {r['latest'] or 'none'}"]
+    page += ["Warning: it has no example, public or private."] if r.get("empty") else []
+    page += [r.get("public_labels"), *(f"Removed from the index: {entry}" for entry in r.get("index", ()))]
     if left_out := ", ".join(r.get("left_out", ())):
-        yield f"Later runs omitted repeats of its text: {left_out}. To have it read again, reject those as well"
-    yield from (f"The hook failed: {hook}" for hook in r["hooks_failed"])
+        page.append(f"Later runs omitted repeats of its text: {left_out}. To have it read again, reject those as well")
+    page += [f"The hook failed: {hook}" for hook in r["hooks_failed"]]
+    show_result(r, page, as_json, 1 if r["hooks_failed"] else 0)
 
 
 # Quarantine and erasure.
@@ -225,9 +207,7 @@ def _describe_decision(r: Result) -> Page:
 @command("quarantine list")
 def list_quarantine(
     job: opt.Job,
-    entry: Annotated[
-        str | None, Argument(metavar="ENTRY", help="Show the content of this entry; on a terminal only.")
-    ] = None,
+    entry: Annotated[str | None, Argument(metavar="ENTRY", help="Show this entry; on a terminal only.")] = None,
     limit: Annotated[int, Option(help="List at most this many entries per run.", min=0)] = 100,
     as_json: opt.Json = False,
 ) -> None:
@@ -252,36 +232,28 @@ def _describe_quarantine(r: Result) -> Page:
         else:
             rows = ({**reason, "entries": reason["count"]} for reason in run["reasons"])
             yield table(fill("{run}: {entries:n entry/entries}", run), "reason kind entries bytes", rows)
-            entries = ({**entry, "where": _format_place(entry)} for entry in run["listed"])
+            places = {"example": "example {example_id:d}", "row": "{source}:{row:d}"}
+            entries = ({**entry, "where": fill(places[entry["kind"]], entry)} for entry in run["listed"])
             yield table("Entries", "id kind reason where bytes", entries)
             if more := run["entries"] - len(run["listed"]):
                 yield f"{more:,} more; --limit lists them."
 
 
-def _format_place(entry: Result) -> str:
-    return fill("example {example_id}" if entry["kind"] == "example" else "{source}:{row}", entry)
-
-
 @command("quarantine export")
 def export_quarantine(
     run: opt.Run,
-    unencrypted: Annotated[
-        bool, Option("--unencrypted", help="Allow writing original text of an encrypted run to an unencrypted file.")
-    ] = False,
+    unencrypted: Annotated[bool, Option("--unencrypted", help="Also for an encrypted run.")] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Write quarantined rows to a file, to fix and curate again."""
     r = redactory.quarantine_export(run, unencrypted=unencrypted)
-    show_result(r, _describe_quarantine_export(r), as_json)
-
-
-def _describe_quarantine_export(r: Result) -> Page:
+    left = [f"Left {count:,}: {why}" for why, count in r["left"].items()]
     if r["out"] is None:
-        yield "No quarantined row can be curated again."
-    else:
-        yield fill("{exported} of {entries:n entry/entries} written to {out} as original text, unencrypted.", r)
-        yield f"Curate that file as a new run, then remove it: redactory purge {r['run']} --quarantine"
-    yield from (f"Left {count:,}: {why}" for why, count in r["left"].items())
+        show_result(r, ["No quarantined row can be curated again.", *left], as_json)
+        return
+    written = fill("{exported} of {entries:n entry/entries} written to {out} as original text, unencrypted.", r)
+    after = f"Curate that file as a new run, then remove it: redactory purge {r['run']} --quarantine"
+    show_result(r, [written, after, *left], as_json)
 
 
 _IDS_FILE_HELP = "{}, from a file with one id per line; keeps ids out of the shell history."
@@ -369,12 +341,8 @@ def purge(
     run: opt.Run,
     by: opt.OptionalBy = None,
     vault: Annotated[bool, Option("--vault", help="Delete the original texts of all examples.")] = False,
-    quarantine: Annotated[
-        bool, Option("--quarantine", help="Delete what was rejected or could not be processed.")
-    ] = False,
-    state: Annotated[
-        bool, Option("--state", help="Delete samples to label, sealed tracebacks and Prefect's home.")
-    ] = False,
+    quarantine: Annotated[bool, Option("--quarantine", help="Delete what was quarantined.")] = False,
+    state: Annotated[bool, Option("--state", help="Delete samples, tracebacks and Prefect's home.")] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Permanently delete original text from a finished run; the shards are kept."""
@@ -395,13 +363,9 @@ def export(
     run: opt.Run,
     to: Annotated[str, Option(help="A new folder, or a URL (s3://BUCKET/FOLDER).", metavar="PLACE")],
     by: opt.OptionalBy = None,
-    whole: Annotated[
-        bool, Option("--whole", help="Mirror the whole encrypted run to a URL; run it again to update the copy.")
-    ] = False,
+    whole: Annotated[bool, Option("--whole", help="Mirror the whole encrypted run to a URL; repeatable.")] = False,
     models: Annotated[list[str] | None, Option("--model", help="A trained model to include; repeatable.")] = None,
-    synthetic: Annotated[
-        Path | None, Option(help="Export this output folder of redactory synthesize instead of the public split.")
-    ] = None,
+    synthetic: Annotated[Path | None, Option(help="Export this folder of redactory synthesize instead.")] = None,
     as_json: opt.Json = False,
 ) -> None:
     """Export what may be shared: the public split, a card, a manifest, SHA256SUMS, models if requested."""
@@ -411,15 +375,10 @@ def export(
         show_result(r, fill("Published {run} at {to}: " + written, r), as_json)
         return
     r = redactory.export(run, to, models=models or (), by=by, synthetic=synthetic, progress=report_progress)
-    show_result(r, _describe_export(r), as_json)
-
-
-def _describe_export(r: Result) -> Page:
-    models = f", models {', '.join(r['models'])}" if r["models"] else ""
+    names = f", models {', '.join(r['models'])}" if r["models"] else ""
     files = "{public:n public example}{names}, {files:n file}, {bytes:n byte}."
-    yield fill("Exported release {release} of {run} to {to}: " + files, r, names=models)
-    yield r["public_labels"]
-    yield f"Next: redactory verify {r['to']}"
+    exported = fill("Exported release {release} of {run} to {to}: " + files, r, names=names)
+    show_result(r, [exported, r["public_labels"], f"Next: redactory verify {r['to']}"], as_json)
 
 
 @command("fetch")
@@ -488,9 +447,7 @@ def create_key(
 @command("keys unwrap")
 def unwrap_key(
     place: Annotated[Path, Argument(metavar="FILE|RUN", help="A sealed file (a traceback in state/), or a run.")],
-    data_key: Annotated[
-        Path | None, Option(help="Write the run's data key to this file, for DuckDB and others.", metavar="FILE")
-    ] = None,
+    data_key: Annotated[Path | None, Option(help="Write the run's data key to this file.")] = None,
     as_json: opt.Json = False,
 ) -> None:
     """Print a sealed file of an encrypted run, which can quote the corpus; or unwrap the run's data key."""
@@ -513,6 +470,15 @@ def unwrap_key(
     show_result(result, f"Wrote {data_key}. {readable}", as_json)
 
 
+_ROTATION_STATES = {
+    "rotated": "now wrapped by the new key",
+    "already": "already wrapped by it",
+    "open": "not encrypted",
+    "shredded": "shredded",
+    "failed": "FAILED",
+}
+
+
 @command("keys rotate")
 def rotate_key(
     places: opt.Places,
@@ -523,23 +489,9 @@ def rotate_key(
     """Wrap the data keys of runs with a new key; the configured key unwraps them. Repeat it to go on."""
     target: dict[str, Any] = {"to_key_file": to_key_file, "to_service": to_service}
     r = redactory.rotate_key(*places, progress=report_progress, **target)
-    show_result(r, _describe_rotation(r), as_json, 0 if r["ok"] else 1)
-
-
-_ROTATION_STATES = {
-    "rotated": "now wrapped by the new key",
-    "already": "already wrapped by it",
-    "open": "not encrypted",
-    "shredded": "shredded",
-    "failed": "FAILED",
-}
-
-
-def _describe_rotation(r: Result) -> Page:
-    yield table(
-        f"Runs under {r['service']}", (), {words: len(r[key]) for key, words in _ROTATION_STATES.items() if r[key]}
-    )
-    yield from (fill("{run}: {error}", failed) for failed in r["failed"])
+    states = {words: len(r[key]) for key, words in _ROTATION_STATES.items() if r[key]}
+    failures = (fill("{run}: {error}", failed) for failed in r["failed"])
+    show_result(r, [table(f"Runs under {r['service']}", (), states), *failures], as_json, 0 if r["ok"] else 1)
 
 
 @command("keys shred")
@@ -555,11 +507,8 @@ def shred_key(
             f"nobody, not even you, can read the private part of {run} afterwards: add --yes to confirm"
         )
     r = redactory.shred_key(run, by=by)
-    show_result(r, _describe_shredding(r), as_json)
-
-
-def _describe_shredding(r: Result) -> Page:
     destroyed = ", ".join(r["destroyed"]) or "nothing was left to destroy"
     shredded = "Shredded {run} ({files}), recorded in the log for {by} at {time}. "
-    yield fill(shredded + "Delete copies of these files in backups and snapshots, too.", r, files=destroyed)
-    yield from (f"{left} is unencrypted and still there: redactory purge" for left in r["left"])
+    shredded = fill(shredded + "Delete copies of these files in backups and snapshots, too.", r, files=destroyed)
+    left = (f"{left} is unencrypted and still there: redactory purge" for left in r["left"])
+    show_result(r, [shredded, *left], as_json)

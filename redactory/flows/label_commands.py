@@ -26,17 +26,16 @@ def select_active_sample(
 ) -> None:
     """Choose the documents that help a tagger most, where the policies are unsure; not for measuring."""
     r = redactory.label_active(config, out, n, labelled=labelled or (), seed=seed, progress=report_progress)
-    show_result(r, _describe_active_sample(r), as_json)
-
-
-def _describe_active_sample(r: Result) -> Page:
-    chosen = {"doubt": 0, "random": 0, **r["chosen"]}
     count = "Chose {count:n document} of {looked_at} checked ones: {doubt} where the engines are unsure, {random} at "
-    yield fill(count + "random; {words} words.", r, count=sum(r["chosen"].values()), **chosen)
-    yield "Label EVERY secret in every text; masked ones are prefilled, for you to correct."
-    yield from (f"  {path}" for path in r["files"].values())
-    yield "They contain original text. Fit a tagger to them: redactory fit tagger LABELLED... --out FOLDER"
-    yield "They are not a random sample: measure nothing with them."
+    chosen = {"doubt": 0, "random": 0, "count": sum(r["chosen"].values()), **r["chosen"]}
+    page = [
+        fill(count + "random; {words} words.", r, **chosen),
+        "Label EVERY secret in every text; masked ones are prefilled, for you to correct.",
+        *(f"  {path}" for path in r["files"].values()),
+        "They contain original text. Fit a tagger to them: redactory fit tagger LABELLED... --out FOLDER",
+        "They are not a random sample: measure nothing with them.",
+    ]
+    show_result(r, page, as_json)
 
 
 @command("label random")
@@ -60,7 +59,7 @@ def _list_strata(r: Result) -> Iterator[dict[str, Any]]:
 
 def _describe_random_sample(r: Result) -> Page:
     columns = {"stratum": "{name}", "examples": "{examples}", "drawn": "{drawn}", "texts to label": "{texts}"}
-    yield table(fill("Sample '{name}', seed {seed}", r), columns, _list_strata(r))
+    yield table(f"Sample '{r['name']}', seed {r['seed']}", columns, _list_strata(r))
     if r["quarantined"]:
         yield fill("Not drawn, and counted as missed by the strict policy: {quarantined:n quarantined example}", r)
     if count := sum(r["fitted_on"].values()):
@@ -77,14 +76,10 @@ def _describe_random_sample(r: Result) -> Page:
 @command("label score")
 def score_labels(
     run: opt.Run,
-    labelled: Annotated[
-        Path, Argument(metavar="LABELLED", help="The labelled JSON lines, or a Label Studio JSON export.")
-    ],
+    labelled: Annotated[Path, Argument(metavar="LABELLED", help="The labelled JSON lines, or Label Studio's JSON.")],
     confidence: opt.Confidence = 0.95,
     name: opt.Sample = "sample",
-    unchanged: Annotated[
-        bool, Option("--unchanged", help="Score the labels even if none was changed from the prefilled ones.")
-    ] = False,
+    unchanged: Annotated[bool, Option("--unchanged", help="Score even if no label was changed.")] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Measure which labelled secrets the policies miss; guarantees use these numbers."""

@@ -17,14 +17,12 @@ from redactory.foundation.errors import ConfigurationError
 def train_ldp(
     encoder: opt.Encoder,
     data: Annotated[
-        Path | None, Argument(metavar="DATA", help="JSON lines with text, label, and optionally user_id or text_b.")
+        Path | None, Argument(metavar="DATA", help="JSON lines: text, label, optionally user_id, text_b.")
     ] = None,
     settings: opt.Settings = None,
     declared_public: opt.DeclaredPublic = False,
     out: Annotated[Path | None, Option(help="The service's folder.")] = None,
-    public: Annotated[
-        Path | None, Option(help="Create the encoder from these public rows, instead of training on DATA.")
-    ] = None,
+    public: Annotated[Path | None, Option(help="Create the encoder from these public rows.")] = None,
     budget: Annotated[Path | None, Option(help="The user's folder that records what all their messages spent.")] = None,
     limit: Annotated[float, Option(help="With --budget: the maximum epsilon that one user may spend.")] = 8.0,
     delta: Annotated[float, Option(help="Delta of --limit.")] = 1e-5,

@@ -64,7 +64,8 @@ def describe_guarantee(r: Result) -> Page:
         values |= {f"epsilon_group, {size}": value for size, value in r["epsilon_group"].items()}
         reasons = {name: "" if reason == r.get("holds_reason") else reason for name, reason in r["reasons"].items()}
         notes += [r.get("recall"), format_public_label_note(r.get("public_labels", ()))]
-    rows = ((name, format_upper(value), reasons.get(name, "")) for name, value in values.items())
+    has_any = r["holds"] or any(value is not None for value in values.values())
+    rows = ((name, format_upper(value), reasons.get(name, "")) for name, value in values.items() if has_any)
     yield table(fill("At delta {delta}", r) if r.get("delta") else "Guarantee", (), rows)
     yield from notes
     yield None if r["holds"] else fill("no guarantee: {holds_reason}", r)
@@ -335,15 +336,11 @@ def describe_budget(r: Result) -> Page:
 @command("predict")
 def predict(
     model: Annotated[Path, Argument(metavar="MODEL_FOLDER", help="A trained model: RUN/models/NAME, or a copy.")],
-    file: Annotated[
-        str | None, Argument(metavar="FILE", help="Texts, one per line, or JSONL with text or messages; - is stdin.")
-    ] = None,
+    file: Annotated[str | None, Argument(metavar="FILE", help="Texts, one per line, or JSONL; - is stdin.")] = None,
     seed: opt.Seed = None,
     text: Annotated[list[str] | None, Option(help="A text; repeatable.")] = None,
     top: Annotated[int, Option(help="Number of answers per text, the likeliest first.", min=1)] = 5,
-    generate: Annotated[
-        int | None, Option(help="Write N continuations of each text, or N texts.", min=1, metavar="N")
-    ] = None,
+    generate: Annotated[int | None, Option(help="Write N continuations of each text, or N texts.", min=1)] = None,
     tokens: Annotated[int, Option(help="With --generate: maximum tokens per text.", min=1)] = 100,
     temperature: opt.Temperature = 1.0,
     top_k: Annotated[int | None, Option(help="Sample only from this many of the likeliest tokens.", min=1)] = None,
@@ -421,22 +418,14 @@ def synthesize(
     out: Annotated[Path, Option(help="A new folder.", metavar="FOLDER")],
     model: opt.Model = None,
     seed: opt.Seed = None,
-    labels: Annotated[
-        list[str] | None, Option("--label", help="A class or role (train.prefix) that is public; repeatable.")
-    ] = None,
-    histogram: Annotated[
-        float | None, Option(help="Draw classes and lengths from counts with noise of this deviation; adds to epsilon.")
-    ] = None,
+    labels: Annotated[list[str] | None, Option("--label", help="A class or role that is public; repeatable.")] = None,
+    histogram: Annotated[float | None, Option(help="Noise of counts of classes and lengths; adds to epsilon.")] = None,
     temperature: opt.Temperature = 1.0,
     top_p: Annotated[float, Option(help="Sample only from the likeliest tokens of this total probability.")] = 1.0,
     tokens: Annotated[int, Option(help="Maximum tokens per text.", min=1)] = 100,
     stop: Annotated[list[str] | None, Option(help="A text ends before this string; repeatable.")] = None,
-    drop_suspected: Annotated[
-        bool, Option("--drop-suspected", help="Leave out texts in which only the conservative policy suspects a span.")
-    ] = False,
-    no_guarantee: Annotated[
-        bool, Option("--no-guarantee", help="Write even if the model has no guarantee; it cannot be exported.")
-    ] = False,
+    drop_suspected: Annotated[bool, Option("--drop-suspected", help="Leave out suspected texts.")] = False,
+    no_guarantee: Annotated[bool, Option("--no-guarantee", help="Allow a model without one; no export.")] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Let a model with a guarantee write a corpus that may be shared, with a card."""

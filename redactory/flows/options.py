@@ -15,8 +15,7 @@ from redactory.foundation.errors import ConfigurationError, InputError, shorten_
 
 Config = Annotated[str, Argument(metavar="CONFIG", help="A configuration (.yaml), or an input file, folder or URL.")]
 OwnConfig = Annotated[
-    str | None,
-    Option("--config", metavar="CONFIG", help="A configuration (.yaml); default: the built-in or the run's."),
+    str | None, Option("--config", metavar="CONFIG", help="A configuration; default: the built-in or the run's.")
 ]
 Run = Annotated[Path, Argument(metavar="RUN", help="A run folder.")]
 Job = Annotated[Path, Argument(metavar="JOB|RUN", help="A job's folder of runs, or a run.")]
@@ -26,13 +25,9 @@ Output = Annotated[str | None, Option("--out", help="The run folder, or a URL; d
 Resume = Annotated[bool, Option("--resume", help="Resume an interrupted run.")]
 Workers = Annotated[int | None, Option(help="Number of processes.", min=1)]
 Prefect = Annotated[bool, Option("--prefect", help="Run as a Prefect flow.")]
-Dask = Annotated[
-    str | None,
-    Option(help="Curate on a Dask cluster: local (--workers processes), or a scheduler's address, tls://HOST:PORT."),
-]
+Dask = Annotated[str | None, Option(help="A Dask cluster: local, or its address, tls://HOST:PORT.")]
 Settings = Annotated[
-    list[str] | None,
-    Option("--set", metavar="KEY=VALUE", help="A setting, in YAML; a.b is b in section a. Repeatable."),
+    list[str] | None, Option("--set", metavar="KEY=VALUE", help="A setting, like train.epochs=3. Repeatable.")
 ]
 Seed = Annotated[int | None, Option(help="The same seed gives the same random draws.")]
 Confidence = Annotated[float, Option(help="Confidence level of each bound.")]
@@ -42,9 +37,7 @@ OptionalBy = Annotated[str | None, Option(help="Who is responsible; recorded in 
 Reason = Annotated[str, Option(help="The reason; recorded in the release log.")]
 Temperature = Annotated[float, Option(help="Below 1 likelier tokens, above 1 rarer ones; 0: the likeliest.", min=0.0)]
 Encoder = Annotated[Path, Option(help="The users' encoder: a public folder, or RUN/models/NAME.")]
-DeclaredPublic = Annotated[
-    bool, Option("--declared-public", help="Declare that a Hugging Face folder was trained on public text only.")
-]
+DeclaredPublic = Annotated[bool, Option("--declared-public", help="The folder was trained on public text.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object on standard output.")]
 
 _COMMAND_PANELS = {

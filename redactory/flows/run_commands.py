@@ -56,12 +56,8 @@ def curate(
     workers: opt.Workers = None,
     prefect: opt.Prefect = False,
     dask: opt.Dask = None,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Check only: show stages, policies, columns and bad rows, without writing.")
-    ] = False,
-    against: Annotated[
-        str | None, Option(help="With --dry-run: a configuration or finished run to compare policies with.")
-    ] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what it would do, without writing.")] = False,
+    against: Annotated[str | None, Option(help="With --dry-run: compare policies with this run or config.")] = None,
     as_json: opt.Json = False,
 ) -> None:
     """Turn a raw corpus into audited shards."""
@@ -81,8 +77,7 @@ def describe_plan(r: Result) -> Page:
     """Describe what a curation would do."""
     yield warning(r["uncovered"])
     yield r["languages"]
-    sources = ({**source, "names": ", ".join(source["columns"])} for source in r["sources"])
-    yield table("Input", {"file": "{path}", "format": "{format}", "columns": "{names}"}, sources)
+    yield table("Input", {"file": "{path}", "format": "{format}", "columns": "{columns}"}, r["sources"])
     yield table("Stages", (), {stage["stage"]: stage["does"] for stage in r["stages"]})
     yield table("Policies", {"policy": "{name}", "hash": "{hash}"}, r["policies"])
     yield table("Labels", ("label", "masked by", "only suspected by"), map(_format_label, r["labels"]))
@@ -90,12 +85,13 @@ def describe_plan(r: Result) -> Page:
     yield from describe_remarks(r)
     yield from _describe_trial(r["trial"])
     for policy, changes in r.get("differs", {}).items():
-        columns = {"key": "{key}", "there": "{old}", "here": "{new}"}
-        yield table(f"What differs in the {policy} policy", columns, changes)
+        rows = ((change["key"], str(change["old"]), str(change["new"])) for change in changes)
+        yield table(f"What differs in the {policy} policy", ("key", "there", "here"), rows)
         yield None if changes else f"The {policy} policies are the same."
     bad = "Bad rows among the first {rows_looked_at} of each file: {bad_rows_seen}"
     yield fill(bad if r["bad_rows"] else "No bad row among the first {rows_looked_at} of each file.", r)
-    yield table("The first of them", "source row reason", r["bad_rows"])
+    columns = {"file": "{source}", "row": "{row:d}", "reason": "{reason}"}
+    yield table("The first of them", columns, r["bad_rows"])
     yield from (f"{reason}: {FIXES[reason]}" for reason in r["bad_rows_by_reason"] if reason in FIXES)
     yield warning(r["refused"] and f"Of the checked rows: {r['refused']}")
     yield from (_describe_missing_column(missing, r["sources"]) for missing in r["columns_missing"])
@@ -167,26 +163,14 @@ def redact(
     own_config: opt.OwnConfig = None,
     workers: opt.Workers = 1,
     text_columns: Annotated[
-        list[str] | None,
-        Option(
-            "--text-column",
-            help="A column or field with text, like ticket.body or messages[*].content; overrides input.text. "
-            "Repeatable.",
-        ),
+        list[str] | None, Option("--text-column", help="A text column, like ticket.body or messages[*].content.")
     ] = None,
     column: Annotated[
-        list[str] | None,
-        Option(metavar="NAME=WHAT", help="What to do with a column: a label (replaces it), drop or keep. Repeatable."),
+        list[str] | None, Option(metavar="NAME=WHAT", help="WHAT: a label, drop or keep. Repeatable.")
     ] = None,
-    keep_other_columns: Annotated[
-        bool, Option("--keep-other-columns", help="Keep all columns that are not named.")
-    ] = False,
-    replace: Annotated[
-        str | None, Option(help="Replacement of a span: mask (default), label, number, pseudonym or surrogate.")
-    ] = None,
-    vault: Annotated[
-        Path | None, Option(help="With pseudonyms: the encrypted file that 'redactory unmask' restores them from.")
-    ] = None,
+    keep_other_columns: Annotated[bool, Option("--keep-other-columns", help="Keep unnamed columns.")] = False,
+    replace: Annotated[str | None, Option(help="mask (default), label, number, pseudonym or surrogate.")] = None,
+    vault: Annotated[Path | None, Option(help="With pseudonyms: the encrypted file to restore them from.")] = None,
     format_: Annotated[str, Option("--format", help="The format, if the file name does not show it.")] = "auto",
     as_json: opt.Json = False,
 ) -> None:
@@ -280,10 +264,8 @@ def train(
     output: opt.Output = None,
     workers: opt.Workers = None,
     prefect: opt.Prefect = False,
-    trainer: Annotated[str | None, Option(help="A trainer; default: train.trainer in the configuration.")] = None,
-    name: Annotated[
-        str | None, Option("--model", help="The model's folder; default: train.name in the configuration.")
-    ] = None,
+    trainer: Annotated[str | None, Option(help="A trainer; default: train.trainer.")] = None,
+    name: Annotated[str | None, Option("--model", help="The model's folder; default: train.name.")] = None,
     as_json: opt.Json = False,
 ) -> None:
     """Train a model on the finished run of the configuration (section train)."""
@@ -469,11 +451,10 @@ def simulate(
     canaries: Annotated[int, Option(help="Number of canaries, like 'My ID is: 123456'.", min=0)] = 0,
     copies: Annotated[int, Option(help="How often each canary is planted.", min=1)] = 1,
     undetectable_canary_rate: Annotated[
-        float, Option(help="Probability that a canary is marked for the strict policy to miss.", min=0, max=1)
+        float, Option(help="Share of canaries that strict misses.", min=0, max=1)
     ] = 0.0,
     templates: Annotated[
-        list[str] | None,
-        Option("--canary-template", help="Canary template, with its number of digits: 'My PIN is {4}'; repeatable."),
+        list[str] | None, Option("--canary-template", help="Like 'My PIN is {4}'; repeatable.")
     ] = None,
     as_json: opt.Json = False,
 ) -> None:

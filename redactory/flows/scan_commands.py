@@ -22,11 +22,7 @@ _CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not 
 @command("scan")
 def scan(
     what: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="FILE|FOLDER|TEXT|-",
-            help="Files, folders, URLs, or a text of several words; - reads standard input.",
-        ),
+        list[str] | None, Argument(metavar="FILE|FOLDER|TEXT|-", help="Files, folders, URLs, or a text; - is stdin.")
     ] = None,
     own_config: OwnConfig = None,
     text: Annotated[list[str] | None, Option(help="A text; needed if it is a single word.")] = None,
@@ -36,9 +32,7 @@ def scan(
         Literal["strict", "conservative"],
         Option(help="strict: what would be masked; conservative: also what only makes text private."),
     ] = "strict",
-    text_column: Annotated[
-        str | None, Option(help="Column that holds the text; default: from the configuration.")
-    ] = None,
+    text_column: Annotated[str | None, Option(help="Column of the text; default: input.text.")] = None,
     allow: Annotated[list[str] | None, Option(help="A file of terms to ignore; repeatable.")] = None,
     check: Annotated[bool, Option("--check", help="Exit with 1 if anything was found or could not be read.")] = False,
     reveal: Annotated[bool, Option("--show", help="Show the text around each span; on a terminal only.")] = False,

@@ -10,16 +10,18 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
 from redactory.flows import log
 from redactory.foundation.bounds import format_lower, format_upper
 from redactory.foundation.errors import pluralize
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 out, err = Console(highlight=False), Console(stderr=True, highlight=False)
 _PROGRESS_SECONDS, _UNFOLDED = 5.0, 100_000
@@ -50,20 +52,19 @@ def format_value(name: str, value: Any, format_spec: str = "") -> str:
 
     A metric with an interval is a percentage; the format ``n row`` counts rows, ``%`` makes a bound a percentage.
     """
-    if value is None or isinstance(value, str):
-        return "none" if value is None else value
     if isinstance(value, Mapping):
         return format_interval(value, int(format_spec or 1))
     if isinstance(value, list | tuple):
-        return ", ".join(value)
+        return ", ".join(map(str, value))
+    if not isinstance(value, int | float):
+        return "none" if value is None else str(value)
     if format_spec.startswith("n "):
-        return pluralize(value, *format_spec[2:].split("/"))
+        return pluralize(int(value), *format_spec[2:].split("/"))
     if isinstance(value, float) and (bound := _BOUND.fullmatch(name)):
         format_bound = format_lower if bound[1] == "lower" or name in ("confidence", "low") else format_upper
         return format_bound(value, unit="%" if format_spec == "%" else "")
-    if not format_spec and isinstance(value, float):
-        format_spec = ",.0f" if abs(value) >= 1000 else ".4g"
-    return format(value, format_spec or ",")
+    is_small = isinstance(value, float) and abs(value) < 1000
+    return format(value, format_spec or (".4g" if is_small else ",.0f"))
 
 
 def format_interval(metric: Mapping[str, Any], places: int = 1) -> str:
@@ -205,6 +206,8 @@ class _ProgressReporter:
     def _start(self) -> None:
         self._listeners = [RateLimiter(log.log_progress)]
         if err.is_terminal and not log.is_enabled():
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
             columns = TextColumn("{task.description:<18}"), BarColumn(), TextColumn("{task.fields[amount]}")
             rate = TextColumn("{task.fields[rate]}"), TimeElapsedColumn()
             self._display = Progress(*columns, *rate, console=err, transient=True)
