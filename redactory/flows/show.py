@@ -185,7 +185,7 @@ def _escape(text: str) -> str:
 
 def _color(line: str) -> Text:
     text = Text(_escape(line))
-    for style, words in (("red", "FAILED|FALSE|NO GUARANTEE"), ("green", "^ok$"), ("yellow", "^open$|^Warning:")):
+    for style, words in (("red", "FAILED|FALSE|NO GUARANTEE"), ("green", "^ok "), ("yellow", "^open |^Warning:")):
         text.highlight_regex(words, style)
     return text
 

@@ -104,30 +104,23 @@ def test_a_service_has_its_card_and_no_text(made: Path) -> None:
     assert b"example.org" not in written
 
 
-def test_accuracy_is_better_than_chance_and_noise_costs_some(made: Path) -> None:
-    test = ("--test", str(made / "test.jsonl"), "--draws", "3")
-    found = as_json("evaluate", str(made / "service"), "--encoder", str(made / "encoder"), *test)
-    assert (found["texts"], found["draws"]) == (40, 3)
-    accuracy, rounding = found["accuracy"], 1e-9
-    assert accuracy["least"] - rounding <= accuracy["mean"] <= accuracy["greatest"] + rounding
-    assert found["accuracy_without_noise"] > 0.7
-    assert found["accuracy"]["mean"] > 0.6
-    page = carried_out("evaluate", str(made / "service"), "--encoder", str(made / "encoder"), *test)
-    assert "no noise (to compare)" in page
-
-
 def test_accuracy_and_epsilon_are_shown_with_and_without_fictitious_questions(made: Path) -> None:
-    way = ("--set", "query.sampling={kind: secret_bernoulli, rate: 0.5, steps: 4}")
     given = ("evaluate", str(made / "service"), "--encoder", str(made / "encoder"))
-    given += ("--test", str(made / "test.jsonl"), "--draws", "2", *way)
+    given += ("--test", str(made / "test.jsonl"), "--draws", "2")
+    found, rounding = as_json(*given), 1e-9
+    assert (found["texts"], found["draws"]) == (40, 2)
+    accuracy = found["accuracy"]
+    assert accuracy["least"] - rounding <= accuracy["mean"] <= accuracy["greatest"] + rounding
+    assert min(found["accuracy_without_noise"] - 0.1, accuracy["mean"]) > 0.6
+    given += ("--set", "query.sampling={kind: secret_bernoulli, rate: 0.5, steps: 4}")
     with_them, without = as_json(*given)["questions"]
     assert (with_them["messages"], without["messages"]) == (4, 1)
     assert with_them["noise_multiplier"] != without["noise_multiplier"] == 0.5
     assert with_them["epsilon_sound"] == pytest.approx(without["epsilon_sound"], rel=1e-3)
     assert with_them["accuracy"]["mean"] > 0.5
     page = carried_out(*given)
-    assert "hidden in 4 messages" in page
-    assert "not a guarantee" in page
+    for words in ("hidden in 4 messages", "no noise (to compare)", "not a guarantee"):
+        assert words in page
     with pytest.raises(ConfigurationError, match=r"set only query\.\*"):
         carried_out(*given, "--set", "noise_multiplier=1")
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from redactory.flows import show
 from redactory.flows.cli import app
-from redactory.flows.evaluate_commands import _describe_perplexity
+from redactory.flows.evaluate_commands import describe_measurements
 from redactory.flows.model_commands import describe_promise
 from redactory.flows.scan_commands import describe_explanation
 from redactory.foundation.errors import ConfigurationError
@@ -75,18 +75,17 @@ def test_a_bound_is_rounded_outwards_whatever_its_format(template: str, printed:
     assert show.fill(template, values) == printed
 
 
+@pytest.mark.parametrize(("masked_only", "shown"), [(True, "as is +– +– +2.963"), (False, "as is +112057.00 +291.35")])
 def test_no_perplexity_of_secrets_is_shown_for_a_model_that_learnt_masked_text(
-    capsys: pytest.CaptureFixture[str],
+    masked_only: bool, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = {"perplexity_per_word": 112_057.0, "perplexity": 291.35, "bits_per_character": 2.963, "words": 8_030}
     result = {"model": "crt", "as_is": one, "masked": {**one, "perplexity_per_word": 53.2}}
-    for learnt_masked, told in ((True, "as is  –"), (False, "as is  112057.00")):
-        show.print_page(_describe_perplexity({**result, "learnt_masked": learnt_masked}))
-        printed = re.sub(" {2,}", "  ", capsys.readouterr().out)
-        assert told in printed
-        assert "53.20" in printed
-        assert "2.963" in printed
-        assert ("trained on masked text" in printed) == learnt_masked
+    show.print_page(describe_measurements({"perplexity": {**result, "learnt_masked": masked_only}}))
+    printed = capsys.readouterr().out
+    assert re.search(shown, printed)
+    assert "53.20" in printed
+    assert ("trained on masked text" in printed) == masked_only
 
 
 def test_no_value_steers_a_terminal_or_ends_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,23 +102,20 @@ def test_no_value_steers_a_terminal_or_ends_a_line(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("decisions", "told"),
     [
-        ({"public": 2, "duplicate": 1}, "Every example is public"),
-        ({"private": 2, "duplicate": 1}, "Every example is private"),
-        ({"public": 1, "private": 1}, None),
+        # public, private, duplicate, quarantined
+        ((2, 0, 1, 0), ["Every example is public"]),
+        ((0, 2, 1, 0), ["Every example is private"]),
+        ((1, 1, 0, 0), []),
         # no side is empty because of what was found, or was not
-        ({"duplicate": 3}, None),
-        ({"public": 1, "quarantined": 2}, None),
-        ({"private": 1, "quarantined": 2}, None),
+        ((0, 0, 3, 0), []),
+        ((1, 0, 0, 2), []),
+        ((0, 1, 0, 2), []),
     ],
 )
-def test_a_side_is_called_empty_where_every_point_was_judged(decisions: dict[str, int], told: str | None) -> None:
-    none = dict.fromkeys(("public", "private", "duplicate", "quarantined"), 0)
-    counts = {"rows": 3, "documents": 3, "examples": sum(decisions.values()), **none, **decisions}
-    hints = list(list_curation_hints({**counts, "rejected_by_reason": {}}))
-    assert [hint.partition(":")[0] for hint in hints] == ([] if told is None else [told])
-
-
-# ------------------------------------------------------------------------------------- progress
+def test_a_side_is_called_empty_where_every_point_was_judged(decisions: tuple[int, ...], told: list[str]) -> None:
+    counts = {"rows": 3, "documents": 3, "examples": sum(decisions), "rejected_by_reason": {}}
+    hints = list_curation_hints(counts | dict(zip(show.DECISIONS, decisions, strict=True)))
+    assert [hint.partition(":")[0] for hint in hints] == told
 
 
 @pytest.fixture
@@ -145,9 +141,6 @@ def test_waiting_is_said_without_a_share(clock: list[float], capsys: pytest.Capt
         with report_start_and_end(lines, "load engines"):
             clock[0] += seconds
     assert capsys.readouterr().err == "load engines: 3.2 s\n"
-
-
-# ------------------------------------------------------------------------------------- scan --explain
 
 
 CONFIG: dict[str, Any] = {
