@@ -196,6 +196,7 @@ class _ProgressReporter:
     def __init__(self) -> None:
         self._listeners: list[Callable[..., None]] = []
         self._display: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
 
     def __call__(self, work: str, done: int, total: int | None, unit: str = "") -> None:
         if not self._listeners:
@@ -209,18 +210,27 @@ class _ProgressReporter:
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
             columns = TextColumn("{task.description:<18}"), BarColumn(), TextColumn("{task.fields[amount]}")
-            rate = TextColumn("{task.fields[rate]}"), TimeElapsedColumn()
-            self._display = Progress(*columns, *rate, console=err, transient=True)
+            self._display = Progress(*columns, TimeElapsedColumn(), console=err, transient=True)
             self._display.start()
-            self._listeners = [_ProgressBars(self._display)]
+            self._listeners = [self._update_bar]
         elif not log.is_on_stderr():
             self._listeners.append(RateLimiter(_print_progress, 1.0))
+
+    def _update_bar(self, work: str, done: int, total: int | None, unit: str) -> None:
+        assert self._display is not None
+        if work not in self._tasks:
+            self._tasks[work] = self._display.add_task(work, amount="", total=None)
+        if done == total:
+            self._display.remove_task(self._tasks.pop(work))
+        else:
+            amount = _format_amount(done, total, unit)
+            self._display.update(self._tasks[work], completed=done, total=total, amount=amount)
 
     def stop(self) -> None:
         """Remove the bars, and begin again with the next report."""
         if self._display is not None:
             self._display.stop()
-        self._display, self._listeners = None, []
+        self._listeners, self._display, self._tasks = [], None, {}
 
 
 report_progress = _ProgressReporter()
@@ -250,35 +260,13 @@ class RateLimiter:
 
 
 def _print_progress(work: str, done_count: int, total: int | None, unit: str, seconds: float) -> None:
-    parts = filter(None, (f"{work}:", _format_amount(done_count, total, unit), _format_rate(done_count, seconds, unit)))
-    err.print(" ".join(parts), soft_wrap=True, markup=False)
-
-
-class _ProgressBars:
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._tasks: dict[str, tuple[TaskID, float]] = {}
-
-    def __call__(self, work: str, done: int, total: int | None, unit: str = "") -> None:
-        if work not in self._tasks:
-            task = self._progress.add_task(work, amount="", rate="", total=None)
-            self._tasks[work] = task, time.monotonic()
-        task, start = self._tasks[work]
-        if done == total:
-            self._progress.remove_task(task)
-            del self._tasks[work]
-            return
-        amount, rate = _format_amount(done, total, unit), _format_rate(done, time.monotonic() - start, unit)
-        self._progress.update(task, completed=done, total=total, amount=amount, rate=rate)
+    parts = [f"{work}:", _format_amount(done_count, total, unit)]
+    if seconds > 1:
+        parts.append(f"{done_count / seconds:,.1f} {unit.split(',')[0]}/s" if unit else f"{seconds:,.1f} s")
+    err.print(" ".join(filter(None, parts)), soft_wrap=True, markup=False)
 
 
 def _format_amount(done_count: int, total: int | None, unit: str) -> str:
     if not unit:
         return ""
     return f"{done_count:,} {unit}" if total is None else f"{done_count:,} of {total:,} {unit}"
-
-
-def _format_rate(done_count: int, seconds: float, unit: str) -> str:
-    if seconds <= 1:
-        return ""
-    return f"{done_count / seconds:,.1f} {unit.split(',')[0]}/s" if unit else f"{seconds:,.1f} s"

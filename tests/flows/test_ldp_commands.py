@@ -151,19 +151,6 @@ def _sent(user: User, data: Path, service: Service) -> int:
     return sum(service.receive_lines(body) for body in user.training(data))
 
 
-def test_users_send_and_ask_over_a_wire_of_their_own(made: Path, service: Service) -> None:
-    facts = json.loads(json.dumps(service.facts()))
-    user = User(facts, made / "encoder", epsilon=30.0)
-    assert user.cost["noise_multiplier"] == 0.5
-    assert 20 < user.cost["epsilon_sound"] < 30
-    before = service._received.message_count
-    assert _sent(user, made / "users.jsonl", service) == 60
-    assert service.train()["slots"] == before + 60
-    answers = user.ask(CLERK, service.answer_lines)
-    assert [set(answer) for answer in answers if answer] == [{"class", "probabilities"}] * 3
-    assert [set(answer["probabilities"]) for answer in answers if answer] == [{"clerk", "customer"}] * 3
-
-
 def test_a_service_with_too_little_noise_gets_nothing(made: Path, service: Service) -> None:
     with pytest.raises(GuaranteeError, match=r"epsilon 2\d.*accepts 8\. Nothing was sent"):
         User(service.facts(), made / "encoder")
