@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import redactory
-from redactory.flows import (  # noqa: F401
+from redactory.flows import (  # noqa: F401  # noqa: F401
     evaluate_commands,
     job_commands,
     label_commands,

@@ -13,7 +13,7 @@ import redactory
 from redactory.flows import options as opt
 from redactory.flows.model_commands import describe_audit_result
 from redactory.flows.options import command, drop_unset
-from redactory.flows.show import Page, Result, fill, format_interval, report_progress, show_result, table
+from redactory.flows.show import Page, Result, Shown, fill, format_interval, report_progress, table
 from redactory.foundation.bounds import format_lower, format_upper
 from redactory.foundation.errors import ConfigurationError
 
@@ -29,34 +29,32 @@ def evaluate_detection(
     against: Annotated[
         list[str] | None,
         Option(
-            help="With --labelled: engines to compare on the same text, separated by commas; repeatable: presidio, "
-            "spacy (both also :PIPELINE), stanza:FOLDER, transformers:FOLDER, or NAME:FOLDER of a package."
+            help="Engines to compare on --labelled: presidio, spacy (both also :PIPELINE), stanza:FOLDER, "
+            "transformers:FOLDER, or NAME:FOLDER of a package; separated by commas, or repeated."
         ),
     ] = None,
     engine: Annotated[str | None, Option(help="For a run: another engine that searches for leftovers.")] = None,
     sample: Annotated[int, Option(help="For a run: number of examples checked per split.", min=1)] = 5_000,
     rare: Annotated[int, Option(help="For a run: a phrase of at most this many examples is rare.", min=1)] = 2,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Measure what the policies find and miss in labelled text, or what the shards of a run reveal."""
     if against and labelled is None:
         raise ConfigurationError("--against compares engines on labelled rows: add --labelled")
-    if labelled is None and what is None:
-        raise ConfigurationError("give --labelled with a file of labelled rows, a configuration, or a run")
     r: dict[str, Any]
     if labelled is not None and against:
         names = [name for part in against for name in part.split(",")]
         r = redactory.evaluate_against(labelled, names, what, progress=report_progress)
-        show_result(r, _describe_comparison(r), as_json)
-    elif labelled is not None:
+        return r, _describe_comparison(r)
+    if labelled is not None:
         r = redactory.evaluate_detect(labelled, what, progress=report_progress)
-        show_result(r, _describe_detection(r), as_json)
-    elif what is not None and os.path.isdir(what):
+        return r, _describe_detection(r)
+    if what is None:
+        raise ConfigurationError("give --labelled with a file of labelled rows, a configuration, or a run")
+    if os.path.isdir(what):
         r = redactory.evaluate_redaction(what, engine, sample, rare, progress=report_progress)
-        show_result(r, _describe_redaction(r), as_json)
-    elif what is not None:
-        r = redactory.evaluate_recall(what, output=output, progress=report_progress)
-        show_result(r, _describe_recall(r), as_json)
+        return r, _describe_redaction(r)
+    r = redactory.evaluate_recall(what, output=output, progress=report_progress)
+    return r, _describe_recall(r)
 
 
 _ROWS = "{labelled}: {rows:n row}, {examples:n example} by {segment}, {secrets:n secret}"
@@ -143,10 +141,10 @@ def _describe_recall(r: Result) -> Page:
 
 
 @command("evaluate model")
-def evaluate_model(run: opt.Run, model: opt.Model = None, test: Test = None, as_json: opt.Json = False) -> None:
+def evaluate_model(run: opt.Run, model: opt.Model = None, test: Test = None) -> Shown:
     """Measure perplexity on held-out text, original and masked; for a classifier, the test error rate."""
     r = redactory.evaluate_model(run, model, test or (), progress=report_progress)
-    show_result(r, _describe_perplexity(r) if "as_is" in r else _describe_accuracy(r), as_json)
+    return r, _describe_perplexity(r) if "as_is" in r else _describe_accuracy(r)
 
 
 def _describe_perplexity(r: Result) -> Page:
@@ -184,12 +182,11 @@ def evaluate_synthetic(
     model: Annotated[str | None, Option(help="The model that wrote it; default: from the configuration.")] = None,
     test: Test = None,
     canaries: Canaries = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Compare synthetic text with real text: its usefulness, and what it reveals of the training text."""
     options: dict[str, Any] = {"test": test or (), "canaries": canaries, "progress": report_progress}
     r = redactory.evaluate_synthetic(run, corpus, model, **options)
-    show_result(r, _describe_synthetic(r), as_json, 0 if r["holds"] else 1)
+    return r, _describe_synthetic(r), 0 if r["holds"] else 1
 
 
 _QUALITIES = {
@@ -252,10 +249,9 @@ def evaluate_attack(
     count: Annotated[int | None, Option(help="membership: maximum sentences of each kind (1,000).", min=4)] = None,
     group_size: Annotated[int | None, Option(help="membership: sentences per group (20).", min=1)] = None,
     confidence: Annotated[float | None, Option(help="membership: confidence per interval (0.95).")] = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Attack a model: exposure of canaries, extraction of secrets, or membership inference."""
-    options = drop_unset(**context.params | {"kind": None, "run": None, "as_json": None})
+    options = drop_unset(**context.params | {"kind": None, "run": None})
     attack = getattr(redactory, f"evaluate_{kind}")
     for name in options.keys() - inspect.signature(attack).parameters.keys():
         raise ConfigurationError(f"--{name.replace('_', '-')} is not an option of the {kind} attack")
@@ -263,7 +259,7 @@ def evaluate_attack(
         raise ConfigurationError("--samples: must be at least 2,000")
     describe = {"canary": _describe_canary, "extraction": _describe_extraction, "membership": _describe_membership}
     r = attack(run, progress=report_progress, **options)
-    show_result(r, describe[kind](r), as_json)
+    return r, describe[kind](r)
 
 
 def _describe_canary(r: Result) -> Page:
@@ -357,22 +353,21 @@ def plant_canaries(
     canaries: Annotated[int, Option(help="Number of canaries, each with a fair coin.", min=1)] = 1_000,
     form: Annotated[
         Literal["pair", "masked", "absent"],
-        Option(help="What a coin decides: one number or another, a number or its mask, a user or none."),
+        Option(help="A coin decides: a number or another, or its mask, or no user."),
     ] = "pair",
     template: Annotated[str, Option(help="The sentence that ends with a number.")] = "The code is: {digits}",
     text: Annotated[str, Option("--text-column", help="Column of the text.")] = "text",
     identity: Annotated[str, Option("--id-column", help="Column of the document id.")] = "id",
     user: Annotated[str, Option("--user-column", help="Column of the user.")] = "user_id",
     seed: Annotated[int | None, Option(help="Test mode with coins that anybody can reproduce.")] = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Plant canaries by fair coins in a copy of a corpus: curate it, train, then run evaluate audit."""
     settings: dict[str, Any] = {"canaries": canaries, "form": form, "template": template, "seed": seed}
     columns = {"text": text, "id": identity, "user_id": user}
     r = redactory.plant_canaries(corpus, out, columns=columns, progress=report_progress, **settings)
     planted = fill("Planted {planted:n sentence} of {canaries:n canary/canaries} ({form}); curate {out}", r)
     coins = fill("Their coins, which the attacker must not see: {coins_file}", r)
-    show_result(r, [planted, coins], as_json)
+    return r, [planted, coins]
 
 
 @command("evaluate audit")
@@ -381,11 +376,10 @@ def evaluate_audit(
     model: opt.Model = None,
     confidence: opt.Confidence = 0.95,
     coins: Annotated[Path | None, Option(help="The .coins.json of plant-canaries; default: beside the input.")] = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """One-run audit: compare the epsilon that an attack proves with the stated one; exit 1 if it is larger."""
     r = redactory.evaluate_audit(run, model, coins=coins, confidence=confidence, progress=report_progress)
-    show_result(r, _describe_audit(r), as_json, 0 if r["holds"] else 1)
+    return r, _describe_audit(r), 0 if r["holds"] else 1
 
 
 def _describe_audit(r: Result) -> Page:

@@ -5,12 +5,13 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import typer
 from typer import Argument, Option
 
 import redactory
 from redactory.flows import options as opt
 from redactory.flows.options import command
-from redactory.flows.show import DECISIONS, Page, Result, fill, report_progress, show_result, table
+from redactory.flows.show import DECISIONS, Page, Result, Shown, fill, report_progress, show_result, table
 from redactory.foundation.errors import ConfigurationError, RunStateError, pluralize
 from redactory.foundation.keys import KeyKind, create_key_file
 
@@ -27,8 +28,7 @@ def run_nightly(
     first: Annotated[str | None, Option("--from", help="Backfill: first day; one run per day.")] = None,
     last: Annotated[str | None, Option("--to", help="Backfill: last day.")] = None,
     reread: Annotated[list[str] | None, Option(help="A changed file to read again as new; repeatable.")] = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Curate what is new since the last scheduled run, and release it unless it drifted."""
     options: dict[str, Any] = {"output": output, "date": date, "first": first, "last": last, "reread": reread or ()}
     if dask is not None:
@@ -37,7 +37,7 @@ def run_nightly(
         options["curate_run"] = wrap_with_dask(redactory.curate, dask)
     r = redactory.nightly(config, workers=workers, progress=report_progress, **options)
     has_failed = any(run["state"] == "held" or run.get("hooks_failed") for run in r["nights"])
-    show_result(r, describe_nights(r), as_json, 1 if has_failed else 0)
+    return r, describe_nights(r), 1 if has_failed else 0
 
 
 def describe_nights(r: Result) -> Page:
@@ -81,21 +81,18 @@ def format_drift_finding(finding: Result) -> str:
 
 @command("schedule")
 def schedule_job(
+    context: typer.Context,
     config: opt.Config,
     workers: opt.Workers = None,
     dask: opt.Dask = None,
     cron: Annotated[str | None, Option(help="When to run, like '0 2 * * *' or @daily; default: on request.")] = None,
     timezone: Annotated[str, Option(help="Time zone of the schedule and of {date}.")] = "UTC",
     out: Annotated[
-        Path | None,
-        Option(
-            help="Where runs go; {start} and {date} are replaced by the scheduled time; without them each run gets a "
-            "folder {start} below it. Default: output in the configuration."
-        ),
+        Path | None, Option(help="Where runs go; {start} and {date} are the scheduled time; default: output/{start}.")
     ] = None,
     work: Annotated[
         Literal["curate", "run", "nightly"],
-        Option(help="curate; run: curate, train and evaluate; nightly: curate what is new, release if it passes."),
+        Option(help="curate; run: also train, evaluate; nightly: only what is new."),
     ] = "curate",
     name: Annotated[str | None, Option(help="Name of the deployment; default: name in the configuration.")] = None,
     verify: Annotated[bool, Option(help="Verify each run; one that fails verification has failed.")] = True,
@@ -103,8 +100,7 @@ def schedule_job(
     port: Annotated[int, Option(help="Port of the server that is started here.")] = 4200,
     deploy: Annotated[bool, Option("--deploy", help="Register it on the server in PREFECT_API_URL.")] = False,
     pool: Annotated[str, Option(help="With --deploy: the work pool; created if it does not exist.")] = "redactory",
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Run a job on a schedule with Prefect: here until it is stopped, or on workers (--deploy)."""
     from redactory.flows import schedule as scheduling
 
@@ -112,9 +108,9 @@ def schedule_job(
     planned = scheduling.plan_schedule(config=config, **opt.drop_unset(workers=workers, dask=dask, **job))
     if deploy:
         r = scheduling.deploy_schedule(planned, pool, limit)
-        show_result(r, _describe_schedule(r), as_json)
-    else:
-        scheduling.serve_schedule(planned, port, limit, lambda r: show_result(r, _describe_schedule(r), as_json))
+        return r, _describe_schedule(r)
+    scheduling.serve_schedule(planned, port, limit, lambda r: show_result(context.obj, r, _describe_schedule(r)))
+    return None
 
 
 def _describe_schedule(r: Result) -> Page:
@@ -134,17 +130,13 @@ def _describe_schedule(r: Result) -> Page:
 def list_releases(
     job: opt.Job,
     log: Annotated[bool, Option("--log", help="Check the release log and print it, one record per line.")] = False,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """List the runs of a job: time, state, number of examples, and reason; or print its release log."""
     if log:
         r = redactory.release_log(job)
-        show_result(
-            r, [fill("{time}  {run}  {words}", record) for record in r["records"]] or "No records yet.", as_json
-        )
-    else:
-        r = redactory.list_releases(job)
-        show_result(r, _describe_releases(r), as_json, 1 if r["problems"] else 0)
+        return r, [fill("{time}  {run}  {words}", record) for record in r["records"]] or "No records yet."
+    r = redactory.list_releases(job)
+    return r, _describe_releases(r), 1 if r["problems"] else 0
 
 
 def _describe_releases(r: Result) -> Page:
@@ -178,27 +170,26 @@ def approve_release(
     reason: opt.Reason,
     by: opt.By,
     empty: Annotated[bool, Option("--empty", help="Also if the public or the private split is empty.")] = False,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Release a held run; name and reason go into the release log."""
-    _show_decision(redactory.approve_release(run, by, reason, empty=empty), as_json)
+    return _describe_decision(redactory.approve_release(run, by, reason, empty=empty))
 
 
 @command("release reject")
-def reject_release(run: opt.Run, reason: opt.Reason, by: opt.By, as_json: opt.Json = False) -> None:
+def reject_release(run: opt.Run, reason: opt.Reason, by: opt.By) -> Shown:
     """Reject a run; the next scheduled run reads its input as new."""
-    _show_decision(redactory.reject_release(run, by, reason), as_json)
+    return _describe_decision(redactory.reject_release(run, by, reason))
 
 
-def _show_decision(r: Result, as_json: bool) -> None:
-    """Show the decision; a failed hook does not revert it, but sets the exit code."""
+def _describe_decision(r: Result) -> Shown:
+    """Describe the decision; a failed hook does not revert it, but sets the exit code."""
     page: list[str | None] = [f"{Path(r['run']).name}: {r['state']}. Latest: {r['latest'] or 'none'}"]
     page += ["Warning: it has no example, public or private."] if r.get("empty") else []
     page += [r.get("public_labels"), *(f"Removed from the index: {entry}" for entry in r.get("index", ()))]
     if left_out := ", ".join(r.get("left_out", ())):
         page.append(f"Later runs omitted repeats of its text: {left_out}. To have it read again, reject those as well")
     page += [f"The hook failed: {hook}" for hook in r["hooks_failed"]]
-    show_result(r, page, as_json, 1 if r["hooks_failed"] else 0)
+    return r, page, 1 if r["hooks_failed"] else 0
 
 
 # Quarantine and erasure.
@@ -209,18 +200,17 @@ def list_quarantine(
     job: opt.Job,
     entry: Annotated[str | None, Argument(metavar="ENTRY", help="Show this entry; on a terminal only.")] = None,
     limit: Annotated[int, Option(help="List at most this many entries per run.", min=0)] = 100,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """List the quarantine by reason, with the id of each entry; text is shown only for ENTRY."""
     if entry is None:
         r = redactory.quarantine_list(job, limit)
-        show_result(r, _describe_quarantine(r), as_json)
-        return
+        return r, _describe_quarantine(r)
     if not opt.is_stdout_terminal():
         raise ConfigurationError("original text is shown only on a terminal; standard output is a file or a pipe")
     from redactory.pipelines.operations.quarantine import escape_for_terminal, read_quarantine_entry
 
     sys.stdout.write(escape_for_terminal(read_quarantine_entry(job, entry)) + "\n")
+    return None
 
 
 def _describe_quarantine(r: Result) -> Page:
@@ -241,19 +231,16 @@ def _describe_quarantine(r: Result) -> Page:
 
 @command("quarantine export")
 def export_quarantine(
-    run: opt.Run,
-    unencrypted: Annotated[bool, Option("--unencrypted", help="Also for an encrypted run.")] = False,
-    as_json: opt.Json = False,
-) -> None:
+    run: opt.Run, unencrypted: Annotated[bool, Option("--unencrypted", help="Also for an encrypted run.")] = False
+) -> Shown:
     """Write quarantined rows to a file, to fix and curate again."""
     r = redactory.quarantine_export(run, unencrypted=unencrypted)
     left = [f"Left {count:,}: {why}" for why, count in r["left"].items()]
     if r["out"] is None:
-        show_result(r, ["No quarantined row can be curated again.", *left], as_json)
-        return
+        return r, ["No quarantined row can be curated again.", *left]
     written = fill("{exported} of {entries:n entry/entries} written to {out} as original text, unencrypted.", r)
     after = f"Curate that file as a new run, then remove it: redactory purge {r['run']} --quarantine"
-    show_result(r, [written, after, *left], as_json)
+    return r, [written, after, *left]
 
 
 _IDS_FILE_HELP = "{}, from a file with one id per line; keeps ids out of the shell history."
@@ -267,13 +254,12 @@ def erase(
     doc_ids_from: Annotated[Path | None, Option(help=_IDS_FILE_HELP.format("Documents"), metavar="FILE")] = None,
     user_ids_from: Annotated[Path | None, Option(help=_IDS_FILE_HELP.format("Users"), metavar="FILE")] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Report what would be removed, without writing.")] = False,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Remove a person's rows from every run that holds them, and list the models trained on them."""
     users, documents = [*(user_id or ()), *_read_ids(user_ids_from)], [*(doc_id or ()), *_read_ids(doc_ids_from)]
     r = redactory.erase(places, doc_ids=documents, user_ids=users, dry_run=dry_run)
     code = 0 if r["ok"] else max(problem["exit_code"] for problem in r["problems"])
-    show_result(r, _describe_erasure(r, by_user=bool(users)), as_json, code)
+    return r, _describe_erasure(r, by_user=bool(users)), code
 
 
 def _read_ids(file: Path | None) -> list[str]:
@@ -343,8 +329,7 @@ def purge(
     vault: Annotated[bool, Option("--vault", help="Delete the original texts of all examples.")] = False,
     quarantine: Annotated[bool, Option("--quarantine", help="Delete what was quarantined.")] = False,
     state: Annotated[bool, Option("--state", help="Delete samples, tracebacks and Prefect's home.")] = False,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Permanently delete original text from a finished run; the shards are kept."""
     wanted = {"vault": vault, "quarantine": quarantine, "state": state}
     targets: list[Any] = [name for name, is_wanted in wanted.items() if is_wanted]
@@ -352,7 +337,7 @@ def purge(
     deleted = f"{', '.join(r['already'])}: already deleted"
     if r["release"] is not None:
         deleted = fill("{names}: deleted, {bytes:n byte}; this is release {release}", r, names=", ".join(r["purged"]))
-    show_result(r, deleted, as_json)
+    return r, deleted
 
 
 # Sharing runs, and the index across runs.
@@ -366,31 +351,28 @@ def export(
     whole: Annotated[bool, Option("--whole", help="Mirror the whole encrypted run to a URL; repeatable.")] = False,
     models: Annotated[list[str] | None, Option("--model", help="A trained model to include; repeatable.")] = None,
     synthetic: Annotated[Path | None, Option(help="Export this folder of redactory synthesize instead.")] = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Export what may be shared: the public split, a card, a manifest, SHA256SUMS, models if requested."""
     if whole:
         r = redactory.publish(run, to, progress=report_progress)
         written = "{files:n file}, {written} written now ({bytes:n byte}), {removed} removed."
-        show_result(r, fill("Published {run} at {to}: " + written, r), as_json)
-        return
+        return r, fill("Published {run} at {to}: " + written, r)
     r = redactory.export(run, to, models=models or (), by=by, synthetic=synthetic, progress=report_progress)
     names = f", models {', '.join(r['models'])}" if r["models"] else ""
     files = "{public:n public example}{names}, {files:n file}, {bytes:n byte}."
     exported = fill("Exported release {release} of {run} to {to}: " + files, r, names=names)
-    show_result(r, [exported, r["public_labels"], f"Next: redactory verify {r['to']}"], as_json)
+    return r, [exported, r["public_labels"], f"Next: redactory verify {r['to']}"]
 
 
 @command("fetch")
 def fetch(
     url: Annotated[str, Argument(metavar="URL", help="Where a run or an export was published.")],
     to: Annotated[Path, Option(help="A new folder.", metavar="DIR")],
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Download a published run or export, and compare every digest."""
     r = redactory.fetch(url, to, progress=report_progress)
     fetched = fill("Fetched {from} into {to}: {files:n file}, {bytes:n byte}. Next: redactory verify {to}", r)
-    show_result(r, fetched, as_json)
+    return r, fetched
 
 
 @command("index")
@@ -398,18 +380,16 @@ def manage_index(
     folder: Annotated[Path, Argument(metavar="FOLDER", help="The folder set in dedup.index.path.")],
     keep_runs: Annotated[int | None, Option(help="Prune: keep only this many of the latest runs.", min=0)] = None,
     keep_days: Annotated[int | None, Option(help="Prune: keep only the runs of this many latest days.", min=0)] = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """List the runs in an index across runs, or prune it; text of pruned runs counts as new again."""
     from redactory.pipelines.curation.index import describe_index, prune_index
 
     if keep_runs is None and keep_days is None:
         r = describe_index(folder)
-        show_result(r, _describe_index(r), as_json)
-        return
+        return r, _describe_index(r)
     r = prune_index(folder, keep_runs, keep_days)
     removed = ", ".join(r["removed"]) or "nothing"
-    show_result(r, f"Removed {removed}; {pluralize(len(r['kept']), 'run')} left.", as_json)
+    return r, f"Removed {removed}; {pluralize(len(r['kept']), 'run')} left."
 
 
 def _describe_index(r: Result) -> Page:
@@ -436,20 +416,18 @@ _KEY_FILE_VARIABLES = {
 def create_key(
     kind: Annotated[KeyKind, Argument(metavar="KIND", help="digest, encryption or signing.")],
     file: Annotated[Path, Argument(metavar="FILE", help="File to write; never overwritten.")],
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Write a new key to a new file, mode 0600; for signing also the public key, to FILE.pub."""
     files, variable = [str(path) for path in create_key_file(kind, file)], _KEY_FILE_VARIABLES[kind]
     written = f"Wrote {' and '.join(files)}. Next: export {variable}={files[0]}"
-    show_result({"kind": kind, "files": files, "variable": variable}, written, as_json)
+    return {"kind": kind, "files": files, "variable": variable}, written
 
 
 @command("keys unwrap")
 def unwrap_key(
     place: Annotated[Path, Argument(metavar="FILE|RUN", help="A sealed file (a traceback in state/), or a run.")],
     data_key: Annotated[Path | None, Option(help="Write the run's data key to this file.")] = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Print a sealed file of an encrypted run, which can quote the corpus; or unwrap the run's data key."""
     from redactory.foundation.files import write_bytes
     from redactory.redaction import RunFolder, find_run_key, read_secret
@@ -458,7 +436,7 @@ def unwrap_key(
         if not place.is_file():
             raise ConfigurationError(f"{place} is not a file; to write the data key of a run use --data-key")
         sys.stdout.write(read_secret(place).decode(errors="replace"))
-        return
+        return None
     key = find_run_key(RunFolder(place).vault / "part")
     if key is None:
         raise RunStateError(f"{place} is not encrypted: it has no data key")
@@ -467,7 +445,7 @@ def unwrap_key(
     write_bytes(data_key, base64.b64encode(key.secret) + b"\n")
     readable = f"Whoever has it can read the private part of {place}: remove it when you are done."
     result = {"file": str(data_key), "run": str(place), **key.to_json()}
-    show_result(result, f"Wrote {data_key}. {readable}", as_json)
+    return result, f"Wrote {data_key}. {readable}"
 
 
 _ROTATION_STATES = {
@@ -484,23 +462,19 @@ def rotate_key(
     places: opt.Places,
     to_key_file: Annotated[Path | None, Option(help="The file of the new encryption key.")] = None,
     to_service: Annotated[str | None, Option(help="The new key service, package.module:function.")] = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Wrap the data keys of runs with a new key; the configured key unwraps them. Repeat it to go on."""
     target: dict[str, Any] = {"to_key_file": to_key_file, "to_service": to_service}
     r = redactory.rotate_key(*places, progress=report_progress, **target)
     states = {words: len(r[key]) for key, words in _ROTATION_STATES.items() if r[key]}
     failures = (fill("{run}: {error}", failed) for failed in r["failed"])
-    show_result(r, [table(f"Runs under {r['service']}", (), states), *failures], as_json, 0 if r["ok"] else 1)
+    return r, [table(f"Runs under {r['service']}", (), states), *failures], 0 if r["ok"] else 1
 
 
 @command("keys shred")
 def shred_key(
-    run: opt.Run,
-    by: opt.By,
-    yes: Annotated[bool, Option("--yes", help="Confirm: this cannot be undone.")] = False,
-    as_json: opt.Json = False,
-) -> None:
+    run: opt.Run, by: opt.By, yes: Annotated[bool, Option("--yes", help="Confirm: this cannot be undone.")] = False
+) -> Shown:
     """Destroy the data key of an encrypted run; its private part becomes unreadable for everybody."""
     if not yes:
         raise ConfigurationError(
@@ -511,4 +485,4 @@ def shred_key(
     shredded = "Shredded {run} ({files}), recorded in the log for {by} at {time}. "
     shredded = fill(shredded + "Delete copies of these files in backups and snapshots, too.", r, files=destroyed)
     left = (f"{left} is unencrypted and still there: redactory purge" for left in r["left"])
-    show_result(r, [shredded, *left], as_json)
+    return r, [shredded, *left]

@@ -9,7 +9,7 @@ from typer import Argument, Option
 import redactory
 from redactory.flows import options as opt
 from redactory.flows.options import command, drop_unset
-from redactory.flows.show import Page, Result, fill, report_progress, show_result, table
+from redactory.flows.show import Page, Result, Shown, fill, report_progress, table
 from redactory.foundation.bounds import format_lower, format_upper
 
 # ``redactory label``: rows to fit a tagger, or a sample to measure misses.
@@ -22,8 +22,7 @@ def select_active_sample(
     n: Annotated[int, Option("-n", help="Number of documents.", min=1)] = 50,
     labelled: Annotated[list[Path] | None, Option(help="Rows that are already labelled; repeatable.")] = None,
     seed: Annotated[int, Option(help="Another seed examines other documents.")] = 0,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Choose the documents that help a tagger most, where the policies are unsure; not for measuring."""
     r = redactory.label_active(config, out, n, labelled=labelled or (), seed=seed, progress=report_progress)
     count = "Chose {count:n document} of {looked_at} checked ones: {doubt} where the engines are unsure, {random} at "
@@ -35,7 +34,7 @@ def select_active_sample(
         "They contain original text. Fit a tagger to them: redactory fit tagger LABELLED... --out FOLDER",
         "They are not a random sample: measure nothing with them.",
     ]
-    show_result(r, page, as_json)
+    return r, page
 
 
 @command("label random")
@@ -45,11 +44,10 @@ def draw_label_sample(
     name: opt.Sample = "sample",
     n: Annotated[int, Option("-n", help="Maximum number of texts to label.", min=1)] = 400,
     public_share: Annotated[float, Option(help="Share of public texts.")] = 0.6,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Sample examples of a finished run for people to label: JSON lines, Label Studio tasks, a table."""
     r = redactory.label_random(run, n, seed=seed, name=name, public_share=public_share)
-    show_result(r, _describe_random_sample(r), as_json)
+    return r, _describe_random_sample(r)
 
 
 def _list_strata(r: Result) -> Iterator[dict[str, Any]]:
@@ -80,12 +78,11 @@ def score_labels(
     confidence: opt.Confidence = 0.95,
     name: opt.Sample = "sample",
     unchanged: Annotated[bool, Option("--unchanged", help="Score even if no label was changed.")] = False,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Measure which labelled secrets the policies miss; guarantees use these numbers."""
     settings: dict[str, Any] = {"name": name, "confidence": confidence, "unchanged": unchanged}
     r = redactory.label_score(run, labelled, progress=report_progress, **settings)
-    show_result(r, _describe_score(r), as_json)
+    return r, _describe_score(r)
 
 
 _SHARE_COLUMNS = {
@@ -141,11 +138,10 @@ def fit_tagger(
     out: Annotated[Path, Option(help="The tagger's folder.")],
     seed: opt.Seed = None,
     epochs: Annotated[int | None, Option(help="Number of passes over the rows.", min=1)] = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Train and calibrate a token tagger on labelled rows."""
     r = redactory.fit_tagger(labelled, out, drop_unset(seed=seed, epochs=epochs), progress=report_progress)
-    show_result(r, describe_tagger(r), as_json)
+    return r, describe_tagger(r)
 
 
 def describe_tagger(r: Result) -> Page:
@@ -178,12 +174,11 @@ def fit_policy(
     confidence: opt.Confidence = 0.95,
     out: Annotated[Path, Option(help="The policy file to write.")] = Path("policy.yaml"),
     miss_rate: Annotated[float, Option(help="Upper bound on the share of missed secrets.")] = 0.001,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Fit the conservative policy to labelled rows to bound the share of missed secrets."""
     settings: dict[str, Any] = {"config": own_config, "miss_rate": miss_rate, "confidence": confidence}
     r = redactory.fit_policy(labelled, out=out, progress=report_progress, **settings)
-    show_result(r, _describe_policy(r), as_json, 1 if r["chosen"] is None else 0)
+    return r, _describe_policy(r), 1 if r["chosen"] is None else 0
 
 
 _CURVE_COLUMNS = {

@@ -8,7 +8,7 @@ from typer import Argument, Option
 import redactory
 from redactory.flows import options as opt
 from redactory.flows.options import command
-from redactory.flows.show import Page, Result, fill, report_progress, show_result, table
+from redactory.flows.show import Page, Result, Shown, fill, report_progress, table
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError
 
@@ -26,8 +26,7 @@ def train_ldp(
     budget: Annotated[Path | None, Option(help="The user's folder that records what all their messages spent.")] = None,
     limit: Annotated[float, Option(help="With --budget: the maximum epsilon that one user may spend.")] = 8.0,
     delta: Annotated[float, Option(help="Delta of --limit.")] = 1e-5,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Run users and server in one process: only noisy messages pass, and a service is trained on them.
 
     Create the users' encoder first (--public); it must hold no private text.
@@ -37,14 +36,13 @@ def train_ldp(
     parsed = opt.parse_settings(settings)
     if public is not None:
         r = redactory.ldp_encoder(public, encoder, parsed, report_progress)
-        show_result(r, _describe_encoder(r), as_json)
-        return
+        return r, _describe_encoder(r)
     if data is None or out is None:
         raise ConfigurationError("--out: give the folder to write the service to")
     spending: dict[str, Any] = {"budget": budget, "limit": limit, "delta": delta}
     options = {"declared_public": declared_public, "progress": report_progress, **spending}
     r = redactory.ldp_train(data, encoder, out, parsed, **options)
-    show_result(r, _describe_service(r), as_json)
+    return r, _describe_service(r)
 
 
 def _describe_encoder(r: Result) -> Page:
@@ -78,13 +76,12 @@ def evaluate_ldp(
     declared_public: opt.DeclaredPublic = False,
     draws: Annotated[int, Option(help="How many times the noise is drawn.", min=1)] = 5,
     limit: Annotated[int | None, Option(help="Use at most this many rows.", min=1)] = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Measure accuracy and epsilon on held-out text, with fresh noise for every query."""
     options: dict[str, Any] = {"draws": draws, "limit": limit, "declared_public": declared_public}
     parsed = opt.parse_settings(settings)
     r = redactory.ldp_evaluate(service, encoder, test, parsed, progress=report_progress, **options)
-    show_result(r, _describe_accuracy(r), as_json)
+    return r, _describe_accuracy(r)
 
 
 _QUERY_WORDS = {

@@ -11,7 +11,7 @@ from typer import Argument, Option
 import redactory
 from redactory.flows import options as opt
 from redactory.flows.options import command
-from redactory.flows.show import Page, Result, fill, report_progress, show_result, table
+from redactory.flows.show import Page, Result, Shown, fill, report_progress, table
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError, InputError
 
@@ -80,12 +80,11 @@ def plan_training(
     settings: opt.Settings = None,
     output: opt.Output = None,
     plot: Annotated[Path | None, Option(help="SVG file: plot of epsilon against steps.")] = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Compute the privacy cost of a training before it runs, from a configuration or --set alone."""
     r = redactory.plan(config, progress=report_progress, output=output, plot=plot, **opt.parse_settings(settings))
     describe_units = _describe_unit_plan if "epsilon_sound" in r else _describe_training_plan
-    show_result(r, _describe_message_plan(r) if "sampling" in r else describe_units(r), as_json)
+    return r, _describe_message_plan(r) if "sampling" in r else describe_units(r)
 
 
 _GUARANTEED = {
@@ -255,8 +254,7 @@ def state_guarantee(
     runs: Annotated[list[Path], Argument(metavar="RUN...", help="One or several run folders.")],
     model: Annotated[list[str] | None, Option(help="A trained model; repeat for several together.")] = None,
     delta: Annotated[float | None, Option(help="Of several models: delta of the epsilons.")] = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """State the guarantee of one or several trained models, recomputed from their ledgers."""
     from redactory.redaction import RunFolder
 
@@ -264,13 +262,12 @@ def state_guarantee(
     named = model[0] if model and len(model) == 1 else model or None
     r: dict[str, Any] = dict(redactory.guarantee(first, named, also=also, delta=delta))
     if "models" in r:
-        show_result(r, describe_composition(r), as_json)
-        return
+        return r, describe_composition(r)
     others = [other for other in RunFolder(first).list_model_names() if other != r["model"]]
     every = [part for name in (r["model"], *others) for part in ("--model", name)]
     together = shlex.join(["redactory", "guarantee", str(first), *every])
     is_refuted = bool(r.get("audit")) and not r["audit"]["holds"]
-    show_result(r, _describe_card(r, others, together), as_json, 1 if is_refuted else 0)
+    return r, _describe_card(r, others, together), 1 if is_refuted else 0
 
 
 def _describe_card(r: Result, others: Sequence[str], together: str) -> Page:
@@ -312,11 +309,10 @@ def describe_composition(r: Result) -> Page:
 @command("budget")
 def show_budget(
     config: Annotated[str, Argument(metavar="CONFIG", help="A configuration (.yaml) with train.budget.")],
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Show what has been spent of the configuration's train.budget, and by which trainings."""
     r = redactory.budget(config)
-    show_result(r, describe_budget(r), as_json)
+    return r, describe_budget(r)
 
 
 def describe_budget(r: Result) -> Page:
@@ -344,8 +340,7 @@ def predict(
     tokens: Annotated[int, Option(help="With --generate: maximum tokens per text.", min=1)] = 100,
     temperature: opt.Temperature = 1.0,
     top_k: Annotated[int | None, Option(help="Sample only from this many of the likeliest tokens.", min=1)] = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Use a trained model: predict the next word or the class of each text, or generate texts."""
     if (file is not None and text) or (file is None and not text and generate is None):
         raise ConfigurationError("give texts: --text, a file, or - for standard input")
@@ -353,7 +348,7 @@ def predict(
     sampling: dict[str, Any] = {"tokens": tokens, "temperature": temperature, "top_k": top_k, "seed": seed}
     r = redactory.predict(model, texts or ("",), top=top, write=generate, progress=report_progress, **sampling)
     prompts = r.get("prompts") or texts or ("",)
-    show_result(r, _describe_predictions(r) if generate is None else _describe_texts(r, prompts), as_json)
+    return r, _describe_predictions(r) if generate is None else _describe_texts(r, prompts)
 
 
 def _describe_predictions(r: Result) -> Page:
@@ -424,16 +419,17 @@ def synthesize(
     top_p: Annotated[float, Option(help="Sample only from the likeliest tokens of this total probability.")] = 1.0,
     tokens: Annotated[int, Option(help="Maximum tokens per text.", min=1)] = 100,
     stop: Annotated[list[str] | None, Option(help="A text ends before this string; repeatable.")] = None,
-    drop_suspected: Annotated[bool, Option("--drop-suspected", help="Leave out suspected texts.")] = False,
+    drop_suspected: Annotated[
+        bool, Option("--drop-suspected", help="Leave out texts that conservative suspects.")
+    ] = False,
     no_guarantee: Annotated[bool, Option("--no-guarantee", help="Allow a model without one; no export.")] = False,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Let a model with a guarantee write a corpus that may be shared, with a card."""
     options: dict[str, Any] = {"labels": labels or (), "histogram": histogram, "stop": stop or (), "seed": seed}
     options |= {"temperature": temperature, "top_p": top_p, "tokens": tokens, "progress": report_progress}
     options |= {"drop_suspected": drop_suspected, "no_guarantee": no_guarantee}
     r = redactory.synthesize(run, model, rows=rows, out=out, **options)
-    show_result(r, _describe_synthesis(r), as_json)
+    return r, _describe_synthesis(r)
 
 
 def _describe_synthesis(r: Result) -> Page:

@@ -9,8 +9,10 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 import typer.core
+import typer.main
 from typer import Argument, Option
 
+from redactory.flows.show import Shown, show_result
 from redactory.foundation.errors import ConfigurationError, InputError, shorten_name
 
 Config = Annotated[str, Argument(metavar="CONFIG", help="A configuration (.yaml), or an input file, folder or URL.")]
@@ -38,7 +40,6 @@ Reason = Annotated[str, Option(help="The reason; recorded in the release log.")]
 Temperature = Annotated[float, Option(help="Below 1 likelier tokens, above 1 rarer ones; 0: the likeliest.", min=0.0)]
 Encoder = Annotated[Path, Option(help="The users' encoder: a public folder, or RUN/models/NAME.")]
 DeclaredPublic = Annotated[bool, Option("--declared-public", help="The folder was trained on public text.")]
-Json = Annotated[bool, Option("--json", help="Print one JSON object on standard output.")]
 
 _COMMAND_PANELS = {
     "Begin": ("demo", "init", "scan", "simulate"),
@@ -81,15 +82,40 @@ for _name, _group in _groups.items():
     app.add_typer(_group, name=_name, rich_help_panel=_PANEL_BY_COMMAND[_name])
 
 
-Function = TypeVar("Function", bound=Callable[..., None])
+_json_app = typer.Typer()
+
+
+@_json_app.command()
+def _declare_json(
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object on standard output.")] = False,
+) -> None: ...
+
+
+_JSON_OPTION = typer.main.get_command(_json_app).params[0]
+
+
+class _Command(typer.core.TyperCommand):
+    """A command that returns what is shown: as a page, or with ``--json`` as one object."""
+
+    def __init__(self, *arguments: Any, params: list[Any], **settings: Any) -> None:
+        super().__init__(*arguments, params=[*params, _JSON_OPTION], **settings)
+
+    def invoke(self, ctx: Any) -> None:
+        ctx.obj = ctx.params.pop("as_json")
+        shown = super().invoke(ctx)
+        if shown is not None:
+            show_result(ctx.obj, *shown)
+
+
+Function = TypeVar("Function", bound=Callable[..., Shown])
 
 
 def command(name: str) -> Callable[[Function], Function]:
-    """Register a function as the command ``name`` in its group, or in its panel of the help."""
+    """Register a function as the command ``name``, with ``--json``, in its group or in its panel of the help."""
     *group, last = name.split()
     if group:
-        return _groups[group[0]].command(last)
-    return app.command(last, rich_help_panel=_PANEL_BY_COMMAND[last])
+        return _groups[group[0]].command(last, cls=_Command)
+    return app.command(last, cls=_Command, rich_help_panel=_PANEL_BY_COMMAND[last])
 
 
 def drop_unset(**options: Any) -> dict[str, Any]:

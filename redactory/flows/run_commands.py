@@ -15,11 +15,11 @@ from redactory.flows.show import (
     DECISIONS,
     Page,
     Result,
+    Shown,
     fill,
     indent,
     print_warning,
     report_progress,
-    show_result,
     table,
     warning,
 )
@@ -32,8 +32,7 @@ from redactory.pipelines.curation_hints import FIXES, describe_rejection, list_c
 @command("init")
 def write_example_config(
     file: Annotated[Path, Argument(metavar="[FILE]", help="The configuration file to write.")] = Path("redactory.yaml"),
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Write a commented example configuration."""
     from redactory.pipelines.modeling.describe import write_example_config
 
@@ -45,7 +44,7 @@ def write_example_config(
         raise ConfigurationError(
             f"{file} cannot be written: {error.strerror}; choose a file in a writable folder"
         ) from None
-    show_result({"file": str(file)}, f"Wrote {file}. Next: redactory curate {file} --dry-run", as_json)
+    return {"file": str(file)}, f"Wrote {file}. Next: redactory curate {file} --dry-run"
 
 
 @command("curate")
@@ -58,19 +57,17 @@ def curate(
     dask: opt.Dask = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Show what it would do, without writing.")] = False,
     against: Annotated[str | None, Option(help="With --dry-run: compare policies with this run or config.")] = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Turn a raw corpus into audited shards."""
     if dry_run:
         planned = redactory.describe(config, progress=report_progress, output=output)
         if against is not None:
             planned["differs"] = redactory.policy_diff(against, config)
-        show_result(planned, describe_plan(planned), as_json, 1 if planned["refused"] else 0)
-        return
+        return planned, describe_plan(planned), 1 if planned["refused"] else 0
     _warn_uncovered(config, output)
     result = _run_job("curate", config, prefect, dask, output=output, resume=resume, workers=workers)
     _warn_unencrypted(result)
-    show_result(result, describe_curation(result), as_json)
+    return result, describe_curation(result)
 
 
 def describe_plan(r: Result) -> Page:
@@ -172,8 +169,7 @@ def redact(
     replace: Annotated[str | None, Option(help="mask (default), label, number, pseudonym or surrogate.")] = None,
     vault: Annotated[Path | None, Option(help="With pseudonyms: the encrypted file to restore them from.")] = None,
     format_: Annotated[str, Option("--format", help="The format, if the file name does not show it.")] = "auto",
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Copy a file or folder in its format, with the sensitive spans of its texts replaced.
 
     Options given here override the section redact of the configuration.
@@ -209,7 +205,7 @@ def redact(
         for hint in hints:
             print_warning(hint)
         raise SystemExit(code)
-    show_result(result | {"out": out}, _describe_copy(result, out, hints), as_json, code)
+    return result | {"out": out}, _describe_copy(result, out, hints), code
 
 
 def _describe_copy(r: Result, out: str, hints: list[str]) -> Page:
@@ -239,12 +235,11 @@ def unmask(
     source: Annotated[Path, Argument(metavar="FILE", help="A copy made with --replace pseudonym: a file or a folder.")],
     out: Annotated[Path, Option(help="The file or folder to write.")],
     vault: Annotated[Path, Option(help="The vault that was written with the copy.")],
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Restore the original values of pseudonyms; each use is logged beside the vault."""
     result = redactory.unmask(source, out, vault)
     code = 1 if result["unknown"] or not result["put_back"] else 0
-    show_result(result, _describe_unmasking(result), as_json, code)
+    return result, _describe_unmasking(result), code
 
 
 def _describe_unmasking(r: Result) -> Page:
@@ -266,13 +261,12 @@ def train(
     prefect: opt.Prefect = False,
     trainer: Annotated[str | None, Option(help="A trainer; default: train.trainer.")] = None,
     name: Annotated[str | None, Option("--model", help="The model's folder; default: train.name.")] = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Train a model on the finished run of the configuration (section train)."""
     changes = drop_unset(workers=workers, trainer=trainer, name=name)
     _print_remarks(config, output, **changes)
     result = _run_job("train", config, prefect, output=output, **changes)
-    show_result(result, describe_training(result), as_json)
+    return result, describe_training(result)
 
 
 def _print_remarks(config: str, output: str | None, **changes: Any) -> None:
@@ -291,14 +285,13 @@ def run(
     workers: opt.Workers = None,
     prefect: opt.Prefect = False,
     dask: opt.Dask = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Curate, train and evaluate."""
     _warn_uncovered(config, output)
     result = _run_job("run", config, prefect, dask, output=output, resume=resume, workers=workers)
     _warn_unencrypted(result)
     _print_remarks(config, output)
-    show_result(result, _describe_run(result), as_json)
+    return result, _describe_run(result)
 
 
 def _describe_run(r: Result) -> Page:
@@ -341,11 +334,10 @@ def _warn_unencrypted(result: Result) -> None:
 def verify(
     run: Annotated[str, Argument(metavar="RUN", help="A run folder, an export, or the URL of one.")],
     public_key: Annotated[Path | None, Option(help="PEM file of the public key that must have signed the run.")] = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Check a finished run from its files."""
     result = redactory.verify(run, progress=report_progress, public_key=public_key)
-    show_result(result, _describe_checks(result), as_json, 0 if result["ok"] else 1)
+    return result, _describe_checks(result), 0 if result["ok"] else 1
 
 
 def _describe_checks(r: Result) -> Page:
@@ -387,8 +379,7 @@ def run_demo(
     out: Annotated[Path, Option(help="The run folder.")] = Path("demo-run"),
     rows: Annotated[int, Option(help="Number of dialogues in the simulated corpus.", min=50)] = 300,
     prefect: Annotated[bool, Option(help="Run as a Prefect flow.")] = True,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Run the whole job on a simulated corpus in minutes, with an unprotected model beside it.
 
     The corpora and the configuration stay in OUT-input, for another look or run.
@@ -417,7 +408,7 @@ def run_demo(
     verification = redactory.verify(out, progress=report_progress)
     numbers = {name: _find_repeated_numbers(out, name, canaries) for name in ("crt", "sgd")}
     result |= {"baseline": baseline, "said": numbers, "verify": verification, "configuration": config}
-    show_result(result, _describe_demo(result), as_json)
+    return result, _describe_demo(result)
 
 
 def _find_repeated_numbers(run: Path, model: str, canaries: Path) -> dict[str, Any]:
@@ -456,8 +447,7 @@ def simulate(
     templates: Annotated[
         list[str] | None, Option("--canary-template", help="Like 'My PIN is {4}'; repeatable.")
     ] = None,
-    as_json: opt.Json = False,
-) -> None:
+) -> Shown:
     """Write support dialogues of invented people, with the position of every secret."""
     r = redactory.simulate(
         out,
@@ -471,4 +461,4 @@ def simulate(
     )
     written = "Wrote {rows:n dialogue} with {count:n labelled secret} to {out}"
     page = [fill(written, r, count=sum(r["secrets"].values())), r["canaries"] and f"Canaries: {r['canaries_file']}"]
-    show_result(r, page, as_json)
+    return r, page

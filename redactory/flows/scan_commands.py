@@ -4,12 +4,13 @@ import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+import typer
 from rich.text import Text
 from typer import Argument, Option
 
 import redactory
-from redactory.flows.options import Json, OwnConfig, command, is_stdout_terminal, read_standard_input
-from redactory.flows.show import Page, err, out, print_page, report_progress, show_result, table
+from redactory.flows.options import OwnConfig, command, is_stdout_terminal, read_standard_input
+from redactory.flows.show import Page, Shown, err, out, print_page, report_progress, table
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.progress import ignore_progress
 
@@ -21,6 +22,7 @@ _CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not 
 
 @command("scan")
 def scan(
+    context: typer.Context,
     what: Annotated[
         list[str] | None, Argument(metavar="FILE|FOLDER|TEXT|-", help="Files, folders, URLs, or a text; - is stdin.")
     ] = None,
@@ -29,27 +31,25 @@ def scan(
     explain: Annotated[bool, Option("--explain", help="Explain what each policy does with one text, and why.")] = False,
     every: Annotated[bool, Option("--all", help="With --explain: list every span of every engine and rule.")] = False,
     policy: Annotated[
-        Literal["strict", "conservative"],
-        Option(help="strict: what would be masked; conservative: also what only makes text private."),
+        Literal["strict", "conservative"], Option(help="strict: what is masked; conservative: also what is private.")
     ] = "strict",
     text_column: Annotated[str | None, Option(help="Column of the text; default: input.text.")] = None,
     allow: Annotated[list[str] | None, Option(help="A file of terms to ignore; repeatable.")] = None,
     check: Annotated[bool, Option("--check", help="Exit with 1 if anything was found or could not be read.")] = False,
     reveal: Annotated[bool, Option("--show", help="Show the text around each span; on a terminal only.")] = False,
     limit: Annotated[int, Option(help="List at most this many spans; all are counted.", min=0)] = 1_000,
-    as_json: Json = False,
-) -> None:
+) -> Shown:
     """Find personal data in files or a text, and show where it is and what found it, without the text."""
     if explain:
         explained = redactory.explain(_get_single_text(what, text), own_config, progress=report_progress)
         report_progress.stop()
         print_page(describe_explanation(explained, show_all=every))
-        return
+        return None
     paths, texts = _separate_paths_and_texts(what or [])
     texts += text or []
     if not paths and not texts:
         raise ConfigurationError("nothing to scan: give files, folders, a text, or - for standard input")
-    if reveal and (as_json or not is_stdout_terminal()):
+    if reveal and (context.obj or not is_stdout_terminal()):
         raise ConfigurationError("--show prints text, only on a terminal: not with --json, a file or a pipe")
     if reveal:
         # a bar would interleave with the printed lines
@@ -67,7 +67,7 @@ def scan(
     )
     unread = [file["file"] for file in result["files"] if _is_unread(file)]
     code = 2 if unread else 1 if check and not result["clean"] else 0
-    show_result(result, _describe_scan(result, unread, list_spans=not reveal), as_json, code)
+    return result, _describe_scan(result, unread, list_spans=not reveal), code
 
 
 def _describe_scan(r: Mapping[str, Any], unread: list[str], list_spans: bool) -> Page:

@@ -45,6 +45,8 @@ class Table(NamedTuple):
 Result = Mapping[str, Any]
 Page = Iterable[str | Text | Table | None]
 """What is printed, in order; None and an empty line print nothing."""
+Shown = tuple[Result, Page | str] | tuple[Result, Page | str, int] | None
+"""A command's result, its page or line, and its exit code; None if the command has shown everything itself."""
 
 
 def format_value(name: str, value: Any, format_spec: str = "") -> str:
@@ -116,7 +118,7 @@ def warning(text: str | None) -> Text | None:
     return Text(_escape(text), style="bold red") if text else None
 
 
-def show_result(result: Mapping[str, Any], page: Page | str, as_json: bool, exit_code: int = 0) -> None:
+def show_result(as_json: bool, result: Result, page: Page | str, exit_code: int = 0) -> None:
     """Log a command's counts, print one JSON object or the page, and exit if ``exit_code`` is not 0."""
     report_progress.stop()
     log.log_result(result)
@@ -158,7 +160,7 @@ def print_page(page: Page) -> None:
         if isinstance(part, Table):
             _print_table(part)
         else:
-            out.print(_color(part) if isinstance(part, str) else part, soft_wrap=True)
+            out.print(_color(part.rstrip()) if isinstance(part, str) else part, soft_wrap=True)
         last = part
 
 
