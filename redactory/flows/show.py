@@ -58,15 +58,16 @@ def format_value(name: str, value: Any, format_spec: str = "") -> str:
         return format_interval(value, int(format_spec or 1))
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
-    if not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return "none" if value is None else str(value)
     if format_spec.startswith("n "):
         return pluralize(int(value), *format_spec[2:].split("/"))
     if isinstance(value, float) and (bound := _BOUND.fullmatch(name)):
         format_bound = format_lower if bound[1] == "lower" or name in ("confidence", "low") else format_upper
         return format_bound(value, unit="%" if format_spec == "%" else "")
-    is_small = isinstance(value, float) and abs(value) < 1000
-    return format(value, format_spec or (".4g" if is_small else ",.0f"))
+    if isinstance(value, float):
+        return format(value, format_spec or (".4g" if abs(value) < 1000 else ",.0f"))
+    return format(value, format_spec or ",")
 
 
 def format_interval(metric: Mapping[str, Any], places: int = 1) -> str:

@@ -71,6 +71,8 @@ def test_a_bound_is_rounded_outwards_whatever_its_format(template: str, printed:
         "rate": 0.123456,
         "nothing": None,
         "names": ["a", "b"],
+        "yes": True,
+        "seed": 90071992547409931,
     }
     assert show.fill(template, values) == printed
 
