@@ -12,7 +12,17 @@ from typing import Annotated, Any
 import typer
 
 import redactory
-from redactory.flows import evaluate_commands, job_commands, log, run_commands, show  # noqa: F401
+from redactory.flows import (  # noqa: F401  # noqa: F401
+    evaluate_commands,
+    job_commands,
+    label_commands,
+    ldp_commands,
+    log,
+    model_commands,
+    run_commands,
+    scan_commands,
+    show,
+)
 from redactory.flows.options import app
 from redactory.foundation.errors import RedactoryError, shorten_name
 from redactory.foundation.processes import forbid_core_dumps
@@ -113,6 +123,7 @@ def _handle_global_options(
         show.out.print(redactory.__version__)
         raise typer.Exit
     log.start_log(log_json, context.invoked_subcommand)
+    context.call_on_close(show.report_progress.stop)
 
 
 # Schedulers and service managers stop a process by SIGTERM: handle it like Ctrl-C.

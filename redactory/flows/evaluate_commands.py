@@ -1,428 +1,397 @@
-"""Commands that search and measure: scan, fit, evaluate, label."""
-
-from __future__ import annotations
+"""Commands that measure: ``redactory evaluate``."""
 
 import inspect
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from rich.text import Text
+import typer
+from typer import Argument, Option
 
 import redactory
-from redactory.flows.options import (
-    REQUIRED,
-    RUN_ARGUMENT,
-    argument,
-    command,
-    is_stdout_terminal,
-    option,
-    read_standard_input,
-    switch,
-)
-from redactory.flows.show import CommandResult, err, out, print_table
+from redactory.flows import options as opt
+from redactory.flows.model_commands import describe_audit_result
+from redactory.flows.options import command, drop_unset
+from redactory.flows.show import Page, Result, Shown, fill, format_interval, report_progress, table
+from redactory.foundation.bounds import format_lower, format_upper
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.progress import Progress, ignore_progress
 
-MASKED_STYLE, FLAGGED_STYLE, PUBLIC_STYLE = "bold white on red", "black on yellow", "black on green"
-_CONTEXT_CHARS = 60
-
-# ``redactory scan``: a quick scan of texts, files and folders, also for the pre-commit hook.
+Test = Annotated[list[str] | None, Option(help="Held-out corpus; default: from the configuration.")]
+Canaries = Annotated[Path | None, Option(help="FILE.canaries.json; default: from the configuration.")]
 
 
-@command(
-    "scan: own_config",
-    what=argument(
-        "FILE|FOLDER|TEXT|-",
-        "Files, folders, URLs, or a text of several words; - reads standard input.",
-        list[str],
-        None,
-    ),
-    text=option("A text; needed if it is a single word.", list[str]),
-    explain=switch("Explain what each policy does with one text, and why."),
-    every=switch("With --explain: list every span of every engine and rule.", flag="--all"),
-    policy=option(
-        "strict: what would be masked; conservative: also what only makes text private.",
-        Literal["strict", "conservative"],
-        "strict",
-    ),
-    text_column=option("Column that holds the text; default: from the configuration.", str),
-    allow=option("A file of terms to ignore; repeatable.", list[str]),
-    check=switch("Exit with 1 if anything was found or could not be read."),
-    reveal=switch("Show the text around each span; on a terminal only.", flag="--show"),
-    limit=option("List at most this many spans; all are counted.", int, 1_000, min=0),
-)
-def scan(
-    progress: Progress,
-    as_json: bool,
-    own_config: str | None,
-    what: list[str] | None,
-    text: list[str] | None,
-    explain: bool,
-    every: bool,
-    check: bool,
-    reveal: bool,
-    **options: Any,
-) -> CommandResult | None:
-    """Find personal data in files or a text, and show where it is and what found it, without the text."""
-    if explain:
-        print_explanation(redactory.explain(_get_single_text(what, text), own_config, progress=progress), every)
-        return None
-    paths, texts = _separate_paths_and_texts(what or [])
-    texts += text or []
-    if not paths and not texts:
-        raise ConfigurationError("nothing to scan: give files, folders, a text, or - for standard input")
-    if reveal and (as_json or not is_stdout_terminal()):
-        raise ConfigurationError("--show prints text, only on a terminal: not with --json, a file or a pipe")
-    if reveal:
-        # a bar would interleave with the printed lines
-        err.print("Loading the engines; this takes a few seconds.")
-        options |= {"on_span": _print_span_context, "progress": ignore_progress}
-    options = {"progress": progress, "config": own_config, **options}
-    result = redactory.scan(paths, texts=texts, **options)
-    unread = [file["file"] for file in result["files"] if _is_unread(file)]
-    code = 2 if unread else 1 if check and not result["clean"] else 0
-    return CommandResult("scan_counts" if reveal else "scanned", result, code, {"unread": unread})
-
-
-def _get_single_text(arguments: list[str] | None, text: list[str] | None) -> str:
-    all_texts = [*(arguments or ()), *(text or ())]
-    if len(all_texts) != 1:
-        raise ConfigurationError("--explain needs one text: give it, or - for standard input")
-    if arguments and os.path.isfile(all_texts[0]):
-        raise ConfigurationError(
-            f"{all_texts[0]} is a file: use redactory scan FILE without --explain; to explain a text with the "
-            "same name as a file, pass it with --text"
-        )
-    return read_standard_input() if all_texts[0] == "-" else all_texts[0]
-
-
-def _separate_paths_and_texts(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Separate the arguments into paths and texts.
-
-    ``ConfigurationError`` for one that may be a mistyped path, because as a text it would be reported as clean, and for
-    one that begins like a URL, because it would be sent to that address.
-    """
-    from redactory.pipelines.readers.files import detect_format
-    from redactory.pipelines.store import is_url
-
-    paths, texts = list[str](), list[str]()
-    for number, entry in enumerate(arguments, 1):
-        has_space = any(letter.isspace() for letter in entry)
-        if entry == "-":
-            texts.append(read_standard_input())
-        elif os.path.exists(entry) or (not has_space and (is_url(entry) or any(letter in entry for letter in "*?["))):
-            paths.append(entry)
-        elif has_space and detect_format(entry) is None and not is_url(entry):
-            texts.append(entry)
-        else:
-            # not quoted: it may be a text
-            raise ConfigurationError(
-                f"argument {number} is not an existing file or folder; pass a text of one word, or one that "
-                "looks like a URL or a file name, with --text"
-            )
-    return paths, texts
-
-
-def format_span(span: Any) -> str:
-    """Format ``file:line:column`` (in a table ``file:row:line:column``), and what found the span."""
-    row = [] if span["row"] is None else [span["row"]]
-    location = ":".join(str(part) for part in (span["file"], *row, span["line"], span["column"]))
-    what = "masks" if span["policy"] == "strict" else "makes private"
-    return f"{location}: {span['label']} {span['score']:.2f} {span['detector']} ({span['policy']}: {what})"
-
-
-def _print_span_context(span: Any, line: str) -> None:
-    from redactory.pipelines.operations.quarantine import escape_for_terminal
-
-    start = span["column"] - 1
-    end = min(len(line), start + span["end"] - span["start"])
-    line_parts = (line[max(0, start - _CONTEXT_CHARS) : start], line[start:end], line[end : end + _CONTEXT_CHARS])
-    before, span_text, after = (
-        escape_for_terminal(line_part.encode("utf-8", "surrogatepass")) for line_part in line_parts
-    )
-    style = MASKED_STYLE if span["policy"] == "strict" else FLAGGED_STYLE
-    out.print(format_span(span), soft_wrap=True, markup=False)
-    out.print(Text.assemble("  ", before, (span_text, style), after), soft_wrap=True)
-
-
-def _is_unread(file: Any) -> bool:
-    """Return whether all rows of a file were rejected for a reason other than an empty table cell."""
-    from redactory.pipelines.documents.scan import has_no_text
-
-    return not file["texts"] and not all(has_no_text(reason, file["format"]) for reason in file["rejected"])
-
-
-# ``redactory scan --explain``: the one page that shows text, and only on the terminal.
-
-
-def print_explanation(result: dict[str, Any], show_all: bool) -> None:
-    """Print the text coloured by each policy's effect, then the deciding spans, or all spans."""
-    text, marks = result["text"], result["marks"]
-    shown = Text(text)
-    # masks hide spans that are only flagged
-    styles = ((PUBLIC_STYLE, "public"), (FLAGGED_STYLE, "makes_private"), (MASKED_STYLE, "masks"))
-    for style, key in styles:
-        for mark in marks:
-            if mark[key]:
-                shown.stylize(style, mark["start"], mark["end"])
-    out.print(shown, soft_wrap=True)
-    legend = Text.assemble((" masked by strict ", MASKED_STYLE), " ", (" makes the example private ", FLAGGED_STYLE))
-    if any(mark["public"] for mark in marks):
-        legend.append(" ").append(" public because of its label ", PUBLIC_STYLE)
-    out.print(legend)
-    out.print()
-    if result["failure"]:
-        out.print(f"The example would be quarantined: {result['failure']}")
-        return
-    out.print(f"Split: {result['split']}. Result: ", end="")
-    out.print(Text(result["masked"]), soft_wrap=True)
-    groups = [[mark] for mark in marks] if show_all else _group_deciding_marks(text, marks)
-    rows = [_format_mark_row(text, group) for group in sorted(groups, key=lambda group: group[0]["start"])]
-    if rows:
-        header = ["place ¦ text ¦ label ¦ score ¦ found by ¦ ", "---"]
-        print_table("Marks" if show_all else "What decides", [*header, *rows])
-    else:
-        out.print("Nothing in it is masked or makes it private.")
-    if left := len(marks) - sum(len(group) for group in groups):
-        out.print(f"{left} more {'span changes' if left == 1 else 'spans change'} nothing; --all shows them.")
-
-
-def _group_deciding_marks(text: str, marks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Group overlapping spans that mask or make private, and those with public labels.
-
-    Spans within a mask are left out, because they change nothing.
-    """
-    from redactory.redaction.mask import merge_intervals
-
-    masked = [mark for mark in marks if mark["masks"]]
-    flagged = [
-        mark
-        for mark in marks
-        if mark["makes_private"]
-        and not any(
-            mark["start"] < masking_mark["end"] and masking_mark["start"] < mark["end"] for masking_mark in masked
-        )
-    ]
-    return [
-        [mark for mark in kind if start <= mark["start"] < end]
-        for kind in (masked, flagged, [mark for mark in marks if mark["public"]])
-        for start, end in merge_intervals(text, [(mark["start"], mark["end"]) for mark in kind], merge_near=False)
-    ]
-
-
-def _format_mark_row(text: str, marks: list[dict[str, Any]]) -> str:
-    start, end = marks[0]["start"], max(mark["end"] for mark in marks)
-    labels, by = (", ".join(dict.fromkeys(mark[key] for mark in marks)) for key in ("label", "detector"))
-    first = marks[0]
-    effect_words = {"masks": "masked", "makes_private": "makes private", "public": "public"}
-    effect = next((words for key, words in effect_words.items() if first[key]), "")
-    score = f"{max(mark['score'] for mark in marks):.3f}"
-    return " ¦ ".join((f"{start}–{end}", repr(text[start:end]).replace("¦", "|"), labels, score, by, effect))
-
-
-# ``redactory fit tagger``: a tagger, or the conservative policy.
-
-
-@command(
-    "fit tagger: seed",
-    labelled=argument("LABELLED...", "JSONL with the true spans (text, spans).", list[Path]),
-    out=option("The tagger's folder.", Path, REQUIRED),
-    epochs=option("Number of passes over the rows.", int, min=1),
-)
-def fit_tagger(labelled: list[Path], out: Path, progress: Progress, **settings: Any) -> CommandResult:
-    """Train and calibrate a token tagger on labelled rows."""
-    return CommandResult("tagger_fitted", redactory.fit_tagger(labelled, out, settings, progress=progress))
-
-
-@command(
-    "fit policy: own_config confidence",
-    labelled=argument("LABELLED", "JSONL with the true spans (text, spans).", Path),
-    out=option("The policy file to write.", Path, Path("policy.yaml")),
-    miss_rate=option("Upper bound on the share of missed secrets.", float, 0.001),
-)
-def fit_policy(labelled: Path, own_config: str | None, progress: Progress, **settings: Any) -> CommandResult:
-    """Fit the conservative policy to labelled rows to bound the share of missed secrets."""
-    result = redactory.fit_policy(labelled, config=own_config, progress=progress, **settings)
-    return CommandResult("policy_fitted", result, 1 if result["chosen"] is None else 0)
-
-
-@command(
-    "evaluate detection: output",
-    what=argument(
-        "CONFIG|RUN",
-        "A configuration: measure its misses on evaluate.labelled. A run: what its shards reveal.",
-        str,
-        None,
-    ),
-    labelled=option("JSONL with the true spans (text, spans).", Path),
-    against=option(
-        "With --labelled: engines to compare on the same text, separated by commas; repeatable: presidio, spacy "
-        "(both also :PIPELINE), stanza:FOLDER, transformers:FOLDER, or NAME:FOLDER of a package.",
-        list[str],
-    ),
-    engine=option(
-        "For a run: an engine that was not used for masking and searches for leftovers: patterns, tagger, "
-        "or any engine of --against except presidio.",
-        str,
-    ),
-    sample=option("For a run: number of examples checked per split.", int, 5_000, min=1),
-    rare=option("For a run: a phrase in at most this many public examples is rare.", int, 2, min=1),
-)
+@command("evaluate detection")
 def evaluate_detection(
-    what: str | None,
-    output: str | None,
-    labelled: Path | None,
-    against: list[str] | None,
-    progress: Progress,
-    **run_options: Any,
-) -> CommandResult:
+    what: Annotated[str | None, Argument(metavar="CONFIG|RUN", help="A configuration, or a run.")] = None,
+    output: opt.Output = None,
+    labelled: Annotated[Path | None, Option(help="JSONL with the true spans (text, spans).")] = None,
+    against: Annotated[
+        list[str] | None,
+        Option(
+            help="Engines to compare on --labelled: presidio, spacy (both also :PIPELINE), stanza:FOLDER, "
+            "transformers:FOLDER, or NAME:FOLDER of a package; separated by commas, or repeated."
+        ),
+    ] = None,
+    engine: Annotated[str | None, Option(help="For a run: another engine that searches for leftovers.")] = None,
+    sample: Annotated[int, Option(help="For a run: number of examples checked per split.", min=1)] = 5_000,
+    rare: Annotated[int, Option(help="For a run: a phrase of at most this many examples is rare.", min=1)] = 2,
+) -> Shown:
     """Measure what the policies find and miss in labelled text, or what the shards of a run reveal."""
-    if against:
-        if labelled is None:
-            raise ConfigurationError("--against compares engines on labelled rows: add --labelled")
+    if against and labelled is None:
+        raise ConfigurationError("--against compares engines on labelled rows: add --labelled")
+    r: dict[str, Any]
+    if labelled is not None and against:
         names = [name for part in against for name in part.split(",")]
-        return CommandResult("beside", redactory.evaluate_against(labelled, names, what, progress=progress))
+        r = redactory.evaluate_against(labelled, names, what, progress=report_progress)
+        return r, _describe_comparison(r)
     if labelled is not None:
-        return CommandResult("detection", redactory.evaluate_detect(labelled, what, progress=progress))
+        r = redactory.evaluate_detect(labelled, what, progress=report_progress)
+        return r, _describe_detection(r)
     if what is None:
         raise ConfigurationError("give --labelled with a file of labelled rows, a configuration, or a run")
     if os.path.isdir(what):
-        return CommandResult("redaction", redactory.evaluate_redaction(what, progress=progress, **run_options))
-    return CommandResult("recall", redactory.evaluate_recall(what, output=output, progress=progress))
+        r = redactory.evaluate_redaction(what, engine, sample, rare, progress=report_progress)
+        return r, _describe_redaction(r)
+    r = redactory.evaluate_recall(what, output=output, progress=report_progress)
+    return r, _describe_recall(r)
 
 
-@command("evaluate model: run model", test=option("Held-out corpus; default: from the configuration.", list[str]))
-def evaluate_model(progress: Progress, **options: Any) -> CommandResult:
+_ROWS = "{labelled}: {rows:n row}, {examples:n example} by {segment}, {secrets:n secret}"
+
+
+def _describe_comparison(r: Result) -> Page:
+    yield fill(_ROWS + ", language {language}.", r)
+    header = ("", "covered", "precision", "recall", "public", "missed", "texts/s")
+    rows = [row for engine in r["table"] for row in _list_scores(engine)]
+    yield table("Comparison in per cent; below each value its interval at 95 %", header, rows)
+    yield "covered: secrets found completely. precision, recall: of characters."
+    yield "public, missed: examples in which nothing is found, without and with a secret. texts/s: on one core."
+    for engine in r["table"]:
+        if engine["quarantined"] and engine["policy"] != "strict":
+            yield fill("{engine} could not read {quarantined:n example}.", engine)
+
+
+def _list_scores(scores: Result) -> Iterator[list[str]]:
+    """Yield an engine's scores, and their intervals."""
+    kind, colon, model = scores["engine"].partition(":")
+    name = {"strict": "strict", "conservative": "both"}.get(scores["policy"], kind + colon + Path(model).name)
+    shares = [scores[key] for key in ("cover_recall", "char_precision", "char_recall", "public_share")]
+    missed, speed = scores["miss_rate"], scores["texts_per_second"]
+    values = [format_interval(share).partition(" ")[0].rstrip("%") for share in shares]
+    yield [name, *values, fill("{misses} of {n}", missed), fill("{value:,.0f}", speed)]
+    intervals = [*map(format_interval, shares), format_interval(missed, 2)]
+    ends = [interval.partition("(")[2].rstrip("%)").replace(" to ", "–").replace("%", "") for interval in intervals]
+    yield ["", *ends, f"{format_lower(speed['low'], places=0)}–{format_upper(speed['high'], places=0)}"]
+
+
+def _describe_detection(r: Result) -> Page:
+    yield fill(_ROWS + "; {quarantined:n example} quarantined.", r)
+    strict, both = r["strict"], r["conservative"]
+    columns = {"metric": "{name}", "strict": "{strict:2}", "both": "{both:2}"}
+    rows = [(key, strict[key], both[key]) for key in ("cover_recall", "char_precision", "char_recall", "f1", "f2")]
+    for match in ("exact", "overlap"):
+        rows += [(f"{match} {key}", strict[match][key], both[match][key]) for key in ("precision", "recall", "f1")]
+    named = ({"name": name.replace("_", " "), "strict": one, "both": two} for name, one, two in rows)
+    yield table("Found, at 95 %", columns, named)
+    missed = {"missed by strict (γ)": r["gamma"], "missed by both (δ₂)": r["miss_rate"]}
+    public = {"public, of all examples": r["public_share"], "public, of clean examples": r["public_share"]["of_clean"]}
+    rows = [(name, format_interval(share, 2), fill("{misses} of {n}", share)) for name, share in missed.items()]
+    rows += [(name, format_interval(share, 2), fill("{public} of {examples}", share)) for name, share in public.items()]
+    yield table("Missed, and what stays public", ("metric", "at 95 %", "counted"), rows)
+    if worst := r["highest_gamma"]:
+        yield fill("Highest γ: at most {upper} for {stratification} {stratum} ({misses} of {n} missed)", worst)
+    labels = {label: {"strict": one, "both": both["by_label"][label]} for label, one in strict["by_label"].items()}
+    columns = {"label": "{name}", "secrets": "{strict[n]}", "strict": "{strict[cover_recall]:2}"}
+    yield table("Secrets covered completely", columns | {"both": "{both[cover_recall]:2}"}, labels)
+    columns = {"label": "{name}", "spans": "{n}", "unmasked": "{open}"}
+    yield table("Public labels: not counted as secrets or misses", columns, r["public"] or {})
+    yield fill("{texts_per_second:,.0f} distinct examples per second", r) if r["texts_per_second"] else None
+
+
+def _describe_redaction(r: Result) -> Page:
+    columns = {"": "same {name}", "claims": "{claimed}", "right": "{share}", "by chance": "{chance}"}
+    linkage = {unit: claims for unit, claims in r["linkage"].items() if claims is not None}
+    yield table("Private examples linked to a public one by a rare phrase", columns, linkage)
+    if (residual := r["residual"]) is not None:
+        splits = {split: residual[split] for split in ("public", "private") if split in residual}
+        columns = {"split": "{name}", "examples checked": "{looked_at}", "with a span": "{held}", "share": "{share}"}
+        yield table(f"Suspected identifiers left, by {residual['engine']}, which did not mask", columns, splits)
+        yield residual["note"] and f"Warning: {residual['note']}"
+    if r["across"] is not None:
+        yield fill("Public examples that nearly duplicate a private one: {across[public_examples]}", r)
+    yield from (f"{what}: not measured: {reason}" for what, reason in r["reasons"].items())
+
+
+def describe_measurements(measured: Result) -> Page:
+    """Describe what ``redactory run`` measured."""
+    pages = {"recall": _describe_recall, "accuracy": _describe_accuracy}
+    pages |= {"perplexity": _describe_perplexity, "canary": _describe_canary}
+    for name, describe in pages.items():
+        if name in measured:
+            yield from describe(measured[name])
+
+
+def _describe_recall(r: Result) -> Page:
+    missed = "Of {n:n labelled secret} drawn, the strict policy missed {gamma[misses]} (γ ≤ {gamma[upper]}) and both "
+    yield fill(missed + "policies {delta_2[misses]} (δ₂ ≤ {delta_2[upper]}), at {confidence:%} each.", r["misses"])
+    yield "Missed: the example is treated differently than with <MASK> in place of the secret."
+    columns = {"label": "{name}", "secrets": "{secrets}", "public": "{left_public}", "private": "{left_private}"}
+    yield table("Secrets still partly present in the shards", columns, {**r["left"]["labels"], "all": r["left"]})
+
+
+@command("evaluate model")
+def evaluate_model(run: opt.Run, model: opt.Model = None, test: Test = None) -> Shown:
     """Measure perplexity on held-out text, original and masked; for a classifier, the test error rate."""
-    result = redactory.evaluate_model(progress=progress, **options)
-    return CommandResult("perplexity" if "as_is" in result else "accuracy", result)
+    r = redactory.evaluate_model(run, model, test or (), progress=report_progress)
+    return r, _describe_perplexity(r) if "as_is" in r else _describe_accuracy(r)
 
 
-@command(
-    "evaluate synthetic: run",
-    corpus=argument("FOLDER", "Output folder of redactory synthesize.", Path),
-    model=option("The model that wrote it; default: from the configuration.", str),
-    test=option("Held-out corpus; default: from the configuration.", list[str]),
-    canaries=option("FILE.canaries.json; default: from the configuration.", Path),
-)
-def evaluate_synthetic(progress: Progress, **options: Any) -> CommandResult:
+def _describe_perplexity(r: Result) -> Page:
+    rows = {
+        name.replace("_", " "): {"bits_per_character": None, **r[name]} for name in ("as_is", "masked") if name in r
+    }
+    if r.get("learnt_masked"):
+        # it has never seen the secrets of the original text, which it would have to spell out
+        rows["as is"] |= {"perplexity_per_word": "–", "perplexity": "–"}
+    columns = {"held-out text": "{name}", "per word": "{perplexity_per_word:.2f}", "per token": "{perplexity:.2f}"}
+    columns |= {"bits per character": "{bits_per_character:.3f}", "words": "{words}"}
+    yield table(f"Perplexity of {r['model']}", columns, rows)
+    if r.get("learnt_masked"):
+        yield "The model was trained on masked text, so it would spell out each secret of the original text."
+
+
+def _describe_accuracy(r: Result) -> Page:
+    total = {"class": "all", "texts": r["texts"], "error_rate": r["error_rate"], "said": r["texts"]}
+    columns = {"class": "{class}", "texts": "{texts}", "errors": "{error_rate:.2%}", "texts predicted as it": "{said}"}
+    yield table(f"Test error rate of {r['model']}", columns, [*r["by_class"], total])
+    yield fill("Always predicting the most frequent class: {majority_error_rate:.2%}", r)
+    for row in r["by_class"]:
+        if row["said"] == r["texts"] and r["majority_error_rate"]:
+            yield fill("Warning: it predicts one class, {class}, for all texts: it has not learned the others.", row)
+    yield fill("Left out: {without_class:n text} without a class, {other_class} with another", r["left_out"])
+    if len(r["classes"]) <= 12:
+        confusion = ([name, *counts] for name, counts in zip(r["classes"], r["confusion"], strict=True))
+        yield table("Confusion matrix (columns: predicted)", ("class", *r["classes"]), confusion)
+
+
+@command("evaluate synthetic")
+def evaluate_synthetic(
+    run: opt.Run,
+    corpus: Annotated[Path, Argument(metavar="FOLDER", help="Output folder of redactory synthesize.")],
+    model: Annotated[str | None, Option(help="The model that wrote it; default: from the configuration.")] = None,
+    test: Test = None,
+    canaries: Canaries = None,
+) -> Shown:
     """Compare synthetic text with real text: its usefulness, and what it reveals of the training text."""
-    result = redactory.evaluate_synthetic(progress=progress, **options)
-    return CommandResult("synthetic", result, 0 if result["holds"] else 1)
+    options: dict[str, Any] = {"test": test or (), "canaries": canaries, "progress": report_progress}
+    r = redactory.evaluate_synthetic(run, corpus, model, **options)
+    return r, _describe_synthetic(r), 0 if r["holds"] else 1
+
+
+_QUALITIES = {
+    "next_word_accuracy": "next words predicted correctly, trained on it",
+    "classifier_error": "classes predicted wrongly, trained on it",
+    "unigram_distance": "distance of words, bits",
+    "bigram_distance": "distance of pairs of words, bits",
+    "length_distance": "distance of lengths, words",
+    "distinct_2": "pairs of words that differ",
+    "mauve": "MAUVE, features of public text",
+}
+
+
+def _describe_synthetic(r: Result) -> Page:
+    columns = {"compared with held-out text": "{name}", "synthetic": "{written:.3g}", "as much real text": "{real:.3g}"}
+    qualities = {words: r[key] for key, words in _QUALITIES.items() if r[key]["real"] is not None}
+    yield table(fill("{rows:n text} that {model} wrote, epsilon {epsilon}", r), columns, qualities)
+    nearest = fill("{nearest[value]:.3f}", r), fill("{nearest[low]} to {nearest[high]}", r)
+    rows: list[tuple[Any, ...]]
+    rows = [("nearest text was trained on", *nearest), ("membership, area under ROC", r["membership"]["auc"], "50%")]
+    if r["canaries"] is not None:
+        control = "{control_found} of {control} never planted"
+        planted = (fill(cell, r["canaries"]) for cell in ("{inserted_found} of {inserted}", control))
+        rows.append(("planted numbers", *planted))
+    title = fill("What it reveals of its training text, compared with {compared:n text} never seen", r)
+    yield table(title, ("attack", "found", "chance"), rows)
+    above = f"More than chance ({', '.join(r['above_chance'])}): it cannot be exported."
+    yield "None of these attacks found more than chance." if r["holds"] else above
 
 
 AttackKind = Literal["canary", "extraction", "membership"]
 
 
-@command(
-    "evaluate attack: model seed",
-    kind=argument(
-        "KIND",
-        "canary: exposure of planted canaries; extraction: secrets in generated texts; membership: whether "
-        "trained-on secrets, or of a classifier texts, can be told from others.",
+@command("evaluate attack")
+def evaluate_attack(
+    context: typer.Context,
+    kind: Annotated[
         AttackKind,
-    ),
-    run=RUN_ARGUMENT,
-    samples=option(
-        "canary: candidates drawn if there are more than a million (default 20,000, at least 2,000); "
-        "extraction: texts to generate (1,000).",
-        int,
-        min=1,
-    ),
-    canaries=option("canary: FILE.canaries.json; default: from the configuration.", Path),
-    tokens=option("extraction: maximum tokens per text (64).", int, min=1),
-    temperature=option("extraction: sampling temperature; 0 always takes the likeliest token (1).", float, min=0),
-    top_k=option("extraction: sample from this many of the likeliest tokens (all).", int, min=1),
-    completions=option("extraction: secrets to prompt for with the words before them (500).", int, min=0),
-    secrets=option("membership: a corpus with true spans; default: evaluate.labelled.", Path),
-    others=option(
-        "membership: labelled JSONL of values that were never trained on (drawn); of a classifier, rows "
-        "(evaluate.test).",
-        Path,
-    ),
-    label=option("membership: label of the secrets (the most common one).", str),
-    reference=option("membership: another model of this run, or another run, for a stronger attack.", str),
-    count=option("membership: maximum sentences of each kind (1,000).", int, min=4),
-    group_size=option("membership: sentences per group (20).", int, min=1),
-    confidence=option("membership: confidence per interval; 1 - 0.05 / k for k comparisons (0.95).", float),
-)
-def evaluate_attack(kind: AttackKind, run: Path, progress: Progress, **options: Any) -> CommandResult:
+        Argument(
+            metavar="KIND",
+            help="canary: exposure of planted canaries; extraction: secrets in generated texts; membership: whether "
+            "trained-on secrets, or of a classifier texts, can be told from others.",
+        ),
+    ],
+    run: opt.Run,
+    model: opt.Model = None,
+    seed: opt.Seed = None,
+    samples: Annotated[
+        int | None, Option(help="Candidates drawn (20,000), or texts to generate (1,000).", min=1)
+    ] = None,
+    canaries: Canaries = None,
+    tokens: Annotated[int | None, Option(help="extraction: maximum tokens per text (64).", min=1)] = None,
+    temperature: Annotated[float | None, Option(help="extraction: as for predict (1).", min=0)] = None,
+    top_k: Annotated[int | None, Option(help="extraction: as for predict (all).", min=1)] = None,
+    completions: Annotated[int | None, Option(help="extraction: secrets to prompt for (500).", min=0)] = None,
+    secrets: Annotated[Path | None, Option(help="membership: a labelled corpus (evaluate.labelled).")] = None,
+    others: Annotated[Path | None, Option(help="membership: rows never trained on (drawn).")] = None,
+    label: Annotated[str | None, Option(help="membership: label of the secrets (the most common one).")] = None,
+    reference: Annotated[str | None, Option(help="membership: another model of this run, or another run.")] = None,
+    count: Annotated[int | None, Option(help="membership: maximum sentences of each kind (1,000).", min=4)] = None,
+    group_size: Annotated[int | None, Option(help="membership: sentences per group (20).", min=1)] = None,
+    confidence: Annotated[float | None, Option(help="membership: confidence per interval (0.95).")] = None,
+) -> Shown:
     """Attack a model: exposure of canaries, extraction of secrets, or membership inference."""
+    options = drop_unset(**context.params | {"kind": None, "run": None})
     attack = getattr(redactory, f"evaluate_{kind}")
     for name in options.keys() - inspect.signature(attack).parameters.keys():
         raise ConfigurationError(f"--{name.replace('_', '-')} is not an option of the {kind} attack")
     if kind == "canary" and options.get("samples", 2_000) < 2_000:
         raise ConfigurationError("--samples: must be at least 2,000")
-    return CommandResult(kind, attack(run, progress=progress, **options))
+    describe = {"canary": _describe_canary, "extraction": _describe_extraction, "membership": _describe_membership}
+    r = attack(run, progress=report_progress, **options)
+    return r, describe[kind](r)
 
 
-@command(
-    "evaluate plant-canaries",
-    corpus=argument("CORPUS", "A JSONL corpus.", Path),
-    out=option("The copy with canaries, to be curated.", Path, REQUIRED),
-    canaries=option("Number of canaries, each with a fair coin.", int, 1_000, min=1),
-    form=option(
-        "What a coin decides: one number or another, a number or its mask, a user or none.",
-        Literal["pair", "masked", "absent"],
-        "pair",
-    ),
-    template=option("The sentence that ends with a number.", str, "The code is: {digits}"),
-    text=option("Column of the text.", str, "text", flag="--text-column"),
-    identity=option("Column of the document id.", str, "id", flag="--id-column"),
-    user=option("Column of the user.", str, "user_id", flag="--user-column"),
-    seed=option("Test mode with coins that anybody can reproduce.", int),
-)
+def _describe_canary(r: Result) -> Page:
+    chance = {"highest_expected": None, "mean_expected": None, "highest_95": None, **(r.get("chance") or {})}
+    missed = ("missed", "caught") if r.get("missed") else ()
+    rows = [
+        ("inserted", "{highest_exposure:.2f}", "{mean_exposure:.2f}"),
+        *((f"  {name} by strict", f"{{highest_exposure_{name}:.2f}}", "") for name in missed),
+        ("never inserted", "{control_highest_exposure:.2f}", "{control_mean_exposure:.2f}"),
+        ("by chance, expected", "{highest_expected:.2f}", "{mean_expected:.2f}"),
+        ("by chance, 95 % stay below", format_upper(chance["highest_95"], places=2), ""),
+        ("largest possible", "{largest_possible:.2f}", ""),
+    ]
+    cells = ([fill(cell, r, **chance) for cell in row] for row in rows)
+    yield table(f"Canary exposure of {r['model']}, bits", ("canaries", "highest", "mean"), cells)
+    difference = (r.get("intervals") or {}).get("mean_difference") or {}
+    if difference.get("value") is not None:
+        # of few canaries a bootstrap is too narrow to be shown
+        inserted = sum(canary["inserted"] for canary in r["canaries"])
+        is_enough = min(inserted, len(r["canaries"]) - inserted) >= 10
+        ends = fill(" ({low} to {high}, 95 %)", difference) if is_enough else ""
+        yield fill("Mean of inserted minus never inserted: {value:.2f} bits", difference) + ends
+    if chance.get("highest_p_value") is not None:
+        probability = "By chance alone, a highest exposure this large has probability {highest_p_value:.2g}, a mean "
+        yield fill(probability + "this large {mean_p_value:.2g}", chance)
+    yield from (f"Not measured for some: {reason}" for reason in r.get("reasons", ()))
+    yield fill("Copies of the canaries in its training data: {copies_left}", r)
+
+
+def _describe_extraction(r: Result) -> Page:
+    yield fill("Searched {samples:n text} of {model} for {secrets:n secret}: {found:2} found.", r)
+    yield fill("Of control values never seen {controls_share:2} were found.", r)
+    if r["p_value"] is not None:
+        yield fill("By chance alone, as many are found with probability {p_value:.2g}.", r)
+    header, keys = (
+        ("", "secrets", "found", "controls", "found"),
+        ("secrets", "secrets_found", "controls", "controls_found"),
+    )
+    rows = ((label, *(counts[key] for key in keys)) for label, counts in r["by_label"].items())
+    yield table("By label", header, rows)
+    seen = (counts for counts in r["by_times_seen"] if counts["secrets"])
+    yield table(
+        "By times seen in training",
+        header,
+        ((_format_times(counts), *(counts[key] for key in keys)) for counts in seen),
+    )
+    completed = (
+        "Prompted with the preceding words: {secrets_found} of {secrets:n secret} completed, {controls_found} of "
+    )
+    yield fill(completed + "{controls} controls", r["completion"])
+    yield from (f"Not measured: {reason}" for reason in [*r["reasons"], *r["completion"]["reasons"]])
+
+
+def _format_times(counts: Result) -> str:
+    if counts["to"] is None:
+        return fill("{from} or more", counts)
+    return fill("{from}" if counts["from"] == counts["to"] else "{from} to {to}", counts)
+
+
+_ATTACKS = {
+    "individual": ("one sentence, by perplexity", "one text, by its class"),
+    "group": ("a group, by the sum of perplexities", "a group, by the sum over its texts"),
+    "reference": ("one sentence, against the reference model",) * 2,
+    "rmia": ("the same, by rank (RMIA)",) * 2,
+    "reference_alone": ("the reference model alone",) * 2,
+}
+
+
+def _describe_membership(r: Result) -> Page:
+    by_class, rows = r["label"] is None, []
+    for key, words in _ATTACKS.items():
+        if (attack := r[key]) is not None:
+            shares = [attack["accuracy"], attack["auc"], *attack.get("tpr", {}).values()]
+            rows.append([words[by_class], *shares, "", ""][:5])
+    header = ("attack", "accuracy", "area under ROC", "found at 0.1% false", "at 1% false")
+    title = "texts with a class" if by_class else f"secrets labelled {r['label']}"
+    yield table(f"Membership inference on {r['model']}: {title}", header, rows)
+    kinds = (
+        ("{members:n sentence}", "with a secret that was not")
+        if not by_class
+        else ("{members:n text}", "that were not")
+    )
+    yield fill(f"{kinds[0]} that were trained on and {{others}} {kinds[1]}; groups of {{group[group_size]}}.", r)
+    yield fill("An accuracy of 50% is chance. In brackets: {confidence} confidence.", r)
+
+
+@command("evaluate plant-canaries")
 def plant_canaries(
-    corpus: Path, out: Path, text: str, identity: str, user: str, progress: Progress, **settings: Any
-) -> CommandResult:
+    corpus: Annotated[Path, Argument(metavar="CORPUS", help="A JSONL corpus.")],
+    out: Annotated[Path, Option(help="The copy with canaries, to be curated.")],
+    canaries: Annotated[int, Option(help="Number of canaries, each with a fair coin.", min=1)] = 1_000,
+    form: Annotated[
+        Literal["pair", "masked", "absent"],
+        Option(help="A coin decides: a number or another, or its mask, or no user."),
+    ] = "pair",
+    template: Annotated[str, Option(help="The sentence that ends with a number.")] = "The code is: {digits}",
+    text: Annotated[str, Option("--text-column", help="Column of the text.")] = "text",
+    identity: Annotated[str, Option("--id-column", help="Column of the document id.")] = "id",
+    user: Annotated[str, Option("--user-column", help="Column of the user.")] = "user_id",
+    seed: Annotated[int | None, Option(help="Test mode with coins that anybody can reproduce.")] = None,
+) -> Shown:
     """Plant canaries by fair coins in a copy of a corpus: curate it, train, then run evaluate audit."""
+    settings: dict[str, Any] = {"canaries": canaries, "form": form, "template": template, "seed": seed}
     columns = {"text": text, "id": identity, "user_id": user}
-    planted = redactory.plant_canaries(corpus, out, columns=columns, progress=progress, **settings)
-    return CommandResult("planted", planted)
+    r = redactory.plant_canaries(corpus, out, columns=columns, progress=report_progress, **settings)
+    planted = fill("Planted {planted:n sentence} of {canaries:n canary/canaries} ({form}); curate {out}", r)
+    coins = fill("Their coins, which the attacker must not see: {coins_file}", r)
+    return r, [planted, coins]
 
 
-@command(
-    "evaluate audit: run model confidence",
-    coins=option("The .coins.json file of plant-canaries; default: the one beside the input.", Path),
-)
-def evaluate_audit(progress: Progress, **settings: Any) -> CommandResult:
+@command("evaluate audit")
+def evaluate_audit(
+    run: opt.Run,
+    model: opt.Model = None,
+    confidence: opt.Confidence = 0.95,
+    coins: Annotated[Path | None, Option(help="The .coins.json of plant-canaries; default: beside the input.")] = None,
+) -> Shown:
     """One-run audit: compare the epsilon that an attack proves with the stated one; exit 1 if it is larger."""
-    result = redactory.evaluate_audit(progress=progress, **settings)
-    return CommandResult("audit", result, 0 if result["holds"] else 1)
+    r = redactory.evaluate_audit(run, model, coins=coins, confidence=confidence, progress=report_progress)
+    return r, _describe_audit(r), 0 if r["holds"] else 1
 
 
-# ``redactory label``: people label rows to fit a tagger, or a sample to measure misses.
-
-
-@command(
-    "label active: config",
-    out=option("Folder to write; it holds original text.", Path, REQUIRED),
-    n=option("Number of documents.", int, 50, flag="-n", min=1),
-    labelled=option("Rows that are already labelled; repeatable.", list[Path]),
-    seed=option("Another seed examines other documents.", int, 0),
-)
-def select_active_sample(config: str, progress: Progress, **settings: Any) -> CommandResult:
-    """Choose the documents that help a tagger most, where the policies are unsure; not for measuring."""
-    chosen = redactory.label_active(config, progress=progress, **settings)
-    return CommandResult("chosen", chosen, 0, {"config": config})
-
-
-@command(
-    "label random: run seed name",
-    n=option("Maximum number of texts to label.", int, 400, flag="-n", min=1),
-    public_share=option("Share of public texts.", float, 0.6),
-)
-def draw_label_sample(**settings: Any) -> CommandResult:
-    """Sample examples of a finished run for people to label: JSON lines, Label Studio tasks, a table."""
-    return CommandResult("sampled", redactory.label_random(**settings))
-
-
-@command(
-    "label score: run confidence name",
-    labelled=argument("LABELLED", "The labelled JSON lines, or a Label Studio JSON export.", Path),
-    unchanged=switch("Score the labels even if none was changed from the prefilled ones."),
-)
-def score_labels(progress: Progress, **options: Any) -> CommandResult:
-    """Measure which labelled secrets the policies miss; guarantees use these numbers."""
-    return CommandResult("scored", redactory.label_score(progress=progress, **options))
+def _describe_audit(r: Result) -> Page:
+    guesses = "{correct} of {guesses:n guess/guesses} right, of {canaries:n canary/canaries} ({form})."
+    yield fill("One-run audit of {model}: " + guesses, r)
+    rows = [
+        ("proved: at least", format_lower(r["epsilon_lower"])),
+        ("the same, if the training behaves like a Gaussian", format_lower(r["epsilon_lower_gaussian"])),
+        ("stated: at most", format_upper(r["epsilon_upper"])),
+    ]
+    yield table(fill("At confidence {confidence}", r), ("", fill("epsilon at delta {delta}", r)), rows)
+    if r["guarantee_p_value"] is not None:
+        probability = "If the ledger's mechanism is what ran, this many correct guesses have probability at most "
+        yield fill(probability + "{guarantee_p_value}.", r)
+    yield describe_audit_result(r)

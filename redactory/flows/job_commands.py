@@ -1,115 +1,75 @@
-"""Commands for jobs and finished runs: releases, quarantine, erasure, sharing, keys; and LDP services."""
-
-from __future__ import annotations
+"""Commands for jobs and finished runs: releases, quarantine, erasure, sharing, keys."""
 
 import base64
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import typer
+from typer import Argument, Option
 
 import redactory
-from redactory.flows.options import (
-    REQUIRED,
-    REQUIRED_BY_OPTION,
-    argument,
-    command,
-    is_stdout_terminal,
-    option,
-    parse_set_options,
-    switch,
-)
-from redactory.flows.show import CommandResult, show_result
-from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.flows import options as opt
+from redactory.flows.options import command
+from redactory.flows.show import DECISIONS, Page, Result, Shown, fill, report_progress, show_result, table
+from redactory.foundation.errors import ConfigurationError, RunStateError, pluralize
 from redactory.foundation.keys import KeyKind, create_key_file
-from redactory.foundation.progress import Progress
 
 # Scheduled jobs.
 
 
-@command(
-    "nightly: config workers dask",
-    output=option("The folder of the job's runs; default: output in the configuration.", Path, flag="--out"),
-    date=option("The day that replaces {date} in input.path; default: today, UTC.", str),
-    first=option("Backfill: first day; one run per day.", str, flag="--from"),
-    last=option("Backfill: last day.", str, flag="--to"),
-    reread=option("A changed file to read again from its start, as new; repeatable.", list[str]),
-)
-def run_nightly(config: str, progress: Progress, dask: str | None, **options: Any) -> CommandResult:
+@command("nightly")
+def run_nightly(
+    config: opt.Config,
+    workers: opt.Workers = None,
+    dask: opt.Dask = None,
+    output: Annotated[Path | None, Option("--out", help="The folder of the job's runs; default: output.")] = None,
+    date: Annotated[str | None, Option(help="The day that replaces {date} in input.path; default: today, UTC.")] = None,
+    first: Annotated[str | None, Option("--from", help="Backfill: first day; one run per day.")] = None,
+    last: Annotated[str | None, Option("--to", help="Backfill: last day.")] = None,
+    reread: Annotated[list[str] | None, Option(help="A changed file to read again as new; repeatable.")] = None,
+) -> Shown:
     """Curate what is new since the last scheduled run, and release it unless it drifted."""
+    options: dict[str, Any] = {"output": output, "date": date, "first": first, "last": last, "reread": reread or ()}
     if dask is not None:
         from redactory.flows.dask_map import wrap_with_dask
 
         options["curate_run"] = wrap_with_dask(redactory.curate, dask)
-    result = redactory.nightly(config, progress=progress, **options)
-    has_failed = any(run_record["state"] == "held" or run_record.get("hooks_failed") for run_record in result["nights"])
-    return CommandResult("nights", result, 1 if has_failed else 0)
+    r = redactory.nightly(config, workers=workers, progress=report_progress, **options)
+    has_failed = any(run["state"] == "held" or run.get("hooks_failed") for run in r["nights"])
+    return r, describe_nights(r), 1 if has_failed else 0
 
 
-@command(
-    "schedule: config workers dask",
-    cron=option("When to run, like '0 2 * * *' or @daily; default: only on request.", str),
-    timezone=option("Time zone of the schedule and of {date}.", str, "UTC"),
-    out=option(
-        "Where runs go; {start} and {date} are replaced by the scheduled time; without them each run gets a "
-        "folder {start} below it. Default: output in the configuration.",
-        Path,
-    ),
-    work=option(
-        "curate; run: curate, train and evaluate; nightly: curate what is new, release if it passes.",
-        Literal["curate", "run", "nightly"],
-        "curate",
-    ),
-    name=option("Name of the deployment; default: name in the configuration.", str),
-    verify=option("Verify each run; one that fails verification has failed.", bool, True, flag="--verify/--no-verify"),
-    limit=option("Maximum number of tasks at once, over all runs on the server.", int, min=1),
-    port=option("Port of the server that is started here.", int, 4200),
-    deploy=switch("Register it on the server in PREFECT_API_URL, for its workers."),
-    pool=option("With --deploy: the work pool; created if it does not exist.", str, "redactory"),
-)
-def schedule_job(
-    as_json: bool, limit: int | None, port: int, deploy: bool, pool: str, **job: Any
-) -> CommandResult | None:
-    """Run a job on a schedule with Prefect: here until it is stopped, or on workers (--deploy)."""
-    from redactory.flows import schedule as scheduling
-
-    planned = scheduling.plan_schedule(**job)
-    if deploy:
-        return CommandResult("deployed", scheduling.deploy_schedule(planned, pool, limit))
-    scheduling.serve_schedule(planned, port, limit, lambda facts: show_result(CommandResult("serving", facts), as_json))
-    return None
+def describe_nights(r: Result) -> Page:
+    """Describe scheduled runs: what each curated, why it is held, and how to decide."""
+    for night in r["nights"]:
+        yield _describe_night(night)
+        yield night.get("unjudged") and f"  {night['unjudged']}"
+        yield from (f"  {format_drift_finding(finding)}" for finding in night.get("findings", ()))
+        for waiting in night.get("waiting", ()):
+            yield fill("  {path}: an incomplete last row is left for later ({bytes:n byte})", waiting)
+        yield from (f"  the hook failed: {hook}" for hook in night.get("hooks_failed", ()))
+    yield r["latest"] and f"Latest: {r['latest']}"
+    for run in r["held"]:
+        decide = f"redactory release approve (or reject) {r['job']}/{run} --by NAME --reason WHY"
+        yield f"Held: {run}. Decide with {decide}"
 
 
-@command("release list: job", log=switch("Check the release log and print it, one record per line."))
-def list_releases(job: Path, log: bool) -> CommandResult:
-    """List the runs of a job: time, state, number of examples, and reason; or print its release log."""
-    if log:
-        return CommandResult("release_log", redactory.release_log(job))
-    result = redactory.list_releases(job)
-    return CommandResult("releases", result, 1 if result["problems"] else 0)
+def _describe_night(night: Result) -> str:
+    day = f"{night['date']}: " if night.get("date") else ""
+    if night["state"] in ("nothing new", "nothing there"):
+        return day + ("Nothing new." if night["state"] == "nothing new" else "No file found.")
+    name, counts = Path(night["run"]).name, night.get("counts") or {}
+    if night["state"] == "rejected":
+        return f"{name}: rejected, {night['reason']}"
+    resumed = " (started by an earlier run)" if night["resumed"] else ""
+    decisions = ", ".join(f"{counts[decision]:,} {decision}" for decision in DECISIONS)
+    examples = fill("{rows:n row}, {examples:n example}", counts)
+    empty = "" if counts["public"] or counts["private"] else "; IT HAS NO READABLE EXAMPLE"
+    return f"{name}: {night['state']}{resumed}; {examples} ({decisions}){empty}"
 
 
-@command(
-    "release approve: run reason",
-    by=REQUIRED_BY_OPTION,
-    empty=switch("Also if the public or the private split is empty."),
-)
-def approve_release(run: Path, by: str, reason: str, empty: bool) -> CommandResult:
-    """Release a held run; name and reason go into the release log."""
-    return _make_decision_result(redactory.approve_release(run, by, reason, empty=empty))
-
-
-@command("release reject: run reason", by=REQUIRED_BY_OPTION)
-def reject_release(run: Path, by: str, reason: str) -> CommandResult:
-    """Reject a run; the next scheduled run reads its input as new."""
-    return _make_decision_result(redactory.reject_release(run, by, reason))
-
-
-def _make_decision_result(result: dict[str, Any]) -> CommandResult:
-    """Show the decision; a failed hook does not revert it, but sets the exit code."""
-    return CommandResult("decided", result, 1 if result["hooks_failed"] else 0)
-
-
-def format_drift_finding(finding: dict[str, Any]) -> str:
+def format_drift_finding(finding: Result) -> str:
     """Describe a metric outside its limits, or the reason for holding a run."""
     name = " ".join(part for part in (finding["metric"], finding.get("label")) if part)
     if "low" not in finding:
@@ -119,19 +79,133 @@ def format_drift_finding(finding: dict[str, Any]) -> str:
     return f"{name}: {value:.1f}; expected {low:.1f} to {high:.1f}{unit}"
 
 
+@command("schedule")
+def schedule_job(
+    context: typer.Context,
+    config: opt.Config,
+    workers: opt.Workers = None,
+    dask: opt.Dask = None,
+    cron: Annotated[str | None, Option(help="When to run, like '0 2 * * *' or @daily; default: on request.")] = None,
+    timezone: Annotated[str, Option(help="Time zone of the schedule and of {date}.")] = "UTC",
+    out: Annotated[
+        Path | None, Option(help="Where runs go; {start} and {date} are the scheduled time; default: output/{start}.")
+    ] = None,
+    work: Annotated[
+        Literal["curate", "run", "nightly"],
+        Option(help="curate; run: also train, evaluate; nightly: only what is new."),
+    ] = "curate",
+    name: Annotated[str | None, Option(help="Name of the deployment; default: name in the configuration.")] = None,
+    verify: Annotated[bool, Option(help="Verify each run; one that fails verification has failed.")] = True,
+    limit: Annotated[int | None, Option(help="Maximum number of tasks at once on the server.", min=1)] = None,
+    port: Annotated[int, Option(help="Port of the server that is started here.")] = 4200,
+    deploy: Annotated[bool, Option("--deploy", help="Register it on the server in PREFECT_API_URL.")] = False,
+    pool: Annotated[str, Option(help="With --deploy: the work pool; created if it does not exist.")] = "redactory",
+) -> Shown:
+    """Run a job on a schedule with Prefect: here until it is stopped, or on workers (--deploy)."""
+    from redactory.flows import schedule as scheduling
+
+    job = {"cron": cron, "timezone": timezone, "out": out, "work": work, "name": name, "verify": verify}
+    planned = scheduling.plan_schedule(config=config, **opt.drop_unset(workers=workers, dask=dask, **job))
+    if deploy:
+        r = scheduling.deploy_schedule(planned, pool, limit)
+        return r, _describe_schedule(r)
+    scheduling.serve_schedule(planned, port, limit, lambda r: show_result(context.obj, r, _describe_schedule(r)))
+    return None
+
+
+def _describe_schedule(r: Result) -> Page:
+    when = fill("{cron} ({timezone})", r) if r["cron"] else "on request"
+    places = {key.replace("_", " "): r[key] for key in ("server", "interface", "password_file") if r.get(key)}
+    rows = {"deployment": r["deployment"], "when": when, "runs": str(r["output"]), **places}
+    yield table("Deployed" if "pool" in r else "Serving", (), rows)
+    if "pool" in r:
+        yield f"A worker runs it: prefect worker start --pool {r['pool']}"
+        return
+    yield "Log in to the interface with the line in the password file." if r["password_file"] else None
+    if not r["keyed"]:
+        yield "No REDACTORY_KEY is set: unchanged input is run again, and interrupted runs cannot resume."
+
+
+@command("release list")
+def list_releases(
+    job: opt.Job,
+    log: Annotated[bool, Option("--log", help="Check the release log and print it, one record per line.")] = False,
+) -> Shown:
+    """List the runs of a job: time, state, number of examples, and reason; or print its release log."""
+    if log:
+        r = redactory.release_log(job)
+        return r, [fill("{time}  {run}  {words}", record) for record in r["records"]] or "No records yet."
+    r = redactory.list_releases(job)
+    return r, _describe_releases(r), 1 if r["problems"] else 0
+
+
+def _describe_releases(r: Result) -> Page:
+    if not r["runs"]:
+        yield "No run yet."
+        return
+    keys = ("rows", "public", "private")
+    rows = []
+    for run in r["runs"]:
+        counts = [""] * 3 if run["counts"] is None else [run["counts"].get(key, 0) for key in keys]
+        rows.append((run["run"], run["when"][:16].replace("T", " "), run["state"], *counts))
+    yield table(f"Runs of {r['job']}", ("run", "when (UTC)", "state", *keys), rows)
+    for run in r["runs"]:
+        if why := _explain_state(run):
+            yield f"{run['run']}: {why}"
+    yield f"Latest: {r['latest'] or 'none'}"
+    yield from (f"Warning: {problem}" for problem in r["problems"])
+
+
+def _explain_state(run: Result) -> str:
+    if run["reason"]:
+        return str(run["reason"]) + (f" ({run['by']})" if run["by"] else "")
+    findings = [format_drift_finding(finding) for finding in run["findings"]] if run["state"] == "held" else []
+    more = [f"and {len(findings) - 3} more"] if len(findings) > 3 else []
+    return "; ".join(findings[:3] + more)
+
+
+@command("release approve")
+def approve_release(
+    run: opt.Run,
+    reason: opt.Reason,
+    by: opt.By,
+    empty: Annotated[bool, Option("--empty", help="Also if the public or the private split is empty.")] = False,
+) -> Shown:
+    """Release a held run; name and reason go into the release log."""
+    return _describe_decision(redactory.approve_release(run, by, reason, empty=empty))
+
+
+@command("release reject")
+def reject_release(run: opt.Run, reason: opt.Reason, by: opt.By) -> Shown:
+    """Reject a run; the next scheduled run reads its input as new."""
+    return _describe_decision(redactory.reject_release(run, by, reason))
+
+
+def _describe_decision(r: Result) -> Shown:
+    """Describe the decision; a failed hook does not revert it, but sets the exit code."""
+    page: list[str | None] = [f"{Path(r['run']).name}: {r['state']}. Latest: {r['latest'] or 'none'}"]
+    page += ["Warning: it has no example, public or private."] if r.get("empty") else []
+    page += [r.get("public_labels"), *(f"Removed from the index: {entry}" for entry in r.get("index", ()))]
+    if left_out := ", ".join(r.get("left_out", ())):
+        page.append(f"Later runs omitted repeats of its text: {left_out}. To have it read again, reject those as well")
+    page += [f"The hook failed: {hook}" for hook in r["hooks_failed"]]
+    return r, page, 1 if r["hooks_failed"] else 0
+
+
 # Quarantine and erasure.
 
 
-@command(
-    "quarantine list: job",
-    entry=argument("ENTRY", "Show the content of this entry; on a terminal only.", str, None),
-    limit=option("List at most this many entries per run.", int, 100, min=0),
-)
-def list_quarantine(job: Path, entry: str | None, limit: int) -> CommandResult | None:
+@command("quarantine list")
+def list_quarantine(
+    job: opt.Job,
+    entry: Annotated[str | None, Argument(metavar="ENTRY", help="Show this entry; on a terminal only.")] = None,
+    limit: Annotated[int, Option(help="List at most this many entries per run.", min=0)] = 100,
+) -> Shown:
     """List the quarantine by reason, with the id of each entry; text is shown only for ENTRY."""
     if entry is None:
-        return CommandResult("quarantined", redactory.quarantine_list(job, limit))
-    if not is_stdout_terminal():
+        r = redactory.quarantine_list(job, limit)
+        return r, _describe_quarantine(r)
+    if not opt.is_stdout_terminal():
         raise ConfigurationError("original text is shown only on a terminal; standard output is a file or a pipe")
     from redactory.pipelines.operations.quarantine import escape_for_terminal, read_quarantine_entry
 
@@ -139,39 +213,53 @@ def list_quarantine(job: Path, entry: str | None, limit: int) -> CommandResult |
     return None
 
 
-@command(
-    "quarantine export: run",
-    unencrypted=switch("Allow writing original text of an encrypted run to an unencrypted file."),
-)
-def export_quarantine(run: Path, **settings: Any) -> CommandResult:
+def _describe_quarantine(r: Result) -> Page:
+    for run in r["runs"]:
+        if run.get("purged"):
+            yield f"{run['run']}: the quarantine was purged and cannot be listed."
+        elif not run["entries"]:
+            yield f"{run['run']}: the quarantine is empty."
+        else:
+            rows = ({**reason, "entries": reason["count"]} for reason in run["reasons"])
+            yield table(fill("{run}: {entries:n entry/entries}", run), "reason kind entries bytes", rows)
+            places = {"example": "example {example_id:d}", "row": "{source}:{row:d}"}
+            entries = ({**entry, "where": fill(places[entry["kind"]], entry)} for entry in run["listed"])
+            yield table("Entries", "id kind reason where bytes", entries)
+            if more := run["entries"] - len(run["listed"]):
+                yield f"{more:,} more; --limit lists them."
+
+
+@command("quarantine export")
+def export_quarantine(
+    run: opt.Run, unencrypted: Annotated[bool, Option("--unencrypted", help="Also for an encrypted run.")] = False
+) -> Shown:
     """Write quarantined rows to a file, to fix and curate again."""
-    return CommandResult("quarantine_exported", redactory.quarantine_export(run, **settings))
+    r = redactory.quarantine_export(run, unencrypted=unencrypted)
+    left = [f"Left {count:,}: {why}" for why, count in r["left"].items()]
+    if r["out"] is None:
+        return r, ["No quarantined row can be curated again.", *left]
+    written = fill("{exported} of {entries:n entry/entries} written to {out} as original text, unencrypted.", r)
+    after = f"Curate that file as a new run, then remove it: redactory purge {r['run']} --quarantine"
+    return r, [written, after, *left]
 
 
 _IDS_FILE_HELP = "{}, from a file with one id per line; keeps ids out of the shell history."
 
 
-@command(
-    "erase: places",
-    doc_id=option("A document's id; repeatable.", list[str]),
-    user_id=option("A user's id; repeatable.", list[str]),
-    doc_ids_from=option(_IDS_FILE_HELP.format("Documents"), Path, metavar="FILE"),
-    user_ids_from=option(_IDS_FILE_HELP.format("Users"), Path, metavar="FILE"),
-    dry_run=switch("Report what would be removed, without writing."),
-)
+@command("erase")
 def erase(
-    places: list[Path],
-    doc_id: list[str] | None,
-    user_id: list[str] | None,
-    doc_ids_from: Path | None,
-    user_ids_from: Path | None,
-    dry_run: bool,
-) -> CommandResult:
+    places: opt.Places,
+    doc_id: Annotated[list[str] | None, Option(help="A document's id; repeatable.")] = None,
+    user_id: Annotated[list[str] | None, Option(help="A user's id; repeatable.")] = None,
+    doc_ids_from: Annotated[Path | None, Option(help=_IDS_FILE_HELP.format("Documents"), metavar="FILE")] = None,
+    user_ids_from: Annotated[Path | None, Option(help=_IDS_FILE_HELP.format("Users"), metavar="FILE")] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Report what would be removed, without writing.")] = False,
+) -> Shown:
     """Remove a person's rows from every run that holds them, and list the models trained on them."""
     users, documents = [*(user_id or ()), *_read_ids(user_ids_from)], [*(doc_id or ()), *_read_ids(doc_ids_from)]
-    result = redactory.erase(places, doc_ids=documents, user_ids=users, dry_run=dry_run)
-    code = 0 if result["ok"] else max(problem["exit_code"] for problem in result["problems"])
-    return CommandResult("erased", result, code, {"by_user": bool(users)})
+    r = redactory.erase(places, doc_ids=documents, user_ids=users, dry_run=dry_run)
+    code = 0 if r["ok"] else max(problem["exit_code"] for problem in r["problems"])
+    return r, _describe_erasure(r, by_user=bool(users)), code
 
 
 def _read_ids(file: Path | None) -> list[str]:
@@ -185,58 +273,136 @@ def _read_ids(file: Path | None) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-@command(
-    "purge: run by",
-    vault=switch("Delete the original texts of all examples."),
-    quarantine=switch("Delete what was rejected or could not be processed."),
-    state=switch("Delete samples to label, sealed tracebacks and Prefect's home."),
-)
-def purge(run: Path, by: str | None, **selected: Any) -> CommandResult:
+_ERASURE_NOTES = {
+    "moved_up": "{count:n example} of others with the same text replaced them",
+    "lost": "{count:n example} of others removed too: the vault was purged, so only the text could identify them",
+    "unsearched": "{count:n rejected row} cannot be searched: redactory purge RUN --quarantine",
+    "lone_documents": "{count:n document} without a user but with such an id: if it is theirs, --doc-id",
+    "tracebacks": "{count:n sealed traceback} can quote any text: redactory purge RUN --state",
+    "exports": "{count:n export} created before; ask for them back",
+    "samples": "{count:n sample} to label with a removed text; delete it too",
+    "unfinished_trainings": "{count:n training} cannot be resumed: remove its folder",
+}
+
+
+def _describe_erasure(r: Result, by_user: bool) -> Page:
+    for run in r["runs"]:
+        yield f"{run['run']}: {_describe_erased_run(run, r['dry_run'])}"
+        for key, note in _ERASURE_NOTES.items():
+            value = run.get(key) or 0
+            if count := value if isinstance(value, int) else len(value):
+                yield "  " + fill(note, {"count": count})
+        if run.get("unknown_repeats"):
+            yield "  a Bloom filter does not record who repeats a text, and the vault was purged: some may be missing"
+        if run.get("index") is False:
+            yield "  the index across runs cannot forget it: the original text is gone"
+        yield table("Models trained on it (none is retrained)", "model trainer guarantee", run["models"])
+    yield from (fill("{run}: not done: {problem}", problem) for problem in r["problems"])
+    if r["unmatched"] and any(run.get(key) for run in r["runs"] for key in ("examples", "rejected", "already")):
+        yield f"Warning: {pluralize(len(r['unmatched']), 'id')} not found; check that each is written as in the input"
+    if files := dict.fromkeys(file for run in r["runs"] for file in run["files"]):
+        yield f"Your own files are not changed: remove the rows there too ({', '.join(files)})"
+    if r["runs"] and by_user:
+        yield "Texts of others about a user remain: put the names on a deny list, find such texts with redactory scan"
+        yield "--config, and remove them with --doc-id, or curate again with the list"
+
+
+def _describe_erased_run(run: Result, dry_run: bool) -> str:
+    if "discarded" in run:
+        work = "would be" if dry_run else "is"
+        return f"it was interrupted; its work {work} removed, and a resumed run starts again"
+    if "shredded" in run and run["already"] is None:
+        return "it was shredded; nothing in it can be read"
+    if not run["examples"] and not run["rejected"]:
+        if run["already"] is None:
+            return "it has no row of them; check that each id is written as in the input"
+        return fill("nothing is left; removed with release {already}", run)
+    rejected = " and {rejected:n rejected row} " if run["rejected"] else " "
+    state = "would be removed" if dry_run else "removed; this is release {release}"
+    return fill("{examples:n example} of {documents:n document}" + rejected + state, run)
+
+
+@command("purge")
+def purge(
+    run: opt.Run,
+    by: opt.OptionalBy = None,
+    vault: Annotated[bool, Option("--vault", help="Delete the original texts of all examples.")] = False,
+    quarantine: Annotated[bool, Option("--quarantine", help="Delete what was quarantined.")] = False,
+    state: Annotated[bool, Option("--state", help="Delete samples, tracebacks and Prefect's home.")] = False,
+) -> Shown:
     """Permanently delete original text from a finished run; the shards are kept."""
-    targets: list[Any] = [name for name, wanted in selected.items() if wanted]
-    return CommandResult("purged", redactory.purge(run, targets, by=by))
+    wanted = {"vault": vault, "quarantine": quarantine, "state": state}
+    targets: list[Any] = [name for name, is_wanted in wanted.items() if is_wanted]
+    r = redactory.purge(run, targets, by=by)
+    deleted = f"{', '.join(r['already'])}: already deleted"
+    if r["release"] is not None:
+        deleted = fill("{names}: deleted, {bytes:n byte}; this is release {release}", r, names=", ".join(r["purged"]))
+    return r, deleted
 
 
 # Sharing runs, and the index across runs.
 
 
-@command(
-    "export: run by",
-    to=option("A new folder, or a URL (s3://BUCKET/FOLDER).", str, REQUIRED, metavar="PLACE"),
-    whole=switch("Mirror the whole encrypted run to a URL; run it again to update the copy."),
-    models=option("A trained model to include; repeatable.", list[str], flag="--model"),
-    synthetic=option("Export this output folder of redactory synthesize instead of the public split.", Path),
-)
-def export(run: Path, to: str, progress: Progress, whole: bool, **options: Any) -> CommandResult:
+@command("export")
+def export(
+    run: opt.Run,
+    to: Annotated[str, Option(help="A new folder, or a URL (s3://BUCKET/FOLDER).", metavar="PLACE")],
+    by: opt.OptionalBy = None,
+    whole: Annotated[bool, Option("--whole", help="Mirror the whole encrypted run to a URL; repeatable.")] = False,
+    models: Annotated[list[str] | None, Option("--model", help="A trained model to include; repeatable.")] = None,
+    synthetic: Annotated[Path | None, Option(help="Export this folder of redactory synthesize instead.")] = None,
+) -> Shown:
     """Export what may be shared: the public split, a card, a manifest, SHA256SUMS, models if requested."""
     if whole:
-        return CommandResult("published", redactory.publish(run, to, progress=progress))
-    return CommandResult("exported", redactory.export(run, to, progress=progress, **options))
+        r = redactory.publish(run, to, progress=report_progress)
+        written = "{files:n file}, {written} written now ({bytes:n byte}), {removed} removed."
+        return r, fill("Published {run} at {to}: " + written, r)
+    r = redactory.export(run, to, models=models or (), by=by, synthetic=synthetic, progress=report_progress)
+    names = f", models {', '.join(r['models'])}" if r["models"] else ""
+    files = "{public:n public example}{names}, {files:n file}, {bytes:n byte}."
+    exported = fill("Exported release {release} of {run} to {to}: " + files, r, names=names)
+    return r, [exported, r["public_labels"], f"Next: redactory verify {r['to']}"]
 
 
-@command(
-    "fetch",
-    url=argument("URL", "Where a run or an export was published.", str),
-    to=option("A new folder.", Path, REQUIRED, metavar="DIR"),
-)
-def fetch(url: str, to: Path, progress: Progress) -> CommandResult:
+@command("fetch")
+def fetch(
+    url: Annotated[str, Argument(metavar="URL", help="Where a run or an export was published.")],
+    to: Annotated[Path, Option(help="A new folder.", metavar="DIR")],
+) -> Shown:
     """Download a published run or export, and compare every digest."""
-    return CommandResult("fetched", redactory.fetch(url, to, progress=progress))
+    r = redactory.fetch(url, to, progress=report_progress)
+    fetched = fill("Fetched {from} into {to}: {files:n file}, {bytes:n byte}. Next: redactory verify {to}", r)
+    return r, fetched
 
 
-@command(
-    "index",
-    folder=argument("FOLDER", "The folder set in dedup.index.path.", Path),
-    keep_runs=option("Prune: keep only this many of the latest runs.", int, min=0),
-    keep_days=option("Prune: keep only the runs of this many latest days.", int, min=0),
-)
-def manage_index(folder: Path, keep_runs: int | None, keep_days: int | None) -> CommandResult:
+@command("index")
+def manage_index(
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="The folder set in dedup.index.path.")],
+    keep_runs: Annotated[int | None, Option(help="Prune: keep only this many of the latest runs.", min=0)] = None,
+    keep_days: Annotated[int | None, Option(help="Prune: keep only the runs of this many latest days.", min=0)] = None,
+) -> Shown:
     """List the runs in an index across runs, or prune it; text of pruned runs counts as new again."""
     from redactory.pipelines.curation.index import describe_index, prune_index
 
     if keep_runs is None and keep_days is None:
-        return CommandResult("indexed", describe_index(folder))
-    return CommandResult("pruned", prune_index(folder, keep_runs, keep_days))
+        r = describe_index(folder)
+        return r, _describe_index(r)
+    r = prune_index(folder, keep_runs, keep_days)
+    removed = ", ".join(r["removed"]) or "nothing"
+    return r, f"Removed {removed}; {pluralize(len(r['kept']), 'run')} left."
+
+
+def _describe_index(r: Result) -> Page:
+    from redactory.pipelines.curation.index import PENDING_STATES
+
+    modes = ", ".join(f"{split} {mode}" for split, mode in r["parameters"]["modes"].items())
+    settings = "scope {scope}; segments by {segment[mode]}; key {key}"
+    yield f"Index {r['id']}: {modes}; {fill(settings, r['parameters'])}"
+    yield None if r["runs"] else "No runs yet."
+    columns = {"entry": "{entry}", "created": "{created}"}
+    columns |= {"public texts": "{texts[public]}", "private texts": "{texts[private]}"}
+    yield table("Runs", columns, r["runs"])
+    yield from (f"{draft['path']}: {PENDING_STATES[draft['state']]}" for draft in r["pending"])
 
 
 _KEY_FILE_VARIABLES = {
@@ -246,23 +412,22 @@ _KEY_FILE_VARIABLES = {
 }
 
 
-@command(
-    "keys new",
-    kind=argument("KIND", "digest, encryption or signing.", KeyKind),
-    file=argument("FILE", "File to write; never overwritten.", Path),
-)
-def create_key(kind: KeyKind, file: Path) -> CommandResult:
+@command("keys new")
+def create_key(
+    kind: Annotated[KeyKind, Argument(metavar="KIND", help="digest, encryption or signing.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="File to write; never overwritten.")],
+) -> Shown:
     """Write a new key to a new file, mode 0600; for signing also the public key, to FILE.pub."""
-    files = [str(path) for path in create_key_file(kind, file)]
-    return CommandResult("key_written", {"kind": kind, "files": files, "variable": _KEY_FILE_VARIABLES[kind]})
+    files, variable = [str(path) for path in create_key_file(kind, file)], _KEY_FILE_VARIABLES[kind]
+    written = f"Wrote {' and '.join(files)}. Next: export {variable}={files[0]}"
+    return {"kind": kind, "files": files, "variable": variable}, written
 
 
-@command(
-    "keys unwrap",
-    place=argument("FILE|RUN", "A sealed file (a traceback in state/), or a run.", Path),
-    data_key=option("Write the run's data key to this file, for DuckDB and others.", Path, metavar="FILE"),
-)
-def unwrap_key(place: Path, data_key: Path | None) -> CommandResult | None:
+@command("keys unwrap")
+def unwrap_key(
+    place: Annotated[Path, Argument(metavar="FILE|RUN", help="A sealed file (a traceback in state/), or a run.")],
+    data_key: Annotated[Path | None, Option(help="Write the run's data key to this file.")] = None,
+) -> Shown:
     """Print a sealed file of an encrypted run, which can quote the corpus; or unwrap the run's data key."""
     from redactory.foundation.files import write_bytes
     from redactory.redaction import RunFolder, find_run_key, read_secret
@@ -278,76 +443,46 @@ def unwrap_key(place: Path, data_key: Path | None) -> CommandResult | None:
     if data_key.exists() or data_key.is_symlink():
         raise ConfigurationError(f"{data_key} exists: a key is never overwritten; give another name")
     write_bytes(data_key, base64.b64encode(key.secret) + b"\n")
-    return CommandResult("key_unwrapped", {"file": str(data_key), "run": str(place), **key.to_json()})
+    readable = f"Whoever has it can read the private part of {place}: remove it when you are done."
+    result = {"file": str(data_key), "run": str(place), **key.to_json()}
+    return result, f"Wrote {data_key}. {readable}"
 
 
-@command(
-    "keys rotate: places",
-    to_key_file=option("The file of the new encryption key.", Path),
-    to_service=option("The new key service, package.module:function.", str),
-)
-def rotate_key(places: list[Path], progress: Progress, **options: Any) -> CommandResult:
+_ROTATION_STATES = {
+    "rotated": "now wrapped by the new key",
+    "already": "already wrapped by it",
+    "open": "not encrypted",
+    "shredded": "shredded",
+    "failed": "FAILED",
+}
+
+
+@command("keys rotate")
+def rotate_key(
+    places: opt.Places,
+    to_key_file: Annotated[Path | None, Option(help="The file of the new encryption key.")] = None,
+    to_service: Annotated[str | None, Option(help="The new key service, package.module:function.")] = None,
+) -> Shown:
     """Wrap the data keys of runs with a new key; the configured key unwraps them. Repeat it to go on."""
-    result = redactory.rotate_key(*places, progress=progress, **options)
-    return CommandResult("keys_rotated", result, 0 if result["ok"] else 1)
+    target: dict[str, Any] = {"to_key_file": to_key_file, "to_service": to_service}
+    r = redactory.rotate_key(*places, progress=report_progress, **target)
+    states = {words: len(r[key]) for key, words in _ROTATION_STATES.items() if r[key]}
+    failures = (fill("{run}: {error}", failed) for failed in r["failed"])
+    return r, [table(f"Runs under {r['service']}", (), states), *failures], 0 if r["ok"] else 1
 
 
-@command("keys shred: run", by=REQUIRED_BY_OPTION, yes=switch("Confirm: this cannot be undone."))
-def shred_key(run: Path, by: str, yes: bool) -> CommandResult:
+@command("keys shred")
+def shred_key(
+    run: opt.Run, by: opt.By, yes: Annotated[bool, Option("--yes", help="Confirm: this cannot be undone.")] = False
+) -> Shown:
     """Destroy the data key of an encrypted run; its private part becomes unreadable for everybody."""
     if not yes:
         raise ConfigurationError(
             f"nobody, not even you, can read the private part of {run} afterwards: add --yes to confirm"
         )
-    return CommandResult("key_shredded", redactory.shred_key(run, by=by))
-
-
-# Local privacy: noise before anything leaves the user, in training and queries.
-
-
-@command(
-    "ldp train: encoder set_ declared_public",
-    data=argument("DATA", "JSON lines with text, label, and optionally user_id or text_b.", Path, None),
-    out=option("The service's folder.", Path),
-    public=option("Create the encoder from these public rows, instead of training on DATA.", Path),
-    budget=option("The user's folder that records what all their messages spent.", Path),
-    limit=option("With --budget: the maximum epsilon that one user may spend.", float, 8.0),
-    delta=option("Delta of --limit.", float, 1e-5),
-)
-def train_ldp(
-    encoder: Path,
-    progress: Progress,
-    data: Path | None,
-    out: Path | None,
-    public: Path | None,
-    set_: list[str] | None,
-    **options: Any,
-) -> CommandResult:
-    """Run users and server in one process: only noisy messages pass, and a service is trained on them.
-
-    Create the users' encoder first (--public); it must hold no private text.
-    """
-    if (data is None) == (public is None):
-        raise ConfigurationError("give the users' DATA and --out, or --public to create the encoder")
-    settings = parse_set_options(set_)
-    if public is not None:
-        return CommandResult("ldp_encoder", redactory.ldp_encoder(public, encoder, settings, progress))
-    if data is None or out is None:
-        raise ConfigurationError("--out: give the folder to write the service to")
-    result = redactory.ldp_train(data, encoder, out, settings, progress=progress, **options)
-    return CommandResult("ldp_trained", result)
-
-
-@command(
-    "ldp evaluate: encoder set_ declared_public",
-    service=argument("SERVICE", "A service's folder.", Path),
-    test=option("Held-out JSON lines with text and label.", Path, REQUIRED),
-    draws=option("How many times the noise is drawn.", int, 5, min=1),
-    limit=option("Use at most this many rows.", int, min=1),
-)
-def evaluate_ldp(
-    service: Path, encoder: Path, test: Path, progress: Progress, set_: list[str] | None, **options: Any
-) -> CommandResult:
-    """Measure accuracy and epsilon on held-out text, with fresh noise for every query."""
-    result = redactory.ldp_evaluate(service, encoder, test, parse_set_options(set_), progress=progress, **options)
-    return CommandResult("ldp_accuracy", result)
+    r = redactory.shred_key(run, by=by)
+    destroyed = ", ".join(r["destroyed"]) or "nothing was left to destroy"
+    shredded = "Shredded {run} ({files}), recorded in the log for {by} at {time}. "
+    shredded = fill(shredded + "Delete copies of these files in backups and snapshots, too.", r, files=destroyed)
+    left = (f"{left} is unencrypted and still there: redactory purge" for left in r["left"])
+    return r, [shredded, *left]

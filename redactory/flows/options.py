@@ -1,87 +1,45 @@
-"""Turn functions into commands, with shared options and parsers of their values."""
+"""The command groups, the options that several commands share, and the parsers of their values."""
 
-from __future__ import annotations
-
-import dataclasses
-import functools
-import inspect
 import re
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 import typer.core
-from typer.models import ArgumentInfo, OptionInfo
+import typer.main
+from typer import Argument, Option
 
-from redactory.flows.show import CommandResult, show_progress, show_result
+from redactory.flows.show import Shown, show_result
 from redactory.foundation.errors import ConfigurationError, InputError, shorten_name
 
-
-@dataclass(frozen=True)
-class Option:
-    """An option or an argument: its type, its default, and its settings for Typer."""
-
-    value_type: Any
-    default: Any
-    typer_info: OptionInfo | ArgumentInfo
-
-
-REQUIRED = inspect.Parameter.empty
-
-
-def option(help_text: str, kind: Any, default: Any = None, *, flag: str = "", **typer_settings: Any) -> Option:
-    """Return an option of type ``kind``; its flag is its name unless ``flag`` is set."""
-    kind = kind | None if default is None else kind
-    return Option(kind, default, typer.Option(..., *filter(None, [flag]), help=help_text, **typer_settings))
-
-
-def switch(help_text: str, **typer_settings: Any) -> Option:
-    """Declare an option that is on when present."""
-    return option(help_text, bool, False, **typer_settings)
-
-
-def argument(metavar: str, help_text: str, kind: Any, default: Any = REQUIRED, **typer_settings: Any) -> Option:
-    """Declare a positional argument."""
-    kind = kind | None if default is None else kind
-    return Option(kind, default, typer.Argument(metavar=metavar, help=help_text, **typer_settings))
-
-
-RUN_ARGUMENT = argument("RUN", "A run folder.", Path)
-SHARED_OPTIONS = {
-    "config": argument("CONFIG", "A configuration (.yaml), or an input file, folder or URL.", str),
-    "own_config": option(
-        "A configuration (.yaml); default: the built-in or the run's.", str, flag="--config", metavar="CONFIG"
-    ),
-    "run": RUN_ARGUMENT,
-    "job": argument("JOB|RUN", "A job's folder of runs, or a run.", Path),
-    "places": argument("PLACE...", "Run folders, or jobs' folders with all their runs.", list[Path]),
-    "model": option("A trained model; default: from the configuration.", str),
-    "output": option("The run folder, or a URL; default: output in the configuration.", str, flag="--out"),
-    "resume": switch("Resume an interrupted run."),
-    "workers": option("Number of processes.", int, min=1),
-    "prefect": switch("Run as a Prefect flow."),
-    "dask": option(
-        "Curate on a Dask cluster: local (--workers processes), or a scheduler's address, tls://HOST:PORT.", str
-    ),
-    "set_": option(
-        "A setting, in YAML; a.b is b in section a. Repeatable.", list[str], flag="--set", metavar="KEY=VALUE"
-    ),
-    "seed": option("The same seed gives the same random draws.", int),
-    "confidence": option("Confidence level of each bound.", float, 0.95),
-    "name": option("Name of the sample.", str, "sample", flag="--sample"),
-    "by": option("Who is responsible; recorded in the release log.", str),
-    "reason": option("The reason; recorded in the release log.", str, REQUIRED),
-    "encoder": option("The users' encoder: a public folder, or RUN/models/NAME.", Path, REQUIRED),
-    "declared_public": switch("Declare that a Hugging Face folder was trained on public text only."),
-    "as_json": switch("Print one JSON object on standard output.", flag="--json"),
-}
-REQUIRED_BY_OPTION = dataclasses.replace(SHARED_OPTIONS["by"], value_type=str, default=REQUIRED)
-CommandBody = Callable[..., CommandResult | None]
+Config = Annotated[str, Argument(metavar="CONFIG", help="A configuration (.yaml), or an input file, folder or URL.")]
+OwnConfig = Annotated[
+    str | None, Option("--config", metavar="CONFIG", help="A configuration; default: the built-in or the run's.")
+]
+Run = Annotated[Path, Argument(metavar="RUN", help="A run folder.")]
+Job = Annotated[Path, Argument(metavar="JOB|RUN", help="A job's folder of runs, or a run.")]
+Places = Annotated[list[Path], Argument(metavar="PLACE...", help="Run folders, or jobs' folders with all their runs.")]
+Model = Annotated[str | None, Option(help="A trained model; default: from the configuration.")]
+Output = Annotated[str | None, Option("--out", help="The run folder, or a URL; default: output in the configuration.")]
+Resume = Annotated[bool, Option("--resume", help="Resume an interrupted run.")]
+Workers = Annotated[int | None, Option(help="Number of processes.", min=1)]
+Prefect = Annotated[bool, Option("--prefect", help="Run as a Prefect flow.")]
+Dask = Annotated[str | None, Option(help="A Dask cluster: local, or its address, tls://HOST:PORT.")]
+Settings = Annotated[
+    list[str] | None, Option("--set", metavar="KEY=VALUE", help="A setting, like train.epochs=3. Repeatable.")
+]
+Seed = Annotated[int | None, Option(help="The same seed gives the same random draws.")]
+Confidence = Annotated[float, Option(help="Confidence level of each bound.")]
+Sample = Annotated[str, Option("--sample", help="Name of the sample.")]
+By = Annotated[str, Option(help="Who is responsible; recorded in the release log.")]
+OptionalBy = Annotated[str | None, Option(help="Who is responsible; recorded in the release log.")]
+Reason = Annotated[str, Option(help="The reason; recorded in the release log.")]
+Temperature = Annotated[float, Option(help="Below 1 likelier tokens, above 1 rarer ones; 0: the likeliest.", min=0.0)]
+Encoder = Annotated[Path, Option(help="The users' encoder: a public folder, or RUN/models/NAME.")]
+DeclaredPublic = Annotated[bool, Option("--declared-public", help="The folder was trained on public text.")]
 
 _COMMAND_PANELS = {
     "Begin": ("demo", "init", "scan", "simulate"),
@@ -124,56 +82,51 @@ for _name, _group in _groups.items():
     app.add_typer(_group, name=_name, rich_help_panel=_PANEL_BY_COMMAND[_name])
 
 
-def command(name: str, /, **declared: Option) -> Callable[[CommandBody], CommandBody]:
-    """Make a function the command ``name``; its result is shown, or printed as JSON (``--json``).
-
-    ``name`` may be 'cmd: opt1 opt2' to include shared options, which come before the function's own. The parameter
-    ``progress`` receives a listener, ``as_json`` whether JSON is requested. Options in ``**kwargs`` that are None are
-    left out, so that the library's default applies. A function that returns None has shown its result itself.
-    """
-    names, _, shared = name.partition(":")
-    *parents, last = names.split()
-    group = _groups[parents[0]] if parents else app
-    options = {key: SHARED_OPTIONS[key] for key in shared.split()} | declared | {"as_json": SHARED_OPTIONS["as_json"]}
-
-    def register(body: CommandBody) -> CommandBody:
-        known = inspect.signature(body).parameters
-
-        @functools.wraps(body)
-        def run_command(*, as_json: bool, **arguments: Any) -> None:
-            arguments = {key: value for key, value in arguments.items() if key in known or value is not None}
-            if "as_json" in known:
-                arguments["as_json"] = as_json
-            with show_progress() if "progress" in known else nullcontext() as progress:
-                if progress is not None:
-                    arguments["progress"] = progress
-                shown = body(**arguments)
-            if shown is not None:
-                show_result(shown, as_json)
-                if shown.exit_code:
-                    raise SystemExit(shown.exit_code)
-
-        parameters = [_make_parameter(key, entry) for key, entry in options.items()]
-        run_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run_command.__annotations__ = {entry.name: entry.annotation for entry in parameters}
-        group.command(last, rich_help_panel=None if parents else _PANEL_BY_COMMAND[last])(run_command)
-        return body
-
-    return register
+_json_app = typer.Typer()
 
 
-def _make_parameter(name: str, declared: Option) -> inspect.Parameter:
-    """Convert an option for Typer; a switch has no --no- form."""
-    if isinstance(declared.typer_info, OptionInfo) and not declared.typer_info.param_decls:
-        declared.typer_info.param_decls = (f"--{name.replace('_', '-')}",)
-    kind, annotation = inspect.Parameter.KEYWORD_ONLY, Annotated[declared.value_type, declared.typer_info]
-    return inspect.Parameter(name, kind, default=declared.default, annotation=annotation)
+@_json_app.command()
+def _declare_json(
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object on standard output.")] = False,
+) -> None: ...
+
+
+_JSON_OPTION = typer.main.get_command(_json_app).params[0]
+
+
+class _Command(typer.core.TyperCommand):
+    """A command that returns what is shown: as a page, or with ``--json`` as one object."""
+
+    def __init__(self, *arguments: Any, params: list[Any], **settings: Any) -> None:
+        super().__init__(*arguments, params=[*params, _JSON_OPTION], **settings)
+
+    def invoke(self, ctx: Any) -> None:
+        ctx.obj = ctx.params.pop("as_json")
+        shown = super().invoke(ctx)
+        if shown is not None:
+            show_result(ctx.obj, *shown)
+
+
+Function = TypeVar("Function", bound=Callable[..., Shown])
+
+
+def command(name: str) -> Callable[[Function], Function]:
+    """Register a function as the command ``name``, with ``--json``, in its group or in its panel of the help."""
+    *group, last = name.split()
+    if group:
+        return _groups[group[0]].command(last, cls=_Command)
+    return app.command(last, cls=_Command, rich_help_panel=_PANEL_BY_COMMAND[last])
+
+
+def drop_unset(**options: Any) -> dict[str, Any]:
+    """Drop the options that are None, so that the library's default applies."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 _NUMBER = re.compile(r"[+-]?(\d+/\d+|\d*\.?\d+[eE][+-]?\d+)")
 
 
-def parse_set_options(entries: list[str] | None) -> dict[str, Any]:
+def parse_settings(entries: list[str] | None) -> dict[str, Any]:
     """Parse ``KEY=VALUE`` entries, each value in YAML; ``1e-5`` and ``50/946`` are numbers, too."""
     import yaml
 

@@ -1,26 +1,38 @@
-"""Commands from a corpus to a model in use, and its guarantee."""
-
-from __future__ import annotations
+"""Commands from a corpus to shards and a model."""
 
 import os
-import re
-import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Argument, Option
 
 import redactory
-from redactory.flows.options import REQUIRED, argument, command, option, parse_set_options, read_standard_input, switch
-from redactory.flows.show import CommandResult, print_warning
-from redactory.foundation.errors import ConfigurationError, InputError, pluralize
+from redactory.flows import options as opt
+from redactory.flows.evaluate_commands import describe_measurements
+from redactory.flows.model_commands import describe_remarks, describe_training, describe_vocabulary
+from redactory.flows.options import command, drop_unset
+from redactory.flows.show import (
+    DECISIONS,
+    Page,
+    Result,
+    Shown,
+    fill,
+    indent,
+    print_warning,
+    report_progress,
+    table,
+    warning,
+)
+from redactory.foundation.errors import ConfigurationError, pluralize
 from redactory.foundation.files import make_private_folder, read_json
 from redactory.foundation.keys import load_encryption_key
-from redactory.foundation.progress import Progress
-from redactory.pipelines.curation_hints import describe_rejection
+from redactory.pipelines.curation_hints import FIXES, describe_rejection, list_curation_hints
 
 
-@command("init", file=argument("[FILE]", "The configuration file to write.", Path, Path("redactory.yaml")))
-def write_example_config(file: Path) -> CommandResult:
+@command("init")
+def write_example_config(
+    file: Annotated[Path, Argument(metavar="[FILE]", help="The configuration file to write.")] = Path("redactory.yaml"),
+) -> Shown:
     """Write a commented example configuration."""
     from redactory.pipelines.modeling.describe import write_example_config
 
@@ -32,62 +44,132 @@ def write_example_config(file: Path) -> CommandResult:
         raise ConfigurationError(
             f"{file} cannot be written: {error.strerror}; choose a file in a writable folder"
         ) from None
-    return CommandResult("configuration_written", {"file": str(file)})
+    return {"file": str(file)}, f"Wrote {file}. Next: redactory curate {file} --dry-run"
 
 
-@command(
-    "curate: config output resume workers prefect dask",
-    dry_run=switch("Check only: show stages, policies, columns and bad rows, without writing."),
-    against=option("With --dry-run: a configuration or finished run to compare policies with.", str),
-)
+@command("curate")
 def curate(
-    config: str, output: str | None, progress: Progress, dry_run: bool, against: str | None, **options: Any
-) -> CommandResult:
+    config: opt.Config,
+    output: opt.Output = None,
+    resume: opt.Resume = False,
+    workers: opt.Workers = None,
+    prefect: opt.Prefect = False,
+    dask: opt.Dask = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what it would do, without writing.")] = False,
+    against: Annotated[str | None, Option(help="With --dry-run: compare policies with this run or config.")] = None,
+) -> Shown:
     """Turn a raw corpus into audited shards."""
     if dry_run:
-        result = redactory.describe(config, progress=progress, output=output)
+        planned = redactory.describe(config, progress=report_progress, output=output)
         if against is not None:
-            result["differs"] = redactory.policy_diff(against, config)
-        return CommandResult("described", result, 1 if result["refused"] else 0)
+            planned["differs"] = redactory.policy_diff(against, config)
+        return planned, describe_plan(planned), 1 if planned["refused"] else 0
     _warn_uncovered(config, output)
-    result = _run_job("curate", config, output=output, progress=progress, **options)
+    result = _run_job("curate", config, prefect, dask, output=output, resume=resume, workers=workers)
     _warn_unencrypted(result)
-    return CommandResult("curated", result)
+    return result, describe_curation(result)
 
 
-@command(
-    "redact: own_config workers",
-    source=argument("IN", "A file, a folder or a URL; - reads standard input.", str),
-    out=option("The copy: a file, a folder or a URL; - writes standard output.", str, REQUIRED),
-    text_columns=option(
-        "A column or field with text: notes, ticket.body, messages[*].content; overrides input.text. Repeatable.",
-        list[str],
-        flag="--text-column",
-    ),
-    column=option(
-        "What to do with a column: a label (replace the whole value), drop or keep. Repeatable.",
-        list[str],
-        metavar="NAME=WHAT",
-    ),
-    keep_other_columns=switch("Keep all columns that are not named."),
-    replace=option(
-        "Replacement of a span: mask (default), label, number, pseudonym or surrogate.", str, flag="--replace"
-    ),
-    vault=option("With pseudonyms: the encrypted file that 'redactory unmask' restores them from.", Path),
-    format_=option("The format, if the file name does not show it.", str, "auto", flag="--format"),
-)
+def describe_plan(r: Result) -> Page:
+    """Describe what a curation would do."""
+    yield warning(r["uncovered"])
+    yield r["languages"]
+    yield table("Input", {"file": "{path}", "format": "{format}", "columns": "{columns}"}, r["sources"])
+    yield table("Stages", (), {stage["stage"]: stage["does"] for stage in r["stages"]})
+    yield table("Policies", {"policy": "{name}", "hash": "{hash}"}, r["policies"])
+    yield table("Labels", ("label", "masked by", "only suspected by"), map(_format_label, r["labels"]))
+    yield describe_vocabulary(r.get("vocabulary"))
+    yield from describe_remarks(r)
+    yield from _describe_trial(r["trial"])
+    for policy, changes in r.get("differs", {}).items():
+        rows = ((change["key"], str(change["old"]), str(change["new"])) for change in changes)
+        yield table(f"What differs in the {policy} policy", ("key", "there", "here"), rows)
+        yield None if changes else f"The {policy} policies are the same."
+    bad = "Bad rows among the first {rows_looked_at} of each file: {bad_rows_seen}"
+    yield fill(bad if r["bad_rows"] else "No bad row among the first {rows_looked_at} of each file.", r)
+    columns = {"file": "{source}", "row": "{row:d}", "reason": "{reason}"}
+    yield table("The first of them", columns, r["bad_rows"])
+    yield from (f"{reason}: {FIXES[reason]}" for reason in r["bad_rows_by_reason"] if reason in FIXES)
+    yield warning(r["refused"] and f"Of the checked rows: {r['refused']}")
+    yield from (_describe_missing_column(missing, r["sources"]) for missing in r["columns_missing"])
+    yield from (f"Not found: {missing}" for missing in r["evaluation_files_missing"])
+    yield fill("Nothing was written. The run would go to {output}.", r)
+
+
+def _format_label(label: Result) -> tuple[str, str, str]:
+    masks = (part + (f" (from {least:g})" if least else "") for part, least in label["masks"].items())
+    name = label["label"] + (", public if confident" if label["public"] else "")
+    return name, ", ".join(masks), ", ".join(label["suspects"])
+
+
+def _describe_trial(trial: Result) -> Page:
+    from redactory.redaction.mask import describe_reason
+
+    if not trial["documents"]:
+        yield "No document could be used, so the policies were not tried."
+        return
+    splits = [(name, trial[name], f"{trial[name] / (trial['examples'] or 1):.0%}") for name in ("public", "private")]
+    if trial["quarantined"]:
+        splits.append(("quarantined", trial["quarantined"], ""))
+    yield table(fill("Trial on {documents:n document}: {examples:n example}", trial), (), splits)
+    reasons = ((reason, count, describe_reason(reason)) for reason, count in trial["reasons"].items())
+    header = ("found by", "examples", "what it is")
+    yield table("Why examples are private; each can have several reasons", header, reasons)
+    yield table("What is masked", ("label", "spans"), trial["masked"])
+    yield table("What stays public because of its label", ("label", "spans"), trial["left_public"])
+
+
+_MISSING_COLUMN = {
+    "input.text": "no row can be used",
+    "input.user": "every row counts as a separate user, so an erasure of a user finds nothing",
+    "input.label": "no row has a class",
+}
+
+
+def _describe_missing_column(missing: Result, sources: list[Result]) -> str:
+    columns = next(source["columns"] for source in sources if source["path"] == missing["source"])
+    chats = [column for column in columns if column in ("messages", "conversations")]
+    example = f", as in input: {{text: {chats[0]}}}" if chats and missing["key"] == "input.text" else ""
+    place = fill("{source}: no checked row has the column '{column}' ({key})", missing)
+    return f"{place}: {_MISSING_COLUMN[missing['key']]}. Name one of the columns above{example}."
+
+
+def describe_curation(r: Result) -> Page:
+    """Describe a finished run: its rows and examples, and what was left out and why."""
+    from redactory.dedup.settings import summarize_dedup
+
+    yield warning(r["uncovered"])
+    yield r["languages"]
+    yield r["public_labels"]
+    rows = {name: r[name] for name in ("rows", "documents", "rejected")}
+    yield table("Rows", (), rows | indent(r["rejected_by_reason"]))
+    decisions = [(name, r[name], f"{r[name] / (r['examples'] or 1):.1%}") for name in DECISIONS]
+    reasons = [(name, count, "") for name, count in indent(r["quarantined_by_reason"]).items()]
+    yield table("Examples", (), [("examples", r["examples"], ""), *decisions, *reasons])
+    yield table("Duplicates", (), ((sentence,) for sentence in summarize_dedup(r["dedup"])))
+    yield fill("{run}: {seconds:.1f} s. Report: {report}", r)
+    yield from list_curation_hints(dict(r))
+    if r["key_fresh"]:
+        yield "No REDACTORY_KEY was set: a temporary key was used, so no other process can resume this run."
+
+
+@command("redact")
 def redact(
-    source: str,
-    out: str,
-    progress: Progress,
-    own_config: str | None,
-    column: list[str] | None,
-    keep_other_columns: bool,
-    replace: str | None,
-    vault: Path | None,
-    format_: str,
-    **options: Any,
-) -> CommandResult | None:
+    source: Annotated[str, Argument(metavar="IN", help="A file, a folder or a URL; - reads standard input.")],
+    out: Annotated[str, Option(help="The copy: a file, a folder or a URL; - writes standard output.")],
+    own_config: opt.OwnConfig = None,
+    workers: opt.Workers = 1,
+    text_columns: Annotated[
+        list[str] | None, Option("--text-column", help="A text column, like ticket.body or messages[*].content.")
+    ] = None,
+    column: Annotated[
+        list[str] | None, Option(metavar="NAME=WHAT", help="WHAT: a label, drop or keep. Repeatable.")
+    ] = None,
+    keep_other_columns: Annotated[bool, Option("--keep-other-columns", help="Keep unnamed columns.")] = False,
+    replace: Annotated[str | None, Option(help="mask (default), label, number, pseudonym or surrogate.")] = None,
+    vault: Annotated[Path | None, Option(help="With pseudonyms: the encrypted file to restore them from.")] = None,
+    format_: Annotated[str, Option("--format", help="The format, if the file name does not show it.")] = "auto",
+) -> Shown:
     """Copy a file or folder in its format, with the sensitive spans of its texts replaced.
 
     Options given here override the section redact of the configuration.
@@ -95,14 +177,22 @@ def redact(
     pairs = [entry.partition("=") for entry in column or ()]
     if not all(name and replacement for name, _, replacement in pairs):
         raise ConfigurationError("--column: expected NAME=LABEL, NAME=drop or NAME=keep, like name=PERSON")
-    chosen_settings = {
-        "columns": {name: replacement for name, _, replacement in pairs} or None,
-        "keep_other_columns": keep_other_columns or None,
-        "replace": replace,
-        "vault": vault and str(vault),
-    }
-    settings = {key: value for key, value in chosen_settings.items() if value is not None}
-    result = redactory.redact(source, out, settings, config=own_config, format_=format_, progress=progress, **options)
+    settings = drop_unset(
+        columns={name: replacement for name, _, replacement in pairs} or None,
+        keep_other_columns=keep_other_columns or None,
+        replace=replace,
+        vault=vault and str(vault),
+    )
+    result = redactory.redact(
+        source,
+        out,
+        settings,
+        text_columns=text_columns or (),
+        config=own_config,
+        format_=format_,
+        workers=workers or 1,
+        progress=report_progress,
+    )
     hints = [describe_rejection(reason, count) for reason, count in result["quarantined"].items()]
     if result["masks_nothing"]:
         hints.append("Warning: this policy masks nothing, not even in a sample text: see detect.strict.labels.")
@@ -115,51 +205,109 @@ def redact(
         for hint in hints:
             print_warning(hint)
         raise SystemExit(code)
-    return CommandResult("redacted", result | {"out": out}, code, {"hints": hints})
+    return result | {"out": out}, _describe_copy(result, out, hints), code
 
 
-@command(
-    "unmask",
-    source=argument("FILE", "A copy made with --replace pseudonym: a file or a folder.", Path),
-    out=option("The file or folder to write.", Path, REQUIRED),
-    vault=option("The vault that was written with the copy.", Path, REQUIRED),
-)
-def unmask(source: Path, out: Path, vault: Path) -> CommandResult:
+def _describe_copy(r: Result, out: str, hints: list[str]) -> Page:
+    left_out = {f"files left out: {reason}": count for reason, count in r["files_left_out"].items()}
+    removed = {"images and attachments removed": r["taken_out"], "PDF files written as text": r["as_text"]}
+    rows = {"read": r["rows"], "written": r["written"], "left out": sum(r["quarantined"].values())}
+    rows |= indent(r["quarantined"]) | left_out | {name: count for name, count in removed.items() if count}
+    yield table("Rows", (), rows)
+    yield table("Replaced", (), r["replaced"])
+    yield r["gives_away"] and f"What {r['replacement']} reveals: {r['gives_away']}"
+    yield from hints
+    if r["quarantined"] or r["files_left_out"]:
+        yield f"Rows left out are listed in {out}.quarantine.jsonl."
+    if not r["files"]:
+        yield "Nothing was written: every document was left out."
+    elif r["rows"] and not r["written"]:
+        yield f"The copy {out} has no rows: every one was left out."
+    else:
+        yield (
+            f"Wrote the copy {out}. It has no guarantee; a model has one if 'redactory train' trained it on the "
+            "shards of 'redactory curate'."
+        )
+
+
+@command("unmask")
+def unmask(
+    source: Annotated[Path, Argument(metavar="FILE", help="A copy made with --replace pseudonym: a file or a folder.")],
+    out: Annotated[Path, Option(help="The file or folder to write.")],
+    vault: Annotated[Path, Option(help="The vault that was written with the copy.")],
+) -> Shown:
     """Restore the original values of pseudonyms; each use is logged beside the vault."""
     result = redactory.unmask(source, out, vault)
-    return CommandResult("unmasked", result, 1 if result["unknown"] or not result["put_back"] else 0)
+    code = 1 if result["unknown"] or not result["put_back"] else 0
+    return result, _describe_unmasking(result), code
 
 
-@command(
-    "train: config output workers prefect",
-    trainer=option("A trainer; default: train.trainer in the configuration.", str),
-    name=option("The model's folder; default: train.name in the configuration.", str, flag="--model"),
-)
-def train(config: str, output: str | None, progress: Progress, prefect: bool, **options: Any) -> CommandResult:
+def _describe_unmasking(r: Result) -> Page:
+    yield table("Restored", (), {"rows": r["rows"], **r["unmasked"]})
+    if unknown := r["unknown"]:
+        kept = "is not in this vault, and was" if unknown == 1 else "are not in this vault, and were"
+        yield warning(fill("{put_back:n pseudonym} restored; {unknown:,} {kept} kept.", r, kept=kept))
+    elif not r["put_back"]:
+        yield warning(
+            "No pseudonym was found where this vault's copies have text: was this file made with --replace pseudonym?"
+        )
+
+
+@command("train")
+def train(
+    config: opt.Config,
+    output: opt.Output = None,
+    workers: opt.Workers = None,
+    prefect: opt.Prefect = False,
+    trainer: Annotated[str | None, Option(help="A trainer; default: train.trainer.")] = None,
+    name: Annotated[str | None, Option("--model", help="The model's folder; default: train.name.")] = None,
+) -> Shown:
     """Train a model on the finished run of the configuration (section train)."""
-    _print_train_remarks(config, output, **options)
-    result = _run_job("train", config, prefect, output=output, progress=progress, **options)
-    return CommandResult("trained", result)
+    changes = drop_unset(workers=workers, trainer=trainer, name=name)
+    _print_remarks(config, output, **changes)
+    result = _run_job("train", config, prefect, output=output, **changes)
+    return result, describe_training(result)
 
 
-@command("run: config output resume workers prefect dask")
-def run(config: str, output: str | None, progress: Progress, **options: Any) -> CommandResult:
+def _print_remarks(config: str, output: str | None, **changes: Any) -> None:
+    """Warn of settings that are likely to make a training worse."""
+    from redactory.pipelines.modeling.train import collect_remarks
+
+    for remark in collect_remarks(config, output=output, **changes):
+        print_warning(f"Warning: {remark}.")
+
+
+@command("run")
+def run(
+    config: opt.Config,
+    output: opt.Output = None,
+    resume: opt.Resume = False,
+    workers: opt.Workers = None,
+    prefect: opt.Prefect = False,
+    dask: opt.Dask = None,
+) -> Shown:
     """Curate, train and evaluate."""
     _warn_uncovered(config, output)
-    result = _run_job("run", config, output=output, progress=progress, **options)
+    result = _run_job("run", config, prefect, dask, output=output, resume=resume, workers=workers)
     _warn_unencrypted(result)
-    _print_train_remarks(config, output)
-    return CommandResult("ran", result)
+    _print_remarks(config, output)
+    return result, _describe_run(result)
+
+
+def _describe_run(r: Result) -> Page:
+    yield from describe_curation(r)
+    yield from describe_training(r["model"])
+    yield from describe_measurements(r["evaluation"])
 
 
 def _run_job(work: str, config: str, prefect: bool = False, dask: str | None = None, **options: Any) -> dict[str, Any]:
     """Run ``work`` as the library's function, its flow, or over Dask, and return the result."""
+    options["progress"] = report_progress
     if prefect:
         from redactory.flows.schedule import run_flow
 
         # the training's flow has no such parameter
-        cluster: dict[str, Any] = {} if dask is None else {"dask": dask}
-        return run_flow(work, config, **options, **cluster)
+        return run_flow(work, config, **options, **drop_unset(dask=dask))
     function = getattr(redactory, work)
     if dask is not None:
         from redactory.flows.dask_map import wrap_with_dask
@@ -177,27 +325,28 @@ def _warn_uncovered(config: str, output: str | None) -> None:
         print_warning(words)
 
 
-def _warn_unencrypted(result: Mapping[str, Any]) -> None:
+def _warn_unencrypted(result: Result) -> None:
     if not result["encrypted"] and load_encryption_key() is not None:
         print_warning("Warning: a key is configured, but this run is not encrypted; re-run curate with --out.")
 
 
-def _print_train_remarks(config: str, output: str | None, **changes: Any) -> None:
-    from redactory.pipelines.modeling.train import collect_remarks
-
-    for remark in collect_remarks(config, output=output, **changes):
-        print_warning(f"Warning: {remark}.")
-
-
-@command(
-    "verify",
-    run=argument("RUN", "A run folder, an export, or the URL of one.", str),
-    public_key=option("PEM file of the public key that must have signed the run.", Path),
-)
-def verify(run: str, progress: Progress, public_key: Path | None) -> CommandResult:
+@command("verify")
+def verify(
+    run: Annotated[str, Argument(metavar="RUN", help="A run folder, an export, or the URL of one.")],
+    public_key: Annotated[Path | None, Option(help="PEM file of the public key that must have signed the run.")] = None,
+) -> Shown:
     """Check a finished run from its files."""
-    result = redactory.verify(run, progress=progress, public_key=public_key)
-    return CommandResult("verified", result, 0 if result["ok"] else 1)
+    result = redactory.verify(run, progress=report_progress, public_key=public_key)
+    return result, _describe_checks(result), 0 if result["ok"] else 1
+
+
+def _describe_checks(r: Result) -> Page:
+    states = ["FAILED" if not check["ok"] else "ok" if check["made"] else "open" for check in r["checks"]]
+    for state, check in zip(states, r["checks"], strict=True):
+        yield f"{state:<7} {check['name']:<24} {check['detail']}"
+    skipped = ", ".join(check["name"] for state, check in zip(states, r["checks"], strict=True) if state == "open")
+    passed = f"every check passed; skipped in full or part: {skipped}" if skipped else "every check passed"
+    yield f"{r['run']}: {passed if r['ok'] else 'a check FAILED'}"
 
 
 # The demonstration: the whole job on a corpus with known secrets.
@@ -224,13 +373,13 @@ _CANARY_COPIES, _DEMO_EPOCHS, _ANSWER_COUNT = 120, 4, 20
 """Copies of each planted number and epochs, enough for an unprotected model to memorise it; answers."""
 
 
-@command(
-    "demo: workers",
-    out=option("The run folder.", Path, Path("demo-run")),
-    rows=option("Number of dialogues in the simulated corpus.", int, 300, min=50),
-    prefect=option("Run as a Prefect flow.", bool, True, flag="--prefect/--no-prefect"),
-)
-def run_demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect: bool) -> CommandResult:
+@command("demo")
+def run_demo(
+    workers: opt.Workers = None,
+    out: Annotated[Path, Option(help="The run folder.")] = Path("demo-run"),
+    rows: Annotated[int, Option(help="Number of dialogues in the simulated corpus.", min=50)] = 300,
+    prefect: Annotated[bool, Option(help="Run as a Prefect flow.")] = True,
+) -> Shown:
     """Run the whole job on a simulated corpus in minutes, with an unprotected model beside it.
 
     The corpora and the configuration stay in OUT-input, for another look or run.
@@ -240,26 +389,26 @@ def run_demo(progress: Progress, out: Path, rows: int, workers: int | None, pref
 
     check_output_folder(RunFolder(out), resume=False)
     folder = make_private_folder(out.with_name(f"{out.name}-input"))
-    made = redactory.simulate(folder / "corpus.jsonl", rows, 1, 10, _CANARY_COPIES, progress)
-    redactory.simulate(folder / "test.jsonl", max(rows // 10, 20), 2, 0, 1, progress)
+    corpus = redactory.simulate(folder / "corpus.jsonl", rows, 1, 10, _CANARY_COPIES, report_progress)
+    redactory.simulate(folder / "test.jsonl", max(rows // 10, 20), 2, 0, 1, report_progress)
     workers = workers or min(2, os.cpu_count() or 1)
-    canaries = Path(made["canaries_file"]).name
+    canaries = Path(corpus["canaries_file"])
     file = folder / "redactory.yaml"
-    text = _DEMO_CONFIG.format(run=out.name, canaries=canaries, workers=workers, epochs=_DEMO_EPOCHS)
+    text = _DEMO_CONFIG.format(run=out.name, canaries=canaries.name, workers=workers, epochs=_DEMO_EPOCHS)
     file.write_text(text, encoding="utf-8")
     config = str(file)
-    result = _run_job("run", config, prefect, output=str(out), progress=progress, resume=False, workers=workers)
+    result = _run_job("run", config, prefect, output=str(out), resume=False, workers=workers)
     baseline = {
-        **redactory.train(config, trainer="sgd", output=out, progress=progress),
+        **redactory.train(config, trainer="sgd", output=out, progress=report_progress),
         "evaluation": {
-            "perplexity": redactory.evaluate_model(out, "sgd", progress=progress),
-            "canary": redactory.evaluate_canary(out, "sgd", progress=progress),
+            "perplexity": redactory.evaluate_model(out, "sgd", progress=report_progress),
+            "canary": redactory.evaluate_canary(out, "sgd", progress=report_progress),
         },
     }
-    verification = redactory.verify(out, progress=progress)
-    numbers = {name: _find_repeated_numbers(out, name, Path(made["canaries_file"])) for name in ("crt", "sgd")}
-    beside = {"baseline": baseline, "said": numbers, "verify": verification, "configuration": config}
-    return CommandResult("demonstrated", {**result, **beside})
+    verification = redactory.verify(out, progress=report_progress)
+    numbers = {name: _find_repeated_numbers(out, name, canaries) for name in ("crt", "sgd")}
+    result |= {"baseline": baseline, "said": numbers, "verify": verification, "configuration": config}
+    return result, _describe_demo(result)
 
 
 def _find_repeated_numbers(run: Path, model: str, canaries: Path) -> dict[str, Any]:
@@ -271,146 +420,45 @@ def _find_repeated_numbers(run: Path, model: str, canaries: Path) -> dict[str, A
     return {"words": words, "answers": len(answers), "first": answers[0].strip(), "planted": sorted(repeated)}
 
 
-@command(
-    "simulate",
-    out=option("The JSONL file to write.", Path, REQUIRED),
-    rows=option("Number of dialogues.", int, 1_000, min=1),
-    seed=option("The same seed gives the same corpus.", int, 0),
-    canaries=option("Number of canaries, like 'My ID is: 123456'.", int, 0, min=0),
-    copies=option("How often each canary is planted.", int, 1, min=1),
-    undetectable_canary_rate=option(
-        "Probability that a canary is marked for the strict policy to miss.", float, 0.0, min=0, max=1
-    ),
-    templates=option(
-        "Canary template, with its number of digits: 'My PIN is {4}'; repeatable.", list[str], flag="--canary-template"
-    ),
-)
-def simulate(progress: Progress, **options: Any) -> CommandResult:
+def _describe_demo(r: Result) -> Page:
+    yield from _describe_run(r)
+    yield "The same model without protection (sgd on the raw text):"
+    yield from describe_measurements(r["baseline"]["evaluation"])
+    for name, answer in r["said"].items():
+        planted = pluralize(len(answer["planted"]), "planted number") + ": " * bool(answer["planted"])
+        prompted = fill("{name}, prompted {answers:n time} with '{words}'", answer, name=name)
+        yield f"{prompted}, generates {planted}{', '.join(answer['planted'][:3])}"
+    checks = [check["ok"] for check in r["verify"]["checks"]]
+    yield f"verify: {sum(checks)} of {pluralize(len(checks), 'check')} passed."
+    yield fill("Configuration, to run it again: {configuration}", r)
+    yield fill("Report: {report}", r)
+
+
+@command("simulate")
+def simulate(
+    out: Annotated[Path, Option(help="The JSONL file to write.")],
+    rows: Annotated[int, Option(help="Number of dialogues.", min=1)] = 1_000,
+    seed: Annotated[int, Option(help="The same seed gives the same corpus.")] = 0,
+    canaries: Annotated[int, Option(help="Number of canaries, like 'My ID is: 123456'.", min=0)] = 0,
+    copies: Annotated[int, Option(help="How often each canary is planted.", min=1)] = 1,
+    undetectable_canary_rate: Annotated[
+        float, Option(help="Share of canaries that strict misses.", min=0, max=1)
+    ] = 0.0,
+    templates: Annotated[
+        list[str] | None, Option("--canary-template", help="Like 'My PIN is {4}'; repeatable.")
+    ] = None,
+) -> Shown:
     """Write support dialogues of invented people, with the position of every secret."""
-    return CommandResult("simulated", redactory.simulate(progress=progress, **options))
-
-
-# Guarantees before and after a training.
-
-
-@command(
-    "plan: set_ output",
-    config=argument("[CONFIG]", "A configuration (.yaml).", str, None),
-    plot=option("SVG file: plot of epsilon against steps.", Path),
-)
-def plan_training(config: str | None, set_: list[str] | None, progress: Progress, **options: Any) -> CommandResult:
-    """Compute the privacy cost of a training before it runs, from a configuration or --set alone."""
-    result = redactory.plan(config, progress=progress, **options, **parse_set_options(set_))
-    if "sampling" in result:
-        return CommandResult("planned_messages", result)
-    return CommandResult("planned_units" if "epsilon_sound" in result else "planned", result)
-
-
-@command(
-    "guarantee",
-    runs=argument("RUN...", "One or several run folders.", list[Path]),
-    model=option("A trained model; repeat for the guarantee of several together.", list[str]),
-    delta=option("Of several models: delta of the epsilons.", float, show_default=False),
-)
-def state_guarantee(runs: list[Path], model: list[str] | None, delta: float | None) -> CommandResult:
-    """State the guarantee of one or several trained models, recomputed from their ledgers."""
-    from redactory.redaction import RunFolder
-
-    first, *also = runs
-    named = model[0] if model and len(model) == 1 else model or None
-    result: dict[str, Any] = dict(redactory.guarantee(first, named, also=also, delta=delta))
-    if "models" in result:
-        return CommandResult("guarantee_composed", result)
-    audit = result.get("audit")
-    code = 1 if audit is not None and not audit["holds"] else 0
-    others = [other for other in RunFolder(first).list_model_names() if other != result["model"]]
-    every = [part for one in (result["model"], *others) for part in ("--model", one)]
-    together = shlex.join(["redactory", "guarantee", str(first), *every])
-    return CommandResult("guarantee", result, code, {"others": others, "command": together})
-
-
-@command("budget", config=argument("CONFIG", "A configuration (.yaml) with train.budget.", str))
-def show_budget(config: str) -> CommandResult:
-    """Show what has been spent of the configuration's train.budget, and by which trainings."""
-    return CommandResult("budget", redactory.budget(config))
-
-
-# Use of a model, shown with its guarantee.
-
-
-@command(
-    "predict: seed",
-    model=argument("MODEL_FOLDER", "A trained model: RUN/models/NAME, or a copy.", Path),
-    file=argument(
-        "FILE", "Texts, one per line, or JSONL with a column text (messages for a chat model); - is stdin.", str, None
-    ),
-    text=option("A text; repeatable.", list[str]),
-    top=option("Number of answers per text, the likeliest first.", int, 5, min=1),
-    generate=option("Write N continuations of each text, or N new texts.", int, min=1, metavar="N"),
-    tokens=option("With --generate: maximum tokens per text.", int, 100, min=1),
-    temperature=option("Below 1 likelier tokens, above 1 rarer ones; 0: the likeliest.", float, 1.0, min=0.0),
-    top_k=option("Sample only from this many of the likeliest tokens.", int, min=1),
-)
-def predict(
-    model: Path, file: str | None, text: list[str] | None, generate: int | None, progress: Progress, **options: Any
-) -> CommandResult:
-    """Use a trained model: predict the next word or the class of each text, or generate texts."""
-    if (file is not None and text) or (file is None and not text and generate is None):
-        raise ConfigurationError("give texts: --text, a file, or - for standard input")
-    texts = tuple(text or ()) if file is None else tuple(_read_texts(file))
-    result = redactory.predict(model, texts or ("",), write=generate, progress=progress, **options)
-    prompts = result.get("prompts") or texts or ("",)
-    return CommandResult("predicted" if generate is None else "generated", result, context={"prompts": prompts})
-
-
-@command(
-    "synthesize: run model seed",
-    rows=option("Number of texts to write.", int, REQUIRED, min=1),
-    out=option("A new folder.", Path, REQUIRED, metavar="FOLDER"),
-    labels=option(
-        "A class or role of the training texts (train.prefix) that is public; repeatable.", list[str], flag="--label"
-    ),
-    histogram=option(
-        "Draw classes and lengths from counts with noise of this standard deviation; adds to epsilon. By "
-        "default all classes are equally frequent.",
-        float,
-    ),
-    temperature=option("Below 1 likelier tokens, above 1 rarer ones; 0: the likeliest.", float, 1.0, min=0.0),
-    top_p=option("Sample only from the likeliest tokens that together have this probability.", float, 1.0),
-    tokens=option("Maximum tokens per text.", int, 100, min=1),
-    stop=option("A text ends before this string; repeatable.", list[str]),
-    drop_suspected=switch("Leave out texts in which the conservative policy suspects more than strict."),
-    no_guarantee=switch("Write even if the model has no guarantee; the result cannot be exported."),
-)
-def synthesize(progress: Progress, **options: Any) -> CommandResult:
-    """Let a model with a guarantee write a corpus that may be shared, with a card."""
-    return CommandResult("synthesized", redactory.synthesize(progress=progress, **options))
-
-
-def _read_texts(file: str) -> list[str]:
-    path = Path(file)
-    if path.suffix == ".jsonl":
-        return _read_document_texts(path)
-    try:
-        content = read_standard_input() if file == "-" else path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path.name} cannot be read as text: {type(error).__name__}") from None
-    lines = [line for line in content.splitlines() if line.strip()]
-    if not lines:
-        raise InputError(f"{'standard input' if file == '-' else path.name} contains no text")
-    return lines
-
-
-def _read_document_texts(path: Path) -> list[str]:
-    from redactory.pipelines.readers import Document, InputSettings, find_sources, read_documents
-
-    settings, texts = InputSettings(path=(str(path),)), []
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        if re.match(r'\s*{.*"messages"\s*:', next(lines, "")):
-            settings = settings.model_copy(update={"text": "messages"})
-    for source in find_sources(settings.path, settings.format):
-        for entry in read_documents(source, settings):
-            if not isinstance(entry, Document):
-                raise InputError(f"{entry.source}, row {entry.row}: {entry.reason}")
-            texts.append(entry.text)
-    return texts
+    r = redactory.simulate(
+        out,
+        rows,
+        seed,
+        canaries,
+        copies,
+        report_progress,
+        undetectable_canary_rate,
+        **drop_unset(templates=templates or None),
+    )
+    written = "Wrote {rows:n dialogue} with {count:n labelled secret} to {out}"
+    page = [fill(written, r, count=sum(r["secrets"].values())), r["canaries"] and f"Canaries: {r['canaries_file']}"]
+    return r, page

@@ -1,59 +1,135 @@
-"""Show results on the command line: one JSON object or a page; progress goes to standard error.
-
-The pages are templates in ``pages.j2``, one for each kind of result. A line that starts with ``# `` is a heading, lines
-with cells between ``¦`` are a table (its header ends with ``---``; without rows it is left out), a line that starts
-with ``! `` is a warning.
-"""
+"""Show results on the command line: one JSON object or a page of lines and tables; progress goes to standard error."""
 
 from __future__ import annotations
 
-import functools
 import io
 import json
-import pkgutil
 import re
+import string
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
 from redactory.flows import log
-from redactory.foundation.bounds import TEMPLATE_FILTERS, format_lower, format_upper
+from redactory.foundation.bounds import format_lower, format_upper
 from redactory.foundation.errors import pluralize
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from rich.progress import Progress, TaskID
 
 out, err = Console(highlight=False), Console(stderr=True, highlight=False)
-_PROGRESS_SECONDS = 5.0
+_PROGRESS_SECONDS, _UNFOLDED = 5.0, 100_000
+# not a hash, although it may begin with a digit
+_NUMERIC_CELL = re.compile(r"(?![0-9a-f]{16})(?:[-–<>≤≥×] ?\d|\d|none|–|all$|$)")
+_BOUND = re.compile(
+    r"(?:\w+_)?(epsilon|delta|gamma|upper|lower|failure)(?:_\w+)?|confidence|low|high|guarantee_p_value"
+)
+_FORMATTER = string.Formatter()
+DECISIONS = ("public", "private", "duplicate", "quarantined")
 
 
-@dataclass(frozen=True)
-class CommandResult:
-    """A command's result (``r`` in its page), the page, the exit code, and extra context for the page."""
+class Table(NamedTuple):
+    """A table; without rows nothing is printed."""
 
-    page: str
-    result: Mapping[str, Any]
-    exit_code: int = 0
-    context: Mapping[str, Any] = field(default_factory=dict)
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
 
 
-def show_result(command_result: CommandResult, as_json: bool) -> None:
-    """Print one JSON object, or the page for people; and log its counts."""
-    log.log_result(command_result.result)
-    if as_json:
-        print_json(command_result.result)
+Result = Mapping[str, Any]
+Page = Iterable[str | Text | Table | None]
+"""What is printed, in order; None and an empty line print nothing."""
+Shown = tuple[Result, Page | str] | tuple[Result, Page | str, int] | None
+"""A command's result, its page or line, and its exit code; None if the command has shown everything itself."""
+
+
+def format_value(name: str, value: Any, format_spec: str = "") -> str:
+    """Format a value; a number whose ``name`` is that of a bound is rounded outwards, whatever the format.
+
+    A metric with an interval is a percentage; the format ``n row`` counts rows, ``%`` makes a bound a percentage.
+    """
+    if isinstance(value, Mapping):
+        return format_interval(value, int(format_spec or 1))
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "none" if value is None else str(value)
+    if format_spec.startswith("n "):
+        return pluralize(int(value), *format_spec[2:].split("/"))
+    if isinstance(value, float) and (bound := _BOUND.fullmatch(name)):
+        format_bound = format_lower if bound[1] == "lower" or name in ("confidence", "low") else format_upper
+        return format_bound(value, unit="%" if format_spec == "%" else "")
+    if isinstance(value, float):
+        return format(value, format_spec or (".4g" if abs(value) < 1000 else ",.0f"))
+    return format(value, format_spec or ",")
+
+
+def format_interval(metric: Mapping[str, Any], places: int = 1) -> str:
+    """Format a share with its interval, rounded outwards."""
+    if metric["low"] is None or metric["high"] is None:
+        return "none"
+    low, high = (format_bound(metric[end], places=places, unit="%") for end, format_bound in _ENDS)
+    return f"{metric['value']:.{places}%} ({low} to {high})"
+
+
+_ENDS = (("low", format_lower), ("high", format_upper))
+
+
+def fill(template: str, values: Mapping[str, Any], **more: Any) -> str:
+    """Fill the fields of a template, like ``{rows}``, ``{rows:n row}`` or ``{misses[upper]}``."""
+    parts, values = [], {**values, **more}
+    for literal, field_name, format_spec, _ in _FORMATTER.parse(template):
+        parts.append(literal)
+        if field_name is not None:
+            value, _ = _FORMATTER.get_field(field_name, (), values)
+            parts.append(format_value(re.findall(r"\w+", field_name)[-1], value, format_spec or ""))
+    return "".join(parts)
+
+
+def table(title: str, columns: str | Mapping[str, str] | Sequence[str], rows: Iterable[Any]) -> Table:
+    """Return a table; numbers are right-justified.
+
+    ``columns`` are keys of the rows, separated by blanks; or headings, with a template for each; or headings alone, if
+    the rows are cells, or none. A mapping holds a row, or a value, for each name.
+    """
+    if isinstance(rows, Mapping):
+        rows = [{"name": name, **row} if isinstance(row, Mapping) else (name, row) for name, row in rows.items()]
+    if isinstance(columns, str):
+        columns = {name.replace("_", " "): f"{{{name}}}" for name in columns.split()}
+    if isinstance(columns, Mapping):
+        cells = [[fill(template, row) for template in columns.values()] for row in rows]
     else:
-        print_page(command_result.page, command_result.result, **command_result.context)
+        cells = [[format_value(str(row[0]), cell) for cell in row] for row in rows]
+    return Table(title, list(columns), cells)
+
+
+def indent(counts: Mapping[str, Any]) -> dict[str, Any]:
+    """Indent the names of parts, below their sum."""
+    return {f"  {name}": count for name, count in counts.items()}
+
+
+def warning(text: str | None) -> Text | None:
+    """Return a line that stands out."""
+    return Text(_escape(text), style="bold red") if text else None
+
+
+def show_result(as_json: bool, result: Result, page: Page | str, exit_code: int = 0) -> None:
+    """Log a command's counts, print one JSON object or the page, and exit if ``exit_code`` is not 0."""
+    report_progress.stop()
+    log.log_result(result)
+    if as_json:
+        print_json(result)
+    else:
+        print_page([page] if isinstance(page, str) else page)
     sys.stdout.flush()
+    if exit_code:
+        raise SystemExit(exit_code)
 
 
 def print_warning(text: str) -> None:
@@ -74,163 +150,94 @@ def print_json(value: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=ascii_only, allow_nan=False, default=str) + "\n")
 
 
-def print_page(page: str, result: Mapping[str, Any], **context: Any) -> None:
-    """Print the page of a result."""
-    lines = _load_templates().get_template(page).render(r=result, **context).splitlines()
-    blank = True
-    while lines:
-        line = lines.pop(0)
-        heading = line.startswith("# ")
-        table = []
-        while heading and lines and ("¦" in lines[0] or lines[0] == "---"):
-            table.append(lines.pop(0))
-        if table:
-            print_table(line[2:], table)
-        elif line or not blank:
-            _print_line(line)
-        blank = bool(table) or not line
+def print_page(page: Page) -> None:
+    """Print the parts of a page, with an empty line around each table."""
+    last = None
+    for part in page:
+        if not part or (isinstance(part, Table) and not part.rows):
+            continue
+        if last is not None and (isinstance(part, Table) or isinstance(last, Table)):
+            out.print()
+        if isinstance(part, Table):
+            _print_table(part)
+        else:
+            out.print(_color(part.rstrip()) if isinstance(part, str) else part, soft_wrap=True)
+        last = part
 
 
-def print_table(title: str, lines: Sequence[str]) -> None:
-    """Print a heading and a table of cells between ``¦``; numeric columns are right-justified."""
-    header, rows = ("", lines) if "---" not in lines else (lines[0], lines[2:])
-    if not rows:
-        return
-    out.print(title, style="bold", soft_wrap=True, markup=False)
-    cells = [[cell.strip() if n else cell.rstrip() for n, cell in enumerate(r.split("¦"))] for r in rows]
-    names = [name.strip() for name in header.split("¦")] if header else [""] * len(cells[0])
-    grid = Table(show_header=bool(header), box=None, pad_edge=False)
-    for number, name in enumerate(names):
-        is_numeric = number and all(_NUMERIC_CELL.match(row[number]) for row in cells)
-        grid.add_column(Text(name), justify="right" if is_numeric else "left", overflow="fold")
-    for row in cells:
-        grid.add_row(*map(Text, row))
-    for segments in out.render_lines(grid, pad=False):
+def _print_table(part: Table) -> None:
+    """Print a table; only a terminal has a width that cells are folded to."""
+    out.print(Text(_escape(part.title), style="bold"), soft_wrap=True)
+    grid = Grid(show_header=bool(part.header), box=None, pad_edge=False)
+    for place, name in enumerate(part.header or [""] * len(part.rows[0])):
+        is_numeric = place and all(_NUMERIC_CELL.match(row[place]) for row in part.rows)
+        grid.add_column(Text(_escape(name)), justify="right" if is_numeric else "left", overflow="fold")
+    for row in part.rows:
+        grid.add_row(*map(_color, row))
+    options = out.options if out.is_terminal else out.options.update_width(_UNFOLDED)
+    for segments in out.render_lines(grid, options, pad=False):
         line = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
         line.rstrip()  # no trailing spaces in copied or stored output
         out.print(line, soft_wrap=True)
-    out.print()
 
 
-# not a hash, although it may begin with a digit
-_NUMERIC_CELL = re.compile(r"(?![0-9a-f]{16})(?:[-–<>≤≥×] ?\d|\d|none|–|all$|$)")
+def _escape(text: str) -> str:
+    """Escape what could steer a terminal or end the line."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def _print_line(line: str) -> None:
-    if line.startswith(("# ", "! ")):
-        out.print(line[2:], style="bold" if line[0] == "#" else "bold red", soft_wrap=True, markup=False)
-        return
-    text = Text(line.rstrip())
-    text.highlight_regex(r"FAILED|FALSE|NO GUARANTEE", "red")
-    text.highlight_regex(r"^ok ", "green")
-    text.highlight_regex(r"^open ", "yellow")
-    out.print(text, soft_wrap=True)
+def _color(line: str) -> Text:
+    text = Text(_escape(line))
+    for style, words in (("red", "FAILED|FALSE|NO GUARANTEE"), ("green", "^ok "), ("yellow", "^open |^Warning:")):
+        text.highlight_regex(words, style)
+    return text
 
 
-@functools.cache
-def _load_templates() -> Environment:
-    from jinja2 import DictLoader, Environment, StrictUndefined
+class _ProgressReporter:
+    """The progress of a command: bars on a terminal, else a line every few seconds, or JSON."""
 
-    sections = re.split(r"^=== (\w+)\n", Path(__file__).with_name("pages.j2").read_text("utf-8"), flags=re.M)
-    environment = Environment(
-        loader=DictLoader(dict(zip(sections[1::2], sections[2::2], strict=True))),
-        undefined=StrictUndefined,
-        finalize=_escape_cell,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    filters: dict[str, Callable[..., Any]] = {
-        "n": _format_number,
-        **TEMPLATE_FILTERS,
-        "some": pluralize,
-        "share": _format_interval,
-        "between": _format_bounds,
-        "percent": lambda figure: _format_number(figure["value"] and 100 * figure["value"], ".1f"),
-        "words": lambda name: name.replace("_", " "),
-        "name": lambda path: Path(path).name,
-        "row": lambda *cells: _SafeRow(" ¦ ".join(str(_escape_cell(cell)) for cell in cells)),
-        **{name: _make_lazy_function(place) for name, place in _LAZY_FILTERS.items()},
-    }
-    environment.filters.update(filters)
-    environment.globals.update(filters)
-    return environment
+    def __init__(self) -> None:
+        self._listeners: list[Callable[..., None]] = []
+        self._display: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
 
+    def __call__(self, work: str, done: int, total: int | None, unit: str = "") -> None:
+        if not self._listeners:
+            self._start()
+        for listener in self._listeners:
+            listener(work, done, total, unit)
 
-_LAZY_FILTERS = {
-    "curated_hints": "redactory.pipelines.curation_hints.list_curation_hints",
-    "dedup_sentences": "redactory.dedup.settings.summarize_dedup",
-    "finding_line": "redactory.flows.job_commands.format_drift_finding",
-    "hit_line": "redactory.flows.evaluate_commands.format_span",
-    "fix": "redactory.pipelines.curation_hints.FIXES.get",
-    "public_words": "redactory.detectors.settings.format_public_label_note",
-    "reason_words": "redactory.redaction.mask.describe_reason",
-    "resting_on_labellers": "redactory.evaluation.sample.explain_zero_bounds",
-    "waiting": "redactory.pipelines.curation.index.PENDING_STATES.get",
-}
+    def _start(self) -> None:
+        self._listeners = [RateLimiter(log.log_progress)]
+        if err.is_terminal and not log.is_enabled():
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+            columns = TextColumn("{task.description:<18}"), BarColumn(), TextColumn("{task.fields[amount]}")
+            self._display = Progress(*columns, TimeElapsedColumn(), console=err, transient=True)
+            self._display.start()
+            self._listeners = [self._update_bar]
+        elif not log.is_on_stderr():
+            self._listeners.append(RateLimiter(_print_progress, 1.0))
 
-def _make_lazy_function(import_path: str) -> Callable[..., Any]:
-    return lambda *arguments: pkgutil.resolve_name(import_path)(*arguments)
+    def _update_bar(self, work: str, done: int, total: int | None, unit: str) -> None:
+        assert self._display is not None
+        if work not in self._tasks:
+            self._tasks[work] = self._display.add_task(work, amount="", total=None)
+        if done == total:
+            self._display.remove_task(self._tasks.pop(work))
+        else:
+            amount = _format_amount(done, total, unit)
+            self._display.update(self._tasks[work], completed=done, total=total, amount=amount)
+
+    def stop(self) -> None:
+        """Remove the bars, and begin again with the next report."""
+        if self._display is not None:
+            self._display.stop()
+        self._listeners, self._display, self._tasks = [], None, {}
 
 
-class _SafeRow(str):
-    """A row whose cells are already escaped."""
-
-
-def _escape_cell(value: Any) -> Any:
-    """Escape a value for a page: control characters and cell separators."""
-    if value is None:
-        return "none"
-    if isinstance(value, _SafeRow):
-        return value
-    if not isinstance(value, str) or (value.isprintable() and "¦" not in value):
-        return value
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in value).replace("¦", "|")
-
-
-def _format_number(value: float | None, format_spec: str = ",", missing: str = "none") -> str:
-    return missing if value is None else format(value, format_spec)
-
-
-def _format_interval(metric: Mapping[str, float | None], places: int = 1, unit: str = "%") -> str:
-    ends = _format_interval_ends(metric, places, unit)
-    return f"{metric['value']:.{places}{unit or 'f'}} ({' to '.join(ends)})" if ends else "none"
-
-
-def _format_bounds(metric: Mapping[str, float | None], places: int = 1, unit: str = "%") -> str:
-    return "–".join(end.removesuffix(unit) for end in _format_interval_ends(metric, places, unit)) or "–"
-
-
-def _format_interval_ends(metric: Mapping[str, float | None], places: int, unit: str) -> list[str]:
-    low, high = metric["low"], metric["high"]
-    if low is None or high is None:
-        return []
-    return [format_lower(low, places=places, unit=unit), format_upper(high, places=places, unit=unit)]
-
-
-@contextmanager
-def show_progress() -> Iterator[Any]:
-    """Yield a listener for long work: bars on a terminal, else a line every few seconds, or JSON."""
-    if err.is_terminal and not log.is_enabled():
-        columns = (
-            TextColumn("{task.description:<18}"),
-            BarColumn(),
-            TextColumn("{task.fields[amount]}"),
-            TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=err, transient=True) as progress:
-            yield _ProgressBars(progress)
-        return
-    listeners = [RateLimiter(log.log_progress)]
-    if not log.is_on_stderr():
-        listeners.append(RateLimiter(_print_progress, 1.0))
-
-    def notify_listeners(*arguments: Any) -> None:
-        for listener in listeners:
-            listener(*arguments)
-
-    yield notify_listeners
+report_progress = _ProgressReporter()
+"""The listener that commands pass to the library."""
 
 
 @dataclass
@@ -256,35 +263,13 @@ class RateLimiter:
 
 
 def _print_progress(work: str, done_count: int, total: int | None, unit: str, seconds: float) -> None:
-    parts = filter(None, (f"{work}:", _format_amount(done_count, total, unit), _format_rate(done_count, seconds, unit)))
-    err.print(" ".join(parts), soft_wrap=True)
-
-
-class _ProgressBars:
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._tasks: dict[str, tuple[TaskID, float]] = {}
-
-    def __call__(self, work: str, done: int, total: int | None, unit: str = "") -> None:
-        if work not in self._tasks:
-            task = self._progress.add_task(work, amount="", rate="", total=None)
-            self._tasks[work] = task, time.monotonic()
-        task, start = self._tasks[work]
-        if done == total:
-            self._progress.remove_task(task)
-            del self._tasks[work]
-            return
-        amount, rate = _format_amount(done, total, unit), _format_rate(done, time.monotonic() - start, unit)
-        self._progress.update(task, completed=done, total=total, amount=amount, rate=rate)
+    parts = [f"{work}:", _format_amount(done_count, total, unit)]
+    if seconds > 1:
+        parts.append(f"{done_count / seconds:,.1f} {unit.split(',')[0]}/s" if unit else f"{seconds:,.1f} s")
+    err.print(" ".join(filter(None, parts)), soft_wrap=True, markup=False)
 
 
 def _format_amount(done_count: int, total: int | None, unit: str) -> str:
     if not unit:
         return ""
     return f"{done_count:,} {unit}" if total is None else f"{done_count:,} of {total:,} {unit}"
-
-
-def _format_rate(done_count: int, seconds: float, unit: str) -> str:
-    if seconds <= 1:
-        return ""
-    return f"{done_count / seconds:,.1f} {unit.split(',')[0]}/s" if unit else f"{seconds:,.1f} s"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,9 @@ from scipy.stats import beta, norm
 
 from redactory.dedup.settings import summarize_dedup
 from redactory.evaluation.report import list_card_metrics, list_promises, load_template
-from redactory.flows.show import _load_templates as show_templates
+from redactory.flows.evaluate_commands import describe_measurements
+from redactory.flows.model_commands import describe_audit_result, describe_budget, describe_guarantee, describe_promise
+from redactory.flows.show import Table
 from redactory.foundation.bounds import TEMPLATE_FILTERS
 from redactory.pipelines.curation.finish import render_dataset_card, render_export_card, render_synthetic_card
 from redactory.training.guarantee.card import UNITS_FORMAT, render_guarantee_page
@@ -205,6 +207,10 @@ def _card(epsilon: float, delta: float, share: float, **more: Any) -> dict[str, 
     }
 
 
+def _shown(page: Iterable[Any]) -> str:
+    return "\n".join(f"{part.title} {part.rows}" if isinstance(part, Table) else str(part or "") for part in page)
+
+
 def _pages(epsilon: float, delta: float, share: float, threshold: int) -> Iterator[tuple[str, str, str]]:
     """(page, its text, which bounds it prints) for every page on which a guarantee stands."""
     route = {"epsilon": epsilon, "delta": delta, "threshold": threshold, "strategy": "count"}
@@ -229,8 +235,7 @@ def _pages(epsilon: float, delta: float, share: float, threshold: int) -> Iterat
         figured = " ".join(figure.text for figure in list_card_metrics(one))
         wanted = "epsilon one in" + (" times" if epsilon < 6.9 else "") + ("" if one is of_units else " share")
         yield name, " ".join([*list_promises(one), figured]), wanted
-    show = show_templates()
-    yield "figures", show.get_template("figures").render(r=card), "epsilon share"
+    yield "figures", _shown(describe_guarantee(card)), "epsilon delta share"
     audit = {
         "canaries": 3,
         "epsilon_lower": share,
@@ -239,19 +244,15 @@ def _pages(epsilon: float, delta: float, share: float, threshold: int) -> Iterat
         "holds": True,
         "confidence": 0.95,
     }
-    yield "audit", show.get_template("audit_beside").render(r=audit), "epsilon lower"
+    yield "audit", describe_audit_result(audit), "epsilon lower"
     one = {"training": "t", "steps": 3, "epsilon_after": epsilon, "delta": delta}
     budget = {"budget": "b", "spent": epsilon, "epsilon": epsilon, "delta": delta, "unit": "u", "trainings": [one]}
-    yield "budget", show.get_template("budget").render(r=budget), "epsilon delta"
-    yield (
-        "promise",
-        show.get_template("promise").render(r={"model": "m", "guarantee": {**card, "reason": ""}}),
-        "epsilon delta",
-    )
+    yield "budget", _shown(describe_budget(budget)), "epsilon delta"
+    yield "promise", _shown(describe_promise({"model": "m", "guarantee": {**card, "reason": ""}})), "epsilon delta"
     given = {"misses": 3, "rate": share, "upper": share}
     misses = {"n": 9, "gamma": given, "delta_2": given, "confidence": 0.95, "labels": {}}
     left = {"labels": {}, "secrets": 9, "left_public": 0, "left_private": 0}
-    yield "recall", show.get_template("recall").render(r={"misses": misses, "left": left}), "share"
+    yield "recall", _shown(describe_measurements({"recall": {"misses": misses, "left": left}})), "share"
     missed = {"misses": misses, "left": left, "secrets": 9, "texts": 3}
     yield "misses", load_template("report_misses.html.j2").render(missed=missed, resting=[], open=""), "share"
     bloom = {"public": {"measured_on": 9, "measured_lost": 1, "loss_rate_upper": share, "capacity": 9}}

@@ -104,51 +104,34 @@ def test_a_service_has_its_card_and_no_text(made: Path) -> None:
     assert b"example.org" not in written
 
 
-def test_accuracy_is_better_than_chance_and_noise_costs_some(made: Path) -> None:
-    test = ("--test", str(made / "test.jsonl"), "--draws", "3")
-    found = as_json("evaluate", str(made / "service"), "--encoder", str(made / "encoder"), *test)
-    assert (found["texts"], found["draws"]) == (40, 3)
-    accuracy, rounding = found["accuracy"], 1e-9
-    assert accuracy["least"] - rounding <= accuracy["mean"] <= accuracy["greatest"] + rounding
-    assert found["accuracy_without_noise"] > 0.7
-    assert found["accuracy"]["mean"] > 0.6
-    page = carried_out("evaluate", str(made / "service"), "--encoder", str(made / "encoder"), *test)
-    assert "no noise (to compare)" in page
-
-
 def test_accuracy_and_epsilon_are_shown_with_and_without_fictitious_questions(made: Path) -> None:
-    way = ("--set", "query.sampling={kind: secret_bernoulli, rate: 0.5, steps: 4}")
     given = ("evaluate", str(made / "service"), "--encoder", str(made / "encoder"))
-    given += ("--test", str(made / "test.jsonl"), "--draws", "2", *way)
+    given += ("--test", str(made / "test.jsonl"), "--draws", "2")
+    found, rounding = as_json(*given), 1e-9
+    assert (found["texts"], found["draws"]) == (40, 2)
+    accuracy = found["accuracy"]
+    assert accuracy["least"] - rounding <= accuracy["mean"] <= accuracy["greatest"] + rounding
+    assert min(found["accuracy_without_noise"] - 0.1, accuracy["mean"]) > 0.6
+    given += ("--set", "query.sampling={kind: secret_bernoulli, rate: 0.5, steps: 4}")
     with_them, without = as_json(*given)["questions"]
     assert (with_them["messages"], without["messages"]) == (4, 1)
     assert with_them["noise_multiplier"] != without["noise_multiplier"] == 0.5
     assert with_them["epsilon_sound"] == pytest.approx(without["epsilon_sound"], rel=1e-3)
     assert with_them["accuracy"]["mean"] > 0.5
     page = carried_out(*given)
-    assert "hidden in 4 messages" in page
-    assert "not a guarantee" in page
+    for words in ("hidden in 4 messages", "no noise (to compare)", "not a guarantee"):
+        assert words in page
     with pytest.raises(ConfigurationError, match=r"set only query\.\*"):
         carried_out(*given, "--set", "noise_multiplier=1")
 
 
-def test_a_service_whose_questions_hide_is_asked_so_and_is_refused_where_they_cost_too_much(
-    made: Path, tmp_path: Path
-) -> None:
+def test_a_service_whose_questions_hide_is_refused_where_they_cost_too_much(made: Path, tmp_path: Path) -> None:
     query = {"sampling": {"kind": "secret_bernoulli", "rate": 0.5, "steps": 3}}
-    settings = {"noise_multiplier": 3.0, "max_tokens": 6, "query": query, "head": {"epochs": 2}}
-    create_service(tmp_path / "own", made / "encoder", settings)
-    said: list[bytes] = []
+    create_service(tmp_path / "own", made / "encoder", {"noise_multiplier": 3.0, "max_tokens": 6, "query": query})
     with Service.opened(tmp_path / "own") as service:
-        _sent(User(service.facts(), made / "encoder"), made / "users.jsonl", service)
-        service.train()
         facts = json.loads(json.dumps(service.facts()))
-        user = User(facts, made / "encoder")
-        assert user.cost["query"]["epsilon_sound"] <= user.cost["epsilon_sound"] * 1.001
-        answers = user.ask(CLERK, lambda body: said.append(body) or service.answer_lines(body))
-        assert all(answers)
-    lines = [json.loads(line) for body in said for line in body.splitlines()]
-    assert sorted(line["step"] for line in lines) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    cost = User(facts, made / "encoder").cost
+    assert cost["query"]["epsilon_sound"] <= cost["epsilon_sound"] * 1.001
     facts["settings"]["query"]["noise_multiplier"] = 0.2
     with pytest.raises(GuaranteeError, match="costs a question"):
         User(facts, made / "encoder")
@@ -156,19 +139,6 @@ def test_a_service_whose_questions_hide_is_asked_so_and_is_refused_where_they_co
 
 def _sent(user: User, data: Path, service: Service) -> int:
     return sum(service.receive_lines(body) for body in user.training(data))
-
-
-def test_users_send_and_ask_over_a_wire_of_their_own(made: Path, service: Service) -> None:
-    facts = json.loads(json.dumps(service.facts()))
-    user = User(facts, made / "encoder", epsilon=30.0)
-    assert user.cost["noise_multiplier"] == 0.5
-    assert 20 < user.cost["epsilon_sound"] < 30
-    before = service._received.message_count
-    assert _sent(user, made / "users.jsonl", service) == 60
-    assert service.train()["slots"] == before + 60
-    answers = user.ask(CLERK, service.answer_lines)
-    assert [set(answer) for answer in answers if answer] == [{"class", "probabilities"}] * 3
-    assert [set(answer["probabilities"]) for answer in answers if answer] == [{"clerk", "customer"}] * 3
 
 
 def test_a_service_with_too_little_noise_gets_nothing(made: Path, service: Service) -> None:
@@ -273,14 +243,18 @@ def test_pairs_are_matched(made: Path, tmp_path: Path) -> None:
         redactory.ldp_train(users, made / "encoder", tmp_path / "other", {"pairs": True})
 
 
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"sampling.kind": "secret_bernoulli", "sampling.steps": 3}, r"sampling\.secret_bernoulli\.rate"),
+    ({"no_such_key": 1}, "no_such_key"),
+    ({"budget": {"path": "x", "epsilon": 1.0}}, "--budget"),
+]
+
+
 def test_settings_and_folders_are_checked(made: Path, tmp_path: Path) -> None:
     users, encoder = made / "users.jsonl", made / "encoder"
-    with pytest.raises(ConfigurationError, match=r"sampling\.secret_bernoulli\.rate"):
-        redactory.ldp_train(users, encoder, tmp_path / "a", {"sampling.kind": "secret_bernoulli", "sampling.steps": 3})
-    with pytest.raises(ConfigurationError, match="no_such_key"):
-        redactory.ldp_train(users, encoder, tmp_path / "b", {"no_such_key": 1})
-    with pytest.raises(ConfigurationError, match="--budget"):
-        redactory.ldp_train(users, encoder, tmp_path / "c", {"budget": {"path": "x", "epsilon": 1.0}})
+    for settings, message in REFUSED:
+        with pytest.raises(ConfigurationError, match=message):
+            redactory.ldp_train(users, encoder, tmp_path / "a", settings)
     with pytest.raises(RunStateError, match="not empty"):
         redactory.ldp_train(users, encoder, made / "service")
     with pytest.raises(ConfigurationError, match="YAML"):

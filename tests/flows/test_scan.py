@@ -98,7 +98,7 @@ def test_a_text_is_told_from_a_mistyped_file(folder: Path) -> None:
 
 def test_text_is_shown_to_a_terminal_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(_scan("dirty.jsonl", "--show").exception, ConfigurationError)
-    monkeypatch.setattr("redactory.flows.evaluate_commands.is_stdout_terminal", lambda: True)
+    monkeypatch.setattr("redactory.flows.scan_commands.is_stdout_terminal", lambda: True)
     assert isinstance(_scan("dirty.jsonl", "--show", "--json").exception, ConfigurationError)
     (folder / "steers.txt").write_text("a\x1b[2J Zaphod said")
     assert _scan("dirty.jsonl", "steers.txt", "--show").stdout.splitlines()[:4] == [

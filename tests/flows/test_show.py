@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 
 from redactory.flows import show
 from redactory.flows.cli import app
-from redactory.flows.evaluate_commands import print_explanation
+from redactory.flows.evaluate_commands import describe_measurements
+from redactory.flows.model_commands import describe_promise
+from redactory.flows.scan_commands import describe_explanation
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.progress import report_start_and_end
 from redactory.pipelines.curation_hints import list_curation_hints
@@ -21,79 +23,101 @@ from redactory.pipelines.modeling.describe import explain
 ESCAPE = "\x1b]0;owned\x07"
 
 
-def test_every_page_is_a_template_that_parses() -> None:
-    names = show._load_templates().list_templates()
-    for name in names:
-        show._load_templates().get_template(name)
-    files = Path(show.__file__).parent.glob("*_commands.py")
-    shown = {page for file in files for page in re.findall(r'Shown\(\s*"(\w+)"', file.read_text())}
-    assert shown <= set(names)
-
-
-def test_no_line_of_a_table_ends_in_blanks_and_figures_are_right_justified(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("terminal", "folded"), [(False, False), (True, True)])
+def test_only_a_terminal_folds_cells_and_no_line_ends_in_blanks(
+    terminal: bool, folded: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither where cells are short, empty or folded, nor where colours are written."""
-    rows = ["name ¦ figure ¦ said of it", "---", "a ¦ 1 ¦ ", "bb ¦ 222 ¦ words that are folded here and there"]
-    for coloured in (False, True):
-        monkeypatch.setattr(show, "out", Console(width=40, force_terminal=coloured, highlight=False))
-        show.print_table("Title", rows)
-        printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
-        lines = printed.splitlines()
-        assert [line for line in lines if line != line.rstrip()] == []
-        assert [line.split()[0] for line in lines[1:4]] == ["name", "a", "bb"]
-        assert "a          1" in printed
-        assert "bb       222  words" in printed
-    show.print_table("Title", ["policy ¦ hash", "---", f"strict ¦ {'69c6' * 6}"])
+    monkeypatch.setattr(show, "out", Console(width=40, force_terminal=terminal, highlight=False))
+    rows = [("a", 1, ""), ("bb", 2222, "words that are longer than a terminal is wide")]
+    table = show.table("Title", ("name", "figure", "note"), rows)
+    show.print_page(["before", table, None, show.table("Not shown", "key", []), "after"])
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert [line for line in printed.splitlines() if line != line.rstrip()] == []
+    assert printed.startswith("before\n\nTitle\nname  figure  note\na          1\nbb     2,222  words")
+    assert printed.endswith("\n\nafter\n")
+    assert (rows[1][2] not in printed) == folded
+    show.print_page([show.table("Title", ("policy", "hash"), [("strict", "69c6" * 6)])])
     printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     assert printed.splitlines()[1] == "policy  hash", "a hash is no figure, though it begins with a digit"
-    show.print_table("Title", rows[:2])
-    assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize(
+    ("template", "printed"),
+    [
+        ("{epsilon}", "1.235"),
+        ("{epsilon:.2f}", "1.235"),
+        ("{a[gamma_upper]} {a[delta]:.1g}", "0.1235 1.001e-05"),
+        ("{epsilon_lower_bound} {confidence} {low} {high}", "1.234 0.9499 1.234 1.235"),
+        ("{confidence:%}", "94.99%"),
+        ("{share} {share:2}", "12.3% (11.2 to 13.5%)".replace("11.2 to", "11.2% to") + " 12.35% (11.23% to 13.46%)"),
+        (
+            "{rows:n row} {one:n entry/entries} {big} {rate} {nothing} {names}",
+            "1,234 rows 1 entry 12,346 0.1235 none a, b",
+        ),
+    ],
+)
+def test_a_bound_is_rounded_outwards_whatever_its_format(template: str, printed: str) -> None:
+    values = {
+        "epsilon": 1.23421,
+        "a": {"gamma_upper": 0.12341, "delta": 1.0001e-5},
+        "epsilon_lower_bound": 1.23491,
+        "confidence": 0.94999,
+        "low": 1.23491,
+        "high": 1.23421,
+        "share": {"value": 0.123456, "low": 0.11239, "high": 0.13451},
+        "rows": 1234,
+        "one": 1,
+        "big": 12345.6,
+        "rate": 0.123456,
+        "nothing": None,
+        "names": ["a", "b"],
+        "yes": True,
+        "seed": 90071992547409931,
+    }
+    assert show.fill(template, values) == printed
+
+
+@pytest.mark.parametrize(("masked_only", "shown"), [(True, "as is +– +– +2.963"), (False, "as is +112057.00 +291.35")])
 def test_no_perplexity_of_secrets_is_shown_for_a_model_that_learnt_masked_text(
-    capsys: pytest.CaptureFixture[str],
+    masked_only: bool, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = {"perplexity_per_word": 112_057.0, "perplexity": 291.35, "bits_per_character": 2.963, "words": 8_030}
     result = {"model": "crt", "as_is": one, "masked": {**one, "perplexity_per_word": 53.2}}
-    for learnt_masked, told in ((True, "as is  –"), (False, "as is  112057.00")):
-        show.print_page("perplexity", {**result, "learnt_masked": learnt_masked})
-        printed = re.sub(" {2,}", "  ", capsys.readouterr().out)
-        assert told in printed
-        assert "53.20" in printed
-        assert "2.963" in printed
-        assert ("trained on masked text" in printed) == learnt_masked
+    show.print_page(describe_measurements({"perplexity": {**result, "learnt_masked": masked_only}}))
+    printed = capsys.readouterr().out
+    assert re.search(shown, printed)
+    assert "53.20" in printed
+    assert ("trained on masked text" in printed) == masked_only
 
 
-def test_no_value_steers_a_terminal_or_ends_a_cell(capsys: pytest.CaptureFixture[str]) -> None:
-    result = {"model": "m", "guarantee": {"trainer": "t", "holds": False, "unit": "", "relation": ""}}
-    result["guarantee"] |= {"relation_meaning": None, "reason": f"a\n# b ¦ c {ESCAPE}"}
-    show.print_page("promise", result)
+def test_no_value_steers_a_terminal_or_ends_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    card = {"trainer": "t", "holds": False, "unit": "", "relation": "", "relation_meaning": None, "epsilon": None}
+    page = describe_promise({"model": "m", "guarantee": card | {"reason": f"a\n# b {ESCAPE}"}})
+    show.print_page([*page, show.table(ESCAPE, (ESCAPE, "b"), [(ESCAPE, "[red]c")]), show.warning(ESCAPE)])
     printed = capsys.readouterr().out
     assert "\x1b" not in printed
-    assert r"Why: a\n# b | c \x1b]0;owned\x07" in printed
+    assert printed.count(r"\x1b]0;owned\x07") == 5
+    assert r"Why: a\n# b \x1b]0;owned\x07" in printed
+    assert "[red]c" in printed
 
 
 @pytest.mark.parametrize(
     ("decisions", "told"),
     [
-        ({"public": 2, "duplicate": 1}, "Every example is public"),
-        ({"private": 2, "duplicate": 1}, "Every example is private"),
-        ({"public": 1, "private": 1}, None),
+        # public, private, duplicate, quarantined
+        ((2, 0, 1, 0), ["Every example is public"]),
+        ((0, 2, 1, 0), ["Every example is private"]),
+        ((1, 1, 0, 0), []),
         # no side is empty because of what was found, or was not
-        ({"duplicate": 3}, None),
-        ({"public": 1, "quarantined": 2}, None),
-        ({"private": 1, "quarantined": 2}, None),
+        ((0, 0, 3, 0), []),
+        ((1, 0, 0, 2), []),
+        ((0, 1, 0, 2), []),
     ],
 )
-def test_a_side_is_called_empty_where_every_point_was_judged(decisions: dict[str, int], told: str | None) -> None:
-    none = dict.fromkeys(("public", "private", "duplicate", "quarantined"), 0)
-    counts = {"rows": 3, "documents": 3, "examples": sum(decisions.values()), **none, **decisions}
-    hints = list(list_curation_hints({**counts, "rejected_by_reason": {}}))
-    assert [hint.partition(":")[0] for hint in hints] == ([] if told is None else [told])
-
-
-# ------------------------------------------------------------------------------------- progress
+def test_a_side_is_called_empty_where_every_point_was_judged(decisions: tuple[int, ...], told: list[str]) -> None:
+    counts = {"rows": 3, "documents": 3, "examples": sum(decisions), "rejected_by_reason": {}}
+    hints = list_curation_hints(counts | dict(zip(show.DECISIONS, decisions, strict=True)))
+    assert [hint.partition(":")[0] for hint in hints] == told
 
 
 @pytest.fixture
@@ -121,9 +145,6 @@ def test_waiting_is_said_without_a_share(clock: list[float], capsys: pytest.Capt
     assert capsys.readouterr().err == "load engines: 3.2 s\n"
 
 
-# ------------------------------------------------------------------------------------- scan --explain
-
-
 CONFIG: dict[str, Any] = {
     "detect": {
         "tagger": None,
@@ -141,7 +162,7 @@ def _rows(printed: str, title: str) -> list[str]:
 
 def test_a_place_is_one_row_with_the_hits_that_decide(capsys: pytest.CaptureFixture[str]) -> None:
     found = explain("we saw Zaphod Beeblebrox and Anna", CONFIG)
-    print_explanation(found, show_all=False)
+    show.print_page(describe_explanation(found, show_all=False))
     printed = capsys.readouterr().out
     assert "Split: private. Result: we saw <MASK> and Anna" in printed
     assert _rows(printed, "What decides") == [
@@ -150,9 +171,9 @@ def test_a_place_is_one_row_with_the_hits_that_decide(capsys: pytest.CaptureFixt
     ]
     left = len(found["marks"]) - sum(mark["masks"] for mark in found["marks"]) - 2
     assert f"{left} more span" in printed
-    print_explanation(found, show_all=True)
+    show.print_page(describe_explanation(found, show_all=True))
     assert len(_rows(capsys.readouterr().out, "Marks")) == len(found["marks"])
-    print_explanation(explain("all is well", CONFIG), show_all=False)
+    show.print_page(describe_explanation(explain("all is well", CONFIG), show_all=False))
     assert "Nothing in it is masked or makes it private." in capsys.readouterr().out
 
 

@@ -16,7 +16,7 @@ from redactory.detectors import Detector, DetectSettings
 from redactory.detectors.settings import FitSettings, TaggerSettings
 from redactory.detectors.tagger import LabelledText, TaggerEngine
 from redactory.detectors.tagger.fitting import BINS
-from redactory.flows.show import _load_templates as show_templates
+from redactory.flows.label_commands import describe_tagger
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.measure import fit as module
@@ -97,7 +97,7 @@ def test_calibration_is_judged_on_rows_that_decided_nothing(tmp_path: Path, wron
     error = sum(abs(sum(p - t for p, t in own)) for own in bins) / len(said)
     assert (found["tokens"], found["error"]) == (len(said), pytest.approx(error, abs=1e-4))
     assert (found["error"] > found["error_before"]) is wrong
-    shown = show_templates().get_template("tagger_fitted").render(r=result)
+    shown = "\n".join(map(str, describe_tagger(result)))
     for text, warning in ((shown, "Warning: calibration made the confidence worse"), (card, "made it worse")):
         assert (warning in text) is wrong
         assert ("label more rows" in text) is wrong
@@ -157,7 +157,7 @@ def test_a_fit_that_is_worse_than_its_start_warns(tmp_path: Path, wrong: bool) -
     assert result["start_held_out"] == _score_engine(start_engine, held_out[1])
     assert result["worse_than_start"] is wrong
     assert json.loads((tmp_path / "tagger" / "fit.json").read_text())["worse_than_start"] is wrong
-    page = show_templates().get_template("tagger_fitted").render(r=result)
+    page = "\n".join(map(str, describe_tagger(result)))
     card = (tmp_path / "tagger" / "README.md").read_text()
     assert "The tagger it started from, on the same texts" in page
     assert str(result["start_held_out"]["char_precision"]) in card

@@ -16,6 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import redactory
+from redactory.flows.run_commands import describe_plan
 from redactory.flows.show import print_page
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.pipelines.curation_hints import FIXES
@@ -336,7 +337,7 @@ def test_describe_tells_a_column_that_no_row_has(tmp_path: Path, capsys: pytest.
     def missing(**named: str) -> object:
         job = {"input": {"path": str(tmp_path / "rows.jsonl"), **named}, "output": str(tmp_path / "run")}
         result = redactory.describe(job)
-        print_page("described", result)
+        print_page(describe_plan(result))
         return result["columns_missing"]
 
     assert missing() == missing(user="customer") == []

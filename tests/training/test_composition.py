@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import redactory
 from redactory.flows.cli import app
+from redactory.flows.model_commands import describe_composition
 from redactory.flows.show import print_page
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.canonical import file_sha256
@@ -179,7 +180,7 @@ def test_one_model_without_a_guarantee_voids_all(nights: list[RunFolder], capsys
     card = make_composed_card([(monday, "crt"), (tuesday, "sgd")])
     assert (card["epsilon"], card["holds"]) == (None, False)
     assert "tuesday: sgd" in card["reasons"]["epsilon"]
-    print_page("guarantee_composed", card)
+    print_page(describe_composition(card))
     told = capsys.readouterr().out
     assert "All together have no guarantee" in told
     assert "tuesday: sgd: no noise" in told
@@ -204,7 +205,7 @@ def test_guarantee_takes_every_model_or_named_ones(nights: list[RunFolder], caps
     monday, tuesday = nights
     card = redactory.guarantee(monday.root, "crt", also=[tuesday.root])
     assert [one["run"] for one in card["models"]] == [str(monday.root), str(tuesday.root)]
-    print_page("guarantee_composed", card)
+    print_page(describe_composition(card))
     assert "published together" in capsys.readouterr().out
     for models, also in ((None, [tuesday.root]), ([], [])):
         with pytest.raises(GuaranteeError, match="units"):

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from redactory.evaluation.report import render_report
-from redactory.flows.show import _load_templates
+from redactory.flows.job_commands import describe_nights
 from redactory.foundation.files import read_json
 from redactory.pipelines.curation.config import NightlySettings
 from redactory.pipelines.curation.release_log import Event, append_event, describe_record, read_log
@@ -87,7 +87,7 @@ def test_the_first_runs_are_released_without_comparison_and_everybody_is_told(tm
     ended = release_or_hold(made.job, run, SETTINGS)
     night = {"run": str(run.root), "date": "", **ended, "resumed": False}
     told = {"nights": [night], "latest": None, "held": [], "job": "job"}
-    page = str(_load_templates().get_template("nights").render(r=told))
+    page = "\n".join(str(line) for line in describe_nights(told) if line)
     assert ended["state"] == ("released" if count < 5 else "held")
     for text in (ended["unjudged"] or "", describe_record(read_log(made.job)[-1]), page, read_report(run)):
         assert ("not compared with earlier runs" in text) == (count < 5)

@@ -1,0 +1,444 @@
+"""Commands for models: plan, guarantee, budget, predict, synthesize."""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument, Option
+
+import redactory
+from redactory.flows import options as opt
+from redactory.flows.options import command
+from redactory.flows.show import Page, Result, Shown, fill, report_progress, table
+from redactory.foundation.bounds import format_upper
+from redactory.foundation.errors import ConfigurationError, InputError
+
+
+def describe_training(r: Result) -> Page:
+    """Describe a training: its steps, its vocabulary, and its guarantee."""
+    yield fill("{model} ({trainer}): {steps:n noisy step}, {seconds:.1f} s", r)
+    yield describe_vocabulary(r["guarantee"].get("vocabulary"))
+    yield from describe_guarantee(r["guarantee"])
+    yield from describe_remarks(r["guarantee"])
+
+
+def describe_remarks(r: Result) -> Page:
+    """Describe what is likely to make a training worse."""
+    return (f"Warning: {remark}." for remark in r.get("remarks") or ())
+
+
+def describe_vocabulary(vocabulary: Result | None) -> str | None:
+    """Describe a vocabulary, and how well it fits the public texts."""
+    if not vocabulary:
+        return None
+    if "encoder" in vocabulary["made_of"]:
+        line = fill("Encoder: {entries} numbers for each text", vocabulary)
+    else:
+        line = fill("Vocabulary: {entries:n entry/entries} of ", vocabulary) + " and ".join(vocabulary["made_of"])
+    fit = "; in {texts:n public text} {tokens_per_word:.2f} tokens per word, {spelled_out:.1%} of the words spelled out"
+    return line + (
+        fill(fit + ", {cut:.1%} of the texts truncated", vocabulary["fit"]) * bool(vocabulary["fit"]["texts"])
+    )
+
+
+_EPSILONS = ("epsilon", "epsilon_confidentiality", "epsilon_bayesian", "coverage_failure", "epsilon_substitution")
+_UNIT_EPSILONS = ("epsilon_sound", "epsilon_with_public", "epsilon_user_removal", "epsilon_as_published")
+
+
+def describe_guarantee(r: Result) -> Page:
+    """Describe the epsilons of a card, each with the reason if there is none, and what they do not cover."""
+    notes: list[str | None] = []
+    if "epsilon_sound" in r:
+        values = {name: r[name] for name in _UNIT_EPSILONS if name in r}
+        values = {name: value["epsilon"] if isinstance(value, Mapping) else value for name, value in values.items()}
+        values |= {f"any units, K = {size}": value for size, value in (r.get("curve") or {}).items()}
+        reasons = {"epsilon_as_published": "as published, not a guarantee"} | r["reasons"]
+        failed = (one for one in r.get("conditions") or () if isinstance(one, Mapping) and one["holds"] is False)
+        notes += [fill("condition {item} fails: {why}", condition) for condition in failed]
+    else:
+        from redactory.detectors.settings import format_public_label_note
+
+        values = {name: r[name] for name in _EPSILONS}
+        values |= {f"epsilon_group, {size}": value for size, value in r["epsilon_group"].items()}
+        reasons = {name: "" if reason == r.get("holds_reason") else reason for name, reason in r["reasons"].items()}
+        notes += [r.get("recall"), format_public_label_note(r.get("public_labels", ()))]
+    has_any = r["holds"] or any(value is not None for value in values.values())
+    rows = ((name, format_upper(value), reasons.get(name, "")) for name, value in values.items() if has_any)
+    yield table(fill("At delta {delta}", r) if r.get("delta") else "Guarantee", (), rows)
+    yield from notes
+    yield None if r["holds"] else fill("no guarantee: {holds_reason}", r)
+
+
+# Guarantees before and after a training.
+
+
+@command("plan")
+def plan_training(
+    config: Annotated[str | None, Argument(metavar="[CONFIG]", help="A configuration (.yaml).")] = None,
+    settings: opt.Settings = None,
+    output: opt.Output = None,
+    plot: Annotated[Path | None, Option(help="SVG file: plot of epsilon against steps.")] = None,
+) -> Shown:
+    """Compute the privacy cost of a training before it runs, from a configuration or --set alone."""
+    r = redactory.plan(config, progress=report_progress, output=output, plot=plot, **opt.parse_settings(settings))
+    describe_units = _describe_unit_plan if "epsilon_sound" in r else _describe_training_plan
+    return r, _describe_message_plan(r) if "sampling" in r else describe_units(r)
+
+
+_GUARANTEED = {
+    "epsilon": "one named secret that the strict policy missed",
+    "epsilon_bayesian": "a secret that at least one policy catches",
+    "epsilon_confidentiality": "every secret alike",
+    "coverage_failure": "share of secrets without any guarantee, at most",
+    "epsilon_substitution": "one private example exchanged for another",
+    "epsilon_add_remove": "for information: one example present or absent",
+}
+
+
+def _list_epsilons(r: Result, meanings: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    reasons = {name: f": {reason}" for name, reason in r.get("reasons", {}).items() if reason}
+    return [(name, format_upper(r[name]), words + reasons.get(name, "")) for name, words in meanings.items()]
+
+
+def _describe_noise(r: Result, rate: str) -> str:
+    noise = ", noise multiplier {noise_multiplier:.4g} ({source}), delta {delta}"
+    source = "found for the target" if r["noise_calibrated"] else "as given"
+    return fill("{trainer}: {steps:n noisy step} at rate " + rate + noise, r, source=source)
+
+
+def _describe_training_plan(r: Result) -> Page:
+    yield _describe_noise(r, "{sampling_rate} (epochs: {epochs})")
+    groups = {f"epsilon_group, {size}": format_upper(value) for size, value in r["epsilon_group"].items()}
+    rows = [
+        *_list_epsilons(r, _GUARANTEED),
+        *((*group, "private examples exchanged at once") for group in groups.items()),
+    ]
+    yield table("What it would guarantee", ("metric", "", "for"), rows)
+    if r["examples_drawn"] is not None:
+        drawn = "A noisy step draws {examples_drawn} of {private_examples} examples of noisy steps on average; "
+        yield fill(drawn + "{expected_batch} divides their sum.", r)
+    if r["noise_to_batch"] is not None:
+        noise = "Noise to batch: {noise_multiplier} / {expected_batch} = {noise_to_batch:.3g} of the clipping norm, "
+        yield fill(noise + "on each coordinate of the mean gradient.", r)
+    if (accuracy := r["accuracy"]) is not None:
+        yield fill("Accuracy: the noise leaves about {retained_share:.0%} of the accuracy above chance.", accuracy)
+        expected = "Expect {expected:.1%}, where training without noise reaches {without_noise:.1%}."
+        unknown = "To predict the accuracy, add --set accuracy=A: the accuracy without noise on similar public rows."
+        yield unknown if accuracy["expected"] is None else fill(expected, accuracy)
+    bands = ({**band, "mark": " (chosen)" * band["chosen"]} for band in r.get("bands") or ())
+    columns = {"bands": "{bands}{mark}", "rate": "{sampling_rate}", "draws": "{compositions}"}
+    columns |= {"noise": "{noise_multiplier}", "error": "× {error_ratio:.3g}"}
+    yield table("Correlated noise (train.noise_bands) at the target", columns, bands)
+    yield from _describe_selection_and_sweep(r)
+    published = "As published, not a guarantee: epsilon {epsilon}, Bayesian {epsilon_bayesian}."
+    yield fill(published, r["as_published"]) if r["as_published"] is not None else None
+    yield fill("Epsilon against steps: {plot}", r) if "plot" in r else None
+
+
+_SWEEP_COLUMNS = {
+    "rate": "{sampling_rate}",
+    "steps": "{steps}",
+    "noise": "{noise_multiplier:.3g}",
+    "each": "{noise_per_coordinate:.2g}",
+    "all": "{noise:.3g}",
+    "to signal": "{noise_to_signal:.3g}",
+    "error": "{error:.3f}",
+    "gradients": "{cost:,.0f}",
+    "": "{mark}",
+}
+
+
+def _describe_selection_and_sweep(r: Result) -> Page:
+    if (selection := r.get("selection")) is not None:
+        total = "epsilon_with_public" if "epsilon_with_public" in r else "the epsilons above"
+        yield fill(
+            "Public by count: from about {threshold} users on; its epsilon is part of {total}.", selection, total=total
+        )
+        yield "A job that selects every night makes 365 selections a year; once a month, over the month's rows, 12."
+        columns = {"selections": "{selections}", "delta": "{delta}", "epsilon of all": "{epsilon}"}
+        columns["threshold for the epsilon of one"] = "{threshold}"
+        yield table("Selections per year, for a user in each of them", columns, selection["year"])
+    marks = (", ".join(["the plan"] * row["planned"] + ["best"] * row["best"]) for row in r["sweep"])
+    rows = [{**row, "mark": mark} for row, mark in zip(r["sweep"], marks, strict=True)]
+    yield table("At the same epsilon, for half, the same and twice the computation", _SWEEP_COLUMNS, rows)
+    if rows:
+        yield "Noise: the multiplier; each: the deviation on each coordinate of the mean gradient."
+    if rows and r["parameters"] is not None:
+        yield fill("All: the norm on all {parameters} of them, at most; to signal: over the sum of their gradients.", r)
+        yield "Error: upper bound from steps and noise."
+    yield from describe_remarks(r)
+
+
+def _describe_unit_plan(r: Result) -> Page:
+    yield _describe_noise(r, "{sampling_rate}" if "sampling_rate" in r else "{user_rate}")
+    if r.get("noise") not in (None, r["noise_multiplier"]):
+        yield fill("The noise is that of the sum (z = {noise:.4g}).", r)
+    meanings = {
+        "epsilon_sound": r["adjacency"],
+        "epsilon_with_public": "the model and the public texts together",
+        "epsilon_user_removal": r.get("adjacency_user_removal", ""),
+    }
+    rows = _list_epsilons(r, {name: words for name, words in meanings.items() if name in r})
+    rows += [(f"curve, {size}", format_upper(value), _describe_size(r, size)) for size, value in r["curve"].items()]
+    yield table("What it would guarantee", ("metric", "", "relation"), rows)
+    if r.get("K") is not None:
+        yield fill("K = {K}: what one unit contributes at most.", r)
+    if r.get("M") is not None:
+        yield fill("M = {M} users that one entity touches: {M_source}.", r)
+    if r["noise_to_batch"] is not None:
+        units = "examples" if "adjacency_curve" in r else "users"
+        noise = "Noise to batch: {noise_to_batch:.3g} of the clip, on each coordinate of the mean over the "
+        yield fill(noise + "{units} of a step.", r, units=units)
+    caps = ({**cap, "mark": _SUGGESTED * cap["suggested"]} for cap in r.get("choices") or ())
+    columns = {"k": "{k}{mark}", "kept at most": "{kept_at_most}", "K": "{K}", "epsilon": "{epsilon}"}
+    yield table("Other caps, same noise and batch", columns, caps)
+    yield from _describe_selection_and_sweep(r)
+    if (corpus := r.get("corpus")) is not None:
+        kept = [{**cap, "mark": _SUGGESTED * (cap["cap"] == corpus["suggested"])} for cap in corpus["choices"]]
+        columns = {"k": "{cap}{mark}", "kept": "{kept}", "K": "{affected}", "noise": "{noise_multiplier}"}
+        columns["noise to batch"] = "{relative_noise}"
+        yield table(fill("In this run, for epsilon {target} ({note})", corpus), columns, kept)
+        labels = corpus["by_label"].items()
+        rows = [(label, count, *(cap["by_label"].get(label, 0) for cap in kept)) for label, count in labels]
+        header = ("label", "all", *(f"k = {cap['cap']}" for cap in kept))
+        yield table("Examples that are kept, by what they mention", header, rows)
+    reason = r["reasons"].get("epsilon_as_published")
+    yield fill("As published, not a guarantee: {epsilon_as_published}", r) + (f" ({reason})." if reason else ".")
+    yield fill("Epsilon against steps: {plot}", r) if "plot" in r else None
+
+
+_SUGGESTED = " (suggested)"
+
+
+def _describe_size(r: Result, size: str) -> str:
+    if "adjacency_curve" in r:
+        return str(r["adjacency_curve"]).replace(" K ", f" {size} ")
+    return f"{size} users at once" if r["M"] is None else f"an entity that {size} users hold at most"
+
+
+_INFERENCE = {
+    "epsilon_claimed": "as published (equation 9), not a guarantee",
+    "epsilon_visible": "the server sees which messages a query sent",
+    "epsilon_hidden": "every slot sends in every step, else noise alone",
+    "epsilon_one_send": "the query is sent once",
+}
+
+
+def _describe_message_plan(r: Result) -> Page:
+    if r["sampling"]["kind"] == "fixed":
+        sent = "sent once" if r["sampling"]["sends"] == 1 else fill("sent {sends} times", r["sampling"])
+    else:
+        sent = fill("{steps:n step}, sent with probability {rate} in each ({kind})", r["sampling"])
+    noise = "ldp: {unit}, {sent}; noise multiplier {noise_multiplier:.4g} ({noise_source}), delta {delta}"
+    yield fill(noise, r, sent=sent)
+    rows = _list_epsilons(r, {"epsilon_sound": r["relation_meaning"]})
+    yield table("What it would guarantee", ("metric", "", "against"), rows)
+    yield fill("Exchanging a sentence moves a message by up to {sensitivity:.4g} clips; mu = {mu:.4g} per message.", r)
+    yield table("The same noise", {"how a sentence is sent": "{sampling}", "epsilon": "{epsilon}"}, r["compared"])
+    if r["query"]:
+        query = "A query, {sampling[meaning]}: noise multiplier {noise_multiplier:.4g}, epsilon {epsilon_sound}; "
+        yield fill(query + "as published, not a guarantee, {epsilon_as_published}.", r["query"])
+    published = "As published ({as_published[formula]}), not a guarantee: {epsilon_as_published}. "
+    yield fill(published, r) + "; ".join(r["as_published"]["why_not"].values()) + "."
+    if (inference := r.get("inference")) is not None:
+        title = fill("Queries of which a share {true_share} is true; {worth}", inference)
+        yield table(title, ("metric", "", "if"), _list_epsilons(inference, _INFERENCE))
+    yield from r["notes"]
+    yield from (f"Holds only if {condition}." for condition in r["conditions"])
+
+
+@command("guarantee")
+def state_guarantee(
+    runs: Annotated[list[Path], Argument(metavar="RUN...", help="One or several run folders.")],
+    model: Annotated[list[str] | None, Option(help="A trained model; repeat for several together.")] = None,
+    delta: Annotated[float | None, Option(help="Of several models: delta of the epsilons.")] = None,
+) -> Shown:
+    """State the guarantee of one or several trained models, recomputed from their ledgers."""
+    from redactory.redaction import RunFolder
+
+    first, *also = runs
+    named = model[0] if model and len(model) == 1 else model or None
+    r: dict[str, Any] = dict(redactory.guarantee(first, named, also=also, delta=delta))
+    if "models" in r:
+        return r, describe_composition(r)
+    others = [other for other in RunFolder(first).list_model_names() if other != r["model"]]
+    every = [part for name in (r["model"], *others) for part in ("--model", name)]
+    together = shlex.join(["redactory", "guarantee", str(first), *every])
+    is_refuted = bool(r.get("audit")) and not r["audit"]["holds"]
+    return r, _describe_card(r, others, together), 1 if is_refuted else 0
+
+
+def _describe_card(r: Result, others: Sequence[str], together: str) -> Page:
+    if r["event"] is None:
+        yield fill("{model} ({trainer}) has no guarantee: {holds_reason}", r)
+    else:
+        yield fill("Guarantee of {model} ({trainer}): {unit}", r)
+        yield r["relation_meaning"]
+        yield from describe_guarantee(r)
+    yield from describe_remarks(r)
+    yield describe_audit_result(r["audit"]) if r.get("audit") else None
+    if others:
+        combined = f"Guarantee against somebody who also has {', '.join(others)}: {together}"
+        yield f"For {r['model']} alone. {combined}"
+
+
+def describe_audit_result(r: Result) -> str:
+    """Compare the epsilon that a one-run audit proves with the stated one."""
+    stated = "; the guarantee states at most {epsilon_upper}."
+    if not r["comparable"]:
+        stated = "; not comparable: {reason}."
+    elif not r["holds"]:
+        stated = ", but the guarantee states at most {epsilon_upper} and is FALSE."
+    proved = "A one-run audit of {canaries:n canary/canaries} proves, at {confidence:%} confidence, epsilon of at "
+    return fill(proved + "least {epsilon_lower}" + stated, r)
+
+
+def describe_composition(r: Result) -> Page:
+    """Describe the guarantee of several models that are published together."""
+    columns = {"run": "{run}", "model": "{model}", "trainer": "{trainer}", "noisy steps": "{steps}"}
+    yield table("Models, published together", columns, r["models"])
+    if r["epsilon"] is None and not r["holds"]:
+        yield fill("All together have no guarantee: {holds_reason}", r)
+    else:
+        yield fill("{unit}. {relation_meaning}", r)
+        yield from describe_guarantee(r)
+
+
+@command("budget")
+def show_budget(
+    config: Annotated[str, Argument(metavar="CONFIG", help="A configuration (.yaml) with train.budget.")],
+) -> Shown:
+    """Show what has been spent of the configuration's train.budget, and by which trainings."""
+    r = redactory.budget(config)
+    return r, describe_budget(r)
+
+
+def describe_budget(r: Result) -> Page:
+    """Describe what is spent of a budget, and by which trainings."""
+    spent = "no finite epsilon" if r["spent"] is None else format_upper(r["spent"], places=4)
+    over = ": over the budget" if r["spent"] is None or r["spent"] > r["epsilon"] else ""
+    amounts = "{budget}: {amount} of {epsilon} spent{over}, at delta {delta}; privacy unit: {unit}"
+    yield fill(amounts, r, amount=spent, over=over)
+    rows = ({**row, "total": format_upper(row["epsilon_after"], places=4)} for row in r["trainings"])
+    columns = {"training": "{training}", "steps": "{steps}", "epsilon with it": "{total}", "at delta": "{delta}"}
+    yield table("Recorded", columns, rows)
+
+
+# Use of a model, shown with its guarantee.
+
+
+@command("predict")
+def predict(
+    model: Annotated[Path, Argument(metavar="MODEL_FOLDER", help="A trained model: RUN/models/NAME, or a copy.")],
+    file: Annotated[str | None, Argument(metavar="FILE", help="Texts, one per line, or JSONL; - is stdin.")] = None,
+    seed: opt.Seed = None,
+    text: Annotated[list[str] | None, Option(help="A text; repeatable.")] = None,
+    top: Annotated[int, Option(help="Number of answers per text, the likeliest first.", min=1)] = 5,
+    generate: Annotated[int | None, Option(help="Write N continuations of each text, or N texts.", min=1)] = None,
+    tokens: Annotated[int, Option(help="With --generate: maximum tokens per text.", min=1)] = 100,
+    temperature: opt.Temperature = 1.0,
+    top_k: Annotated[int | None, Option(help="Sample only from this many of the likeliest tokens.", min=1)] = None,
+) -> Shown:
+    """Use a trained model: predict the next word or the class of each text, or generate texts."""
+    if (file is not None and text) or (file is None and not text and generate is None):
+        raise ConfigurationError("give texts: --text, a file, or - for standard input")
+    texts = tuple(text or ()) if file is None else tuple(_read_texts(file))
+    sampling: dict[str, Any] = {"tokens": tokens, "temperature": temperature, "top_k": top_k, "seed": seed}
+    r = redactory.predict(model, texts or ("",), top=top, write=generate, progress=report_progress, **sampling)
+    prompts = r.get("prompts") or texts or ("",)
+    return r, _describe_predictions(r) if generate is None else _describe_texts(r, prompts)
+
+
+def _describe_predictions(r: Result) -> Page:
+    answer = "class" if r["task"] == "classify" else "token"
+    for place, answers in enumerate(r["results"], 1):
+        rows = ((entry[answer].replace(" ", "␣"), f"{entry['probability']:.4f}") for entry in answers)
+        yield table(f"Text {place}", (answer, "probability"), rows)
+    yield from describe_promise(r)
+
+
+def _describe_texts(r: Result, prompts: Sequence[str]) -> Page:
+    for prompt, texts in zip(prompts, r["texts"], strict=True):
+        for text in texts:
+            yield from (prompt + text).splitlines()
+            yield " "
+    yield f"Seed: {r['seed']}"
+    yield from describe_promise(r)
+
+
+def describe_promise(r: Result) -> Page:
+    """Describe the guarantee of a model in use."""
+    card = r["guarantee"]
+    stated = "no epsilon" if card["epsilon"] is None else fill("epsilon {epsilon} at delta {delta}", card)
+    yield f"{r['model']} ({card['trainer']}): {stated if card['holds'] else 'no guarantee'}"
+    yield from (f"  {line}" for line in (card["unit"], card["relation_meaning"] or card["relation"]) if line)
+    yield card["reason"] and f"  Why: {card['reason']}"
+
+
+def _read_texts(file: str) -> list[str]:
+    path = Path(file)
+    if path.suffix == ".jsonl":
+        return _read_document_texts(path)
+    try:
+        content = opt.read_standard_input() if file == "-" else path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path.name} cannot be read as text: {type(error).__name__}") from None
+    lines = [line for line in content.splitlines() if line.strip()]
+    if not lines:
+        raise InputError(f"{'standard input' if file == '-' else path.name} contains no text")
+    return lines
+
+
+def _read_document_texts(path: Path) -> list[str]:
+    from redactory.pipelines.readers import Document, InputSettings, find_sources, read_documents
+
+    settings, texts = InputSettings(path=(str(path),)), []
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        if re.match(r'\s*{.*"messages"\s*:', next(lines, "")):
+            settings = settings.model_copy(update={"text": "messages"})
+    for source in find_sources(settings.path, settings.format):
+        for entry in read_documents(source, settings):
+            if not isinstance(entry, Document):
+                raise InputError(f"{entry.source}, row {entry.row}: {entry.reason}")
+            texts.append(entry.text)
+    return texts
+
+
+@command("synthesize")
+def synthesize(
+    run: opt.Run,
+    rows: Annotated[int, Option(help="Number of texts to write.", min=1)],
+    out: Annotated[Path, Option(help="A new folder.", metavar="FOLDER")],
+    model: opt.Model = None,
+    seed: opt.Seed = None,
+    labels: Annotated[list[str] | None, Option("--label", help="A class or role that is public; repeatable.")] = None,
+    histogram: Annotated[float | None, Option(help="Noise of counts of classes and lengths; adds to epsilon.")] = None,
+    temperature: opt.Temperature = 1.0,
+    top_p: Annotated[float, Option(help="Sample only from the likeliest tokens of this total probability.")] = 1.0,
+    tokens: Annotated[int, Option(help="Maximum tokens per text.", min=1)] = 100,
+    stop: Annotated[list[str] | None, Option(help="A text ends before this string; repeatable.")] = None,
+    drop_suspected: Annotated[
+        bool, Option("--drop-suspected", help="Leave out texts that conservative suspects.")
+    ] = False,
+    no_guarantee: Annotated[bool, Option("--no-guarantee", help="Allow a model without one; no export.")] = False,
+) -> Shown:
+    """Let a model with a guarantee write a corpus that may be shared, with a card."""
+    options: dict[str, Any] = {"labels": labels or (), "histogram": histogram, "stop": stop or (), "seed": seed}
+    options |= {"temperature": temperature, "top_p": top_p, "tokens": tokens, "progress": report_progress}
+    options |= {"drop_suspected": drop_suspected, "no_guarantee": no_guarantee}
+    r = redactory.synthesize(run, model, rows=rows, out=out, **options)
+    return r, _describe_synthesis(r)
+
+
+def _describe_synthesis(r: Result) -> Page:
+    written = "{model} of {run} wrote {rows:n text} into {out}; in {surrogates} of them values were replaced by "
+    yield fill(written + "invented ones.", r)
+    if r["holds"]:
+        histogram = ", with the histogram of classes and lengths" if r["histogram"] else ""
+        yield fill("epsilon {epsilon} at delta {delta}, for {unit}", r) + histogram
+    else:
+        yield fill("They have no guarantee, and cannot be exported: {holds_reason}", r)
+    yield fill("{lengths_met} have the drawn length.", r) if r["histogram"] else None
+    yield fill("Next: redactory evaluate synthetic {run} {out} --model {model}", r)
