@@ -18,13 +18,13 @@ from presidio_analyzer.predefined_recognizers import PhoneRecognizer
 
 from redactory.detectors import CustomRecognizer, Detection, Detector, DetectSettings, Span
 from redactory.detectors.engine import TIMEOUT, EngineOutput
-from redactory.detectors.patterns import ContextAnalyzer, PatternEngine, TextContext
+from redactory.detectors.patterns import PatternEngine, TextContext
 from redactory.detectors.phones import find_phone_numbers
 from redactory.detectors.recognizers import (
+    create_recognizers,
     list_custom_labels,
     load_builtin_recognizers,
     load_presidio_triggers,
-    validate_recognizers,
 )
 from redactory.detectors.settings import PatternSettings
 from redactory.detectors.triggers import Trigger, compute_traits, split_words
@@ -118,13 +118,13 @@ def test_a_trigger_that_loses_hits_is_found(
 
 def test_triggers_spare_work(engine: PatternEngine) -> None:
     traits = [compute_traits(text) for text in WRITTEN]
+    runners = [runner for runner in engine.runners if runner.patterns]
     ran = sum(
-        step.trigger.fires(t) and any(needs.fires(t) for needs, *_ in step.find_matches.forms)
+        runner.trigger.fires(t) and any(trigger.fires(t) for trigger, *_ in runner.patterns or ())
         for t in traits
-        for step in engine.runners
-        if hasattr(step.find_matches, "forms")
+        for runner in runners
     )
-    assert ran < 0.3 * len(WRITTEN) * len(engine.runners)
+    assert 0 < ran < 0.3 * len(WRITTEN) * len(runners)
 
 
 @pytest.mark.parametrize("pattern", ["strasse", "passport", "öre", "σας", "kilo"])
@@ -199,13 +199,14 @@ def test_a_language_without_a_tokenizer_here_takes_the_general_one(language: str
 
 
 def test_the_tokenizers_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ContextAnalyzer("en")
-    monkeypatch.setattr("redactory.detectors.patterns.MAX_STRINGS", len(words._nlp.vocab.strings) + 500)
+    engine = PatternEngine(PatternSettings(recognizers=()), "en")
+    fresh = len(engine._nlp.vocab.strings)
+    monkeypatch.setattr("redactory.detectors.patterns.MAX_STRINGS", fresh + 500)
     most = 0
     for number in range(2_000):
-        words.build_context(f"word{number}").get_nearby_keywords(0)
-        most = max(most, len(words._nlp.vocab.strings))
-    assert most < len(ContextAnalyzer("en")._nlp.vocab.strings) + 600
+        engine.build_context(f"word{number}").get_nearby_keywords(0)
+        most = max(most, len(engine._nlp.vocab.strings))
+    assert most < fresh + 600
 
 
 def own(**fields: Any) -> CustomRecognizer:
@@ -340,7 +341,8 @@ def test_a_time_out_inside_presidio_is_seen_by_an_older_engine_too(
     engine: PatternEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newer = PatternEngine(PatternSettings(recognizers=("IbanRecognizer",)), "en")
-    monkeypatch.setattr("presidio_analyzer.predefined_recognizers.generic.iban_recognizer.REGEX_TIMEOUT_SECONDS", 0)
+    for module in ("pattern_recognizer", "predefined_recognizers.generic.iban_recognizer"):
+        monkeypatch.setattr(f"presidio_analyzer.{module}.REGEX_TIMEOUT_SECONDS", 0)
     texts = ["DE89370400440532013000", "Yes."]
     assert engine.read(texts) == newer.read(texts) == [EngineOutput(failure=TIMEOUT), EngineOutput()]
 
@@ -363,7 +365,7 @@ SECRET = "hunter-secret"
     ],
 )
 def test_a_mistake_is_named_and_no_pattern_quoted(fields: dict[str, Any], told: str) -> None:
-    for mistaken in (validate_recognizers, PatternEngine):
+    for mistaken in (create_recognizers, PatternEngine):
         with pytest.raises(ConfigurationError, match=re.escape(told)) as caught:
             mistaken(PatternSettings(**fields), "en")
         assert SECRET not in str(caught.value)
@@ -398,7 +400,7 @@ def test_a_files_mistake_names_the_file_and_the_recognizer(
 ) -> None:
     file = yaml_file(content)
     with pytest.raises(ConfigurationError, match=re.escape(told)) as caught:
-        validate_recognizers(PatternSettings(files=(file,)), "en")
+        create_recognizers(PatternSettings(files=(file,)), "en")
     assert file in str(caught.value)
     assert SECRET not in str(caught.value)
     assert caught.value.__cause__ is None
