@@ -178,6 +178,8 @@ def find_entry_point(name: str) -> EntryPoint:
         packages = ", ".join(sorted(entry_point.dist.name for entry_point in matches if entry_point.dist))
         raise ConfigurationError(f"{key}: several packages offer it ({packages}); keep one")
     if not matches:
+        if name in DetectSettings.model_fields:
+            raise ConfigurationError(f"{key}: this installation of Redactory does not register it; install it again")
         installed = list_installed_engines()
         raise ConfigurationError(
             f"{key}: no installed package offers an engine of this name; installed: "

@@ -18,16 +18,11 @@ from presidio_analyzer.predefined_recognizers import PhoneRecognizer
 
 from redactory.detectors import CustomRecognizer, Detection, Detector, DetectSettings, Span
 from redactory.detectors.engine import TIMEOUT, EngineOutput
-from redactory.detectors.patterns import PatternEngine, TextContext
+from redactory.detectors.patterns import PatternEngine
 from redactory.detectors.phones import find_phone_numbers
-from redactory.detectors.recognizers import (
-    create_recognizers,
-    list_custom_labels,
-    load_builtin_recognizers,
-    load_presidio_triggers,
-)
+from redactory.detectors.recognizers import create_recognizers, list_custom_labels, load_builtin_recognizers
 from redactory.detectors.settings import PatternSettings
-from redactory.detectors.triggers import Trigger, compute_traits, split_words
+from redactory.detectors.triggers import compute_traits, split_words
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.pattern_texts import FOUND, PLAIN, unmarked
 from tests.detectors.support import NASTY, TEXTS, Found, analyzer_of, found_by
@@ -100,22 +95,6 @@ def test_the_hits_are_those_of_presidios_analyzer_on_any_text(
     assert found_by(engine, text) == analyzed(text)
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong", "text"),
-    [
-        ("EmailRecognizer", Trigger(1, shapes=("@",)), "write to me@example.com"),
-        ("IpRecognizer", Trigger(1), "connect to fe:ad:be::ab please"),
-        ("DateRecognizer", Trigger(1, shapes=("9-9",)), "it is 05/99"),
-        ("UsLicenseRecognizer", Trigger(1, words=frozenset({"licence"})), "it is H12345678"),
-    ],
-)
-def test_a_trigger_that_loses_hits_is_found(
-    monkeypatch: pytest.MonkeyPatch, analyzed: Callable[[str], Found], name: str, wrong: Trigger, text: str
-) -> None:
-    monkeypatch.setitem(load_presidio_triggers(), name, (wrong, load_presidio_triggers()[name][1]))
-    assert found_by(PatternEngine(PatternSettings(), "en"), text) != analyzed(text)
-
-
 def test_triggers_spare_work(engine: PatternEngine) -> None:
     traits = [compute_traits(text) for text in WRITTEN]
     runners = [runner for runner in engine.runners if runner.patterns]
@@ -184,12 +163,6 @@ def score_of(engine: PatternEngine, text: str, label: str) -> float:
 def test_context_words_raise_a_score_without_a_lemmatizer(engine: PatternEngine) -> None:
     assert score_of(engine, "it says 536-22-8726 there", "US_SSN") == 0.5
     assert score_of(engine, "My social security number: 536-22-8726", "US_SSN") == 0.85
-
-
-def test_without_words_context_would_say_nothing(engine: PatternEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sabotage: lemmas as a pipeline without a lemmatizer leaves them."""
-    monkeypatch.setattr(TextContext, "get_nearby_keywords", lambda *_: "")
-    assert score_of(engine, "My social security number: 536-22-8726", "US_SSN") == 0.5
 
 
 @pytest.mark.parametrize("language", ["de", "xx", "ja", "qq"])

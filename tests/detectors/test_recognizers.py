@@ -106,11 +106,6 @@ def test_every_expression_takes_linear_time(one: BuiltinRecognizer) -> None:
                 pytest.fail(f"{name} does not end on {text[:20]!r}")
 
 
-def test_an_expression_of_quadratic_time_would_be_found() -> None:
-    with pytest.raises(TimeoutError):
-        regex.compile(r"address\s*[:=-]?\s*\d").findall("address" + " " * LENGTH, timeout=PATIENCE / 4)
-
-
 HOSTS = ("www.a.", "www.", "a.", "1.", "1-1.", "http://a.", "'a.", "a.comm", "a-", "::", "00:", "AA11 ")
 
 
