@@ -143,6 +143,9 @@ ASKED = (PhoneRecognizer.DEFAULT_SUPPORTED_REGIONS, ("US",), ("GB", "IL"))
 @example("+001 212 555 0187", ASKED[0])
 @example("+011 44 20 7946 0958", ASKED[1])
 @example("+47 21 00 00 00 / 12", ASKED[1])
+@example("03012345678", ASKED[0])
+@example("02079460958\n0049 30 1234567\n12125550187", ASKED[0])
+@example("4502497468 x12", ASKED[1])
 def test_phone_numbers_are_those_of_presidio(text: str, regions: tuple[str, ...]) -> None:
     from presidio_analyzer import EntityRecognizer, RecognizerResult
 
