@@ -114,7 +114,7 @@ class RecognizerRunner:
                     is_valid = recognizer.validate_result(value)
                     score = pattern_score if is_valid is None else 1.0 if is_valid else 0.0
                     if score > 0 and not recognizer.invalidate_result(value):
-                        yield Span(*match.span(), label, score, DETECTOR)
+                        yield Span(match.start(), match.end(), label, score, DETECTOR)
 
     def get_score_threshold(self, label: str) -> float:
         """Return the recognizer's own minimum score for ``label``."""

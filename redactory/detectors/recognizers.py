@@ -249,7 +249,8 @@ def create_predefined_recognizers(names: Iterable[str], language: str) -> list[E
     made: list[EntityRecognizer] = []
     for name in names:
         recognizer: Any = getattr(predefined, name, None)
-        if not (isinstance(recognizer, type) and issubclass(recognizer, EntityRecognizer)):
+        known = isinstance(recognizer, type) and issubclass(recognizer, EntityRecognizer)
+        if not known:
             hint = did_you_mean(name, dir(predefined)) or "; see the recognizers in its documentation"
             raise ConfigurationError(
                 f"detect.patterns.recognizers: the installed Presidio has no '{shorten_name(name)}'{hint}"

@@ -56,8 +56,6 @@ class StanzaTagger:
     The marginals need the weights that its network returns to the decoder.
     """
 
-    _weights: tuple[torch.Tensor, torch.Tensor] | None = None
-
     def __init__(self, settings: StanzaSettings, language: str) -> None:
         self._processor = _load_processor(settings, language)
         trainer = self._processor.trainers[0]
@@ -67,6 +65,7 @@ class StanzaTagger:
             raise ConfigurationError("detect.stanza: the model has no tag O for tokens outside entities")
         self._outside_column, self._kinds = tags.index("O"), [_parse_entity_kind(tag) for tag in tags]
         self._public_columns: dict[str, list[int]] = {}
+        self._outputs: list[tuple[torch.Tensor, torch.Tensor]] = []
         trainer.model.register_forward_hook(self._capture_output)
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
@@ -83,13 +82,12 @@ class StanzaTagger:
         """
         from stanza.models.common.doc import Document
 
-        self._weights = None
+        self._outputs.clear()
         sentence = [{"id": number, "text": word} for number, word in enumerate(words, 1)]
         tags = [token.ner for token in self._processor.process(Document([sentence])).sentences[0].tokens]
         # Stanza silently drops sequences that are too long for an underlying transformer
-        if self._weights is None:
-            raise ValueError("the sequence was dropped")
-        probability = compute_marginals(*self._weights).numpy()
+        [(emissions, transitions)] = self._outputs
+        probability = compute_marginals(emissions, transitions).numpy()
         if not len(tags) == len(probability) == len(words):
             raise ValueError("expected one tag per word")
         non_entity, public = probability[:, self._outside_column], [(0.0, "")] * len(words)
@@ -103,7 +101,7 @@ class StanzaTagger:
 
     def _capture_output(self, model: Any, inputs: Any, output: Any) -> None:
         _, logits, transitions = output
-        self._weights = logits[self._column][0].cpu(), transitions[self._column].cpu()
+        self._outputs.append((logits[self._column][0].cpu(), transitions[self._column].cpu()))
 
 
 def _load_processor(settings: StanzaSettings, language: str) -> Any:
