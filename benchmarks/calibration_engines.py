@@ -165,7 +165,7 @@ def _batches(nlp: Language, rows: Sequence[LabelledText], settings: FitSettings)
         batch: list[Example] = []
         size = 0
         for number in order:
-            batch.append(_example(nlp, randomize_case(rows[number], settings, draw)))
+            batch.append(_example(nlp, randomize_case(rows[number], draw)))
             size += len(batch[-1].x)
             if size >= settings.batch_words:
                 yield batch

@@ -17,10 +17,9 @@ from pathlib import Path
 
 from tickets import generate_tickets, list_harmless_texts
 
-from redactory.detectors import Detector, DetectSettings, Span
-from redactory.detectors.patterns import DETECTOR, PatternEngine
+from redactory.detectors import Detector, DetectSettings
+from redactory.detectors.patterns import PatternEngine
 from redactory.detectors.settings import PatternSettings
-from redactory.detectors.triggers import compute_traits
 
 Row = tuple[str, list[tuple[int, int]]]
 
@@ -39,9 +38,11 @@ def main() -> None:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for text, labelled in texts:
         output = detector.run_engines([text])[0]
-        for name, span in _find_hits(engine, text):
+        for runner, span in engine.iter_spans(text):
+            name = f"{runner.recognizer.name}: {span.label}"
             is_right = any(start < span.end and span.start < end for start, end in labelled)
-            is_masked = span in set(detector.strict.select_spans(text, detector.prepare_output(text, output)))
+            hit = span._replace(score=round(span.score, 6))
+            is_masked = hit in set(detector.strict.select_spans(text, detector.prepare_output(text, output)))
             counts[name].update(hits=1, right=+is_right, masked=+is_masked, masked_right=+(is_right and is_masked))
     result = {
         name: {**count, "precision": _divide(count["right"], count["hits"]), "precision_masked": _divide(
@@ -53,17 +54,6 @@ def main() -> None:
 
 def _read_lines(files: list[Path]) -> list[str]:
     return [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
-
-
-def _find_hits(engine: PatternEngine, text: str) -> list[tuple[str, Span]]:
-    traits, context, hits = compute_traits(text), engine._context.build_context(text), []
-    for runner in engine.runners:
-        if runner.trigger.fires(traits):
-            for match in runner.find_matches(traits):
-                score = context.boost_score(match.score, match.start, runner.context) if runner.context else match.score
-                span = Span(match.start, match.end, match.label, round(score, 6), DETECTOR)
-                hits.append((f"{runner.recognizer.name}: {match.label}", span))
-    return hits
 
 
 def _divide(part: int, whole: int) -> float | None:

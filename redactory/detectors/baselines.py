@@ -14,7 +14,8 @@ from redactory.detectors.detector import Detection, Detector, read_each
 from redactory.detectors.engine import EngineOutput, Span
 from redactory.detectors.engine_registry import identify_engines
 from redactory.detectors.external import list_file_options, list_installed_engines, suppress_output
-from redactory.detectors.patterns import VERSIONED_PACKAGES, disable_suffix_download
+from redactory.detectors.patterns import VERSIONED_PACKAGES
+from redactory.detectors.recognizers import keep_offline
 from redactory.detectors.settings import DetectSettings, get_kind, get_kinds
 from redactory.detectors.spacy_model import (
     find_model_folder,
@@ -110,9 +111,10 @@ class StockPresidio:
             from presidio_analyzer import AnalyzerEngine, BatchAnalyzerEngine
             from presidio_analyzer.nlp_engine import SpacyNlpEngine
 
-            disable_suffix_download()
             models = [{"lang_code": language, "model_name": str(find_model_folder(pipeline))}]
             engine = AnalyzerEngine(nlp_engine=SpacyNlpEngine(models), supported_languages=[language])
+            for recognizer in engine.registry.recognizers:
+                keep_offline(recognizer)
         self._batch_analyzer, self._language = BatchAnalyzerEngine(engine), language
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:

@@ -105,7 +105,8 @@ class Engine(Protocol):
     ``read`` returns one output per text. If it raises, it gets each text again by itself; a text that raises then has
     failed. Threads share engines, so state during a read is guarded by ``ENGINE_LOCK``. ``collect_fingerprint`` returns
     digests and versions for the policy hash, ``list_capabilities`` what the engine can find; neither loads anything.
-    The optional ``treat_as_public`` makes tokens of public kinds count as non-entity tokens.
+    The optional ``treat_as_public`` makes tokens of public kinds count as non-entity tokens. A package registers its
+    class as :mod:`redactory.detectors.external` describes, with a class attribute ``settings`` for its options.
     """
 
     def __init__(self, settings: Any, language: str) -> None: ...

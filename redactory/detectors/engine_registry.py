@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pkgutil import resolve_name
 from typing import Any
 
 from redactory.detectors.engine import Capability, Engine
+from redactory.detectors.external import (
+    EngineRequest,
+    ExternalEngine,
+    find_entry_point,
+    load_engine_class,
+    parse_options,
+)
 from redactory.detectors.settings import DEFAULT_LABELS, KNOWN_LABELS, DetectSettings, WordList, get_kind, get_kinds
 from redactory.foundation.errors import ConfigurationError, did_you_mean, join_words, shorten_name
 
-_ENGINES = {
-    "tagger": "tagger:TaggerEngine",
-    "spacy": "spacy_ner:SpacyEngine",
-    "patterns": "patterns:PatternEngine",
-    "presidio": "presidio_engine:PresidioEngine",
-    "stanza": "stanza_ner:StanzaEngine",
-    "transformers": "transformers_ner:TransformersEngine",
-    "lists": "lists:ListEngine",
-}
-"""Engine classes by settings section, in reading order; each is imported only if its section is on."""
+_SECTIONS = ("tagger", "spacy", "patterns", "presidio", "stanza", "transformers", "lists")
+"""Sections of the settings, in reading order; the engine of this name is imported only if its section is on."""
 _EXTRAS = {"stanza": "stanza", "transformers": "train"}
 """The extras that engines need."""
 MODEL_ENGINES = ("tagger", "spacy", "presidio", "stanza", "transformers")
@@ -55,7 +53,7 @@ def _apply_public_labels(settings: DetectSettings, engines: Mapping[str, Engine]
             )
 
 
-def collect_labels(settings: DetectSettings, engines: Collection[str] = _ENGINES) -> frozenset[str]:
+def collect_labels(settings: DetectSettings, engines: Collection[str] = _SECTIONS) -> frozenset[str]:
     """Return every label that the enabled ``engines`` can produce."""
     return frozenset(label for _, part in iter_capabilities(settings, engines) for label in part.labels)
 
@@ -67,14 +65,14 @@ def check_labels(settings: DetectSettings) -> None:
     """
     strict, public = settings.strict, settings.public_labels
     # pattern spans carry Presidio's engine name; list spans have no minimum score
-    engines = {*_ENGINES.keys() - {"patterns", "lists"}, *settings.engines}
+    engines = {*_SECTIONS, *settings.engines} - {"patterns", "lists"}
     for name in strict.engines.keys() - engines:
         hint = "; did you mean 'presidio'?" if name == "patterns" else did_you_mean(name, engines)
         raise ConfigurationError(
             f"detect.strict.engines: no engine is named '{shorten_name(name)}'; valid names: "
             f"{join_words(sorted(engines))}{hint}"
         )
-    known_labels = collect_labels(settings, _ENGINES.keys() - {"lists"}) if public else frozenset[str]()
+    known_labels = collect_labels(settings, {*_SECTIONS} - {"lists"}) if public else frozenset[str]()
     if unknown := [label for label in public if get_kind(label) not in get_kinds(known_labels)]:
         raise ConfigurationError(
             "detect.public_labels: no engine of this configuration finds "
@@ -123,10 +121,10 @@ def identify_engines(settings: DetectSettings) -> dict[str, Any]:
 
 
 def iter_capabilities(
-    settings: DetectSettings, engines: Collection[str] = _ENGINES
+    settings: DetectSettings, engines: Collection[str] = _SECTIONS
 ) -> Iterator[tuple[str, Capability]]:
     """Yield engine name and capability for the enabled ``engines``, and always for those of other packages."""
-    off = {name: None for name in _ENGINES if name not in engines}
+    off = {name: None for name in _SECTIONS if name not in engines}
     for name, make, section in _iter_enabled_engines(settings.model_copy(update=off)):
         with _explain_missing_package(name):
             for capability in make.list_capabilities(section, settings.language):
@@ -134,16 +132,17 @@ def iter_capabilities(
 
 
 def _iter_enabled_engines(settings: DetectSettings) -> Iterator[tuple[str, type[Engine], Any]]:
-    for name, class_path in _ENGINES.items():
+    for name in _SECTIONS:
         section = getattr(settings, name)
         if section is not None:
             with _explain_missing_package(name):
-                make = resolve_name(f"redactory.detectors.{class_path}")
+                make = find_entry_point(name).load()
             yield name, make, section
-    if settings.engines:
-        from redactory.detectors.external import EngineRequest, ExternalEngine
-
-        for name, options in settings.engines.items():
+    for name, options in settings.engines.items():
+        kind = load_engine_class(name)
+        if hasattr(kind, "list_capabilities"):
+            yield name, kind, parse_options(name, kind, options)
+        else:
             yield name, ExternalEngine, EngineRequest(name, options)
 
 

@@ -1,14 +1,16 @@
-"""Load engines of other packages by entry point, and check that they keep the engine contract.
+"""Find engines by entry point, and adapt simple ones of other packages, after checking their contract.
 
-A package registers a class under the entry point group ``redactory.engines``; the configuration names it under
-``detect.engines``, with its options. Redactory creates it with ``language`` and the options. ``read(texts)`` returns
+Every engine, ours too, is a class that a package registers under the entry point group ``redactory.engines``. The
+configuration names one of another package under ``detect.engines``, with its options. It may have the methods of
+:class:`redactory.detectors.engine.Engine` and a class attribute ``settings`` for its options. A simpler one has only
+``read``. Redactory creates it with ``language`` and the options. ``read(texts)`` returns
 one list per text of ``(start, end, label, score)``: code points [start, end) and a score in [0, 1]. The class attribute
 ``labels`` lists what it can find. If it includes None, a tuple with label None gives P(non-entity) of a token. Optional
 attributes:
 
 ``language``           of the running text that it was made for
 ``files``              options that name files or folders: identified by content, not by path
-``batch_independent``  True: may get many texts at once
+``batch_independent``  True: may get many texts at once, and reads each as it would alone
 
 ``labels`` may be a function of the options.
 """
@@ -16,6 +18,7 @@ attributes:
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import operator
 import os
@@ -27,11 +30,14 @@ from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, e
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from redactory.detectors.engine import ENGINE_ERROR, Capability, EngineOutput, NonEntityScore, Span
-from redactory.detectors.settings import KNOWN_LABELS, get_kind
+from pydantic import ValidationError
+
+from redactory.detectors.engine import Capability, EngineOutput, NonEntityScore, Span
+from redactory.detectors.settings import KNOWN_LABELS, DetectSettings, get_kind
 from redactory.foundation.canonical import file_sha256, folder_sha256, get_package_version
-from redactory.foundation.errors import ConfigurationError, RedactoryError, shorten_name
+from redactory.foundation.errors import ConfigurationError, RedactoryError, did_you_mean, shorten_name
 from redactory.foundation.processes import ENGINE_LOCK
+from redactory.foundation.settings import format_validation_error
 
 ENTRY_POINT_GROUP = "redactory.engines"
 PROBE_TEXTS = (
@@ -56,11 +62,7 @@ class EngineContractError(ValueError):
 
 
 class ExternalEngine:
-    """Adapter for an engine of another package.
-
-    It passes one text at a time, unless the engine declares ``batch_independent``. Then the first batch is read both
-    ways, and batches are used only if the answers agree.
-    """
+    """Adapter for a simple engine; passes one text at a time, unless the engine declares ``batch_independent``."""
 
     def __init__(self, settings: EngineRequest, language: str) -> None:
         self._name = settings.name
@@ -69,15 +71,21 @@ class ExternalEngine:
         with _wrap_engine_errors(self._name, "it cannot be created with these options"):
             self._engine = kind(language=language, **settings.options)
         self._is_batched = bool(getattr(kind, "batch_independent", False))
-        self._is_batching_verified = False
-        self._check_contract()
+        with _wrap_engine_errors(self._name, "it cannot read simple words"):
+            # alone, and in another order or batch
+            first, second = [self.read([text])[0] for text in PROBE_TEXTS], self.read(PROBE_TEXTS[::-1])[::-1]
+        if first != second:
+            advice = "; do not declare batch_independent" if self._is_batched else ""
+            raise _make_engine_error(
+                self._name, f"it returns a different result for the same text the second time{advice}"
+            )
 
     @classmethod
     def collect_fingerprint(cls, settings: EngineRequest, language: str) -> dict[str, Any]:
         """Return package, version, code digest and requirements; the options, and digests of the files they name."""
         kind, _ = _load_class(settings)
         files = {name: settings.options[name] for name in getattr(kind, "files", ()) if name in settings.options}
-        package = _find_entry_point(settings.name).dist
+        package = find_entry_point(settings.name).dist
         # the folder of the package that contains the class, or its file
         module, top = sys.modules[kind.__module__], sys.modules[kind.__module__.partition(".")[0]]
         code = Path(str(getattr(top, "__file__", None) or module.__file__))
@@ -105,28 +113,15 @@ class ExternalEngine:
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         """Return one output per text; suppress everything that the engine logs or prints."""
-        with suppress_output():
-            if self._is_batched and self._is_batching_verified:
-                return self._read_batch(texts)
-            outputs = [self._read_single(text) for text in texts]
-            if self._is_batched and len(texts) > 1:
-                self._is_batched, self._is_batching_verified = self._read_batch(texts) == outputs, True
-            return outputs
-
-    def _read_single(self, text: str) -> EngineOutput:
-        try:
-            return self._read_batch([text])[0]
-        except Exception:
-            # the message may quote text: drop it
-            return EngineOutput(failure=ENGINE_ERROR)
-
-    def _read_batch(self, texts: Sequence[str]) -> list[EngineOutput]:
         non_blank = [text for text in texts if text.strip()]
-        answers = list(self._engine.read(list(non_blank))) if non_blank else []
-        if len(answers) != len(non_blank):
-            raise EngineContractError("expected one answer per text")
-        outputs = (add_public_scores(self._convert_answer(answer), self._public_kinds) for answer in answers)
-        return [next(outputs) if text.strip() else EngineOutput() for text in texts]
+        with suppress_output():
+            batches = [non_blank] if self._is_batched else [[text] for text in non_blank]
+            answers = [answer for batch in batches if batch for answer in self._engine.read(list(batch))]
+            if len(answers) != len(non_blank):
+                raise EngineContractError("expected one answer per text")
+            outputs = [add_public_scores(self._convert_answer(answer), self._public_kinds) for answer in answers]
+        by_text = iter(outputs)
+        return [next(by_text) if text.strip() else EngineOutput() for text in texts]
 
     def _convert_answer(self, answer: Iterable[Any]) -> EngineOutput:
         spans, plain = [], []
@@ -142,19 +137,6 @@ class ExternalEngine:
                 spans.append(Span(*offsets, str(label), float(score), self._name))
         return EngineOutput(tuple(spans), tuple(plain))
 
-    def _check_contract(self) -> None:
-        """Raise ``ConfigurationError`` if the engine cannot read, or reads the same text in two ways."""
-        with _wrap_engine_errors(self._name, "it cannot read simple words"):
-            first = [self._read_batch([text])[0] for text in PROBE_TEXTS]
-            second = [self._read_batch([text])[0] for text in reversed(PROBE_TEXTS)][::-1]
-            batched = self._read_batch(PROBE_TEXTS) if self._is_batched else first
-        if first != second:
-            raise _make_engine_error(self._name, "it returns a different result for the same text the second time")
-        if first != batched:
-            raise _make_engine_error(
-                self._name, "it declares batch_independent, but its results differ in a batch and alone"
-            )
-
 
 def add_public_scores(output: EngineOutput, public_kinds: Collection[str]) -> EngineOutput:
     """Add P(public) for spans of ``public_kinds``, equal to their scores."""
@@ -164,29 +146,64 @@ def add_public_scores(output: EngineOutput, public_kinds: Collection[str]) -> En
     return EngineOutput(output.spans, (*output.non_entity_scores, *scores), output.allowed_ranges, output.failure)
 
 
+@functools.lru_cache(maxsize=4)
+def _list_entry_points(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    # reading the metadata of every installed package takes a tenth of a second
+    return tuple(entry_points(group=ENTRY_POINT_GROUP))
+
+
 def list_installed_engines() -> list[str]:
-    """The names of the engines that installed packages offer."""
-    return sorted({entry_point.name for entry_point in entry_points(group=ENTRY_POINT_GROUP)})
+    """The names of the engines that other packages offer."""
+    return sorted({entry.name for entry in _list_entry_points(tuple(sys.path))} - DetectSettings.model_fields.keys())
 
 
 def list_file_options(name: str) -> tuple[str, ...]:
     """List the options of an engine that name files or folders; create nothing."""
-    entry = _find_entry_point(name)
+    return tuple(getattr(load_engine_class(name), "files", ()))
+
+
+def load_engine_class(name: str) -> type[Any]:
+    """Load the class of an engine; ``ConfigurationError`` for one of another package that cannot be loaded."""
+    entry = find_entry_point(name)
     with _wrap_engine_errors(name, "its class cannot be loaded"):
-        return tuple(getattr(entry.load(), "files", ()))
+        kind: type[Any] = entry.load()
+    return kind
 
 
-def _find_entry_point(name: str) -> EntryPoint:
-    matches = [entry_point for entry_point in entry_points(group=ENTRY_POINT_GROUP) if entry_point.name == name]
+def find_entry_point(name: str) -> EntryPoint:
+    """Find the entry point of an engine; ``ConfigurationError`` unless exactly one package offers it."""
+    key = f"detect.{name}" if name in DetectSettings.model_fields else f"detect.engines.{name}"
+    matches = [entry_point for entry_point in _list_entry_points(tuple(sys.path)) if entry_point.name == name]
     if len(matches) > 1:
         packages = ", ".join(sorted(entry_point.dist.name for entry_point in matches if entry_point.dist))
-        raise ConfigurationError(f"detect.engines.{name}: several packages offer it ({packages}); keep one")
+        raise ConfigurationError(f"{key}: several packages offer it ({packages}); keep one")
     if not matches:
+        if name in DetectSettings.model_fields:
+            raise ConfigurationError(f"{key}: this installation of Redactory does not register it; install it again")
+        installed = list_installed_engines()
         raise ConfigurationError(
-            f"detect.engines.{name}: no installed package offers an engine of this name; installed: "
-            f"{', '.join(list_installed_engines()) or 'none'}"
+            f"{key}: no installed package offers an engine of this name; installed: "
+            f"{', '.join(installed) or 'none'}{did_you_mean(name, installed)}"
         )
     return matches[0]
+
+
+def parse_options(name: str, kind: type[Any], options: Mapping[str, Any]) -> Any:
+    """Validate the options of an engine with its class attribute ``settings``."""
+    try:
+        return kind.settings.model_validate(dict(options))
+    except ValidationError as error:
+        fields = kind.settings.model_fields
+        problems = [
+            f"detect.engines.{name}.{'.'.join(map(shorten_name, problem['loc']))}: "
+            + (
+                f"unknown option{did_you_mean(str(problem['loc'][-1]), fields)}"
+                if problem["type"] == "extra_forbidden"
+                else format_validation_error(problem)
+            )
+            for problem in error.errors(include_input=False, include_url=False)
+        ]
+        raise ConfigurationError("; ".join(problems)) from None
 
 
 def _iter_requirement_versions(package: Distribution) -> Iterator[tuple[str, str]]:
@@ -201,9 +218,8 @@ def _iter_requirement_versions(package: Distribution) -> Iterator[tuple[str, str
 def _load_class(settings: EngineRequest) -> tuple[type[Any], frozenset[str | None]]:
     """Return the class and the labels for these options; create no instance."""
     name = settings.name
-    entry = _find_entry_point(name)
-    with _wrap_engine_errors(name, "its class, or the labels that it declares, cannot be loaded"):
-        kind = entry.load()
+    kind = load_engine_class(name)
+    with _wrap_engine_errors(name, "the labels that it declares cannot be loaded"):
         labels = kind.labels(**settings.options) if callable(kind.labels) else kind.labels
         label_set = frozenset(labels)
     if isinstance(labels, str) or not all(label is None or _LABEL.fullmatch(label) for label in label_set):

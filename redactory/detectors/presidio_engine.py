@@ -17,7 +17,8 @@ import yaml
 
 from redactory.detectors.engine import ENGINE_ERROR, TIMEOUT, Capability, EngineOutput, Span
 from redactory.detectors.external import add_public_scores, suppress_output
-from redactory.detectors.patterns import VERSIONED_PACKAGES, disable_suffix_download, patch_presidio_logger, timeouts
+from redactory.detectors.patterns import VERSIONED_PACKAGES, detect_timeouts
+from redactory.detectors.recognizers import keep_offline
 from redactory.detectors.settings import KNOWN_LABELS, PresidioSettings
 from redactory.detectors.spacy_model import (
     enter_memory_zone,
@@ -85,14 +86,14 @@ class PresidioEngine:
     def _read_text(self, text: str) -> EngineOutput:
         if not text.strip():
             return EngineOutput()
-        timeouts.seen = False
         try:
-            results = [result for code in self._languages for result in self._analyzer.analyze(text, code)]
+            with detect_timeouts():
+                results = [result for code in self._languages for result in self._analyzer.analyze(text, code)]
+        except TimeoutError:
+            return EngineOutput(failure=TIMEOUT)
         except Exception:
             # the message may quote text: drop it
             return EngineOutput(failure=ENGINE_ERROR)
-        if timeouts.seen:
-            return EngineOutput(failure=TIMEOUT)
         if not all(result.entity_type in self._labels and 0 <= result.score <= 1 for result in results):
             return EngineOutput(failure=ENGINE_ERROR)
         spans = {Span(result.start, result.end, result.entity_type, round(result.score, 6), NAME) for result in results}
@@ -202,8 +203,6 @@ def _create_analyzer(settings: PresidioSettings) -> AnalyzerEngine:
         with suppress_output(), hide_unused_packages():
             from presidio_analyzer.analyzer_engine_provider import AnalyzerEngineProvider
 
-            patch_presidio_logger()
-            disable_suffix_download()
             provider = AnalyzerEngineProvider(analyzer_engine_conf_file=settings.configuration)
             provider.configuration = configuration
             analyzer = provider.create_engine()
@@ -221,4 +220,5 @@ def _create_analyzer(settings: PresidioSettings) -> AnalyzerEngine:
             raise ConfigurationError(
                 f"{_KEY}: {settings.configuration}: '{type(recognizer).__name__}' is not a Presidio recognizer"
             )
+        keep_offline(recognizer)
     return analyzer

@@ -226,6 +226,12 @@ REJECTED_MATCHES: Mapping[str, Callable[[str], bool]] = {
 """False matches of Presidio's recognizers, by class name: too short to be real."""
 
 
+def _combine_rejectors(
+    rejects: Callable[[str], bool], is_invalid: Callable[[str], bool | None]
+) -> Callable[[str], bool]:
+    return lambda value: rejects(value) or bool(is_invalid(value))
+
+
 def list_recognizer_names(settings: PatternSettings, language: str) -> tuple[str, ...]:
     """List Presidio's recognizers that run: the configured ones; by default also the language's."""
     if settings.recognizers != DEFAULT_PRESIDIO_RECOGNIZERS:
@@ -263,10 +269,20 @@ def create_predefined_recognizers(names: Iterable[str], language: str) -> list[E
     return made
 
 
-def _combine_rejectors(
-    rejects: Callable[[str], bool], is_invalid: Callable[[str], bool | None]
-) -> Callable[[str], bool]:
-    return lambda value: rejects(value) or bool(is_invalid(value))
+@functools.cache
+def _load_offline_suffix_list() -> Callable[[str], Any]:
+    import tldextract
+
+    return tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
+
+
+def keep_offline(recognizer: EntityRecognizer) -> None:
+    """Let Presidio's e-mail recognizer use the public suffixes that ``tldextract`` ships, not download a list."""
+    from presidio_analyzer.predefined_recognizers import EmailRecognizer
+
+    if isinstance(recognizer, EmailRecognizer):
+        instance: Any = recognizer
+        instance.validate_result = lambda address: _load_offline_suffix_list()(address).fqdn != ""
 
 
 def create_custom_recognizer(settings: CustomRecognizer, language: str) -> EntityRecognizer:
@@ -329,13 +345,14 @@ def load_file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
     return made
 
 
-def validate_recognizers(settings: PatternSettings, language: str) -> None:
-    """Create every configured recognizer once; ``ConfigurationError`` names an invalid one."""
-    create_predefined_recognizers(list_recognizer_names(settings, language), language)
-    for recognizer in settings.custom:
-        create_custom_recognizer(recognizer, language)
-    for file in settings.files:
-        load_file_recognizers(file, language)
+def create_recognizers(
+    settings: PatternSettings, language: str
+) -> tuple[list[EntityRecognizer], list[EntityRecognizer]]:
+    """Create Presidio's recognizers, and the custom ones; ``ConfigurationError`` names an invalid one."""
+    predefined = create_predefined_recognizers(list_recognizer_names(settings, language), language)
+    custom = [create_custom_recognizer(recognizer, language) for recognizer in settings.custom]
+    from_files = [entry for file in settings.files for entry in load_file_recognizers(file, language)]
+    return predefined, [*custom, *from_files]
 
 
 def list_custom_labels(settings: PatternSettings, language: str) -> tuple[str, ...]:
@@ -353,12 +370,13 @@ def list_custom_labels(settings: PatternSettings, language: str) -> tuple[str, .
 
 
 def _require_pattern_based(recognizer: Any) -> EntityRecognizer:
-    """Return ``recognizer`` if it finds spans itself; one that waits for a model's entities would find none."""
+    """Return ``recognizer``, offline, if it finds spans itself; one that waits for a model's entities finds none."""
     from presidio_analyzer import PatternRecognizer
     from presidio_analyzer.predefined_recognizers import PhoneRecognizer
 
     if not isinstance(recognizer, PatternRecognizer | PhoneRecognizer):
         raise ConfigurationError("not a pattern recognizer; models are separate engines")
+    keep_offline(recognizer)
     return recognizer
 
 

@@ -243,8 +243,6 @@ class FitSettings(Settings):
     epochs: int = Field(10, ge=1, description="Number of passes over the rows.")
     learning_rate: float = Field(2e-3, gt=0, description="Maximum learning rate; rises, then decays to zero.")
     weight_decay: float = Field(0.01, ge=0, description="How strongly the weights are pulled to those of ``start``.")
-    lower: float = Field(0.15, ge=0, le=1, description="Share of the texts presented in lower case.")
-    upper: float = Field(0.05, ge=0, le=1, description="Share of the texts presented in upper case.")
     held_out: float = Field(0.1, gt=0, lt=1, description="Share of the rows kept for calibration.")
     start: str | None = Field(
         "default", description="The tagger whose head fitting starts from; default: the built-in one; null: zeros."

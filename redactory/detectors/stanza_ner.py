@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from redactory.detectors.engine import (
     ENGINE_ERROR,
@@ -27,57 +26,46 @@ from redactory.detectors.torch_inference import identify_folder, isolate_inferen
 from redactory.foundation.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    import torch
     from spacy.language import Language
 
 
-Matrix = NDArray[np.float64]
-
-
-def compute_marginals(emissions: Matrix, transitions: Matrix) -> Matrix:
-    """Compute P(tag of token t is j) by forward-backward in log space.
+def compute_marginals(emissions: torch.Tensor, transitions: torch.Tensor) -> torch.Tensor:
+    """Compute P(tag of token t is j) of a linear-chain CRF: the gradient of the log of its partition function.
 
     ``emissions`` [n, tags] and ``transitions`` [tags, tags] (from row to column) are unnormalised log weights: a
     sequence y weighs exp(sum_t emissions[t, y_t] + sum_t transitions[y_t, y_(t+1)]). As in Stanza's ``CRFLoss``, start
-    and end add nothing. Returns [n, tags]; each row sums to 1 up to rounding. ``ValueError`` for non-finite weights or
-    wrong shapes.
+    and end add nothing. Returns [n, tags] in double precision; ``ValueError`` for non-finite weights.
     """
-    emissions = np.asarray(emissions, dtype=np.float64)
-    transitions = np.asarray(transitions, dtype=np.float64)
-    count, tags = emissions.shape
-    if transitions.shape != (tags, tags):
-        raise ValueError("transitions must be square, with one row per tag")
-    if not (np.isfinite(emissions).all() and np.isfinite(transitions).all()):
-        raise ValueError("weights must be finite")
-    if count == 0:
-        return np.empty((0, tags))
-    # one loop for both directions: row 0 forward, row 1 backward over the mirrored chain
-    weights = np.stack([emissions, emissions[::-1]])
-    moves = np.stack([transitions, transitions.T])
-    messages = np.empty_like(weights)
-    messages[:, 0] = weights[:, 0]
-    for t in range(1, count):
-        messages[:, t] = weights[:, t] + np.logaddexp.reduce(messages[:, t - 1, :, None] + moves, axis=1)
-    # both directions count the token's own emission
-    joint = messages[0] + messages[1, ::-1] - emissions
-    joint = np.exp(joint - joint.max(axis=1, keepdims=True))
-    return np.asarray(joint / joint.sum(axis=1, keepdims=True))
+    import torch
+
+    with torch.inference_mode(False), torch.enable_grad():
+        weights, moves = emissions.detach().clone().double().requires_grad_(), transitions.detach().clone().double()
+        if not (torch.isfinite(weights).all() and torch.isfinite(moves).all()):
+            raise ValueError("weights must be finite")
+        messages = weights[0]
+        for row in weights[1:]:
+            messages = row + torch.logsumexp(messages[:, None] + moves, dim=0)
+        [marginals] = torch.autograd.grad(torch.logsumexp(messages, dim=0), weights)
+    return marginals
 
 
 class StanzaTagger:
-    """A loaded tagger: takes the words of one sequence, returns tags and P(non-entity)."""
+    """Stanza's processor; takes the words of one sequence, returns tags and P(non-entity).
+
+    The marginals need the weights that its network returns to the decoder.
+    """
 
     def __init__(self, settings: StanzaSettings, language: str) -> None:
-        self._trainer = trainer = _load_trainer(settings, language)
+        self._processor = _load_processor(settings, language)
+        trainer = self._processor.trainers[0]
         self._column = int(trainer.args.get("predict_tagset") or 0)
         tags = trainer.vocab["tag"].items(self._column)
         if "O" not in tags:
             raise ConfigurationError("detect.stanza: the model has no tag O for tokens outside entities")
         self._outside_column, self._kinds = tags.index("O"), [_parse_entity_kind(tag) for tag in tags]
         self._public_columns: dict[str, list[int]] = {}
-        import torch
-
-        # computing the loss, against unknown tags, would take a third of the time
-        trainer.model.crits = torch.nn.ModuleList([_make_loss_replacement(crf) for crf in trainer.model.crits])
+        self._outputs: list[tuple[torch.Tensor, torch.Tensor]] = []
         trainer.model.register_forward_hook(self._capture_output)
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
@@ -92,76 +80,32 @@ class StanzaTagger:
 
         Tags of public kinds become O; P(public) comes with the most probable public kind.
         """
-        from stanza.models.ner.data import DataLoader
+        from stanza.models.common.doc import Document
 
-        trainer = self._trainer
-        batches = DataLoader(
-            _Sequence(words),
-            1,
-            trainer.args,
-            vocab=trainer.vocab,
-            evaluation=True,
-            preprocess_tags=False,
-            bert_tokenizer=trainer.model.bert_tokenizer,
-        )
-        if len(batches) != 1:
-            # Stanza silently drops sequences that are too long for an underlying transformer
-            raise ValueError("the sequence was dropped")
-        tags = trainer.predict(batches[0])[0]
-        probability = compute_marginals(self._emissions, self._transitions)
+        self._outputs.clear()
+        sentence = [{"id": number, "text": word} for number, word in enumerate(words, 1)]
+        tags = [token.ner for token in self._processor.process(Document([sentence])).sentences[0].tokens]
+        # Stanza silently drops sequences that are too long for an underlying transformer
+        [(emissions, transitions)] = self._outputs
+        probability = compute_marginals(emissions, transitions).numpy()
         if not len(tags) == len(probability) == len(words):
             raise ValueError("expected one tag per word")
         non_entity, public = probability[:, self._outside_column], [(0.0, "")] * len(words)
         if self._public_columns:
             tags = ["O" if _parse_entity_kind(tag) in self._public_columns else tag for tag in tags]
-            public_probabilities = np.stack(
-                [probability[:, columns].sum(axis=1) for columns in self._public_columns.values()]
-            )
-            non_entity = np.minimum(non_entity + public_probabilities.sum(axis=0), 1.0)
-            likeliest = (list(self._public_columns)[best] for best in public_probabilities.argmax(axis=0))
-            public = list(zip(public_probabilities.sum(axis=0).tolist(), likeliest, strict=True))
+            by_kind = np.stack([probability[:, columns].sum(axis=1) for columns in self._public_columns.values()])
+            non_entity = np.minimum(non_entity + by_kind.sum(axis=0), 1.0)
+            likeliest = (list(self._public_columns)[best] for best in by_kind.argmax(axis=0))
+            public = list(zip(by_kind.sum(axis=0).tolist(), likeliest, strict=True))
         return tags, non_entity.tolist(), public
 
     def _capture_output(self, model: Any, inputs: Any, output: Any) -> None:
         _, logits, transitions = output
-        self._emissions = logits[self._column][0].cpu().double().numpy()
-        self._transitions = transitions[self._column].cpu().double().numpy()
+        self._outputs.append((logits[self._column][0].cpu(), transitions[self._column].cpu()))
 
 
-@functools.lru_cache(maxsize=4)
-def load_tags(folder: str, package: str | None, language: str) -> tuple[str, ...]:
-    """Return the tags of the model in ``folder``; loads it once per process."""
-    trainer = _load_trainer(StanzaSettings(folder=folder, package=package), language)
-    return tuple(trainer.vocab["tag"].items(int(trainer.args.get("predict_tagset") or 0)))
-
-
-class _Sequence:
-    """The part of a Stanza document that its data loader reads: one sentence without tags."""
-
-    def __init__(self, words: list[str]) -> None:
-        self._words = words
-
-    def get(self, *fields: Any, **options: Any) -> list[list[tuple[str, None, None]]]:
-        return [[(word, None, None) for word in self._words]]
-
-
-def _make_loss_replacement(crf: Any) -> Any:
-    """Return a module that replaces Stanza's ``CRFLoss`` and passes on only its transitions."""
-    import torch
-
-    class Transitions(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self._transitions = crf._transitions
-
-        def forward(self, *_: Any) -> tuple[float, Any]:
-            return 0.0, self._transitions
-
-    return Transitions()
-
-
-def _load_trainer(settings: StanzaSettings, language: str) -> Any:
-    """Load Stanza's trainer object with the model; download nothing."""
+def _load_processor(settings: StanzaSettings, language: str) -> Any:
+    """Load Stanza's processor with the model; download nothing."""
     package = _choose_package(settings, language)
     import stanza
 
@@ -177,12 +121,18 @@ def _load_trainer(settings: StanzaSettings, language: str) -> Any:
                 use_gpu=False,
                 logging_level="CRITICAL",
             )
-        return pipeline.processors["ner"].trainers[0]
+        return pipeline.processors["ner"]
     except Exception as error:
         raise ConfigurationError(
             f"detect.stanza.folder: the ner package '{package}' in '{settings.folder}' cannot be loaded "
             f"({type(error).__name__}); are its files and its dependencies there?"
         ) from None
+
+
+@functools.lru_cache(maxsize=4)
+def _load_kinds(folder: str, package: str | None, language: str) -> frozenset[str]:
+    """Return the entity types of the model in ``folder``; loads it once per process."""
+    return frozenset(_load_processor(StanzaSettings(folder=folder, package=package), language).get_known_tags())
 
 
 def _choose_package(settings: StanzaSettings, language: str) -> str:
@@ -255,8 +205,7 @@ class StanzaEngine:
     def list_capabilities(cls, settings: StanzaSettings, language: str) -> list[Capability]:
         """Return the entity types among the model's tags; its package is for ``language``."""
         cls.collect_fingerprint(settings, language)  # rejects a missing folder
-        tags = load_tags(settings.folder, settings.package, language)
-        kinds = frozenset(kind for tag in tags if (kind := _parse_entity_kind(tag)) is not None)
+        kinds = _load_kinds(settings.folder, settings.package, language)
         return [Capability(f"Stanza {settings.folder}", kinds, language, kinds - KNOWN_LABELS)]
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:

@@ -126,7 +126,7 @@ def test_every_character_is_read_or_the_text_has_failed(engines: dict[str, Any],
 
 
 def chatty_stanza(engine: StanzaEngine) -> None:
-    trainer = engine._tagger._trainer
+    trainer = engine._tagger._processor.trainers[0]
     predict = trainer.predict
 
     def chatty(batch: Any) -> Any:
@@ -171,7 +171,7 @@ def test_scores_that_are_not_finite_are_a_failure(load: Load, name: str, wrong: 
     engine = load(name)
     layer = engine._model._model.classifier if name == "transformers" else None
     with torch.no_grad():
-        (layer or engine._tagger._trainer.model.tag_clfs[0]).bias[0] = wrong
+        (layer or engine._tagger._processor.trainers[0].model.tag_clfs[0]).bias[0] = wrong
     assert engine.read(["Anna is late", ""]) == [EngineOutput(failure=ENGINE_ERROR), EngineOutput()]
 
 

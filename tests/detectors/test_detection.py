@@ -51,25 +51,6 @@ def test_a_reading_does_not_depend_on_its_batch(
     assert same_in_batches(detector, alone, texts, size)
 
 
-def test_a_reading_that_sees_its_neighbours_is_found(
-    detector: Detector, alone: dict[str, EngineOutput], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Sabotage: probabilities move in the last place with the size of the batch."""
-    engine = next(e for e in detector._window_engines if e.read([TEXTS[1]])[0].non_entity_scores)
-    true_read = engine.read
-
-    def read(texts: Sequence[str]) -> list[EngineOutput]:
-        return [
-            EngineOutput(
-                r.spans, tuple(p._replace(probability=p.probability + 1e-16 * len(texts)) for p in r.non_entity_scores)
-            )
-            for r in true_read(texts)
-        ]
-
-    monkeypatch.setattr(engine, "read", read)
-    assert not same_in_batches(detector, alone, TEXTS, 7)
-
-
 @pytest.mark.parametrize("size", [1, 7, 64])
 def test_detections_come_in_order_from_any_iterable(
     detector: Detector, size: int, monkeypatch: pytest.MonkeyPatch

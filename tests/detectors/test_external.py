@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -23,6 +24,7 @@ from redactory.detectors import (
 )
 from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED
 from redactory.detectors.engine_registry import identify_engines, load_engines
+from redactory.detectors.external import ENTRY_POINT_GROUP, list_installed_engines
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.curation.policy import Policy
 from tests.detectors.support import OFF
@@ -144,7 +146,7 @@ BROKEN = {
             self.seen += 1
             return [(0, 1, "PERSON", 1 / self.seen)]
     """,
-    "its results differ in a batch": """
+    "do not declare batch_independent": """
         batch_independent = True
         def read(self, texts): return [[(0, 1, "PERSON", 1 / len(texts))] for text in texts]
     """,
@@ -173,19 +175,42 @@ def test_a_name_that_nobody_or_several_offer_is_refused(install: Install) -> Non
             asked(taken)
 
 
-def test_what_depends_on_its_batch_is_read_alone(install: Install) -> None:
-    """The probes do not show it; the first batch of texts does."""
-    code = """
-        batch_independent = True
-        def read(self, texts):
-            own = [text for text in texts if "Robert" in text]
-            return [[(0, 4, "PERSON", 0.5 / len(texts) if own else 0.9)] for text in texts]
-    """
-    texts = ["Robert is here", "Anna is here", "nobody is", "Robert again"]
-    settings = asked(install(more(code)))
-    alone = [found for text in texts for found in Detector(settings).run_engines([text])]
-    detector = Detector(settings)
-    assert detector.run_engines(texts) == alone == detector.run_engines(texts)
+FULL = """
+    from redactory.detectors.engine import Capability, EngineOutput, Span
+    from redactory.foundation.settings import Settings
+    class Options(Settings):
+        letter: str = "K"
+    class Engine:
+        settings = Options
+        def __init__(self, settings, language): self.letter = settings.letter
+        def read(self, texts): return [EngineOutput(self.find(text)) for text in texts]
+        def find(self, text):
+            place = text.find(self.letter)
+            return (Span(place, place + 1, "BADGE", 1.0, "some-engine"),) if place >= 0 else ()
+        @classmethod
+        def collect_fingerprint(cls, settings, language): return {"letter": settings.letter}
+        @classmethod
+        def list_capabilities(cls, settings, language):
+            return [Capability("badges", frozenset({"BADGE"}), None, frozenset({"BADGE"}), "forms")]
+"""
+
+
+def test_an_engine_of_a_package_may_be_of_our_own_kind(install: Install) -> None:
+    name = install(FULL)
+    (found,) = Detector(asked(name, options={"letter": "Q"})).detect(["say Q"])
+    assert [span[:3] for span in found.strict] == [(4, 5, "BADGE")]
+    assert identify_engines(asked(name)) == {name: {"letter": "K"}}
+    with pytest.raises(ConfigurationError, match=r"some-engine\.leter: unknown option; did you mean 'letter'\?"):
+        load_engines(asked(name, options={"leter": "Q"}))
+
+
+def test_our_engines_are_offered_as_others_are(install: Install, tmp_path: Path) -> None:
+    offered = {entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)}
+    assert offered >= {"tagger", "spacy", "patterns", "presidio", "stanza", "transformers", "lists"}
+    assert not offered & {*list_installed_engines()}
+    install(NAMES, name="tagger", package="another_package")
+    with pytest.raises(ConfigurationError, match=r"detect\.tagger: several .*another_package, redactory"):
+        load_engines(DetectSettings())
 
 
 def test_nothing_that_it_says_is_heard(

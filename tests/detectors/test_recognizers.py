@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import time
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from presidio_analyzer.predefined_recognizers import PhoneRecognizer, UrlRecogni
 
 from redactory.detectors import DetectSettings, StrictPolicy
 from redactory.detectors.detector import WINDOW_CHARS
-from redactory.detectors.patterns import PatternEngine, add_word_lookahead, compile_match_finder
+from redactory.detectors.patterns import PatternEngine, add_word_lookahead
 from redactory.detectors.phones import find_phone_numbers
 from redactory.detectors.recognizers import (
     SCORES,
@@ -106,11 +106,6 @@ def test_every_expression_takes_linear_time(one: BuiltinRecognizer) -> None:
                 pytest.fail(f"{name} does not end on {text[:20]!r}")
 
 
-def test_an_expression_of_quadratic_time_would_be_found() -> None:
-    with pytest.raises(TimeoutError):
-        regex.compile(r"address\s*[:=-]?\s*\d").findall("address" + " " * LENGTH, timeout=PATIENCE / 4)
-
-
 HOSTS = ("www.a.", "www.", "a.", "1.", "1-1.", "http://a.", "'a.", "a.comm", "a-", "::", "00:", "AA11 ")
 
 
@@ -118,7 +113,7 @@ def test_no_expression_of_presidios_is_slow_in_a_window() -> None:
     """Links tried 675 domains behind each full stop, again from each place: 2 to 4 s a window."""
     for recognizer in create_predefined_recognizers(DEFAULT_PRESIDIO_RECOGNIZERS, "en"):
         for pattern in getattr(recognizer, "patterns", ()):
-            find = compile_match_finder(add_word_lookahead(pattern.regex), regex.I | regex.M | regex.S)
+            find = regex.compile(add_word_lookahead(pattern.regex), regex.I | regex.M | regex.S).finditer
             for filler in (*FILLERS, *HOSTS):
                 try:
                     list(find((filler * WINDOW_CHARS)[:WINDOW_CHARS], timeout=PATIENCE / 4))
@@ -136,36 +131,11 @@ PIECES_OF_LINKS = (
 @example("a" * 200 + ".com")
 def test_domains_that_are_looked_up_match_what_they_did(text: str) -> None:
     for pattern in UrlRecognizer.PATTERNS:
-        found = compile_match_finder(add_word_lookahead(pattern.regex), regex.I)(text)
+        found = regex.finditer(add_word_lookahead(pattern.regex), text, regex.I)
         assert [m.span() for m in found] == [m.span() for m in regex.finditer(pattern.regex, text, regex.I)]
 
 
-class Counted:
-    """A compiled expression whose searches are counted."""
-
-    searches = 0
-
-    def __init__(self, expression: str, flags: int = 0) -> None:
-        self._compiled = regex.compile(expression, flags)
-        self.finditer = self._compiled.finditer
-
-    def search(self, *args: Any, **kwargs: Any) -> Any:
-        Counted.searches += 1
-        return self._compiled.search(*args, **kwargs)
-
-
-@pytest.mark.parametrize(("filler", "links"), [("www.a.", 0), ("www.", 0), (" .com", 0), ("www.a.com ", 400)])
-def test_a_link_is_searched_for_where_there_is_one(monkeypatch: pytest.MonkeyPatch, filler: str, links: int) -> None:
-    """Each place of a long host was tried, with all that could follow: 3 s for 100,000 characters."""
-    (written,) = (p.regex for p in UrlRecognizer.PATTERNS if p.name == "Non schema URL")
-    looked_up = add_word_lookahead(written)
-    monkeypatch.setattr(Counted, "searches", 0)
-    monkeypatch.setattr("redactory.detectors.patterns.regex", SimpleNamespace(compile=Counted, I=regex.I))
-    find = compile_match_finder(looked_up, regex.I)
-    assert len(list(find((filler * WINDOW_CHARS)[:WINDOW_CHARS]))) == Counted.searches == links
-
-
-def test_a_number_that_no_country_has_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_that_no_region_has_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each was parsed for each of nine regions, and so was each part of it."""
     parsed: list[str] = []
     real = phonenumbermatcher.parse
@@ -176,18 +146,17 @@ def test_a_number_that_no_country_has_is_not_parsed(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(phonenumbermatcher, "parse", parse)
     regions = PhoneRecognizer.DEFAULT_SUPPORTED_REGIONS
-    for filler in ("+1 555 ", "+44 20 ", "+49 1 ", "jan 1 "):
-        assert find_phone_numbers((filler * WINDOW_CHARS)[:WINDOW_CHARS], regions, 1) == set()
+    assert find_phone_numbers(("jan 1\n" * WINDOW_CHARS)[:WINDOW_CHARS], regions, 1) == set()
     assert parsed == []
     assert find_phone_numbers("+1 212 555 0187", regions, 1) == {(0, 15)}
     assert parsed
 
 
-def test_whether_context_words_occur_is_asked_once_a_text(engine: PatternEngine) -> None:
-    around = engine._context.build_context("jan 1 " * 600)
-    for start in range(0, 3_000, 6):
-        assert around.boost_score(0.4, start, ("date", "birth")) == 0.4
-    assert len(around._is_present) == 1
+def test_searching_telephone_numbers_takes_linear_time() -> None:
+    for filler in ("+1 555 ", "+44 20 ", "jan 1 ", "1 ", "(1) ", "1-1.", "1", "555-"):
+        started = time.process_time()
+        find_phone_numbers((filler * LENGTH)[:LENGTH], ("US", "DE"), 1)
+        assert time.process_time() - started < 4 * PATIENCE, filler
 
 
 def test_names_are_their_own_scores_lie_between_0_and_1_and_hits_are_masked() -> None:

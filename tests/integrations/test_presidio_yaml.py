@@ -14,6 +14,7 @@ from presidio_analyzer.nlp_engine import NlpArtifacts, SpacyNlpEngine
 from presidio_analyzer.recognizer_registry import RecognizerRegistry, RecognizerRegistryProvider
 
 from redactory.detectors.patterns import PatternEngine, make_tokenizer
+from redactory.detectors.recognizers import keep_offline
 from redactory.detectors.settings import PatternSettings
 
 Found = set[tuple[int, int, str, float]]
@@ -73,6 +74,8 @@ def _registry(file: Path) -> RecognizerRegistry:
 def theirs(file: Path) -> Callable[[str], Found]:
     """What Presidio's analyzer finds with the recognizers of a file; lower-cased words are the lemmas."""
     registry = _registry(file)
+    for recognizer in registry.recognizers:
+        keep_offline(recognizer)
     engine: Any = SpacyNlpEngine(models=[{"lang_code": "en", "model_name": "loaded"}])
     engine.nlp = {language: make_tokenizer(language) for language in registry.supported_languages}
     analyzer = AnalyzerEngine(registry=registry, nlp_engine=engine, supported_languages=registry.supported_languages)

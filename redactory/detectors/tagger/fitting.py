@@ -25,6 +25,8 @@ from redactory.foundation.progress import Progress, ignore_progress
 if TYPE_CHECKING:
     from spacy.language import Language
 
+LOWER_CASE_SHARE, UPPER_CASE_SHARE = 0.15, 0.05
+"""Shares of the texts presented in lower case and in capitals."""
 _BATCH_PIECES = 128
 _NEW_LABEL_BIAS = -4.0
 """The first logit of a label that the initial head does not have."""
@@ -47,7 +49,7 @@ def train_tagger(
     """
     labels = (OUTSIDE_LABEL, *sorted({label for row in rows for _, _, label in row.spans}))
     rng = random.Random(settings.seed)
-    vectors, truth = encode_pieces([randomize_case(row, settings, rng) for row in rows], labels)
+    vectors, truth = encode_pieces([randomize_case(row, rng) for row in rows], labels)
     nlp: Language = import_tagger_spacy().blank("xx")
     component: Any = nlp.add_pipe(FACTORY)
     component.head = _minimize_loss(vectors, truth, _make_initial_head(labels, start), settings, progress)
@@ -118,12 +120,12 @@ def compute_rate_factor(share: float) -> float:
     return min(1.0, share * 20) * max(0.0, 1.0 - share) + 1e-3
 
 
-def randomize_case(row: LabelledText, settings: FitSettings, rng: random.Random) -> LabelledText:
+def randomize_case(row: LabelledText, rng: random.Random) -> LabelledText:
     """Return ``row`` in lower case, in capitals or unchanged, at random; its spans keep their offsets."""
     chance = rng.random()
-    if chance < settings.lower:
+    if chance < LOWER_CASE_SHARE:
         text = row.text.lower()
-    elif chance < settings.lower + settings.upper:
+    elif chance < LOWER_CASE_SHARE + UPPER_CASE_SHARE:
         text = row.text.upper()
     else:
         return row

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from redactory.detectors import TextDetector, build_policy_records
-from redactory.detectors.recognizers import validate_recognizers
+from redactory.detectors.recognizers import create_recognizers
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_digest_key
@@ -148,7 +148,7 @@ def check_engines(config: Config, progress: Progress = ignore_progress) -> None:
         make_segmenter(config.segment)
         counting.require_noise_package(config)
         if config.detect.patterns:
-            validate_recognizers(config.detect.patterns, config.detect.language)
+            create_recognizers(config.detect.patterns, config.detect.language)
         build_policy_records(config.detect)
 
 
