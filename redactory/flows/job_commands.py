@@ -37,10 +37,11 @@ from redactory.foundation.progress import Progress
 def run_nightly(config: str, progress: Progress, dask: str | None, **options: Any) -> CommandResult:
     """Curate what is new since the last scheduled run, and release it unless it drifted."""
     if dask is not None:
-        from redactory.flows.dask_map import wrap_with_dask
+        from redactory.flows.schedule import run_nightly_on_dask
 
-        options["curating"] = wrap_with_dask(redactory.curate, dask)
-    result = redactory.nightly(config, progress=progress, **options)
+        result = run_nightly_on_dask(config, progress=progress, dask=dask, **options)
+    else:
+        result = redactory.nightly(config, progress=progress, **options)
     has_failed = any(run_record["state"] == "held" or run_record.get("hooks_failed") for run_record in result["nights"])
     return CommandResult("nights", result, 1 if has_failed else 0)
 
@@ -61,21 +62,17 @@ def run_nightly(config: str, progress: Progress, dask: str | None, **options: An
     ),
     name=option("Name of the deployment; default: name in the configuration.", str),
     verify=option("Verify each run; one that fails verification has failed.", bool, True, flag="--verify/--no-verify"),
-    limit=option("Maximum number of tasks at once, over all runs on the server.", int, min=1),
-    port=option("Port of the server that is started here.", int, 4200),
-    deploy=switch("Register it on the server in PREFECT_API_URL, for its workers."),
+    deploy=switch("Register it for the workers of the server, and end."),
     pool=option("With --deploy: the work pool; created if it does not exist.", str, "redactory"),
 )
-def schedule_job(
-    as_json: bool, limit: int | None, port: int, deploy: bool, pool: str, **job: Any
-) -> CommandResult | None:
-    """Run a job on a schedule with Prefect: here until it is stopped, or on workers (--deploy)."""
+def schedule_job(as_json: bool, deploy: bool, pool: str, **job: Any) -> CommandResult | None:
+    """Run a job on the schedule of the Prefect server in PREFECT_API_URL: here, or on its workers (--deploy)."""
     from redactory.flows import schedule as scheduling
 
     planned = scheduling.plan_schedule(**job)
     if deploy:
-        return CommandResult("deployed", scheduling.deploy_schedule(planned, pool, limit))
-    scheduling.serve_schedule(planned, port, limit, lambda facts: show_result(CommandResult("serving", facts), as_json))
+        return CommandResult("deployed", scheduling.deploy_schedule(planned, pool))
+    scheduling.serve_schedule(planned, lambda facts: show_result(CommandResult("serving", facts), as_json))
     return None
 
 

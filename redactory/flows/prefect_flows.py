@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow
-from prefect.artifacts import create_link_artifact, create_markdown_artifact
+from prefect.artifacts import create_markdown_artifact
 from prefect.runtime import flow_run
 
 import redactory
 from redactory.detectors import compute_policy_hashes
-from redactory.flows.dask_map import open_dask_task_map
-from redactory.flows.prefect_tasks import open_process_task_map, run_as_task
+from redactory.flows.prefect_tasks import open_stage_map, run_as_task
 from redactory.flows.server import expand_template, has_placeholder, list_runs, load_time_zone
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import CheckFailed, RedactoryError, pluralize
@@ -32,7 +31,6 @@ from redactory.pipelines.curation.error_sealing import run_with_hidden_error_tex
 from redactory.pipelines.curation.finish import summarize_run
 from redactory.pipelines.curation.loading import load_config
 from redactory.pipelines.curation.models import require_training_packages
-from redactory.pipelines.curation.stage_context import StageMap
 from redactory.pipelines.modeling import run as whole
 from redactory.pipelines.modeling import train as training
 from redactory.pipelines.modeling.train import check_device
@@ -63,17 +61,6 @@ class FlowJob:
         """The run folder."""
         return RunFolder(Path(self.settings.output))
 
-    @property
-    def artifact_name(self) -> str:
-        """The key of this job's history in Prefect's interface."""
-        return Path(self.config).stem
-
-    def open_stage_map(self) -> AbstractContextManager[StageMap]:
-        """Return the map whose parts are tasks: in local processes, or on Dask workers."""
-        if self.dask is None:
-            return open_process_task_map(self.settings.workers, self.run_folder.state)
-        return open_dask_task_map(self.dask, self.settings, self.run_folder)
-
 
 def _load_job(config: str, output: str | None, workers: int | None, timezone: str, dask: str | None = None) -> FlowJob:
     forbid_core_dumps()
@@ -82,12 +69,23 @@ def _load_job(config: str, output: str | None, workers: int | None, timezone: st
         settings = load_config(config, workers=workers)
         template = output or str(settings.output)
         place = expand_template(template, flow_run.scheduled_start_time, timezone)
-        return FlowJob(config, template, load_config(settings, output=Path(place)), dask)
+        return FlowJob(config, template, load_config(settings, output=place), dask)
 
     # no run folder exists yet to seal an error in, and a configuration may hold names
     return run_with_hidden_error_text(
         f"the configuration could be read; check with: redactory curate {config} --dry-run", resolve_job
     )
+
+
+def curate_with_tasks(settings: Config, *, dask: str | None, **options: Any) -> dict[str, Any]:
+    """Run ``redactory.curate`` with a task for each part, in local processes or on the Dask workers of ``dask``."""
+    run = RunFolder(Path(settings.output))
+
+    def curate_over_workers() -> dict[str, Any]:
+        with nullcontext() if is_finished(run) else open_stage_map(dask, settings, run) as stage_map:
+            return dict(curation.curate(settings, stage_map=stage_map, **options))
+
+    return run_with_sealed_traceback(run.state, curate_over_workers)
 
 
 def log_flow_outcome(flow: Any, run: Any, state: Any) -> None:
@@ -167,7 +165,7 @@ def train(
     def train_and_publish() -> dict[str, Any]:
         work = partial(training.train, job.settings, progress=progress_listener.get(), **changes)
         result: dict[str, Any] = run_as_task(job.run_folder.state, "train", work)
-        publish_guarantee(job.artifact_name, result)
+        publish_guarantee(job.config, result)
         return result
 
     return run_with_sealed_traceback(job.run_folder.state, train_and_publish)
@@ -195,7 +193,7 @@ def run(
         result = whole.run(
             job.settings, output=run_folder.root, resume=True, step=step, progress=progress_listener.get()
         )
-        publish_guarantee(job.artifact_name, result["model"])
+        publish_guarantee(job.config, result["model"])
         if verify:
             require_verified_run(run_folder)
         return result
@@ -219,15 +217,11 @@ def nightly(
     """
     forbid_core_dumps()
 
-    def curate_with_tasks(settings: Config, **options: Any) -> dict[str, Any]:
-        job = FlowJob(config, output, settings, dask)
-        run = job.run_folder
-        with job.open_stage_map() as stage_map:
-            work = partial(curation.curate, settings, stage_map=stage_map, **options)
-            result = dict(run_with_sealed_traceback(run.state, work))
-        publish_run(job.artifact_name, result, False)
+    def curate_and_publish(settings: Config, **options: Any) -> dict[str, Any]:
+        result = curate_with_tasks(settings, dask=dask, **options)
+        publish_run(config, result, False)
         if verify:
-            require_verified_run(run)
+            require_verified_run(RunFolder(Path(result["run"])))
         return result
 
     def run_and_publish() -> dict[str, Any]:
@@ -237,7 +231,7 @@ def nightly(
             output=output,
             date=scheduled_time.date().isoformat() if has_date_placeholder(load_config(config)) else None,
             workers=workers,
-            curate_run=curate_with_tasks,
+            curate_run=curate_and_publish,
             progress=progress_listener.get(),
         )
         held = [Path(run_record["run"]).name for run_record in result["nights"] if run_record["state"] == "held"]
@@ -268,11 +262,8 @@ def _curate_or_reuse(job: FlowJob, resume: bool) -> dict[str, Any]:
     if reusable_run is not None:
         result = summarize_run(reusable_run)
     else:
-        with job.open_stage_map() as stage_map:
-            result = dict(
-                curation.curate(job.settings, resume=resume, stage_map=stage_map, progress=progress_listener.get())
-            )
-    publish_run(job.artifact_name, result, reusable_run is not None)
+        result = curate_with_tasks(job.settings, dask=job.dask, resume=resume, progress=progress_listener.get())
+    publish_run(job.config, result, reusable_run is not None)
     return result
 
 
@@ -317,20 +308,18 @@ def _extract_run_dependencies(manifest: dict[str, Any]) -> dict[str, Any]:
 # Artifacts in Prefect's interface: counts, codes, metrics and paths.
 
 
-def publish_run(name: str, result: dict[str, Any], reused: bool) -> None:
-    """Publish the counts of a finished run and the path of its report; one history per ``name``."""
+def publish_run(config: str, result: dict[str, Any], reused: bool) -> None:
+    """Publish the counts of a finished run and the path of its report; one history per configuration."""
     rows = [(kind, result[kind]) for kind in ("rows", "documents", "rejected", "examples", *DECISIONS)]
     for title in ("rejected", "quarantined"):
         rows += [(f"{title}: `{code}`", n) for code, n in sorted(result[f"{title}_by_reason"].items())]
     note = " (unchanged input; kept the earlier run)" if reused else ""
     table = ["| item | count |", "|---|---:|", *(f"| {what} | {count:,} |" for what, count in rows)]
-    text = "\n".join([f"`{result['run']}`{note}", "", *table])
-    create_markdown_artifact(text, key=_make_artifact_key("examples", name))
-    report = Path(result["report"]).resolve()
-    create_link_artifact(report.as_uri(), link_text=str(report), key=_make_artifact_key("report", name))
+    report = Path(result["report"]).resolve().as_uri()
+    _publish("examples", config, [f"`{result['run']}`{note}: [report]({report})", "", *table])
 
 
-def publish_guarantee(name: str, model: dict[str, Any]) -> None:
+def publish_guarantee(config: str, model: dict[str, Any]) -> None:
     """Publish the epsilons of the model's guarantee, each null with its reason."""
     card = model["guarantee"]
     epsilons = ["epsilon_confidentiality", "epsilon_bayesian", "epsilon_substitution", "coverage_failure"]
@@ -340,8 +329,9 @@ def publish_guarantee(name: str, model: dict[str, Any]) -> None:
     for key in epsilons:
         value, reason = card.get(key), card.get("reasons", {}).get(key, "not stated")
         lines.append(f"| `{key}` | {f'none: {reason}' if value is None else format_upper(value)} |")
-    create_markdown_artifact("\n".join(lines), key=_make_artifact_key("guarantee", name))
+    _publish("guarantee", config, lines)
 
 
-def _make_artifact_key(kind: str, name: str) -> str:
-    return f"{kind}-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-') or 'run'}"
+def _publish(kind: str, config: str, lines: list[str]) -> None:
+    name = re.sub("[^a-z0-9]+", "-", Path(config).stem.lower()).strip("-") or "run"
+    create_markdown_artifact("\n".join(lines), key=f"{kind}-{name}")

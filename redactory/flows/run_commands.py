@@ -153,19 +153,14 @@ def run(config: str, output: str | None, progress: Progress, **options: Any) -> 
 
 
 def _run_job(work: str, config: str, prefect: bool = False, dask: str | None = None, **options: Any) -> dict[str, Any]:
-    """Run ``work`` as the library's function, its flow, or over Dask, and return the result."""
-    if prefect:
+    """Run ``work`` as the library's function, or as its flow, which a Dask cluster needs, and return the result."""
+    if prefect or dask is not None:
         from redactory.flows.schedule import run_flow
 
         # the training's flow has no such parameter
         cluster: dict[str, Any] = {} if dask is None else {"dask": dask}
         return run_flow(work, config, **options, **cluster)
-    function = getattr(redactory, work)
-    if dask is not None:
-        from redactory.flows.dask_map import wrap_with_dask
-
-        function = wrap_with_dask(function, dask)
-    return dict(function(config, **options))
+    return dict(getattr(redactory, work)(config, **options))
 
 
 def _warn_uncovered(config: str, output: str | None) -> None:
