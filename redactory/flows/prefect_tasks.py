@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import KilledWorker, LocalCluster, Security, get_worker
+from distributed import KilledWorker, LocalCluster, Security, as_completed, get_worker
 from prefect import task as prefect_task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
-from prefect.futures import as_completed
 from prefect_dask import DaskTaskRunner
 
 from redactory.dedup.index import IndexFolder
@@ -233,16 +232,19 @@ def _run_parts(
     staging = make_private_folder(job.run.staging / secrets.token_hex(8))
     remote_task = RemoteTask(job.run, staging, requirements, pickle.dumps(portable_task))
     run_part = make_task_decorator(name, f"{name}-{{number}}")(run_remote_part)
-    futures: list[Any] = []
+    futures: dict[Any, Any] = {}
     try:
-        futures += [runner.submit(run_part, {"number": number, "remote_task": remote_task}) for number in numbers]
-        for future in as_completed(futures):
-            yield wait_for_result(name, future)
+        for number in numbers:
+            future = runner.submit(run_part, {"number": number, "remote_task": remote_task})
+            futures[future.wrapped_future] = future
+        completed: Any = as_completed
+        for done in completed(futures, loop=runner.client.loop):
+            yield wait_for_result(name, futures[done])
     finally:
         remove_path(staging)
         # a scheduler that is gone has dropped them
         with suppress(Exception):
-            runner.client.cancel([future.wrapped_future for future in futures], force=True)
+            runner.client.cancel(list(futures), force=True)
 
 
 def _make_task_portable(task: Task) -> tuple[CurationJob, Task]:

@@ -45,15 +45,23 @@ class Server:
                     raise
                 time.sleep(0.5)
 
-    def tasks(self, flow: dict[str, Any], expected: str) -> dict[str, dict[str, Any]]:
-        """The task runs of a flow by name and part, once the server has recorded the end of ``expected``."""
-        for _ in range(300):
-            found = self.ask("/task_runs/filter", {"flow_runs": {"id": {"any_": [flow["id"]]}}})
-            tasks = {run["name"].split("-")[0] + run["name"][-2:]: run for run in found}
-            if expected in tasks and tasks[expected]["state_type"] in ("COMPLETED", "FAILED"):
-                return tasks
-            time.sleep(0.1)
-        raise AssertionError(f"no end of {expected} in {sorted(tasks)}")
+    def flow_runs(self, config: Path) -> list[dict[str, Any]]:
+        """The runs of the flows of a configuration, in the order of their start."""
+        runs = self.ask("/flow_runs/filter", {"sort": "START_TIME_ASC"})
+        return [run for run in runs if run["parameters"].get("config") == str(config)]
+
+    def task_runs(self, flow: dict[str, Any]) -> list[dict[str, Any]]:
+        """The task runs of a flow."""
+        found: list[dict[str, Any]] = self.ask("/task_runs/filter", {"flow_runs": {"id": {"any_": [flow["id"]]}}})
+        return found
+
+    @contextmanager
+    def in_this_process(self) -> Iterator[None]:
+        """Flows and tasks of this process are told to the server, and nothing else."""
+        from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
+
+        with temporary_settings({PREFECT_API_URL: self.url, PREFECT_LOGGING_TO_API_ENABLED: False}):
+            yield
 
     def redactory(self, *arguments: object, cwd: Path) -> dict[str, Any]:
         """The JSON object that a command prints; it must succeed."""
@@ -79,11 +87,8 @@ def free_port() -> int:
 
 
 @contextmanager
-def local_server(home: Path, **more: str) -> Iterator[Server]:
-    """A server until the context ends; its database lies in ``home``, unless ``more`` settings name another.
-
-    These are the server's alone: its clients are not told of them.
-    """
+def local_server(home: Path) -> Iterator[Server]:
+    """A server until the context ends; its database lies in ``home``."""
     url = f"http://127.0.0.1:{free_port()}/api"
     settings = {
         "PREFECT_HOME": str(home / "prefect"),
@@ -91,12 +96,15 @@ def local_server(home: Path, **more: str) -> Iterator[Server]:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
         "PREFECT_SERVER_TASKS_TAG_CONCURRENCY_SLOT_WAIT_SECONDS": "0.2",
+        # one look at the schedules a second: as in earnest, but with less to wait for
+        "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",
+        "PREFECT_SERVER_SERVICES_SCHEDULER_RECENT_DEPLOYMENTS_LOOP_SECONDS": "1",
     }
     environment = {**clean_environment(home), **settings}
     command = [sys.executable, "-m", "prefect", "server", "start", "--port", url.split(":")[2].split("/")[0]]
     with (
         (home / "server.log").open("wb") as log,
-        start_child_process(command, env={**environment, **more}, stdout=log, stderr=log) as server,
+        start_child_process(command, env=environment, stdout=log, stderr=log) as server,
     ):
         while not _ready(url):
             assert server.poll() is None, (home / "server.log").read_text()
