@@ -47,6 +47,11 @@ progress_listener: ContextVar[Progress] = ContextVar("listener", default=ignore_
 """The progress listener of this process; not a parameter, because Prefect stores parameters."""
 
 
+def get_progress() -> Progress:
+    """Return the progress listener; Prefect pickles the flows' bodies, which cannot hold a context variable."""
+    return progress_listener.get()
+
+
 @dataclass(frozen=True)
 class FlowJob:
     """The parameters of a flow as Prefect stores them, and their resolved values."""
@@ -163,7 +168,7 @@ def train(
     changes = {key: value for key, value in overrides.items() if value}
 
     def train_and_publish() -> dict[str, Any]:
-        work = partial(training.train, job.settings, progress=progress_listener.get(), **changes)
+        work = partial(training.train, job.settings, progress=get_progress(), **changes)
         result: dict[str, Any] = run_as_task(job.run_folder.state, "train", work)
         publish_guarantee(job.config, result)
         return result
@@ -191,7 +196,7 @@ def run(
 
         step = partial(run_as_task, run_folder.state)
         result = whole.run(
-            job.settings, output=run_folder.root, resume=True, step=step, progress=progress_listener.get()
+            job.settings, output=run_folder.root, resume=True, step=step, progress=get_progress()
         )
         publish_guarantee(job.config, result["model"])
         if verify:
@@ -232,7 +237,7 @@ def nightly(
             date=scheduled_time.date().isoformat() if has_date_placeholder(load_config(config)) else None,
             workers=workers,
             curate_run=curate_and_publish,
-            progress=progress_listener.get(),
+            progress=get_progress(),
         )
         held = [Path(run_record["run"]).name for run_record in result["nights"] if run_record["state"] == "held"]
         if held:
@@ -262,7 +267,7 @@ def _curate_or_reuse(job: FlowJob, resume: bool) -> dict[str, Any]:
     if reusable_run is not None:
         result = summarize_run(reusable_run)
     else:
-        result = curate_with_tasks(job.settings, dask=job.dask, resume=resume, progress=progress_listener.get())
+        result = curate_with_tasks(job.settings, dask=job.dask, resume=resume, progress=get_progress())
     publish_run(job.config, result, reusable_run is not None)
     return result
 
