@@ -223,7 +223,7 @@ def test_keys_and_passwords_are_secrets_and_go_only_where_they_are_needed(compos
         "deploy": {"prefect_client"},
         "worker": {"prefect_client", "redactory_key", "redactory_encryption_key", *tls},
         "scheduler": tls,
-        **dict.fromkeys(("dask-worker-1", "dask-worker-2"), {"redactory_encryption_key", *tls}),
+        **{f"dask-worker-{number}": {"redactory_encryption_key", *tls} for number in (1, 2)},
     }
     for name, file in compose["secrets"].items():
         assert file["file"].startswith("./container/secrets/"), name

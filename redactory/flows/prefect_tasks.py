@@ -7,7 +7,6 @@ errors in our own words, a result consists of counts, and the repr of a task's p
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 import logging
 import os
@@ -27,7 +26,6 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect_dask import DaskTaskRunner
 
-from redactory.dedup.index import IndexFolder
 from redactory.detectors import compute_policy_hashes
 from redactory.detectors.settings import DetectSettings
 from redactory.flows.server import LOCAL_CLUSTER, TASK_TAG, check_dask_address
@@ -116,9 +114,9 @@ def open_stage_map(address: str | None, config: Config, run: RunFolder) -> Itera
     """
     address = address or LOCAL_CLUSTER
     check_dask_address(address)
-    for parent in (run.root, run.state, run.cluster.absolute()):
+    for parent in (run.root, run.state, run.cluster):
         make_private_folder(parent)
-    folder = make_private_folder(run.cluster.absolute() / secrets.token_hex(8))
+    folder = make_private_folder(run.cluster / secrets.token_hex(8))
     detect = config.detect.model_dump_json()
     requirements = WorkerRequirements(folder, detect, tuple(sorted(_collect_environment_facts(detect).items())))
     for name in ("distributed", "dask"):
@@ -227,10 +225,10 @@ def _run_parts(
     After the first permanent failure, and at the end, no worker can commit anything of it.
     """
     name = get_task_name(task)
-    job, portable_task = _make_task_portable(task)
-    make_private_folder(job.run.staging)
-    staging = make_private_folder(job.run.staging / secrets.token_hex(8))
-    remote_task = RemoteTask(job.run, staging, requirements, pickle.dumps(portable_task))
+    run = _get_run(task)
+    make_private_folder(run.staging)
+    staging = make_private_folder(run.staging / secrets.token_hex(8))
+    remote_task = RemoteTask(run, staging, requirements, pickle.dumps(task))
     run_part = make_task_decorator(name, f"{name}-{{number}}")(run_remote_part)
     futures: dict[Any, Any] = {}
     try:
@@ -247,16 +245,14 @@ def _run_parts(
             runner.client.cancel(list(futures), force=True)
 
 
-def _make_task_portable(task: Task) -> tuple[CurationJob, Task]:
-    """Return the job of a task, and the task in a form for any process: workers have another directory."""
+def _get_run(task: Task) -> RunFolder:
+    """Return the run of a stage's task; its path must be absolute, because workers are in another directory."""
     if not isinstance(task, functools.partial) or not isinstance(task.args[0], CurationJob):
         raise TypeError("a Dask task must be a function of a stage, called with its job")
-    job, *fixed = task.args
-    job = dataclasses.replace(job, run=RunFolder(job.run.root.absolute()))
-    if job.index is not None:
-        folder = IndexFolder(job.index.folder.root.absolute())
-        job = dataclasses.replace(job, index=dataclasses.replace(job.index, folder=folder))
-    return job, functools.partial(task.func, job, *fixed)
+    run = task.args[0].run
+    if not run.root.is_absolute():
+        raise RunStateError(f"{run.root}: a run on Dask workers needs an absolute path")
+    return run
 
 
 def wait_for_result(name: str, future: Any) -> Any:

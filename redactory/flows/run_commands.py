@@ -131,14 +131,14 @@ def unmask(source: Path, out: Path, vault: Path) -> CommandResult:
 
 
 @command(
-    "train: config output workers prefect",
+    "train: config output workers",
     trainer=option("A trainer; default: train.trainer in the configuration.", str),
     name=option("The model's folder; default: train.name in the configuration.", str, flag="--model"),
 )
-def train(config: str, output: str | None, progress: Progress, prefect: bool, **options: Any) -> CommandResult:
+def train(config: str, output: str | None, progress: Progress, **options: Any) -> CommandResult:
     """Train a model on the finished run of the configuration (section train)."""
     _print_train_remarks(config, output, **options)
-    result = _run_job("train", config, prefect, output=output, progress=progress, **options)
+    result = redactory.train(config, output=output, progress=progress, **options)
     return CommandResult("trained", result)
 
 
@@ -152,14 +152,12 @@ def run(config: str, output: str | None, progress: Progress, **options: Any) -> 
     return CommandResult("ran", result)
 
 
-def _run_job(work: str, config: str, prefect: bool = False, dask: str | None = None, **options: Any) -> dict[str, Any]:
+def _run_job(work: str, config: str, prefect: bool, dask: str | None = None, **options: Any) -> dict[str, Any]:
     """Run ``work`` as the library's function, or as its flow, which a Dask cluster needs, and return the result."""
     if prefect or dask is not None:
         from redactory.flows.schedule import run_flow
 
-        # the training's flow has no such parameter
-        cluster: dict[str, Any] = {} if dask is None else {"dask": dask}
-        return run_flow(work, config, **options, **cluster)
+        return run_flow(work, config, dask=dask, **options)
     return dict(getattr(redactory, work)(config, **options))
 
 

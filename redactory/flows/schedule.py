@@ -16,10 +16,8 @@ from redactory.flows.server import (
     DATE_PLACEHOLDER,
     PREFECT_SETTINGS,
     START_PLACEHOLDER,
-    add_start_placeholder,
     check_dask_address,
     configure_prefect,
-    extract_runs_folder,
     find_server_address,
     has_placeholder,
     load_time_zone,
@@ -32,13 +30,12 @@ from redactory.pipelines.curation.loading import load_config
 from redactory.pipelines.curation.output_folder import check_environment_keys, check_output_folder
 from redactory.pipelines.operations.nightly import nightly
 from redactory.redaction import RunFolder
+from redactory.redaction.folder import JobFolder
 
 _CRON_FORMAT = "five fields (minute, hour, day, month, weekday) like '0 2 * * *', or a name like @daily"
 FlowName = Literal["curate", "run", "nightly"]
 """The flow of :mod:`redactory.flows.prefect_flows` that a scheduled job runs."""
 _DEPLOYMENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_PREFECT_HOME = ".prefect"
-"""Prefect's home beside the runs; the hidden name keeps readers of data folders out."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +79,6 @@ class FlowSchedule:
         }
 
 
-def parse_cron(cron: str) -> str:
-    """Return ``cron``, which must have five fields or be an @name: Prefect would read a sixth, as seconds."""
-    fields = cron.split()
-    if not cron.isascii() or (len(fields) != 5 and not cron.strip().startswith("@")):
-        raise ConfigurationError(f"--cron: expected {_CRON_FORMAT}; got {pluralize(len(fields), 'field')}")
-    return " ".join(fields)
-
-
 def plan_schedule(
     config: str,
     *,
@@ -116,13 +105,13 @@ def plan_schedule(
             "FOLDER, and publish from there (nightly.publish, or redactory export --whole)"
         )
     load_time_zone(timezone)
-    if dask is not None:
-        check_dask_address(dask)
+    check_dask_address(dask)
     place = str(Path(out or settings.output).absolute())
     if work == "nightly" and has_placeholder(place):
         raise ConfigurationError(
             f"--out: a nightly job names its runs itself; give a folder without {START_PLACEHOLDER}, {DATE_PLACEHOLDER}"
         )
+    template = place if has_placeholder(place) else f"{place}/{START_PLACEHOLDER}"
     path = Path(config)
     name = name or path.stem
     if not _DEPLOYMENT_NAME.fullmatch(name):
@@ -133,13 +122,17 @@ def plan_schedule(
     parameters = {
         "config": str(path.absolute()) if path.exists() else config,
         # a nightly job names its runs, and always resumes
-        **({"output": place} if work == "nightly" else {"output": add_start_placeholder(place), "resume": True}),
+        **({"output": place} if work == "nightly" else {"output": template, "resume": True}),
         "workers": settings.workers,
         "timezone": timezone,
         "verify": verify,
         "dask": dask,
     }
-    return FlowSchedule(name, work, None if cron is None else parse_cron(cron), timezone, parameters)
+    fields = [] if cron is None else cron.split()
+    # Prefect would read a sixth field, as seconds
+    if cron is not None and not (cron.isascii() and (len(fields) == 5 or cron.strip().startswith("@"))):
+        raise ConfigurationError(f"--cron: expected {_CRON_FORMAT}; got {pluralize(len(fields), 'field')}")
+    return FlowSchedule(name, work, " ".join(fields) or None, timezone, parameters)
 
 
 def deploy_schedule(schedule: FlowSchedule, pool: str) -> dict[str, Any]:
@@ -172,10 +165,7 @@ def serve_schedule(schedule: FlowSchedule, report: Callable[[dict[str, Any]], No
     An interrupt or SIGTERM ends it: the schedule is paused and the current run cancelled, which resumes on the next
     attempt.
     """
-    output: str = schedule.parameters["output"]
-    runs_folder = Path(extract_runs_folder(output) if has_placeholder(output) else output)
-    runs_folder.mkdir(parents=True, exist_ok=True)
-    configure_prefect(runs_folder / _PREFECT_HOME)
+    configure_prefect()
     flow = getattr(import_flows(), schedule.work)
     options, server = schedule.deployment_kwargs(), _require_server()
     report({**schedule.describe(server), "keyed": not load_digest_key().is_generated})
@@ -208,11 +198,9 @@ def run_flow(work: str, config: str, output: str | Path | None, progress: Progre
     """Run the flow ``work`` of :mod:`redactory.flows.prefect_flows` here and return its result."""
     loaded = load_config(config, output=output)
     run = RunFolder(Path(loaded.output))
-    if settings.get("dask") is not None:
-        check_dask_address(settings["dask"])
-    if work != "train":
-        check_environment_keys()
-        check_output_folder(run, resume=bool(settings.get("resume")))
+    check_dask_address(settings["dask"])
+    check_environment_keys()
+    check_output_folder(run, resume=settings["resume"])
     with open_flows(run.state / "prefect", progress) as flows:
         result: dict[str, Any] = getattr(flows, work)(config, loaded.store or str(run.root), **settings)
         return result
@@ -223,10 +211,10 @@ def run_nightly_on_dask(
 ) -> dict[str, Any]:
     """Run ``redactory.nightly`` here, with the parts of its runs as tasks on the Dask workers of ``dask``."""
     check_dask_address(dask)
-    home = Path(load_config(config, output=output).output) / _PREFECT_HOME
-    with open_flows(home, progress) as flows:
+    job = JobFolder(Path(load_config(config, output=output).output).absolute())
+    with open_flows(job.state / "prefect", progress) as flows:
         curate_run = partial(flows.curate_with_tasks, dask=dask)
-        return nightly(config, output=output, curate_run=curate_run, progress=progress, **options)
+        return nightly(config, output=job.root, curate_run=curate_run, progress=progress, **options)
 
 
 def import_flows() -> Any:

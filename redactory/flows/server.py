@@ -6,7 +6,6 @@ Prefect reads its settings on the first import: quiet, offline, in a private hom
 from __future__ import annotations
 
 import datetime
-import glob
 import os
 import secrets
 import zoneinfo
@@ -35,23 +34,26 @@ TASK_TAG = "redactory"
 """Tag of all our tasks, to which a server's limit applies."""
 ADDRESS_VARIABLE = "PREFECT_API_URL"
 LOCAL_CLUSTER = "local"
+_START_SECONDS = 90
 START_PLACEHOLDER, DATE_PLACEHOLDER = "{start}", "{date}"
 """Placeholders in a template of run folders for the scheduled time: the second in UTC, the day."""
 
 
-def check_dask_address(dask: str) -> None:
-    """Raise ``ConfigurationError`` unless ``dask`` is ``local`` or an address that is safe for a run."""
-    if dask != LOCAL_CLUSTER:
-        require_secure_address(dask, "--dask")
+def check_dask_address(dask: str | None) -> None:
+    """Raise ``ConfigurationError`` unless ``dask`` is local (the default) or an address that is safe for a run."""
+    if dask not in (None, LOCAL_CLUSTER):
+        require_secure_address(str(dask), "--dask")
 
 
-def configure_prefect(home: Path) -> None:
+def configure_prefect(home: Path | None = None) -> None:
     """Set Prefect settings that are not set yet, with database and storage in ``home``, mode 0700."""
-    make_private_folder(home)
     # an empty value would count as an address, a home or a password
     for name in [name for name, value in os.environ.items() if name.startswith("PREFECT_") and not value]:
         del os.environ[name]
-    for name, value in {**PREFECT_SETTINGS, "PREFECT_HOME": str(home.resolve())}.items():
+    settings = {**PREFECT_SETTINGS}
+    if home is not None:
+        settings["PREFECT_HOME"] = str(make_private_folder(home).resolve())
+    for name, value in settings.items():
         os.environ.setdefault(name, value)
 
 
@@ -74,8 +76,12 @@ def open_server() -> Iterator[None]:
         yield
         return
     from prefect.server.api.server import SubprocessASGIServer
-    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_SERVER_API_AUTH_STRING
-    from prefect.settings import temporary_settings
+    from prefect.settings import (
+        PREFECT_API_AUTH_STRING,
+        PREFECT_API_URL,
+        PREFECT_SERVER_API_AUTH_STRING,
+        temporary_settings,
+    )
 
     password = f"redactory:{secrets.token_urlsafe(18)}"
     with temporary_settings({PREFECT_SERVER_API_AUTH_STRING: password, PREFECT_API_AUTH_STRING: password}):
@@ -85,32 +91,12 @@ def open_server() -> Iterator[None]:
             yield
 
 
-_START_SECONDS = 90
-
-
 # Output of scheduled runs: one folder per run, named by its scheduled time.
 
 
 def has_placeholder(template: str) -> bool:
     """Whether a template gives each run a separate folder."""
     return START_PLACEHOLDER in template or DATE_PLACEHOLDER in template
-
-
-def add_start_placeholder(output: str) -> str:
-    """``output`` if it has a placeholder, else a folder per run below it."""
-    return output if has_placeholder(output) else f"{output.rstrip('/')}/{START_PLACEHOLDER}"
-
-
-def extract_runs_folder(template: str) -> str:
-    """The folder that holds the runs of a template: its path up to the first placeholder."""
-    fixed = min(template.find(sign) for sign in (START_PLACEHOLDER, DATE_PLACEHOLDER) if sign in template)
-    return template[:fixed].rpartition("/")[0] or "."
-
-
-def list_runs(template: str) -> list[Path]:
-    """The existing run folders of a template, the latest first."""
-    pattern = glob.escape(template).replace("{start}", "*").replace("{date}", "*")
-    return [Path(place) for place in sorted(glob.glob(pattern), reverse=True)]
 
 
 def expand_template(template: str, scheduled_time: datetime.datetime, timezone: str) -> str:

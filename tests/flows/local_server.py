@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
 import sys
 import time
 import urllib.error
@@ -19,6 +18,7 @@ from typing import Any
 from tests.child_processes import start_child_process
 
 COMMAND = [sys.executable, "-c", "from redactory.flows.cli import main; main()"]
+LONGEST_SECONDS = 240.0
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,15 @@ class Server:
         with temporary_settings({PREFECT_API_URL: self.url, PREFECT_LOGGING_TO_API_ENABLED: False}):
             yield
 
-    def redactory(self, *arguments: object, cwd: Path) -> dict[str, Any]:
-        """The JSON object that a command prints; it must succeed."""
-        command = [*COMMAND, *map(str, arguments), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=self.environment)
-        assert done.returncode == 0, done.stdout + done.stderr
-        value: dict[str, Any] = json.loads(done.stdout)
-        return value
+    def run_deployment(self, name: str) -> dict[str, Any]:
+        """Have the job ``FLOW/NAME`` run now; the record of it, once it has ended."""
+        deployment, end = self.ask(f"/deployments/name/{name}"), time.monotonic() + LONGEST_SECONDS
+        run = self.ask(f"/deployments/{deployment['id']}/create_flow_run", {"state": {"type": "SCHEDULED"}})
+        while not run["end_time"]:
+            assert time.monotonic() < end, f"{name} has not ended: {run['state_name']}"
+            time.sleep(0.5)
+            run = self.ask(f"/flow_runs/{run['id']}")
+        return dict(run)
 
 
 def clean_environment(home: Path) -> dict[str, str]:

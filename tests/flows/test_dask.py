@@ -61,22 +61,25 @@ def stage_map(
     run = RunFolder(tmp_path_factory.mktemp("place") / "run")
     patch = pytest.MonkeyPatch()
     patch.setattr(module, "RETRY_SECONDS", [0.1])
-    with (
-        server.in_this_process(),
-        open_stage_map(cluster.scheduler_address, load_config(config), run) as opened,
-    ):
+    with server.in_this_process(), open_stage_map(cluster.scheduler_address, load_config(config), run) as opened:
         yield opened
     patch.undo()
     assert not run.cluster.exists()
 
 
 def test_two_workers_write_the_bytes_of_one_process(
-    stage_map: StageMap, config: Any, plain: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage_map: StageMap, config: Any, plain: Any, tmp_path: Path
 ) -> None:
-    # workers are at work elsewhere, and get what this process means by a relative path
-    monkeypatch.chdir(tmp_path)
-    curate(config, output="run", detector=DigitDetector(), stage_map=stage_map)
+    curate(config, output=tmp_path / "run", detector=DigitDetector(), stage_map=stage_map)
     assert read_data_bytes(tmp_path / "run") == plain
+
+
+def test_a_relative_folder_is_refused(
+    stage_map: StageMap, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunStateError, match="needs an absolute path"):
+        curate(config, output="run", detector=DigitDetector(), stage_map=stage_map)
 
 
 def test_lost_workers_cost_no_byte_and_a_part_that_kills_all_ends_the_run(

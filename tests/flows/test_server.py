@@ -1,13 +1,19 @@
-"""With a Prefect server: what is tried again, what is not run twice, and what the server's API shows of it."""
+"""With a Prefect server: what is tried again, and what the server's API shows of it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.artifacts import create_markdown_artifact
+from prefect.logging import get_run_logger
+from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
 from prefect_dask import DaskTaskRunner
 
 import redactory
@@ -15,8 +21,11 @@ from redactory.flows import prefect_flows, prefect_tasks
 from redactory.foundation.errors import CheckFailed, SealedError
 from redactory.pipelines.curation.stages import examples as stages
 from redactory.redaction import RunFolder, list_parts
+from tests.child_processes import start_child_process
+from tests.conftest import KEY
 from tests.flows.conftest import QUIET
-from tests.flows.local_server import Server
+from tests.flows.leak_search import Search
+from tests.flows.local_server import COMMAND, Server
 from tests.flows.small_job import NAME, small_job
 
 pytestmark = pytest.mark.slow
@@ -85,16 +94,6 @@ def test_an_unsteady_part_is_tried_again_and_costs_no_byte(server: Server, unste
     assert Path(first["report"]).as_uri() in shown
     assert NAME not in shown
 
-    # unchanged input is not run again, unless the run is not whole; a new row is a new run
-    assert _run(config)["run"] == first["run"]
-    assert "unchanged input" in _artifacts(server, server.flow_runs(config)[1])["examples-steady"]
-    (Path(first["run"]) / "public" / "part-00000.parquet").unlink()
-    again = _run(config)
-    assert again["run"] != first["run"]
-    with config.with_name("rows.jsonl").open("a") as file:
-        file.write('{"id": "new", "text": "A new row."}\n')
-    assert _run(config)["rows"] == 10
-
 
 def _artifacts(server: Server, flow: dict[str, Any]) -> dict[str, str]:
     found = server.ask("/artifacts/filter", {"flow_runs": {"id": {"any_": [flow["id"]]}}})
@@ -125,3 +124,60 @@ def test_a_refusal_is_not_tried_again(server: Server, unsteady: Unsteady, tmp_pa
         _run(config)
     [flow] = server.flow_runs(config)
     assert {run["run_count"] for run in server.task_runs(flow)} <= {1}
+
+
+def test_a_served_job_runs_until_it_is_stopped(server: Server, tmp_path: Path) -> None:
+    config = small_job(tmp_path, "served")
+    command = [*COMMAND, "schedule", str(config), "--json"]
+    options: dict[str, Any] = {"env": {**server.environment, "REDACTORY_KEY": KEY}, "cwd": tmp_path}
+    with start_child_process(command, stdout=subprocess.PIPE, **options) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["server"] == server.url
+        assert server.run_deployment("curate/served")["state_type"] == "COMPLETED"
+        process.terminate()
+        assert process.wait(60) in (0, 143)
+    [run] = (tmp_path / "runs").iterdir()
+    redactory.curate(config, output=tmp_path / "plain")
+    assert _data(run) == _data(tmp_path / "plain")
+
+
+# That a leak would be found.
+
+
+def _fail(text: str) -> None:
+    raise ValueError(text)
+
+
+LEAKS: dict[str, Callable[[str], object]] = {
+    "log": lambda text: get_run_logger().info("curating %s", text),
+    "artifact": lambda text: create_markdown_artifact(f"| {text} |", key="sample"),
+    "exception": _fail,
+}
+
+
+@pytest.mark.parametrize("kinds", [("log", "artifact", "result", "run name"), ("exception",)])
+def test_leaks_that_are_put_in_on_purpose_are_found(
+    server: Server, unsteady: Unsteady, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...]
+) -> None:
+    texts = {kind: f"Wilhelmina {kind} Featherstone" for kind in kinds}
+    real = prefect_flows.curation.curate
+
+    def talks(*arguments: Any, **settings: Any) -> Any:
+        for kind in LEAKS.keys() & texts.keys():
+            LEAKS[kind](texts[kind])
+        return {**real(*arguments, **settings), "sample": texts["result"]}
+
+    monkeypatch.setattr(prefect_flows.curation, "curate", talks)
+    monkeypatch.setattr(prefect_flows, "run_with_sealed_traceback", lambda state, work, *rest: work(*rest))
+    leaky = prefect_flows.curate.with_options(persist_result=True, flow_run_name=texts.get("run name"))
+    monkeypatch.setattr(prefect_flows, "curate", leaky)
+    talking = {PREFECT_LOGGING_TO_API_ENABLED: True, PREFECT_LOCAL_STORAGE_PATH: server.home / "storage"}
+    with temporary_settings(talking), suppress(ValueError):
+        _run(small_job(tmp_path, "leaky"))
+    search, missing = Search(texts.values()), set(texts.values())
+    for _ in range(60):
+        missing -= {value for hits in search.below(server.home).values() for value, _ in hits}
+        if not missing:
+            return
+        time.sleep(0.5)
+    raise AssertionError(missing)

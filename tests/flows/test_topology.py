@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,12 @@ from redactory.redaction.folder import JobFolder
 from tests.child_processes import start_child_process
 from tests.conftest import KEY
 from tests.flows.leak_search import Search
-from tests.flows.local_server import COMMAND, Server, free_port
+from tests.flows.local_server import COMMAND, LONGEST_SECONDS, Server, free_port
 from tests.flows.small_job import NAME, small_job
 
 pytestmark = pytest.mark.slow
 
 COMPOSE = yaml.safe_load(Path(__file__).parents[2].joinpath("compose.yaml").read_text(encoding="utf-8"))
-LONGEST_SECONDS = 240.0
 ENCRYPTION_KEY = "an encryption key of this test, of more than 32 bytes"
 PROGRAMS = {"dask": [sys.executable, "-m", "dask"], "prefect": [sys.executable, "-m", "prefect"], "redactory": COMMAND}
 
@@ -72,7 +70,11 @@ class Services:
         kept = {k: v for k, v in self.server.environment.items() if not k.startswith(("REDACTORY_", "PREFECT_HOME"))}
         named = COMPOSE["services"][name]["environment"].items()
         told = {k: self._here(v) for k, v in named if k != "PREFECT_PROFILES_PATH"}
-        own = {"HOME": str(self._home(name)), "TMPDIR": str(self._home(name)), "PREFECT_WORKER_WEBSERVER_PORT": str(free_port())}
+        own = {
+            "HOME": str(self._home(name)),
+            "TMPDIR": str(self._home(name)),
+            "PREFECT_WORKER_WEBSERVER_PORT": str(free_port()),
+        }
         # a task that has to wait asks once a second
         return {**kept, **told, **own, "PREFECT_WORKER_QUERY_SECONDS": "1"}
 
@@ -99,19 +101,8 @@ class Services:
         return "".join(log.read_text(errors="replace") for log in self.folder.glob("home-*/log"))
 
 
-def _night(services: Services, deployment: str) -> dict[str, Any]:
-    """Have the job run now; Prefect's record of it, once it has ended."""
-    server, end = services.server, time.monotonic() + LONGEST_SECONDS
-    run = server.ask(f"/deployments/{deployment}/create_flow_run", {"state": {"type": "SCHEDULED"}})
-    while not run["end_time"]:
-        assert time.monotonic() < end, services.logs()
-        time.sleep(0.5)
-        run = server.ask(f"/flow_runs/{run['id']}")
-    return dict(run)
-
-
 @pytest.fixture(scope="module")
-def nights(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Services, list[Any]]]:
+def nights(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[Services, list[Any]]:
     """Two nights; before the second the corpus has grown, and one of the two Dask workers is killed."""
     folder = tmp_path_factory.mktemp("machines")
     services = Services(folder, server)
@@ -124,9 +115,9 @@ def nights(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     assert deployment["global_concurrency_limit"]["limit"] == 1
     with ExitStack() as stack:
         services.start("scheduler", stack)
-        killed = [services.start(f"dask-worker-{number}", stack) for number in (1, 2)][0]
+        killed, _ = (services.start(f"dask-worker-{number}", stack) for number in (1, 2))
         services.start("worker", stack)
-        runs = [_night(services, deployment["id"])]
+        runs = [server.run_deployment("nightly/support")]
         # with the process that it watches over
         os.killpg(killed.pid, signal.SIGKILL)
         with config.with_name("rows.jsonl").open("a") as rows:
@@ -134,12 +125,12 @@ def nights(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
                 json.dumps({"id": f"later-{n}", "text": f"Later row {n} is about {NAME}.\nThank you."}) + "\n"
                 for n in range(4)
             )
-        runs.append(_night(services, deployment["id"]))
+        runs.append(server.run_deployment("nightly/support"))
         # a run has ended before its worker has put away what it was started with: keys are in that
         end = time.monotonic() + LONGEST_SECONDS
         while list(folder.glob("home-*/prefect-workspace-attempt-*")) and time.monotonic() < end:
             time.sleep(0.1)
-    yield services, runs
+    return services, runs
 
 
 def test_two_nights_on_two_workers_have_the_content_of_one_process(
