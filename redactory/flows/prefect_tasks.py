@@ -24,7 +24,7 @@ from distributed import KilledWorker, LocalCluster, Security, as_completed, get_
 from prefect import task as prefect_task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
-from prefect_dask import DaskTaskRunner
+from prefect_dask.task_runners import DaskTaskRunner
 
 from redactory.detectors import compute_policy_hashes
 from redactory.detectors.settings import DetectSettings
@@ -140,14 +140,15 @@ def _make_task_runner(address: str, workers: int, folder: Path) -> DaskTaskRunne
     Local processes use TLS with a new certificate: otherwise every user of the machine could send them work through an
     open port.
     """
+    security: Any = Security
     if address != LOCAL_CLUSTER:
-        secure = {"security": Security(require_encryption=True)} if address.startswith("tls:") else {}
+        secure = {"security": security(require_encryption=True)} if address.startswith("tls:") else {}
         return DaskTaskRunner(address=address, client_kwargs={"timeout": CONNECT_TIMEOUT, **secure})
     cluster: dict[str, Any] = {
         "n_workers": workers,
         # engines use one thread, and a process runs one part at a time
         "threads_per_worker": 1,
-        "security": Security.temporary(),
+        "security": security.temporary(),
         "local_directory": str(folder),
         "memory_limit": 0,
         "dashboard_address": None,
@@ -230,19 +231,20 @@ def _run_parts(
     staging = make_private_folder(run.staging / secrets.token_hex(8))
     remote_task = RemoteTask(run, staging, requirements, pickle.dumps(task))
     run_part = make_task_decorator(name, f"{name}-{{number}}")(run_remote_part)
+    client: Any = runner.client
     futures: dict[Any, Any] = {}
     try:
         for number in numbers:
             future = runner.submit(run_part, {"number": number, "remote_task": remote_task})
             futures[future.wrapped_future] = future
         completed: Any = as_completed
-        for done in completed(futures, loop=runner.client.loop):
+        for done in completed(futures, loop=client.loop):
             yield wait_for_result(name, futures[done])
     finally:
         remove_path(staging)
         # a scheduler that is gone has dropped them
         with suppress(Exception):
-            runner.client.cancel(list(futures), force=True)
+            client.cancel(list(futures), force=True)
 
 
 def _get_run(task: Task) -> RunFolder:
