@@ -64,9 +64,13 @@ class Server:
             yield
 
     def run_deployment(self, name: str) -> dict[str, Any]:
-        """Have the job ``FLOW/NAME`` run now; the record of it, once it has ended."""
-        deployment, end = self.ask(f"/deployments/name/{name}"), time.monotonic() + LONGEST_SECONDS
-        run = self.ask(f"/deployments/{deployment['id']}/create_flow_run", {"state": {"type": "SCHEDULED"}})
+        """Have the job of that name run as soon as it is there; the record of it, once it has ended."""
+        end, found = time.monotonic() + LONGEST_SECONDS, list[dict[str, Any]]()
+        while not found:
+            assert time.monotonic() < end, f"{name} is not there"
+            time.sleep(0.2)
+            found = self.ask("/deployments/filter", {"deployments": {"name": {"any_": [name]}}})
+        run = self.ask(f"/deployments/{found[0]['id']}/create_flow_run", {"state": {"type": "SCHEDULED"}})
         while not run["end_time"]:
             assert time.monotonic() < end, f"{name} has not ended: {run['state_name']}"
             time.sleep(0.5)

@@ -133,7 +133,7 @@ def test_a_served_job_runs_until_it_is_stopped(server: Server, tmp_path: Path) -
     with start_child_process(command, stdout=subprocess.PIPE, **options) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["server"] == server.url
-        assert server.run_deployment("curate/served")["state_type"] == "COMPLETED"
+        assert server.run_deployment("served")["state_type"] == "COMPLETED"
         process.terminate()
         assert process.wait(60) in (0, 143)
     [run] = (tmp_path / "runs").iterdir()

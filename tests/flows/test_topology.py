@@ -117,7 +117,7 @@ def nights(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[Se
         services.start("scheduler", stack)
         killed, _ = (services.start(f"dask-worker-{number}", stack) for number in (1, 2))
         services.start("worker", stack)
-        runs = [server.run_deployment("nightly/support")]
+        runs = [server.run_deployment("support")]
         # with the process that it watches over
         os.killpg(killed.pid, signal.SIGKILL)
         with config.with_name("rows.jsonl").open("a") as rows:
@@ -125,7 +125,7 @@ def nights(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[Se
                 json.dumps({"id": f"later-{n}", "text": f"Later row {n} is about {NAME}.\nThank you."}) + "\n"
                 for n in range(4)
             )
-        runs.append(server.run_deployment("nightly/support"))
+        runs.append(server.run_deployment("support"))
         # a run has ended before its worker has put away what it was started with: keys are in that
         end = time.monotonic() + LONGEST_SECONDS
         while list(folder.glob("home-*/prefect-workspace-attempt-*")) and time.monotonic() < end:
