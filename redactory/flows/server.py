@@ -6,6 +6,7 @@ Prefect reads its settings on the first import: quiet, offline, in a private hom
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 import secrets
 import zoneinfo
@@ -83,12 +84,18 @@ def open_server() -> Iterator[None]:
         temporary_settings,
     )
 
-    password = f"redactory:{secrets.token_urlsafe(18)}"
+    password = _draw_password()
     with temporary_settings({PREFECT_SERVER_API_AUTH_STRING: password, PREFECT_API_AUTH_STRING: password}):
         server = SubprocessASGIServer()
         server.start(timeout=_START_SECONDS)
         with temporary_settings({PREFECT_API_URL: server.api_url}):
             yield
+
+
+@functools.cache
+def _draw_password() -> str:
+    """Draw the password of this process's server, which later flows use as well."""
+    return f"redactory:{secrets.token_urlsafe(18)}"
 
 
 # Output of scheduled runs: one folder per run, named by its scheduled time.
