@@ -15,7 +15,7 @@ TORCH := $(if $(WITHOUT_TORCH),,$(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' cons
 BY_HASH = $(PIP) install --quiet --require-hashes --no-deps -r
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: size demo test test-all postgresql java soak mutants check install bench docs clean dist release-check sbom licences
+.PHONY: size demo test test-all java soak mutants check install bench docs clean dist release-check sbom licences
 
 demo: $(VENV)/.installed
 	rm -rf $(RUN) $(RUN)-input
@@ -32,18 +32,8 @@ test: check docs
 	@exec $(PYTEST) -m "not slow"
 
 # the slow tests too: long sweeps, kills, servers, every page of the docs
-test-all: check docs postgresql java
+test-all: check docs java
 	@exec $(PYTEST)
-
-# a test runs Prefect on a PostgreSQL server of its own; its programs are Debian's
-postgresql:
-	@if ! { command -v initdb || ls /usr/lib/postgresql/*/bin/initdb; } >/dev/null 2>&1; then \
-		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends postgresql; } >/dev/null; \
-		else \
-			echo "PostgreSQL's server is not installed: apt-get install postgresql (or make postgresql, as root)" >&2; exit 1; \
-		fi; \
-	fi
 
 # a test reads shards with Spark, which runs on Java 17 or newer
 java:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import redactory
-from redactory.flows.dask_map import start_dask_workers
+from redactory.flows.server import configure_prefect, open_server
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.loading import load_config
 from redactory.pipelines.curation.stage_context import StageMap, measure_peak_memory_mb, open_process_map
@@ -128,13 +128,18 @@ def _config(data: Path, documents: int, workers: int) -> Config:
 def _map(kind: str, config: Config, place: Path) -> Iterator[tuple[StageMap, Any]]:
     """The map, and what tells of each of its processes the CPU seconds and the peak memory in MiB."""
     if kind == "dask":
-        with start_dask_workers("local", config, RunFolder(place)) as workers:
+        # Prefect reads its settings on the first import
+        configure_prefect(place / "prefect")
+        from redactory.flows.prefect_tasks import open_stage_map
+
+        with open_server(), open_stage_map("local", config, RunFolder(place.absolute())) as stage_map:
+            runner: Any = stage_map.args[0]  # type: ignore[attr-defined]
 
             def used() -> list[tuple[float, float]]:
-                found = workers.client.run(_used)
+                found = runner.client.run(_used)
                 return [found[address] for address in sorted(found)]
 
-            yield workers, used
+            yield stage_map, used
         return
     with open_process_map(config.workers) as stage_map:
         # processes of a pool cannot be asked one by one

@@ -13,9 +13,6 @@ from typing import Any
 # the pipe's other end is closed with its process; by then nobody is left who could put things away
 _WATCH_SCRIPT = """
 read -r _
-for file in "$1"/postmaster.pid "$1"/*/postmaster.pid; do
-  test -f "$file" && kill -s QUIT "$(head -n 1 "$file")"
-done
 test -n "$2" && kill -s KILL -- "-$2"
 test -n "$1" || exit
 rm -rf "$1"
@@ -29,8 +26,7 @@ rm -rf "$1"
 def end_with_parent(folder: Path | None = None, group: int | None = None) -> Iterator[None]:
     """Should this process end before the context: remove ``folder`` and kill the process ``group``.
 
-    A PostgreSQL server whose data lies in ``folder`` is stopped first.  What happens at the context's end is
-    the caller's to do.
+    What happens at the context's end is the caller's to do.
     """
     reading, writing = os.pipe()
     command = ["sh", "-c", _WATCH_SCRIPT, "sh", str(folder or ""), str(group or "")]

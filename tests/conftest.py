@@ -26,7 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # two threads of numerics that share a core would spin while they wait: thirty times the work of a small step
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-PREFECT_TESTS = {f"tests/flows/test_{name}.py" for name in ("dask", "postgres", "put_in_leaks", "server")}
+PREFECT_TESTS = {f"tests/flows/test_{name}.py" for name in ("dask", "server", "topology")}
 SLOWEST_GROUPS = ("prefect", "tests/docs/test_blocks.py", "tests/flows/test_leaks.py")
 _SHARED_MEMORY, _MIN_FREE_BYTES = Path("/dev/shm"), 4 << 30
 KEY = "a key of the tests, 32 bytes long"

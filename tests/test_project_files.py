@@ -188,7 +188,8 @@ def compose() -> dict[str, Any]:
 
 
 def test_every_service_is_kept_in(compose: dict[str, Any]) -> None:
-    assert set(compose["services"]) == {"database", "server", "deploy", "worker"}
+    dask = {"scheduler", "dask-worker-1", "dask-worker-2"}
+    assert set(compose["services"]) == {"database", "server", "deploy", "worker", *dask}
     for name, service in compose["services"].items():
         assert service["read_only"] is True, name
         user, group = service["user"].split(":")
@@ -215,12 +216,14 @@ def test_only_the_loopback_address_leads_in_and_only_the_server_out(compose: dic
 
 
 def test_keys_and_passwords_are_secrets_and_go_only_where_they_are_needed(compose: dict[str, Any]) -> None:
-    services = compose["services"]
+    services, tls = compose["services"], {"dask_certificate", "dask_key"}
     assert {name: set(s["secrets"]) for name, s in services.items()} == {
         "database": {"database_password"},
         "server": {"prefect_server"},
         "deploy": {"prefect_client"},
-        "worker": {"prefect_client", "redactory_key", "redactory_encryption_key"},
+        "worker": {"prefect_client", "redactory_key", "redactory_encryption_key", *tls},
+        "scheduler": tls,
+        **{f"dask-worker-{number}": {"redactory_encryption_key", *tls} for number in (1, 2)},
     }
     for name, file in compose["secrets"].items():
         assert file["file"].startswith("./container/secrets/"), name

@@ -31,11 +31,13 @@ def run_nightly(
 ) -> Shown:
     """Curate what is new since the last scheduled run, and release it unless it drifted."""
     options: dict[str, Any] = {"output": output, "date": date, "first": first, "last": last, "reread": reread or ()}
-    if dask is not None:
-        from redactory.flows.dask_map import wrap_with_dask
+    options |= {"workers": workers, "progress": report_progress}
+    if dask is None:
+        r = redactory.nightly(config, **options)
+    else:
+        from redactory.flows.schedule import run_nightly_on_dask
 
-        options["curate_run"] = wrap_with_dask(redactory.curate, dask)
-    r = redactory.nightly(config, workers=workers, progress=report_progress, **options)
+        r = run_nightly_on_dask(config, dask=dask, **options)
     has_failed = any(run["state"] == "held" or run.get("hooks_failed") for run in r["nights"])
     return r, describe_nights(r), 1 if has_failed else 0
 
@@ -96,32 +98,28 @@ def schedule_job(
     ] = "curate",
     name: Annotated[str | None, Option(help="Name of the deployment; default: name in the configuration.")] = None,
     verify: Annotated[bool, Option(help="Verify each run; one that fails verification has failed.")] = True,
-    limit: Annotated[int | None, Option(help="Maximum number of tasks at once on the server.", min=1)] = None,
-    port: Annotated[int, Option(help="Port of the server that is started here.")] = 4200,
-    deploy: Annotated[bool, Option("--deploy", help="Register it on the server in PREFECT_API_URL.")] = False,
+    deploy: Annotated[bool, Option("--deploy", help="Register it for the workers of the server, and end.")] = False,
     pool: Annotated[str, Option(help="With --deploy: the work pool; created if it does not exist.")] = "redactory",
 ) -> Shown:
-    """Run a job on a schedule with Prefect: here until it is stopped, or on workers (--deploy)."""
+    """Run a job on the schedule of the Prefect server in PREFECT_API_URL: here, or on its workers (--deploy)."""
     from redactory.flows import schedule as scheduling
 
     job = {"cron": cron, "timezone": timezone, "out": out, "work": work, "name": name, "verify": verify}
     planned = scheduling.plan_schedule(config=config, **opt.drop_unset(workers=workers, dask=dask, **job))
     if deploy:
-        r = scheduling.deploy_schedule(planned, pool, limit)
+        r = scheduling.deploy_schedule(planned, pool)
         return r, _describe_schedule(r)
-    scheduling.serve_schedule(planned, port, limit, lambda r: show_result(context.obj, r, _describe_schedule(r)))
+    scheduling.serve_schedule(planned, lambda r: show_result(context.obj, r, _describe_schedule(r)))
     return None
 
 
 def _describe_schedule(r: Result) -> Page:
     when = fill("{cron} ({timezone})", r) if r["cron"] else "on request"
-    places = {key.replace("_", " "): r[key] for key in ("server", "interface", "password_file") if r.get(key)}
-    rows = {"deployment": r["deployment"], "when": when, "runs": str(r["output"]), **places}
+    rows = {"deployment": r["deployment"], "when": when, "runs": str(r["output"]), "server": r["server"]}
     yield table("Deployed" if "pool" in r else "Serving", (), rows)
     if "pool" in r:
         yield f"A worker runs it: prefect worker start --pool {r['pool']}"
         return
-    yield "Log in to the interface with the line in the password file." if r["password_file"] else None
     if not r["keyed"]:
         yield "No REDACTORY_KEY is set: unchanged input is run again, and interrupted runs cannot resume."
 

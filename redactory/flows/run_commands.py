@@ -258,14 +258,13 @@ def train(
     config: opt.Config,
     output: opt.Output = None,
     workers: opt.Workers = None,
-    prefect: opt.Prefect = False,
     trainer: Annotated[str | None, Option(help="A trainer; default: train.trainer.")] = None,
     name: Annotated[str | None, Option("--model", help="The model's folder; default: train.name.")] = None,
 ) -> Shown:
     """Train a model on the finished run of the configuration (section train)."""
     changes = drop_unset(workers=workers, trainer=trainer, name=name)
     _print_remarks(config, output, **changes)
-    result = _run_job("train", config, prefect, output=output, **changes)
+    result = redactory.train(config, output=output, progress=report_progress, **changes)
     return result, describe_training(result)
 
 
@@ -300,20 +299,14 @@ def _describe_run(r: Result) -> Page:
     yield from describe_measurements(r["evaluation"])
 
 
-def _run_job(work: str, config: str, prefect: bool = False, dask: str | None = None, **options: Any) -> dict[str, Any]:
-    """Run ``work`` as the library's function, its flow, or over Dask, and return the result."""
+def _run_job(work: str, config: str, prefect: bool, dask: str | None = None, **options: Any) -> dict[str, Any]:
+    """Run ``work`` as the library's function, or as its flow, which a Dask cluster needs, and return the result."""
     options["progress"] = report_progress
-    if prefect:
+    if prefect or dask is not None:
         from redactory.flows.schedule import run_flow
 
-        # the training's flow has no such parameter
-        return run_flow(work, config, **options, **drop_unset(dask=dask))
-    function = getattr(redactory, work)
-    if dask is not None:
-        from redactory.flows.dask_map import wrap_with_dask
-
-        function = wrap_with_dask(function, dask)
-    return dict(function(config, **options))
+        return run_flow(work, config, dask=dask, **options)
+    return dict(getattr(redactory, work)(config, **options))
 
 
 def _warn_uncovered(config: str, output: str | None) -> None:

@@ -1,45 +1,41 @@
-"""Schedule jobs with Prefect, served by this process or deployed for workers, and run flows here."""
+"""Run flows here, and register jobs on a Prefect server: served by this process, or deployed for workers."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import re
-import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from redactory.flows.dask_map import check_dask_address
 from redactory.flows.server import (
     ADDRESS_VARIABLE,
     DATE_PLACEHOLDER,
     PREFECT_SETTINGS,
     START_PLACEHOLDER,
-    add_start_placeholder,
+    check_dask_address,
     configure_prefect,
-    extract_runs_folder,
     find_server_address,
+    has_placeholder,
     load_time_zone,
-    prepare_server,
-    run_prefect_server,
+    open_server,
 )
 from redactory.foundation.errors import ConfigurationError, RunStateError, pluralize, shorten_name
-from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress
 from redactory.pipelines.curation.loading import load_config
-from redactory.pipelines.curation.output_folder import check_output_folder
+from redactory.pipelines.curation.output_folder import check_environment_keys, check_output_folder
+from redactory.pipelines.operations.nightly import nightly
 from redactory.redaction import RunFolder
+from redactory.redaction.folder import JobFolder
 
 _CRON_FORMAT = "five fields (minute, hour, day, month, weekday) like '0 2 * * *', or a name like @daily"
 FlowName = Literal["curate", "run", "nightly"]
 """The flow of :mod:`redactory.flows.prefect_flows` that a scheduled job runs."""
 _DEPLOYMENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_PREFECT_HOME = ".prefect"
-"""Prefect's home beside the runs; the hidden name keeps readers of data folders out."""
 
 
 @dataclass(frozen=True)
@@ -52,58 +48,35 @@ class FlowSchedule:
     timezone: str
     parameters: dict[str, Any]
 
-    @property
-    def full_name(self) -> str:
-        """The deployment's name as Prefect addresses it."""
-        return f"{self.work}/{self.name}"
-
-    @property
-    def runs_folder(self) -> Path:
-        """The folder of all its runs."""
-        output: str = self.parameters["output"]
-        return Path(output if self.work == "nightly" else extract_runs_folder(output))
-
-    def describe(self) -> dict[str, Any]:
+    def describe(self, server: str) -> dict[str, Any]:
         """What to tell the person who scheduled the job."""
         return {
-            "deployment": self.full_name,
+            "deployment": f"{self.work}/{self.name}",
             "cron": self.cron,
             "timezone": self.timezone,
             "output": self.parameters["output"],
+            "server": server,
         }
 
     def deployment_kwargs(self) -> dict[str, Any]:
-        """The arguments of Prefect's deployment; imports the job."""
+        """The arguments of Prefect's deployment; ``ConfigurationError`` if the job would never be due."""
         from prefect.schedules import Cron
+        from prefect.server.schemas.schedules import CronSchedule
         from prefect.types.entrypoint import EntrypointType
 
+        if self.cron is not None:
+            try:
+                asyncio.run(CronSchedule(cron=self.cron, timezone=self.timezone).get_dates(1))
+            except ValueError:
+                raise ConfigurationError(
+                    f"--cron: invalid schedule, or one that never runs; expected {_CRON_FORMAT}"
+                ) from None
         return {
             "schedule": Cron(self.cron, timezone=self.timezone) if self.cron else None,
             "parameters": self.parameters,
             # importable wherever Redactory is installed, so there is no code to fetch
             "entrypoint_type": EntrypointType.MODULE_PATH,
         }
-
-    def check_cron(self) -> None:
-        """Raise ``ConfigurationError`` if Prefect, which this imports, finds no scheduled time."""
-        from prefect.server.schemas.schedules import CronSchedule
-
-        if self.cron is None:
-            return
-        try:
-            asyncio.run(CronSchedule(cron=self.cron, timezone=self.timezone).get_dates(1))
-        except ValueError:
-            raise ConfigurationError(
-                f"--cron: invalid schedule, or one that never runs; expected {_CRON_FORMAT}"
-            ) from None
-
-
-def parse_cron(cron: str) -> str:
-    """Return ``cron``, which must have five fields or be an @name: Prefect would read a sixth, as seconds."""
-    fields = cron.split()
-    if not cron.isascii() or (len(fields) != 5 and not cron.strip().startswith("@")):
-        raise ConfigurationError(f"--cron: expected {_CRON_FORMAT}; got {pluralize(len(fields), 'field')}")
-    return " ".join(fields)
 
 
 def plan_schedule(
@@ -132,12 +105,13 @@ def plan_schedule(
             "FOLDER, and publish from there (nightly.publish, or redactory export --whole)"
         )
     load_time_zone(timezone)
-    if dask is not None:
-        check_dask_address(dask)
-    if work == "nightly" and any(sign in str(out or settings.output) for sign in (START_PLACEHOLDER, DATE_PLACEHOLDER)):
+    check_dask_address(dask)
+    place = str(Path(out or settings.output).absolute())
+    if work == "nightly" and has_placeholder(place):
         raise ConfigurationError(
             f"--out: a nightly job names its runs itself; give a folder without {START_PLACEHOLDER}, {DATE_PLACEHOLDER}"
         )
+    template = place if has_placeholder(place) else f"{place}/{START_PLACEHOLDER}"
     path = Path(config)
     name = name or path.stem
     if not _DEPLOYMENT_NAME.fullmatch(name):
@@ -145,67 +119,102 @@ def plan_schedule(
             f"--name: '{shorten_name(name)}' is not a valid deployment name; use letters, digits, '.', '_' and "
             "'-' (at most 64)"
         )
-    place = str(Path(out or settings.output).absolute())
     parameters = {
         "config": str(path.absolute()) if path.exists() else config,
         # a nightly job names its runs, and always resumes
-        **({"output": place} if work == "nightly" else {"output": add_start_placeholder(place), "resume": True}),
+        **({"output": place} if work == "nightly" else {"output": template, "resume": True}),
         "workers": settings.workers,
         "timezone": timezone,
         "verify": verify,
-        **({"dask": dask} if dask is not None else {}),
+        "dask": dask,
     }
-    return FlowSchedule(name, work, None if cron is None else parse_cron(cron), timezone, parameters)
+    fields = [] if cron is None else cron.split()
+    # Prefect would read a sixth field, as seconds
+    if cron is not None and not (cron.isascii() and (len(fields) == 5 or cron.strip().startswith("@"))):
+        raise ConfigurationError(f"--cron: expected {_CRON_FORMAT}; got {pluralize(len(fields), 'field')}")
+    return FlowSchedule(name, work, " ".join(fields) or None, timezone, parameters)
 
 
-# Deployed on your Prefect server, whose workers run it.
-
-
-def deploy_schedule(schedule: FlowSchedule, pool: str, limit: int | None) -> dict[str, Any]:
-    """Register the job for workers of ``pool`` on the server of ``PREFECT_API_URL``; return the facts.
-
-    ``limit`` bounds the number of our tasks that the server runs at once, over all runs.
-    """
+def deploy_schedule(schedule: FlowSchedule, pool: str) -> dict[str, Any]:
+    """Register the job for workers of ``pool`` on the server of ``PREFECT_API_URL``; return the facts."""
     flow = getattr(import_flows(), schedule.work)
-    schedule.check_cron()
-    server = find_server_address()
-    if server is None:
-        raise ConfigurationError(
-            f"--deploy: set {ADDRESS_VARIABLE} to your Prefect server, or omit --deploy to run the job here"
-        )
-    prepare_server(limit, None if schedule.cron else schedule.full_name, pool)
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import WorkPoolCreate
+
+    options, server = schedule.deployment_kwargs(), _require_server()
     deployment = flow.to_deployment(
         schedule.name,
-        **schedule.deployment_kwargs(),
+        **options,
         concurrency_limit=1,
-        description=f"redactory {schedule.work} of {Path(schedule.parameters['config']).name}",
         work_pool_name=pool,
         job_variables={"env": dict(PREFECT_SETTINGS)},
     )
     try:
+        with get_client(sync_client=True) as client:
+            if pool not in {existing.name for existing in client.read_work_pools()}:
+                client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
         deployment.apply()
     except Exception as error:
         raise RunStateError(f"{server} rejected the job ({type(error).__name__})") from None
-    return {**schedule.describe(), "pool": pool, "server": server}
+    return {**schedule.describe(server), "pool": pool}
 
 
-# Run here, with Prefect's home in the run's private area, or served with a new or your server.
+def serve_schedule(schedule: FlowSchedule, report: Callable[[dict[str, Any]], None]) -> None:
+    """Register the job on the server of ``PREFECT_API_URL``, pass its facts to ``report``, and run it on schedule.
+
+    An interrupt or SIGTERM ends it: the schedule is paused and the current run cancelled, which resumes on the next
+    attempt.
+    """
+    configure_prefect()
+    flow = getattr(import_flows(), schedule.work)
+    options, server = schedule.deployment_kwargs(), _require_server()
+    report({**schedule.describe(server), "keyed": not load_digest_key().is_generated})
+    flow.serve(schedule.name, **options, global_limit=1, limit=1, print_starting_message=False)
+
+
+def _require_server() -> str:
+    if (server := find_server_address()) is None:
+        raise ConfigurationError(
+            f"a schedule needs a Prefect server: start one (prefect server start), and set {ADDRESS_VARIABLE} to it "
+            "(http://127.0.0.1:4200/api)"
+        )
+    return server
+
+
+@contextmanager
+def open_flows(home: Path, progress: Progress) -> Iterator[Any]:
+    """Yield the module of flows, ready to run them in this process, with Prefect's files in ``home``."""
+    configure_prefect(home)
+    flows = import_flows()
+    token = flows.progress_listener.set(progress)
+    try:
+        with open_server():
+            yield flows
+    finally:
+        flows.progress_listener.reset(token)
 
 
 def run_flow(work: str, config: str, output: str | Path | None, progress: Progress, **settings: Any) -> dict[str, Any]:
     """Run the flow ``work`` of :mod:`redactory.flows.prefect_flows` here and return its result."""
     loaded = load_config(config, output=output)
     run = RunFolder(Path(loaded.output))
-    if work != "train":
-        check_output_folder(run, resume=bool(settings.get("resume")))
-    configure_prefect(run.state / "prefect")
-    flows = import_flows()
-    token = flows.progress_listener.set(progress)
-    try:
-        result: dict[str, Any] = getattr(flows, work)(config, str(run.root), **settings)
+    check_dask_address(settings["dask"])
+    check_environment_keys()
+    check_output_folder(run, resume=settings["resume"])
+    with open_flows(run.state / "prefect", progress) as flows:
+        result: dict[str, Any] = getattr(flows, work)(config, loaded.store or str(run.root), **settings)
         return result
-    finally:
-        flows.progress_listener.reset(token)
+
+
+def run_nightly_on_dask(
+    config: str, *, dask: str, output: Path | None, progress: Progress, **options: Any
+) -> dict[str, Any]:
+    """Run ``redactory.nightly`` here, with the parts of its runs as tasks on the Dask workers of ``dask``."""
+    check_dask_address(dask)
+    job = JobFolder(Path(load_config(config, output=output).output).absolute())
+    with open_flows(job.state / "prefect", progress) as flows:
+        curate_run = partial(flows.curate_with_tasks, dask=dask)
+        return nightly(config, output=job.root, curate_run=curate_run, progress=progress, **options)
 
 
 def import_flows() -> Any:
@@ -213,32 +222,5 @@ def import_flows() -> Any:
     try:
         from redactory.flows import prefect_flows
     except ImportError:
-        raise ConfigurationError("this needs Prefect: pip install 'redactory[flows]'") from None
+        raise ConfigurationError("this needs Prefect and Dask: pip install 'redactory[flows]'") from None
     return prefect_flows
-
-
-def serve_schedule(
-    schedule: FlowSchedule, port: int, limit: int | None, report: Callable[[dict[str, Any]], None]
-) -> None:
-    """Register the job, pass its facts to ``report``, and run it on schedule.
-
-    An interrupt or SIGTERM ends it: the schedule is paused and the current run cancelled, which resumes on the next
-    attempt. Without ``PREFECT_API_URL`` a server is started.
-    """
-    home = make_private_folder(schedule.runs_folder / _PREFECT_HOME)
-    password = configure_prefect(home, port)
-    flow = getattr(import_flows(), schedule.work)
-    from prefect.runner import Runner
-
-    schedule.check_cron()
-    server = os.environ[ADDRESS_VARIABLE]
-    with run_prefect_server(port) if password else contextlib.nullcontext():
-        prepare_server(limit, None if schedule.cron else schedule.full_name)
-        password_file = None if password is None else str(password)
-        places = {"server": server, "interface": server.removesuffix("/api"), "password_file": password_file}
-        report({**schedule.describe(), **places, "keyed": not load_digest_key().is_generated})
-        # handle SIGTERM like an interrupt, which a shell may have disabled: the runner's own handler
-        # aborts with a traceback
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        Runner.handle_sigterm = lambda *_, **__: signal.raise_signal(signal.SIGINT)  # type: ignore[method-assign]
-        flow.serve(schedule.name, **schedule.deployment_kwargs(), global_limit=1, limit=1, print_starting_message=False)

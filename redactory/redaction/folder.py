@@ -206,7 +206,6 @@ class JobFolder:
     state = path_field(JOB, "What does not belong to a single run; mode 0700.")
     log = path_field(f"{JOB}/log.jsonl", "The release log: the job's state is read from it.")
     lock = path_field(f"{JOB}/lock", "Lock of the one running scheduled run, approval or erasure.")
-    cluster = path_field(f"{JOB}/dask", "Files of a running cluster, as in ``RunFolder.cluster``.")
     metrics = path_field(f"{JOB}/metrics.prom", "Metrics of the last run for Prometheus' text-file collector; no text.")
     latest = path_field("latest", "A symbolic link to the run that was released last.")
 

@@ -1,4 +1,4 @@
-"""What the tests of flows share: one Prefect server, which keeps everything in PostgreSQL; a Dask cluster."""
+"""What the tests of flows share: one Prefect server, and a Dask cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from distributed import LocalCluster
 
 from tests.conftest import is_prefect_test
-from tests.flows.local_postgres import Postgres, local_postgres
 from tests.flows.local_server import Server, local_server
 
 QUIET: dict[str, Any] = {
@@ -33,27 +32,14 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def database() -> Iterator[Postgres]:
-    """The server's database."""
-    yield _SERVICES.enter_context(local_postgres())
-    _SERVICES.close()
-
-
-@pytest.fixture(scope="session")
-def server(database: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A Prefect server with its services; files that use it are ``OF_PREFECT`` of ``tests/conftest.py``."""
-    # one look at the schedules a second: as in earnest, but with less to wait for
-    settings = {
-        "PREFECT_API_DATABASE_CONNECTION_URL": database.url,
-        "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",
-        "PREFECT_SERVER_SERVICES_SCHEDULER_RECENT_DEPLOYMENTS_LOOP_SECONDS": "1",
-    }
-    yield _SERVICES.enter_context(local_server(tmp_path_factory.mktemp("server"), **settings))
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A Prefect server with its services; files that use it are ``PREFECT_TESTS`` of ``tests/conftest.py``."""
+    yield _SERVICES.enter_context(local_server(tmp_path_factory.mktemp("server")))
     _SERVICES.close()
 
 
 @pytest.fixture(scope="module")
-def somebodys() -> Iterator[LocalCluster]:
-    """Somebody's cluster on this machine: a scheduler at an address, two worker processes of one thread."""
-    with dask.config.set({"distributed.scheduler.allowed-failures": 1}), LocalCluster(n_workers=2, **QUIET) as cluster:
-        yield cluster
+def cluster() -> Iterator[LocalCluster]:
+    """A scheduler at an address of this machine, and two worker processes of one thread."""
+    with dask.config.set({"distributed.scheduler.allowed-failures": 1}), LocalCluster(n_workers=2, **QUIET) as running:
+        yield running

@@ -1,10 +1,9 @@
-"""Detectors that a worker of a cluster meets: one that kills its process, one that waits."""
+"""Detectors that a worker of a cluster meets: one that kills its process, one that fails."""
 
 from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,21 +29,6 @@ class Killer:
                 (self.marks / str(number)).touch(exist_ok=False)
                 os.kill(os.getpid(), signal.SIGKILL)
         yield from found
-
-
-@dataclass(frozen=True)
-class Waiter:
-    """Detects digits, once ``go`` is there; ``here`` says that it waits."""
-
-    here: Path
-    go: Path
-
-    def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
-        found = list(DigitDetector().detect(texts))
-        self.here.touch()
-        while not self.go.exists():
-            time.sleep(0.01)
-        return iter(found)
 
 
 @dataclass(frozen=True)

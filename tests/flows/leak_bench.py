@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,7 +37,6 @@ KEYS = (DIGEST_KEY, ENCRYPTION_KEY)
 ORIGINAL = ("vault", "quarantine")
 SEALED = ("traceback-", "work", "samples")
 """What may hold original text in a run folder, and in its ``state``."""
-LONGEST_SECONDS = 300.0
 GROUPS = ("evaluate", "fit", "keys", "label", "ldp", "quarantine", "release")
 LISTED = {"tagger": None, "patterns": None, "lists": {"deny": [{"file": "words.txt"}]}, "max_chars": DETECTED_CHARS}
 """Detection by a list of all that is planted, where nothing hangs on the engines: a tenth of the time."""
@@ -64,7 +60,7 @@ class Step:
 
 @dataclass
 class Bench:
-    """Everything below ``root`` and in ``others``; ``secrets`` are what is searched for.
+    """Everything below ``root``; ``secrets`` are what is searched for.
 
     With ``encrypted`` the runs are, and nothing but samples that people label may hold original text.
     """
@@ -72,7 +68,6 @@ class Bench:
     root: Path
     secrets: list[Secret] = field(default_factory=list)
     encrypted: bool = False
-    others: tuple[Path, ...] = ()
     commands: set[str] = field(default_factory=set)
     carried_out: int = 0
     searched: Counter[str] = field(default_factory=Counter)
@@ -136,27 +131,7 @@ class Bench:
         """Carry out a step that ends its process; how it ended."""
         return self._process(name, [step], environment)[0]
 
-    def until(self, name: str, step: Step, there: Callable[[], bool], **environment: str) -> int:
-        """Carry out a step that goes on by itself, and interrupt it once ``there``; how it ended."""
-        end = time.monotonic() + LONGEST_SECONDS
-        with self._started(name, [step], environment) as process:
-            try:
-                while process.poll() is None and not there() and time.monotonic() < end:
-                    time.sleep(0.5)
-            finally:
-                process.send_signal(signal.SIGINT)
-        assert there(), self._end(self.folder("logs") / name, step)
-        return process.returncode
-
     def _process(self, name: str, steps: Sequence[Step], environment: dict[str, str]) -> tuple[int, Path]:
-        with self._started(name, steps, environment) as process:
-            process.wait()
-        return process.returncode, self.folder("logs") / name
-
-    @contextmanager
-    def _started(
-        self, name: str, steps: Sequence[Step], environment: dict[str, str]
-    ) -> Iterator[subprocess.Popen[bytes]]:
         plan = self.folder("input") / f"{name}.steps.json"
         plan.write_text(json.dumps([[s.name, list(s.arguments), s.fails] for s in steps]))
         logs = self.folder("logs") / name
@@ -166,22 +141,17 @@ class Bench:
         # what commands are given on standard input: rows with secrets, in UTF-8
         labelled = self.folder("input") / "labelled.jsonl"
         labelled.touch()
+        options = {"env": self.environment(**environment), "cwd": self.folder("work"), "start_new_session": True}
         with (
             (logs / "all.out").open("wb") as out,
             (logs / "all.err").open("wb") as err,
             labelled.open() as text,
             subprocess.Popen(
-                [*PROCESS, str(plan), str(logs)],
-                stdin=text,
-                stdout=out,
-                stderr=err,
-                env=self.environment(**environment),
-                cwd=self.folder("work"),
-                start_new_session=True,
+                [*PROCESS, str(plan), str(logs)], stdin=text, stdout=out, stderr=err, **options
             ) as process,
             end_with_parent(group=process.pid),
         ):
-            yield process
+            return process.wait(), logs
 
     def _end(self, logs: Path, step: Step) -> str:
         return "\n".join((logs / f"{step.name}.{end}").read_text(errors="replace")[-2000:] for end in ("out", "err"))
@@ -192,12 +162,11 @@ class Bench:
         keys = dict.fromkeys(KEYS, "key")
         search = Search([*kinds, *keys])
         runs, told = self.runs(), Counter[tuple[str, str, str]]()
-        for folder in (self.root, *self.others):
-            for path, hits in search.below(folder).items():
-                name, allowed = path.relative_to(folder).as_posix(), self._may_hold_text(path, runs)
-                told.update((name, kinds[v], form) for v, form in hits if v in kinds and not allowed)
-                told.update((name, keys[v], form) for v, form in hits if v in keys)
-                self.searched["allowed hits"] += sum(v in kinds for v, _ in hits) if allowed else 0
+        for path, hits in search.below(self.root).items():
+            name, allowed = path.relative_to(self.root).as_posix(), self._may_hold_text(path, runs)
+            told.update((name, kinds[v], form) for v, form in hits if v in kinds and not allowed)
+            told.update((name, keys[v], form) for v, form in hits if v in keys)
+            self.searched["allowed hits"] += sum(v in kinds for v, _ in hits) if allowed else 0
         self.searched.update(search.seen)
         return [f"{path}: {kind} in {form} ({count})" for (path, kind, form), count in sorted(told.items())]
 

@@ -1,10 +1,8 @@
-"""The long leak tests' other commands: those that make things, those of keys, schedules, and all of them."""
+"""The long leak tests' other commands: those that make things, those of keys, and all of them."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +11,6 @@ import typer
 
 from tests.flows.leak_bench import LISTED, Bench, Step
 from tests.flows.leak_steps import failing
-from tests.flows.local_server import Server, free_port
 
 DEDUP = (
     "redactory.pipelines.curation.stages.dedup:deduplicate_in_one_pass",
@@ -67,39 +64,6 @@ def of_keys(bench: Bench, run: str) -> list[Step]:
         Step("shred", ("keys", "shred", run, "--by", "Ann Example", "--yes")),
         Step("shredded", ("verify", run), codes=(0, 1)),
     ]
-
-
-def served(bench: Bench, config: Path) -> None:
-    """``redactory schedule`` until a run that was due is finished."""
-    runs = bench.folder("work") / "served"
-    step = Step(
-        "serve", ("schedule", str(config), "--cron", "* * * * *", "--out", str(runs), "--port", str(free_port()))
-    )
-    ended = bench.until("serve", step, lambda: any(runs.glob("*/_SUCCESS")))
-    assert ended == 0
-
-
-def deployed(bench: Bench, server: Server, config: Path, *, fails: str = "") -> str:
-    """Deploy, ask for a run, and have a worker carry it out; the state that it ended in."""
-    name = f"deployed-{'bad' if fails else 'good'}"
-    runs = str(bench.folder("work") / name)
-    step = Step(name, ("schedule", "--deploy", str(config), "--cron", "0 2 * * *", "--out", runs, "--name", name))
-    bench.carry_out(name, [step], PREFECT_API_URL=server.url)
-    deployment = server.ask(f"/deployments/name/curate/{name}")
-    run = server.ask(f"/deployments/{deployment['id']}/create_flow_run", {"state": {"type": "SCHEDULED"}})
-    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "redactory", "--run-once"]
-    home = str(bench.folder("home") / "worker")
-    with (bench.folder("logs") / f"{name}.worker").open("wb") as log:
-        subprocess.run(
-            command,
-            stdout=log,
-            stderr=log,
-            env=bench.environment(PREFECT_API_URL=server.url, PREFECT_HOME=home, LEAK_FAIL=fails),
-            cwd=bench.folder("work"),
-            check=False,
-        )
-    state: str = server.ask(f"/flow_runs/{run['id']}")["state_type"]
-    return state
 
 
 def every_command() -> set[str]:

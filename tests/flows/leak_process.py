@@ -11,7 +11,6 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 
 
@@ -41,9 +40,10 @@ def _carried_out(log: Path, arguments: list[str], fails: str | None) -> int:
 
 def _as_console_script(arguments: list[str], fails: str | None) -> int:
     from redactory.flows.cli import main as redactory
+    from tests.flows.leak_sabotage import break_function
 
     sys.argv = ["redactory", *arguments]
-    mend = _sabotage(fails) if fails else lambda: None
+    mend = break_function(fails) if fails else lambda: None
     # from now on in the processes that this one starts, too
     os.environ["LEAK_FAIL"] = fails or ""
     try:
@@ -63,16 +63,6 @@ def _as_console_script(arguments: list[str], fails: str | None) -> int:
         sys.stderr.flush()
         os.environ["LEAK_FAIL"] = ""
         mend()
-
-
-def _sabotage(what: str) -> Callable[[], None]:
-    if what.startswith("leak:"):
-        from tests.flows import leaky
-
-        return leaky.begin(what)
-    from tests.flows.leak_sabotage import break_function
-
-    return break_function(what)
 
 
 if __name__ == "__main__":

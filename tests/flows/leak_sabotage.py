@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import faulthandler
 import importlib
-import importlib.abc
-import importlib.util
 import json
 import logging
 import os
@@ -18,8 +16,7 @@ import resource
 import sys
 import warnings
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -36,7 +33,8 @@ def begin() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
     if os.environ.get("LEAK_OPENED"):
         _note_opened(os.environ["LEAK_OPENED"])
-    sys.meta_path.insert(0, _Breaker())
+    if os.environ.get("LEAK_FAIL"):
+        break_function(os.environ["LEAK_FAIL"])
 
 
 def _note_opened(path: str) -> None:
@@ -51,36 +49,6 @@ def _note_opened(path: str) -> None:
             os.write(notes, os.fsencode(args[0]) + b"\n")
 
     sys.addaudithook(heard)
-
-
-class _Breaker(importlib.abc.MetaPathFinder):
-    """Breaks the function that ``LEAK_FAIL`` names as soon as its module is there."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        wanted = {"redactory.flows.prefect_tasks", os.environ.get("LEAK_FAIL", "").partition(":")[0]}
-        if name not in wanted:
-            return None
-        sys.meta_path.remove(self)
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            sys.meta_path.insert(0, self)
-        if spec is not None and spec.loader is not None:
-            _after_loading(spec.loader)
-        return spec
-
-
-def _after_loading(loader: Any) -> None:
-    real = loader.exec_module
-
-    def exec_module(module: ModuleType) -> None:
-        real(module)
-        if module.__name__ == "redactory.flows.prefect_tasks":
-            vars(module)["RETRY_SECONDS"] = [0.1]
-        if os.environ.get("LEAK_FAIL", "").startswith(f"{module.__name__}:"):
-            break_function(os.environ["LEAK_FAIL"])
-
-    loader.exec_module = exec_module
 
 
 def break_function(where: str) -> Callable[[], None]:

@@ -204,7 +204,6 @@ def over_dask(config: str) -> list[Step]:
     return [
         Step("dask", (*asked, "local", "--out", "dask", "--workers", "2")),
         *(Step(f"dask-{kind}", (*asked, "local", "--out", f"dask-{kind}"), f"{redact}={kind}", (1,)) for kind in kinds),
-        Step("dask-flow", (*asked, "local", "--out", "dask-flow", "--prefect"), f"{redact}=grouped", (1,)),
         Step("dask-open", (*asked, "tcp://192.0.2.1:8786", "--out", "dask-open"), codes=(2,)),
     ]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
 import sys
 import time
 import urllib.error
@@ -19,6 +18,7 @@ from typing import Any
 from tests.child_processes import start_child_process
 
 COMMAND = [sys.executable, "-c", "from redactory.flows.cli import main; main()"]
+LONGEST_SECONDS = 240.0
 
 
 @dataclass(frozen=True)
@@ -45,23 +45,37 @@ class Server:
                     raise
                 time.sleep(0.5)
 
-    def tasks(self, flow: dict[str, Any], expected: str) -> dict[str, dict[str, Any]]:
-        """The task runs of a flow by name and part, once the server has recorded the end of ``expected``."""
-        for _ in range(300):
-            found = self.ask("/task_runs/filter", {"flow_runs": {"id": {"any_": [flow["id"]]}}})
-            tasks = {run["name"].split("-")[0] + run["name"][-2:]: run for run in found}
-            if expected in tasks and tasks[expected]["state_type"] in ("COMPLETED", "FAILED"):
-                return tasks
-            time.sleep(0.1)
-        raise AssertionError(f"no end of {expected} in {sorted(tasks)}")
+    def flow_runs(self, config: Path) -> list[dict[str, Any]]:
+        """The runs of the flows of a configuration, in the order of their start."""
+        runs = self.ask("/flow_runs/filter", {"sort": "START_TIME_ASC"})
+        return [run for run in runs if run["parameters"].get("config") == str(config)]
 
-    def redactory(self, *arguments: object, cwd: Path) -> dict[str, Any]:
-        """The JSON object that a command prints; it must succeed."""
-        command = [*COMMAND, *map(str, arguments), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=self.environment)
-        assert done.returncode == 0, done.stdout + done.stderr
-        value: dict[str, Any] = json.loads(done.stdout)
-        return value
+    def task_runs(self, flow: dict[str, Any]) -> list[dict[str, Any]]:
+        """The task runs of a flow."""
+        found: list[dict[str, Any]] = self.ask("/task_runs/filter", {"flow_runs": {"id": {"any_": [flow["id"]]}}})
+        return found
+
+    @contextmanager
+    def in_this_process(self) -> Iterator[None]:
+        """Flows and tasks of this process are told to the server, and nothing else."""
+        from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
+
+        with temporary_settings({PREFECT_API_URL: self.url, PREFECT_LOGGING_TO_API_ENABLED: False}):
+            yield
+
+    def run_deployment(self, name: str) -> dict[str, Any]:
+        """Have the job of that name run as soon as it is there; the record of it, once it has ended."""
+        end, found = time.monotonic() + LONGEST_SECONDS, list[dict[str, Any]]()
+        while not found:
+            assert time.monotonic() < end, f"{name} is not there"
+            time.sleep(0.2)
+            found = self.ask("/deployments/filter", {"deployments": {"name": {"any_": [name]}}})
+        run = self.ask(f"/deployments/{found[0]['id']}/create_flow_run", {"state": {"type": "SCHEDULED"}})
+        while not run["end_time"]:
+            assert time.monotonic() < end, f"{name} has not ended: {run['state_name']}"
+            time.sleep(0.5)
+            run = self.ask(f"/flow_runs/{run['id']}")
+        return dict(run)
 
 
 def clean_environment(home: Path) -> dict[str, str]:
@@ -79,11 +93,8 @@ def free_port() -> int:
 
 
 @contextmanager
-def local_server(home: Path, **more: str) -> Iterator[Server]:
-    """A server until the context ends; its database lies in ``home``, unless ``more`` settings name another.
-
-    These are the server's alone: its clients are not told of them.
-    """
+def local_server(home: Path) -> Iterator[Server]:
+    """A server until the context ends; its database lies in ``home``."""
     url = f"http://127.0.0.1:{free_port()}/api"
     settings = {
         "PREFECT_HOME": str(home / "prefect"),
@@ -91,12 +102,15 @@ def local_server(home: Path, **more: str) -> Iterator[Server]:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
         "PREFECT_SERVER_TASKS_TAG_CONCURRENCY_SLOT_WAIT_SECONDS": "0.2",
+        # one look at the schedules a second: as in earnest, but with less to wait for
+        "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",
+        "PREFECT_SERVER_SERVICES_SCHEDULER_RECENT_DEPLOYMENTS_LOOP_SECONDS": "1",
     }
     environment = {**clean_environment(home), **settings}
     command = [sys.executable, "-m", "prefect", "server", "start", "--port", url.split(":")[2].split("/")[0]]
     with (
         (home / "server.log").open("wb") as log,
-        start_child_process(command, env={**environment, **more}, stdout=log, stderr=log) as server,
+        start_child_process(command, env=environment, stdout=log, stderr=log) as server,
     ):
         while not _ready(url):
             assert server.poll() is None, (home / "server.log").read_text()
