@@ -17,6 +17,7 @@ from redactory.detectors import (
 )
 from redactory.detectors.engine import TIMEOUT
 from redactory.detectors.engine_registry import identify_engines, load_engines
+from redactory.detectors.recognizers import keep_offline
 from redactory.detectors.visible_text import render_visible
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.support import OFF, TEXTS, Found
@@ -48,6 +49,8 @@ def test_it_finds_what_presidio_finds(presidio_file: Path) -> None:
     from presidio_analyzer.analyzer_engine_provider import AnalyzerEngineProvider
 
     analyzer = AnalyzerEngineProvider(analyzer_engine_conf_file=presidio_file).create_engine()
+    for recognizer in analyzer.registry.recognizers:
+        keep_offline(recognizer)
     by_language = {
         language: Detector(settings_of(presidio_file, section={"languages": [language]})) for language in ("en", "de")
     }

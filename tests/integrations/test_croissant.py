@@ -66,7 +66,7 @@ def test_verify_finds_a_file_that_says_something_else(exported: Path, tmp_path: 
     manifest["files"][path.name] = {"sha256": file_sha256(path), "bytes": path.stat().st_size}
     (copy / "manifest.json").write_text(json.dumps(manifest))
     (copy / "_SUCCESS").write_text(file_sha256(copy / "manifest.json") + "\n")
-    assert list_failed_checks(copy) == {"croissant", "sha256sums"}
+    assert list_failed_checks(copy) == {"card", "sha256sums"}
 
 
 def test_a_publisher_adds_what_only_they_know(exported: Path) -> None:

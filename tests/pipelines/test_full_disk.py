@@ -137,7 +137,7 @@ def _refused(work: Callable[[Path], Any], out: Path, at: int, number: int) -> Re
             refused = error
         else:
             return None
-    if not out.is_file():
+    if not (out.is_file() or (out / "_SUCCESS").is_file()):
         work(out)
     assert out.exists()
     return refused

@@ -36,7 +36,15 @@ from redactory.pipelines.readers import (
     word_format,
 )
 from redactory.pipelines.readers.documents import RowCounts
-from redactory.pipelines.readers.formats import FORMATS, MAX_DEPTH, ExpandingFile, Format, Row, choose_reader
+from redactory.pipelines.readers.formats import (
+    BYTE_ORDER_MARK,
+    FORMATS,
+    MAX_DEPTH,
+    ExpandingFile,
+    Format,
+    Row,
+    choose_reader,
+)
 from redactory.redaction.replacements import Edit
 from tests.pipelines.faults import curated
 from tests.pipelines.oracles import is_usable, parse_expected_texts
@@ -90,9 +98,9 @@ CELLS = st.text(st.sampled_from('ab,"\n\r;\t é🙂\u2028\x0b'), max_size=8) | T
 def test_any_bytes_after_a_header_are_rows_or_rejections(folder: Path, content: bytes, limit: int, kind: str) -> None:
     path = folder / f"bytes.{kind}"
     path.write_bytes((b"" if kind == "jsonl" else b"text\n") + content)
-    entries = _read(path, max_row_bytes=limit, max_chars=50)
+    entries = _all(path, max_row_bytes=limit, max_chars=50)
     assert all(is_usable(entry, 50) for entry in entries)
-    if kind == "jsonl":
+    if kind == "jsonl" and not re.match(rb"\s*\[\s*[{\]]", content.removeprefix(BYTE_ORDER_MARK)):
         assert len(entries) == len(parse_expected_texts(content, limit))
 
 

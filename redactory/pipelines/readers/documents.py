@@ -79,7 +79,7 @@ class InputSettings(Settings):
     label: str | None = Field(
         None,
         description="Column of the row's class, for a classifier (train.task classify); all examples of the "
-        "row get it. Private, like the text: it is stored only in vault/.",
+        "row get it. Private, like the text: it is stored only in vault/ and quarantine/.",
     )
     metadata_columns: PathList = Field(
         (),

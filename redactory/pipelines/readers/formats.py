@@ -230,9 +230,9 @@ FORMATS: dict[str, type[Format]] = {}
 
 
 def choose_reader(format_: str, file: BinaryIO) -> type[Format]:
-    """Choose the class that reads a file; JSON that begins with ``[`` is read as an array."""
-    start = cast(io.BufferedReader, file).peek(CHUNK_BYTES).removeprefix(BYTE_ORDER_MARK).lstrip()
-    return JsonArrayFormat if format_ == "jsonl" and start.startswith(b"[") else FORMATS[format_]
+    """Choose the class that reads a file; JSON that begins with a list of objects, or an empty one, is an array."""
+    start = cast(io.BufferedReader, file).peek(CHUNK_BYTES).removeprefix(BYTE_ORDER_MARK)
+    return JsonArrayFormat if format_ == "jsonl" and _ARRAY_START.match(start) else FORMATS[format_]
 
 
 def make_sequential_editor(changes: Edits) -> Callable[[str], str]:
@@ -365,6 +365,7 @@ class JsonArrayFormat(JsonLinesFormat):
             target.write(piece)
 
 
+_ARRAY_START = re.compile(rb"\s*\[\s*[{\]]")
 _SEPARATOR = re.compile(r"\s*,?\s*")
 
 

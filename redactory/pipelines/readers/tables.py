@@ -153,9 +153,7 @@ class CsvFormat(Format):
             self._ends_in_line_end = rest.endswith("\n")
             yield line
             while self._returned_lines:
-                line = self._returned_lines.pop()
-                self._position += _measure_line_bytes(line)
-                yield line
+                yield self._returned_lines.pop()
         self._is_at_end = True
 
     def _parse_rows(self) -> Iterator[ParsedRow]:
@@ -189,32 +187,37 @@ class CsvFormat(Format):
             yield line
 
     def _recover_rows(self, lines: list[str], reason: str, width: int) -> Iterator[ParsedRow]:
-        """Reject a broken row's ``lines``, and the following ones that may be inside a quotation.
+        """Reject the first of a broken row's ``lines``, and the following lines that may be inside a quotation.
 
-        Even a line with the right number of cells may be inside a quotation, and would become a false row. So reading
-        goes on only at a line with a mark in which no quotation can end, or if a quotation over the rejected lines
-        would exceed the row limit.
+        Even a line with the right number of cells may be inside a quotation, and would become a false row. So lines
+        without quotation marks wait. They become rows at a fitting line with a mark in which no quotation can end, or
+        if a quotation over them would never end or exceed the row limit.
         """
-        self._is_recovering, size = True, 0
-        for number, line in enumerate(chain(lines, self._lines)):
-            if number and (size > self.limit or self._begins_row(line, width, number >= len(lines))):
-                self._returned_lines += reversed([line, *lines[number + 1 :]])
-                self._position -= sum(map(_measure_line_bytes, self._returned_lines))
+        self._is_recovering = True
+        yield None, reason, lines[0]
+        waiting, size = list[ParsedRow](), 0
+        for number, line in enumerate(chain(lines[1:], self._lines), 1):
+            is_long, has_mark = _measure_line_bytes(line) > self.limit, QUOTE in line
+            cells = None if is_long else self._parse_cells(line)
+            fits = cells is not None and len(cells) in (0, width) and line.count(QUOTE) % 2 == 0
+            is_outside = has_mark and self._parse_cells(QUOTE + line, QUOTE) is None
+            # a row of several lines begins after the broken row
+            begins = number >= len(lines) and is_outside and not is_long and cells is None
+            if begins and self._parse_cells(line, QUOTE) is not None:
+                yield from _reject_lines(waiting, self.limit)
+                waiting = []
+                self._returned_lines.append(line)
                 break
+            waiting.append((cells, None, line))
             size += _measure_line_bytes(line)
-            is_long = _measure_line_bytes(line) > self.limit
-            yield [] if not line.strip("\r\n") else None, ROW_TOO_LONG if is_long else reason, line
+            if not fits or (has_mark and not is_outside):
+                yield from _reject_lines(waiting, self.limit)
+                waiting, size = [], 0
+            elif has_mark or size > self.limit:
+                break
+        yield from waiting[:-1]
         self._is_recovering = False
-
-    def _begins_row(self, line: str, width: int, is_after_row: bool) -> bool:
-        """Return whether a line begins a row although a quotation may be open before it."""
-        if QUOTE not in line or _measure_line_bytes(line) > self.limit or self._parse_cells(QUOTE + line, QUOTE):
-            return False
-        cells = self._parse_cells(line)
-        if cells is not None:
-            return len(cells) in (0, width) and line.count(QUOTE) % 2 == 0
-        # a row of several lines begins after the broken row
-        return is_after_row and self._parse_cells(line, QUOTE) is not None
+        yield from waiting[-1:]
 
     def _parse_cells(self, *lines: str) -> list[str] | None:
         """Parse the cells of a row; None if it is broken, or does not end in these lines."""
@@ -232,6 +235,13 @@ class TsvFormat(CsvFormat):
 
     def _detect_separator(self, first: str) -> str:
         return "\t"
+
+
+def _reject_lines(waiting: list[ParsedRow], limit: int) -> Iterator[ParsedRow]:
+    """Reject lines, except for blank ones."""
+    for _, _, line in waiting:
+        is_blank, is_long = not line.strip("\r\n"), _measure_line_bytes(line) > limit
+        yield [] if is_blank else None, ROW_TOO_LONG if is_long else BROKEN_ROW, line
 
 
 def _measure_line_bytes(line: str) -> int:
