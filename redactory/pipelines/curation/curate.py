@@ -238,14 +238,15 @@ class Stage(NamedTuple):
 
 def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
     """Yield the stages after ingest of a run with ``partitions`` partitions, in order."""
+    job = replace(job, partitions=partitions)
     settings, rules = job.config.dedup, job.config.dedup.get_rules().values()
     across, indexed, is_counted = settings.report_cross_split, bool(settings.index), job.selection is not None
     near, by_digest = any(rule.near for rule in rules), any(rule.matches_by_digest for rule in rules)
     one_pass = any(rule.one_pass for rule in rules)
     planned = any(rule.planned or (across and not rule.one_pass) for rule in rules)
     ranges, near_ranges, splits = job.hash_ranges, job.near_range_count, len(dedup.SPLIT_NUMBERS)
-    # name, work(job, partitions, number), count and unit of its numbers, whether the run has this stage
-    table: list[tuple[str, Callable[[CurationJob, int, int], StageReport], int, str, bool]] = [
+    # name, work(job, number), count and unit of its numbers, whether the run has this stage
+    table: list[tuple[str, Callable[[CurationJob, int], StageReport], int, str, bool]] = [
         ("index documents", dedup.find_repeated_documents, ranges, "ranges", True),
         ("segment", examples.segment_documents, partitions, "partitions", True),
         ("index texts", dedup.find_repeated_texts, ranges, "ranges", True),
@@ -272,7 +273,7 @@ def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
     ]
     for name, work, part_count, unit, is_needed in table:
         if is_needed:
-            yield Stage(name, partial(work, job, partitions), part_count, unit)
+            yield Stage(name, partial(work, job), part_count, unit)
 
 
 def _run_ingest(
