@@ -55,17 +55,8 @@ RULES: dict[Mode, DedupRule] = {
 }
 
 
-class BloomSettings(Settings):
-    """The filters of mode ``bloom``, one per split."""
-
-    capacity: int | None = Field(
-        None,
-        ge=1,
-        description="Number of distinct texts that a split's filter is sized for; default: the number of "
-        "examples. With more texts, more of them are wrongly counted as repeats.",
-    )
-    error_rate: ClassVar[float] = 1e-4
-    """Share of new texts that a full filter takes for repeats, and drops."""
+BLOOM_ERROR_RATE = 1e-4
+"""Share of new texts that the filter of mode ``bloom`` takes for repeats, and drops, once it is full."""
 
 
 class NearSettings(Settings):
@@ -121,7 +112,6 @@ class DedupSettings(Settings):
     scope: Literal["corpus", "user"] = Field(
         "corpus", description="Whether a text repeats across the corpus, or only within one user's examples."
     )
-    bloom: BloomSettings = BloomSettings()
     near: NearSettings = NearSettings()
     report_cross_split: bool = Field(
         True,

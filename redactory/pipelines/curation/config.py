@@ -292,11 +292,6 @@ class Config(Settings):
         if kept["dedup"].pop("index") is not None:
             kept["dedup"]["index"] = True
         kept["input"].pop("path")
-        # omitted if unset, so that the hash stays that of runs from before these keys
-        later = ("label", "metadata_columns", "allow_personal_columns", "known_value_columns", "emit_document_order")
-        for name in later:
-            if not kept["input"][name]:
-                del kept["input"][name]
         return kept
 
     def select_routing_settings(self) -> dict[str, Any]:

@@ -78,7 +78,6 @@ def collect_index_parameters(config: Config, key: DigestKey) -> dict[str, Any]:
         packages["datasketch"] = get_package_version("datasketch")
     if config.segment.mode == "sentence":
         packages["nupunkt"] = get_package_version("nupunkt")
-    bloom = dedup.bloom.model_dump(mode="json") if any(rule.one_pass for rule in rules) else None
     return {
         "key": key.fingerprint,
         "policies": compute_policy_hashes(detect),
@@ -89,7 +88,6 @@ def collect_index_parameters(config: Config, key: DigestKey) -> dict[str, Any]:
         "scope": dedup.scope,
         "modes": {split: dedup.mode_for(split) for split in SPLIT_NUMBERS},
         "near": near,
-        "bloom": bloom,
         "purposes": {split: get_digest_purpose(dedup, split) for split in SPLIT_NUMBERS},
         "versions": {"digests": DIGEST_SCHEME, "unicode": unicodedata.unidata_version, **packages},
     }

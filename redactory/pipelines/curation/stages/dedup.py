@@ -46,7 +46,7 @@ from redactory.dedup.plan import (
     write_entries,
     write_pairs,
 )
-from redactory.dedup.settings import DedupRule
+from redactory.dedup.settings import BLOOM_ERROR_RATE, DedupRule
 from redactory.dedup.signatures import ROW, Shingler, SignedFiles, WordTokenizer, choose_banding, write_signed_texts
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import write_bytes
@@ -93,11 +93,11 @@ def deduplicate_in_one_pass(job: CurationJob, number: int) -> StageReport:
 
     Each split has its own filter, so that what is public does not depend on private text.
     """
-    split, bloom = list(SPLIT_NUMBERS)[number], job.config.dedup.bloom
+    split = list(SPLIT_NUMBERS)[number]
     if split not in job.filter_splits_by_rule(IS_ONE_PASS):
         return StageReport("dedup in one pass")
     files = job.digests_paths("redacted-digests")
-    one_pass, drop_count = BloomPass(bloom.capacity or count_entries(files), bloom.error_rate), 0
+    one_pass, drop_count = BloomPass(count_entries(files), BLOOM_ERROR_RATE), 0
     for partition, path in enumerate(files):
         examples = read_part(job.part_path("redacted", partition), columns=["example_id", "split", "failure"])
         entries = np.load(path)
@@ -403,7 +403,7 @@ def write_index_digests(job: CurationJob, number: int) -> StageReport:
     run (``docs/guarantees.md``, "Earlier runs").
     """
     counts: Counter[str] = Counter()
-    bloom, rules = job.config.dedup.bloom, job.config.dedup.get_rules()
+    rules = job.config.dedup.get_rules()
     for split in job.filter_splits_by_rule(IS_BY_DIGEST):
         files = job.digests_paths(f"seen-{split}")
         ranges = job.hash_ranges * (PIECES if count_entries(files) > MAX_UNDIVIDED_DIGESTS else 1)
@@ -411,7 +411,7 @@ def write_index_digests(job: CurationJob, number: int) -> StageReport:
         seen_digests = job.range_path(f"seen-{split}", 0) if rules[split].one_pass else out
         counts[f"index/{split}"] = merge_digests(files, ranges, seen_digests)
         if rules[split].one_pass:
-            bloom_filter = make_bloom_filter(bloom.capacity or counts[f"index/{split}"], bloom.error_rate)
+            bloom_filter = make_bloom_filter(counts[f"index/{split}"], BLOOM_ERROR_RATE)
             for n in range(ranges):
                 bloom_filter.update(digests_to_ints(read_range(seen_digests, n, ranges)))
             write_bytes(out, bloom_filter.save_bytes())
