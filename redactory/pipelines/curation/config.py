@@ -247,41 +247,46 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
-        if self.release.known_values and self.release.unit != "document":
-            raise ValueError(
-                "release.known_values needs release.unit: document. Otherwise the masks of an example, and "
-                "so its split, would depend on the other examples of its document: one exchanged example "
-                "could move others into the public shards, and no epsilon could be stated. For files that "
-                "nothing is trained on, use 'redactory redact'"
-            )
-        input_settings, dedup = self.input, self.dedup
-        for is_conflict, problem in (
-            (self.release.unit == "document", "release.unit: document decides by a text's neighbours"),
-            (
-                input_settings.metadata_columns or input_settings.emit_document_order,
-                "input.metadata_columns and input.emit_document_order publish uncounted values",
-            ),
+        release, dedup, classifies = self.release, self.dedup, self.train.task == "classify"
+        has_metadata = bool(self.input.metadata_columns) or self.input.emit_document_order
+        uncounted = (
+            (release.unit == "document", "release.unit: document decides by a text's neighbours"),
+            (has_metadata, "input.metadata_columns and input.emit_document_order publish uncounted values"),
             (dedup.scope == "user", "dedup.scope: user keeps a public text once per user"),
             (dedup.mode != "exact", "dedup.mode: a counted text is public once: use exact"),
             (dedup.private_mode not in (None, "exact", "none"), "dedup.private_mode: use exact or none"),
-        ):
-            if is_conflict and self.route.strategy != "policies":
-                raise ValueError(
-                    f"route.strategy {self.route.strategy}: only a text and its count are public; {problem}"
-                )
-        if self.input.known_value_columns and not self.release.known_values:
-            raise ValueError(
-                "input.known_value_columns needs release.known_values (which needs release.unit: document): "
-                "set it, or remove the columns"
-            )
-        if self.release.max_cross_split_duplicates is not None and not self.dedup.report_cross_split:
-            raise ValueError(
-                "release.max_cross_split_duplicates needs dedup.report_cross_split: nothing is counted without it"
-            )
-        if self.train.task == "classify" and self.input.label is None:
-            raise ValueError("train.task classify needs input.label, the column with the class of each row")
-        if self.train.task == "classify" and self.evaluate.canaries is not None:
-            raise ValueError("evaluate.canaries needs train.task next-word, not a classifier")
+        )
+        counts_only = f"route.strategy {self.route.strategy}: only a text and its count are public; "
+        rules = (
+            (
+                release.known_values and release.unit != "document",
+                "release.known_values needs release.unit: document. Otherwise the masks of an example, and so its "
+                "split, would depend on the other examples of its document: one exchanged example could move others "
+                "into the public shards, and no epsilon could be stated. For files that nothing is trained on, use "
+                "'redactory redact'",
+            ),
+            *((self.route.strategy != "policies" and rule, counts_only + problem) for rule, problem in uncounted),
+            (
+                self.input.known_value_columns and not release.known_values,
+                "input.known_value_columns needs release.known_values (which needs release.unit: document): set it, or "
+                "remove the columns",
+            ),
+            (
+                release.max_cross_split_duplicates is not None and not dedup.report_cross_split,
+                "release.max_cross_split_duplicates needs dedup.report_cross_split: nothing is counted without it",
+            ),
+            (
+                classifies and self.input.label is None,
+                "train.task classify needs input.label, the column with the class of each row",
+            ),
+            (
+                classifies and self.evaluate.canaries is not None,
+                "evaluate.canaries needs train.task next-word, not a classifier",
+            ),
+        )
+        for is_broken, problem in rules:
+            if is_broken:
+                raise ValueError(problem)
         return self
 
     def select_curation_settings(self) -> dict[str, Any]:

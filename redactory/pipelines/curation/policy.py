@@ -248,14 +248,14 @@ def _build_examples(
             continue
         names: dict[Span, PolicyName] = dict.fromkeys(detection.conservative, "conservative")
         names |= dict.fromkeys(detection.strict, "strict")
-        spans = tuple(_make_found_span(span, start, names[span]) for span in sorted(names))
-        public = tuple(_make_found_span(span, start, "public") for span in detection.public)
+        spans = tuple(_move_span(span, start, names[span]) for span in sorted(names))
+        public = tuple(_move_span(span, start, "public") for span in detection.public)
         split: Split = "public" if decision.split == PUBLIC else "private"
         yield Example(start, end, split, decision.text, decision.reasons, spans=spans, public=public)
 
 
-def _make_found_span(span: Span, offset: int, policy: PolicyName | Literal["public"]) -> FoundSpan:
-    return FoundSpan(span.start + offset, span.end + offset, span.label, span.score, span.detector, policy)
+def _move_span(span: Span, offset: int, policy: PolicyName | Literal["public"]) -> FoundSpan:
+    return FoundSpan(span.start + offset, span.end + offset, *span[2:], policy)
 
 
 # Apply the policies of a finished run, if they are unchanged.
@@ -317,17 +317,15 @@ def read(run: str | Path, split: Literal["public", "private"] = "public") -> Dat
     if split not in SPLITS:
         raise ConfigurationError(f"split: expected one of {join_words(SPLITS)}")
     folder = RunFolder(Path(run))
-    read_manifest(folder)
+    schema = build_shard_schema(read_manifest(folder), split)
     check_released(folder)
-    return run_with_sealed_traceback(folder.state, _read_frame, folder, split)
 
+    def read_frame() -> DataFrame:
+        batches = read_batches(getattr(folder, split), schema.names)
+        frame: DataFrame = pa.Table.from_batches(batches, schema).to_pandas()
+        return frame
 
-def _read_frame(run: RunFolder, split: str) -> DataFrame:
-    schema = build_shard_schema(read_manifest(run), split)
-    batches = read_batches(getattr(run, split), schema.names)
-    table = pa.concat_tables([schema.empty_table(), *(pa.Table.from_batches([batch]) for batch in batches)])
-    frame: DataFrame = table.to_pandas()
-    return frame
+    return run_with_sealed_traceback(folder.state, read_frame)
 
 
 def redact_frame(

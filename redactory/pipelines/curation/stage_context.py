@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from redactory.foundation.keys import DigestKey
 from redactory.foundation.processes import open_process_pool
 from redactory.foundation.progress import Progress, StageReport, ignore_progress
 from redactory.pipelines.curation.config import Config
+from redactory.pipelines.readers import Document
 from redactory.redaction import RunFolder, format_part_name
 from redactory.redaction.shards import COUNTED, DOCUMENT, LABELLED_VAULT, ORDER, PRIVATE, PUBLIC, SPAN_FIELDS, VAULT
 from redactory.training.count_selection import CountSelection
@@ -37,25 +38,15 @@ PARTITION_BITS = signatures.PARTITION_BITS
 MIN_RANGES, MAX_RANGES, FEW_RANGES = 1, 1_024, 16
 """Hash ranges of a plan: one for each 32 MiB of input up to :data:`FEW_RANGES`, then one for each GiB."""
 
-DOCUMENTS = pa.schema(
-    {
-        **dict.fromkeys(("doc_id", "user_id", "text", "source"), pa.string()),
-        "row": pa.int64(),
-        "label": pa.string(),
-        "kept": pa.string(),
-        "known": pa.string(),
-    }
-)
+DOCUMENTS = pa.schema({f.name: pa.int64() if f.name == "row" else pa.string() for f in fields(Document)})
 REJECTED = pa.schema({"reason": pa.string(), "source": pa.string(), "row": pa.int64(), "content": pa.binary()})
 DETECTED = pa.schema([("range", pa.int16()), *SPAN_FIELDS, ("failure", pa.string())])
 """One span per row, or a failure; ``range`` is the hash range of the text."""
 REDACTED = pa.schema(
     {
         "example_id": pa.int64(),
-        "split": pa.string(),
-        "text": pa.string(),
+        **dict.fromkeys(("split", "text", "failure"), pa.string()),
         "reasons": pa.list_(pa.string()),
-        "failure": pa.string(),
     }
 )
 

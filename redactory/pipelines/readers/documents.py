@@ -305,9 +305,10 @@ class _UnusableRowError(Exception):
 
 
 def _parse_document(record: Mapping[str, Any], settings: InputSettings, name: str, number: int) -> Document:
-    raw_text = (
-        _join_row_texts(record, settings.fields) if settings.has_multiple_texts else record.get(str(settings.text))
-    )
+    raw_text = record.get(str(settings.text))
+    if settings.has_multiple_texts:
+        turns = settings.fields.read_turns(record)
+        raw_text = join_texts(turns) if any(text.strip() for _, text in turns) else "" if turns else None
     text = _require_usable_text(raw_text, settings.max_chars)
     doc_id = _parse_short_text(record.get(settings.id), "id")
     if doc_id is None:
@@ -344,12 +345,6 @@ def _read_metadata_value(record: Mapping[str, Any], path: str) -> str | int | fl
         raise _UnusableRowError("kept_not_plain")
     result: str | int | float | None = value
     return result
-
-
-def _join_row_texts(record: Mapping[str, Any], fields: Fields) -> str | None:
-    """Join all texts of a row, with their roles; None if it has no text."""
-    turns = fields.read_turns(record)
-    return join_texts(turns) if any(text.strip() for _, text in turns) else "" if turns else None
 
 
 def _require_usable_text(text: Any, max_chars: int) -> str:
