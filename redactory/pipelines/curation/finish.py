@@ -92,7 +92,7 @@ def finish_run(
     write_text(job.run.card, render_dataset_card(job.run.root.name, body))
     write_manifest(job.run, body, {**file_entries, **list_files(job.run, [job.run.card])})
     write_report(job.run)
-    indexing.seal_index_entry(job, journal.ingested_parts or 0, counts)
+    indexing.seal_index_entry(job, counts)
     write_success(job.run)
     indexing.promote_entry(job.run, job.config)
 

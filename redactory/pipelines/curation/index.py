@@ -156,7 +156,7 @@ def summarize_index(job: CurationJob, counts: Counter[str]) -> dict[str, Any]:
     }
 
 
-def seal_index_entry(job: CurationJob, partitions: int, counts: Counter[str]) -> None:
+def seal_index_entry(job: CurationJob, counts: Counter[str]) -> None:
     """Write ``entry.json``, the last file of this run's entry: now only ``_SUCCESS`` is missing."""
     token = job.index.token if job.index is not None else None
     if job.index is None or any(entry.body["token"] == token for entry in job.index.folder.list_entries()):
@@ -180,7 +180,7 @@ def seal_index_entry(job: CurationJob, partitions: int, counts: Counter[str]) ->
             "journal": compute_chain_head(job.run.journal),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "counts": {split: counts[f"index/{split}"] for split in SPLIT_NUMBERS},
-            "partitions": partitions,
+            "partitions": job.partitions,
             "files": files,
         },
     )
