@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import pluralize
-from redactory.foundation.settings import Settings
+from redactory.foundation.settings import AbsolutePath, Settings
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -78,7 +77,7 @@ class NearSettings(Settings):
 class IndexSettings(Settings):
     """The index of texts in earlier runs."""
 
-    path: str = Field(
+    path: AbsolutePath = Field(
         description="The folder of the index, created by its first run; private. Relative to the configuration file."
     )
     keep: dict[Literal["runs", "days"], Annotated[int, Field(ge=1)]] = Field(
@@ -86,12 +85,6 @@ class IndexSettings(Settings):
         description="Keep only this many of the latest runs in the index, and none older than this many "
         "days; default: keep all.",
     )
-
-    @field_validator("path")
-    @classmethod
-    def _make_path_absolute(cls, value: str) -> str:
-        # absolute: the manifest records it, and workers start in other folders
-        return str(Path(value).absolute())
 
 
 class DedupSettings(Settings):

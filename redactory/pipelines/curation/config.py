@@ -21,9 +21,9 @@ from redactory.evaluation.drift import DriftSettings
 from redactory.foundation.canonical import json_sha256
 from redactory.foundation.errors import ConfigurationError, shorten_name
 from redactory.foundation.files import read_json
-from redactory.foundation.settings import Settings
+from redactory.foundation.settings import AbsolutePath, Settings
 from redactory.pipelines.readers import InputSettings
-from redactory.pipelines.readers.documents import PathList
+from redactory.pipelines.readers.documents import OneOrMore
 from redactory.pipelines.store import is_url
 from redactory.redaction.replacements import REPLACEMENTS
 from redactory.training.settings import TrainSettings
@@ -177,26 +177,14 @@ class RouteSettings(Settings):
 class EvaluateSettings(Settings):
     """Data for measuring a trained model."""
 
-    test: PathList = Field((), description="Held-out corpus with the input's columns, for perplexity.")
-    canaries: str | None = Field(None, description="FILE.canaries.json of a simulated corpus.")
-    labelled: str | None = Field(
+    test: OneOrMore[AbsolutePath] = Field((), description="Held-out corpus with the input's columns, for perplexity.")
+    canaries: AbsolutePath | None = Field(None, description="FILE.canaries.json of a simulated corpus.")
+    labelled: AbsolutePath | None = Field(
         None, description="JSONL with the true spans (id, text, spans): measures what the policies miss."
     )
     labelled_secrets: int = Field(
         2_000, ge=1, description="Number of secrets, drawn at random from the file, that recall is measured on."
     )
-
-    @field_validator("test", "canaries", "labelled")
-    @classmethod
-    def _make_paths_absolute(cls, value: Any) -> Any:
-        # the manifest records them, and later commands start in other folders
-        if isinstance(value, tuple):
-            return tuple(_make_path_absolute(path) for path in value)
-        return value and _make_path_absolute(value)
-
-
-def _make_path_absolute(path: str) -> str:
-    return path if "://" in path else str(Path(path).absolute())
 
 
 class Config(Settings):
