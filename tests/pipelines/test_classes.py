@@ -55,7 +55,8 @@ def test_a_class_is_in_vault_and_quarantine_alone(runs: dict[str, RunFolder]) ->
         assert [p.name for p in ours] == [p.name for p in theirs]
         if folder not in (run.vault, run.quarantine):
             assert [p.read_bytes() for p in ours] == [p.read_bytes() for p in theirs]
-    assert {p.parent for p, data in read_files(run.root).items() if b"xyzzy-class" in data} <= {run.vault, run.quarantine}
+    places = {path.parent for path, data in read_files(run.root).items() if b"xyzzy-class" in data}
+    assert places <= {run.vault, run.quarantine}
 
 
 def test_without_a_column_nothing_changes(runs: dict[str, RunFolder]) -> None:
