@@ -197,6 +197,6 @@ def test_a_lost_file_of_a_data_set_is_named(saved: Path, tmp_path: Path) -> None
 def test_somebody_elses_files_of_those_names_are_read(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text('{"text": "first"}\n', encoding="utf-8")
     (tmp_path / "dataset_info.json").write_text('{"text": "second"}\n', encoding="utf-8")
-    (tmp_path / "dataset_dict.json").write_text('["a"]\n{"text": "third", "id": "t"}\n', encoding="utf-8")
+    (tmp_path / "dataset_dict.json").write_text('{"text": "third", "id": "t"}\n["a"]\n', encoding="utf-8")
     (tmp_path / "rows.arrow").write_bytes(WHOLE["stream"])
     assert len(_read(tmp_path)) == 44
