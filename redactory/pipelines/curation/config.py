@@ -8,8 +8,6 @@ Other sections are defined with their subject: ``input`` in ``readers/documents.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -309,28 +307,24 @@ class Config(Settings):
 
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_SCHEMAS, _ENDING = Path(__file__).resolve().parents[2] / "schemas", ".schema.json"
 
 
 def schemas() -> dict[str, str]:
     """Return the title of every schema by name."""
-    return {name: str(build()["title"]) for name, build in sorted(_collect_schema_builders().items())}
+    return {name: str(schema(name)["title"]) for name in _list_schema_names()}
 
 
 def schema(name: str) -> dict[str, Any]:
     """Return one JSON Schema; ``ConfigurationError`` with the valid names for an unknown ``name``."""
-    builders = _collect_schema_builders()
-    if name not in builders:
+    if name not in _list_schema_names():
         raise ConfigurationError(
-            f"there is no schema '{shorten_name(name)}'; valid names: {', '.join(sorted(builders))}"
+            f"there is no schema '{shorten_name(name)}'; valid names: {', '.join(_list_schema_names())}"
         )
-    return {"$schema": _DIALECT, **builders[name]()}
+    if name == "configuration":
+        return {"$schema": _DIALECT, **Config.model_json_schema(), "title": "A configuration of Redactory"}
+    return {"$schema": _DIALECT, **read_json(_SCHEMAS / f"{name}{_ENDING}")}
 
 
-def _collect_schema_builders() -> dict[str, Callable[[], dict[str, Any]]]:
-    """Return the function that builds each schema: from a file, or from the configuration's model."""
-    ending, folder = ".schema.json", Path(__file__).resolve().parents[2] / "schemas"
-    builders: dict[str, Callable[[], dict[str, Any]]] = {
-        path.name.removesuffix(ending): partial(read_json, path) for path in folder.glob(f"*{ending}")
-    }
-    builders["configuration"] = lambda: Config.model_json_schema() | {"title": "A configuration of Redactory"}
-    return builders
+def _list_schema_names() -> list[str]:
+    return sorted(["configuration", *(path.name.removesuffix(_ENDING) for path in _SCHEMAS.glob(f"*{_ENDING}"))])

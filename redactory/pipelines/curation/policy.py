@@ -31,7 +31,7 @@ from redactory.pipelines.curation.config import Config, ReleaseSettings
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text, run_with_sealed_traceback
 from redactory.pipelines.curation.loading import ConfigLike, load_config, load_text_config
 from redactory.pipelines.curation.release_log import check_released
-from redactory.pipelines.curation.segment import Segment, make_multi_text_segmenter, make_segmenter
+from redactory.pipelines.curation.segment import Segment, make_segmenter
 from redactory.redaction import (
     PUBLIC,
     RoutingDecision,
@@ -111,9 +111,7 @@ class Policy:
         self._config = config if isinstance(config, Config) else load_text_config(config)
         self._custom_detector = self._detector = detector
         self._name = secrets.token_hex(16)
-        self._segment_text = make_segmenter(self._config.segment)
-        if self._config.input.has_multiple_texts:
-            self._segment_text = make_multi_text_segmenter(self._segment_text)
+        self._segment_text = make_segmenter(self._config.segment, self._config.input.has_multiple_texts)
 
     @classmethod
     def load(cls, config: ConfigLike | None = None, *, detector: TextDetector | None = None) -> Policy:

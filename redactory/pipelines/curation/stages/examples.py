@@ -21,7 +21,7 @@ from redactory.detectors import Detection, Detector, DetectSettings, Span, TextD
 from redactory.foundation.files import PUBLIC_FILE
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import Progress, StageReport
-from redactory.pipelines.curation.segment import make_multi_text_segmenter, make_segmenter
+from redactory.pipelines.curation.segment import make_segmenter
 from redactory.pipelines.curation.stage_context import (
     DETECTED,
     DOCUMENTS,
@@ -126,8 +126,8 @@ def segment_documents(job: CurationJob, partition: int) -> StageReport:
     ids = np.arange(documents.num_rows, dtype=np.int64) + example_id(partition, 0)
     is_first = lookup_replacements(job.range_paths("repeated-documents"), ids) == ids
     repeated, documents = documents.filter(~is_first), documents.filter(is_first)
-    texts, segment_text = documents["text"].to_pylist(), make_segmenter(job.config.segment)
-    segment_text = make_multi_text_segmenter(segment_text) if job.config.input.has_multiple_texts else segment_text
+    segment_text = make_segmenter(job.config.segment, job.config.input.has_multiple_texts)
+    texts = documents["text"].to_pylist()
     segments = [segment_text(text) for text in texts]
     # the document of each example
     document_indices = np.repeat(np.arange(len(texts)), [len(document_segments) for document_segments in segments])
