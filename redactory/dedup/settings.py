@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import pluralize
-from redactory.foundation.settings import Settings
+from redactory.foundation.settings import AbsolutePath, Settings
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -55,17 +54,8 @@ RULES: dict[Mode, DedupRule] = {
 }
 
 
-class BloomSettings(Settings):
-    """The filters of mode ``bloom``, one per split."""
-
-    capacity: int | None = Field(
-        None,
-        ge=1,
-        description="Number of distinct texts that a split's filter is sized for; default: the number of "
-        "examples. With more texts, more of them are wrongly counted as repeats.",
-    )
-    error_rate: ClassVar[float] = 1e-4
-    """Share of new texts that a full filter takes for repeats, and drops."""
+BLOOM_ERROR_RATE = 1e-4
+"""Share of new texts that the filter of mode ``bloom`` takes for repeats, and drops, once it is full."""
 
 
 class NearSettings(Settings):
@@ -87,7 +77,7 @@ class NearSettings(Settings):
 class IndexSettings(Settings):
     """The index of texts in earlier runs."""
 
-    path: str = Field(
+    path: AbsolutePath = Field(
         description="The folder of the index, created by its first run; private. Relative to the configuration file."
     )
     keep: dict[Literal["runs", "days"], Annotated[int, Field(ge=1)]] = Field(
@@ -95,12 +85,6 @@ class IndexSettings(Settings):
         description="Keep only this many of the latest runs in the index, and none older than this many "
         "days; default: keep all.",
     )
-
-    @field_validator("path")
-    @classmethod
-    def _make_path_absolute(cls, value: str) -> str:
-        # absolute: the manifest records it, and workers start in other folders
-        return str(Path(value).absolute())
 
 
 class DedupSettings(Settings):
@@ -121,7 +105,6 @@ class DedupSettings(Settings):
     scope: Literal["corpus", "user"] = Field(
         "corpus", description="Whether a text repeats across the corpus, or only within one user's examples."
     )
-    bloom: BloomSettings = BloomSettings()
     near: NearSettings = NearSettings()
     report_cross_split: bool = Field(
         True,

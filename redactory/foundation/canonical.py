@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from redactory.foundation.errors import InputError
+
 _CHUNK = 1 << 20
 
 
@@ -43,6 +45,26 @@ def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) < len(pairs):
         raise DuplicateKeyError
     return result
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (row number, object) of each line that is not blank; ``InputError`` names file and row, and quotes neither.
+
+    A row must be UTF-8 and have no key twice, at any depth.
+    """
+    number = 0
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    row = json.loads(line.decode("utf-8-sig"), object_pairs_hook=reject_duplicate_keys)
+                    if not isinstance(row, dict):
+                        raise ValueError
+                    yield number, row
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}; expected JSON lines") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path.name}, row {number}: expected a JSON object in UTF-8 without a repeated key") from None
 
 
 def file_sha256(path: Path) -> str:

@@ -6,9 +6,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Annotated, Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, model_validator
 
 from redactory.foundation.errors import RunStateError, did_you_mean
 
@@ -95,6 +95,10 @@ class Settings(BaseModel):
                 "the configuration in the manifest was written by another version of Redactory: use "
                 "that version, or curate the input again as a new run"
             ) from None
+
+
+AbsolutePath = Annotated[str, AfterValidator(lambda path: path if "://" in path else str(Path(path).absolute()))]
+"""A URL, or a path made absolute: manifests record it, and workers and later commands start in other folders."""
 
 
 class FileSettings(Settings):

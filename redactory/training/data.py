@@ -6,11 +6,10 @@ number of processes.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from itertools import chain, groupby, starmap
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -20,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from redactory.foundation.canonical import file_sha256, read_blocks
+from redactory.foundation.canonical import file_sha256, read_blocks, read_json_lines
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
 from redactory.redaction.folder import RunFolder
@@ -249,21 +248,17 @@ class PublicText:
 
     def read_rows(self) -> Iterator[tuple[str, str | None]]:
         """Yield every text with its class or None; blank rows are skipped."""
-        is_json = self.path.suffix in (".jsonl", ".ndjson", ".json")
+        if self.path.suffix in (".jsonl", ".ndjson", ".json"):
+            yield from starmap(self._parse_row, read_json_lines(self.path))
+            return
         with self.path.open(encoding="utf-8", newline="\n") as file:
             try:
-                for row_number, line in enumerate(file, 1):
-                    if line.strip():
-                        yield self._parse_row(row_number, line) if is_json else (line.rstrip("\r\n"), None)
+                yield from ((line.rstrip("\r\n"), None) for line in file if line.strip())
             except UnicodeDecodeError:
                 raise InputError(f"{self.key}: {self.path.name} is not UTF-8") from None
 
-    def _parse_row(self, row_number: int, line: str) -> tuple[str, str | None]:
-        try:
-            row: Any = json.loads(line)
-        except ValueError:
-            row = None
-        text = row.get(self.text_column) if isinstance(row, dict) else None
+    def _parse_row(self, row_number: int, row: dict[str, Any]) -> tuple[str, str | None]:
+        text = row.get(self.text_column)
         if self.is_chat:
             text = messages_to_text(text)
         if not isinstance(text, str):

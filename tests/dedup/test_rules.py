@@ -144,7 +144,6 @@ def test_near_duplicates_exceed_every_claim(tmp_path: Path) -> None:
         {"near": True},
         {"near": {"threshold": 0.2}},
         {"near": {"threshold": 1.1}},
-        {"bloom": {"capacity": 0}},
     ],
 )
 def test_what_is_unknown_or_senseless_is_refused(wrong: dict[str, object]) -> None:

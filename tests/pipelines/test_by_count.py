@@ -117,7 +117,7 @@ def test_an_interrupted_selection_goes_on_with_its_own_noise(tmp_path: Path, mon
     config = {**LINE_CONFIG, "input": str(tmp_path / "rows.jsonl"), "route": COUNT, "partition": {"documents": 50}}
     # a part that was not noted is drawn again, and comes out the same
     job = counting_job(run, config)
-    counting.count_texts(job, len(list_parts(run.spans)), 0)
+    counting.count_texts(job, 0)
     assert [path.read_bytes() for path in counts] == before
     redactory.curate(config, output=run.root, detector=DigitDetector(), resume=True)
     assert {row["text"] for row in public(run.root)} == PUBLIC
@@ -153,7 +153,7 @@ def test_no_two_texts_of_a_selection_have_one_noise(
         write_entries(job.range_path("bounded", number), read_range(tmp_path / "bounded", number, hash_ranges))
     with require_unique_draws("fingerprint") as drawn:
         for number in range(hash_ranges):
-            counting.count_texts(job, 1, number)
+            counting.count_texts(job, number)
     pieces = hash_ranges * (1 if whole else ranges.PIECES)
     assert sum(one.purpose == "counts" for one in drawn) == pieces
     noise = np.concatenate([np.load(job.range_path("counted", number))["users"] - 1 for number in range(hash_ranges)])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import redactory
-from redactory.dedup.settings import BloomSettings, DedupSettings
+from redactory.dedup.settings import DedupSettings
 from redactory.dedup.settings import summarize_dedup as dedup_summary
 from redactory.foundation.errors import CheckFailed, SealedError
 from redactory.redaction import MASK, RunFolder, list_broken_files, read_column
@@ -156,14 +156,6 @@ def test_console_and_report_say_what_was_dropped_and_what_it_proves(runs: dict[s
         assert ("across the split" in "\n".join(sentences)) == (name != "report_cross_split-False")
 
 
-def test_a_filter_that_is_too_small_says_so(rows_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BloomSettings, "error_rate", 0.1)
-    dedup = {"mode": "bloom", "bloom": {"capacity": 1}, "report_cross_split": False}
-    summary = curate(rows_file, tmp_path / "run", dedup)
-    assert summary["dedup"] == said(tmp_path / "run")
-    assert any("raise dedup.bloom.capacity" in sentence for sentence in dedup_summary(summary["dedup"]))
-
-
 def test_nothing_is_lost_and_who_stands_for_whom_is_known(runs: dict[str, Path]) -> None:
     for name, path in runs.items():
         run = RunFolder(path)
@@ -220,9 +212,9 @@ def test_describe_names_the_rule_and_prints_the_parameters(rows_file: Path) -> N
 
     assert "public exact; private exact (rule S1: group size 1)" in described({})
     assert "private folded (rule S2: group size 2)" in described({"mode": "folded"})
-    text = described({"mode": "minhash", "private_mode": "bloom", "bloom": {"capacity": 500}})
+    text = described({"mode": "minhash", "private_mode": "bloom"})
     assert "public minhash; private bloom (rule bloom: no stability proof, so no finite epsilon)" in text
     assert "texts that have 0.7 or more of their 2-word shingles in common are near-duplicates" in text
     assert "86% of the pairs just there are found" in text
-    assert "filters for 500 texts" in text
+    assert "filters for as many texts as there are examples" in text
     assert "have 0.6667 or more of" in described({"mode": "minhash", "near": {"threshold": 0.66666}})

@@ -24,7 +24,7 @@ from tests.pipelines.faults import KILLED, KINDS, REFUSED, Fault, curated, said,
 
 @pytest.mark.slow
 def test_the_moments_are_all_there_is_to_commit(moments: list[str]) -> None:
-    expected = {"journal run", "journal part ingest", "journal stage ingest", "journal part shard"}
+    expected = {"journal run", "journal stage ingest", "journal part shard"}
     expected |= {f"{folder}/part-#.parquet" for folder in ("public", "private", "vault", "quarantine")}
     expected |= {"audit/examples/part-#.parquet", "audit/spans/part-#.parquet", "manifest.json", "report.html"}
     assert expected <= set(moments)

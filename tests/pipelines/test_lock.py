@@ -196,8 +196,7 @@ def test_what_was_read_of_a_file_that_grew_is_never_counted(
     monkeypatch.setattr(stage_context, "MIN_RANGES", faults.FEW)
     with pytest.raises(RunStateError, match="has changed"):
         redactory.curate(config, output=run, detector=DigitDetector(), progress=grow)
-    more = json.loads((run / "state" / "journal.jsonl").read_bytes().splitlines()[-1])["body"]["number"]
-    assert more == 3
+    assert len([*(run / "state" / "work" / "documents").iterdir()]) == 4
     shutil.copy(rows, copy)
     assert curated(copy, run, Fault("after", "journal stage ingest")) == KILLED
     assert curated(copy, run) == 0

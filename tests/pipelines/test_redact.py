@@ -206,7 +206,7 @@ TWICE = pa.Table.from_arrays([pa.array([SECRET]), pa.array(["b"])], ["text", "te
     ("name", "data", "message"),
     [
         ("a.json", b'[{"text": "b"}]\n' + b" " * (1 << 20) + SECRET.encode(), "after the array's"),
-        ("a.json", b"[" * 99_999, "entry 1 of the array is nested too deep"),
+        ("a.json", b'[{"a":' + b"[" * 99_999, "entry 1 of the array is nested too deep"),
         ("a.csv", f"text,n,text\n{SECRET},1,b\n".encode(), "columns 1 and 3 have the same name"),
         ("a.parquet", parquet(TWICE), "columns 1 and 2 have the same name"),
         ("a.arrow", arrow(TWICE), "columns 1 and 2 have the same name"),

@@ -8,8 +8,6 @@ Other sections are defined with their subject: ``input`` in ``readers/documents.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -21,9 +19,9 @@ from redactory.evaluation.drift import DriftSettings
 from redactory.foundation.canonical import json_sha256
 from redactory.foundation.errors import ConfigurationError, shorten_name
 from redactory.foundation.files import read_json
-from redactory.foundation.settings import Settings
+from redactory.foundation.settings import AbsolutePath, Settings
 from redactory.pipelines.readers import InputSettings
-from redactory.pipelines.readers.documents import PathList
+from redactory.pipelines.readers.documents import OneOrMore
 from redactory.pipelines.store import is_url
 from redactory.redaction.replacements import REPLACEMENTS
 from redactory.training.settings import TrainSettings
@@ -177,26 +175,14 @@ class RouteSettings(Settings):
 class EvaluateSettings(Settings):
     """Data for measuring a trained model."""
 
-    test: PathList = Field((), description="Held-out corpus with the input's columns, for perplexity.")
-    canaries: str | None = Field(None, description="FILE.canaries.json of a simulated corpus.")
-    labelled: str | None = Field(
+    test: OneOrMore[AbsolutePath] = Field((), description="Held-out corpus with the input's columns, for perplexity.")
+    canaries: AbsolutePath | None = Field(None, description="FILE.canaries.json of a simulated corpus.")
+    labelled: AbsolutePath | None = Field(
         None, description="JSONL with the true spans (id, text, spans): measures what the policies miss."
     )
     labelled_secrets: int = Field(
         2_000, ge=1, description="Number of secrets, drawn at random from the file, that recall is measured on."
     )
-
-    @field_validator("test", "canaries", "labelled")
-    @classmethod
-    def _make_paths_absolute(cls, value: Any) -> Any:
-        # the manifest records them, and later commands start in other folders
-        if isinstance(value, tuple):
-            return tuple(_make_path_absolute(path) for path in value)
-        return value and _make_path_absolute(value)
-
-
-def _make_path_absolute(path: str) -> str:
-    return path if "://" in path else str(Path(path).absolute())
 
 
 class Config(Settings):
@@ -247,41 +233,46 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
-        if self.release.known_values and self.release.unit != "document":
-            raise ValueError(
-                "release.known_values needs release.unit: document. Otherwise the masks of an example, and "
-                "so its split, would depend on the other examples of its document: one exchanged example "
-                "could move others into the public shards, and no epsilon could be stated. For files that "
-                "nothing is trained on, use 'redactory redact'"
-            )
-        input_settings, dedup = self.input, self.dedup
-        for is_conflict, problem in (
-            (self.release.unit == "document", "release.unit: document decides by a text's neighbours"),
-            (
-                input_settings.metadata_columns or input_settings.emit_document_order,
-                "input.metadata_columns and input.emit_document_order publish uncounted values",
-            ),
+        release, dedup, classifies = self.release, self.dedup, self.train.task == "classify"
+        has_metadata = bool(self.input.metadata_columns) or self.input.emit_document_order
+        uncounted = (
+            (release.unit == "document", "release.unit: document decides by a text's neighbours"),
+            (has_metadata, "input.metadata_columns and input.emit_document_order publish uncounted values"),
             (dedup.scope == "user", "dedup.scope: user keeps a public text once per user"),
             (dedup.mode != "exact", "dedup.mode: a counted text is public once: use exact"),
             (dedup.private_mode not in (None, "exact", "none"), "dedup.private_mode: use exact or none"),
-        ):
-            if is_conflict and self.route.strategy != "policies":
-                raise ValueError(
-                    f"route.strategy {self.route.strategy}: only a text and its count are public; {problem}"
-                )
-        if self.input.known_value_columns and not self.release.known_values:
-            raise ValueError(
-                "input.known_value_columns needs release.known_values (which needs release.unit: document): "
-                "set it, or remove the columns"
-            )
-        if self.release.max_cross_split_duplicates is not None and not self.dedup.report_cross_split:
-            raise ValueError(
-                "release.max_cross_split_duplicates needs dedup.report_cross_split: nothing is counted without it"
-            )
-        if self.train.task == "classify" and self.input.label is None:
-            raise ValueError("train.task classify needs input.label, the column with the class of each row")
-        if self.train.task == "classify" and self.evaluate.canaries is not None:
-            raise ValueError("evaluate.canaries needs train.task next-word, not a classifier")
+        )
+        counts_only = f"route.strategy {self.route.strategy}: only a text and its count are public; "
+        rules = (
+            (
+                release.known_values and release.unit != "document",
+                "release.known_values needs release.unit: document. Otherwise the masks of an example, and so its "
+                "split, would depend on the other examples of its document: one exchanged example could move others "
+                "into the public shards, and no epsilon could be stated. For files that nothing is trained on, use "
+                "'redactory redact'",
+            ),
+            *((self.route.strategy != "policies" and rule, counts_only + problem) for rule, problem in uncounted),
+            (
+                self.input.known_value_columns and not release.known_values,
+                "input.known_value_columns needs release.known_values (which needs release.unit: document): set it, or "
+                "remove the columns",
+            ),
+            (
+                release.max_cross_split_duplicates is not None and not dedup.report_cross_split,
+                "release.max_cross_split_duplicates needs dedup.report_cross_split: nothing is counted without it",
+            ),
+            (
+                classifies and self.input.label is None,
+                "train.task classify needs input.label, the column with the class of each row",
+            ),
+            (
+                classifies and self.evaluate.canaries is not None,
+                "evaluate.canaries needs train.task next-word, not a classifier",
+            ),
+        )
+        for is_broken, problem in rules:
+            if is_broken:
+                raise ValueError(problem)
         return self
 
     def select_curation_settings(self) -> dict[str, Any]:
@@ -292,11 +283,6 @@ class Config(Settings):
         if kept["dedup"].pop("index") is not None:
             kept["dedup"]["index"] = True
         kept["input"].pop("path")
-        # omitted if unset, so that the hash stays that of runs from before these keys
-        later = ("label", "metadata_columns", "allow_personal_columns", "known_value_columns", "emit_document_order")
-        for name in later:
-            if not kept["input"][name]:
-                del kept["input"][name]
         return kept
 
     def select_routing_settings(self) -> dict[str, Any]:
@@ -321,28 +307,24 @@ class Config(Settings):
 
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_SCHEMAS, _ENDING = Path(__file__).resolve().parents[2] / "schemas", ".schema.json"
 
 
 def schemas() -> dict[str, str]:
     """Return the title of every schema by name."""
-    return {name: str(build()["title"]) for name, build in sorted(_collect_schema_builders().items())}
+    return {name: str(schema(name)["title"]) for name in _list_schema_names()}
 
 
 def schema(name: str) -> dict[str, Any]:
     """Return one JSON Schema; ``ConfigurationError`` with the valid names for an unknown ``name``."""
-    builders = _collect_schema_builders()
-    if name not in builders:
+    if name not in _list_schema_names():
         raise ConfigurationError(
-            f"there is no schema '{shorten_name(name)}'; valid names: {', '.join(sorted(builders))}"
+            f"there is no schema '{shorten_name(name)}'; valid names: {', '.join(_list_schema_names())}"
         )
-    return {"$schema": _DIALECT, **builders[name]()}
+    if name == "configuration":
+        return {"$schema": _DIALECT, **Config.model_json_schema(), "title": "A configuration of Redactory"}
+    return {"$schema": _DIALECT, **read_json(_SCHEMAS / f"{name}{_ENDING}")}
 
 
-def _collect_schema_builders() -> dict[str, Callable[[], dict[str, Any]]]:
-    """Return the function that builds each schema: from a file, or from the configuration's model."""
-    ending, folder = ".schema.json", Path(__file__).resolve().parents[2] / "schemas"
-    builders: dict[str, Callable[[], dict[str, Any]]] = {
-        path.name.removesuffix(ending): partial(read_json, path) for path in folder.glob(f"*{ending}")
-    }
-    builders["configuration"] = lambda: Config.model_json_schema() | {"title": "A configuration of Redactory"}
-    return builders
+def _list_schema_names() -> list[str]:
+    return sorted(["configuration", *(path.name.removesuffix(_ENDING) for path in _SCHEMAS.glob(f"*{_ENDING}"))])

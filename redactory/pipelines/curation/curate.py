@@ -27,7 +27,7 @@ from redactory.pipelines.curation import index as indexing
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text, run_with_sealed_traceback
 from redactory.pipelines.curation.finish import collect_versions, finish_run, summarize_run
-from redactory.pipelines.curation.journal import IDENTITY, RunJournal, check_same_run, describe_difference
+from redactory.pipelines.curation.journal import IDENTITY, STAGE, RunJournal, check_same_run, describe_difference
 from redactory.pipelines.curation.loading import ConfigLike, expand_dotted_keys, load_config, validate_config
 from redactory.pipelines.curation.output_folder import (
     check_disk_space,
@@ -213,9 +213,11 @@ def _run_stages(
         job = indexing.attach_index(job, journal)
         reports = [_run_ingest(job, sources, inputs, journal, progress)]
         is_complete = not any(source.may_be_unusable for source in sources)
-        job = replace(job, metadata_schema=build_metadata_schema(config.input, reports[0].counts, is_complete))
-        job = counting.attach_count_selection(job, journal)
-        partitions = journal.ingested_parts or 0
+        partitions = int(journal.constants[STAGE]["parts"])
+        metadata_schema = build_metadata_schema(config.input, reports[0].counts, is_complete)
+        job = counting.attach_count_selection(
+            replace(job, metadata_schema=metadata_schema, partitions=partitions), journal
+        )
         for stage in list_stages(job, partitions):
             total = StageReport(stage.name)
             parts = journal.run_stage(stage.name, stage.task, range(stage.part_count), part_map)
@@ -238,14 +240,15 @@ class Stage(NamedTuple):
 
 def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
     """Yield the stages after ingest of a run with ``partitions`` partitions, in order."""
+    job = replace(job, partitions=partitions)
     settings, rules = job.config.dedup, job.config.dedup.get_rules().values()
     across, indexed, is_counted = settings.report_cross_split, bool(settings.index), job.selection is not None
     near, by_digest = any(rule.near for rule in rules), any(rule.matches_by_digest for rule in rules)
     one_pass = any(rule.one_pass for rule in rules)
     planned = any(rule.planned or (across and not rule.one_pass) for rule in rules)
     ranges, near_ranges, splits = job.hash_ranges, job.near_range_count, len(dedup.SPLIT_NUMBERS)
-    # name, work(job, partitions, number), count and unit of its numbers, whether the run has this stage
-    table: list[tuple[str, Callable[[CurationJob, int, int], StageReport], int, str, bool]] = [
+    # name, work(job, number), count and unit of its numbers, whether the run has this stage
+    table: list[tuple[str, Callable[[CurationJob, int], StageReport], int, str, bool]] = [
         ("index documents", dedup.find_repeated_documents, ranges, "ranges", True),
         ("segment", examples.segment_documents, partitions, "partitions", True),
         ("index texts", dedup.find_repeated_texts, ranges, "ranges", True),
@@ -272,27 +275,25 @@ def list_stages(job: CurationJob, partitions: int) -> Iterator[Stage]:
     ]
     for name, work, part_count, unit, is_needed in table:
         if is_needed:
-            yield Stage(name, partial(work, job, partitions), part_count, unit)
+            yield Stage(name, partial(work, job), part_count, unit)
 
 
 def _run_ingest(
     job: CurationJob, sources: list[Source], inputs: list[dict[str, Any]], journal: RunJournal, progress: Progress
 ) -> StageReport:
     """Ingest the input, or read the journal if a former attempt completed it; it does not resume by parts."""
-    if journal.ingested_parts is not None:
-        return merge_reports("ingest", journal.pop_ingest_reports())
-    total, parts, start = StageReport("ingest"), 0, time.perf_counter()
-    for parts, report in enumerate(examples.ingest_documents(job, sources, progress), 1):
-        now = time.perf_counter()
-        report = StageReport(report.stage, report.counts, now - start, measure_peak_memory_mb())
-        journal.record_part("ingest", parts - 1, report)
-        total = merge_reports("ingest", (total, report))
-        start = now
-    changed = describe_difference({"input": inputs}, {"input": [source.compute_fingerprint() for source in sources]})
-    if changed is not None:
-        raise RunStateError(f"the {changed} while being read: start a new run elsewhere, on files that do not change")
-    journal.record_ingested_parts(parts)
-    return total
+    if STAGE not in journal.constants:
+        total, parts, start = StageReport("ingest"), 0, time.perf_counter()
+        for report in examples.ingest_documents(job, sources, progress):
+            total, parts = merge_reports("ingest", (total, report)), parts + 1
+        total = replace(total, seconds=time.perf_counter() - start, peak_mb=measure_peak_memory_mb())
+        inputs_now = [source.compute_fingerprint() for source in sources]
+        if (changed := describe_difference({"input": inputs}, {"input": inputs_now})) is not None:
+            raise RunStateError(
+                f"the {changed} while being read: start a new run elsewhere, on files that do not change"
+            )
+        journal.record_constant(STAGE, {"stage": "ingest", "parts": parts, "report": total.to_json()})
+    return StageReport.from_json(journal.constants[STAGE]["report"])
 
 
 def _build_run_identity(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from redactory.dedup import DedupSettings
+from redactory.dedup.settings import BLOOM_ERROR_RATE
 from redactory.dedup.signatures import describe_near_parameters
 from redactory.detectors import (
     build_policy_records,
@@ -91,7 +92,7 @@ def finish_run(
     write_text(job.run.card, render_dataset_card(job.run.root.name, body))
     write_manifest(job.run, body, {**file_entries, **list_files(job.run, [job.run.card])})
     write_report(job.run)
-    indexing.seal_index_entry(job, journal.ingested_parts or 0, counts)
+    indexing.seal_index_entry(job, counts)
     write_success(job.run)
     indexing.promote_entry(job.run, job.config)
 
@@ -254,7 +255,7 @@ def _summarize_dedup(settings: DedupSettings, counts: Counter[str]) -> dict[str,
         # parameters of the filter, and its measured false positives
         facts.setdefault("bloom", {})[split] = {
             "capacity": capacity,
-            "error_rate": settings.bloom.error_rate,
+            "error_rate": BLOOM_ERROR_RATE,
             "texts_added": added,
             "examples_dropped": dropped,
             "measured_on": new,

@@ -78,7 +78,6 @@ def collect_index_parameters(config: Config, key: DigestKey) -> dict[str, Any]:
         packages["datasketch"] = get_package_version("datasketch")
     if config.segment.mode == "sentence":
         packages["nupunkt"] = get_package_version("nupunkt")
-    bloom = dedup.bloom.model_dump(mode="json") if any(rule.one_pass for rule in rules) else None
     return {
         "key": key.fingerprint,
         "policies": compute_policy_hashes(detect),
@@ -89,7 +88,6 @@ def collect_index_parameters(config: Config, key: DigestKey) -> dict[str, Any]:
         "scope": dedup.scope,
         "modes": {split: dedup.mode_for(split) for split in SPLIT_NUMBERS},
         "near": near,
-        "bloom": bloom,
         "purposes": {split: get_digest_purpose(dedup, split) for split in SPLIT_NUMBERS},
         "versions": {"digests": DIGEST_SCHEME, "unicode": unicodedata.unidata_version, **packages},
     }
@@ -158,7 +156,7 @@ def summarize_index(job: CurationJob, counts: Counter[str]) -> dict[str, Any]:
     }
 
 
-def seal_index_entry(job: CurationJob, partitions: int, counts: Counter[str]) -> None:
+def seal_index_entry(job: CurationJob, counts: Counter[str]) -> None:
     """Write ``entry.json``, the last file of this run's entry: now only ``_SUCCESS`` is missing."""
     token = job.index.token if job.index is not None else None
     if job.index is None or any(entry.body["token"] == token for entry in job.index.folder.list_entries()):
@@ -182,7 +180,7 @@ def seal_index_entry(job: CurationJob, partitions: int, counts: Counter[str]) ->
             "journal": compute_chain_head(job.run.journal),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "counts": {split: counts[f"index/{split}"] for split in SPLIT_NUMBERS},
-            "partitions": partitions,
+            "partitions": job.partitions,
             "files": files,
         },
     )

@@ -22,7 +22,7 @@ MAX_LISTED_DIFFERENCES = 8
 PART, FILES = "part", "files"
 IDENTITY, INDEX, SELECTION, STAGE = "run", "index", "selection", "stage"
 """What holds for a whole run: its identity, the earlier runs that it uses of an index, the settings of the selection by
-counts, and the number of its partitions."""
+counts, and the report of ingest with the number of partitions."""
 REISSUE = "reissue"
 """Precedes the ``FILES`` of a reissued run: its ``release``, and the manifest that it ``supersedes``."""
 
@@ -100,19 +100,6 @@ class RunJournal:
     def record_part(self, name: str, number: int, report: StageReport) -> None:
         """Record that a part is committed."""
         self._append_record(PART, {"stage": name, "number": number, "report": report.to_json()})
-
-    @property
-    def ingested_parts(self) -> int | None:
-        """The number of partitions; None before the input was read to its end."""
-        return self.constants[STAGE]["parts"] if STAGE in self.constants else None
-
-    def record_ingested_parts(self, parts: int) -> None:
-        """Record that number: an earlier attempt may have left more, of an input that has changed since."""
-        self.record_constant(STAGE, {"stage": "ingest", "parts": parts})
-
-    def pop_ingest_reports(self) -> Iterator[StageReport]:
-        """Return the reports, in order and only once, of an ingest that an interrupted run completed."""
-        return (self._reports.pop(("ingest", number)) for number in range(self.ingested_parts or 0))
 
     def record_constant(self, kind: str, body: dict[str, Any]) -> None:
         """Record, once and before it is used, what holds for the whole run."""

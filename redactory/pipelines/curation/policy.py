@@ -31,7 +31,7 @@ from redactory.pipelines.curation.config import Config, ReleaseSettings
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text, run_with_sealed_traceback
 from redactory.pipelines.curation.loading import ConfigLike, load_config, load_text_config
 from redactory.pipelines.curation.release_log import check_released
-from redactory.pipelines.curation.segment import Segment, make_multi_text_segmenter, make_segmenter
+from redactory.pipelines.curation.segment import Segment, make_segmenter
 from redactory.redaction import (
     PUBLIC,
     RoutingDecision,
@@ -111,9 +111,7 @@ class Policy:
         self._config = config if isinstance(config, Config) else load_text_config(config)
         self._custom_detector = self._detector = detector
         self._name = secrets.token_hex(16)
-        self._segment_text = make_segmenter(self._config.segment)
-        if self._config.input.has_multiple_texts:
-            self._segment_text = make_multi_text_segmenter(self._segment_text)
+        self._segment_text = make_segmenter(self._config.segment, self._config.input.has_multiple_texts)
 
     @classmethod
     def load(cls, config: ConfigLike | None = None, *, detector: TextDetector | None = None) -> Policy:
@@ -248,14 +246,14 @@ def _build_examples(
             continue
         names: dict[Span, PolicyName] = dict.fromkeys(detection.conservative, "conservative")
         names |= dict.fromkeys(detection.strict, "strict")
-        spans = tuple(_make_found_span(span, start, names[span]) for span in sorted(names))
-        public = tuple(_make_found_span(span, start, "public") for span in detection.public)
+        spans = tuple(_move_span(span, start, names[span]) for span in sorted(names))
+        public = tuple(_move_span(span, start, "public") for span in detection.public)
         split: Split = "public" if decision.split == PUBLIC else "private"
         yield Example(start, end, split, decision.text, decision.reasons, spans=spans, public=public)
 
 
-def _make_found_span(span: Span, offset: int, policy: PolicyName | Literal["public"]) -> FoundSpan:
-    return FoundSpan(span.start + offset, span.end + offset, span.label, span.score, span.detector, policy)
+def _move_span(span: Span, offset: int, policy: PolicyName | Literal["public"]) -> FoundSpan:
+    return FoundSpan(span.start + offset, span.end + offset, *span[2:], policy)
 
 
 # Apply the policies of a finished run, if they are unchanged.
@@ -317,17 +315,15 @@ def read(run: str | Path, split: Literal["public", "private"] = "public") -> Dat
     if split not in SPLITS:
         raise ConfigurationError(f"split: expected one of {join_words(SPLITS)}")
     folder = RunFolder(Path(run))
-    read_manifest(folder)
+    schema = build_shard_schema(read_manifest(folder), split)
     check_released(folder)
-    return run_with_sealed_traceback(folder.state, _read_frame, folder, split)
 
+    def read_frame() -> DataFrame:
+        batches = read_batches(getattr(folder, split), schema.names)
+        frame: DataFrame = pa.Table.from_batches(batches, schema).to_pandas()
+        return frame
 
-def _read_frame(run: RunFolder, split: str) -> DataFrame:
-    schema = build_shard_schema(read_manifest(run), split)
-    batches = read_batches(getattr(run, split), schema.names)
-    table = pa.concat_tables([schema.empty_table(), *(pa.Table.from_batches([batch]) for batch in batches)])
-    frame: DataFrame = table.to_pandas()
-    return frame
+    return run_with_sealed_traceback(folder.state, read_frame)
 
 
 def redact_frame(

@@ -42,17 +42,19 @@ class Segment(NamedTuple):
 SegmentFunction = Callable[[str], list[Segment]]
 
 
-def make_segmenter(settings: SegmentSettings) -> SegmentFunction:
-    """Return the function that cuts a document; its result depends on the document's text alone."""
-    if settings.mode == "turn":
-        return _make_turn_segmenter(settings.speaker)
+def make_segmenter(settings: SegmentSettings, has_multiple_texts: bool = False) -> SegmentFunction:
+    """Return the function that cuts a document, of several texts if so; its result depends on the document alone."""
     splitters: dict[str, Callable[[str], Iterable[str]]] = {
         "sentence": _split_sentences,
         "line": _split_lines,
         "document": lambda text: [text],
     }
-    split_text = splitters[settings.mode]
-    return lambda text: _merge_empty_segments(_trim_segment(part) for part in split_text(text))
+
+    def segment_text(text: str) -> list[Segment]:
+        return _merge_empty_segments(_trim_segment(part) for part in splitters[settings.mode](text))
+
+    cut = _make_turn_segmenter(settings.speaker) if settings.mode == "turn" else segment_text
+    return make_multi_text_segmenter(cut) if has_multiple_texts else cut
 
 
 def make_multi_text_segmenter(segment_text: SegmentFunction) -> SegmentFunction:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from redactory.foundation.keys import DigestKey
 from redactory.foundation.processes import open_process_pool
 from redactory.foundation.progress import Progress, StageReport, ignore_progress
 from redactory.pipelines.curation.config import Config
+from redactory.pipelines.readers import Document
 from redactory.redaction import RunFolder, format_part_name
 from redactory.redaction.shards import COUNTED, DOCUMENT, LABELLED_VAULT, ORDER, PRIVATE, PUBLIC, SPAN_FIELDS, VAULT
 from redactory.training.count_selection import CountSelection
@@ -37,25 +38,15 @@ PARTITION_BITS = signatures.PARTITION_BITS
 MIN_RANGES, MAX_RANGES, FEW_RANGES = 1, 1_024, 16
 """Hash ranges of a plan: one for each 32 MiB of input up to :data:`FEW_RANGES`, then one for each GiB."""
 
-DOCUMENTS = pa.schema(
-    {
-        **dict.fromkeys(("doc_id", "user_id", "text", "source"), pa.string()),
-        "row": pa.int64(),
-        "label": pa.string(),
-        "kept": pa.string(),
-        "known": pa.string(),
-    }
-)
+DOCUMENTS = pa.schema({f.name: pa.int64() if f.name == "row" else pa.string() for f in fields(Document)})
 REJECTED = pa.schema({"reason": pa.string(), "source": pa.string(), "row": pa.int64(), "content": pa.binary()})
 DETECTED = pa.schema([("range", pa.int16()), *SPAN_FIELDS, ("failure", pa.string())])
 """One span per row, or a failure; ``range`` is the hash range of the text."""
 REDACTED = pa.schema(
     {
         "example_id": pa.int64(),
-        "split": pa.string(),
-        "text": pa.string(),
+        **dict.fromkeys(("split", "text", "failure"), pa.string()),
         "reasons": pa.list_(pa.string()),
-        "failure": pa.string(),
     }
 )
 
@@ -85,8 +76,8 @@ class CurationJob:
     ``detector`` replaces the configured engines by recorded spans; None loads the engines once per process.
     ``policy_hashes`` are those at the start of the run. ``progress`` reports progress inside a part that runs in this
     process. ``index`` is the configured index, opened when the run starts. Repeated texts are found in one of
-    ``hash_ranges`` at a time: their number affects memory, but no byte of the shards. ``metadata_schema`` has the
-    metadata columns, known after ingest; ``selection`` decides by counts what is public.
+    ``hash_ranges`` at a time: their number affects memory, but no byte of the shards. The number of ``partitions`` and
+    ``metadata_schema``, the metadata columns, are known after ingest; ``selection`` decides by counts what is public.
     """
 
     run: RunFolder
@@ -97,6 +88,7 @@ class CurationJob:
     progress: Progress = ignore_progress
     index: OpenIndex | None = None
     hash_ranges: int = MIN_RANGES
+    partitions: int = 0
     metadata_schema: pa.Schema = NO_COLUMNS
     selection: CountSelection | None = None
 
@@ -125,9 +117,13 @@ class CurationJob:
         """Return the path of one partition's digests or other numbers per example."""
         return self.run.work / table / f"part-{partition:05d}.npy"
 
-    def range_path(self, table: str, number: int) -> Path:
+    def digests_paths(self, table: str) -> list[Path]:
+        """Return the paths of all partitions' digests."""
+        return [self.digests_path(table, partition) for partition in range(self.partitions)]
+
+    def range_path(self, table: str, number: int, ending: str = ".npy") -> Path:
         """Return the path of one hash range of a plan."""
-        return self.run.work / table / f"range-{number:02d}.npy"
+        return self.run.work / table / f"range-{number:02d}{ending}"
 
     def range_paths(self, table: str) -> list[Path]:
         """Return the paths of all hash ranges of a plan."""
@@ -140,20 +136,17 @@ class CurationJob:
 
     def near_range_paths(self, table: str) -> list[Path]:
         """Return the paths of all hash ranges of a table about near-duplicates."""
-        return [self.range_path(table, number) for number in range(self.near_range_count)]
-
-    def repeat_spans_path(self, number: int) -> Path:
-        """Return the path of the spans in repeated texts of one hash range, a row per span and example."""
-        return self.run.work / "spread" / f"range-{number:02d}.parquet"
+        return self.range_paths(table)[: self.near_range_count]
 
     @property
     def count_key_path(self) -> Path:
         """Path of the key of the counts' noise, until the run is finished."""
         return self.run.work / "counts.key"
 
-    def signature_files(self, partition: int) -> SignedFiles:
-        """Return the files of one partition's signatures for near-duplicate search."""
-        return SignedFiles(self.run.work / "near", partition)
+    @property
+    def signature_files(self) -> list[SignedFiles]:
+        """The files of each partition's signatures for near-duplicate search."""
+        return [SignedFiles(self.run.work / "near", partition) for partition in range(self.partitions)]
 
     def filter_splits_by_rule(self, has_property: Callable[[DedupRule], bool]) -> list[str]:
         """Return the splits whose deduplication rule has a property."""

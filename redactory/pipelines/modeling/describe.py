@@ -66,6 +66,11 @@ def describe(config: ConfigLike, *, progress: Progress = ignore_progress, **chan
     # without a training, packages for vocabularies may be missing
     has_training = settings.train.vocabulary_sources != TrainSettings().vocabulary_sources
     vocabulary, remarks = preview_vocabulary(settings) if has_training else (None, list[str]())
+    refused = None
+    try:
+        counts.check_totals()
+    except RedactoryError as error:
+        refused = str(error)
     return {
         "uncovered": describe_gaps(gaps),
         "output": str(settings.output),
@@ -91,7 +96,7 @@ def describe(config: ConfigLike, *, progress: Progress = ignore_progress, **chan
             for key in sample.missing_keys
         ],
         "rows_looked_at": MAX_ROWS,
-        "refused": _find_failure_reason(counts),
+        "refused": refused,
         "stages": _describe_stages(settings),
         "policies": build_policy_records(settings.detect),
         "labels": describe_label_coverage(settings.detect),
@@ -101,14 +106,6 @@ def describe(config: ConfigLike, *, progress: Progress = ignore_progress, **chan
         "remarks": [*([describe_text_column(chosen)] if chosen else []), *remarks],
         "configuration_hash": settings.compute_curation_hash(),
     }
-
-
-def _find_failure_reason(counts: RowCounts) -> str | None:
-    try:
-        counts.check_totals()
-    except RedactoryError as error:
-        return str(error)
-    return None
 
 
 def _list_safe_column_names(columns: Sequence[str], settings: Config, policy: Policy) -> list[str]:

@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.evaluation.utility import measure_accuracy
-from redactory.foundation.canonical import file_sha256, json_sha256
+from redactory.foundation.canonical import file_sha256, json_sha256, read_json_lines
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, RunStateError
 from redactory.foundation.files import make_private_folder, read_json, write_json
 from redactory.foundation.keys import unicode_variants
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation.loading import parse_settings
 from redactory.pipelines.curation.models import require_training_packages
-from redactory.pipelines.readers.formats import parse_json_object
 
 if TYPE_CHECKING:
     from redactory.training.ldp.encoder import SentenceEncoder
@@ -178,16 +177,7 @@ def _read_examples(path: Path, pairs: bool) -> list[LdpExample]:
     ``InputError`` names file, row and key of an invalid row, and quotes no content.
     """
     examples = []
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise InputError(f"{path.name} cannot be read as JSON lines: {type(error).__name__}") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        row, reason = parse_json_object(line)
-        if row is None:
-            raise InputError(f"{path.name}, row {number}: expected a JSON object ({reason})")
+    for number, row in read_json_lines(path):
         for key in ("text", "text_b") if pairs else ("text",):
             if not isinstance(row.get(key), str) or not row[key].strip():
                 raise InputError(f"{path.name}, row {number}: {key}: expected text")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from redactory.detectors import Detection, Detector, DetectSettings
+from redactory.detectors import Detector, DetectSettings
 from redactory.foundation.canonical import file_sha256, json_sha256
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, RunStateError, pluralize
 from redactory.foundation.files import PUBLIC_FILE, make_private_folder, remove_leftovers, write_json, write_text
@@ -131,30 +131,22 @@ class _SyntheticWriter:
                 else (f"synthesize: --label: {self.model} has no labels; omit it, or train with train.prefix")
             )
 
-    @property
-    def label_column(self) -> str:
-        """Name of the label column."""
-        return CLASS if self.prefix == CLASS else ROLE
-
     def make_card(self, deviation: float | None, no_guarantee: bool) -> dict[str, Any]:
         """Make the card of the text; draw the histogram first, if one is requested."""
         card = compose_guarantee(self.run, self.model)
         reason = None if card["holds"] else card["holds_reason"]
         if (audit := load_audit(self.run, self.model)) is not None and not audit["holds"]:
             reason = "an audit proves a larger epsilon than its guarantee"
-        if reason is not None and not no_guarantee:
-            raise GuaranteeError(
-                f"{self.model} cannot write text for export: {reason}. Train one with a guarantee, or give "
-                "--no-guarantee for text that is not exported"
-            )
         if reason is not None:
+            if not no_guarantee:
+                raise GuaranteeError(
+                    f"{self.model} cannot write text for export: {reason}. Train one with a guarantee, or give "
+                    "--no-guarantee for text that is not exported"
+                )
             card |= {"holds": False, "holds_reason": reason}
-        self.histogram = None if deviation is None else self._get_histogram_under_lock(deviation)
-        if self.histogram is None or not card["holds"]:
+        self.histogram = None
+        if deviation is None:
             return card
-        return compose_guarantee(self.run, self.model)
-
-    def _get_histogram_under_lock(self, deviation: float) -> Histogram:
         from redactory.training.histogram import require_histogram_guarantee
 
         if self.prefix != CLASS:
@@ -162,10 +154,12 @@ class _SyntheticWriter:
                 "synthesize: --histogram counts classes (train.prefix: class); omit it for this model"
             )
         require_histogram_guarantee(self.trainer, self.trainer.relation)
-        with lock_folders(find_containing_job(self.run), self.run):  # two at a time would each draw one
-            return self._load_or_draw_histogram(deviation)
+        with lock_folders(find_containing_job(self.run), self.run):
+            self.histogram = self._load_or_draw_histogram(deviation)
+        return compose_guarantee(self.run, self.model) if card["holds"] else card
 
     def _load_or_draw_histogram(self, deviation: float) -> Histogram:
+        """Load the model's histogram, or draw it; under the run's lock, because two at a time would each draw one."""
         from redactory.training.histogram import HISTOGRAM_FOLDER, Histogram
 
         if (earlier := Histogram.read_model_histogram(self.run, self.model)) is not None:
@@ -182,13 +176,10 @@ class _SyntheticWriter:
         texts = read_trainer_texts(self.run, self.trainer)
         histogram = Histogram.draw_noisy_counts(texts, self.labels, deviation, stream)
         model = self.run.get_model_folder(self.model)
-        body = {
-            "format": "redactory-evaluation/1",
-            "evaluation": HISTOGRAM_FOLDER,
-            "parent": file_sha256(model.manifest),
-        }
-        remove_leftovers(model.get_result_folder(HISTOGRAM_FOLDER).root)
-        seal_result(model.get_result_folder(HISTOGRAM_FOLDER), histogram.to_json(), body)
+        body = {"format": "redactory-evaluation/1", "evaluation": HISTOGRAM_FOLDER}
+        result_folder = model.get_result_folder(HISTOGRAM_FOLDER)
+        remove_leftovers(result_folder.root)
+        seal_result(result_folder, histogram.to_json(), {**body, "parent": file_sha256(model.manifest)})
         return histogram
 
     def _charge_budget(self, deviation: float, stream: RandomStream) -> None:
@@ -227,7 +218,7 @@ class _SyntheticWriter:
         texts = {index: text for index, text in enumerate(replaced_texts) if text is not None}
         shuffled = RandomStream.from_seed(seed).permutation("rows", 0, len(replaced_texts)).tolist()
         order = [index for index in shuffled if index in texts]
-        columns = {self.label_column: "string"} if self.prefix else {}
+        columns = {CLASS if self.prefix == CLASS else ROLE: "string"} if self.prefix else {}
         manifest = self._build_manifest(card, len(texts), columns, seed)
         make_private_folder(target.public)
         for part, first in enumerate(range(0, len(order), _PART_ROWS)):
@@ -283,20 +274,12 @@ class _SyntheticWriter:
         for label_index, (label, bins) in enumerate(quotas.items()):
             count = sum(bins) * (OVERSAMPLING if len(bins) > 1 else 1)
             prompts = (f"{label}:",) if label else ()
-            arguments = (
-                self.sampling.tokens,
-                self.sampling.temperature,
-                None,
-                seed + label_index,
-                prompts,
-                self.progress,
-            )
-            texts = [
-                self._cut_at_stop(text) for text in generate_texts(model, count, *arguments, top_p=self.sampling.top_p)
-            ]
-            selected, fitting = (
-                (texts, len(texts)) if len(bins) == 1 else select_by_length(texts, bins, find_length_bin)
-            )
+            numbers = (self.sampling.tokens, self.sampling.temperature, None, seed + label_index)
+            generated = generate_texts(model, count, *numbers, prompts, self.progress, top_p=self.sampling.top_p)
+            texts = [self._cut_at_stop(text) for text in generated]
+            selected, fitting = texts, len(texts)
+            if len(bins) > 1:
+                selected, fitting = select_by_length(texts, bins, find_length_bin)
             labelled_texts += [(label, text) for text in selected]
             fitting_count += fitting
         return labelled_texts, fitting_count
@@ -374,16 +357,14 @@ def replace_values(
                 return replacer(kind, _VALUE_FORMS.get(kind, _VALUE_FORMS["PERSON"])[1] if MASK in value else value)
 
             text = apply_edits(text, plan_edits(text, spans, invent_value))
-        is_kept = not (detection.failure or (drop_suspected and _has_suspected_span(detection)))
+        # π_c has a span that overlaps no span of π
+        is_suspected = any(
+            all(s.end <= span.start or span.end <= s.start for span in detection.strict) for s in detection.conservative
+        )
+        is_kept = not (detection.failure or (drop_suspected and is_suspected))
         results.append(text if is_kept else None)
         replaced += bool(spans and is_kept)
     return results, replaced
-
-
-def _has_suspected_span(detection: Detection) -> bool:
-    """Return whether π_c has a span that overlaps no span of π."""
-    marked = [(span.start, span.end) for span in detection.strict]
-    return any(all(s.end <= a or b <= s.start for a, b in marked) for s in detection.conservative)
 
 
 def _guess_value_kind(context: str) -> str:

@@ -197,7 +197,7 @@ def rerun_stages_without_person(
         pairs = zip(rows["example_id"].to_pylist(), rows["earlier_run"].to_pylist(), strict=True)
         repeats.append([(example, places[name]) for example, name in pairs if name is not None])
     for number in range(job.hash_ranges):
-        write_part(job.repeat_spans_path(number), DETECTED.empty_table())
+        write_part(job.range_path("spread", number, ".parquet"), DETECTED.empty_table())
     # what repeated an earlier run still does, though that run may be gone: its entry is not read again
     job_without_earlier_runs = job if job.index is None else replace(job, index=replace(job.index, runs=()))
     counts: Counter[str] = Counter()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticKnownError
@@ -56,14 +56,15 @@ _SAMPLED_FIRST_ROWS, _SAMPLED_ROW_STEP = 100, 10
 """Rows sampled to detect the language: the first ones, then every tenth."""
 
 
-PathList = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
-"""Several paths, or a single one."""
+StringT = TypeVar("StringT", bound=str)
+OneOrMore = Annotated[tuple[StringT, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
+"""Several strings, or a single one."""
 
 
 class InputSettings(Settings):
     """Configure where the corpus is and what its columns mean."""
 
-    path: PathList = Field(
+    path: OneOrMore[str] = Field(
         description="A file, a folder, a glob or a URL, or a list of them: JSONL, Parquet, Arrow, CSV, "
         "TSV or text files, plain or .gz or .zst. Relative to the configuration file."
     )
@@ -81,12 +82,12 @@ class InputSettings(Settings):
         description="Column of the row's class, for a classifier (train.task classify); all examples of the "
         "row get it. Private, like the text: it is stored only in vault/ and quarantine/.",
     )
-    metadata_columns: PathList = Field(
+    metadata_columns: OneOrMore[str] = Field(
         (),
         description="Columns, or paths as in text, that are copied unchanged with each example into the "
         "shards of both splits: strings, numbers, true and false. One that looks personal is refused.",
     )
-    allow_personal_columns: PathList = Field(
+    allow_personal_columns: OneOrMore[str] = Field(
         (),
         description="Columns of metadata_columns that may look personal; role: of a conversation, roles that "
         "are not standard names.",
@@ -305,9 +306,10 @@ class _UnusableRowError(Exception):
 
 
 def _parse_document(record: Mapping[str, Any], settings: InputSettings, name: str, number: int) -> Document:
-    raw_text = (
-        _join_row_texts(record, settings.fields) if settings.has_multiple_texts else record.get(str(settings.text))
-    )
+    raw_text = record.get(str(settings.text))
+    if settings.has_multiple_texts:
+        turns = settings.fields.read_turns(record)
+        raw_text = join_texts(turns) if any(text.strip() for _, text in turns) else "" if turns else None
     text = _require_usable_text(raw_text, settings.max_chars)
     doc_id = _parse_short_text(record.get(settings.id), "id")
     if doc_id is None:
@@ -344,12 +346,6 @@ def _read_metadata_value(record: Mapping[str, Any], path: str) -> str | int | fl
         raise _UnusableRowError("kept_not_plain")
     result: str | int | float | None = value
     return result
-
-
-def _join_row_texts(record: Mapping[str, Any], fields: Fields) -> str | None:
-    """Join all texts of a row, with their roles; None if it has no text."""
-    turns = fields.read_turns(record)
-    return join_texts(turns) if any(text.strip() for _, text in turns) else "" if turns else None
 
 
 def _require_usable_text(text: Any, max_chars: int) -> str:

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from redactory.dedup import write_digests
 from redactory.dedup.counting import bound_contributions, count_users, write_contributions
 from redactory.dedup.plan import ENTRY, mark_known_digests
 from redactory.foundation.errors import ConfigurationError, RunStateError
@@ -25,8 +24,8 @@ from redactory.foundation.progress import StageReport
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.journal import SELECTION, RunJournal
-from redactory.pipelines.curation.stage_context import REDACTED, CurationJob, make_table, read_integer_column
-from redactory.pipelines.curation.stages.dedup import build_dedup_scopes, compute_decision_digests, read_example_users
+from redactory.pipelines.curation.stage_context import CurationJob, make_table
+from redactory.pipelines.curation.stages.dedup import read_example_users, write_decision_table, write_decisions
 from redactory.redaction import (
     PRIVATE,
     PUBLIC,
@@ -102,7 +101,7 @@ def write_user_contributions(
         if decision.failure is None and (job.config.route.strategy == "count" or decision.split == PUBLIC):
             user_digest = key.compute_text_digest(user_subkey, user.encode())
             rows.append((user_digest, key.compute_text_digest(rank_subkey, user_digest + text), text))
-    _write_decision_table(job, "masked", partition, examples, decisions)
+    write_decision_table(job, "masked", partition, examples, decisions)
     users, ranks, texts = zip(*rows, strict=True) if rows else ((), (), ())
     write_contributions(job.digests_path("given", partition), users, ranks, texts)
 
@@ -115,16 +114,16 @@ def compute_text_digests(job: CurationJob, examples: pa.Table, texts: Sequence[s
     return [job.key.compute_text_digest(purpose, f"{role or ''}\x00{text or ''}".encode()) for role, text in pairs]
 
 
-def bound_user_contributions(job: CurationJob, partitions: int, number: int) -> StageReport:
+def bound_user_contributions(job: CurationJob, number: int) -> StageReport:
     """Keep k distinct texts of each user, in one hash range of users."""
-    files = [job.digests_path("given", partition) for partition in range(partitions)]
+    files = job.digests_paths("given")
     bound_contributions(
         files, number, job.hash_ranges, _require_selection(job).texts_per_user, job.range_path("bounded", number)
     )
     return StageReport("bound")
 
 
-def count_texts(job: CurationJob, partitions: int, number: int) -> StageReport:
+def count_texts(job: CurationJob, number: int) -> StageReport:
     """Count users, add noise and apply the threshold, in one hash range of texts."""
     selection = _require_selection(job)
     try:
@@ -156,7 +155,7 @@ def _require_selection(job: CurationJob) -> CountSelection:
 # The results: the split of each example, and the public shard.
 
 
-def route_by_user_count(job: CurationJob, partitions: int, number: int) -> StageReport:
+def route_by_user_count(job: CurationJob, number: int) -> StageReport:
     """Route one partition's examples by the selected texts, and write the decisions."""
     examples, masked = read_part(job.part_path("examples", number)), read_part(job.part_path("masked", number))
     decisions = [
@@ -183,23 +182,6 @@ def route_by_user_count(job: CurationJob, partitions: int, number: int) -> Stage
     return StageReport("route", counts)
 
 
-def write_decisions(job: CurationJob, partition: int, examples: pa.Table, decisions: Sequence[RoutingDecision]) -> None:
-    """Write the decisions of one partition's examples, and the digests to find repeats."""
-    ids = read_integer_column(examples, "example_id")
-    digests, ranks = compute_decision_digests(
-        job.key, job.config.dedup, ids.tolist(), decisions, build_dedup_scopes(job, examples)
-    )
-    write_digests(job.digests_path("redacted-digests", partition), digests, ids, ranks)
-    _write_decision_table(job, "redacted", partition, examples, decisions)
-
-
-def _write_decision_table(
-    job: CurationJob, table: str, partition: int, examples: pa.Table, decisions: Sequence[RoutingDecision]
-) -> None:
-    columns = {field.name: [getattr(decision, field.name, None) for decision in decisions] for field in REDACTED}
-    write_part(job.part_path(table, partition), make_table({**columns, "example_id": examples["example_id"]}, REDACTED))
-
-
 def assign_text_based_ids(job: CurationJob, examples: pa.Table, redacted: pa.Table, records: pa.Table) -> pa.Table:
     """Return ``records`` in which a public example's released id follows from its text, not from its position."""
     digests = compute_text_digests(job, examples, redacted["text"].to_pylist())
@@ -209,9 +191,9 @@ def assign_text_based_ids(job: CurationJob, examples: pa.Table, redacted: pa.Tab
     return records.set_column(records.schema.get_field_index("released_id"), "released_id", ids)
 
 
-def write_public_shard(job: CurationJob, partitions: int, number: int) -> StageReport:
+def write_public_shard(job: CurationJob, number: int) -> StageReport:
     """Write ``public/``: the selected texts in the order of their digests, each with its noisy count."""
-    rows = pa.concat_tables(read_part(job.part_path("held", partition)) for partition in range(partitions))
+    rows = pa.concat_tables(read_part(job.part_path("held", partition)) for partition in range(job.partitions))
     counted = np.concatenate([np.load(path) for path in job.range_paths("counted")])
     digests = np.stack([counted["high"], counted["low"]], 1).astype(">u8")
     keys = [digest.tobytes().hex() for digest in digests]

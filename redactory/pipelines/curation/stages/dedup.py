@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from rbloom import Bloom
 
-from redactory.dedup import DedupSettings, find_repeats_in_range, lookup_replacements
+from redactory.dedup import DedupSettings, find_repeats_in_range, lookup_replacements, write_digests
 from redactory.dedup.index import IndexFolder
 from redactory.dedup.near import (
     CROSS_SPLIT_PAIR,
@@ -46,14 +46,14 @@ from redactory.dedup.plan import (
     write_entries,
     write_pairs,
 )
-from redactory.dedup.settings import DedupRule
+from redactory.dedup.settings import BLOOM_ERROR_RATE, DedupRule
 from redactory.dedup.signatures import ROW, Shingler, SignedFiles, WordTokenizer, choose_banding, write_signed_texts
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import write_bytes
 from redactory.foundation.keys import DIGEST_BYTES, DigestKey
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.curation.stage_context import CurationJob, OpenIndex, read_integer_column
-from redactory.redaction import MASK, PRIVATE, PUBLIC, RoutingDecision, read_part
+from redactory.pipelines.curation.stage_context import REDACTED, CurationJob, OpenIndex, make_table, read_integer_column
+from redactory.redaction import MASK, PRIVATE, PUBLIC, RoutingDecision, read_part, write_part
 from redactory.redaction.mask import ROLE_MARK
 from redactory.redaction.shards import ROLE
 
@@ -67,37 +67,37 @@ IS_NEAR, IS_ONE_PASS, IS_BY_DIGEST = map(attrgetter, ("near", "one_pass", "match
 # Barriers over digests: repeated documents, repeated texts, repeated redacted texts.
 
 
-def find_repeated_documents(job: CurationJob, partitions: int, number: int) -> StageReport:
+def find_repeated_documents(job: CurationJob, number: int) -> StageReport:
     """Find documents with the id of an earlier one, in one hash range."""
-    return _find_repeats(job, "document-ids", "repeated-documents", partitions, number)
+    return _find_repeats(job, "document-ids", "repeated-documents", number)
 
 
-def find_repeated_texts(job: CurationJob, partitions: int, number: int) -> StageReport:
+def find_repeated_texts(job: CurationJob, number: int) -> StageReport:
     """Find texts that occurred before, in one hash range, so that each distinct text is detected once."""
-    return _find_repeats(job, "text-digests", "repeated-texts", partitions, number)
+    return _find_repeats(job, "text-digests", "repeated-texts", number)
 
 
-def find_duplicate_examples(job: CurationJob, partitions: int, number: int) -> StageReport:
+def find_duplicate_examples(job: CurationJob, number: int) -> StageReport:
     """Find redacted texts (or, folded, their keys) that repeat an earlier example of their split (S1, S2)."""
-    return _find_repeats(job, "redacted-digests", "duplicates", partitions, number)
+    return _find_repeats(job, "redacted-digests", "duplicates", number)
 
 
-def _find_repeats(job: CurationJob, table: str, plan: str, partitions: int, number: int) -> StageReport:
-    files = [job.digests_path(table, partition) for partition in range(partitions)]
+def _find_repeats(job: CurationJob, table: str, plan: str, number: int) -> StageReport:
+    files = job.digests_paths(table)
     repeats = find_repeats_in_range(files, number, job.range_path(plan, number), ranges=job.hash_ranges)
     return StageReport(plan, Counter({"repeats": repeats}))
 
 
-def deduplicate_in_one_pass(job: CurationJob, partitions: int, number: int) -> StageReport:
+def deduplicate_in_one_pass(job: CurationJob, number: int) -> StageReport:
     """Mode ``bloom``: drop repeats within one split in a single pass over its examples, in fixed memory.
 
     Each split has its own filter, so that what is public does not depend on private text.
     """
-    split, bloom = list(SPLIT_NUMBERS)[number], job.config.dedup.bloom
+    split = list(SPLIT_NUMBERS)[number]
     if split not in job.filter_splits_by_rule(IS_ONE_PASS):
         return StageReport("dedup in one pass")
-    files = [job.digests_path("redacted-digests", partition) for partition in range(partitions)]
-    one_pass, drop_count = BloomPass(bloom.capacity or count_entries(files), bloom.error_rate), 0
+    files = job.digests_paths("redacted-digests")
+    one_pass, drop_count = BloomPass(count_entries(files), BLOOM_ERROR_RATE), 0
     for partition, path in enumerate(files):
         examples = read_part(job.part_path("redacted", partition), columns=["example_id", "split", "failure"])
         entries = np.load(path)
@@ -113,6 +113,24 @@ def deduplicate_in_one_pass(job: CurationJob, partitions: int, number: int) -> S
         "lost": one_pass.tracked_lost,
     }
     return StageReport("dedup in one pass", Counter({f"bloom/{split}/{n}": v for n, v in facts.items()}))
+
+
+def write_decisions(job: CurationJob, partition: int, examples: pa.Table, decisions: Sequence[RoutingDecision]) -> None:
+    """Write the decisions of one partition's examples, and the digests to find repeats."""
+    ids = read_integer_column(examples, "example_id")
+    digests, ranks = compute_decision_digests(
+        job.key, job.config.dedup, ids.tolist(), decisions, build_dedup_scopes(job, examples)
+    )
+    write_digests(job.digests_path("redacted-digests", partition), digests, ids, ranks)
+    write_decision_table(job, "redacted", partition, examples, decisions)
+
+
+def write_decision_table(
+    job: CurationJob, table: str, partition: int, examples: pa.Table, decisions: Sequence[RoutingDecision]
+) -> None:
+    """Write the decisions of one partition's examples with their masked texts."""
+    columns = {field.name: [getattr(decision, field.name, None) for decision in decisions] for field in REDACTED}
+    write_part(job.part_path(table, partition), make_table({**columns, "example_id": examples["example_id"]}, REDACTED))
 
 
 def compute_decision_digests(
@@ -235,7 +253,7 @@ def _encode_earlier_runs(run_indices: Ids, representatives: Ids) -> Ids:
 # Near-duplicates, within each split and across splits: sign, compare, group, choose.
 
 
-def compute_text_signatures(job: CurationJob, partitions: int, number: int) -> StageReport:
+def compute_text_signatures(job: CurationJob, number: int) -> StageReport:
     """Write the buckets, rows and shingles of the distinct redacted texts of one partition."""
     settings = job.config.dedup
     redacted = read_part(job.part_path("redacted", number))
@@ -256,7 +274,7 @@ def compute_text_signatures(job: CurationJob, partitions: int, number: int) -> S
         rows["group"] = _hash_values(job.key, "dedup/user", build_dedup_scopes(job, examples.filter(is_signed)) or [])
     sets = Shingler(job.key, settings.near.shingle, WordTokenizer(MASK)).make_shingle_sets(texts)
     banding = choose_banding(settings.near.threshold, settings.near.permutations)
-    write_signed_texts(job.signature_files(number), rows, sets, banding)
+    write_signed_texts(job.signature_files[number], rows, sets, banding)
     return StageReport("sign", Counter({"signed": len(texts)}))
 
 
@@ -266,11 +284,11 @@ def _hash_values(key: DigestKey, purpose: str, values: list[str]) -> NDArray[np.
     return np.frombuffer(digests, "<u8")
 
 
-def compare_near_duplicates(job: CurationJob, partitions: int, number: int) -> StageReport:
+def compare_near_duplicates(job: CurationJob, number: int) -> StageReport:
     """Compare the texts that share a bucket of one hash range, within splits and across them."""
     settings, near_splits = job.config.dedup, [SPLIT_NUMBERS[split] for split in job.filter_splits_by_rule(IS_NEAR)]
     pairs, cross_split_pairs, counts = compare_buckets(
-        _list_signature_files(job, partitions),
+        job.signature_files,
         number,
         settings.near.threshold,
         near_splits,
@@ -282,18 +300,18 @@ def compare_near_duplicates(job: CurationJob, partitions: int, number: int) -> S
     return _make_near_duplicate_report("compare", counts)
 
 
-def group_near_duplicates(job: CurationJob, partitions: int, number: int) -> StageReport:
+def group_near_duplicates(job: CurationJob, number: int) -> StageReport:
     """Join the near pairs of all ranges to groups."""
     joined, largest = join_groups(job.near_range_paths("near-pairs"), job.near_range_paths("near-groups"))
     return StageReport("group", Counter({"near/grouped": joined, "near/largest_group": largest}))
 
 
-def choose_representatives(job: CurationJob, partitions: int, number: int) -> StageReport:
+def choose_representatives(job: CurationJob, number: int) -> StageReport:
     """Choose the kept texts of each group; texts that repeat an earlier run are excluded first."""
     pairs = np.load(job.range_path("near-groups", number))
     if job.index is not None:
         pairs = pairs[lookup_replacements(job.near_range_paths("near-earlier"), pairs["id"], NO_RUN) == NO_RUN]
-    dropped = select_duplicates_to_drop(_list_signature_files(job, partitions), pairs, job.config.dedup.near.threshold)
+    dropped = select_duplicates_to_drop(job.signature_files, pairs, job.config.dedup.near.threshold)
     write_pairs(job.range_path("near-duplicates", number), dropped)
     return StageReport("choose", Counter({"near/dropped": len(dropped)}))
 
@@ -313,10 +331,6 @@ def find_cross_split_duplicates(job: CurationJob, records: pa.Table) -> list[tup
     return [(p, released[p], q, similarity) for p, q, similarity in nearest if p in released]
 
 
-def _list_signature_files(job: CurationJob, partitions: int) -> list[SignedFiles]:
-    return [job.signature_files(partition) for partition in range(partitions)]
-
-
 def _make_near_duplicate_report(stage: str, counts: Counter[str]) -> StageReport:
     return StageReport(stage, Counter({f"near/{name}": count for name, count in counts.items()}))
 
@@ -324,7 +338,7 @@ def _make_near_duplicate_report(stage: str, counts: Counter[str]) -> StageReport
 # The index across runs: find repeats of earlier runs, and record this run for later ones.
 
 
-def match_earlier_runs(job: CurationJob, partitions: int, number: int) -> StageReport:
+def match_earlier_runs(job: CurationJob, number: int) -> StageReport:
     """Find one partition's texts in what earlier runs saw, and record what this run saw."""
     index, rules = require_index(job), job.config.dedup.get_rules()
     examples = read_part(job.part_path("redacted", number), columns=["example_id", "split", "failure"])
@@ -363,9 +377,9 @@ def _load_bloom_filter(path: Path, modified: int) -> Bloom:
     return read_bloom_filter(path)
 
 
-def match_earlier_near_duplicates(job: CurationJob, partitions: int, number: int) -> StageReport:
+def match_earlier_near_duplicates(job: CurationJob, number: int) -> StageReport:
     """Find the texts that nearly duplicate one that an earlier run kept, in one range of the buckets."""
-    index, near, files = require_index(job), job.config.dedup.near, _list_signature_files(job, partitions)
+    index, near, files = require_index(job), job.config.dedup.near, job.signature_files
     first_runs: dict[int, int] = {}
     counts: Counter[str] = Counter()
     for split in job.filter_splits_by_rule(IS_NEAR):
@@ -382,29 +396,29 @@ def match_earlier_near_duplicates(job: CurationJob, partitions: int, number: int
     return _make_near_duplicate_report("recall near", counts)
 
 
-def write_index_digests(job: CurationJob, partitions: int, number: int) -> StageReport:
+def write_index_digests(job: CurationJob, number: int) -> StageReport:
     """Write the digests of all texts of a split, kept or not.
 
     If only kept texts were written, and old entries removed, exchanging one example could exchange two texts of a later
     run (``docs/guarantees.md``, "Earlier runs").
     """
     counts: Counter[str] = Counter()
-    bloom, rules = job.config.dedup.bloom, job.config.dedup.get_rules()
+    rules = job.config.dedup.get_rules()
     for split in job.filter_splits_by_rule(IS_BY_DIGEST):
-        files = [job.digests_path(f"seen-{split}", partition) for partition in range(partitions)]
+        files = job.digests_paths(f"seen-{split}")
         ranges = job.hash_ranges * (PIECES if count_entries(files) > MAX_UNDIVIDED_DIGESTS else 1)
         out = get_seen_texts_path(require_index(job).draft_folder, split, rules[split])
         seen_digests = job.range_path(f"seen-{split}", 0) if rules[split].one_pass else out
         counts[f"index/{split}"] = merge_digests(files, ranges, seen_digests)
         if rules[split].one_pass:
-            bloom_filter = make_bloom_filter(bloom.capacity or counts[f"index/{split}"], bloom.error_rate)
+            bloom_filter = make_bloom_filter(counts[f"index/{split}"], BLOOM_ERROR_RATE)
             for n in range(ranges):
                 bloom_filter.update(digests_to_ints(read_range(seen_digests, n, ranges)))
             write_bytes(out, bloom_filter.save_bytes())
     return StageReport("remember", counts)
 
 
-def write_index_signatures(job: CurationJob, partitions: int, number: int) -> StageReport:
+def write_index_signatures(job: CurationJob, number: int) -> StageReport:
     """Copy the signatures of the texts that one partition keeps, for near-duplicate search in later runs."""
     redacted = read_part(job.part_path("redacted", number))
     ids = read_integer_column(redacted, "example_id")
@@ -412,7 +426,7 @@ def write_index_signatures(job: CurationJob, partitions: int, number: int) -> St
     counts: Counter[str] = Counter()
     for split in job.filter_splits_by_rule(IS_NEAR):
         out = get_kept_signature_files(require_index(job).draft_folder, split, number)
-        counts[f"index/{split}"] += copy_signed_texts(job.signature_files(number), kept_ids, SPLIT_NUMBERS[split], out)
+        counts[f"index/{split}"] += copy_signed_texts(job.signature_files[number], kept_ids, SPLIT_NUMBERS[split], out)
     return StageReport("remember near", counts)
 
 

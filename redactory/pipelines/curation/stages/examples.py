@@ -21,7 +21,7 @@ from redactory.detectors import Detection, Detector, DetectSettings, Span, TextD
 from redactory.foundation.files import PUBLIC_FILE
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import Progress, StageReport
-from redactory.pipelines.curation.segment import make_multi_text_segmenter, make_segmenter
+from redactory.pipelines.curation.segment import make_segmenter
 from redactory.pipelines.curation.stage_context import (
     DETECTED,
     DOCUMENTS,
@@ -32,16 +32,13 @@ from redactory.pipelines.curation.stage_context import (
     make_table,
     read_integer_column,
 )
-from redactory.pipelines.curation.stages.counting import (
-    assign_text_based_ids,
-    write_decisions,
-    write_user_contributions,
-)
+from redactory.pipelines.curation.stages.counting import assign_text_based_ids, write_user_contributions
 from redactory.pipelines.curation.stages.dedup import (
     UNKNOWN_EXAMPLE,
     decode_earlier_runs,
     find_cross_split_duplicates,
     find_representatives,
+    write_decisions,
 )
 from redactory.pipelines.curation.stages.metadata_columns import (
     build_metadata_columns,
@@ -123,14 +120,14 @@ def _commit_partition(job: CurationJob, number: int, entries: list[Document | Re
 # Segment: documents into examples, and digests to detect each distinct text once.
 
 
-def segment_documents(job: CurationJob, partitions: int, partition: int) -> StageReport:
+def segment_documents(job: CurationJob, partition: int) -> StageReport:
     """Cut the documents of one partition into examples; reject a document whose id occurred before."""
     documents = read_part(job.part_path("documents", partition))
     ids = np.arange(documents.num_rows, dtype=np.int64) + example_id(partition, 0)
     is_first = lookup_replacements(job.range_paths("repeated-documents"), ids) == ids
     repeated, documents = documents.filter(~is_first), documents.filter(is_first)
-    texts, segment_text = documents["text"].to_pylist(), make_segmenter(job.config.segment)
-    segment_text = make_multi_text_segmenter(segment_text) if job.config.input.has_multiple_texts else segment_text
+    segment_text = make_segmenter(job.config.segment, job.config.input.has_multiple_texts)
+    texts = documents["text"].to_pylist()
     segments = [segment_text(text) for text in texts]
     # the document of each example
     document_indices = np.repeat(np.arange(len(texts)), [len(document_segments) for document_segments in segments])
@@ -189,7 +186,7 @@ def get_detector(job: CurationJob) -> TextDetector:
     return job.detector or load_detector(job.config.detect.model_dump_json(), *job.policy_hashes)
 
 
-def detect_texts(job: CurationJob, partitions: int, partition: int) -> StageReport:
+def detect_texts(job: CurationJob, partition: int) -> StageReport:
     """Detect the texts that no earlier example has; write the spans by hash range, then by example."""
     metadata_columns = job.config.input.metadata_columns
     columns = ["example_id", "text", *metadata_columns]
@@ -231,7 +228,7 @@ def _build_table_from_rows(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -
     return make_table(dict(zip(schema.names, columns, strict=True)), schema)
 
 
-def copy_spans_to_repeats(job: CurationJob, partitions: int, number: int) -> StageReport:
+def copy_spans_to_repeats(job: CurationJob, number: int) -> StageReport:
     """Copy the spans of the repeated texts of one hash range to the examples that repeat them.
 
     A barrier: if each partition looked up its repeated texts where they were detected, it would read nearly every
@@ -255,14 +252,14 @@ def copy_spans_to_repeats(job: CurationJob, partitions: int, number: int) -> Sta
     rows = texts.take(row_indices)
     repeats = pa.array(np.repeat(pairs["id"], counts))
     rows = rows.set_column(rows.schema.get_field_index("example_id"), "example_id", repeats)
-    write_part(job.repeat_spans_path(number), rows, group_rows=ROW_GROUP_SIZE)
+    write_part(job.range_path("spread", number, ".parquet"), rows, group_rows=ROW_GROUP_SIZE)
     return StageReport("spread")
 
 
 # Know: every occurrence in a document of a value found once in it (``release.known_values``).
 
 
-def find_known_values(job: CurationJob, partitions: int, partition: int) -> StageReport:
+def find_known_values(job: CurationJob, partition: int) -> StageReport:
     """Find the other occurrences of values found in, or declared for, the same document, in one partition.
 
     A separate stage: a reissued run has these spans in its ledger already.
@@ -291,7 +288,7 @@ def find_known_values(job: CurationJob, partitions: int, partition: int) -> Stag
 # Redact: mask and route each example by the spans of its text, wherever that text was detected.
 
 
-def redact_examples(job: CurationJob, partitions: int, partition: int) -> StageReport:
+def redact_examples(job: CurationJob, partition: int) -> StageReport:
     """Write the decisions, redacted texts, ledger spans and digests of one partition's examples.
 
     With a selection by counts, the decisions of the policies are kept for the later stage.
@@ -326,7 +323,10 @@ def read_detected_spans(job: CurationJob, partition: int, ids: Ids, extra_parts:
     if not len(ids):
         return pa.Table.from_batches([], DETECTED)
     first, last = int(ids[0]), int(ids[-1])
-    copied = (read_id_range(job.repeat_spans_path(n), "example_id", first, last) for n in range(job.hash_ranges))
+    copied = (
+        read_id_range(job.range_path("spread", n, ".parquet"), "example_id", first, last)
+        for n in range(job.hash_ranges)
+    )
     parts = (job.part_path("found", partition), *extra_parts)
     detected = pa.concat_tables([*map(read_part, parts), *copied])
     order = np.argsort(read_integer_column(detected, "example_id"), kind="stable")
@@ -384,7 +384,7 @@ def count_spans(spans: pa.Table) -> Counter[str]:
 # Shard: write each example to the folder of its decision, as parts of the release.
 
 
-def write_shards(job: CurationJob, partitions: int, partition: int) -> StageReport:
+def write_shards(job: CurationJob, partition: int) -> StageReport:
     """Write one partition's parts of every data folder."""
     examples = read_part(job.part_path("examples", partition))
     redacted = read_part(job.part_path("redacted", partition))
