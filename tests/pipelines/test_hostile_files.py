@@ -37,7 +37,7 @@ from redactory.pipelines.readers import (
 )
 from redactory.pipelines.readers.documents import RowCounts
 from redactory.pipelines.readers.formats import FORMATS, MAX_DEPTH, ExpandingFile, Format, Row, choose_reader
-from redactory.redaction.replacements import Edit
+from redactory.redaction.mask import Edit
 from tests.pipelines.faults import curated
 from tests.pipelines.oracles import is_usable, parse_expected_texts
 from tests.pipelines.support import NO_ENGINES

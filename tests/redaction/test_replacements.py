@@ -21,12 +21,11 @@ from hypothesis import strategies as st
 
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.dates import DateShifter, draw_day_shift
+from redactory.redaction.mask import Edit, apply_edits
 from redactory.redaction.replacements import (
     REPLACEMENTS,
-    Edit,
     ReplacedSpan,
     Replacer,
-    apply_edits,
     choose_faker_locale,
     plan_edits,
     unify_labels,
