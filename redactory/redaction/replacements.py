@@ -19,10 +19,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from redactory.detectors.settings import get_kind
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.dates import DateShifter, draw_day_shift
-from redactory.redaction.letters import fix_check_digits, match_case, replace_letters, scramble_value
 from redactory.redaction.mask import MASK, Edit, merge_intervals
 from redactory.redaction.spellings import OTHER_TITLES, Spellings, normalize_value, parse_phone
-from redactory.redaction.structured import STRUCTURED, detect_kind, has_common_part, invent_phone
+from redactory.redaction.structured import (
+    STRUCTURED,
+    detect_kind,
+    fix_check_digits,
+    has_common_part,
+    invent_phone,
+    match_case,
+    replace_letters,
+    scramble_value,
+)
 
 if TYPE_CHECKING:
     from faker import Faker
