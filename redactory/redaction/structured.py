@@ -81,7 +81,10 @@ def replace_letters(value: str, draw: random.Random) -> str:
 
 
 def detect_kind(value: str) -> str | None:
-    """Return the kind that the format or check digits of ``value`` prove, whatever its label."""
+    """Return the kind that the format or check digits of ``value`` prove, whatever its label.
+
+    Check digits: Luhn of a card, modulo 97 of an IBAN.
+    """
     value = value.strip()
     if _MAC.fullmatch(value):
         return "MAC_ADDRESS"
@@ -89,7 +92,11 @@ def detect_kind(value: str) -> str | None:
         return "IP_ADDRESS"
     if _COORDINATES.fullmatch(value) and _IS_PLACE.search(value):
         return "COORDINATES"
-    return detect_checksum_kind(value)
+    plain = re.sub("[ -]", "", value).upper()
+    if _CARD.fullmatch(value):
+        return "CREDIT_CARD" if luhn(plain) else None
+    is_iban = _IBAN.fullmatch(plain) and _LENGTHS.get(plain[:2]) == len(plain) and _compute_iban_remainder(plain) == 1
+    return "IBAN_CODE" if is_iban else None
 
 
 def has_common_part(old: str, new: str) -> bool:
@@ -211,16 +218,6 @@ def invent_phone(value: str, old: Any | None, draw: random.Random) -> str | None
         if is_same_country and is_valid_number(read) and not has_common_part(national, new):
             return "".join(letters)
     return None
-
-
-def detect_checksum_kind(value: str) -> str | None:
-    """Return the kind that check digits prove: a card (Luhn) or an IBAN (mod 97)."""
-    value = value.strip()
-    plain = re.sub("[ -]", "", value).upper()
-    if _CARD.fullmatch(value):
-        return "CREDIT_CARD" if luhn(plain) else None
-    is_iban = _IBAN.fullmatch(plain) and _LENGTHS.get(plain[:2]) == len(plain) and _compute_iban_remainder(plain) == 1
-    return "IBAN_CODE" if is_iban else None
 
 
 def fix_check_digits(kind: str, value: str, draw: random.Random) -> str:
