@@ -6,11 +6,10 @@
       index.json                     format, id, and all parameters of its digests
       runs/000001-NAME/              entries that count, in commit order
       pending/TOKEN/                 drafts of unfinished runs; sealed by entry.json just before _SUCCESS
-      removed/                       entries being removed
       lock                           held while an entry is committed or removed
 
-An entry moves from ``pending/`` to ``runs/`` by one rename. The caller of :meth:`IndexFolder.commit_entry` must know
-that the run is finished.
+An entry moves from ``pending/`` to ``runs/`` by one rename, and is removed by one to a temporary name. The caller of
+:meth:`IndexFolder.commit_entry` must know that the run is finished.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class IndexFolder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.header_path, self.runs, self.pending = root / "index.json", root / "runs", root / "pending"
-        self.lock, self._removed = root / "lock", root / "removed"
+        self.lock = root / "lock"
 
     def exists(self) -> bool:
         """Whether an index was created here."""
@@ -105,10 +104,10 @@ class IndexFolder:
                 )
             body = {"format": FORMAT, "id": secrets.token_hex(8), "last": 0, "parameters": parameters}
             write_json(self.header_path, body)
-        for folder in (self.runs, self.pending, self._removed):
+        for folder in (self.runs, self.pending):
             make_private_folder(folder)
+            remove_leftovers(folder)
         remove_leftovers(self.root)
-        self._delete_removed_entries()
         return self.read_matching_header(parameters)
 
     def read_header(self) -> dict[str, Any]:
@@ -143,8 +142,7 @@ class IndexFolder:
 
     def list_pending_entries(self) -> list[Entry]:
         """Entries that are sealed but do not count yet."""
-        folders = sorted(self.pending.glob("*/entry.json")) if self.pending.is_dir() else []
-        return [_read_entry(path.parent) for path in folders]
+        return [_read_entry(path.parent) for path in self._list_drafts("entry.json")]
 
     def get_draft_folder(self, token: str) -> Path:
         """The folder in which a run drafts its entry."""
@@ -156,8 +154,11 @@ class IndexFolder:
 
     def map_drafts_to_runs(self) -> dict[Path, Path]:
         """Return the run folder of each folder in ``pending/``, sealed or not."""
-        drafts = sorted(self.pending.glob(f"*/{_DRAFT_OWNER}")) if self.pending.is_dir() else []
-        return {path.parent: Path(read_json(path)["path"]) for path in drafts}
+        return {path.parent: Path(read_json(path)["path"]) for path in self._list_drafts(_DRAFT_OWNER)}
+
+    def _list_drafts(self, name: str) -> list[Path]:
+        # a killed removal may have left a temporary name
+        return sorted(self.pending.glob(f"[!.]*/{name}"))
 
     def commit_entry(self, entry: Entry) -> Entry:
         """Make a pending entry count, as the last one or in place of its former version. Its run must be finished."""
@@ -168,7 +169,7 @@ class IndexFolder:
         if target.exists():
             self.remove_entry(target)
         # a killed removal may have left the former version
-        self._delete_removed_entries()
+        remove_leftovers(self.runs)
         entry.folder.replace(target)
         sync_to_disk(self.runs)
         sync_to_disk(self.pending)
@@ -194,14 +195,7 @@ class IndexFolder:
 
     def remove_entry(self, folder: Path) -> None:
         """Remove an entry, counted or pending, atomically."""
-        make_private_folder(self._removed)
-        folder.replace(self._removed / f"{secrets.token_hex(4)}-{folder.name}")
-        sync_to_disk(folder.parent)
-        self._delete_removed_entries()
-
-    def _delete_removed_entries(self) -> None:
-        for folder in self._removed.iterdir():
-            remove_path(folder)
+        remove_path(folder)
 
 
 def _read_entry(folder: Path) -> Entry:

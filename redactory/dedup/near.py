@@ -35,30 +35,11 @@ _SLOTS = 1 << 16
 Shingles = frozenset[int]
 
 
-class UnionFind:
-    """Union-find over verified pairs: each text points towards the lowest index of its tree."""
-
-    def __init__(self) -> None:
-        self._parents: dict[int, int] = {}
-
-    def find_root(self, node: int) -> int:
-        """Return the smallest member of the group that ``node`` belongs to."""
-        parents = self._parents
-        root = node
-        while (above := parents.get(root, root)) != root:
-            root = above
-        while node != root:
-            parents[node], node = root, parents.get(node, node)
-        return root
-
-    def union(self, one: int, other: int) -> None:
-        """Join the groups of two members."""
-        low, high = sorted((self.find_root(one), self.find_root(other)))
-        self._parents[low] = self._parents[high] = low
-
-    def list_joined_pairs(self, ids: Ids) -> Entries:
-        """Return (id, first) of every joined text, by id; ``ids`` are ascending, one per index."""
-        return np.array([(ids[place], ids[self.find_root(place)]) for place in sorted(self._parents)], PAIR)
+def find_root(parents: list[int], node: int) -> int:
+    """Return what stands for the group of ``node`` in a union-find forest, and shorten the way to it."""
+    while parents[node] != node:
+        parents[node] = node = parents[parents[node]]
+    return node
 
 
 def compare_buckets(
@@ -86,14 +67,15 @@ def compare_buckets(
         shared[:-1] |= shared[1:]
         # from here on a text is its index in the piece, sorted by id
         ids, indices = np.unique(entries["id"][shared], return_inverse=True)
-        texts, bucket, forest = SignedTexts(files, ids), bucket[shared], UnionFind()
+        texts, bucket, parents = SignedTexts(files, ids), bucket[shared], list(range(len(ids)))
         for members in _group_by_bucket(bucket, indices, texts.rows, splits):
-            _join_near_pairs(texts, members, threshold, forest, counts)
-        joined = merge_to_forest(np.concatenate([joined, forest.list_joined_pairs(ids)]))
+            _join_near_pairs(texts, members, threshold, parents, counts)
+        pairs = np.array([(ids[n], ids[parent]) for n, parent in enumerate(parents) if n != parent], PAIR)
+        joined = merge_to_forest(np.concatenate([joined, pairs]))
         if compare_across:
             near = _find_cross_split_pairs(texts, bucket, indices, threshold, counts)
-            pairs = [(ids[one], ids[other], similarity) for one, other, similarity in near]
-            cross_pairs = select_nearest_pairs(np.concatenate([cross_pairs, np.array(pairs, CROSS_SPLIT_PAIR)]))
+            across = np.array([(ids[one], ids[other], similarity) for one, other, similarity in near], CROSS_SPLIT_PAIR)
+            cross_pairs = select_nearest_pairs(np.concatenate([cross_pairs, across]))
     return joined, cross_pairs, counts
 
 
@@ -130,7 +112,7 @@ def _iter_equal_runs(*keys: NDArray[Any]) -> Iterator[tuple[int, int]]:
 
 
 def _join_near_pairs(
-    texts: SignedTexts, members: list[int], threshold: float, forest: UnionFind, counts: Counter[str]
+    texts: SignedTexts, members: list[int], threshold: float, parents: list[int], counts: Counter[str]
 ) -> None:
     """Join the near pairs among one bucket's texts of one split and group, which are sorted by rank.
 
@@ -143,11 +125,11 @@ def _join_near_pairs(
     for member in members:
         has_duplicate = False
         for other in earlier:
-            if compare_all and forest.find_root(member) == forest.find_root(other):
+            if compare_all and find_root(parents, member) == find_root(parents, other):
                 continue
             counts["compared"] += 1
             if compute_jaccard(texts.get_shingles(member), texts.get_shingles(other)) >= threshold:
-                forest.union(member, other)
+                parents[find_root(parents, member)] = find_root(parents, other)
                 has_duplicate = True
                 if not compare_all:
                     break

@@ -4,7 +4,8 @@ Shares are judged by Laney's p' chart, counts per unit by his u' chart (D. B. La
 Attributes", Quality Engineering 14(4), 2002): a run is outside if a metric is not in p̄ ± k·σ_i·σ_z. p̄ is the pooled
 mean of the earlier runs, σ_i the standard deviation that the counts alone would give a run of this size, and σ_z ≥ 1
 the additional variation between runs: rows come in conversations, not independently, so plain binomial limits would
-call every run unusual. Small changes do not count, however certain they are.
+call every run unusual. Because σ_z is uncertain after few runs, and a run has many metrics, k is the quantile of
+Student's t at :data:`LEVEL` divided by their number. Small changes do not count, however certain they are.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ METRICS = {
 """Description of each metric."""
 MAX_HISTORY, MIN_HISTORY = 14, 5
 """Compare with at most this many of the latest released runs; with fewer than the second number, not at all."""
-LIMIT_WIDTH = 5.0
-"""k: half the width between the limits, in standard deviations."""
+LEVEL = 0.02
+"""Probability to hold a steady run with normally distributed metrics; counts are skewed, and hold up to one in ten."""
 MIN_SHARE_CHANGE, MIN_RATE_CHANGE, MIN_RELATIVE_CHANGE = 0.01, 0.5, 0.1
 """The smallest relevant change: of a share; of spans per 1,000 examples, and relative to their expected rate."""
 MIN_COUNT = 5
@@ -110,7 +111,7 @@ def compare_with_history(
     A label missing from a run counts as zero. Metrics with fewer than ``MIN_HISTORY`` runs are left out, and so are
     those with a denominator of zero.
     """
-    results = []
+    judged = []
     for key in sorted({key for run_metrics in (*history, today) for key in run_metrics}):
         now = _get_metric_count(today, key)
         # a rate without a label is used for labels that a run does not have
@@ -118,8 +119,15 @@ def compare_with_history(
             continue
         before = [count for run_metrics in history if (count := _get_metric_count(run_metrics, key)) is not None]
         if len(before) >= MIN_HISTORY:
-            results.append(_compare_metric(key, before[-MAX_HISTORY:], now))
-    return results
+            judged.append((key, before[-MAX_HISTORY:], now))
+    return [_compare_metric(*metric, compute_limit_width(len(metric[1]), len(judged))) for metric in judged]
+
+
+def compute_limit_width(runs: int, metrics: int) -> float:
+    """Return k after a number of ``runs``: with 40 metrics 10 after five runs, 6 after eight and 4.6 after 14."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(runs - 1, 1 - LEVEL / (2 * metrics)))
 
 
 def _get_metric_count(run_metrics: RunMetrics, key: MetricKey) -> MetricCount | None:
@@ -128,13 +136,15 @@ def _get_metric_count(run_metrics: RunMetrics, key: MetricKey) -> MetricCount | 
     return metric_count if metric_count is not None and metric_count.total else None
 
 
-def _compare_metric(key: MetricKey, history: Sequence[MetricCount], now: MetricCount) -> dict[str, Any]:
+def _compare_metric(
+    key: MetricKey, history: Sequence[MetricCount], now: MetricCount, limit_width: float
+) -> dict[str, Any]:
     centre, deviation = compute_laney_limits(history, now.total)
     if now.kind == "share":
-        expected, room, highest = centre, max(LIMIT_WIDTH * deviation, MIN_SHARE_CHANGE), 1.0
+        expected, room, highest = centre, max(limit_width * deviation, MIN_SHARE_CHANGE), 1.0
     else:
         expected, highest = centre * RATE_SCALE, math.inf
-        room = max(LIMIT_WIDTH * deviation * RATE_SCALE, MIN_RATE_CHANGE, MIN_RELATIVE_CHANGE * expected)
+        room = max(limit_width * deviation * RATE_SCALE, MIN_RATE_CHANGE, MIN_RELATIVE_CHANGE * expected)
     low, high = max(0.0, expected - room), min(highest, expected + room)
     outside = now.value < low or (now.value > high and now.count >= MIN_COUNT)
     facts = {**key._asdict(), "kind": now.kind, "count": now.count, "n": now.total, "value": now.value}

@@ -69,10 +69,8 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def file_sha256(path: Path) -> str:
     """Return the hex sha256 of a file, read in blocks."""
-    digest = hashlib.sha256()
-    for block in read_blocks(path):
-        digest.update(block)
-    return digest.hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:

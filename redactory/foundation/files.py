@@ -95,6 +95,8 @@ def remove_path(path: Path) -> None:
     doomed = path.with_name(f"{TEMPORARY_PREFIX}{secrets.randbits(48)}-{path.name}")
     with suppress(FileNotFoundError):
         path.rename(doomed)
+        # a crash must not bring back a part of it
+        sync_to_disk(path.parent)
     # a writer that finds its file gone may clean up at the same time
     shutil.rmtree(doomed, onerror=_ignore_missing_file)
 

@@ -75,7 +75,7 @@ class DigestKey:
 
     def make_pseudonym(self, purpose: str, value: str | int) -> str:
         """Return 32 hex digits: HMAC-SHA256 of ``value`` under ``purpose``, cut to 16 bytes."""
-        return hmac.digest(self.derive_subkey(purpose), str(value).encode(), "sha256")[:DIGEST_BYTES].hex()
+        return self.make_pseudonyms(purpose, [value])[0]
 
     def make_pseudonyms(self, purpose: str, values: Iterable[str | int]) -> list[str]:
         """Return :meth:`make_pseudonym` of many values under one purpose."""

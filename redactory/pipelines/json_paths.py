@@ -19,8 +19,7 @@ from typing import Any, Literal
 
 from redactory.foundation.canonical import DuplicateKeyError, reject_duplicate_keys
 from redactory.foundation.errors import ConfigurationError, shorten_name
-from redactory.redaction.mask import ROLE_MARK, TURN_MARK
-from redactory.redaction.replacements import Edit, apply_edits
+from redactory.redaction.mask import ROLE_MARK, TURN_MARK, Edit, apply_edits
 
 EVERY_ENTRY = None
 """The path step for every entry of a list."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from redactory.detectors import Detection
 
@@ -33,14 +34,27 @@ def merge_intervals(text: str, intervals: Iterable[tuple[int, int]], merge_near:
     return merged
 
 
+class Edit(NamedTuple):
+    """Code points [start, end) of a text, the new text, and the kind of the old one."""
+
+    start: int
+    end: int
+    new: str
+    kind: str = ""
+
+
+def apply_edits(text: str, edits: Iterable[Edit]) -> str:
+    """Apply sorted, disjoint ``edits`` to ``text``."""
+    pieces, position = list[str](), 0
+    for edit in edits:
+        pieces += (text[position : edit.start], edit.new)
+        position = edit.end
+    return "".join(pieces) + text[position:]
+
+
 def mask_intervals(text: str, intervals: Iterable[tuple[int, int]]) -> str:
     """Replace each merged interval of ``text`` by :data:`MASK`; no masked character survives."""
-    pieces: list[str] = []
-    position = 0
-    for start, end in merge_intervals(text, intervals):
-        pieces += (text[position:start], MASK)
-        position = end
-    return "".join(pieces) + text[position:]
+    return apply_edits(text, (Edit(start, end, MASK) for start, end in merge_intervals(text, intervals)))
 
 
 PUBLIC, PRIVATE = "public", "private"

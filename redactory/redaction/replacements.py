@@ -10,6 +10,7 @@ import base64
 import hmac
 import random
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
@@ -18,10 +19,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from redactory.detectors.settings import get_kind
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.dates import DateShifter, draw_day_shift
-from redactory.redaction.letters import fix_check_digits, match_case, replace_letters, scramble_value
-from redactory.redaction.mask import MASK, merge_intervals
+from redactory.redaction.mask import MASK, Edit, merge_intervals
 from redactory.redaction.spellings import OTHER_TITLES, Spellings, normalize_value, parse_phone
-from redactory.redaction.structured import STRUCTURED, detect_kind, has_common_part, invent_phone
+from redactory.redaction.structured import (
+    STRUCTURED,
+    detect_kind,
+    fix_check_digits,
+    has_common_part,
+    invent_phone,
+    match_case,
+    replace_letters,
+    scramble_value,
+)
 
 if TYPE_CHECKING:
     from faker import Faker
@@ -37,15 +46,6 @@ class ReplacedSpan(NamedTuple):
     end: int
     label: str
     score: float = 1.0
-
-
-class Edit(NamedTuple):
-    """Code points [start, end) of a text, the new text, and the kind of the old one."""
-
-    start: int
-    end: int
-    new: str
-    kind: str = ""
 
 
 Replacer = Callable[[str, str], str]
@@ -87,15 +87,6 @@ def unify_labels(texts: Sequence[str], found_spans: Sequence[Sequence[ReplacedSp
         [span._replace(label=best[normalize_value(text[span.start : span.end])]) for span in spans]
         for text, spans in zip(texts, found_spans, strict=True)
     ]
-
-
-def apply_edits(text: str, edits: Sequence[Edit]) -> str:
-    """Apply sorted, disjoint ``edits`` to ``text``."""
-    pieces, position = list[str](), 0
-    for change in edits:
-        pieces += (text[position : change.start], change.new)
-        position = change.end
-    return "".join(pieces) + text[position:]
 
 
 def collect_values(texts: Sequence[str], found_spans: Sequence[Sequence[ReplacedSpan]]) -> list[tuple[str, str]]:
@@ -285,22 +276,14 @@ class Surrogate(Replacement):
 
 _WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
 _FAKED = {
-    "LOCATION": "city",
-    "ORGANIZATION": "company",
-    "STREET_ADDRESS": "street_address",
-    "NRP": "country",
-    "TITLE": "job",
-}
-_SCRIPTS = (
-    ("\u0400", "\u04ff", "ru_RU"),
-    ("\u0370", "\u03ff", "el_GR"),
-    ("\u0590", "\u05ff", "he_IL"),
-    ("\u0600", "\u06ff", "ar_AA"),
-    ("\u0900", "\u097f", "hi_IN"),
-    ("\u3040", "\u30ff", "ja_JP"),
-    ("\u4e00", "\u9fff", "zh_CN"),
-    ("\uac00", "\ud7af", "ko_KR"),
-)
+    "LOCATION": "city", "ORGANIZATION": "company", "STREET_ADDRESS": "street_address", "NRP": "country", "TITLE": "job",
+}  # fmt: skip
+"""Faker's method by kind."""
+_SCRIPT_LOCALES = {
+    "CYRILLIC": "ru_RU", "GREEK": "el_GR", "HEBREW": "he_IL", "ARABIC": "ar_AA", "DEVANAGARI": "hi_IN",
+    "HIRAGANA": "ja_JP", "KATAKANA": "ja_JP", "CJK": "zh_CN", "HANGUL": "ko_KR",
+}  # fmt: skip
+"""Faker's locale by the first word of a letter's Unicode name."""
 _LOCALES = {
     "de": "de_DE", "es": "es_ES", "fr": "fr_FR", "it": "it_IT", "nl": "nl_NL", "pl": "pl_PL", "pt": "pt_PT",
     "sv": "sv_SE", "da": "da_DK", "fi": "fi_FI", "cs": "cs_CZ", "ro": "ro_RO", "tr": "tr_TR",
@@ -309,8 +292,8 @@ _LOCALES = {
 
 def choose_faker_locale(value: str, language: str) -> str:
     """Return Faker's locale for the script of ``value``; for Latin letters, for ``language``."""
-    locales = (name for letter in value for first, last, name in _SCRIPTS if first <= letter <= last)
-    return next(locales, _LOCALES.get(language, "en_US"))
+    scripts = (unicodedata.name(letter, "").partition(" ")[0] for letter in value)
+    return next((_SCRIPT_LOCALES[s] for s in scripts if s in _SCRIPT_LOCALES), _LOCALES.get(language, "en_US"))
 
 
 @cache

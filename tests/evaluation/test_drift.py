@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,27 +55,55 @@ def test_laneys_limits_worked_out_by_hand() -> None:
     assert compute_laney_limits(rates, 50) == (2.0, pytest.approx(0.200333, rel=1e-5))
 
 
-def _nights(draw: np.random.Generator, runs: int, spread: float, size: int = 2_000) -> list[RunMetrics]:
-    """Runs of one steady corpus, whose counts vary ``spread`` times as much as independent rows would."""
-    share, rho = 0.2, (spread**2 - 1) / (size - 1)
-    shares = draw.beta(share * (1 - rho) / rho, (1 - share) * (1 - rho) / rho, runs) if rho else np.full(runs, share)
-    return _shares(*draw.binomial(size, shares).tolist(), of=size)
+def test_the_limits_are_students_quantiles_for_the_number_of_metrics() -> None:
+    # tables of Student's t: 4 degrees of freedom and 0.5 % above it, 13 and 0.025 %
+    assert drift.compute_limit_width(5, 2) == pytest.approx(4.604, abs=1e-3)
+    assert drift.compute_limit_width(14, 40) == pytest.approx(4.597, abs=1e-3)
+    steady = {MetricKey("public"): MetricCount("share", 200, 1_000)}
+    wide = steady | {MetricKey("spans/strict/label", f"L{n}"): MetricCount("rate", 100, 1_000) for n in range(39)}
+    rooms = [compare_with_history([run] * 5, run)[0] for run in (steady, wide)]
+    assert rooms[1]["high"] - 0.2 > 2 * (rooms[0]["high"] - 0.2)
+
+
+METRICS_OF_A_RUN, REJECTED = 40, MetricKey("rejected")
+SPREADS = np.resize([1.0, 2.0, 3.0], METRICS_OF_A_RUN)
+
+
+def _steady_runs(draw: np.random.Generator, runs: int, size: int) -> list[RunMetrics]:
+    """Draw runs with 40 steady metrics, which vary one, two or three times as much as independent rows would."""
+    counts = []
+    for number, spread in enumerate(SPREADS):
+        share, rho = (0.2, 0.05)[number % 2], max((spread**2 - 1) / (size - 1), 1e-9)
+        shares = draw.beta(share * (1 - rho) / rho, (1 - share) * (1 - rho) / rho, runs)
+        counts.append(draw.binomial(size, shares))
+    keys = [MetricKey("spans/strict/label", f"L{n}") for n in range(METRICS_OF_A_RUN)]
+    metrics = [
+        {key: MetricCount("rate", int(count), size) for key, count in zip(keys, run, strict=True)}
+        for run in np.transpose(counts)
+    ]
+    return [run | {REJECTED: MetricCount("share", run[keys[3]].count, size)} for run in metrics]
 
 
 @pytest.mark.usefixtures("no_floor")
-@pytest.mark.parametrize("spread", [1.0, 3.0])
-@pytest.mark.parametrize(("runs", "most"), [(5, 0.02), (14, 0.005)])
-def test_steady_nights_are_seldom_held_and_a_shift_is_caught(runs: int, most: float, spread: float) -> None:
-    draw, nights, held, cried = np.random.default_rng(5), 1_000, 0, 0
+@pytest.mark.parametrize("runs", [5, 6, 8, 11, 14])
+def test_a_steady_run_is_seldom_held_after_any_number_of_runs_and_a_shift_is_caught(runs: int) -> None:
+    draw, nights, size, held, cried, missed = np.random.default_rng(5), 200, 5_000, 0, 0, Counter[str]()
     for _ in range(nights):
-        *history, today = _nights(draw, runs + 1, spread)
+        *history, today = _steady_runs(draw, runs + 1, size)
         held += bool(_outside(history, today))
-        assert _outside(history, _shares(1_400, of=2_000)[0])
-        centre = sum(night[PUBLIC].count for night in history) / (2_000 * runs)
-        cried += abs(today[PUBLIC].value - centre) > 3 * math.sqrt(centre * (1 - centre) / 2_000)
-    assert held <= most * nights
+        label = MetricKey("spans/strict/label", "L2")
+        twice = today | {REJECTED: MetricCount("share", 2 * today[REJECTED].count, size)}
+        vanished = today | {label: MetricCount("rate", 0, size)}
+        missed["twice"] += "rejected" not in {result["metric"] for result in _outside(history, twice)}
+        missed["vanished"] += "L2" not in {result["label"] for result in _outside(history, vanished)}
+        share = sum(night[label].count for night in history) / (size * runs)
+        cried += abs(today[label].value / drift.RATE_SCALE - share) > 3 * math.sqrt(share * (1 - share) / size)
+    assert held <= 0.1 * nights
+    # while the history is short, limits are wide
+    assert missed["twice"] <= (0.15 if runs < 8 else 0.02) * nights
+    assert missed["vanished"] <= (0.4 if runs < 8 else 0.02) * nights
     # plain binomial limits would call every fourth night unusual
-    assert spread == 1.0 or cried > nights / 4
+    assert cried > nights / 4
 
 
 def test_a_new_label_a_vanished_one_and_a_rare_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ from redactory.pipelines.readers.formats import (
     Row,
     choose_reader,
 )
-from redactory.redaction.replacements import Edit
+from redactory.redaction.mask import Edit
 from tests.pipelines.faults import curated
 from tests.pipelines.oracles import is_usable, parse_expected_texts
 from tests.pipelines.support import NO_ENGINES

@@ -35,7 +35,8 @@ from redactory.pipelines.documents.redact_io import UnfinishedCopy, open_unfinis
 from redactory.pipelines.documents.unmask import unmask
 from redactory.pipelines.json_paths import Fields, KeyedText, change_json_object, parse_path
 from redactory.pipelines.readers.formats import choose_reader
-from redactory.redaction.replacements import Edit, ReplacedSpan
+from redactory.redaction.mask import Edit
+from redactory.redaction.replacements import ReplacedSpan
 from tests.pipelines.support import write_rows
 
 PLAIN = Redaction()

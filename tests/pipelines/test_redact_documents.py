@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from redactory.pipelines.documents.redact import redact
 from redactory.pipelines.readers.document_formats import Node, assign_edits_to_nodes
 from redactory.pipelines.readers.formats import FORMATS, Row, choose_reader
-from redactory.redaction.replacements import Edit, ReplacedSpan, apply_edits, plan_edits
+from redactory.redaction.mask import Edit, apply_edits
+from redactory.redaction.replacements import ReplacedSpan, plan_edits
 from tests.pipelines.test_document_corners import ENVELOPE, PLAIN, RUNS, SECRET, word
 
 

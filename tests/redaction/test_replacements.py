@@ -21,16 +21,16 @@ from hypothesis import strategies as st
 
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.dates import DateShifter, draw_day_shift
+from redactory.redaction.mask import Edit, apply_edits
 from redactory.redaction.replacements import (
     REPLACEMENTS,
-    Edit,
     ReplacedSpan,
     Replacer,
-    apply_edits,
     choose_faker_locale,
     plan_edits,
     unify_labels,
 )
+from redactory.redaction.structured import detect_kind
 
 KEY, OTHER = DigestKey(b"a" * 32), DigestKey(b"b" * 32)
 
@@ -127,6 +127,16 @@ def test_check_digits_are_valid_and_the_form_stays(seed: int) -> None:
     assert iban(new := put("IBAN_CODE", account))
     assert re.fullmatch(r"DE\d{20}", new)
     assert nhs(put("UK_NHS", f"{draw.randrange(10**10):010d}"))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [("DE89 3704 0044 0532 0130 00", "IBAN_CODE"), ("4111-1111-1111-1111", "CREDIT_CARD"), ("8.8.8.8", "IP_ADDRESS"),
+     ("DE88370400440532013000", None), ("DE8937040044053201300", None), ("4111111111111112", None),
+     ("256.8.8.8", None)],
+)  # fmt: skip
+def test_only_a_form_or_check_digits_prove_a_kind(value: str, kind: str | None) -> None:
+    assert detect_kind(value) == kind
 
 
 @pytest.mark.parametrize(
@@ -230,8 +240,8 @@ SHORT: dict[str, Form] = {
 moments = st.dates(date(1971, 1, 1), date(2049, 12, 31))
 
 
-@given(moments, st.sampled_from(sorted(MONTHS)), st.integers(0, 10**6))
-def test_a_day_moves_equally_in_every_form_and_language(day: date, language: str, document: int) -> None:
+@given(moments, moments, st.sampled_from(sorted(MONTHS)), st.integers(0, 10**6))
+def test_a_day_moves_equally_in_every_form_and_language(day: date, other: date, language: str, document: int) -> None:
     names = MONTHS[language].split()
     whole = {name: form(day, names[day.month - 1]) for name, form in FORMS.items()}
     # of May nothing tells whether its name is short
@@ -242,6 +252,7 @@ def test_a_day_moves_equally_in_every_form_and_language(day: date, language: str
     assert 190 <= abs((moved - day).days) <= 698
     assert moved.month != day.month
     assert moved.weekday() != day.weekday()
+    assert date.fromisoformat(put("IDENTIFIER", other.isoformat())) - moved == other - day
     # of the 30th nothing tells whether days have a zero
     assume(day.day < 10)
     for name, value in (whole | short).items():
@@ -339,40 +350,6 @@ def test_each_document_has_its_own_amount_of_days() -> None:
     assert 800 < sum(count for days, count in amounts.items() if days < 0) < 1_200
     assert put_of("surrogate", "1", OTHER)("DATE", "1987-11-03") != put_of("surrogate", "1")("DATE", "1987-11-03")
     assert {draw_day_shift(random.Random(seed)) % 7 for seed in range(300)} == set(range(1, 7))
-
-
-WRITTEN = [
-    ("%Y-%m-%d", "IDENTIFIER"),
-    ("%Y/%m/%d", "DATE"),
-    ("%d.%m.%Y", "IDENTIFIER"),
-    ("%d-%m-%Y", "DATE"),
-    ("%d/%m/%Y", "DATE"),
-    ("%m/%d/%Y", "DATE"),
-    ("%B %d, %Y", "DATE"),
-    ("%b %d %Y", "DATE"),
-    ("%d %B %Y", "DATE"),
-    ("%d. %b %Y", "DATE"),
-]
-days = st.dates(date(1950, 1, 1), date(2049, 12, 31))
-
-
-@given(days, days, st.sampled_from(WRITTEN), st.text("dk", min_size=1, max_size=5))
-def test_the_days_between_two_dates_of_a_document_stay(
-    one: date, two: date, form: tuple[str, str], document: str
-) -> None:
-    written, kind = form
-    # of May nothing tells whether its name is short
-    assume("%b" not in written or 5 not in (one.month, two.month))
-    texts = [day.strftime(written) for day in (one, two, date(2001, 11, 30))]
-    put = put_of("surrogate", document, texts=texts)
-    invented = [put(kind, text) for text in texts]
-    news = [datetime.strptime(text, written).date() for text in invented]
-    # of the 30th by its month's name nothing tells whether days have a zero
-    bare = (lambda text: re.sub(r"\b0", "", text)) if re.search("%[bB]", written) else str
-    assert [bare(new.strftime(written)) for new in news] == [bare(text) for text in invented]
-    assert news[1] - news[0] == two - one
-    assert news[0] != one
-    assert put("DATE", "2001-11-30") == news[2].isoformat()
 
 
 @pytest.mark.parametrize(

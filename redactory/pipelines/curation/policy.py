@@ -43,7 +43,7 @@ from redactory.redaction import (
     route_example,
 )
 from redactory.redaction.known_values import add_known_values
-from redactory.redaction.replacements import Edit, apply_edits
+from redactory.redaction.mask import Edit, apply_edits
 from redactory.redaction.shards import build_shard_schema
 
 if TYPE_CHECKING:

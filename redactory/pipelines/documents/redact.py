@@ -58,12 +58,12 @@ from redactory.pipelines.readers.formats import DamagedFile, Format, Renderer, R
 from redactory.pipelines.store import is_url
 from redactory.redaction import MASK
 from redactory.redaction.known_values import add_known_occurrences
+from redactory.redaction.mask import apply_edits
 from redactory.redaction.replacements import (
     REPLACEMENTS,
     ReplacedSpan,
     Replacement,
     Replacer,
-    apply_edits,
     collect_values,
     plan_edits,
     unify_labels,

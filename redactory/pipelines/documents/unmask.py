@@ -36,7 +36,7 @@ from redactory.pipelines.readers import Source
 from redactory.pipelines.readers.formats import choose_reader
 from redactory.pipelines.store import is_url
 from redactory.redaction.encryption import decrypt, derive_key, encrypt
-from redactory.redaction.replacements import Edit
+from redactory.redaction.mask import Edit
 
 _TOKEN = re.compile(r"<[A-Z_]+_[a-z2-7]{16}>")
 _MAX_ROW_BYTES = 1 << 30

@@ -32,7 +32,8 @@ from redactory.pipelines.curation.share import finish_export
 from redactory.pipelines.modeling.train import guarantee
 from redactory.redaction import MASK, RunFolder, format_part_name, read_manifest, write_part
 from redactory.redaction.folder import SYNTHETIC, SyntheticFolder, find_containing_job
-from redactory.redaction.replacements import ReplacedSpan, Replacer, Surrogate, apply_edits, plan_edits
+from redactory.redaction.mask import apply_edits
+from redactory.redaction.replacements import ReplacedSpan, Replacer, Surrogate, plan_edits
 from redactory.redaction.shards import CLASS, ROLE, build_shard_schema
 from redactory.training.settings import TRAINERS
 

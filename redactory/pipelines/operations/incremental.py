@@ -18,6 +18,8 @@ from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.release_log import Event, run_statuses
 from redactory.pipelines.readers import Slice, Source, find_sources_by_path
 
+_CLOCK_GRACE = datetime.timedelta(seconds=2)
+"""A file that was written later than this before a run may be written again without a new time."""
 _MAX_LISTED = 5
 """Changed files that a message lists."""
 
@@ -28,8 +30,8 @@ class FileSlice:
 
     ``digest`` is the keyed digest of everything before ``to_byte``, ``key`` the fingerprint of its key. A file that can
     only be read completely (Parquet, compressed, text) has one slice. ``reread``: the file was requested as new, and
-    its earlier slices no longer count. ``refused``: the reason code of a folder entry that is not opened, and is
-    quarantined once.
+    its earlier slices no longer count. ``stamp``: the change stamp of the file if the slice reaches its end.
+    ``refused``: the reason code of a folder entry that is not opened, and is quarantined once.
     """
 
     url: str
@@ -42,6 +44,7 @@ class FileSlice:
     digest: str
     key: str
     reread: bool = False
+    stamp: str | None = None
     refused: str | None = None
 
     @property
@@ -187,6 +190,11 @@ def _plan_file(
     """
     if source.refusal is not None:
         return ([] if earlier else [_make_slice(source, 0, 0, 0, 0)]), 0
+    now = now or datetime.datetime.now(datetime.UTC)
+    # before the file is read: what is written meanwhile changes the next run's stamp
+    stamp = source.read_change_stamp(now - _CLOCK_GRACE)
+    if earlier and stamp and (earlier.last.stamp, earlier.last.key) == (stamp, load_digest_key().fingerprint):
+        return earlier.returned, 0
     size, limit = source.size(), config.input.max_row_bytes
     if size is None:
         raise InputError(f"{source.name}: its size is unknown, and therefore also what is new in it")
@@ -199,17 +207,17 @@ def _plan_file(
         return returned, 0
     # what is not complete is perhaps still being written; once the file is quiet it is read, and quarantined
     modified_at, age = source.read_modified_time(), datetime.timedelta(minutes=config.nightly.partial_row_grace_minutes)
-    is_quiet = modified_at is not None and (now or datetime.datetime.now(datetime.UTC)) - modified_at >= age
+    is_quiet = modified_at is not None and now - modified_at >= age
     if not source.is_appendable:
         is_ready = is_quiet or source.is_complete()
-        return ([_make_slice(source, 0, size, 0, 0)], 0) if is_ready else ([], size)
+        return ([replace(_make_slice(source, 0, size, 0, 0), stamp=stamp)], 0) if is_ready else ([], size)
     header = source.measure_header(limit, size) if start else 0
     scan = source.count_rows(Slice(start, size, row, header), limit)
     if scan.is_blank:
         return returned, 0
     end, rows = (size, scan.total_rows) if is_quiet else (scan.end_byte, scan.complete_rows)
     new = [_make_slice(source, start, end, row, rows)] if end > start else []
-    return [*returned, *new], size - end
+    return [*returned, *(replace(piece, stamp=stamp if end == size else None) for piece in new)], size - end
 
 
 def _find_next_row(source: Source, last: FileSlice, size: int) -> tuple[int, int]:

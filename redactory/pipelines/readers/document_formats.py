@@ -23,7 +23,8 @@ from urllib.parse import unquote
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.readers.formats import ROW_TOO_LONG, UNDECODABLE, Edits, Format, Row
-from redactory.redaction.replacements import Edit, ReplacedSpan, apply_edits
+from redactory.redaction.mask import Edit, apply_edits
+from redactory.redaction.replacements import ReplacedSpan
 
 BROKEN_DOCUMENT, ENCRYPTED_DOCUMENT = "broken_document", "encrypted_document"
 DOCUMENT_WITHOUT_TEXT = "document_without_text"

@@ -223,6 +223,20 @@ class Source:
             return None
         return modified if modified.tzinfo else modified.replace(tzinfo=datetime.UTC)
 
+    def read_change_stamp(self, cutoff: datetime.datetime) -> str | None:
+        """Return a value that changes when the file is written, without reading the file; None if there is none.
+
+        None also if the file was written after ``cutoff``: another write within the clock's resolution would not show.
+        For local files it includes the status change time; unlike the modification time, nobody can set it back.
+        """
+        if self._local_path is not None:
+            status = os.stat(self._local_path)
+            is_settled = max(status.st_mtime, status.st_ctime) <= cutoff.timestamp()
+            stamp = f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}-{status.st_ctime_ns}"
+            return stamp if is_settled else None
+        modified, (filesystem, inner) = self.read_modified_time(), open_filesystem(self.url)
+        return f"{modified}-{filesystem.ukey(inner)}" if modified is not None and modified <= cutoff else None
+
 
 _WRITE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 

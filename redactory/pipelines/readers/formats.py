@@ -18,7 +18,8 @@ from typing import Any, BinaryIO, ClassVar, cast
 from redactory.foundation.canonical import DuplicateKeyError, reject_duplicate_keys
 from redactory.foundation.errors import InputError, shorten_name
 from redactory.pipelines.json_paths import Fields, NoTextError, change_json_object
-from redactory.redaction.replacements import Edit, ReplacedSpan, apply_edits
+from redactory.redaction.mask import Edit, apply_edits
+from redactory.redaction.replacements import ReplacedSpan
 
 UNDECODABLE, BROKEN_JSON, NOT_AN_OBJECT = "undecodable", "broken_json", "not_an_object"
 REPEATED_KEY = "repeated_key"

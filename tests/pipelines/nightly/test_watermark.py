@@ -8,27 +8,31 @@ import gzip
 import json
 import os
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.foundation.errors import InputError
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.keys import KEY_VARIABLE
 from redactory.foundation.records import Record
-from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.config import Config, InputSettings
 from redactory.pipelines.curation.release_log import Event
 from redactory.pipelines.operations.incremental import (
     FileSlice,
+    ReadFile,
     find_changed_files,
     find_read_files,
     make_planned_sources,
     plan_reading,
     read_planned_slices,
 )
-from redactory.pipelines.readers import Document, Rejection, find_sources_by_path, read_documents
+from redactory.pipelines.readers import Document, Rejection, Source, find_sources_by_path, read_documents
 from redactory.pipelines.readers.documents import RowCounts
 
 SOON = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
@@ -167,8 +171,11 @@ def test_a_last_row_waits_until_it_is_whole_or_nobody_writes(tmp_path: Path) -> 
     file.write_bytes(b'{"text": "one"}\n{"text": "tw')
     assert [(piece.rows, piece.to_byte) for piece in world.plan()] == [(1, 16)]
     assert world.waiting == [{"path": str(file), "bytes": 12}]
-    world.night(now=SOON)
-    assert world.read["run0"] == {("a.jsonl", 1): 1, ("a.jsonl", 2): 1}
+    # after ten minutes the time of the last write is certain, and still too recent to give up the row
+    soon = datetime.datetime.fromtimestamp(file.stat().st_mtime + 600, datetime.UTC)
+    assert [piece.rows for piece in world.night(now=soon)] == [1]
+    assert [(piece.from_row, piece.rows) for piece in world.night(now=SOON)] == [(1, 1)]
+    assert world.read == {"run0": {("a.jsonl", 1): 1}, "run1": {("a.jsonl", 2): 1}}
     with file.open("ab") as more:
         more.write(b'o"}\n{"text": "three"}\n')
     with pytest.raises(InputError, match="its row 2 has grown"):
@@ -203,6 +210,49 @@ def test_a_changed_file_is_refused_whatever_its_times_say(
     if after:
         assert [(piece.reread, piece.from_row) for piece in world.night(reread=(str(file),))] == [(True, 0)]
         assert not world.plan()
+
+
+def test_a_file_that_nobody_touched_is_not_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, file = World(tmp_path), tmp_path / "a.jsonl"
+    file.write_text('{"text": "r0"}\n')
+    (tmp_path / "note.txt").write_text("one\n")
+    world.night(SOON)
+    with monkeypatch.context() as patch:
+        patch.setattr(Source, "_open_raw", lambda source: pytest.fail(f"{source.name} was opened"))
+        assert not world.plan(SOON)
+        # a file of this second may have been written again without a new time
+        with pytest.raises(pytest.fail.Exception, match=r"a\.jsonl was opened"):
+            world.plan()
+        patch.setenv(KEY_VARIABLE, "another key of enough bytes")
+        with pytest.raises(ConfigurationError, match="restore that key"):
+            world.plan(SOON)
+    with file.open("a") as more:
+        more.write('{"text": "r1"}\n')
+    world.night(SOON)
+    world.reject(0)
+    # what a rejected run returned, and no more
+    assert [(Path(p.url).name, p.from_row, p.rows) for p in world.plan(SOON)] == [("a.jsonl", 0, 1), ("note.txt", 0, 0)]
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_a_file_that_was_rewritten_with_its_size_and_time_is_detected(tmp_path: Path, is_local: bool) -> None:
+    path = tmp_path.as_uri() if is_local else f"memory://{tmp_path.name}"
+    file = fsspec.open(f"{path}/a.jsonl", "wb")
+    settings = config(tmp_path).model_copy(update={"input": InputSettings(path=path)})
+    with file as stream:
+        stream.write(b'{"text": "r0"}\n')
+    [piece], _ = plan_reading(settings, {}, (), SOON)
+    read = {piece.url: ReadFile(piece, [])}
+    assert piece.stamp
+    assert plan_reading(settings, read, (), SOON) == ([], [])
+    # the clock of a file system has its steps
+    time.sleep(0.05)
+    with file as stream:
+        stream.write(b'{"text": "s0"}\n')
+    if is_local:
+        os.utime(tmp_path / "a.jsonl", ns=(0, int(piece.stamp.split("-")[1])))
+    with pytest.raises(InputError, match="its first 1 rows"):
+        plan_reading(settings, read, (), SOON)
 
 
 def test_a_compressed_file_that_is_still_written_waits_and_is_read_whole(tmp_path: Path) -> None:
