@@ -43,20 +43,10 @@ class ReleasedExample:
     authors: frozenset[str]
 
 
-@dataclass(frozen=True)
-class LinkageClaim:
-    """A claim that ``private`` and ``public`` (list indices) share the rarest phrases, of this weight (bits)."""
-
-    private: int
-    public: int
-    bits: float
-
-
 def run_linkage_attack(
     public: Sequence[ReleasedExample],
     private: Sequence[ReleasedExample],
     max_holders: int = MAX_RARE_HOLDERS,
-    max_words: int = MAX_PHRASE_WORDS,
     confidence: float = 0.95,
     progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
@@ -68,19 +58,19 @@ def run_linkage_attack(
     (Clopper-Pearson) ones over examples.
     """
     private_texts = (p.text for p in private)
-    made = list(find_linkage_claims([p.text for p in public], private_texts, max_holders, max_words, progress))
+    claims = list(find_linkage_claims([p.text for p in public], private_texts, max_holders, progress))
     chance_rates = _compute_chance_rates(public, private)
     # per author: claims, correct ones, those expected by chance, examples
     rows: dict[str, list[float]] = {}
     for example in private:
         rows.setdefault(min(example.authors, default=example.example_id), [0.0, 0.0, 0.0, 0.0])[3] += 1
     linked = 0
-    for claim in made:
-        private_example, shown = private[claim.private], public[claim.public]
-        right = not private_example.authors.isdisjoint(shown.authors)
+    for place, public_place in claims:
+        example = private[place]
+        right = not example.authors.isdisjoint(public[public_place].authors)
         linked += right
-        row = rows[min(private_example.authors, default=private_example.example_id)]
-        row[:3] = row[0] + 1, row[1] + right, row[2] + chance_rates[claim.public]
+        row = rows[min(example.authors, default=example.example_id)]
+        row[:3] = row[0] + 1, row[1] + right, row[2] + chance_rates[public_place]
     bootstrap = Bootstrap(np.array(list(rows.values()), dtype=np.float64).reshape(-1, 4), confidence)
 
     def estimate_ratio(numerator: int, denominator: int, trials: int | None = None) -> dict[str, Any]:
@@ -93,13 +83,13 @@ def run_linkage_attack(
             estimate["value"], min(estimate["low"], exact["low"]), max(estimate["high"], exact["high"])
         )
 
-    share, chance = estimate_ratio(1, 0, len(made)), estimate_ratio(2, 0)
+    share, chance = estimate_ratio(1, 0, len(claims)), estimate_ratio(2, 0)
     return {
         "private": len(private),
         "public": len(public),
-        "phrases": max_words,
+        "phrases": MAX_PHRASE_WORDS,
         "rare": max_holders,
-        "claimed": len(made),
+        "claimed": len(claims),
         "linked": linked,
         "share": share,
         "chance": chance,
@@ -113,18 +103,18 @@ def find_linkage_claims(
     public: Sequence[str],
     private: Iterable[str],
     max_holders: int = MAX_RARE_HOLDERS,
-    max_words: int = MAX_PHRASE_WORDS,
     progress: Progress = ignore_progress,
-) -> Iterator[LinkageClaim]:
+) -> Iterator[tuple[int, int]]:
     """Find for each private text the one public text with which it shares the rarest phrases, if unique.
 
-    A phrase of L words counts if at most ``rare`` public texts contain it and none of its parts is that rare, with
+    Yields the indices of both. A phrase of L words counts if at most ``max_holders`` public texts contain it and none
+    of its parts is that rare, with
     log2(texts / texts that contain it) / L bits: a rare word says more than a rare order of common words, which two
     people may use by chance.
     """
     where: dict[int, list[int]] = {}
     for number, text in enumerate(public):
-        for phrase in hash_phrases(text, max_words):
+        for phrase in hash_phrases(text):
             holders = where.setdefault(phrase, [])
             if len(holders) <= max_holders:
                 holders.append(number)
@@ -132,7 +122,7 @@ def find_linkage_claims(
     for number, text in enumerate(private):
         weights: dict[int, float] = defaultdict(float)
         counted, met = set[tuple[int, int]](), set[int]()
-        for start, end, digest in _iter_phrases(text, max_words):
+        for start, end, digest in _iter_phrases(text, MAX_PHRASE_WORDS):
             parts = ((a, b) for a in range(start, end) for b in range(a + 1, end + 1))
             if digest not in where or any(part in counted for part in parts):
                 continue
@@ -143,7 +133,7 @@ def find_linkage_claims(
         best = max(weights.values(), default=0.0)
         holding = [place for place, weight in weights.items() if weight >= best * (1 - 1e-12)]
         if len(holding) == 1:
-            yield LinkageClaim(number, holding[0], best)
+            yield number, holding[0]
         if number % 1000 == 0:
             progress("linkage", number, None, "private examples")
 

@@ -6,9 +6,6 @@ Every copy of a text counts as an example, because the bound is on the share of 
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -50,7 +47,7 @@ from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import PRIVATE, mask_intervals, merge_intervals
-from redactory.redaction.shards import read_batches
+from redactory.redaction.shards import EXAMPLES, read_batches
 
 _DEFAULT_GOAL = 1e-3
 _MAX_LISTED_IDS = 5
@@ -123,8 +120,7 @@ class SamplingFrame:
 
     def list_stratum_ids(self, name: str) -> Ids:
         """The example ids of a stratum."""
-        stratum_ids: Ids = self.ids[self.strata == STRATA.index(name)]
-        return stratum_ids
+        return np.asarray(self.ids[self.strata == STRATA.index(name)])
 
     def find_strata(self, ids: Ids) -> NDArray[np.int8]:
         """Return the stratum of each of ``ids``; -1 also for unknown ids."""
@@ -134,18 +130,16 @@ class SamplingFrame:
 
 def build_sampling_frame(run: RunFolder, fitted_on: Ids | None = None) -> SamplingFrame:
     """Return the strata of a finished run, without quarantined examples and those a policy was ``fitted_on``."""
-    strict_ids = [np.empty(0, np.int64)]
-    for batch in read_batches(run.spans, ["example_id", "policy"]):
-        strict_ids.append(np.unique(batch["example_id"].filter(pc.equal(batch["policy"], "strict")).to_numpy()))
-    batches = [(np.empty(0, np.int64), np.empty(0, bool), np.empty(0, bool))]
-    for batch in read_batches(run.examples, ["example_id", "split", "decision"]):
-        flags = (pc.equal(batch["split"], PUBLIC), pc.equal(batch["decision"], "quarantined"))
-        batches.append((batch["example_id"].to_numpy(), *(columns.to_numpy(zero_copy_only=False) for columns in flags)))
-    ids, public, failed = (np.concatenate(columns) for columns in zip(*batches, strict=True))
-    order = ids.argsort()
-    ids, public, failed = ids[order], public[order], failed[order]
-    held = ~failed & np.isin(ids, np.empty(0, np.int64) if fitted_on is None else fitted_on)
-    private = np.where(np.isin(ids, np.concatenate(strict_ids)), STRATA.index(MASKED), STRATA.index(SUSPECTED))
+    spans = read_batches(run.spans, ["example_id", "policy"])
+    strict_ids = [np.unique(batch["example_id"].filter(pc.equal(batch["policy"], "strict"))) for batch in spans]
+    columns = ["example_id", "split", "decision"]
+    schema = pa.schema([EXAMPLES.field(name) for name in columns])
+    examples = pa.Table.from_batches(read_batches(run.examples, columns), schema).sort_by("example_id")
+    ids = examples["example_id"].to_numpy()
+    public = pc.equal(examples["split"], PUBLIC).to_numpy()
+    failed = pc.equal(examples["decision"], "quarantined").to_numpy()
+    held = ~failed & np.isin(ids, () if fitted_on is None else fitted_on)
+    private = np.where(np.isin(ids, np.concatenate([[], *strict_ids])), STRATA.index(MASKED), STRATA.index(SUSPECTED))
     strata = np.where(public, STRATA.index(PUBLIC), private)
     return SamplingFrame(
         ids,
@@ -160,7 +154,7 @@ def draw_sample(
 ) -> tuple[SamplePlan, list[SampledText]]:
     """Draw at most ``n`` texts: small strata completely, others by independent uniform draws.
 
-    ``ValueError`` as :func:`~redactory.evaluation.sample_bounds.plan_sample`.
+    ``ConfigurationError`` as :func:`~redactory.evaluation.sample_bounds.plan_sample`.
     """
     stream, known = RandomStream.from_seed(seed), _count_distinct_texts(run, frame, n)
     sizes = {name: len(frame.list_stratum_ids(name)) for name in STRATA}
@@ -239,18 +233,6 @@ def to_labelling_rows(sample: Iterable[SampledText]) -> list[dict[str, Any]]:
         }
         for entry in sample
     ]
-
-
-def to_csv(sample: Iterable[SampledText]) -> str:
-    """Return the sample as a readable table; an apostrophe keeps spreadsheets from reading formulas."""
-    out = io.StringIO()
-    table = csv.DictWriter(out, ("id", "example_id", "stratum", "text", "spans"), lineterminator="\n")
-    table.writeheader()
-    for row in to_labelling_rows(sample):
-        spans = json.dumps([list(span.values()) for span in row["spans"]])
-        text = f"'{row['text']}" if row["text"][:1] in "=+-@\t\r" else row["text"]
-        table.writerow({**row, "spans": spans, "text": text})
-    return out.getvalue()
 
 
 # The labels: read, checked against the draw, measured.

@@ -43,6 +43,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from redactory.evaluation.statistics import count_secrets_needed
+from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.intervals import clopper_pearson_lower, clopper_pearson_upper
 
 PUBLIC, MASKED, SUSPECTED = "public", "masked", "suspected"
@@ -175,7 +176,7 @@ def plan_sample(examples: Mapping[str, int], texts: Mapping[str, int], n: int, p
 
     ``texts`` are the distinct texts of each stratum (any number above ``n`` will do if there are more). A stratum with
     no more of them than its draws is labelled completely, and the rest goes to the others. Σ N_h c/n_h is smallest with
-    n_h proportional to √N_h. ``ValueError`` if the share is not inside (0, 1) or there is no draw for some stratum.
+    n_h proportional to √N_h. ``ConfigurationError`` if the share is not inside (0, 1) or some stratum has no draw.
     """
     whole = {name for name in STRATA if not examples[name]}
     weights = dict.fromkeys(STRATA, public_share)
@@ -183,7 +184,10 @@ def plan_sample(examples: Mapping[str, int], texts: Mapping[str, int], n: int, p
     for name, root in roots.items():
         weights[name] = (1 - public_share) * root / max(sum(roots.values()), 1.0)
     if not 0 < public_share < 1 or n < len(STRATA) - len(whole):
-        raise ValueError("needs a share between 0 and 1, and a draw for each stratum")
+        raise ConfigurationError(
+            f"{n} draws at a public share of {public_share:g}: the share must lie between 0 and 1, and each stratum "
+            "needs a draw"
+        )
     while True:
         left = n - sum(texts[name] for name in whole)
         draws = _allocate_draws(left, {name: weights[name] for name in STRATA if name not in whole})

@@ -58,7 +58,7 @@ def test_chance_is_the_mean_over_all_ways_of_dealing_the_claims() -> None:
     private[20] = ReleasedExample("q20", "fortytwo zebras <MASK>", private[20].authors)
     found = run_linkage_attack(public, private)
     made = list(find_linkage_claims([p.text for p in public], [p.text for p in private]))
-    every = [not point.authors.isdisjoint(public[claim.public].authors) for claim, point in product(made, private)]
+    every = [not point.authors.isdisjoint(public[place].authors) for (_, place), point in product(made, private)]
     assert found["chance"]["value"] == pytest.approx(sum(every) / len(every))
     assert found["chance"]["value"] > 1 / len(private)
 
@@ -79,7 +79,7 @@ def test_a_phrase_is_a_run_of_words_between_masks(words: list[str], longest: int
 
 def test_a_phrase_that_many_public_points_hold_ties_nothing() -> None:
     public = ["red kite", "red kite", "red kite", "blue whale"]
-    assert [(c.private, c.public) for c in find_linkage_claims(public, ["a red kite", "a blue whale"])] == [(1, 3)]
+    assert list(find_linkage_claims(public, ["a red kite", "a blue whale"])) == [(1, 3)]
     assert not list(find_linkage_claims(["red kite", "red kite"], ["red kite"])), "two that weigh the same are no claim"
     assert not list(find_linkage_claims([], ["red kite"]))
 

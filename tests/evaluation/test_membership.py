@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from redactory.evaluation.membership import (
     SecretSentence,
-    SentenceSplit,
     compute_auc,
     compute_rmia_scores,
     compute_roc,
@@ -26,6 +25,7 @@ from redactory.evaluation.membership import (
     measure_roc_metrics,
     measure_threshold_accuracy,
     run_membership_attack,
+    split_halves,
 )
 from redactory.foundation.errors import InputError
 
@@ -104,20 +104,20 @@ def test_a_threshold_is_not_scored_on_what_chose_it() -> None:
     draw = np.random.default_rng(0)
     told, best = [], []
     for seed in range(200):
-        scores, halves = draw.normal(size=16), SentenceSplit.draw_random(8, seed)
-        assert sorted([*halves.threshold_indices, *halves.scoring_indices]) == list(range(16))
-        threshold = find_best_threshold(*halves.split_scores(scores, halves.threshold_indices))
-        for kept, places in ((told, halves.scoring_indices), (best, halves.threshold_indices)):
-            accuracy = measure_threshold_accuracy(*halves.split_scores(scores, places), threshold, 0.95)["accuracy"]
-            kept.append(accuracy["value"])
+        scores = draw.normal(size=(2, 8))
+        chosen, scored = split_halves(scores, seed)
+        assert (np.sort(np.concatenate([chosen, scored], axis=1)) == np.sort(scores)).all()
+        threshold = find_best_threshold(*chosen)
+        for kept, half in ((told, scored), (best, chosen)):
+            kept.append(measure_threshold_accuracy(*half, threshold, 0.95)["accuracy"]["value"])
     assert np.mean(told) == pytest.approx(0.5, abs=0.05)
     assert np.mean(best) > 0.65
 
 
 def test_what_is_known_of_the_half_that_chose_the_threshold_is_no_success() -> None:
     """The members there are known by heart, those that are scored are like the others."""
-    chosen = SentenceSplit.draw_random(len(MEMBERS), 0).threshold_indices
-    learnt = frozenset(MEMBERS[place] for place in chosen if place < len(MEMBERS))
+    chosen, _ = split_halves(np.tile(np.arange(len(MEMBERS), dtype=float), (2, 1)), 0)
+    learnt = frozenset(MEMBERS[int(place)] for place in chosen[0])
     reference: Any = KnownModel(own="r", weight=0.3)
     model: Any = KnownModel(learnt, 4.0)
     found = run_membership_attack(model, MEMBERS, OTHERS, groups=100, reference=reference)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from redactory.evaluation import plots
 from redactory.evaluation.extraction import (
@@ -67,15 +65,44 @@ def evaluate_membership(
     if count < 4 or group_size < 1:
         raise ConfigurationError("count must be at least 4, group_size at least 1")
     options = {"group_size": group_size, "confidence": confidence, "seed": seed}
-    attack = MembershipAttack(evaluation, _open_reference(evaluation, reference), count, seed, options)
+    reference_model = _open_reference(evaluation, reference)
+
+    def describe(label: str | None, fresh_values: str) -> Result:
+        name = reference_model.name if reference_model else None
+        return {"label": label, "fresh_values": fresh_values, "reference_model": name}
+
+    def attack_language_model() -> Result:
+        sentences = _find_secret_sentences(evaluation, Path(labelled), label)
+        make_values = partial(_draw_unseen_values, evaluation, seed)
+        if others is not None:
+            make_values = partial(_read_unseen_values, evaluation, Path(others))
+        texts = draw_member_texts(sentences, make_values, count, seed)
+        loaded = reference_model.load_language_model() if reference_model else None
+        trained = evaluation.load_language_model()
+        result = run_membership_attack(trained, *texts, reference=loaded, progress=progress, **options)
+        return describe(sentences[0].label, "drawn" if others is None else "file") | result
+
+    def attack_classifier() -> Result:
+        classifier, loaded = evaluation.load_classifier(), None
+        if reference_model:
+            loaded = reference_model.load_classifier()
+            if set(loaded.classes) != set(classifier.classes):
+                raise ConfigurationError(f"reference: {reference_model.name} was trained on other classes")
+        members = _shuffle_rows(evaluation.read_training_rows(), classifier.classes, "members", seed)
+        held_out = _shuffle_rows(_read_masked_alike(evaluation, paths), classifier.classes, "others", seed)
+        trained_rows = set(members)
+        non_members = [row for row in held_out if row not in trained_rows]
+        rows = members[:count], non_members[:count]
+        return describe(None, "file") | run_class_membership_attack(classifier, *rows, reference=loaded, **options)
+
     if evaluation.task == CLASSIFY:
         if secrets or label:
             raise ConfigurationError("secrets, label: a classifier is asked about whole texts; give others instead")
         paths = evaluation.require_setting("test", others and [str(others)], "rows not trained on, or with --others")
-        run_attack = partial(attack.attack_classifier, paths)
+        run_attack = attack_classifier
     else:
         labelled = evaluation.require_setting("labelled", secrets, "a file of labelled rows there, or with --secrets")
-        run_attack = partial(attack.attack_language_model, Path(labelled), others, label, progress)
+        run_attack = attack_language_model
     return evaluation.measure_and_seal("membership", run_attack, "roc.svg", plots.plot_membership)
 
 
@@ -90,67 +117,22 @@ def _open_reference(evaluation: ModelEvaluation, reference: str | Path | None) -
     return ModelEvaluation.open(evaluation.run.root, str(reference))
 
 
-@dataclass(frozen=True)
-class MembershipAttack:
-    """Membership inference on the model of ``evaluation``, with ``options`` of the attack functions."""
+def _read_masked_alike(evaluation: ModelEvaluation, paths: Sequence[str]) -> list[TextWithLabel]:
+    """Read the rows of ``paths``, masked if the model was trained on masked text."""
+    rows = [(text, name) for text, name, _ in evaluation.read_held_out_examples(paths)]
+    if evaluation.run.vault in evaluation.list_training_folders():
+        return rows
+    masked = make_run_router(evaluation.run_manifest)([text for text, _ in rows])
+    return [(text, name) for (_, text), (_, name) in zip(masked, rows, strict=True)]
 
-    evaluation: ModelEvaluation
-    reference: ModelEvaluation | None
-    count: int
-    seed: int
-    options: dict[str, Any]
 
-    def attack_language_model(
-        self, labelled: Path, others: str | Path | None, label: str | None, progress: Progress
-    ) -> Result:
-        """Distinguish sentences with secrets that were trained on from the same sentences with other values."""
-        sentences = _find_secret_sentences(self.evaluation, labelled, label)
-        make_values = partial(_draw_unseen_values, self.evaluation, self.seed)
-        if others is not None:
-            make_values = partial(_read_unseen_values, self.evaluation, Path(others))
-        members, non_members = draw_member_texts(sentences, make_values, self.count, self.seed)
-        reference = self.reference.load_language_model() if self.reference else None
-        trained = self.evaluation.load_language_model()
-        result = run_membership_attack(
-            trained, members, non_members, reference=reference, progress=progress, **self.options
-        )
-        return self._describe(sentences[0].label, "drawn" if others is None else "file") | result
-
-    def attack_classifier(self, paths: Sequence[str]) -> Result:
-        """Distinguish texts that were trained on from texts of ``paths``, masked alike."""
-        classifier, reference = self.evaluation.load_classifier(), None
-        if self.reference:
-            reference = self.reference.load_classifier()
-            if set(reference.classes) != set(classifier.classes):
-                raise ConfigurationError(f"reference: {self.reference.name} was trained on other classes")
-        members = self._draw_rows(self.evaluation.read_training_rows(), classifier.classes, "members")
-        trained = set(members)
-        held_out = self._draw_rows(self._read_masked_alike(paths), classifier.classes, "others")
-        others = [row for row in held_out if row not in trained]
-        result = run_class_membership_attack(
-            classifier, members[: self.count], others[: self.count], reference=reference, **self.options
-        )
-        return self._describe(None, "file") | result
-
-    def _read_masked_alike(self, paths: Sequence[str]) -> list[TextWithLabel]:
-        """Read the rows of ``paths``, masked if the model was trained on masked text."""
-        rows = [(text, name) for text, name, _ in self.evaluation.read_held_out_examples(paths)]
-        if self.evaluation.run.vault in self.evaluation.list_training_folders():
-            return rows
-        masked = make_run_router(self.evaluation.run_manifest)([text for text, _ in rows])
-        return [(text, name) for (_, text), (_, name) in zip(masked, rows, strict=True)]
-
-    def _draw_rows(
-        self, rows: Iterable[TextWithLabel], classes: Collection[str], purpose: str
-    ) -> list[tuple[str, str]]:
-        """Put the distinct rows with one of ``classes`` in a random order."""
-        known = [(text, name) for text, name in dict.fromkeys(rows) if name is not None and name in classes]
-        order = RandomStream.from_seed(self.seed).permutation(purpose, 0, len(known))
-        return [known[index] for index in order.tolist()]
-
-    def _describe(self, label: str | None, fresh_values: str) -> Result:
-        reference_model = self.reference.name if self.reference else None
-        return {"label": label, "fresh_values": fresh_values, "reference_model": reference_model}
+def _shuffle_rows(
+    rows: Iterable[TextWithLabel], classes: Collection[str], purpose: str, seed: int
+) -> list[tuple[str, str]]:
+    """Put the distinct rows with one of ``classes`` in a random order."""
+    known = [(text, name) for text, name in dict.fromkeys(rows) if name is not None and name in classes]
+    order = RandomStream.from_seed(seed).permutation(purpose, 0, len(known))
+    return [known[index] for index in order.tolist()]
 
 
 def _find_secret_sentences(evaluation: ModelEvaluation, labelled: Path, label: str | None) -> list[SecretSentence]:

@@ -27,7 +27,7 @@ from redactory.evaluation.report import write_report
 from redactory.evaluation.sample_bounds import STRATA
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
-from redactory.foundation.files import make_private_folder, read_json, write_json, write_text
+from redactory.foundation.files import make_private_folder, read_json, write_json
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.foundation.progress import Progress, ignore_progress, report_start_and_end
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
@@ -72,11 +72,6 @@ def label_random(
         sizes = {stratum: len(frame.list_stratum_ids(stratum)) for stratum in STRATA}
         if not sum(sizes.values()):
             raise RunStateError(f"{folder.root} has no example that could be labelled")
-        if not 0 < public_share < 1 or n < sum(map(bool, sizes.values())):
-            raise ConfigurationError(
-                f"{n} draws at a public share of {public_share:g}: the share must lie between 0 and 1, and "
-                "each stratum needs a draw"
-            )
         plan, texts = samples.draw_sample(folder, frame, n, public_share, seed)
         summary = {
             "name": name,
@@ -121,11 +116,10 @@ def _write_sample(
     labels = {*strict["labels"], *strict["extra_labels"], *occurring}
     # the key is stored beside the texts that it digests: it prevents guessing elsewhere from the digests alone
     key = DigestKey(entropy.token_bytes(_KEY_BYTES))
-    write_text(folder.table, samples.to_csv(texts))
     write_labelling_files(rows, labels, version, folder.rows, folder.tasks, folder.interface)
     records = [text.to_record(key) for text in texts]
     write_json(folder.draw, {**summary, "key": key.secret.hex(), "rows": records})
-    files = {name: getattr(folder, name) for name in ("rows", "table", "tasks", "interface")}
+    files = {name: getattr(folder, name) for name in ("rows", "tasks", "interface")}
     body = {"format": "redactory-sample/1", "parent": file_sha256(run.manifest), **summary}
     seal_folder(folder, body, [*files.values(), folder.draw])
     return {name: str(path) for name, path in files.items()}
