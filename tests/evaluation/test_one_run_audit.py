@@ -14,7 +14,6 @@ from redactory.evaluation.one_run_audit import (
     compute_curve_p_value,
     compute_epsilon_lower_bound,
     compute_gaussian_lower_bound,
-    compute_p_value,
     make_curve_level_function,
     make_gaussian_level_function,
 )
@@ -53,15 +52,15 @@ def test_no_bound_is_below_randomised_response(counts: tuple[int, int, int], eps
     _, guesses, correct = counts
     right = delta + (1.0 - delta) / (1.0 + math.exp(-epsilon))
     exact = float(stats.binom.sf(correct - 1, guesses, right))
-    assert compute_p_value(*counts, epsilon, delta) >= exact - 1e-12
     assert compute_curve_p_value(*counts, make_curve_level_function([(epsilon, delta)])) >= exact - 1e-12
 
 
-def test_without_delta_the_first_bound_is_the_law_of_randomised_response() -> None:
-    exact = float(stats.binom.sf(15, 20, 1.0 / (1.0 + math.exp(-1.0))))
-    assert compute_p_value(20, 20, 16, 1.0, 0.0) == pytest.approx(exact, rel=1e-12)
-    found = compute_epsilon_lower_bound(200, 200, 170, 0.0)
-    assert stats.binom.sf(169, 200, 1.0 / (1.0 + math.exp(-found))) == pytest.approx(0.05, rel=1e-5)
+def test_randomised_response_is_bounded_within_two_percent() -> None:
+    for guesses, correct in ((200, 170), (1_000, 700)):
+        exact = optimize.brentq(
+            lambda e, v=correct, n=guesses: stats.binom.sf(v - 1, n, 1 / (1 + math.exp(-e))) - 0.05, 0, 9
+        )
+        assert 0.98 * exact <= compute_epsilon_lower_bound(guesses, guesses, correct, 0.0) <= exact
 
 
 def test_one_canary_is_guessed_as_well_as_the_curve_allows() -> None:
@@ -102,16 +101,6 @@ def test_a_bare_gaussian_is_bounded_from_below_within_thirty_percent(shift: floa
     found = audit_scores(scores, coins, DELTA, shares=(0.01,))
     assert 0.7 * true <= found["epsilon_lower_gaussian"] <= true
     assert 0.4 * true <= found["epsilon_lower"] <= found["epsilon_lower_gaussian"]
-
-
-def test_several_shares_together_never_bound_too_much() -> None:
-    for shift in (0.5, 2.0):
-        scores, coins = _released(1_000, shift, 1.0)
-        found = audit_scores(scores, coins, DELTA, shares=(1.0, 0.1))
-        true = compute_gaussian_epsilon(shift, DELTA)
-        assert 0.0 < found["epsilon_lower"] <= true
-        assert found["epsilon_lower_gaussian"] <= true
-        assert found["accuracy"] == found["correct"] / found["guesses"]
 
 
 def test_a_mechanism_that_forgets_its_noise_is_seen() -> None:

@@ -26,9 +26,7 @@ from redactory.evaluation.report import (
     render_report,
     write_report,
 )
-from redactory.foundation.files import write_json
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.sealing import seal_folder
 from tests.evaluation.report_run import (
     COUNTS,
     PRIVATE_TEXTS,
@@ -268,19 +266,6 @@ def test_each_model_has_utility_promise_and_attacks_in_this_order(attacked: RunF
     assert [one.alarming for one in sgd.attacks if one.title.startswith("membership")] == [True, True]
 
 
-def test_a_page_of_one_model_is_written_beside_it(attacked: RunFolder) -> None:
-    write_report(attacked)
-    for name in attacked.list_model_names():
-        folder = attacked.get_model_folder(name)
-        page, told = folder.report.read_text("utf-8"), folder.measured.read_text("utf-8")
-        assert "<script" not in page
-        assert "://" not in page
-        heads = ["## How good it is", "## What is promised", "## What attacks found"]
-        assert [line for line in told.splitlines() if line.startswith("##")] == heads
-        for finding in build_model_report(folder).attacks:
-            assert finding.sentence in told
-
-
 def test_the_first_screen_answers_five_questions_in_plain_words(attacked: RunFolder) -> None:
     write_report(attacked)
     crt, sgd = (attacked.get_model_folder(name) for name in ("crt", "sgd"))
@@ -330,22 +315,3 @@ def test_what_was_not_measured_is_said(tmp_path: Any) -> None:
     page = render_model_report(build_model_report(run.get_model_folder("crt")))
     assert "was not measured" in page
     assert "No attack on this model was tried" in page
-
-
-def test_attacks_on_the_shards_are_told(run: RunFolder) -> None:
-    assert 'id="shards"' not in render_report(run)
-    three = {"value": 0.4, "low": 0.3, "high": 0.5}
-    linked = {"claimed": 50, "private": 100, "share": three, "chance": {**three, "value": 0.01}, "excess": three}
-    side = {"looked_at": 90, "held": 9, "share": {"value": 0.1, "low": 0.05, "high": 0.2}}
-    result = {
-        "linkage": {"document": linked, "user": None},
-        "residual": {"engine": "spacy", "public": side, "private": side},
-        "across": None,
-    }
-    run.redaction.root.mkdir(parents=True)
-    write_json(run.redaction.root / "result.json", result)
-    seal_folder(run.redaction, {}, [run.redaction.root / "result.json"])
-    page = render_report(run)
-    assert 'id="shards"' in page
-    assert "40.0% of these cases" in page
-    assert "had no part in masking, was shown 90 public" in page
