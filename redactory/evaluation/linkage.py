@@ -8,7 +8,6 @@ also measures what an engine that was not used for masking still finds in the sh
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections import Counter, defaultdict
@@ -112,24 +111,24 @@ def find_linkage_claims(
     log2(texts / texts that contain it) / L bits: a rare word says more than a rare order of common words, which two
     people may use by chance.
     """
-    where: dict[int, list[int]] = {}
+    where: dict[str, list[int]] = {}
     for number, text in enumerate(public):
-        for phrase in hash_phrases(text):
+        for phrase in find_phrases(text):
             holders = where.setdefault(phrase, [])
             if len(holders) <= max_holders:
                 holders.append(number)
     where = {phrase: holders for phrase, holders in where.items() if len(holders) <= max_holders}
     for number, text in enumerate(private):
         weights: dict[int, float] = defaultdict(float)
-        counted, met = set[tuple[int, int]](), set[int]()
-        for start, end, digest in _iter_phrases(text, MAX_PHRASE_WORDS):
+        counted, met = set[tuple[int, int]](), set[str]()
+        for start, end, phrase in _iter_phrases(text, MAX_PHRASE_WORDS):
             parts = ((a, b) for a in range(start, end) for b in range(a + 1, end + 1))
-            if digest not in where or any(part in counted for part in parts):
+            if phrase not in where or any(part in counted for part in parts):
                 continue
             counted.add((start, end))
-            for holder in () if digest in met else where[digest]:
-                weights[holder] += math.log2(max(len(public), 2) / len(where[digest])) / (end - start)
-            met.add(digest)
+            for holder in () if phrase in met else where[phrase]:
+                weights[holder] += math.log2(max(len(public), 2) / len(where[phrase])) / (end - start)
+            met.add(phrase)
         best = max(weights.values(), default=0.0)
         holding = [place for place, weight in weights.items() if weight >= best * (1 - 1e-12)]
         if len(holding) == 1:
@@ -138,21 +137,19 @@ def find_linkage_claims(
             progress("linkage", number, None, "private examples")
 
 
-def hash_phrases(text: str, max_words: int = MAX_PHRASE_WORDS) -> set[int]:
-    """Return the runs of 1 to ``max_words`` words of ``text``, as 64-bit digests; none crosses a mask."""
-    return {digest for _, _, digest in _iter_phrases(text, max_words)}
+def find_phrases(text: str, max_words: int = MAX_PHRASE_WORDS) -> set[str]:
+    """Return the runs of 1 to ``max_words`` words of ``text``; none crosses a mask."""
+    return {phrase for _, _, phrase in _iter_phrases(text, max_words)}
 
 
-def _iter_phrases(text: str, max_words: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (first word, end, digest) of every run of words without a mask, shortest first."""
+def _iter_phrases(text: str, max_words: int) -> Iterator[tuple[int, int, str]]:
+    """Yield (first word, end, phrase) of every run of words without a mask, shortest first."""
     words = _WORD.findall(text.casefold().replace(MASK.casefold(), MASK))
     for length in range(1, max_words + 1):
         for start in range(len(words) - length + 1):
             run = words[start : start + length]
             if MASK not in run:
-                whole = "\0".join(run).encode("utf-8", "surrogatepass")
-                digest = hashlib.blake2b(whole, digest_size=8).digest()
-                yield start, start + length, int.from_bytes(digest, "big")
+                yield start, start + length, " ".join(run)
 
 
 def _compute_chance_rates(public: Sequence[ReleasedExample], private: Sequence[ReleasedExample]) -> list[float]:

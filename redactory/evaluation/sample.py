@@ -26,7 +26,6 @@ from redactory.evaluation.recall import (
     summarize_secret_counts,
 )
 from redactory.evaluation.sample_bounds import (
-    EMPTY_STRATUM,
     MASKED,
     PUBLIC,
     STRATA,
@@ -96,13 +95,6 @@ class SampledText:
         """The fields of a text that the record of the draw keeps."""
         fields = {name: getattr(self, name) for name in ("example_id", "stratum", "times", "prefilled", "masked")}
         return {**fields, "digest": _digest_text(self.text, key)}
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> SampledText:
-        """Read what :meth:`to_record` wrote."""
-        prefilled = tuple(LabelledSpan(*span) for span in record["prefilled"])
-        masked = tuple((start, end) for start, end in record["masked"])
-        return cls(**{**record, "prefilled": prefilled, "masked": masked})
 
 
 def _digest_text(text: str, key: DigestKey) -> str:
@@ -328,21 +320,25 @@ def compute_sample_metrics(
     fitted, quarantined = draw["fitted_on"], draw["quarantined"]
     unmeasured = UnmeasuredExamples(fitted["public"], fitted["private"] + quarantined)
 
+    secrets = [
+        (text.stratum, secret.label, missed)
+        for text in texts
+        for secret, missed in zip(text.secrets, text.missed, strict=True)
+    ]
+    units = list(_iter_independent_units(draw, texts))
+
     def summarize_misses(label: str | None) -> dict[str, Any]:
-        strata = _summarize_strata(draw, texts, label)
+        strata = _summarize_strata(draw, units, label)
         upper, rate = compute_upper_bounds(strata, confidence, unmeasured), estimate_rates(strata)
-        secret_flags = [(text.stratum, missed) for text in texts for missed in _list_missed_flags(text, label)]
-        misses = {
-            "gamma": sum(missed for _, missed in secret_flags),
-            "delta_2": sum(name == PUBLIC for name, _ in secret_flags),
-        }
-        return {"n": len(secret_flags)} | {
+        flags = [(name, missed) for name, secret_label, missed in secrets if label in (None, secret_label)]
+        misses = {"gamma": sum(missed for _, missed in flags), "delta_2": sum(name == PUBLIC for name, _ in flags)}
+        return {"n": len(flags)} | {
             name: {"misses": count, "rate": rate and getattr(rate, name), "upper": round_up(getattr(upper, name), 3)}
             for name, count in misses.items()
         }
 
-    strata = _summarize_strata(draw, texts, None)
-    known = sorted({secret.label for text in texts for secret in text.secrets})
+    strata = _summarize_strata(draw, units, None)
+    known = sorted({label for _, label, _ in secrets})
     labels = {label: summarize_misses(label) for label in known}
     return {
         "misses": {**summarize_misses(None), **summarize_misses_by_label(labels, confidence)},
@@ -380,32 +376,30 @@ def draw_secret_indices(row: SampledText, stream: RandomStream) -> Iterator[int]
         yield from (int(coin * len(row.secrets)) for coin in coins)
 
 
-def _list_missed_flags(text: SampledText, label: str | None) -> list[bool]:
-    every = zip(text.secrets, text.missed, strict=True)
-    return [missed for secret, missed in every if label in (None, secret.label)]
+def _iter_independent_units(draw: DrawRecord, texts: Iterable[SampledText]) -> Iterator[tuple[str, str, float, bool]]:
+    """Yield stratum, label, weight and miss: of one secret per draw, or of all, weighted, if the stratum is whole."""
+    stream = RandomStream.from_seed(draw["seed"])
+    for text in texts:
+        whole = draw["strata"][text.stratum]["whole"]
+        # a text's copies times the share of its secrets
+        weight = text.times / max(1, len(text.secrets)) if whole else 1
+        for place in range(len(text.secrets)) if whole else draw_secret_indices(text, stream):
+            yield text.stratum, text.secrets[place].label, weight, text.missed[place]
 
 
-def _summarize_strata(draw: DrawRecord, texts: Sequence[SampledText], label: str | None) -> dict[str, Stratum]:
-    stream, strata = RandomStream.from_seed(draw["seed"]), dict[str, Stratum]()
+def _summarize_strata(
+    draw: DrawRecord, units: Sequence[tuple[str, str, float, bool]], label: str | None
+) -> dict[str, Stratum]:
+    strata = {}
     for name in STRATA:
-        stratum_texts, points = [text for text in texts if text.stratum == name], draw["strata"][name]["examples"]
-        if not points:
-            strata[name] = EMPTY_STRATUM
-        elif draw["strata"][name]["whole"]:
-            # a text's copies times the share of its selected secrets, and of the missed ones
-            weighted_flags = [
-                (text.times / max(1, len(text.secrets)), _list_missed_flags(text, label)) for text in stratum_texts
-            ]
-            holding, missing = (sum(weight * count(m) for weight, m in weighted_flags) for count in (len, sum))
-            strata[name] = Stratum(points, None, holding, missing)
-        else:
-            units = [
-                text.missed[place]
-                for text in stratum_texts
-                for place in draw_secret_indices(text, stream)
-                if label in (None, text.secrets[place].label)
-            ]
-            strata[name] = Stratum(points, draw["strata"][name]["draws"], len(units), sum(units))
+        facts = draw["strata"][name]
+        chosen = [
+            (weight, missed)
+            for stratum, secret_label, weight, missed in units
+            if stratum == name and label in (None, secret_label)
+        ]
+        secrets, missed = sum(weight for weight, _ in chosen), sum(weight * missed for weight, missed in chosen)
+        strata[name] = Stratum(facts["examples"], None if facts["whole"] else facts["draws"], secrets, missed)
     return strata
 
 

@@ -38,7 +38,7 @@ without drawing need none.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -75,26 +75,17 @@ class Stratum:
         """How many examples one of ``secrets`` represents."""
         return 1.0 if self.draws is None else self.examples / self.draws
 
-    def compute_secret_count_upper_bound(self, error: float) -> float:
-        """Return N_h φ⁺_h, which is too small with probability at most ``error``."""
+    def bound_secret_count(self, clopper_pearson: Callable[[int, int, float], float], error: float) -> float:
+        """Return N_h φ_h's upper or lower bound by ``clopper_pearson``, wrong with probability at most ``error``."""
         if self.draws is None:
             return self.secrets
-        return self.examples * clopper_pearson_upper(int(self.secrets), self.draws, 1 - error)
-
-    def compute_secret_count_lower_bound(self, error: float) -> float:
-        """Return N_h φ⁻_h, which is too large with probability at most ``error``."""
-        if self.draws is None:
-            return self.secrets
-        return self.examples * clopper_pearson_lower(int(self.secrets), self.draws, 1 - error)
+        return self.examples * clopper_pearson(int(self.secrets), self.draws, 1 - error)
 
     def compute_missed_count_upper_bound(self, secret_count: float, error: float) -> float:
         """Return ``secret_count`` · ρ⁺_h, too small with probability at most ``error``."""
         if self.draws is None:
             return self.missed
         return secret_count * clopper_pearson_upper(int(self.missed), int(self.secrets), 1 - error)
-
-
-EMPTY_STRATUM = Stratum(0, None, 0.0, 0.0)
 
 
 class UnmeasuredExamples(NamedTuple):
@@ -125,11 +116,13 @@ def compute_upper_bounds(
     public, masked, suspected = (strata[name] for name in STRATA)
     upper, lower = _split_error_probability(confidence)
     share = upper / max(1, sum(stratum.draws is not None for stratum in strata.values()))
-    certain = sum(stratum.compute_secret_count_upper_bound(share) for stratum in (public, suspected)) + sum(unmeasured)
-    caught = masked.compute_secret_count_lower_bound(lower)
+    certain = sum(stratum.bound_secret_count(clopper_pearson_upper, share) for stratum in (public, suspected)) + sum(
+        unmeasured
+    )
+    caught = masked.bound_secret_count(clopper_pearson_lower, lower)
     missed = certain + masked.compute_missed_count_upper_bound(caught, share)
     gamma = missed / (certain + caught) if certain + caught else 1.0
-    left_open = public.compute_secret_count_upper_bound(upper) + unmeasured.public
+    left_open = public.bound_secret_count(clopper_pearson_upper, upper) + unmeasured.public
     delta_2 = left_open / (left_open + _compute_private_secret_lower_bound(strata, lower)) if left_open else 0.0
     # γ is at least δ₂; raising a bound keeps its confidence, lowering the other would not
     return GammaDeltaRates(max(gamma, delta_2), delta_2)
@@ -214,7 +207,7 @@ def _compute_private_secret_lower_bound(strata: Mapping[str, Stratum], error: fl
     """Return a lower bound of the private examples with a secret, wrong with probability at most ``error``."""
     private = [strata[name] for name in (MASKED, SUSPECTED)]
     drawn = sum(stratum.draws is not None for stratum in private)
-    return sum(stratum.compute_secret_count_lower_bound(error / max(1, drawn)) for stratum in private)
+    return sum(stratum.bound_secret_count(clopper_pearson_lower, error / max(1, drawn)) for stratum in private)
 
 
 def _split_error_probability(confidence: float) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from redactory.evaluation.labelled import build_labelling_interface, read_labelled_rows, to_label_studio_task
 from redactory.evaluation.sample import (
@@ -36,7 +37,7 @@ SPANS = {
     9: [LabelledSpan(1, 10, "SECRET")],
 }
 SAMPLE = [SampledText(i, "masked", 2, tuple(SPANS[i]), text=text) for i, text in TEXTS.items()]
-DRAWN = [SampledText.from_record(json.loads(json.dumps(text.to_record(KEY)))) for text in SAMPLE]
+DRAWN = TypeAdapter(list[SampledText]).validate_json(json.dumps([text.to_record(KEY) for text in SAMPLE]))
 """As the record of the draw has them, written and read again."""
 
 

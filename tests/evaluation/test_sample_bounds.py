@@ -16,7 +16,6 @@ from scipy.stats import binom
 from redactory.evaluation import sample_bounds
 from redactory.evaluation.sample import LabelledSpan, SampledText, draw_secret_indices
 from redactory.evaluation.sample_bounds import (
-    EMPTY_STRATUM,
     MASKED,
     PUBLIC,
     STRATA,
@@ -34,6 +33,7 @@ from redactory.foundation.intervals import clopper_pearson_lower, clopper_pearso
 from redactory.foundation.stream import RandomStream
 
 CONFIDENCE = 0.9
+EMPTY_STRATUM = Stratum(0, None, 0.0, 0.0)
 
 
 @pytest.fixture(autouse=True, scope="module")

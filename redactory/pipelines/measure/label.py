@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from redactory.detectors import DetectSettings
 from redactory.detectors.settings import (
@@ -238,7 +239,7 @@ def label_score(
 
 def _read_labels(file: Path, draw: dict[str, Any], unchanged: bool) -> list[samples.SampledText]:
     """Read the labelled rows of the draw; ``InputError`` if nobody seems to have labelled them."""
-    drawn = [samples.SampledText.from_record(row) for row in draw["rows"]]
+    drawn = TypeAdapter(list[samples.SampledText]).validate_python(draw["rows"])
     rows = samples.read_labels(file, drawn, DigestKey(bytes.fromhex(draw["key"])))
     if not unchanged and not any(row.is_changed for row in rows):
         raise InputError(
