@@ -163,22 +163,17 @@ def count_canary_copies(folders: Iterable[Path], canaries: Mapping[str, Any]) ->
     return [copies[number] for number in inserted]
 
 
-def compute_middle_rank(scores: Scores, candidate: int) -> float:
-    """Return the rank of ``scores[candidate]``, 1 the highest; ties share the middle of their ranks."""
-    score = scores[candidate]
-    above, equal = int(np.count_nonzero(scores > score)), int(np.count_nonzero(scores == score))
-    return above + (equal + 1) / 2
-
-
 def _measure_exposures(
     model: LanguageModel, canary_set: CanarySet, samples: int, seed: int, progress: Progress
 ) -> Iterator[dict[str, Any]]:
     numbers = canary_set.inserted + canary_set.control
     if canary_set.candidate_count <= MAX_EXACT_CANDIDATES:
-        scores = score_all_numbers(model, canary_set.prefix, canary_set.digits, progress)
-        for number in numbers:
-            rank = compute_middle_rank(scores, int(number))
-            yield {"rank": rank, "exposure": math.log2(len(scores)) - math.log2(rank)}
+        from scipy.stats import rankdata
+
+        # 1 is the highest score; ties share the middle of their ranks
+        ranks = rankdata(-score_all_numbers(model, canary_set.prefix, canary_set.digits, progress))
+        for rank in ranks[[int(number) for number in numbers]].tolist():
+            yield {"rank": rank, "exposure": math.log2(len(ranks)) - math.log2(rank)}
         return
     stream = RandomStream.from_seed(seed)
     draws = stream.uniform("canary candidates", 0, samples * canary_set.digits)

@@ -193,9 +193,9 @@ def split_halves(scores: Scores, seed: int) -> tuple[Scores, Scores]:
 
 
 def _run_score_attack(scores: Scores, confidence: float, seed: int) -> dict[str, Any]:
-    chosen, scored = split_halves(scores, seed)
-    accuracy = measure_threshold_accuracy(*scored, find_best_threshold(*chosen), confidence)
-    return {**accuracy, **measure_roc_metrics(*scores, confidence, seed)}
+    chosen, (ours, theirs) = split_halves(scores, seed)
+    accuracy = measure_threshold_accuracy(ours, theirs, find_best_threshold(*chosen), confidence)
+    return {**accuracy, **measure_roc_metrics(scores[0], scores[1], confidence, seed)}
 
 
 def _run_rmia_attack(ratios: Scores, confidence: float, seed: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -240,17 +241,10 @@ def draw_coins(
         raise ConfigurationError(f"form: expected one of {', '.join(get_args(CanaryForm))}")
     if not template.endswith(DIGITS_PLACEHOLDER) or template.count(DIGITS_PLACEHOLDER) != 1:
         raise ConfigurationError(f"template: needs one {DIGITS_PLACEHOLDER}, at its end")
-    stream = RandomStream.from_entropy() if seed is None else RandomStream.from_seed(seed)
-    drawn: dict[str, None] = {}
-    step = 0
-    while len(drawn) < needed:
-        drawn |= dict.fromkeys(
-            f"{int(u * 10**CANARY_DIGITS):0{CANARY_DIGITS}d}" for u in stream.uniform("numbers", step, needed)
-        )
-        step += 1
-    numbers = list(drawn)
-    pairs = list(zip(numbers[:canaries], numbers[canaries:needed], strict=True))
-    coins = (stream.uniform("coins", 0, canaries) < 0.5).tolist()
+    source = random.SystemRandom() if seed is None else random.Random(f"audit coins {seed}")
+    numbers = [f"{number:0{CANARY_DIGITS}d}" for number in source.sample(range(10**CANARY_DIGITS), needed)]
+    pairs = list(zip(numbers[:canaries], numbers[canaries:], strict=True))
+    coins = [source.random() < 0.5 for _ in pairs]
     return AuditCoins(form, template, pairs, coins, seed is not None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
@@ -21,7 +20,6 @@ from redactory.evaluation.canary import (
     WEIGHTED,
     compare_exposure_with_chance,
     compute_chance_quantile,
-    compute_middle_rank,
     count_canary_copies,
     count_likelier_candidates,
     estimate_exposure_from_sample,
@@ -116,7 +114,8 @@ def test_a_tokenizer_that_joins_digits_is_ranked_exactly_too(tmp_path: Path) -> 
     slow = _brute_force(model, _numbers(3))
     _same_ranks(score_all_numbers(model, BEFORE, 3), slow, 1e-9)
     result = measure_canary_exposure(model, _canaries(["102"], ["999"]))
-    assert [row["rank"] for row in result["canaries"]] == [compute_middle_rank(slow, n) for n in (102, 999)]
+    ranks = [(slow > slow[n]).sum() + ((slow == slow[n]).sum() + 1) / 2 for n in (102, 999)]
+    assert [row["rank"] for row in result["canaries"]] == ranks
 
 
 def test_given_strings_are_those_of_the_whole_walk_in_any_order_and_number() -> None:
@@ -146,12 +145,14 @@ def test_what_is_known_by_heart_is_exposed(model: SmallModel, known_by_heart: st
     assert known_by_heart not in str(result)
 
 
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=40), st.data())
-def test_middle_rank_is_the_mean_over_all_ways_to_order_ties(values: list[int], data: st.DataObject) -> None:
-    which = data.draw(st.integers(0, len(values) - 1))
-    ranks = [place for place, value in enumerate(sorted(values, reverse=True), 1) if value == values[which]]
-    assert compute_middle_rank(np.array(values, dtype=np.float64), which) == sum(ranks) / len(ranks)
+def test_a_model_that_knows_nothing_gives_the_middle(model: SmallModel) -> None:
+    ignorant = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in ignorant.network.output.parameters():
+            parameter.zero_()
+    result = measure_canary_exposure(ignorant, _canaries(["01234", "99999"], []))
+    assert [row["rank"] for row in result["canaries"]] == [50_000.5] * 2
+    assert result["control_mean_exposure"] is None
 
 
 def test_several_templates_and_missed_canaries(model: SmallModel, known_by_heart: str) -> None:

@@ -82,7 +82,7 @@ def evaluate_membership(
     evaluation = ModelEvaluation.open(run, model)
     if count < 4 or group_size < 1:
         raise ConfigurationError("count must be at least 4, group_size at least 1")
-    options = {"group_size": group_size, "confidence": confidence, "seed": seed}
+    options: dict[str, Any] = {"group_size": group_size, "confidence": confidence, "seed": seed}
     reference_model = _open_reference(evaluation, reference)
 
     def describe(label: str | None, fresh_values: str) -> Result:

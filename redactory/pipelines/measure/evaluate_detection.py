@@ -295,7 +295,9 @@ def _map_authors(run: RunFolder) -> tuple[dict[str, dict[str, set[str]]], bool]:
     examples = pd.concat(batches, ignore_index=True) if batches else pd.DataFrame(columns=columns)
     first_copies = examples["dup_of"].fillna(examples["example_id"])
     examples["released_id"] = first_copies.map(examples.set_index("example_id")["released_id"].dropna())
-    authors = {unit: examples.dropna(subset=unit).groupby("released_id")[unit].agg(set).to_dict() for unit in _UNITS}
+    authors: Any = {
+        unit: examples.dropna(subset=unit).groupby("released_id")[unit].agg(set).to_dict() for unit in _UNITS
+    }
     pairs = examples[[*_UNITS]].drop_duplicates()
     return authors, len(pairs) > pairs["user"].nunique(dropna=False)
 

@@ -103,36 +103,26 @@ def label_random(
             "fitted_on": frame.fitted_on._asdict(),
             "policies": {policy_name: policy["hash"] for policy_name, policy in manifest["policies"].items()},
         }
-        files = _write_sample(folder, sample, texts, summary, manifest)
-        return {"run": str(folder.root), **summary, "folder": str(sample.root), "files": files}
+        rows = samples.to_labelling_rows(texts)
+        # labels that π masks, labels that occur, and one for everything else
+        strict = manifest["configuration"]["detect"]["strict"]
+        occurring = {span["label"] for row in rows for span in row["spans"]}
+        labels = {*strict["labels"], *strict["extra_labels"], *occurring}
+        make_private_folder(sample.root.parent)
+        make_private_folder(sample.root)
+        version = f"strict policy {summary['policies']['strict'][:12]}"
+        write_labelling_files(rows, labels, version, sample.rows, sample.tasks, sample.interface)
+        # the key is stored beside the texts that it digests: it prevents guessing elsewhere from the digests alone
+        key = DigestKey(entropy.token_bytes(_KEY_BYTES))
+        records = [text.to_record(key) for text in texts]
+        write_json(sample.draw, {**summary, "key": key.secret.hex(), "rows": records})
+        files = {name: getattr(sample, name) for name in ("rows", "tasks", "interface")}
+        body = {"format": "redactory-sample/1", "parent": file_sha256(folder.manifest), **summary}
+        seal_folder(sample, body, [*files.values(), sample.draw])
+        paths = {name: str(path) for name, path in files.items()}
+        return {"run": str(folder.root), **summary, "folder": str(sample.root), "files": paths}
 
     return run_with_sealed_traceback(folder.state, draw_and_write_sample)
-
-
-def _write_sample(
-    run: RunFolder,
-    folder: SampleFolder,
-    texts: list[samples.SampledText],
-    summary: dict[str, Any],
-    manifest: dict[str, Any],
-) -> dict[str, str]:
-    make_private_folder(folder.root.parent)
-    make_private_folder(folder.root)
-    rows = samples.to_labelling_rows(texts)
-    version = f"strict policy {summary['policies']['strict'][:12]}"
-    # labels that π masks, labels that occur, and one for everything else
-    strict = manifest["configuration"]["detect"]["strict"]
-    occurring = {span["label"] for row in rows for span in row["spans"]}
-    labels = {*strict["labels"], *strict["extra_labels"], *occurring}
-    # the key is stored beside the texts that it digests: it prevents guessing elsewhere from the digests alone
-    key = DigestKey(entropy.token_bytes(_KEY_BYTES))
-    write_labelling_files(rows, labels, version, folder.rows, folder.tasks, folder.interface)
-    records = [text.to_record(key) for text in texts]
-    write_json(folder.draw, {**summary, "key": key.secret.hex(), "rows": records})
-    files = {name: getattr(folder, name) for name in ("rows", "tasks", "interface")}
-    body = {"format": "redactory-sample/1", "parent": file_sha256(run.manifest), **summary}
-    seal_folder(folder, body, [*files.values(), folder.draw])
-    return {name: str(path) for name, path in files.items()}
 
 
 def _find_fitted_examples(run: RunFolder, manifest: dict[str, Any]) -> samples.Ids | None:
@@ -334,10 +324,10 @@ def label_active(
     rows: list[dict[str, Any]] = []
     for number, (index, method) in enumerate(chosen, 1):
         text, examples = documents[index]
-        strict = [span for example in examples for span in example.spans if span.policy == "strict"]
+        strict_spans = [span for example in examples for span in example.spans if span.policy == "strict"]
         ranked = [
             samples.LabelledSpan(span.start, span.end, span.label)
-            for span in sorted(strict, key=lambda span: -span.score)
+            for span in sorted(strict_spans, key=lambda span: -span.score)
         ]
         spans = [span._asdict() for span in samples.select_prefilled_spans(ranked)]
         rows.append({"id": f"{number:04}", CHOSEN_KEY: method, "text": text, "spans": spans})
