@@ -83,7 +83,7 @@ def label_random(
         if not sum(sizes.values()):
             raise RunStateError(f"{folder.root} has no example that could be labelled")
         plan, texts = samples.draw_sample(folder, frame, n, public_share, seed)
-        summary = {
+        summary: dict[str, Any] = {
             "name": name,
             "date": date.isoformat(),
             "seed": seed,
