@@ -216,6 +216,12 @@ def test_labels_give_the_misses_of_the_pipeline(run: Path, truth: Truth, tmp_pat
     assert public["missed_by_strict"] == public["missed_by_both"] == public["secrets"] > 0
     assert suspected["missed_by_strict"] == suspected["secrets"] > suspected["missed_by_both"] == 0
     assert 0 < masked["missed_by_strict"] < masked["secrets"] <= masked["draws"]
+    # one secret of each draw of a point that holds any
+    drawn = [
+        row for row in read_json(RunFolder(run).get_sample_folder("sample").draw)["rows"] if truth[row["example_id"]]
+    ]
+    assert not masked["whole"]
+    assert masked["secrets"] == sum(row["times"] for row in drawn if row["stratum"] == MASKED)
     assert result["secrets"] == result["left"]["secrets"] == misses["n"]
     assert result["left"]["left_public"] == misses["delta_2"]["misses"]
     assert [goal["secrets"] for goal in result["needed"]] == [2_995, 299_572]
