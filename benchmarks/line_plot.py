@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from textwrap import fill
+from typing import Any
 
-from redactory.evaluation.plots import open_canvas, set_log_scale
+from redactory.evaluation.plots import draw_svg, set_log_scale
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class Axes:
 
 def line_plot(lines: Sequence[Line], axes: Axes) -> str:
     """The picture as SVG, the lines' names at its side and the notes below its title."""
-    with open_canvas(axes.title, axes.x, axes.y, size=(7.5, 4.0)) as shown:
-        panel = shown.axes
+
+    def draw(panel: Any) -> None:
         for line in lines:
             if line.flat is not None:
                 panel.axhline(line.flat, color=line.colour, linestyle=line.style, label=line.name)
@@ -70,5 +71,6 @@ def line_plot(lines: Sequence[Line], axes: Axes) -> str:
         if axes.high is not None:
             panel.set_ylim(top=max(seen))
         panel.set_title(fill("; ".join(axes.notes), 60), loc="left", fontsize=9, color="#666666")
-        shown.figure.legend(loc="outside right upper")
-    return shown.svg
+        panel.figure.legend(loc="outside right upper")
+
+    return draw_svg(draw, axes.title, axes.x, axes.y, size=(7.5, 4.0))

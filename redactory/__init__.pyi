@@ -31,11 +31,10 @@ from .pipelines.curation.share import publish as publish
 from .pipelines.documents.redact import redact as redact
 from .pipelines.documents.scan import scan as scan
 from .pipelines.documents.unmask import unmask as unmask
-from .pipelines.measure.audit import evaluate_audit as evaluate_audit
-from .pipelines.measure.choose import label_active as label_active
 from .pipelines.measure.evaluate import evaluate_canary as evaluate_canary
 from .pipelines.measure.evaluate import evaluate_model as evaluate_model
 from .pipelines.measure.evaluate import evaluate_synthetic as evaluate_synthetic
+from .pipelines.measure.evaluate_attacks import evaluate_audit as evaluate_audit
 from .pipelines.measure.evaluate_attacks import evaluate_extraction as evaluate_extraction
 from .pipelines.measure.evaluate_attacks import evaluate_membership as evaluate_membership
 from .pipelines.measure.evaluate_detection import evaluate_against as evaluate_against
@@ -44,6 +43,7 @@ from .pipelines.measure.evaluate_detection import evaluate_recall as evaluate_re
 from .pipelines.measure.evaluate_detection import evaluate_redaction as evaluate_redaction
 from .pipelines.measure.fit import fit_tagger as fit_tagger
 from .pipelines.measure.fit_policy import fit_policy as fit_policy
+from .pipelines.measure.label import label_active as label_active
 from .pipelines.measure.label import label_random as label_random
 from .pipelines.measure.label import label_score as label_score
 from .pipelines.measure.predict import predict as predict

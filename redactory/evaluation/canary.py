@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -75,21 +75,21 @@ def measure_canary_exposure(
     unknown values are null. It contains no digits: ``index`` counts within the inserted or the control canaries of a
     set. ``InputError`` for canaries that do not match the template or each other.
     """
-    sets = parse_canary_sets(canaries)
+    sets, rows = parse_canary_sets(canaries), list[dict[str, Any]]()
+    for number, canary_set in enumerate(sets):
+        first_control = len(canary_set.inserted)
+        for position, exposure in enumerate(_measure_exposures(model, canary_set, samples, seed, progress)):
+            inserted = position < first_control
+            place = {"index": position if inserted else position - first_control, "inserted": inserted}
+            rows.append(({"set": number} if len(sets) > 1 else {}) | place | exposure)
+    ours, controls = ([row for row in rows if row["inserted"] == is_inserted] for is_inserted in (True, False))
+    if missed is None:
+        missed = [index in group.missed_indices for group in sets for index in range(len(group.inserted))]
     for name, entries in (("missed", missed), ("copies_left", copies_left)):
-        if entries is not None and len(entries) != sum(len(canary_set.inserted) for canary_set in sets):
+        if entries is not None and len(entries) != len(ours):
             raise InputError(f"canaries: {name} must have one entry for each inserted canary")
-    if missed is not None:
-        flags = iter(missed)
-        sets = [replace(s, missed_indices=frozenset(n for n in range(len(s.inserted)) if next(flags))) for s in sets]
-    rows, left = list[dict[str, Any]](), iter(copies_left or ())
-    for set_number, canary_set in enumerate(sets):
-        for row in _make_canary_rows(canary_set, _measure_exposures(model, canary_set, samples, seed, progress)):
-            more = {"copies_left": next(left)} if row["inserted"] and copies_left else {}
-            rows.append(({"set": set_number} if len(sets) > 1 else {}) | row | more)
-
-    ours, controls = ([r for r in rows if r["inserted"] == is_inserted] for is_inserted in (True, False))
-    caught_ours, missed_ours = ([r for r in ours if bool(r.get("missed")) == is_missed] for is_missed in (False, True))
+        for row, entry in zip(ours, entries or (), strict=False):
+            row[name] = entry
 
     def compute_statistic(statistic: Callable[[list[float]], float], canary_rows: list[dict[str, Any]]) -> float | None:
         exposures = [row["exposure"] for row in canary_rows]
@@ -107,21 +107,13 @@ def measure_canary_exposure(
         "method": _get_common_value((row.get("method", EXACT) for row in rows), "mixed"),
         "copies": _get_common_value((canary_set.copies for canary_set in sets), None),
         "copies_left": sum(copies_left) if copies_left is not None else None,
-        "missed": sum(len(canary_set.missed_indices) for canary_set in sets),
-        "highest_exposure_missed": compute_statistic(max, missed_ours),
-        "highest_exposure_caught": compute_statistic(max, caught_ours),
+        "missed": sum(missed),
+        "highest_exposure_missed": compute_statistic(max, [row for row in ours if row["missed"]]),
+        "highest_exposure_caught": compute_statistic(max, [row for row in ours if not row["missed"]]),
         **compare_exposure_with_chance(known_ours, known_controls),
         "reasons": sorted({row["reason"] for row in rows if row.get("reason")}),
         "canaries": rows,
     }
-
-
-def _make_canary_rows(canary_set: CanarySet, exposures: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for position, exposure in enumerate(exposures):
-        inserted = position < len(canary_set.inserted)
-        index = position if inserted else position - len(canary_set.inserted)
-        missed = {"missed": index in canary_set.missed_indices} if inserted and canary_set.missed_indices else {}
-        yield {"index": index, "inserted": inserted} | missed | exposure
 
 
 def _get_common_value(values: Iterable[Any], default: Any) -> Any:
@@ -171,22 +163,17 @@ def count_canary_copies(folders: Iterable[Path], canaries: Mapping[str, Any]) ->
     return [copies[number] for number in inserted]
 
 
-def compute_middle_rank(scores: Scores, candidate: int) -> float:
-    """Return the rank of ``scores[candidate]``, 1 the highest; ties share the middle of their ranks."""
-    score = scores[candidate]
-    above, equal = int(np.count_nonzero(scores > score)), int(np.count_nonzero(scores == score))
-    return above + (equal + 1) / 2
-
-
 def _measure_exposures(
     model: LanguageModel, canary_set: CanarySet, samples: int, seed: int, progress: Progress
 ) -> Iterator[dict[str, Any]]:
     numbers = canary_set.inserted + canary_set.control
     if canary_set.candidate_count <= MAX_EXACT_CANDIDATES:
-        scores = score_all_numbers(model, canary_set.prefix, canary_set.digits, progress)
-        for number in numbers:
-            rank = compute_middle_rank(scores, int(number))
-            yield {"rank": rank, "exposure": math.log2(len(scores)) - math.log2(rank)}
+        from scipy.stats import rankdata
+
+        # 1 is the highest score; ties share the middle of their ranks
+        ranks = rankdata(-score_all_numbers(model, canary_set.prefix, canary_set.digits, progress))
+        for rank in ranks[[int(number) for number in numbers]].tolist():
+            yield {"rank": rank, "exposure": math.log2(len(ranks)) - math.log2(rank)}
         return
     stream = RandomStream.from_seed(seed)
     draws = stream.uniform("canary candidates", 0, samples * canary_set.digits)
@@ -213,13 +200,21 @@ def compare_exposure_with_chance(
     is rough for a highest exposure: use ``chance``. Without canaries a metric is null.
     """
     planted, never = np.asarray(inserted, np.float64), np.asarray(control, np.float64)
-    observed = _resample_statistics(planted[None], never[None])
-    resampled = _resample_statistics(_resample_exposures(planted, "inserted"), _resample_exposures(never, "control"))
-    names = ("mean_exposure", "control_mean_exposure", "mean_difference", "highest_difference")
-    intervals = {name: make_estimate(None) for name in names}
-    for name, (value,) in observed.items():
-        ends = compute_percentile_interval(resampled[name], confidence)
-        intervals[name] = make_estimate(float(value), *ends.tolist())
+    rng = np.random.default_rng(0)
+
+    def estimate(statistic: Callable[..., Scores], *groups: Scores) -> dict[str, Any]:
+        if not all(map(len, groups)):
+            return make_estimate(None)
+        resampled = statistic(*(rng.choice(group, (_RESAMPLES, len(group))) for group in groups))
+        (value,) = statistic(*(group[None] for group in groups))
+        return make_estimate(float(value), *compute_percentile_interval(resampled, confidence).tolist())
+
+    intervals = {
+        "mean_exposure": estimate(lambda ours: ours.mean(1), planted),
+        "control_mean_exposure": estimate(lambda theirs: theirs.mean(1), never),
+        "mean_difference": estimate(lambda ours, theirs: ours.mean(1) - theirs.mean(1), planted, never),
+        "highest_difference": estimate(lambda ours, theirs: ours.max(1) - theirs.max(1), planted, never),
+    }
     return {"confidence": confidence, "chance": _compute_chance_metrics(planted), "intervals": intervals}
 
 
@@ -244,24 +239,6 @@ def _compute_chance_metrics(bits: Scores) -> dict[str, float | None]:
         "highest_p_value": -math.expm1(count * math.log1p(-(2.0**-highest))) if highest > 0.0 else 1.0,
         "mean_p_value": float(gammaincc(count, max(total, 0.0))),
     }
-
-
-def _resample_statistics(inserted: Scores, control: Scores) -> dict[str, Scores]:
-    """Compute each metric of m resamples of the two arms, [m, K] and [m, L]; none for an empty arm."""
-    statistics = {}
-    if inserted.shape[1]:
-        statistics["mean_exposure"] = inserted.mean(1)
-    if control.shape[1]:
-        statistics["control_mean_exposure"] = control.mean(1)
-    if len(statistics) == 2:
-        statistics["mean_difference"] = inserted.mean(1) - control.mean(1)
-        statistics["highest_difference"] = inserted.max(1) - control.max(1)
-    return statistics
-
-
-def _resample_exposures(bits: Scores, group: str) -> Scores:
-    coins = RandomStream.from_seed(0).uniform(f"exposure {group}", 0, _RESAMPLES * len(bits))
-    return bits[(coins * len(bits)).astype(np.int64)].reshape(_RESAMPLES, len(bits))
 
 
 # Candidate spaces too large to rank completely: a uniform sample, or samples of the model.
@@ -295,7 +272,7 @@ def estimate_exposure_from_sample(
         shares = [clopper_pearson_upper(reached, n, confidence), math.exp(min(-score, 700.0)) / candidates]
         before = None if model_samples is None else count_likelier_candidates(model_samples, score, confidence)
         if before is not None:
-            shares.append((1.0 + before.upper_bound) / candidates)
+            shares.append((1.0 + before[1]) / candidates)
         at_least = to_bits(min(shares))
         row: dict[str, Any] = dict.fromkeys(("exposure", "low", "high", "method", "rank", "reason"))
         row["at_least"] = at_least
@@ -307,31 +284,23 @@ def estimate_exposure_from_sample(
             row |= {"exposure": value, "low": low, "high": high, "method": SAMPLED}
         elif before is not None:
             # rarely drawn candidates have large weights: a low end from the draws' spread would be too high
-            value = max(to_bits((1.0 + before.count) / candidates), at_least)
-            high = max_bits if before.lower_bound is None else to_bits((1.0 + before.lower_bound) / candidates)
+            count, _, fewest = before
+            value = max(to_bits((1.0 + count) / candidates), at_least)
+            high = max_bits if fewest is None else to_bits((1.0 + fewest) / candidates)
             row |= {"exposure": value, "low": at_least, "high": high, "method": WEIGHTED}
         else:
             row["reason"] = _JOINED_DIGITS_REASON
         yield row
 
 
-@dataclass(frozen=True)
-class LikelierCount:
-    """How many candidates are likelier than a canary: ``count``, at most ``upper_bound`` (one-sided).
-
-    ``lower_bound`` is two-sided; None if the weights are worth fewer than 30 equal draws.
-    """
-
-    count: float
-    upper_bound: float
-    lower_bound: float | None
-
-
-def count_likelier_candidates(model_samples: SampledNumbers, score: float, confidence: float = 0.95) -> LikelierCount:
+def count_likelier_candidates(
+    model_samples: SampledNumbers, score: float, confidence: float = 0.95
+) -> tuple[float, float, float | None]:
     """Count the candidates that are likelier than one with log probability ``score``.
 
-    A drawn, likelier number weighs at most 1/p(s), because q is never below p. So 1/p(s) times the upper
-    Clopper-Pearson bound of their share is an upper bound, and so is 1/p(s) itself.
+    Returns the count, its one-sided upper and its two-sided lower bound; None for the latter if the weights are worth
+    fewer than 30 equal draws. A drawn, likelier number weighs at most 1/p(s), because q is never below p. So 1/p(s)
+    times the upper Clopper-Pearson bound of their share is an upper bound, and so is 1/p(s) itself.
     """
     n, is_above = len(model_samples.model_log_probs), model_samples.model_log_probs > score
     weights = np.where(is_above, np.exp(-model_samples.sampling_log_probs), 0.0)
@@ -339,5 +308,5 @@ def count_likelier_candidates(model_samples: SampledNumbers, score: float, confi
     upper = clopper_pearson_upper(int(is_above.sum()), n, confidence) * math.exp(min(-score, 700.0))
     # a few heavy draws among many light ones are worth no more than a few
     if weights.sum() ** 2 < MIN_SAMPLES_ABOVE * (weights**2).sum() or is_above.sum() < MIN_SAMPLES_ABOVE:
-        return LikelierCount(count, upper, None)
-    return LikelierCount(count, upper, max(0.0, count - _NORMAL_QUANTILE * float(weights.std()) / math.sqrt(n)))
+        return count, upper, None
+    return count, upper, max(0.0, count - _NORMAL_QUANTILE * float(weights.std()) / math.sqrt(n))

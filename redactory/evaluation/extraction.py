@@ -54,13 +54,12 @@ class VaultSecret:
 
 
 class ExtractionTrial(NamedTuple):
-    """One secret: whether it was found, whether it has a control, and whether that was found."""
+    """One secret: whether it was found, and whether its control was, None without one."""
 
     label: str
     times_seen: int
     secret_found: bool
-    has_control: bool
-    control_found: bool
+    control_found: bool | None
 
 
 def run_extraction_attack(
@@ -92,9 +91,9 @@ def run_extraction_attack(
         occurrences.update(matches)
     trials = [
         ExtractionTrial(
-            s.label, s.times_seen, n in occurrences, controls[n] is not None, len(secrets) + n in occurrences
+            s.label, s.times_seen, n in occurrences, None if control is None else len(secrets) + n in occurrences
         )
-        for n, s in enumerate(secrets)
+        for n, (s, control) in enumerate(zip(secrets, controls, strict=True))
     ]
     return {
         **{name: value for name, value in asdict(settings).items() if name != "completions"},
@@ -129,9 +128,9 @@ def _complete_prefixes(
     trials = []
     for index, text in zip(chosen, generated, strict=True):
         secret, control = secrets[index], controls[index]
-        hit = _starts_with_value(text, secret.value)
-        control_found = control is not None and _starts_with_value(text, control)
-        trials.append(ExtractionTrial(secret.label, secret.times_seen, hit, control is not None, control_found))
+        control_found = None if control is None else _starts_with_value(text, control)
+        found = _starts_with_value(text, secret.value)
+        trials.append(ExtractionTrial(secret.label, secret.times_seen, found, control_found))
     return summarize_trials(trials)
 
 
@@ -151,7 +150,7 @@ def summarize_trials(trials: Sequence[ExtractionTrial]) -> dict[str, Any]:
     whole = _count_trials(trials)
     labels = sorted({trial.label for trial in trials})
     missing = "no control value could be generated" if trials else "no secret was tried"
-    paired = _count_trials([trial for trial in trials if trial.has_control])
+    paired = _count_trials([trial for trial in trials if trial.control_found is not None])
 
     def estimate_share(kind: str) -> dict[str, Any]:
         return estimate_proportion(whole[f"{kind}_found"], whole[kind]) if whole[kind] else make_estimate(None)
@@ -177,8 +176,8 @@ def _count_trials(trials: Sequence[ExtractionTrial]) -> dict[str, int]:
     return {
         "secrets": len(trials),
         "secrets_found": sum(trial.secret_found for trial in trials),
-        "controls": sum(trial.has_control for trial in trials),
-        "controls_found": sum(trial.control_found for trial in trials),
+        "controls": sum(trial.control_found is not None for trial in trials),
+        "controls_found": sum(bool(trial.control_found) for trial in trials),
     }
 
 

@@ -8,7 +8,6 @@ also measures what an engine that was not used for masking still finds in the sh
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections import Counter, defaultdict
@@ -43,20 +42,10 @@ class ReleasedExample:
     authors: frozenset[str]
 
 
-@dataclass(frozen=True)
-class LinkageClaim:
-    """A claim that ``private`` and ``public`` (list indices) share the rarest phrases, of this weight (bits)."""
-
-    private: int
-    public: int
-    bits: float
-
-
 def run_linkage_attack(
     public: Sequence[ReleasedExample],
     private: Sequence[ReleasedExample],
     max_holders: int = MAX_RARE_HOLDERS,
-    max_words: int = MAX_PHRASE_WORDS,
     confidence: float = 0.95,
     progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
@@ -68,19 +57,19 @@ def run_linkage_attack(
     (Clopper-Pearson) ones over examples.
     """
     private_texts = (p.text for p in private)
-    made = list(find_linkage_claims([p.text for p in public], private_texts, max_holders, max_words, progress))
+    claims = list(find_linkage_claims([p.text for p in public], private_texts, max_holders, progress))
     chance_rates = _compute_chance_rates(public, private)
     # per author: claims, correct ones, those expected by chance, examples
     rows: dict[str, list[float]] = {}
     for example in private:
         rows.setdefault(min(example.authors, default=example.example_id), [0.0, 0.0, 0.0, 0.0])[3] += 1
     linked = 0
-    for claim in made:
-        private_example, shown = private[claim.private], public[claim.public]
-        right = not private_example.authors.isdisjoint(shown.authors)
+    for place, public_place in claims:
+        example = private[place]
+        right = not example.authors.isdisjoint(public[public_place].authors)
         linked += right
-        row = rows[min(private_example.authors, default=private_example.example_id)]
-        row[:3] = row[0] + 1, row[1] + right, row[2] + chance_rates[claim.public]
+        row = rows[min(example.authors, default=example.example_id)]
+        row[:3] = row[0] + 1, row[1] + right, row[2] + chance_rates[public_place]
     bootstrap = Bootstrap(np.array(list(rows.values()), dtype=np.float64).reshape(-1, 4), confidence)
 
     def estimate_ratio(numerator: int, denominator: int, trials: int | None = None) -> dict[str, Any]:
@@ -93,13 +82,13 @@ def run_linkage_attack(
             estimate["value"], min(estimate["low"], exact["low"]), max(estimate["high"], exact["high"])
         )
 
-    share, chance = estimate_ratio(1, 0, len(made)), estimate_ratio(2, 0)
+    share, chance = estimate_ratio(1, 0, len(claims)), estimate_ratio(2, 0)
     return {
         "private": len(private),
         "public": len(public),
-        "phrases": max_words,
+        "phrases": MAX_PHRASE_WORDS,
         "rare": max_holders,
-        "claimed": len(made),
+        "claimed": len(claims),
         "linked": linked,
         "share": share,
         "chance": chance,
@@ -113,56 +102,54 @@ def find_linkage_claims(
     public: Sequence[str],
     private: Iterable[str],
     max_holders: int = MAX_RARE_HOLDERS,
-    max_words: int = MAX_PHRASE_WORDS,
     progress: Progress = ignore_progress,
-) -> Iterator[LinkageClaim]:
+) -> Iterator[tuple[int, int]]:
     """Find for each private text the one public text with which it shares the rarest phrases, if unique.
 
-    A phrase of L words counts if at most ``rare`` public texts contain it and none of its parts is that rare, with
+    Yields the indices of both. A phrase of L words counts if at most ``max_holders`` public texts contain it and none
+    of its parts is that rare, with
     log2(texts / texts that contain it) / L bits: a rare word says more than a rare order of common words, which two
     people may use by chance.
     """
-    where: dict[int, list[int]] = {}
+    where: dict[str, list[int]] = {}
     for number, text in enumerate(public):
-        for phrase in hash_phrases(text, max_words):
+        for phrase in find_phrases(text):
             holders = where.setdefault(phrase, [])
             if len(holders) <= max_holders:
                 holders.append(number)
     where = {phrase: holders for phrase, holders in where.items() if len(holders) <= max_holders}
     for number, text in enumerate(private):
         weights: dict[int, float] = defaultdict(float)
-        counted, met = set[tuple[int, int]](), set[int]()
-        for start, end, digest in _iter_phrases(text, max_words):
+        counted, met = set[tuple[int, int]](), set[str]()
+        for start, end, phrase in _iter_phrases(text, MAX_PHRASE_WORDS):
             parts = ((a, b) for a in range(start, end) for b in range(a + 1, end + 1))
-            if digest not in where or any(part in counted for part in parts):
+            if phrase not in where or any(part in counted for part in parts):
                 continue
             counted.add((start, end))
-            for holder in () if digest in met else where[digest]:
-                weights[holder] += math.log2(max(len(public), 2) / len(where[digest])) / (end - start)
-            met.add(digest)
+            for holder in () if phrase in met else where[phrase]:
+                weights[holder] += math.log2(max(len(public), 2) / len(where[phrase])) / (end - start)
+            met.add(phrase)
         best = max(weights.values(), default=0.0)
         holding = [place for place, weight in weights.items() if weight >= best * (1 - 1e-12)]
         if len(holding) == 1:
-            yield LinkageClaim(number, holding[0], best)
+            yield number, holding[0]
         if number % 1000 == 0:
             progress("linkage", number, None, "private examples")
 
 
-def hash_phrases(text: str, max_words: int = MAX_PHRASE_WORDS) -> set[int]:
-    """Return the runs of 1 to ``max_words`` words of ``text``, as 64-bit digests; none crosses a mask."""
-    return {digest for _, _, digest in _iter_phrases(text, max_words)}
+def find_phrases(text: str, max_words: int = MAX_PHRASE_WORDS) -> set[str]:
+    """Return the runs of 1 to ``max_words`` words of ``text``; none crosses a mask."""
+    return {phrase for _, _, phrase in _iter_phrases(text, max_words)}
 
 
-def _iter_phrases(text: str, max_words: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (first word, end, digest) of every run of words without a mask, shortest first."""
+def _iter_phrases(text: str, max_words: int) -> Iterator[tuple[int, int, str]]:
+    """Yield (first word, end, phrase) of every run of words without a mask, shortest first."""
     words = _WORD.findall(text.casefold().replace(MASK.casefold(), MASK))
     for length in range(1, max_words + 1):
         for start in range(len(words) - length + 1):
             run = words[start : start + length]
             if MASK not in run:
-                whole = "\0".join(run).encode("utf-8", "surrogatepass")
-                digest = hashlib.blake2b(whole, digest_size=8).digest()
-                yield start, start + length, int.from_bytes(digest, "big")
+                yield start, start + length, " ".join(run)
 
 
 def _compute_chance_rates(public: Sequence[ReleasedExample], private: Sequence[ReleasedExample]) -> list[float]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import count as counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,31 +38,24 @@ def run_membership_attack(
     non_members: Sequence[str],
     *,
     reference: LanguageModel | None = None,
-    groups: int = GROUPS,
-    group_size: int = GROUP_SIZE,
-    confidence: float = 0.95,
-    seed: int = 0,
     progress: Progress = ignore_progress,
+    **options: Any,
 ) -> dict[str, Any]:
     """Attack ``model`` with ``members``, which were trained on, and as many ``non_members`` of the same form.
 
     ``individual`` uses a sentence's perplexity, ``group`` the sum over ``group_size`` sentences. With a ``reference``
     model, ``reference`` and ``rmia`` use how much likelier ``model`` finds the sentence, and ``reference_alone`` is
-    ``individual`` against the reference. Returns {members, others, confidence} and for each attack {accuracy, scored,
-    auc, tpr, roc} with metrics {value, low, high} at ``confidence`` (pass 1 - 0.05 / k for k comparisons), or None.
-    ``InputError`` for fewer than four sentences of a kind.
+    ``individual`` against the reference. Options: ``groups``, ``group_size``, ``confidence`` and ``seed``. Returns
+    {members, others, confidence} and for each attack {accuracy, scored, auc, tpr, roc} with metrics {value, low, high}
+    at ``confidence`` (pass 1 - 0.05 / k for k comparisons), or None. ``InputError`` for fewer than four sentences of a
+    kind.
     """
-    count = min(len(members), len(non_members))
-    if count < _MIN_TEXTS:
-        raise InputError(f"membership needs at least {_MIN_TEXTS} sentences of each kind, got {count}")
-    texts = [*members[:count], *non_members[:count]]
-    tokens = _compute_token_log_probs(model, texts, progress)
-    ratios = theirs = None
-    if reference is not None:
-        reference_tokens = _compute_token_log_probs(reference, texts, progress)
-        theirs = -_compute_perplexities(reference_tokens)
-        ratios = np.array([t.sum() - r.sum() for t, r in zip(tokens, reference_tokens, strict=True)])
-    return _run_attacks(-_compute_perplexities(tokens), ratios, theirs, groups, group_size, confidence, seed)
+
+    def score(scored_model: LanguageModel, texts: Sequence[str]) -> tuple[Scores, Scores]:
+        tokens = _compute_token_log_probs(scored_model, texts, progress)
+        return -_compute_perplexities(tokens), np.array([log_probs.sum() for log_probs in tokens])
+
+    return _run_attacks(score, model, reference, members, non_members, **options)
 
 
 def run_class_membership_attack(
@@ -72,57 +64,57 @@ def run_class_membership_attack(
     non_members: Sequence[tuple[str, str]],
     *,
     reference: TextClassifier | None = None,
-    groups: int = GROUPS,
-    group_size: int = GROUP_SIZE,
-    confidence: float = 0.95,
-    seed: int = 0,
+    **options: Any,
 ) -> dict[str, Any]:
     """Attack a classifier like :func:`run_membership_attack`, by the log probability of each text's class.
 
     ``members`` and ``non_members`` are texts with a class of ``model``.
     """
-    count = min(len(members), len(non_members))
-    if count < _MIN_TEXTS:
-        raise InputError(
-            f"membership needs at least {_MIN_TEXTS} texts with a class that were trained on, and as many that were "
-            f"not: got {len(members)} and {len(non_members)}"
-        )
-    rows = [*members[:count], *non_members[:count]]
 
-    def score(classifier: TextClassifier) -> Scores:
+    def score(classifier: TextClassifier, rows: Sequence[tuple[str, str]]) -> tuple[Scores, Scores]:
         log_probs = classifier.compute_class_log_probs([text for text, _ in rows])
-        return log_probs[np.arange(len(rows)), [classifier.classes.index(name) for _, name in rows]]
+        scores = log_probs[np.arange(len(rows)), [classifier.classes.index(name) for _, name in rows]]
+        return scores, scores
 
-    scores, theirs = score(model), None if reference is None else score(reference)
-    ratios = None if theirs is None else scores - theirs
-    return _run_attacks(scores, ratios, theirs, groups, group_size, confidence, seed)
+    return _run_attacks(score, model, reference, members, non_members, **options)
 
 
 def _run_attacks(
-    scores: Scores,
-    ratios: Scores | None,
-    reference_scores: Scores | None,
-    groups: int,
-    group_size: int,
-    confidence: float,
-    seed: int,
+    score: Callable[[Any, Sequence[Any]], tuple[Scores, Scores]],
+    model: Any,
+    reference: Any,
+    members: Sequence[Any],
+    non_members: Sequence[Any],
+    groups: int = GROUPS,
+    group_size: int = GROUP_SIZE,
+    confidence: float = 0.95,
+    seed: int = 0,
 ) -> dict[str, Any]:
-    """Run every attack on scores of n members and then n others; ``ratios`` are those to a reference model's."""
-    count = len(scores) // 2
-    split = SentenceSplit.draw_random(count, seed)
-    compared: dict[str, Any] = {"reference": None, "rmia": None, "reference_alone": None}
-    if ratios is not None and reference_scores is not None:
+    """Run every attack; ``score`` returns a score and the log likelihood of each row under a model."""
+    count = min(len(members), len(non_members))
+    if count < _MIN_TEXTS:
+        raise InputError(
+            f"membership needs at least {_MIN_TEXTS} texts that were trained on, and as many that were not: got "
+            f"{len(members)} and {len(non_members)}"
+        )
+    rows = [*members[:count], *non_members[:count]]
+    # [2, n]: members, then others
+    scores, likelihoods = (values.reshape(2, count) for values in score(model, rows))
+    compared: dict[str, Any] = dict.fromkeys(("reference", "rmia", "reference_alone"))
+    if reference is not None:
+        reference_scores, reference_likelihoods = (values.reshape(2, count) for values in score(reference, rows))
+        ratios = likelihoods - reference_likelihoods
         compared = {
-            "reference": _run_score_attack(ratios, split, confidence, seed),
-            "rmia": _run_rmia_attack(ratios, split, confidence, seed),
-            "reference_alone": _run_score_attack(reference_scores, split, confidence, seed),
+            "reference": _run_score_attack(ratios, confidence, seed),
+            "rmia": _run_rmia_attack(ratios, confidence, seed),
+            "reference_alone": _run_score_attack(reference_scores, confidence, seed),
         }
     return {
         "members": count,
         "others": count,
         "confidence": confidence,
-        "individual": _run_score_attack(scores, split, confidence, seed),
-        "group": _run_group_attack(scores, split, groups // 2, group_size, confidence, seed),
+        "individual": _run_score_attack(scores, confidence, seed),
+        "group": _run_group_attack(scores, groups // 2, group_size, confidence, seed),
         **compared,
     }
 
@@ -192,75 +184,56 @@ def draw_member_texts(
     return [sentence.text for sentence in member_sentences[:number]], others[:number]
 
 
-@dataclass(frozen=True)
-class SentenceSplit:
-    """Sentences that choose the threshold and those that are scored; of 2n, the first n are members."""
-
-    threshold_indices: NDArray[np.int64]
-    scoring_indices: NDArray[np.int64]
-    count: int
-
-    @classmethod
-    def draw_random(cls, count: int, seed: int) -> SentenceSplit:
-        """Split the members at random into two halves, and the non-members likewise."""
-        stream = RandomStream.from_seed(seed)
-        orders = [stream.permutation("halves", kind, count) + kind * count for kind in range(2)]
-        chosen = np.concatenate([order[: count // 2] for order in orders])
-        scored = np.concatenate([order[count // 2 :] for order in orders])
-        return cls(np.sort(chosen), np.sort(scored), count)
-
-    def split_scores(self, scores: Scores, indices: NDArray[np.int64]) -> tuple[Scores, Scores]:
-        """The scores at ``indices`` of members and of non-members."""
-        return scores[indices[indices < self.count]], scores[indices[indices >= self.count]]
+def split_halves(scores: Scores, seed: int) -> tuple[Scores, Scores]:
+    """Split ``scores`` [2, n] of members and others at random: to choose a threshold, and to be scored."""
+    stream, count = RandomStream.from_seed(seed), scores.shape[1]
+    order = np.stack([stream.permutation("halves", kind, count) for kind in range(2)])
+    shuffled = np.take_along_axis(scores, order, axis=1)
+    return shuffled[:, : count // 2], shuffled[:, count // 2 :]
 
 
-def _run_score_attack(scores: Scores, split: SentenceSplit, confidence: float, seed: int) -> dict[str, Any]:
-    threshold = find_best_threshold(*split.split_scores(scores, split.threshold_indices))
-    accuracy = measure_threshold_accuracy(*split.split_scores(scores, split.scoring_indices), threshold, confidence)
-    return {**accuracy, **measure_roc_metrics(scores[: split.count], scores[split.count :], confidence, seed)}
+def _run_score_attack(scores: Scores, confidence: float, seed: int) -> dict[str, Any]:
+    chosen, (ours, theirs) = split_halves(scores, seed)
+    accuracy = measure_threshold_accuracy(ours, theirs, find_best_threshold(*chosen), confidence)
+    return {**accuracy, **measure_roc_metrics(scores[0], scores[1], confidence, seed)}
 
 
-def _run_rmia_attack(ratios: Scores, split: SentenceSplit, confidence: float, seed: int) -> dict[str, Any]:
+def _run_rmia_attack(ratios: Scores, confidence: float, seed: int) -> dict[str, Any]:
     """Run RMIA: the population is the others of the threshold half; everything else is the scored half."""
-    members, population = split.split_scores(ratios, split.threshold_indices)
-    threshold = find_best_threshold(
-        compute_rmia_scores(members, population), compute_rmia_scores(population, population)
-    )
-    ours, theirs = (compute_rmia_scores(part, population) for part in split.split_scores(ratios, split.scoring_indices))
+    chosen, scored = split_halves(ratios, seed)
+    threshold = find_best_threshold(*(compute_rmia_scores(part, chosen[1]) for part in chosen))
+    ours, theirs = (compute_rmia_scores(part, chosen[1]) for part in scored)
     accuracy = measure_threshold_accuracy(ours, theirs, threshold, confidence)
     return {**accuracy, **measure_roc_metrics(ours, theirs, confidence, seed)}
 
 
-def _run_group_attack(
-    scores: Scores, split: SentenceSplit, groups: int, size: int, confidence: float, seed: int
-) -> dict[str, Any]:
+def _run_group_attack(scores: Scores, groups: int, size: int, confidence: float, seed: int) -> dict[str, Any]:
     """Distinguish ``groups`` groups of ``size`` members from as many of others, in each half of the sentences.
 
     Groups are drawn with replacement from the sentences of one half, so they are not independent. The intervals are
     percentiles over draws of the sentences, and of groups from each draw.
     """
-    stream, draws = RandomStream.from_seed(seed), counter()
+    rng = np.random.default_rng(seed)
 
     def sum_groups(pool: Scores) -> Scores:
-        drawn = _resample_scores(pool, stream, "groups", next(draws), groups * size)
-        return np.asarray(drawn.reshape(groups, size).sum(1))
+        return np.asarray(rng.choice(pool, (groups, size)).sum(1))
 
-    threshold = find_best_threshold(*map(sum_groups, split.split_scores(scores, split.threshold_indices)))
-    pools = split.split_scores(scores, split.scoring_indices)
+    chosen, scored = split_halves(scores, seed)
+    threshold = find_best_threshold(*map(sum_groups, chosen))
 
     def compute_metrics(members: Scores, non_members: Scores) -> list[float]:
         ours, theirs = sum_groups(members), sum_groups(non_members)
         right = (ours > threshold).mean() + (theirs <= threshold).mean()
         return [float(right / 2.0), compute_auc(ours, theirs)]
 
-    accuracy, auc = _bootstrap_statistics(compute_metrics, pools, stream, confidence, _GROUP_RESAMPLES)
+    accuracy, auc = _bootstrap_statistics(compute_metrics, scored, rng, confidence, _GROUP_RESAMPLES)
     return {
         "accuracy": accuracy,
         "auc": auc,
         "scored": 2 * groups,
         "groups": groups,
         "group_size": size,
-        "sentences": sum(map(len, pools)),
+        "sentences": scored.size,
     }
 
 
@@ -312,31 +285,23 @@ def measure_roc_metrics(
             *(compute_true_positive_rate(positive_scores, negative_scores, rate) for rate in FALSE_POSITIVE_RATES),
         ]
 
-    stream = RandomStream.from_seed(seed)
-    auc, *rates = _bootstrap_statistics(compute_metrics, (positives, negatives), stream, confidence, resamples)
+    rng = np.random.default_rng(seed)
+    auc, *rates = _bootstrap_statistics(compute_metrics, (positives, negatives), rng, confidence, resamples)
     tpr = {f"{rate:g}": rate_estimate for rate, rate_estimate in zip(FALSE_POSITIVE_RATES, rates, strict=True)}
     return {"auc": auc, "tpr": tpr, "roc": compute_roc(positives, negatives)}
 
 
 def _bootstrap_statistics(
-    statistic: Callable[[Scores, Scores], list[float]],
-    groups: tuple[Scores, Scores],
-    stream: RandomStream,
+    statistic: Callable[..., list[float]],
+    groups: Iterable[Scores],
+    rng: np.random.Generator,
     confidence: float,
     resamples: int,
 ) -> list[dict[str, Any]]:
     observed = statistic(*groups)
-    resampled = [
-        statistic(*(_resample_scores(group, stream, f"group {kind}", number) for kind, group in enumerate(groups)))
-        for number in range(resamples)
-    ]
+    resampled = [statistic(*(rng.choice(group, len(group)) for group in groups)) for _ in range(resamples)]
     ends = compute_percentile_interval(resampled, confidence)
     return [make_estimate(value, float(low), float(high)) for value, low, high in zip(observed, *ends, strict=True)]
-
-
-def _resample_scores(pool: Scores, stream: RandomStream, purpose: str, number: int, count: int | None = None) -> Scores:
-    coins = stream.uniform(purpose, number, len(pool) if count is None else count)
-    return np.asarray(pool[(coins * len(pool)).astype(np.int64)])
 
 
 def compute_auc(positives: Scores, negatives: Scores) -> float:
@@ -356,12 +321,10 @@ def compute_roc(positives: Scores, negatives: Scores) -> list[list[float]]:
 
     Long curves are thinned for a logarithmic axis of the first share.
     """
-    thresholds = np.unique(np.concatenate([positives, negatives]))[::-1]
-    true = 1.0 - np.searchsorted(np.sort(positives), thresholds, "left") / len(positives)
-    false = 1.0 - np.searchsorted(np.sort(negatives), thresholds, "left") / len(negatives)
-    kept_indices = np.flatnonzero(np.diff(false, append=2.0) > 0)  # the highest point of each vertical step
-    if len(kept_indices) > _MAX_CURVE_POINTS:
-        kept_indices = kept_indices[
-            np.unique(np.geomspace(1.0, len(kept_indices), _MAX_CURVE_POINTS).astype(np.int64) - 1)
-        ]
-    return [[0.0, 0.0], *np.stack([false[kept_indices], true[kept_indices]], 1).tolist()]
+    from sklearn.metrics import roc_curve
+
+    is_positive = np.repeat([1, 0], [len(positives), len(negatives)])
+    curve = np.stack(roc_curve(is_positive, np.concatenate([positives, negatives]))[:2], axis=1)
+    if len(curve) > _MAX_CURVE_POINTS:
+        curve = curve[np.unique(np.geomspace(1.0, len(curve), _MAX_CURVE_POINTS).astype(np.int64) - 1)]
+    return [[float(false), float(true)] for false, true in curve]

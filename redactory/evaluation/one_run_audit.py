@@ -1,23 +1,18 @@
 """Lower bounds of epsilon from one training run whose canaries were planted by fair coins.
 
 Each of m canaries has a coin that decides which of two things the corpus contains. The auditor sees the model and
-guesses some of the coins. If the training is (ε, δ)-DP for the exchange of one canary, the number of correct guesses is
-limited. Two bounds:
+guesses some of the coins. A training with a given trade-off curve limits the number of correct guesses: Mahloujifar,
+Melis and Chaudhuri, "Auditing f-Differential Privacy in One Run" (2024), Algorithm 3. The curve of (ε, δ) bounds every
+training; those of Gaussian mechanisms give a tighter bound, valid for such trainings only.
 
-- Steinke, Nasr and Jagielski, "Privacy Auditing with One (1) Training Run" (2023), Theorem 5.2: for every
-  (ε, δ)-DP training;
-- Mahloujifar, Melis and Chaudhuri, "Auditing f-Differential Privacy in One Run" (2024), Algorithm 3: for
-  every training with a given trade-off curve, and so for a family of them. Tighter, but only valid for that
-  family.
-
-Neither needs the canaries to be independent in the model. The number of guesses must not depend on whether they are
-correct.
+The canaries need not be independent in the model. The number of guesses must not depend on whether they are correct.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -90,7 +85,7 @@ def audit_scores(
 def compute_epsilon_lower_bound(
     canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95
 ) -> float:
-    """Return the smallest ε compatible with ``correct`` of ``guesses`` at ``delta`` (Steinke et al. 2023).
+    """Return the smallest ε compatible with ``correct`` of ``guesses`` at ``delta``.
 
     A training that is (ε, ``delta``)-DP with a smaller ε gives as many correct guesses with probability at most 1 -
     ``confidence``. 0 if nothing is shown; at most :data:`MAX_AUDIT_EPSILON`. ``ValueError`` unless 0 <= correct <=
@@ -99,24 +94,10 @@ def compute_epsilon_lower_bound(
     _check_guess_counts(canaries, guesses, correct, delta, confidence)
 
     def is_refuted(epsilon: float) -> bool:
-        return compute_p_value(canaries, guesses, correct, epsilon, delta) <= 1.0 - confidence
+        level = make_curve_level_function([(epsilon, delta)])
+        return is_guess_count_refuted(canaries, guesses, correct, level, 1.0 - confidence)
 
     return _bisect_largest(is_refuted, MAX_AUDIT_EPSILON)
-
-
-def compute_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """Bound the probability of at least ``correct`` correct guesses under (``epsilon``, ``delta``)-DP.
-
-    Theorem 5.2: P[Bin(r, p) >= v] + 2mδ max_i P[v - i <= Bin(r, p) < v] / i, with p = e^ε / (e^ε + 1).
-    """
-    from scipy import stats
-
-    if correct == 0:
-        return 1.0
-    law = stats.binom(guesses, 1.0 / (1.0 + math.exp(-epsilon)))
-    steps = np.arange(1, correct + 1)
-    alpha = float((np.cumsum(law.pmf(correct - steps)) / steps).max())
-    return min(1.0, float(law.sf(correct - 1)) + 2.0 * canaries * delta * alpha)
 
 
 def is_guess_count_refuted(canaries: int, guesses: int, correct: int, level: LevelFunction, chance: float) -> bool:
@@ -260,17 +241,10 @@ def draw_coins(
         raise ConfigurationError(f"form: expected one of {', '.join(get_args(CanaryForm))}")
     if not template.endswith(DIGITS_PLACEHOLDER) or template.count(DIGITS_PLACEHOLDER) != 1:
         raise ConfigurationError(f"template: needs one {DIGITS_PLACEHOLDER}, at its end")
-    stream = RandomStream.from_entropy() if seed is None else RandomStream.from_seed(seed)
-    drawn: dict[str, None] = {}
-    step = 0
-    while len(drawn) < needed:
-        drawn |= dict.fromkeys(
-            f"{int(u * 10**CANARY_DIGITS):0{CANARY_DIGITS}d}" for u in stream.uniform("numbers", step, needed)
-        )
-        step += 1
-    numbers = list(drawn)
-    pairs = list(zip(numbers[:canaries], numbers[canaries:needed], strict=True))
-    coins = (stream.uniform("coins", 0, canaries) < 0.5).tolist()
+    source = random.SystemRandom() if seed is None else random.Random(f"audit coins {seed}")
+    numbers = [f"{number:0{CANARY_DIGITS}d}" for number in source.sample(range(10**CANARY_DIGITS), needed)]
+    pairs = list(zip(numbers[:canaries], numbers[canaries:], strict=True))
+    coins = [source.random() < 0.5 for _ in pairs]
     return AuditCoins(form, template, pairs, coins, seed is not None)
 
 

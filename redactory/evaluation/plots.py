@@ -9,9 +9,7 @@ import importlib.util
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from redactory.evaluation.statistics import estimate_proportion
@@ -19,7 +17,6 @@ from redactory.foundation.errors import ConfigurationError, pluralize
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Result = Mapping[str, Any]
 _STYLE: Any = {
@@ -55,31 +52,20 @@ def render_plot(name: str, plot: Callable[..., str], *results: Any) -> dict[str,
     return {name: plot(*results)} if importlib.util.find_spec("matplotlib") else {}
 
 
-@dataclass
-class PlotCanvas:
-    """A picture to draw on; ``svg`` holds it when the context ends."""
-
-    figure: Figure
-    axes: Axes
-    svg: str = ""
-
-
-@contextmanager
-def open_canvas(title: str, x: str, y: str, size: tuple[float, float] = (7.0, 4.0)) -> Iterator[PlotCanvas]:
-    """Open a figure with the axis titles ``x`` and ``y``; size in inches."""
+def draw_svg(draw: Callable[[Axes], object], title: str, x: str, y: str, size: tuple[float, float] = (7.0, 4.0)) -> str:
+    """Return the picture that ``draw`` makes on axes with the titles ``x`` and ``y``; size in inches."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
+    buffer = io.StringIO()
     with rc_context(_STYLE):
         figure = Figure(figsize=size, layout="constrained")
         figure.suptitle(title, x=0.02, ha="left", fontsize=11)
-        canvas = PlotCanvas(figure, figure.subplots(subplot_kw={"xlabel": x, "ylabel": y}))
-        yield canvas
-        buffer = io.StringIO()
+        draw(figure.subplots(subplot_kw={"xlabel": x, "ylabel": y}))
         figure.savefig(buffer, format="svg", metadata=_OMITTED_METADATA)
-    svg_text = buffer.getvalue()
+    svg = buffer.getvalue()
     # hundredths of a point suffice; longer numbers could look like personal data
-    canvas.svg = _ATTRIBUTE.sub(lambda m: _EXTRA_DECIMALS.sub("", m[0]), svg_text[svg_text.index("<svg") :])
+    return _ATTRIBUTE.sub(lambda m: _EXTRA_DECIMALS.sub("", m[0]), svg[svg.index("<svg") :])
 
 
 def set_log_scale(axis: Any, steps: Sequence[float] = (1.0,)) -> None:
@@ -122,8 +108,8 @@ _CANARY_COLOURS = {
 
 def plot_epsilon(curve: Sequence[Result], title: str, lines: PlotLines = SECRET_LINES) -> str:
     """Plot ``curve``, the plan's rows of ``steps`` and epsilons; a line ends at the last finite value."""
-    with open_canvas(title, "noisy steps", "epsilon") as canvas:
-        axes = canvas.axes
+
+    def draw(axes: Axes) -> None:
         for key, description, colour, style in lines:
             points = [(row["steps"], row[key]) for row in curve if row.get(key) is not None]
             if points:
@@ -132,7 +118,8 @@ def plot_epsilon(curve: Sequence[Result], title: str, lines: PlotLines = SECRET_
         axes.set_ylim(bottom=0)
         if axes.lines:
             axes.legend()
-    return canvas.svg
+
+    return draw_svg(draw, title, "noisy steps", "epsilon")
 
 
 def plot_membership(result: Result) -> str:
@@ -141,8 +128,8 @@ def plot_membership(result: Result) -> str:
     A share of 0 has no logarithm, so a curve begins at the first false positive, with the true positives so far.
     """
     title = f"Members told from others, {result['members']:,} sentences of each"
-    with open_canvas(title, "false positives (share of others)", "true positives (share of members)") as canvas:
-        axes = canvas.axes
+
+    def draw(axes: Axes) -> None:
         for key, name, colour, style in _ATTACK_LINES:
             if result.get(key):
                 curve = result[key]["roc"]
@@ -156,8 +143,9 @@ def plot_membership(result: Result) -> str:
             set_log_scale(axis)
             axis.set_major_formatter(_format_percent)
         axes.set(xlim=ends, ylim=ends)
-        canvas.figure.legend(loc="outside right upper")
-    return canvas.svg
+        axes.figure.legend(loc="outside right upper")
+
+    return draw_svg(draw, title, "false positives (share of others)", "true positives (share of members)")
 
 
 def plot_exposure(result: Result) -> str:
@@ -173,8 +161,8 @@ def plot_exposure(result: Result) -> str:
         kind = never if not row["inserted"] else missed if row.get("missed") else planted
         kinds[kind].append(row["exposure"])
     names: list[str] = []
-    with open_canvas("Exposure of each canary", "", "exposure (bits)", size=(7.5, 4.0)) as canvas:
-        axes = canvas.axes
+
+    def draw(axes: Axes) -> None:
         for kind, values in kinds.items():
             if not values:
                 continue
@@ -191,16 +179,17 @@ def plot_exposure(result: Result) -> str:
         if chance is not None:
             axes.axhline(chance, color=GREEN, linestyle="--", label=f"95 % of chance's highest: {chance:.1f}")
         axes.axhline(mean, color=GREEN, linestyle=":", label=f"chance's mean: {mean:.1f}")
-        canvas.figure.legend(loc="outside right upper")
-    return canvas.svg
+        axes.figure.legend(loc="outside right upper")
+
+    return draw_svg(draw, "Exposure of each canary", "", "exposure (bits)", size=(7.5, 4.0))
 
 
 def plot_extraction(result: Result) -> str:
     """Plot a result of ``extraction``: bars with 95 % Clopper-Pearson intervals, for groups that hold a secret."""
     groups = [group for group in result["by_times_seen"] if group["secrets"]]
     title = f"Secrets found in {pluralize(result['samples'], 'text')} that the model wrote"
-    with open_canvas(title, "occurrences of a secret in the training data", "found (share)") as canvas:
-        axes = canvas.axes
+
+    def draw(axes: Axes) -> None:
         for offset, kind, colour, description in (
             (-0.2, "secrets", RED, "secrets"),
             (0.2, "controls", GREY, "controls: values of the same form that it never saw"),
@@ -224,7 +213,8 @@ def plot_extraction(result: Result) -> str:
         axes.set_ylim(bottom=0)
         axes.legend(title=None if groups else "no secret was tried")
         axes.yaxis.set_major_formatter(_format_percent)
-    return canvas.svg
+
+    return draw_svg(draw, title, "occurrences of a secret in the training data", "found (share)")
 
 
 def _format_count_range(group: Result) -> str:
@@ -235,9 +225,10 @@ def _format_count_range(group: Result) -> str:
 def plot_reliability(bins: Sequence[tuple[float, float, int]], error: float) -> str:
     """Plot ``bins`` as (mean confidence, observed share, tokens); the diagonal is perfect calibration."""
     title, x, y = f"calibration error {error:.4f}", "stated probability of plain", "share that is plain"
-    with open_canvas(title, x, y, size=(4.0, 4.0)) as canvas:
-        axes = canvas.axes
+
+    def draw(axes: Axes) -> None:
         axes.plot([0, 1], [0, 1], "--", color="#bbbbbb")
         axes.plot([mean for mean, *_ in bins], [share for _, share, _ in bins], "o-", color=BLUE)
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
-    return canvas.svg
+
+    return draw_svg(draw, title, x, y, size=(4.0, 4.0))

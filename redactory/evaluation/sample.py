@@ -6,9 +6,6 @@ Every copy of a text counts as an example, because the bound is on the share of 
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +26,6 @@ from redactory.evaluation.recall import (
     summarize_secret_counts,
 )
 from redactory.evaluation.sample_bounds import (
-    EMPTY_STRATUM,
     MASKED,
     PUBLIC,
     STRATA,
@@ -50,7 +46,7 @@ from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import PRIVATE, mask_intervals, merge_intervals
-from redactory.redaction.shards import read_batches
+from redactory.redaction.shards import EXAMPLES, read_batches
 
 _DEFAULT_GOAL = 1e-3
 _MAX_LISTED_IDS = 5
@@ -100,13 +96,6 @@ class SampledText:
         fields = {name: getattr(self, name) for name in ("example_id", "stratum", "times", "prefilled", "masked")}
         return {**fields, "digest": _digest_text(self.text, key)}
 
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> SampledText:
-        """Read what :meth:`to_record` wrote."""
-        prefilled = tuple(LabelledSpan(*span) for span in record["prefilled"])
-        masked = tuple((start, end) for start, end in record["masked"])
-        return cls(**{**record, "prefilled": prefilled, "masked": masked})
-
 
 def _digest_text(text: str, key: DigestKey) -> str:
     return key.compute_text_digest(key.derive_subkey("audit sample"), text.encode()).hex()
@@ -123,8 +112,7 @@ class SamplingFrame:
 
     def list_stratum_ids(self, name: str) -> Ids:
         """The example ids of a stratum."""
-        stratum_ids: Ids = self.ids[self.strata == STRATA.index(name)]
-        return stratum_ids
+        return np.asarray(self.ids[self.strata == STRATA.index(name)])
 
     def find_strata(self, ids: Ids) -> NDArray[np.int8]:
         """Return the stratum of each of ``ids``; -1 also for unknown ids."""
@@ -134,18 +122,16 @@ class SamplingFrame:
 
 def build_sampling_frame(run: RunFolder, fitted_on: Ids | None = None) -> SamplingFrame:
     """Return the strata of a finished run, without quarantined examples and those a policy was ``fitted_on``."""
-    strict_ids = [np.empty(0, np.int64)]
-    for batch in read_batches(run.spans, ["example_id", "policy"]):
-        strict_ids.append(np.unique(batch["example_id"].filter(pc.equal(batch["policy"], "strict")).to_numpy()))
-    batches = [(np.empty(0, np.int64), np.empty(0, bool), np.empty(0, bool))]
-    for batch in read_batches(run.examples, ["example_id", "split", "decision"]):
-        flags = (pc.equal(batch["split"], PUBLIC), pc.equal(batch["decision"], "quarantined"))
-        batches.append((batch["example_id"].to_numpy(), *(columns.to_numpy(zero_copy_only=False) for columns in flags)))
-    ids, public, failed = (np.concatenate(columns) for columns in zip(*batches, strict=True))
-    order = ids.argsort()
-    ids, public, failed = ids[order], public[order], failed[order]
-    held = ~failed & np.isin(ids, np.empty(0, np.int64) if fitted_on is None else fitted_on)
-    private = np.where(np.isin(ids, np.concatenate(strict_ids)), STRATA.index(MASKED), STRATA.index(SUSPECTED))
+    spans = read_batches(run.spans, ["example_id", "policy"])
+    strict_ids = [np.unique(batch["example_id"].filter(pc.equal(batch["policy"], "strict"))) for batch in spans]
+    columns = ["example_id", "split", "decision"]
+    schema = pa.schema([EXAMPLES.field(name) for name in columns])
+    examples = pa.Table.from_batches(read_batches(run.examples, columns), schema).sort_by("example_id")
+    ids = examples["example_id"].to_numpy()
+    public = pc.equal(examples["split"], PUBLIC).to_numpy()
+    failed = pc.equal(examples["decision"], "quarantined").to_numpy()
+    held = ~failed & np.isin(ids, () if fitted_on is None else fitted_on)
+    private = np.where(np.isin(ids, np.concatenate([[], *strict_ids])), STRATA.index(MASKED), STRATA.index(SUSPECTED))
     strata = np.where(public, STRATA.index(PUBLIC), private)
     return SamplingFrame(
         ids,
@@ -160,7 +146,7 @@ def draw_sample(
 ) -> tuple[SamplePlan, list[SampledText]]:
     """Draw at most ``n`` texts: small strata completely, others by independent uniform draws.
 
-    ``ValueError`` as :func:`~redactory.evaluation.sample_bounds.plan_sample`.
+    ``ConfigurationError`` as :func:`~redactory.evaluation.sample_bounds.plan_sample`.
     """
     stream, known = RandomStream.from_seed(seed), _count_distinct_texts(run, frame, n)
     sizes = {name: len(frame.list_stratum_ids(name)) for name in STRATA}
@@ -239,18 +225,6 @@ def to_labelling_rows(sample: Iterable[SampledText]) -> list[dict[str, Any]]:
         }
         for entry in sample
     ]
-
-
-def to_csv(sample: Iterable[SampledText]) -> str:
-    """Return the sample as a readable table; an apostrophe keeps spreadsheets from reading formulas."""
-    out = io.StringIO()
-    table = csv.DictWriter(out, ("id", "example_id", "stratum", "text", "spans"), lineterminator="\n")
-    table.writeheader()
-    for row in to_labelling_rows(sample):
-        spans = json.dumps([list(span.values()) for span in row["spans"]])
-        text = f"'{row['text']}" if row["text"][:1] in "=+-@\t\r" else row["text"]
-        table.writerow({**row, "spans": spans, "text": text})
-    return out.getvalue()
 
 
 # The labels: read, checked against the draw, measured.
@@ -346,21 +320,25 @@ def compute_sample_metrics(
     fitted, quarantined = draw["fitted_on"], draw["quarantined"]
     unmeasured = UnmeasuredExamples(fitted["public"], fitted["private"] + quarantined)
 
+    secrets = [
+        (text.stratum, secret.label, missed)
+        for text in texts
+        for secret, missed in zip(text.secrets, text.missed, strict=True)
+    ]
+    units = list(_iter_independent_units(draw, texts))
+
     def summarize_misses(label: str | None) -> dict[str, Any]:
-        strata = _summarize_strata(draw, texts, label)
+        strata = _summarize_strata(draw, units, label)
         upper, rate = compute_upper_bounds(strata, confidence, unmeasured), estimate_rates(strata)
-        secret_flags = [(text.stratum, missed) for text in texts for missed in _list_missed_flags(text, label)]
-        misses = {
-            "gamma": sum(missed for _, missed in secret_flags),
-            "delta_2": sum(name == PUBLIC for name, _ in secret_flags),
-        }
-        return {"n": len(secret_flags)} | {
+        flags = [(name, missed) for name, secret_label, missed in secrets if label in (None, secret_label)]
+        misses = {"gamma": sum(missed for _, missed in flags), "delta_2": sum(name == PUBLIC for name, _ in flags)}
+        return {"n": len(flags)} | {
             name: {"misses": count, "rate": rate and getattr(rate, name), "upper": round_up(getattr(upper, name), 3)}
             for name, count in misses.items()
         }
 
-    strata = _summarize_strata(draw, texts, None)
-    known = sorted({secret.label for text in texts for secret in text.secrets})
+    strata = _summarize_strata(draw, units, None)
+    known = sorted({label for _, label, _ in secrets})
     labels = {label: summarize_misses(label) for label in known}
     return {
         "misses": {**summarize_misses(None), **summarize_misses_by_label(labels, confidence)},
@@ -398,32 +376,30 @@ def draw_secret_indices(row: SampledText, stream: RandomStream) -> Iterator[int]
         yield from (int(coin * len(row.secrets)) for coin in coins)
 
 
-def _list_missed_flags(text: SampledText, label: str | None) -> list[bool]:
-    every = zip(text.secrets, text.missed, strict=True)
-    return [missed for secret, missed in every if label in (None, secret.label)]
+def _iter_independent_units(draw: DrawRecord, texts: Iterable[SampledText]) -> Iterator[tuple[str, str, float, bool]]:
+    """Yield stratum, label, weight and miss: of one secret per draw, or of all, weighted, if the stratum is whole."""
+    stream = RandomStream.from_seed(draw["seed"])
+    for text in texts:
+        whole = draw["strata"][text.stratum]["whole"]
+        # a text's copies times the share of its secrets
+        weight = text.times / max(1, len(text.secrets)) if whole else 1
+        for place in range(len(text.secrets)) if whole else draw_secret_indices(text, stream):
+            yield text.stratum, text.secrets[place].label, weight, text.missed[place]
 
 
-def _summarize_strata(draw: DrawRecord, texts: Sequence[SampledText], label: str | None) -> dict[str, Stratum]:
-    stream, strata = RandomStream.from_seed(draw["seed"]), dict[str, Stratum]()
+def _summarize_strata(
+    draw: DrawRecord, units: Sequence[tuple[str, str, float, bool]], label: str | None
+) -> dict[str, Stratum]:
+    strata = {}
     for name in STRATA:
-        stratum_texts, points = [text for text in texts if text.stratum == name], draw["strata"][name]["examples"]
-        if not points:
-            strata[name] = EMPTY_STRATUM
-        elif draw["strata"][name]["whole"]:
-            # a text's copies times the share of its selected secrets, and of the missed ones
-            weighted_flags = [
-                (text.times / max(1, len(text.secrets)), _list_missed_flags(text, label)) for text in stratum_texts
-            ]
-            holding, missing = (sum(weight * count(m) for weight, m in weighted_flags) for count in (len, sum))
-            strata[name] = Stratum(points, None, holding, missing)
-        else:
-            units = [
-                text.missed[place]
-                for text in stratum_texts
-                for place in draw_secret_indices(text, stream)
-                if label in (None, text.secrets[place].label)
-            ]
-            strata[name] = Stratum(points, draw["strata"][name]["draws"], len(units), sum(units))
+        facts = draw["strata"][name]
+        chosen = [
+            (weight, missed)
+            for stratum, secret_label, weight, missed in units
+            if stratum == name and label in (None, secret_label)
+        ]
+        secrets, missed = sum(weight for weight, _ in chosen), sum(weight * missed for weight, missed in chosen)
+        strata[name] = Stratum(facts["examples"], None if facts["whole"] else facts["draws"], secrets, missed)
     return strata
 
 

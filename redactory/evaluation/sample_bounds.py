@@ -38,11 +38,12 @@ without drawing need none.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from redactory.evaluation.statistics import count_secrets_needed
+from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.intervals import clopper_pearson_lower, clopper_pearson_upper
 
 PUBLIC, MASKED, SUSPECTED = "public", "masked", "suspected"
@@ -74,26 +75,17 @@ class Stratum:
         """How many examples one of ``secrets`` represents."""
         return 1.0 if self.draws is None else self.examples / self.draws
 
-    def compute_secret_count_upper_bound(self, error: float) -> float:
-        """Return N_h φ⁺_h, which is too small with probability at most ``error``."""
+    def bound_secret_count(self, clopper_pearson: Callable[[int, int, float], float], error: float) -> float:
+        """Return N_h φ_h's upper or lower bound by ``clopper_pearson``, wrong with probability at most ``error``."""
         if self.draws is None:
             return self.secrets
-        return self.examples * clopper_pearson_upper(int(self.secrets), self.draws, 1 - error)
-
-    def compute_secret_count_lower_bound(self, error: float) -> float:
-        """Return N_h φ⁻_h, which is too large with probability at most ``error``."""
-        if self.draws is None:
-            return self.secrets
-        return self.examples * clopper_pearson_lower(int(self.secrets), self.draws, 1 - error)
+        return self.examples * clopper_pearson(int(self.secrets), self.draws, 1 - error)
 
     def compute_missed_count_upper_bound(self, secret_count: float, error: float) -> float:
         """Return ``secret_count`` · ρ⁺_h, too small with probability at most ``error``."""
         if self.draws is None:
             return self.missed
         return secret_count * clopper_pearson_upper(int(self.missed), int(self.secrets), 1 - error)
-
-
-EMPTY_STRATUM = Stratum(0, None, 0.0, 0.0)
 
 
 class UnmeasuredExamples(NamedTuple):
@@ -124,11 +116,13 @@ def compute_upper_bounds(
     public, masked, suspected = (strata[name] for name in STRATA)
     upper, lower = _split_error_probability(confidence)
     share = upper / max(1, sum(stratum.draws is not None for stratum in strata.values()))
-    certain = sum(stratum.compute_secret_count_upper_bound(share) for stratum in (public, suspected)) + sum(unmeasured)
-    caught = masked.compute_secret_count_lower_bound(lower)
+    certain = sum(stratum.bound_secret_count(clopper_pearson_upper, share) for stratum in (public, suspected)) + sum(
+        unmeasured
+    )
+    caught = masked.bound_secret_count(clopper_pearson_lower, lower)
     missed = certain + masked.compute_missed_count_upper_bound(caught, share)
     gamma = missed / (certain + caught) if certain + caught else 1.0
-    left_open = public.compute_secret_count_upper_bound(upper) + unmeasured.public
+    left_open = public.bound_secret_count(clopper_pearson_upper, upper) + unmeasured.public
     delta_2 = left_open / (left_open + _compute_private_secret_lower_bound(strata, lower)) if left_open else 0.0
     # γ is at least δ₂; raising a bound keeps its confidence, lowering the other would not
     return GammaDeltaRates(max(gamma, delta_2), delta_2)
@@ -175,7 +169,7 @@ def plan_sample(examples: Mapping[str, int], texts: Mapping[str, int], n: int, p
 
     ``texts`` are the distinct texts of each stratum (any number above ``n`` will do if there are more). A stratum with
     no more of them than its draws is labelled completely, and the rest goes to the others. Σ N_h c/n_h is smallest with
-    n_h proportional to √N_h. ``ValueError`` if the share is not inside (0, 1) or there is no draw for some stratum.
+    n_h proportional to √N_h. ``ConfigurationError`` if the share is not inside (0, 1) or some stratum has no draw.
     """
     whole = {name for name in STRATA if not examples[name]}
     weights = dict.fromkeys(STRATA, public_share)
@@ -183,7 +177,10 @@ def plan_sample(examples: Mapping[str, int], texts: Mapping[str, int], n: int, p
     for name, root in roots.items():
         weights[name] = (1 - public_share) * root / max(sum(roots.values()), 1.0)
     if not 0 < public_share < 1 or n < len(STRATA) - len(whole):
-        raise ValueError("needs a share between 0 and 1, and a draw for each stratum")
+        raise ConfigurationError(
+            f"{n} draws at a public share of {public_share:g}: the share must lie between 0 and 1, and each stratum "
+            "needs a draw"
+        )
     while True:
         left = n - sum(texts[name] for name in whole)
         draws = _allocate_draws(left, {name: weights[name] for name in STRATA if name not in whole})
@@ -210,7 +207,7 @@ def _compute_private_secret_lower_bound(strata: Mapping[str, Stratum], error: fl
     """Return a lower bound of the private examples with a secret, wrong with probability at most ``error``."""
     private = [strata[name] for name in (MASKED, SUSPECTED)]
     drawn = sum(stratum.draws is not None for stratum in private)
-    return sum(stratum.compute_secret_count_lower_bound(error / max(1, drawn)) for stratum in private)
+    return sum(stratum.bound_secret_count(clopper_pearson_lower, error / max(1, drawn)) for stratum in private)
 
 
 def _split_error_probability(confidence: float) -> tuple[float, float]:

@@ -13,13 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from redactory.foundation.intervals import clopper_pearson_lower, clopper_pearson_upper
-from redactory.foundation.stream import RandomStream
 
 SumTable = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 RESAMPLES, BOOTSTRAP_SEED = 1_000, 0
-_BLOCK_DRAWS = 1 << 20
 
 
 def estimate_proportion(successes: int, n: int, confidence: float = CONFIDENCE) -> dict[str, Any]:
@@ -67,19 +65,10 @@ def resample_sums(rows: SumTable, resamples: int = RESAMPLES, seed: int = BOOTST
 
     The same rows and seed give the same sums. Without rows every sum is 0.
     """
-    n, k = rows.shape
-    sums = np.zeros((resamples, k))
-    if not n:
-        return sums
-    stream = RandomStream.from_seed(seed)
-    block = max(1, _BLOCK_DRAWS // n)
-    for number, start in enumerate(range(0, resamples, block)):
-        size = min(block, resamples - start)
-        drawn = (stream.uniform("bootstrap", number, size * n) * n).astype(np.int64)
-        drawn += np.repeat(np.arange(size) * n, n)
-        weights = np.bincount(drawn, minlength=size * n).reshape(size, n)
-        sums[start : start + size] = weights @ rows
-    return sums
+    n, rng = len(rows), np.random.default_rng(seed)
+    draws = (rng.integers(n, size=n) for _ in range(resamples if n else 0))
+    sums = [np.bincount(drawn, minlength=n) @ rows for drawn in draws]
+    return np.array(sums) if n else np.zeros((resamples, rows.shape[1]))
 
 
 class Bootstrap:

@@ -234,7 +234,7 @@ def measure_leakage(
     planted = None if canaries is None else _count_canaries(generated, canaries)
     tests = 2 if planted is None else 3
     level = (1.0 - confidence) / tests
-    nearest = compare_nearest_neighbours(generated, ours, theirs, 1.0 - level, stream)
+    nearest = compare_nearest_neighbours(generated, ours, theirs, 1.0 - level, seed)
     words = NgramModel(generated)
     ups, downs = (np.array([words.compute_mean_log_prob(text) for text in texts]) for texts in (ours, theirs))
     membership = measure_roc_metrics(ups, downs, 1.0 - level, seed)
@@ -260,7 +260,7 @@ def compare_nearest_neighbours(
     members: Sequence[str],
     non_members: Sequence[str],
     confidence: float,
-    stream: RandomStream,
+    seed: int = 0,
     draws: int = 4_000,
 ) -> dict[str, Any]:
     """Return {value, low, high, p_value, to_members, to_others} of generated texts' nearest neighbours.
@@ -269,19 +269,25 @@ def compare_nearest_neighbours(
     ``confidence``, if members and others are exchangeable (a permutation test, valid for any dependence of the texts).
     ``to_members`` and ``to_others`` are mean distances, 1 minus the cosine of the character 5-grams.
     """
+    from scipy.stats import permutation_test
+
     near = _compute_ngram_cosines(generated, [*members, *non_members])
     best = near.max(1, keepdims=True)
     shares = (near >= best - 1e-6).astype(np.float64)
     weights = (shares / shares.sum(1, keepdims=True)).mean(0)
     value = float(weights[: len(members)].sum())
-    orders = (stream.permutation("chance", draw, len(weights)) for draw in range(draws))
-    chance = np.array([weights[order[: len(members)]].sum() for order in orders])
-    low, high = compute_percentile_interval(chance, confidence)
-    halves = np.split(near, [len(members)], axis=1)
-    to_members, to_others = (float(1.0 - half.max(1).mean()) for half in halves)
-    p_value = float((1 + (chance >= value - 1e-12).sum()) / (1 + draws))
+    test = permutation_test(
+        np.split(weights, [len(members)]),
+        lambda ours, _, axis: ours.sum(axis),
+        vectorized=True,
+        n_resamples=draws,
+        alternative="greater",
+        random_state=np.random.default_rng(seed),
+    )
+    low, high = compute_percentile_interval(test.null_distribution, confidence)
+    to_members, to_others = (float(1.0 - half.max(1).mean()) for half in np.split(near, [len(members)], axis=1))
     distances = {"to_members": to_members, "to_others": to_others}
-    return {**make_estimate(value, float(low), float(high)), "p_value": p_value, **distances}
+    return {**make_estimate(value, float(low), float(high)), "p_value": float(test.pvalue), **distances}
 
 
 def _compute_ngram_cosines(texts: Sequence[str], other_texts: Sequence[str], size: int = 5) -> NDArray[np.float64]:
@@ -300,16 +306,8 @@ def _fold_text(text: str, size: int = 5) -> str:
 
 
 def _count_canaries(generated: Sequence[str], canaries: Mapping[str, Any]) -> dict[str, Any]:
-    sets = parse_canary_sets(canaries)
-    inserted = [number for canary_set in sets for number in canary_set.inserted]
-    control = [number for canary_set in sets for number in canary_set.control]
-    matches = ValueSearch([*inserted, *control]).count_occurrences(generated)
-    inserted_found = sum(index < len(inserted) for index in matches)
-    chance = len(matches) - inserted_found
-    return {
-        "inserted": len(inserted),
-        "inserted_found": inserted_found,
-        "control": len(control),
-        "control_found": chance,
-        "p_value": compute_fisher_p_value(len(inserted), inserted_found, len(control), chance),
-    }
+    counts = dict[str, int]()
+    for kind in ("inserted", "control"):
+        numbers = [number for canary_set in parse_canary_sets(canaries) for number in getattr(canary_set, kind)]
+        counts |= {kind: len(numbers), f"{kind}_found": len(ValueSearch(numbers).count_occurrences(generated))}
+    return {**counts, "p_value": compute_fisher_p_value(*counts.values())}

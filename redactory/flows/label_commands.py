@@ -64,7 +64,7 @@ def _describe_random_sample(r: Result) -> Page:
         yield fill("Not drawn, and counted as missed: {count:n example} that the policy was fitted on", r, count=count)
     yield "Label EVERY secret in every text, including masked ones, which are prefilled. Delete or correct wrong ones."
     yield "A text without a secret keeps an empty list. Change only 'spans', and keep every row."
-    names = {"rows": "JSON lines", "tasks": "Label Studio", "interface": "its interface", "table": "a table to read"}
+    names = {"rows": "JSON lines", "tasks": "Label Studio", "interface": "its interface"}
     yield table("Files", (), {name: str(r["files"][key]) for key, name in names.items()})
     yield "They contain original text: keep them, and what you derive from them, beside the run."
     sample = "" if r["name"] == "sample" else f" --sample {r['name']}"

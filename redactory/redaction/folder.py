@@ -57,7 +57,6 @@ class SampleFolder(SealedFolder):
     rows = path_field(
         "sample.jsonl", "The sample in the span schema (JSON lines), with the spans of the strict policy filled in."
     )
-    table = path_field("sample.csv", "The same as CSV, to read.")
     tasks = path_field("label-studio.json", "The same as tasks with predictions, to import into Label Studio.")
     interface = path_field("label-studio.xml", "Label Studio's labelling interface for the tasks (XML).")
     draw = path_field("draw.json", "The record of the draw, without text: strata, seed, keyed digests.")

@@ -75,13 +75,13 @@ def test_the_p_value_is_fishers() -> None:
     from scipy.stats import fisher_exact
 
     for found, control, n in ((5, 0, 20), (3, 3, 9), (0, 4, 12), (20, 1, 20)):
-        trials = [ExtractionTrial("A", 1, i < found, True, i < control) for i in range(n)]
+        trials = [ExtractionTrial("A", 1, i < found, i < control) for i in range(n)]
         expected = fisher_exact([[found, n - found], [control, n - control]], "greater").pvalue
         assert summarize_trials(trials)["p_value"] == pytest.approx(expected)
     nothing = summarize_trials([])
     assert nothing["p_value"] is None
     assert nothing["reasons"]
-    alone = summarize_trials([ExtractionTrial("A", 1, True, False, False)])
+    alone = summarize_trials([ExtractionTrial("A", 1, True, None)])
     assert alone["p_value"] is None
     assert "control" in alone["reasons"][0]
 

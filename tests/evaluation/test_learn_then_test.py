@@ -65,13 +65,6 @@ def test_the_chosen_setting_keeps_the_bound_as_often_as_promised(n: int) -> None
     assert _broken_share(_best_point_estimate, NESTED, misses, n) > 2 * ALLOWED
 
 
-def test_the_level_is_used_up_and_much_of_the_path_is_kept() -> None:
-    n = 6_000
-    misses = _nested(n)
-    assert _broken_share(_learn_then_test, NESTED, misses, n) > 0.01
-    assert np.median([_learn_then_test(row.tolist(), n) for row in misses]) >= 4
-
-
 def test_stopping_at_the_first_failure_is_what_pays_for_many_tests() -> None:
     """Settings that are not nested, all of them too risky: only the order keeps them out."""
     n, rates = 1_500, np.full(20, BOUND * 1.0001)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -10,14 +13,20 @@ from scipy import optimize, stats
 from scipy.special import ndtr
 
 from redactory.evaluation.one_run_audit import (
+    CanaryForm,
     audit_scores,
     compute_curve_p_value,
     compute_epsilon_lower_bound,
     compute_gaussian_lower_bound,
-    compute_p_value,
+    draw_coins,
+    get_coins_path,
     make_curve_level_function,
     make_gaussian_level_function,
+    plant_canaries,
+    read_coins,
 )
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.redaction.mask import MASK
 from redactory.training.accounting.bounds import compute_gaussian_epsilon
 
 DELTA = 1e-5
@@ -47,21 +56,12 @@ def test_the_recursion_solves_the_linear_program(counts: tuple[int, int, int], e
     assert exact - 1e-9 <= found <= exact * (1.0 + 1e-5)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), PRIVATE)
-@pytest.mark.parametrize("counts", COUNTS)
-def test_no_bound_is_below_randomised_response(counts: tuple[int, int, int], epsilon: float, delta: float) -> None:
-    _, guesses, correct = counts
-    right = delta + (1.0 - delta) / (1.0 + math.exp(-epsilon))
-    exact = float(stats.binom.sf(correct - 1, guesses, right))
-    assert compute_p_value(*counts, epsilon, delta) >= exact - 1e-12
-    assert compute_curve_p_value(*counts, make_curve_level_function([(epsilon, delta)])) >= exact - 1e-12
-
-
-def test_without_delta_the_first_bound_is_the_law_of_randomised_response() -> None:
-    exact = float(stats.binom.sf(15, 20, 1.0 / (1.0 + math.exp(-1.0))))
-    assert compute_p_value(20, 20, 16, 1.0, 0.0) == pytest.approx(exact, rel=1e-12)
-    found = compute_epsilon_lower_bound(200, 200, 170, 0.0)
-    assert stats.binom.sf(169, 200, 1.0 / (1.0 + math.exp(-found))) == pytest.approx(0.05, rel=1e-5)
+def test_randomised_response_is_bounded_within_two_percent() -> None:
+    for guesses, correct in ((200, 170), (1_000, 700)):
+        exact = optimize.brentq(
+            lambda e, v=correct, n=guesses: stats.binom.sf(v - 1, n, 1 / (1 + math.exp(-e))) - 0.05, 0, 9
+        )
+        assert 0.98 * exact <= compute_epsilon_lower_bound(guesses, guesses, correct, 0.0) <= exact
 
 
 def test_one_canary_is_guessed_as_well_as_the_curve_allows() -> None:
@@ -102,16 +102,6 @@ def test_a_bare_gaussian_is_bounded_from_below_within_thirty_percent(shift: floa
     found = audit_scores(scores, coins, DELTA, shares=(0.01,))
     assert 0.7 * true <= found["epsilon_lower_gaussian"] <= true
     assert 0.4 * true <= found["epsilon_lower"] <= found["epsilon_lower_gaussian"]
-
-
-def test_several_shares_together_never_bound_too_much() -> None:
-    for shift in (0.5, 2.0):
-        scores, coins = _released(1_000, shift, 1.0)
-        found = audit_scores(scores, coins, DELTA, shares=(1.0, 0.1))
-        true = compute_gaussian_epsilon(shift, DELTA)
-        assert 0.0 < found["epsilon_lower"] <= true
-        assert found["epsilon_lower_gaussian"] <= true
-        assert found["accuracy"] == found["correct"] / found["guesses"]
 
 
 def test_a_mechanism_that_forgets_its_noise_is_seen() -> None:
@@ -163,3 +153,85 @@ def test_the_error_is_divided_among_the_shares_that_are_guessed() -> None:
         terms = (200, row["guesses"], row["correct"], 1e-5)
         assert row["epsilon_lower"] == compute_epsilon_lower_bound(*terms, 1 - 0.05 / len(rows))
     assert max(row["epsilon_lower"] for row in rows) == found["epsilon_lower"] > 0
+
+
+# Canaries with coins: what is planted, what is not, and that nothing else changes.
+
+
+ROWS = [{"id": f"d{i}", "user_id": f"u{i}", "text": f"line {i}", "spans": []} for i in range(50)]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
+    return path
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("form", get_args(CanaryForm))
+def test_the_corpus_holds_what_the_coins_say_and_nothing_else(corpus: Path, tmp_path: Path, form: CanaryForm) -> None:
+    out = tmp_path / "planted.jsonl"
+    told = plant_canaries(corpus, out, canaries=40, form=form, seed=1)
+    coins, rows = read_coins(get_coins_path(out)), _rows(out)
+    assert [row for row in rows if row["id"].startswith("d")] == ROWS
+    planted = [row for row in rows if row["id"].startswith("audit-")]
+    assert len({row["user_id"] for row in planted}) == len(planted) == told["planted"]
+    here = sorted(row["text"] for row in planted)
+    first = [coins.render_sentence(a) for (a, _), coin in zip(coins.numbers, coins.coins, strict=True) if coin]
+    second = [coins.render_sentence(b) for (_, b), coin in zip(coins.numbers, coins.coins, strict=True) if not coin]
+    instead = {"pair": second, "masked": [coins.render_sentence(MASK)] * len(second), "absent": []}[form]
+    assert here == sorted([*first, *instead])
+    for row in planted:
+        values = [row["text"][span["start"] : span["end"]] for span in row["spans"]]
+        assert values == ([] if MASK in row["text"] else [row["text"][-8:]])
+    numbers = {n for pair in coins.numbers for n in pair}
+    assert len(numbers) == 80
+    assert told["canaries"] == 40
+    assert told["rows"] == len(rows)
+    assert coins.seeded
+    assert get_coins_path(out).stat().st_mode & 0o77 == 0
+
+
+def test_coins_are_fair_and_fresh() -> None:
+    heads = sum(draw_coins(4_000).coins)
+    assert abs(heads - 2_000) < 200
+    assert draw_coins(50).coins != draw_coins(50).coins
+    assert draw_coins(50, seed=3) == draw_coins(50, seed=3)
+
+
+def test_the_place_of_a_canary_does_not_tell_its_coin(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "planted.jsonl"
+    plant_canaries(corpus, out, canaries=200, form="masked", seed=2)
+    masked = [place for place, row in enumerate(r for r in _rows(out) if r["id"][0] == "a") if MASK in row["text"]]
+    assert 70 < sum(masked) / len(masked) < 130
+
+
+def test_columns_of_other_names_are_planted_in(tmp_path: Path) -> None:
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text('{"name": "x", "words": "y"}')  # no line end
+    plant_canaries(corpus, tmp_path / "o.jsonl", canaries=3, columns={"text": "words", "id": "name"}, seed=1)
+    rows = _rows(tmp_path / "o.jsonl")
+    assert len(rows) == 4
+    assert all(set(row) <= {"name", "words", "user_id"} for row in rows)
+
+
+def test_what_cannot_be_planted_is_refused(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="exists"):
+        plant_canaries(corpus, corpus, canaries=3)
+    for wrong in ({"canaries": 0}, {"form": "both"}, {"template": "x"}, {"template": "{digits} x"}):
+        with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+            draw_coins(**{"canaries": 2, **wrong})  # type: ignore[arg-type]
+    bad = tmp_path / "bad.jsonl"
+    for content in ("", "secret 123\n", "[1]\n"):
+        bad.write_text(content)
+        with pytest.raises(InputError) as error:
+            plant_canaries(bad, tmp_path / "never.jsonl", canaries=3)
+        assert "secret" not in str(error.value)
+    for content in ("{}", '{"format": "redactory-coins/1"}', "x", "[]"):
+        bad.write_text(content)
+        with pytest.raises(InputError, match="coins"):
+            read_coins(bad)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from redactory.evaluation.utility import measure_perplexity
 from redactory.foundation.errors import InputError
-from tests.evaluation.small_model import SmallModel
 
 
 class Coin:
@@ -49,8 +48,3 @@ def test_chunks_make_no_difference() -> None:
     result = measure_perplexity(Coin(0.25), ["abc"] * 5000, lambda work, done, total, unit="": seen.append(done))  # type: ignore[arg-type]
     assert result["perplexity"] == pytest.approx(4.0, rel=1e-12)
     assert (result["tokens"], seen) == (20_000, [2048, 4096, 5000])
-
-
-def test_a_text_learnt_is_less_perplexing_than_one_never_seen(model: SmallModel) -> None:
-    learnt, new = (measure_perplexity(model, [text]) for text in ("My dog is 7.", "gym ID od."))  # type: ignore[arg-type]
-    assert learnt["perplexity"] < 1.5 < new["perplexity"]

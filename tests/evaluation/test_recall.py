@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import beta, binom
+from scipy.stats import beta
 
-from redactory.evaluation.recall import measure_misses
+from redactory.evaluation.recall import count_unmasked_secrets, measure_misses
+from redactory.foundation.errors import CheckFailed
 from redactory.foundation.intervals import clopper_pearson_lower, clopper_pearson_upper
+from redactory.redaction.folder import RunFolder, format_part_name
+from redactory.redaction.shards import EXAMPLES, PRIVATE, PUBLIC, SPANS, VAULT, write_part
 
 RATES = ("gamma", "delta_2")
-
-
-@pytest.mark.parametrize(
-    ("misses", "n", "bound"),
-    [(0, 200, 0.0149), (20, 200, 0.1425), (0, 2995, 1e-3), (0, 37_446, 8e-5), (0, 299_572, 1e-5), (0, 30_552, 9.8e-5)],
-)
-def test_published_figures(misses: int, n: int, bound: float) -> None:
-    assert clopper_pearson_upper(misses, n) == pytest.approx(bound, rel=5e-3)
 
 
 @settings(max_examples=200, deadline=None)
@@ -32,14 +30,6 @@ def test_bounds_are_the_quantiles_of_beta(n: int, share: float, confidence: floa
     lower = 0.0 if misses == 0 else beta.ppf(1 - confidence, misses, n - misses + 1)
     assert clopper_pearson_upper(misses, n, confidence) == pytest.approx(upper, rel=1e-6)
     assert clopper_pearson_lower(misses, n, confidence) == pytest.approx(lower, rel=1e-6, abs=1e-12)
-
-
-@pytest.mark.parametrize("p", [0.01, 0.2, 0.7])
-def test_the_bound_covers_as_often_as_it_says_and_a_smaller_one_would_not(p: float) -> None:
-    n = 60
-    covered = sum(binom.pmf(k, n, p) for k in range(n + 1) if clopper_pearson_upper(k, n) >= p)
-    naive = sum(binom.pmf(k, n, p) for k in range(n + 1) if k / n >= p)
-    assert covered >= 0.95 > naive
 
 
 def test_no_labels_promise_nothing() -> None:
@@ -118,3 +108,99 @@ def test_a_span_outside_its_text_is_refused_without_quoting_it() -> None:
     with pytest.raises(ValueError, match="is outside a text of") as error:
         measure_misses(_fate, ["secret"], [[{"start": 2, "end": 9, "label": "X"}]])
     assert "secret" not in str(error.value)
+
+
+# Secrets left in a small run that is put together by hand.
+
+
+DOCUMENTS = {
+    "d0": "SYS: Hi.\nUSR: I am Ann Lee of 1 Elm St. Ok bob.\nUSR: 555-1234",
+    "d1": "USR: Ok bob.\nUSR: broken 77 text\nUSR: Call  Zoe  Ray now",
+    "d2": "a rejected row with 99",
+}
+# example_id, doc_id, prefix, text, suffix, decision, dup_of, strict spans
+POINT_ROWS: list[tuple[int, str, str, str, str, str, int | None, list[tuple[int, int]]]] = [
+    (0, "d0", "SYS: ", "Hi.", "\n", "public", None, []),
+    (1, "d0", "USR: ", "I am Ann Lee of 1 Elm St.", " ", "private", None, [(5, 12), (16, 17)]),
+    (2, "d0", "", "Ok bob.", "\n", "public", None, []),
+    (3, "d0", "USR: ", "555-1234", "", "private", None, [(0, 8)]),
+    (4, "d1", "USR: ", "Ok bob.", "\n", "duplicate", 2, []),
+    (5, "d1", "USR: ", "broken 77 text", "\n", "quarantined", None, []),
+    (6, "d1", "USR: ", "Call  Zoe  Ray now", "", "private", None, [(6, 9), (11, 14)]),
+]
+
+
+def _labelled(doc_id: str, *secrets: tuple[str, str]) -> dict[str, Any]:
+    text = DOCUMENTS[doc_id]
+    spans = [
+        {"start": text.index(value), "end": text.index(value) + len(value), "label": label, "value": value}
+        for label, value in secrets
+    ]
+    return {"id": doc_id, "text": text, "spans": spans}
+
+
+ROWS = [
+    _labelled("d0", ("PERSON", "Ann Lee"), ("ADDRESS", "1 Elm St"), ("PERSON", "bob"), ("PHONE", "555-1234")),
+    _labelled("d1", ("PERSON", "bob"), ("ID", "77"), ("PERSON", "Zoe  Ray")),
+    _labelled("d2", ("ID", "99")),
+]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    run = RunFolder(tmp_path)
+    shards: dict[str, list[dict[str, Any]]] = {"public": [], "private": []}
+    vault, points, spans = [], [], []
+    for example_id, doc_id, prefix, text, suffix, decision, dup_of, strict in POINT_ROWS:
+        released = f"released-{example_id}"
+        if decision in shards:
+            shards[decision].append({"example_id": released, "user": "u", "text": text, "reasons": []})
+        if decision != "quarantined":
+            place = {"doc_id": doc_id, "user_id": "u", "speaker": "", "prefix": prefix, "suffix": suffix}
+            vault.append({"example_id": example_id, "text": text, **place})
+        keyed = {"released_id": released, "document": "k", "user": "u", "split": decision, "reasons": []}
+        points.append({"example_id": example_id, "decision": decision, "dup_of": dup_of, **keyed})
+        for start, end in strict:
+            spans.append({"example_id": example_id, "start": start, "end": end, "label": "X", "policy": "strict"})
+        whole = {"start": 0, "end": len(text), "label": "X", "policy": "conservative"}
+        spans.append({"example_id": example_id, **whole})
+    for folder, rows, schema in (
+        (run.public, shards["public"], PUBLIC),
+        (run.private, shards["private"], PRIVATE),
+        (run.vault, vault, VAULT),
+        (run.examples, points, EXAMPLES),
+        (run.spans, spans, SPANS),
+    ):
+        write_part(folder / format_part_name(0), pa.Table.from_pylist(rows, schema=schema))
+    return run
+
+
+def test_every_secret_is_counted_where_it_stands(run: RunFolder) -> None:
+    assert count_unmasked_secrets(run, ROWS) == {
+        "documents": 3,
+        "secrets": 8,
+        "left_public": 2,  # bob, and bob again in a duplicate of a public point
+        "left_private": 1,  # of the address only the house number is covered
+        "withheld": 2,  # in a quarantined point, in a rejected row
+        "labels": {
+            "ADDRESS": {"secrets": 1, "left_public": 0, "left_private": 1, "withheld": 0},
+            "ID": {"secrets": 2, "left_public": 0, "left_private": 0, "withheld": 2},
+            "PERSON": {"secrets": 4, "left_public": 2, "left_private": 0, "withheld": 0},
+            "PHONE": {"secrets": 1, "left_public": 0, "left_private": 0, "withheld": 0},
+        },
+    }
+
+
+def test_a_secret_across_two_points_counts_with_the_part_that_went_public(run: RunFolder) -> None:
+    text = DOCUMENTS["d0"]
+    across = {"start": text.index("Ann Lee"), "end": text.index(" bob") + 2, "label": "ADDRESS"}
+    row = {"id": "d0", "text": text, "spans": [across]}
+    counts = count_unmasked_secrets(run, [row])
+    assert (counts["left_public"], counts["left_private"], counts["secrets"]) == (1, 1, 1)
+
+
+def test_a_text_that_is_not_the_vaults_is_refused_without_quoting_it(run: RunFolder) -> None:
+    row = {"id": "d0", "text": DOCUMENTS["d0"].replace("555", "556"), "spans": []}
+    with pytest.raises(CheckFailed, match="document d0") as error:
+        count_unmasked_secrets(run, [row])
+    assert "556" not in str(error.value)

@@ -6,8 +6,6 @@ import copy
 import html
 import re
 import stat
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -28,12 +26,9 @@ from redactory.evaluation.report import (
     render_report,
     write_report,
 )
-from redactory.foundation.files import write_json
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.sealing import seal_folder
 from tests.evaluation.report_run import (
     COUNTS,
-    HOSTILE,
     PRIVATE_TEXTS,
     PUBLIC_TEXTS,
     add_models,
@@ -102,17 +97,6 @@ def test_it_is_sound_html_that_loads_and_runs_nothing(page: str) -> None:
     assert "Content-Security-Policy\" content=\"default-src 'none'" in page
 
 
-def test_public_points_are_quoted_and_escaped_and_no_word_of_a_private_one_stands_there(page: str) -> None:
-    shown = "".join(_Page(page).text)
-    assert "<script>" not in page
-    assert all(text in shown for text in PUBLIC_TEXTS)
-    assert HOSTILE in shown
-    private = " ".join(PRIVATE_TEXTS).lower()
-    for word in ("quillfeather", "zacharyville", "wilhelmina"):
-        assert word in private
-        assert word not in page.lower()
-
-
 @pytest.mark.parametrize(("public", "private"), [(True, True), (True, False), (False, True), (False, False)])
 def test_a_report_quotes_public_points_and_never_a_private_one(tmp_path: Path, public: bool, private: bool) -> None:
     run = write_run(tmp_path / "run")
@@ -121,9 +105,9 @@ def test_a_report_quotes_public_points_and_never_a_private_one(tmp_path: Path, p
             part.unlink()
     page = render_report(run)
     shown = "".join(_Page(page).text)
-    quoted = re.findall("<bdi>(.*?)</bdi>", page)
-    assert len(quoted) == (len(PUBLIC_TEXTS) if public else 0)
+    assert len(re.findall("<bdi>(.*?)</bdi>", page)) == (len(PUBLIC_TEXTS) if public else 0)
     assert all((text in shown) == public for text in PUBLIC_TEXTS)
+    assert "<script>" not in page
     assert ("There is no public example." in shown) != public
     assert not any(f"<bdi>{html.escape(text)}</bdi>" in page for text in PRIVATE_TEXTS)
     assert not any(word in page.lower() for word in ("quillfeather", "zacharyville", "wilhelmina"))
@@ -175,10 +159,8 @@ def test_a_broken_sum_a_run_without_models_and_an_empty_one_are_shown(tmp_path: 
 
 
 def test_it_is_written_whole_private_and_the_same_each_time(run: RunFolder) -> None:
-    path = write_report(run)
-    assert path == run.report
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    first = path.read_bytes()
+    first = write_report(run).read_bytes()
+    assert stat.S_IMODE(run.report.stat().st_mode) == 0o600
     assert write_report(run).read_bytes() == first == render_report(run).encode()
 
 
@@ -284,19 +266,6 @@ def test_each_model_has_utility_promise_and_attacks_in_this_order(attacked: RunF
     assert [one.alarming for one in sgd.attacks if one.title.startswith("membership")] == [True, True]
 
 
-def test_a_page_of_one_model_is_written_beside_it(attacked: RunFolder) -> None:
-    write_report(attacked)
-    for name in attacked.list_model_names():
-        folder = attacked.get_model_folder(name)
-        page, told = folder.report.read_text("utf-8"), folder.measured.read_text("utf-8")
-        assert "<script" not in page
-        assert "://" not in page
-        heads = ["## How good it is", "## What is promised", "## What attacks found"]
-        assert [line for line in told.splitlines() if line.startswith("##")] == heads
-        for finding in build_model_report(folder).attacks:
-            assert finding.sentence in told
-
-
 def test_the_first_screen_answers_five_questions_in_plain_words(attacked: RunFolder) -> None:
     write_report(attacked)
     crt, sgd = (attacked.get_model_folder(name) for name in ("crt", "sgd"))
@@ -346,27 +315,3 @@ def test_what_was_not_measured_is_said(tmp_path: Any) -> None:
     page = render_model_report(build_model_report(run.get_model_folder("crt")))
     assert "was not measured" in page
     assert "No attack on this model was tried" in page
-
-
-def test_attacks_on_the_shards_are_told(run: RunFolder) -> None:
-    assert 'id="shards"' not in render_report(run)
-    three = {"value": 0.4, "low": 0.3, "high": 0.5}
-    linked = {"claimed": 50, "private": 100, "share": three, "chance": {**three, "value": 0.01}, "excess": three}
-    side = {"looked_at": 90, "held": 9, "share": {"value": 0.1, "low": 0.05, "high": 0.2}}
-    result = {
-        "linkage": {"document": linked, "user": None},
-        "residual": {"engine": "spacy", "public": side, "private": side},
-        "across": None,
-    }
-    run.redaction.root.mkdir(parents=True)
-    write_json(run.redaction.root / "result.json", result)
-    seal_folder(run.redaction, {}, [run.redaction.root / "result.json"])
-    page = render_report(run)
-    assert 'id="shards"' in page
-    assert "40.0% of these cases" in page
-    assert "had no part in masking, was shown 90 public" in page
-
-
-def test_importing_the_room_does_not_import_torch() -> None:
-    code = "import sys, redactory.evaluation; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

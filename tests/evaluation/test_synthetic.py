@@ -21,7 +21,6 @@ from redactory.evaluation.synthetic import (
     measure_text_quality,
 )
 from redactory.foundation.errors import InputError
-from redactory.foundation.stream import RandomStream
 
 WORDS = [
     *("rent", "lease", "tenant", "pay", "month", "doctor", "nurse"),
@@ -68,7 +67,7 @@ def test_chance_holds_nearest_neighbours_as_often_as_it_says() -> None:
     for seed in range(60):
         found = compare_nearest_neighbours(
             drawn(1000 + seed, 15), drawn(2000 + seed, 20), drawn(3000 + seed, 20), 0.9,
-            RandomStream.from_seed(seed), draws=300,
+            seed, draws=300,
         )  # fmt: skip
         outside += not found["low"] <= found["value"] <= found["high"]
     assert outside <= 15

@@ -61,7 +61,7 @@ LATER = {
     "verify": ("redactory.redaction.mask:route_example", "redactory.redaction.shards:read_batches"),
     "export": ("redactory.redaction.shards:read_batches",),
     "choose": (
-        "redactory.pipelines.measure.choose:_draw_candidates",
+        "redactory.pipelines.measure.label:_draw_candidates",
         "redactory.pipelines.curation.policy:Policy.route_many",
     ),
     "sample": ("redactory.evaluation.sample:draw_sample",),

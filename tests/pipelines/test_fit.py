@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redactory.detectors import Detector, DetectSettings
 from redactory.detectors.settings import FitSettings, TaggerSettings
 from redactory.detectors.tagger import LabelledText, TaggerEngine
 from redactory.detectors.tagger.fitting import BINS
@@ -109,16 +108,6 @@ def test_no_text_is_in_the_folder(fitted: tuple[Path, dict[str, Any], list[Path]
     assert b"person" in held
     for word in (b"kowalski", b"garcia", b"prague", b"geneva", b"weather"):
         assert word not in held
-
-
-def test_the_tagger_detects(fitted: tuple[Path, dict[str, Any], list[Path]]) -> None:
-    folder, _, _ = fitted
-    off = {"spacy": None, "patterns": None}
-    settings = DetectSettings.model_validate({**off, "tagger": {"models": [str(folder)]}})
-    texts = ["My name is Carla Nowak, thank you for your help.", "Thank you for your help, it does not work."]
-    named, plain = Detector(settings).detect(texts)
-    assert {(texts[0][s.start : s.end], s.label) for s in named.strict} == {("Carla Nowak", "PERSON")}
-    assert plain.strict == ()
 
 
 def test_the_order_of_files_and_rows_makes_no_difference(tmp_path: Path) -> None:

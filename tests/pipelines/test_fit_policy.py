@@ -254,16 +254,12 @@ def test_an_existing_file_and_impossible_shares_are_refused(labelled: Path, tmp_
             fit_policy(labelled, out=tmp_path / "new.yaml", **wrong)
 
 
-def test_the_command_prints_the_curve(labelled: Path, config: Path, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
-    options = ["fit", "policy", "--config", str(config), "--miss-rate", str(BOUND)]
-    done = CliRunner().invoke(app, [*options, str(labelled), "--out", str(tmp_path / "policy.yaml")])
-    assert done.exit_code == 0, done.output
-    assert "chosen" in done.output
-    assert "at most 0.05 at confidence 0.95" in done.output
+def test_the_command_fails_where_no_policy_keeps_the_bound(
+    config: Path, tmp_path: Path, rows: list[dict[str, Any]]
+) -> None:
     draw = random.Random(4)
-    wrong = [{**row, "spans": [_anywhere(row["text"], draw)]} for row in rows]
-    failed = CliRunner().invoke(
-        app, [*options, "--json", str(write_rows(tmp_path / "wrong.jsonl", wrong)), "--out", str(tmp_path / "new.yaml")]
-    )
+    wrong = write_rows(tmp_path / "wrong.jsonl", [{**row, "spans": [_anywhere(row["text"], draw)]} for row in rows])
+    options = ["--config", str(config), "--miss-rate", str(BOUND), "--out", str(tmp_path / "new.yaml"), "--json"]
+    failed = CliRunner().invoke(app, ["fit", "policy", str(wrong), *options])
     assert failed.exit_code == 1
     assert json.loads(failed.stdout)["chosen"] is None

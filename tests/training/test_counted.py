@@ -17,7 +17,7 @@ from scipy import special
 import redactory
 from redactory.foundation.bounds import TEMPLATE_FILTERS
 from redactory.foundation.errors import GuaranteeError
-from redactory.pipelines.measure.audit import compute_audit_p_value
+from redactory.pipelines.measure.evaluate_attacks import compute_audit_p_value
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest, seal_folder

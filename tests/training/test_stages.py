@@ -14,7 +14,7 @@ import redactory
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.files import read_json
 from redactory.foundation.records import read_records
-from redactory.pipelines.measure.audit import compute_audit_p_value
+from redactory.pipelines.measure.evaluate_attacks import compute_audit_p_value
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, load_model, train_model
 from redactory.training.accounting import Spending, compute_total_epsilon

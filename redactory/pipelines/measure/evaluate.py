@@ -244,28 +244,26 @@ def evaluate_model(
     def measure_language_model() -> Result:
         from redactory.training.data import add_role_prefix
 
-        if chat := evaluation.model_manifest["settings"].get("chat"):
-            with report_start_and_end(progress, "mask by the policies"):
-                form_texts = dict(zip(("as_is", "masked"), evaluation.read_conversations(paths), strict=True))
-            trained = evaluation.load_language_model()
-            codec = replace(cast("ChatCodec", trained.tokenizer), loss_scope=chat["loss_on"])
-            return measure_perplexities(trained, form_texts, codec)
-        held_out = list(evaluation.read_held_out_examples(paths))
-        texts = [text for text, _, _ in held_out]
+        settings = evaluation.model_manifest["settings"]
+        chat, prefix, codec = settings.get("chat"), settings.get("prefix"), None
+        held_out = [] if chat else list(evaluation.read_held_out_examples(paths))
         with report_start_and_end(progress, "mask by the policies"):
-            masked = [text for _, text in make_run_router(evaluation.run_manifest)(texts)]
-        if prefix := evaluation.model_manifest["settings"].get("prefix"):
+            if chat:
+                texts, masked = evaluation.read_conversations(paths)
+            else:
+                texts = [text for text, _, _ in held_out]
+                masked = [text for _, text in make_run_router(evaluation.run_manifest)(texts)]
+        if prefix:
             roles = [label if prefix == CLASS else role for _, label, role in held_out]
             texts, masked = (list(map(add_role_prefix, group, roles)) for group in (texts, masked))
-        trained, form_texts = evaluation.load_language_model(), {"as_is": texts, "masked": masked}
-        return measure_perplexities(trained, form_texts)
-
-    def measure_perplexities(language_model: Any, texts_by_form: Mapping[str, Any], *codec: Any) -> Result:
-        trainer = TRAINERS[evaluation.model_manifest["settings"]["trainer"]]
-        results = {
-            name: measure_perplexity(language_model, texts, progress, *codec) for name, texts in texts_by_form.items()
+        trained, trainer = evaluation.load_language_model(), TRAINERS[settings["trainer"]]
+        if chat:
+            codec = replace(cast("ChatCodec", trained.tokenizer), loss_scope=chat["loss_on"])
+        return {
+            "as_is": measure_perplexity(trained, texts, progress, codec),
+            "masked": measure_perplexity(trained, masked, progress, codec),
+            "learnt_masked": "vault" not in (trainer.noised_folder, *trainer.noise_free_folders),
         }
-        return {**results, "learnt_masked": "vault" not in (trainer.noised_folder, *trainer.noise_free_folders)}
 
     def measure_classifier() -> Result:
         examples = list(evaluation.read_held_out_examples(paths))

@@ -1,12 +1,14 @@
-"""Attack a trained model: membership inference, and extraction of secrets from the vault."""
+"""Attack a trained model: membership inference, extraction of secrets from the vault, and the one-run audit."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from redactory.evaluation import plots
 from redactory.evaluation.extraction import (
@@ -25,12 +27,26 @@ from redactory.evaluation.membership import (
     run_class_membership_attack,
     run_membership_attack,
 )
+from redactory.evaluation.one_run_audit import (
+    AuditCoins,
+    CanaryForm,
+    audit_scores,
+    compute_curve_p_value,
+    get_coins_path,
+    make_curve_level_function,
+    read_coins,
+)
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.policy import make_run_router
 from redactory.pipelines.measure.evaluate import CLASSIFY, ModelEvaluation, Result, TextWithLabel, read_texts
+from redactory.redaction import RunFolder, read_manifest
 from redactory.redaction.shards import read_column
+from redactory.training.settings import TRAINERS
+
+if TYPE_CHECKING:
+    from redactory.training import LanguageModel
 
 PROMPT_WORDS, MAX_PROMPTS = 4, 1_000
 
@@ -66,16 +82,45 @@ def evaluate_membership(
     evaluation = ModelEvaluation.open(run, model)
     if count < 4 or group_size < 1:
         raise ConfigurationError("count must be at least 4, group_size at least 1")
-    options = {"group_size": group_size, "confidence": confidence, "seed": seed}
-    attack = MembershipAttack(evaluation, _open_reference(evaluation, reference), count, seed, options)
+    options: dict[str, Any] = {"group_size": group_size, "confidence": confidence, "seed": seed}
+    reference_model = _open_reference(evaluation, reference)
+
+    def describe(label: str | None, fresh_values: str) -> Result:
+        name = reference_model.name if reference_model else None
+        return {"label": label, "fresh_values": fresh_values, "reference_model": name}
+
+    def attack_language_model() -> Result:
+        sentences = _find_secret_sentences(evaluation, Path(labelled), label)
+        make_values = partial(_draw_unseen_values, evaluation, seed)
+        if others is not None:
+            make_values = partial(_read_unseen_values, evaluation, Path(others))
+        texts = draw_member_texts(sentences, make_values, count, seed)
+        loaded = reference_model.load_language_model() if reference_model else None
+        trained = evaluation.load_language_model()
+        result = run_membership_attack(trained, *texts, reference=loaded, progress=progress, **options)
+        return describe(sentences[0].label, "drawn" if others is None else "file") | result
+
+    def attack_classifier() -> Result:
+        classifier, loaded = evaluation.load_classifier(), None
+        if reference_model:
+            loaded = reference_model.load_classifier()
+            if set(loaded.classes) != set(classifier.classes):
+                raise ConfigurationError(f"reference: {reference_model.name} was trained on other classes")
+        members = _shuffle_rows(evaluation.read_training_rows(), classifier.classes, "members", seed)
+        held_out = _shuffle_rows(_read_masked_alike(evaluation, paths), classifier.classes, "others", seed)
+        trained_rows = set(members)
+        non_members = [row for row in held_out if row not in trained_rows]
+        rows = members[:count], non_members[:count]
+        return describe(None, "file") | run_class_membership_attack(classifier, *rows, reference=loaded, **options)
+
     if evaluation.task == CLASSIFY:
         if secrets or label:
             raise ConfigurationError("secrets, label: a classifier is asked about whole texts; give others instead")
         paths = evaluation.require_setting("test", others and [str(others)], "rows not trained on, or with --others")
-        run_attack = partial(attack.attack_classifier, paths)
+        run_attack = attack_classifier
     else:
         labelled = evaluation.require_setting("labelled", secrets, "a file of labelled rows there, or with --secrets")
-        run_attack = partial(attack.attack_language_model, Path(labelled), others, label, progress)
+        run_attack = attack_language_model
     return evaluation.measure_and_seal("membership", run_attack, "roc.svg", plots.plot_membership)
 
 
@@ -90,67 +135,22 @@ def _open_reference(evaluation: ModelEvaluation, reference: str | Path | None) -
     return ModelEvaluation.open(evaluation.run.root, str(reference))
 
 
-@dataclass(frozen=True)
-class MembershipAttack:
-    """Membership inference on the model of ``evaluation``, with ``options`` of the attack functions."""
+def _read_masked_alike(evaluation: ModelEvaluation, paths: Sequence[str]) -> list[TextWithLabel]:
+    """Read the rows of ``paths``, masked if the model was trained on masked text."""
+    rows = [(text, name) for text, name, _ in evaluation.read_held_out_examples(paths)]
+    if evaluation.run.vault in evaluation.list_training_folders():
+        return rows
+    masked = make_run_router(evaluation.run_manifest)([text for text, _ in rows])
+    return [(text, name) for (_, text), (_, name) in zip(masked, rows, strict=True)]
 
-    evaluation: ModelEvaluation
-    reference: ModelEvaluation | None
-    count: int
-    seed: int
-    options: dict[str, Any]
 
-    def attack_language_model(
-        self, labelled: Path, others: str | Path | None, label: str | None, progress: Progress
-    ) -> Result:
-        """Distinguish sentences with secrets that were trained on from the same sentences with other values."""
-        sentences = _find_secret_sentences(self.evaluation, labelled, label)
-        make_values = partial(_draw_unseen_values, self.evaluation, self.seed)
-        if others is not None:
-            make_values = partial(_read_unseen_values, self.evaluation, Path(others))
-        members, non_members = draw_member_texts(sentences, make_values, self.count, self.seed)
-        reference = self.reference.load_language_model() if self.reference else None
-        trained = self.evaluation.load_language_model()
-        result = run_membership_attack(
-            trained, members, non_members, reference=reference, progress=progress, **self.options
-        )
-        return self._describe(sentences[0].label, "drawn" if others is None else "file") | result
-
-    def attack_classifier(self, paths: Sequence[str]) -> Result:
-        """Distinguish texts that were trained on from texts of ``paths``, masked alike."""
-        classifier, reference = self.evaluation.load_classifier(), None
-        if self.reference:
-            reference = self.reference.load_classifier()
-            if set(reference.classes) != set(classifier.classes):
-                raise ConfigurationError(f"reference: {self.reference.name} was trained on other classes")
-        members = self._draw_rows(self.evaluation.read_training_rows(), classifier.classes, "members")
-        trained = set(members)
-        held_out = self._draw_rows(self._read_masked_alike(paths), classifier.classes, "others")
-        others = [row for row in held_out if row not in trained]
-        result = run_class_membership_attack(
-            classifier, members[: self.count], others[: self.count], reference=reference, **self.options
-        )
-        return self._describe(None, "file") | result
-
-    def _read_masked_alike(self, paths: Sequence[str]) -> list[TextWithLabel]:
-        """Read the rows of ``paths``, masked if the model was trained on masked text."""
-        rows = [(text, name) for text, name, _ in self.evaluation.read_held_out_examples(paths)]
-        if self.evaluation.run.vault in self.evaluation.list_training_folders():
-            return rows
-        masked = make_run_router(self.evaluation.run_manifest)([text for text, _ in rows])
-        return [(text, name) for (_, text), (_, name) in zip(masked, rows, strict=True)]
-
-    def _draw_rows(
-        self, rows: Iterable[TextWithLabel], classes: Collection[str], purpose: str
-    ) -> list[tuple[str, str]]:
-        """Put the distinct rows with one of ``classes`` in a random order."""
-        known = [(text, name) for text, name in dict.fromkeys(rows) if name is not None and name in classes]
-        order = RandomStream.from_seed(self.seed).permutation(purpose, 0, len(known))
-        return [known[index] for index in order.tolist()]
-
-    def _describe(self, label: str | None, fresh_values: str) -> Result:
-        reference_model = self.reference.name if self.reference else None
-        return {"label": label, "fresh_values": fresh_values, "reference_model": reference_model}
+def _shuffle_rows(
+    rows: Iterable[TextWithLabel], classes: Collection[str], purpose: str, seed: int
+) -> list[tuple[str, str]]:
+    """Put the distinct rows with one of ``classes`` in a random order."""
+    known = [(text, name) for text, name in dict.fromkeys(rows) if name is not None and name in classes]
+    order = RandomStream.from_seed(seed).permutation(purpose, 0, len(known))
+    return [known[index] for index in order.tolist()]
 
 
 def _find_secret_sentences(evaluation: ModelEvaluation, labelled: Path, label: str | None) -> list[SecretSentence]:
@@ -231,3 +231,126 @@ def evaluate_extraction(
         return run_extraction_attack(trained, secrets, controls, settings, prompts, progress)
 
     return evaluation.measure_and_seal("extraction", run_attack, "extraction.svg", plots.plot_extraction)
+
+
+# The one-run audit: the epsilon that a model proves against that of its guarantee.
+
+
+def evaluate_audit(
+    run: str | Path,
+    model: str | None = None,
+    *,
+    coins: str | Path | None = None,
+    confidence: float = 0.95,
+    progress: Progress = ignore_progress,
+) -> Result:
+    """Guess the coins of the planted canaries from a model, and compute a lower bound of its epsilon.
+
+    ``coins`` is the file of ``plant_canaries`` (default: the one beside the run's input). Returns {form, planted,
+    standing, public, epsilon_upper, upper_field, comparable, reason, holds, guarantee_p_value} and
+    :func:`redactory.evaluation.one_run_audit.audit_scores`. ``holds`` is false if ``epsilon_lower`` exceeds
+    ``epsilon_upper``, the card's epsilon; for a true guarantee this has probability at most 1 - ``confidence``.
+    ``guarantee_p_value`` is a sharper test with the whole privacy curve of the ledger's mechanism; null if it has no
+    curve of one row. ``InputError`` if no planted sentence occurs in the run.
+    """
+    evaluation = ModelEvaluation.open(run, model)
+    if coins is None:
+        paths = evaluation.run_manifest["configuration"]["input"]["path"]
+        coin_files = [file for path in paths if (file := get_coins_path(Path(path))).is_file()]
+        if len(coin_files) != 1:
+            number = len(coin_files) or "no"
+            raise ConfigurationError(
+                f"coins: {number} .coins.json files beside the run's input; choose one with --coins"
+            )
+        coins = coin_files[0]
+    planted = read_coins(Path(coins))
+
+    def run_audit() -> Result:
+        from redactory.training import make_guarantee_card
+
+        card, sentences = make_guarantee_card(evaluation.run, evaluation.name), list(planted.iter_planted_sentences())
+        vault_sentences, public_sentences = (
+            set(sentences).intersection(read_texts(f)) for f in (evaluation.run.vault, evaluation.run.public)
+        )
+        if not vault_sentences:
+            raise InputError("coins: this run contains none of the planted sentences; was the planted copy curated?")
+        placement = {
+            "planted": len(sentences),
+            "standing": sum(sentence in vault_sentences for sentence in sentences),
+            "public": sum(sentence in public_sentences for sentence in sentences),
+        }
+        scores = _score_canaries(evaluation.load_language_model(), planted, progress)
+        scores_summary = audit_scores(scores, np.array(planted.coins), card["delta"], confidence)
+        upper = find_epsilon_upper_bound(card, planted.form, placement["public"])
+        return {
+            "form": planted.form,
+            **placement,
+            **scores_summary,
+            **upper,
+            "holds": not upper["comparable"] or scores_summary["epsilon_lower"] <= upper["epsilon_upper"],
+            "guarantee_p_value": compute_audit_p_value(
+                evaluation.run, evaluation.name, scores_summary, upper["upper_field"]
+            ),
+        }
+
+    return evaluation.measure_and_seal("audit", run_audit)
+
+
+def _score_canaries(model: LanguageModel, coins: AuditCoins, progress: Progress) -> NDArray[np.float64]:
+    """Score each canary, positive if the model favours a true coin: float64 [m].
+
+    ``pair``: the log likelihood of the first number's sentence minus the second's. Otherwise: that of the number's
+    sentence minus the median over all numbers, about half of which were planted.
+    """
+    texts = [coins.render_sentence(digits) for pair in coins.numbers for digits in pair]
+    log_likelihoods = np.array([log_probs.sum() for log_probs in model.compute_token_log_probs(texts)])
+    progress("audit", len(texts), len(texts), "sentences")
+    first, second = log_likelihoods[0::2], log_likelihoods[1::2]
+    scores = np.asarray(first - (second if coins.form == "pair" else np.median(first)))
+    if not np.isfinite(scores).all():
+        raise InputError("audit: the model assigns a canary a probability too small for a float")
+    return scores
+
+
+def find_epsilon_upper_bound(card: Mapping[str, Any], form: CanaryForm, public: int) -> Result:
+    """Return {epsilon_upper, upper_field, comparable, reason} of a guarantee card for canaries of this ``form``.
+
+    For secrets the two worlds exchange numbers (``epsilon_substitution``) or mask one (``epsilon``); for users they add
+    or remove the user (``epsilon_sound``). ``public`` is the number of canaries in public examples of the run.
+    """
+    field = {"pair": "epsilon_substitution", "masked": "epsilon", "absent": "epsilon_sound"}[form]
+    protects_units, reason = "epsilon_sound" in card, None
+    if card.get(field if field in card else "epsilon") is None:
+        reason = card["reasons"].get(field) or card["reasons"].get("epsilon") or "the card states no epsilon"
+    elif protects_units and (form != "absent" or card["privacy_unit"] not in ("users", "both", "either")):
+        reason = "the guarantee compares a unit with its absence: plant form absent, for users"
+    elif not protects_units and form == "absent":
+        reason = "the guarantee compares a secret with another or with its mask: plant form pair or masked"
+    elif public and TRAINERS[card["trainer"]].uses_policy:
+        reason = f"{public} canaries are in public examples, which no guarantee covers"
+    return {
+        "epsilon_upper": None if reason else card.get(field),
+        "upper_field": None if reason else field,
+        "comparable": reason is None,
+        "reason": reason,
+    }
+
+
+def compute_audit_p_value(run: RunFolder, name: str, audit: Mapping[str, Any], upper_field: str | None) -> float | None:
+    """Return the best p-value over all shares times their number; None without a curve of one row."""
+    from redactory.training.accounting import Spending
+    from redactory.training.accounting.epsilons import compute_privacy_curve
+    from redactory.training.guarantee.spec import START_KEY, read_ledger_facts
+    from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
+
+    facts, manifest = read_ledger_facts(run, run.get_model_folder(name)), read_manifest(run)
+    rows = facts.make_spec(manifest["dedup"]).exchanged_row_count
+    if START_KEY in (facts.base or {}) or "route" in manifest:
+        return None  # of these steps alone the curve would be too low
+    protects_secrets = upper_field in ("epsilon_substitution", "epsilon")
+    if not protects_secrets or not isinstance(facts.mechanism, PoissonGaussian) or rows > 1:
+        return None
+    relation = Relation.SUBSTITUTION if upper_field == "epsilon_substitution" else facts.trainer.relation
+    level = make_curve_level_function(compute_privacy_curve((Spending(facts.mechanism, facts.steps),), relation))
+    p_values = [compute_curve_p_value(audit["canaries"], s["guesses"], s["correct"], level) for s in audit["by_share"]]
+    return min(1.0, len(p_values) * min(p_values))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ from redactory.pipelines.curation.policy import make_run_router
 from redactory.pipelines.curation.segment import make_segmenter
 from redactory.pipelines.measure.label import load_recall_measurement, read_policy_fit, save_recall_measurement
 from redactory.redaction import RunFolder, list_parts, read_manifest
-from redactory.redaction.shards import read_values
+from redactory.redaction.shards import read_batches, read_values
 
 
 def evaluate_detect(
@@ -195,6 +195,7 @@ def find_measurement_date(run: RunFolder, result: dict[str, Any]) -> str:
 # Attacks on the shards alone.
 
 
+_UNITS = ("document", "user")
 TEACHER_NOTE = (
     "the run's tagger was trained on labels of spaCy's small English pipeline, so misses of both stay "
     "unseen here; for an independent check use another engine (stanza:FOLDER, transformers:FOLDER)"
@@ -287,17 +288,18 @@ def choose_independent_engine(detect: DetectSettings, engine: str | None = None)
 
 def _map_authors(run: RunFolder) -> tuple[dict[str, dict[str, set[str]]], bool]:
     """Map each released example to all its keyed documents and users; also, whether a user has several documents."""
-    columns = ("example_id", "released_id", "dup_of", "document", "user")
-    examples = list(read_values(run.examples, *columns))
-    released_ids = {example_id: released_id for example_id, released_id, *_ in examples if released_id is not None}
-    authors: dict[str, dict[str, set[str]]] = {"document": defaultdict(set), "user": defaultdict(set)}
-    for example_id, _, original, document, user in examples:
-        released_id = released_ids.get(example_id if original is None else original)
-        for unit, name in (("document", document), ("user", user)):
-            if released_id is not None and name is not None:
-                authors[unit][released_id].add(name)
-    pairs = {(document, user) for *_, document, user in examples}
-    return authors, len(pairs) > len({user for _, user in pairs})
+    import pandas as pd
+
+    columns = ["example_id", "released_id", "dup_of", "document", "user"]
+    batches = [batch.to_pandas() for batch in read_batches(run.examples, columns)]
+    examples = pd.concat(batches, ignore_index=True) if batches else pd.DataFrame(columns=columns)
+    first_copies = examples["dup_of"].fillna(examples["example_id"])
+    examples["released_id"] = first_copies.map(examples.set_index("example_id")["released_id"].dropna())
+    authors: Any = {
+        unit: examples.dropna(subset=unit).groupby("released_id")[unit].agg(set).to_dict() for unit in _UNITS
+    }
+    pairs = examples[[*_UNITS]].drop_duplicates()
+    return authors, len(pairs) > pairs["user"].nunique(dropna=False)
 
 
 def _summarize_cross_split_duplicates(run: RunFolder) -> dict[str, Any] | None:

@@ -51,24 +51,32 @@ def fit_tagger(
     # an unkeyed digest would let any recipient test guesses of a small file
     files, key = [Path(path) for path in labelled], load_digest_key()
     rows = {text.text: text for path in files for text in _read_labelled_texts(path)}
-    row_groups = training, fitted_on, tested_on = _split_rows(list(rows.values()), chosen)
+    training, fitted_on, tested_on = _split_rows(list(rows.values()), chosen)
     temporary_folder = folder.with_name(f"{TEMPORARY_PREFIX}{folder.name}")
     shutil.rmtree(temporary_folder, ignore_errors=True)
     try:
-        engine, description, result = _fit_tagger(temporary_folder, folder.name, row_groups, chosen, progress)
+        start = None if chosen.start is None else find_tagger_folder(chosen.start)
+        nlp = train_tagger(training, chosen, progress, start)
+        reliability = calibrate_tagger(nlp, fitted_on, tested_on)
+        nlp.to_disk(temporary_folder)
+        scores, record = _score_tagger(temporary_folder, tested_on), chosen.model_dump(mode="json")
+        start_scores = None if start is None else _score_tagger(start, tested_on)
+        if start is not None:
+            record["start"] = {"folder": start.name, "sha256": folder_sha256(start)}
         result = {
             "rows": len(training),
             "held_out_rows": len(fitted_on) + len(tested_on),
             "labels": dict(sorted(Counter(s[2] for row in training for s in row.spans).items())),
-            "held_out": _score_engine(engine, tested_on),
+            "held_out": scores,
             "files": [{"name": path.name, "digest": key.compute_file_digest(read_blocks(path))} for path in files],
-            "start_held_out": None,
-            **result,
+            "start_held_out": start_scores,
+            "reliability": asdict(reliability),
+            "settings": record,
+            "versions": get_package_versions("redactory", "onnxruntime", "tokenizers", "numpy"),
+            "worse_than_start": _is_worse(scores, start_scores),
         }
-        result["worse_than_start"] = _is_worse(result["held_out"], result["start_held_out"])
         write_json(temporary_folder / "fit.json", result, PUBLIC_FILE)
-        plot_arguments = (result["reliability"]["bins"], result["reliability"]["error"])
-        rendered_plots = render_plot("reliability.svg", plot_reliability, *plot_arguments)
+        rendered_plots = render_plot("reliability.svg", plot_reliability, reliability.bins, reliability.error)
         environment = Environment(
             loader=PackageLoader("redactory.pipelines.measure", "."),
             undefined=StrictUndefined,
@@ -76,7 +84,7 @@ def fit_tagger(
             keep_trailing_newline=True,
         )
         page = environment.get_template("fit_card.md.j2")
-        card = page.render(**result, name=folder.name, about=description, drawn=rendered_plots)
+        card = page.render(**result, name=folder.name, drawn=rendered_plots)
         for name, text in {**rendered_plots, "README.md": card}.items():
             write_text(temporary_folder / name, text, PUBLIC_FILE)
         temporary_folder.replace(folder)
@@ -85,38 +93,8 @@ def fit_tagger(
     return {"tagger": str(folder), **result}
 
 
-def _fit_tagger(
-    folder: Path,
-    name: str,
-    rows: tuple[LabelledTexts, LabelledTexts, LabelledTexts],
-    settings: FitSettings,
-    progress: Progress,
-) -> tuple[Engine, str, dict[str, Any]]:
-    """Fit a head on the pretrained encoder in ``folder``; return its engine, the text of its card, and its facts."""
-    start = None if settings.start is None else find_tagger_folder(settings.start)
-    training, *held_out = rows
-    nlp = train_tagger(training, settings, progress, start)
-    reliability = calibrate_tagger(nlp, *held_out)
-    nlp.to_disk(folder)
-    description = f"A head on the pretrained encoder of this package; `detect.tagger.models: [{name}]` uses it."
-    settings_record, start_scores = settings.model_dump(mode="json"), None
-    if start is not None:
-        start_scores = _score_engine(TaggerEngine(TaggerSettings(models=(str(start),)), "en"), rows[2])
-        settings_record["start"] = {"folder": start.name, "sha256": folder_sha256(start)}
-        description += (
-            "\nIts training began with the weights of another tagger, `start` in `fit.json`: what that one\n"
-            "was licensed for holds for this one too (the shipped one: CC BY-SA 4.0)."
-        )
-    return (
-        TaggerEngine(TaggerSettings(models=(str(folder),)), "en"),
-        description,
-        {
-            "reliability": asdict(reliability),
-            "start_held_out": start_scores,
-            "settings": settings_record,
-            "versions": get_package_versions("redactory", "onnxruntime", "tokenizers", "numpy"),
-        },
-    )
+def _score_tagger(folder: Path, rows: Sequence[LabelledText]) -> dict[str, Any]:
+    return _score_engine(TaggerEngine(TaggerSettings(models=(str(folder),)), "en"), rows)
 
 
 def _read_labelled_texts(path: Path) -> LabelledTexts:

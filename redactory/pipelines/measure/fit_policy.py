@@ -41,7 +41,7 @@ from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, ignore_progress, report_start_and_end
 from redactory.foundation.stream import RandomStream
-from redactory.pipelines.curation.config import Config, SegmentSettings
+from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.curation.loading import ConfigLike, load_config, validate_config
 from redactory.pipelines.curation.segment import make_segmenter
 from redactory.redaction import PUBLIC, route_example
@@ -55,8 +55,8 @@ ESTIMAND = (
 _HEADER = """\
 # Written by redactory fit policy. `fitted` says on what; measurements refuse the rows in that file.
 """
-_KEYS = ("min_non_entity_probability",)
-"""The settings that distinguish the policies of the path."""
+_KEY = "min_non_entity_probability"
+"""The setting that distinguishes the policies of the path."""
 _SEED_DIGITS = 16
 
 
@@ -187,7 +187,14 @@ def fit_policy(
     detect = loaded_config.detect if loaded_config else DetectSettings()
     segment = loaded_config.segment if loaded_config else SegmentSettings()
     labels = read_labelled_secrets(labelled, segment, detect.public_labels)
-    _require_enough_secrets(labels, labelled.name, miss_rate, confidence)
+    n, needed = len(labels.secrets), count_secrets_needed(miss_rate, confidence)
+    if n < needed:
+        raise InputError(
+            f"{labelled.name}: needs {needed:,} labelled secrets, the file has {n:,} (one per {labels.unit}, since "
+            f"those of the same one are not independent; {labels.secret_count:,} in all). That many, "
+            f"without a miss, prove a miss rate of {format_upper(miss_rate)} at confidence "
+            f"{format_lower(confidence)}: label more, or accept a higher miss rate"
+        )
     path, secrets = build_policy_sequence(detect), draw_secrets(labels, file_sha256(labelled))
     levels = _find_public_steps(labels.examples, detect, path, progress)
     curve, chosen = _compute_miss_curve(path, levels, labels, secrets, miss_rate, confidence)
@@ -204,7 +211,7 @@ def fit_policy(
         "estimand": ESTIMAND.format(unit=labels.unit),
         "public_labels": list(detect.public_labels),
         "curve": curve,
-        "present": detect.conservative.model_dump(mode="json", include=set(_KEYS)),
+        "present": {_KEY: detect.conservative.min_non_entity_probability},
         "chosen": None if chosen is None else curve[chosen],
         "out": None,
     }
@@ -216,28 +223,13 @@ def fit_policy(
     record |= {"misses": curve[chosen]["misses"], "segment": segment.mode, "policies": policies, "date": date}
     key, record_file = load_digest_key(), out.with_name(f"{out.stem}.fitted.json")
     write_fit_record(record_file, record, labels.identifying_texts, key)
-    conservative = {name: curve[chosen][name] for name in _KEYS} | {"fitted": str(record_file.absolute())}
-    _write_config(out, loaded_config, conservative)
-    return result | {"out": str(out), "rows_file": str(record_file), "key_fresh": key.is_generated}
-
-
-def _write_config(out: Path, config: Config | None, conservative: dict[str, Any]) -> None:
-    settings = config.model_dump(mode="json", exclude_unset=True) if config else {}
-    detect = settings.setdefault("detect", {})
-    detect["conservative"] = detect.get("conservative", {}) | conservative
+    settings = loaded_config.model_dump(mode="json", exclude_unset=True) if loaded_config else {}
+    conservative = {_KEY: curve[chosen][_KEY], "fitted": str(record_file.absolute())}
+    written = settings.setdefault("detect", {})
+    written["conservative"] = written.get("conservative", {}) | conservative
     validate_config({"input": "any", **settings})
     write_text(out, _HEADER + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
-
-
-def _require_enough_secrets(labels: LabelledSecrets, name: str, miss_rate: float, confidence: float) -> None:
-    n, needed = len(labels.secrets), count_secrets_needed(miss_rate, confidence)
-    if n < needed:
-        raise InputError(
-            f"{name}: needs {needed:,} labelled secrets, the file has {n:,} (one per {labels.unit}, since "
-            f"those of the same one are not independent; {labels.secret_count:,} in all). That many, "
-            f"without a miss, prove a miss rate of {format_upper(miss_rate)} at confidence "
-            f"{format_lower(confidence)}: label more, or accept a higher miss rate"
-        )
+    return result | {"out": str(out), "rows_file": str(record_file), "key_fresh": key.is_generated}
 
 
 def _compute_miss_curve(
@@ -264,7 +256,7 @@ def _compute_miss_curve(
     kept_steps = count_passing_settings(misses, len(secrets), miss_rate, confidence)
     curve = [
         {
-            **step.model_dump(mode="json", include=set(_KEYS)),
+            _KEY: step.min_non_entity_probability,
             "public_share": public[j] / max(labels.examples.total(), 1),
             "clean_public_share": clean[j] / max(labels.clean_examples.total(), 1),
             "misses": misses[j],

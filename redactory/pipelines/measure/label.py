@@ -1,4 +1,4 @@
-"""Sample a finished run for people to label; measure and keep what the policies missed there.
+"""Sample a run for people to label, or choose documents for them; measure and keep what the policies missed there.
 
 Usage: ``docs/how-to/audit.md``; bounds: ``redactory/evaluation/sample_bounds.py``.
 """
@@ -6,11 +6,17 @@ Usage: ``docs/how-to/audit.md``; bounds: ``redactory/evaluation/sample_bounds.py
 from __future__ import annotations
 
 import datetime
+import hashlib
+import math
+import re
 import secrets as entropy
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from redactory.detectors import DetectSettings
 from redactory.detectors.settings import (
@@ -21,18 +27,22 @@ from redactory.detectors.settings import (
     require_unfitted_rows,
 )
 from redactory.evaluation import sample as samples
-from redactory.evaluation.labelled import write_labelling_files
+from redactory.evaluation.labelled import CHOSEN_KEY, read_labelled_rows, write_labelling_files
 from redactory.evaluation.recall import TextRouter
 from redactory.evaluation.report import write_report
 from redactory.evaluation.sample_bounds import STRATA
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
-from redactory.foundation.files import make_private_folder, read_json, write_json, write_text
+from redactory.foundation.files import make_private_folder, read_json, write_json
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.foundation.progress import Progress, ignore_progress, report_start_and_end
+from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
+from redactory.pipelines.curation.loading import ConfigLike, load_config
 from redactory.pipelines.curation.models import seal_result
-from redactory.pipelines.curation.policy import make_run_router
+from redactory.pipelines.curation.policy import Example, Policy, make_run_router
+from redactory.pipelines.readers import Document, find_sources
+from redactory.pipelines.readers.documents import RowCounts
 from redactory.redaction import RunFolder, is_finished, list_broken_files, read_batches, read_manifest, seal_folder
 from redactory.redaction.folder import SampleFolder
 from redactory.redaction.sealing import find_release
@@ -72,13 +82,8 @@ def label_random(
         sizes = {stratum: len(frame.list_stratum_ids(stratum)) for stratum in STRATA}
         if not sum(sizes.values()):
             raise RunStateError(f"{folder.root} has no example that could be labelled")
-        if not 0 < public_share < 1 or n < sum(map(bool, sizes.values())):
-            raise ConfigurationError(
-                f"{n} draws at a public share of {public_share:g}: the share must lie between 0 and 1, and "
-                "each stratum needs a draw"
-            )
         plan, texts = samples.draw_sample(folder, frame, n, public_share, seed)
-        summary = {
+        summary: dict[str, Any] = {
             "name": name,
             "date": date.isoformat(),
             "seed": seed,
@@ -98,37 +103,26 @@ def label_random(
             "fitted_on": frame.fitted_on._asdict(),
             "policies": {policy_name: policy["hash"] for policy_name, policy in manifest["policies"].items()},
         }
-        files = _write_sample(folder, sample, texts, summary, manifest)
-        return {"run": str(folder.root), **summary, "folder": str(sample.root), "files": files}
+        rows = samples.to_labelling_rows(texts)
+        # labels that π masks, labels that occur, and one for everything else
+        strict = manifest["configuration"]["detect"]["strict"]
+        occurring = {span["label"] for row in rows for span in row["spans"]}
+        labels = {*strict["labels"], *strict["extra_labels"], *occurring}
+        make_private_folder(sample.root.parent)
+        make_private_folder(sample.root)
+        version = f"strict policy {summary['policies']['strict'][:12]}"
+        write_labelling_files(rows, labels, version, sample.rows, sample.tasks, sample.interface)
+        # the key is stored beside the texts that it digests: it prevents guessing elsewhere from the digests alone
+        key = DigestKey(entropy.token_bytes(_KEY_BYTES))
+        records = [text.to_record(key) for text in texts]
+        write_json(sample.draw, {**summary, "key": key.secret.hex(), "rows": records})
+        files = {name: getattr(sample, name) for name in ("rows", "tasks", "interface")}
+        body = {"format": "redactory-sample/1", "parent": file_sha256(folder.manifest), **summary}
+        seal_folder(sample, body, [*files.values(), sample.draw])
+        paths = {name: str(path) for name, path in files.items()}
+        return {"run": str(folder.root), **summary, "folder": str(sample.root), "files": paths}
 
     return run_with_sealed_traceback(folder.state, draw_and_write_sample)
-
-
-def _write_sample(
-    run: RunFolder,
-    folder: SampleFolder,
-    texts: list[samples.SampledText],
-    summary: dict[str, Any],
-    manifest: dict[str, Any],
-) -> dict[str, str]:
-    make_private_folder(folder.root.parent)
-    make_private_folder(folder.root)
-    rows = samples.to_labelling_rows(texts)
-    version = f"strict policy {summary['policies']['strict'][:12]}"
-    # labels that π masks, labels that occur, and one for everything else
-    strict = manifest["configuration"]["detect"]["strict"]
-    occurring = {span["label"] for row in rows for span in row["spans"]}
-    labels = {*strict["labels"], *strict["extra_labels"], *occurring}
-    # the key is stored beside the texts that it digests: it prevents guessing elsewhere from the digests alone
-    key = DigestKey(entropy.token_bytes(_KEY_BYTES))
-    write_text(folder.table, samples.to_csv(texts))
-    write_labelling_files(rows, labels, version, folder.rows, folder.tasks, folder.interface)
-    records = [text.to_record(key) for text in texts]
-    write_json(folder.draw, {**summary, "key": key.secret.hex(), "rows": records})
-    files = {name: getattr(folder, name) for name in ("rows", "table", "tasks", "interface")}
-    body = {"format": "redactory-sample/1", "parent": file_sha256(run.manifest), **summary}
-    seal_folder(folder, body, [*files.values(), folder.draw])
-    return {name: str(path) for name, path in files.items()}
 
 
 def _find_fitted_examples(run: RunFolder, manifest: dict[str, Any]) -> samples.Ids | None:
@@ -235,7 +229,7 @@ def label_score(
 
 def _read_labels(file: Path, draw: dict[str, Any], unchanged: bool) -> list[samples.SampledText]:
     """Read the labelled rows of the draw; ``InputError`` if nobody seems to have labelled them."""
-    drawn = [samples.SampledText.from_record(row) for row in draw["rows"]]
+    drawn = TypeAdapter(list[samples.SampledText]).validate_python(draw["rows"])
     rows = samples.read_labels(file, drawn, DigestKey(bytes.fromhex(draw["key"])))
     if not unchanged and not any(row.is_changed for row in rows):
         raise InputError(
@@ -272,3 +266,134 @@ def _read_draw_record(run: RunFolder, sample: SampleFolder) -> dict[str, Any]:
         raise CheckFailed(f"samples/{sample.root.name} is not as it was drawn: {problem}")
     draw: dict[str, Any] = read_json(sample.draw)
     return draw
+
+
+# The documents that a tagger learns most from.
+#
+# Preferred are documents with words that the engines are unsure of and that no chosen document has; every
+# fourth is drawn at random, because an engine can be sure and wrong. The choice can train a tagger, but it is
+# not a sample: each row says so, and every measurement refuses it (``evaluation/labelled.py``).
+
+
+CANDIDATES_PER_DOCUMENT = 20
+"""Number of documents searched per chosen document."""
+RANDOM_INTERVAL = 4
+"""One in this many documents is drawn at random."""
+_DOUBT_RANGE = 0.1, 0.9
+"""Range of probabilities of a secret for which a word counts as uncertain."""
+_DIGIT = re.compile(r"\d")
+Doubts = Mapping[str, float]
+
+
+def label_active(
+    config: ConfigLike,
+    out: str | Path,
+    n: int = 50,
+    *,
+    labelled: Sequence[str | Path] = (),
+    seed: int = 0,
+    progress: Progress = ignore_progress,
+) -> dict[str, Any]:
+    """Choose ``n`` documents of the configured input to label; write them to the new folder ``out`` (0700).
+
+    Draws ``CANDIDATES_PER_DOCUMENT`` times ``n`` distinct documents that no file of ``labelled`` holds, by a digest
+    under ``seed``, and searches them; if no engine gives a confidence per word, the first ``n`` are chosen. ``spans``
+    are prefilled from the strict policy. Returns counts and file paths; no text. ``InputError`` if nothing is left to
+    label.
+    """
+    settings, folder = load_config(config), Path(out)
+    if folder.exists():
+        raise ConfigurationError(f"{folder} already exists: give another folder, or remove it")
+    labelled_rows = [row for path in labelled for row in read_labelled_rows(Path(path), to_fit=True)]
+    with report_start_and_end(progress, "read"):
+        texts = _draw_candidates(
+            settings, {row["text"].strip() for row in labelled_rows}, CANDIDATES_PER_DOCUMENT * n, seed
+        )
+    if not texts:
+        raise InputError("the input has no document with text that is not already labelled")
+    span_policy = Policy(settings)
+    with report_start_and_end(progress, "load engines"):
+        span_policy.load_engines()
+    documents = list[tuple[str, list[Example]]]()
+    for number, (text, examples) in enumerate(zip(texts, span_policy.route_many(texts), strict=True), 1):
+        if all(example.failure is None for example in examples):
+            documents.append((text, examples))
+        progress("choose", number, len(texts), "documents")
+    doubts = [_find_uncertain_words(text, examples) for text, examples in documents]
+    chosen = select_most_uncertain(doubts, [len(text) for text, _ in documents], n)
+    rows: list[dict[str, Any]] = []
+    for number, (index, method) in enumerate(chosen, 1):
+        text, examples = documents[index]
+        strict_spans = [span for example in examples for span in example.spans if span.policy == "strict"]
+        ranked = [
+            samples.LabelledSpan(span.start, span.end, span.label)
+            for span in sorted(strict_spans, key=lambda span: -span.score)
+        ]
+        spans = [span._asdict() for span in samples.select_prefilled_spans(ranked)]
+        rows.append({"id": f"{number:04}", CHOSEN_KEY: method, "text": text, "spans": spans})
+    if not rows:
+        raise InputError("no document could be read completely by every engine: see redactory scan")
+    strict = settings.detect.strict
+    # offer the labels that were used before
+    labels = {span["label"] for row in labelled_rows for span in row["spans"]} or {*strict.labels, *strict.extra_labels}
+    labels |= {span["label"] for row in rows for span in row["spans"]}
+    files = {name: folder / name for name in ("chosen.jsonl", "label-studio.json", "label-studio.xml")}
+    make_private_folder(folder)
+    write_labelling_files(rows, labels, f"policies {span_policy.hash[:12]}", *files.values())
+    return {
+        "folder": str(folder),
+        "looked_at": len(texts),
+        "labelled_before": len(labelled_rows),
+        "chosen": dict(Counter(method for _, method in chosen)),
+        "words": sum(len(row["text"].split()) for row in rows),
+        "files": {name: str(path) for name, path in files.items()},
+    }
+
+
+def select_most_uncertain(doubts: Sequence[Doubts], sizes: Sequence[int], n: int) -> list[tuple[int, str]]:
+    """Return the indices of at most ``n`` documents in order, each with its method (``doubt`` or ``random``).
+
+    Greedy: each chosen document halves the doubt of its words. The doubt of a document is divided by the square root of
+    its size, because long documents are more work.
+    """
+    word_counts, remaining, selection = Counter[str](), dict.fromkeys(range(len(doubts))), list[tuple[int, str]]()
+
+    def compute_gain(index: int) -> float:
+        doubt = sum(amount * 2.0 ** -word_counts[word] for word, amount in doubts[index].items())
+        return doubt / math.sqrt(sizes[index])
+
+    while remaining and len(selection) < n:
+        best = max(remaining, key=compute_gain)
+        by_doubt = len(selection) % RANDOM_INTERVAL < RANDOM_INTERVAL - 1 and compute_gain(best) > 0
+        # the order of candidates is random
+        index, method = (best, "doubt") if by_doubt else (next(iter(remaining)), "random")
+        word_counts.update(doubts[index].keys())
+        del remaining[index]
+        selection.append((index, method))
+    return selection
+
+
+def _draw_candidates(settings: Config, excluded_texts: set[str], limit: int, seed: int) -> list[str]:
+    """Return the ``limit`` distinct texts with the smallest digests: a random draw that ignores copies."""
+    candidates, counts = dict[bytes, str](), RowCounts(settings.input)
+    for source in find_sources(settings.input.path, settings.input.format):
+        for row in counts.read_and_count(source):
+            if isinstance(row, Document) and row.text.strip() not in excluded_texts:
+                text = row.text.strip().encode()
+                candidates[hashlib.blake2b(text, digest_size=16, key=str(seed).encode()).digest()] = row.text
+                if len(candidates) >= 2 * limit:
+                    candidates = dict(sorted(candidates.items())[:limit])
+    counts.check_totals()
+    return [text for _, text in sorted(candidates.items())[:limit]]
+
+
+def _find_uncertain_words(text: str, examples: Sequence[Example]) -> Doubts:
+    """Return the words that an engine is unsure about, without case and digits; doubt 1 is probability 1/2."""
+    low, high = _DOUBT_RANGE
+    word_doubts: dict[str, float] = {}
+    for example in examples:
+        for span in example.spans:
+            if span.label == "UNSURE" and low <= span.score <= high:
+                word = _DIGIT.sub("0", text[span.start : span.end].casefold())
+                word_doubts[word] = max(word_doubts.get(word, 0.0), 1.0 - abs(2.0 * span.score - 1.0))
+    return word_doubts

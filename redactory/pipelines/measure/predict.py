@@ -61,7 +61,11 @@ def predict(
             "predict: top, number of texts, tokens and top-k must be at least 1, and the temperature a "
             "finite number of at least 0"
         )
-    folder = _require_intact_model(ModelFolder(Path(model)))
+    folder = ModelFolder(Path(model))
+    if not is_finished(folder) or not str(read_manifest(folder).get("format")).startswith("redactory-model/"):
+        raise RunStateError(f"{folder.root} is not a finished model: give a folder RUN/models/NAME")
+    if problems := list_broken_files(folder):
+        raise CheckFailed(f"{folder.root.name}: {'; '.join(problems)}")
     task, card = str(read_manifest(folder)["settings"]["task"]), read_json(folder.guarantee)
     reason = card.get("reasons", {}).get("epsilon") if card.get("epsilon") is None else None
     reason = reason or (None if card.get("holds") else card.get("holds_reason"))
@@ -87,14 +91,6 @@ def predict(
         continuations = [text.strip() for text in continuations]
         prompt_record = {"prompts": [format_turns(prompt) for prompt in prompts]}
     return about | {"seed": seed, "texts": [continuations[place::many] for place in range(many)]} | prompt_record
-
-
-def _require_intact_model(folder: ModelFolder) -> ModelFolder:
-    if not is_finished(folder) or not str(read_manifest(folder).get("format")).startswith("redactory-model/"):
-        raise RunStateError(f"{folder.root} is not a finished model: give a folder RUN/models/NAME")
-    if problems := list_broken_files(folder):
-        raise CheckFailed(f"{folder.root.name}: {'; '.join(problems)}")
-    return folder
 
 
 def _prepare_prompts(folder: ModelFolder, texts: Sequence[Prompt]) -> tuple[LanguageModel, list[str]]:
