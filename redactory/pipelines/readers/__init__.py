@@ -4,14 +4,16 @@ Every row of the input becomes a document or a rejection with a reason code, a f
 continues after a bad row, and no message quotes a row.
 """
 
-# each of these registers its formats
-from redactory.pipelines.readers import columnar as columnar
-from redactory.pipelines.readers import document_formats as document_formats
-from redactory.pipelines.readers import formats as formats
-from redactory.pipelines.readers import html_format as html_format
-from redactory.pipelines.readers import mail_format as mail_format
-from redactory.pipelines.readers import tables as tables
-from redactory.pipelines.readers import word_format as word_format
+# ruff: noqa: E402
+
+import importlib
+import pkgutil
+
+# every module registers its formats, whose names the settings of the input then accept
+for _module in pkgutil.iter_modules(__path__):
+    if _module.name not in ("documents", "files"):
+        importlib.import_module(f"{__name__}.{_module.name}")
+
 from redactory.pipelines.readers.documents import Document as Document
 from redactory.pipelines.readers.documents import InputSettings as InputSettings
 from redactory.pipelines.readers.documents import Rejection as Rejection
