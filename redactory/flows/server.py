@@ -6,7 +6,6 @@ Prefect reads its settings on the first import: quiet, offline, in a private hom
 from __future__ import annotations
 
 import datetime
-import functools
 import os
 import secrets
 import zoneinfo
@@ -68,7 +67,7 @@ def find_server_address() -> str | None:
 
 @contextmanager
 def open_server() -> Iterator[None]:
-    """Use the configured server, or start one that serves this process and its workers until the process ends.
+    """Use the configured server, or start one that serves this process and its workers, and stop it at the end.
 
     It listens on the loopback address, which every user of the machine can reach, so it gets a password that only this
     process and its workers know.
@@ -84,18 +83,15 @@ def open_server() -> Iterator[None]:
         temporary_settings,
     )
 
-    password = _draw_password()
+    password = f"redactory:{secrets.token_urlsafe(18)}"
     with temporary_settings({PREFECT_SERVER_API_AUTH_STRING: password, PREFECT_API_AUTH_STRING: password}):
         server = SubprocessASGIServer()
-        server.start(timeout=_START_SECONDS)
-        with temporary_settings({PREFECT_API_URL: server.api_url}):
-            yield
-
-
-@functools.cache
-def _draw_password() -> str:
-    """Draw the password of this process's server, which later flows use as well."""
-    return f"redactory:{secrets.token_urlsafe(18)}"
+        try:
+            server.start(timeout=_START_SECONDS)
+            with temporary_settings({PREFECT_API_URL: server.api_url}):
+                yield
+        finally:
+            server.stop()
 
 
 # Output of scheduled runs: one folder per run, named by its scheduled time.
