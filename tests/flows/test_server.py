@@ -39,11 +39,11 @@ class Unsteady:
     __name__ = "segment_documents"
     real, failures = staticmethod(stages.segment_documents), 0
 
-    def __call__(self, job: Any, partitions: int, partition: int) -> Any:
+    def __call__(self, job: Any, partition: int) -> Any:
         if partition == 1 and self.failures:
             self.failures -= 1
             raise OSError(f"no space left beside the {WORDS}")
-        return self.real(job, partitions, partition)
+        return self.real(job, partition)
 
     def __reduce__(self) -> Any:
         # workers are threads of this process
