@@ -299,7 +299,7 @@ def describe_copy(path: Path, folder: Path, name: str) -> dict[str, Any]:
         folder / f"copy {name}" if path.is_dir() else folder / f"copy-{name.replace(' ', '-')}{''.join(path.suffixes)}"
     )
     try:
-        summary = redactory.redact(path, out, config={"detect": {"tagger": None}})
+        summary = redactory.redact(path, out, {"keep_other_columns": True}, config={"detect": {"tagger": None}})
     except redactory.RedactoryError as error:
         return {"refused": type(error).__name__}
     files = [out] if out.is_file() else sorted(p for p in out.rglob("*") if p.is_file())
