@@ -129,8 +129,8 @@ def _complete_prefixes(
     for index, text in zip(chosen, generated, strict=True):
         secret, control = secrets[index], controls[index]
         control_found = None if control is None else _starts_with_value(text, control)
-        found = _starts_with_value(text, secret.value)
-        trials.append(ExtractionTrial(secret.label, secret.times_seen, found, control_found))
+        secret_found = _starts_with_value(text, secret.value)
+        trials.append(ExtractionTrial(secret.label, secret.times_seen, secret_found, control_found))
     return summarize_trials(trials)
 
 

@@ -148,4 +148,6 @@ def _is_worse(scores: Mapping[str, Any], start: Mapping[str, Any] | None) -> boo
         recall, precision = measured["cover_recall"] or 0.0, measured["char_precision"] or 0.0
         return recall, 5 * precision * recall / (4 * precision + recall) if recall else 0.0
 
-    return start is not None and any(own < other for own, other in zip(rank(scores), rank(start), strict=True))
+    return start is not None and any(
+        score < at_start for score, at_start in zip(rank(scores), rank(start), strict=True)
+    )
