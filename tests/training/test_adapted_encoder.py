@@ -137,12 +137,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
         ("dpsgd", {}),
         ("crt", {}),
         ("uedp-bounded", {"bounding": {"k_user": 4, "k_entity": 4}}),
-        ("user-level", {"federated": {"users": 10, "user_rate": 1.0}}),
+        # with ten users, a multiplier of 0.5 would decide some of the classes
+        ("user-level", {"federated": {"users": 10, "user_rate": 1.0}, "noise_multiplier": 0.1}),
     ],
 )
 def test_adapters_are_trained_saved_and_stated(run: Any, trainer: str, changes: dict[str, Any]) -> None:
-    chosen = {"model": {"kind": "encoder", "lora_rank": RANK}, "sampling_rate": 1.0, "epochs": 12, "max_tokens": 16}
-    settings = make_settings(trainer=trainer, name=trainer, noise_multiplier=0.5, **chosen, **changes)
+    model = {"kind": "encoder", "lora_rank": RANK}
+    chosen = {"model": model, "sampling_rate": 1.0, "epochs": 12, "max_tokens": 16, "noise_multiplier": 0.5, **changes}
+    settings = make_settings(trainer=trainer, name=trainer, **chosen)
     summary = train_model(run, settings)
     card, folder = summary["guarantee"], run.get_model_folder(trainer)
     assert card["holds"]

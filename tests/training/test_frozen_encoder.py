@@ -220,11 +220,12 @@ def test_an_example_without_a_class_is_null() -> None:
         ("crt", {}),
         ("crt-drop", {}),
         ("uedp-bounded", {"bounding": {"k_user": 4, "k_entity": 4}}),
-        ("user-level", {"federated": {"users": 10, "user_rate": 1.0}}),
+        # with ten users, a multiplier of 0.5 would decide some of the classes
+        ("user-level", {"federated": {"users": 10, "user_rate": 1.0}, "noise_multiplier": 0.1}),
     ],
 )
 def test_every_trainer_learns_on_vectors(run: RunFolder, trainer: str, changes: dict[str, Any]) -> None:
-    summary = train_model(run, make_settings(trainer=trainer, noise_multiplier=0.5, **changes))
+    summary = train_model(run, make_settings(trainer=trainer, **{"noise_multiplier": 0.5, **changes}))
     card = summary["guarantee"]
     assert card["holds"]
     assert card["encoder"]["sha256"] == open_package_encoder().sha256
