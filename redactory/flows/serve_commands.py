@@ -1,5 +1,6 @@
 """``redactory serve-http``: a policy over HTTP."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -25,6 +26,7 @@ def serve_http(
         page = ["Ready on {address} ({workers:n worker}, policy {policy}). Ctrl-C stops it."]
         page.append("It has no access control and no encryption: before others can reach it, put a proxy in front.")
         show_result(context.obj, r, [fill(line, r) for line in page])
+        sys.stdout.flush()
 
     redactory.serve_http(own_config, host=host, port=port, workers=workers or 1, on_ready=show_address)
     return None

@@ -81,6 +81,7 @@ class _Entity(Settings):
     start: int = Field(ge=0)
     end: int
     entity_type: str = Field(min_length=1)
+    score: float = 0.0
 
 
 class AnonymizeRequest(Settings):
@@ -113,7 +114,7 @@ class AnonymizeRequest(Settings):
     def _merge_entities(self) -> list[tuple[int, int, str]]:
         """Merge entities that overlap, and those of one type that only spaces separate; the longest names the type."""
         merged = list[tuple[int, int, str]]()
-        for entity in sorted(self.analyzer_results, key=lambda one: (one.start, -one.end)):
+        for entity in sorted(self.analyzer_results, key=lambda one: (one.start, -one.end, -one.score)):
             start, end, name = merged[-1] if merged else (0, -1, "")
             between = self.text[end : entity.start]
             if entity.start < end or (name == entity.entity_type and between and not between.strip(" ")):

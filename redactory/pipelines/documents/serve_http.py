@@ -239,7 +239,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or "no such port"
+        reason = str(getattr(error, "strerror", error)).partition(" (")[0]
         raise ConfigurationError(f"--host, --port: cannot listen on {host}, port {port}: {reason}") from None
 
 
