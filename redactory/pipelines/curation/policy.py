@@ -27,7 +27,7 @@ from redactory.detectors import (
 from redactory.foundation.canonical import json_sha256
 from redactory.foundation.errors import ConfigurationError, InputError, join_words
 from redactory.foundation.processes import ENGINE_LOCK
-from redactory.pipelines.curation.config import Config, ReleaseSettings
+from redactory.pipelines.curation.config import Config, ReleaseSettings, ReplacementName
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text, run_with_sealed_traceback
 from redactory.pipelines.curation.loading import ConfigLike, load_config, load_text_config
 from redactory.pipelines.curation.release_log import check_released
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 Split = Literal["public", "private", "quarantined"]
 PolicyName = Literal["strict", "conservative"]
-Replace = Literal["mask", "label", "number", "pseudonym", "surrogate"] | Replacer
+Replace = ReplacementName | Replacer
 """What replaces a span: a replacement's name, or a function of the label and the value."""
 _BATCH_SIZE = 1_000
 """Number of texts whose examples go to the engines in one pass; all are in memory until it ends."""
@@ -235,7 +235,7 @@ def _mask_examples(text: str, examples: Sequence[Example]) -> str:
     return apply_edits(text, [Edit(example.start, example.end, example.redacted) for example in examples])
 
 
-def _replace_examples(create_replacer: Callable[..., Replacer], text: str, examples: Sequence[Example]) -> str:
+def _replace_examples(create_replacer: Callable[..., Replacer | None], text: str, examples: Sequence[Example]) -> str:
     """Replace the strict spans of one document; ``create_replacer`` is of a :class:`Replacement`."""
     strict = [span for example in examples for span in example.spans if span.policy == "strict"]
     spans = unify_labels([text], [[ReplacedSpan(span.start, span.end, span.label, span.score) for span in strict]])

@@ -157,7 +157,7 @@ class HttpService:
         registry = self._registry
         if _METRICS_VARIABLE in os.environ:
             # the sums over all worker processes
-            MultiProcessCollector(registry := CollectorRegistry())
+            MultiProcessCollector(registry := CollectorRegistry())  # type: ignore[no-untyped-call]
         return Response(generate_latest(registry), media_type="text/plain")
 
 
