@@ -446,3 +446,12 @@ def test_a_service_that_cannot_start_says_why(options: tuple[str, ...], message:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, message in done.stderr) == (2, True)
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_service_ends_with_a_worker_that_dies() -> None:
+    with _serving("--workers", "2") as (_, process):
+        children = subprocess.run(["pgrep", "-f", "-P", str(process.pid), "spawn_main"], capture_output=True, text=True)
+        os.kill(int(children.stdout.split()[0]), signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, "a worker ended unexpectedly" in errors) == (2, True)
