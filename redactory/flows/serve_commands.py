@@ -25,6 +25,8 @@ def serve_http(
     def show_address(r: Result) -> None:
         page = ["Ready on {address} ({workers:n worker}, policy {policy}). Ctrl-C stops it."]
         page.append("It has no access control and no encryption: before others can reach it, put a proxy in front.")
+        if r["masks_nothing"]:
+            page.append("Warning: this policy masks nothing, not even in a sample text: see detect.strict.labels.")
         show_result(context.obj, r, [fill(line, r) for line in page])
         sys.stdout.flush()
 

@@ -67,8 +67,8 @@ class HttpService:
     """The answers of one process. Its engines process one text at a time, of each request in turn."""
 
     def __init__(self, settings: Config, detector: TextDetector | None = None) -> None:
-        self._policy = Policy(settings, detector)
-        self._policy.load_engines()
+        self.policy = Policy(settings, detector)
+        self.policy.load_engines()
         self._language = settings.detect.language
         rows = describe_label_coverage(settings.detect)
         self._entities = sorted({get_entity_name(row["label"]) for row in rows if row["masks"]})
@@ -82,14 +82,14 @@ class HttpService:
         """Return the application."""
         answers = {"/redact": self._redact, "/scan": self._scan, "/analyze": self._analyze}
         answers |= {"/anonymize": self._anonymize}
-        constants = {"/health": {"status": "ok", "policy": self._policy.hash}, "/supportedentities": self._entities}
+        constants = {"/health": {"status": "ok", "policy": self.policy.hash}, "/supportedentities": self._entities}
         routes = [Route(path, partial(self._respond, path, one), methods=["POST"]) for path, one in answers.items()]
         routes += [Route(path, partial(_format_json, content)) for path, content in constants.items()]
         return Starlette(routes=[*routes, Route("/metrics", self._export_metrics)])
 
     async def _redact(self, request: Request) -> Any:
         body = await _read_body(request, RedactRequest)
-        texts, failed = await self._process(request, body.texts, self._policy.make_span_replacer(body.replace))
+        texts, failed = await self._process(request, body.texts, self.policy.make_span_replacer(body.replace))
         return {"texts": texts, "failed": failed}
 
     async def _scan(self, request: Request) -> Any:
@@ -121,7 +121,7 @@ class HttpService:
         def process_text(text: str) -> tuple[Any, str | None]:
             if len(text) > MAX_TEXT_CHARS:
                 return None, "too_long"
-            examples = self._policy.route(text)
+            examples = self.policy.route(text)
             failure = next((example.failure for example in examples if example.failure), None)
             return (None, failure) if failure else (work(text, examples), None)
 
@@ -206,8 +206,9 @@ def serve_http(
 ) -> None:
     """Serve the policy of ``config`` (default: the default one) until an interrupt, in ``workers`` processes.
 
-    ``on_ready`` gets the address, the policy's hash and the number of workers once all engines are loaded; port 0
-    takes a free one. Raises ``ConfigurationError`` if the address cannot be used, ``RunStateError`` if a worker ends.
+    ``on_ready`` gets the address, the number of workers, the policy's hash, and whether it masks nothing, once all
+    engines are loaded; port 0 takes a free one. Raises ``ConfigurationError`` if the address cannot be used,
+    ``RunStateError`` if a worker ends.
     """
     settings = load_text_config(config)
     with _listen(host, port) as listener, tempfile.TemporaryDirectory(prefix="redactory-") as metrics_folder:
@@ -216,13 +217,13 @@ def serve_http(
             del os.environ[_METRICS_VARIABLE]
             for worker in processes:
                 try:
-                    error = worker.pipe.recv()
+                    loaded = worker.pipe.recv()
                 except EOFError:
-                    error = RunStateError("a worker ended before it was ready; its error is above")
-                if error is not None:
-                    raise error
+                    loaded = RunStateError("a worker ended before it was ready; its error is above")
+                if isinstance(loaded, RedactoryError):
+                    raise loaded
             address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-            on_ready({"address": address, "workers": workers, "policy": Policy(settings).hash})
+            on_ready({"address": address, "workers": workers, "policy": Policy(settings).hash, **loaded})
             try:
                 multiprocessing.connection.wait([worker.process.sentinel for worker in processes])
             except KeyboardInterrupt:
@@ -245,11 +246,11 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _serve_requests(pipe: Connection, settings: Config, listener: socket.socket) -> None:
     try:
-        app = HttpService(settings).make_app()
+        service = HttpService(settings)
+        pipe.send({"masks_nothing": service.policy.masks_nothing()})
     except RedactoryError as error:
         pipe.send(error)
         return
-    pipe.send(None)
     options: dict[str, Any] = {"log_config": None, "log_level": "critical", "access_log": False, "lifespan": "off"}
     options |= {"server_header": False, "timeout_graceful_shutdown": MAX_SECONDS}
-    uvicorn.Server(uvicorn.Config(app, **options)).run(sockets=[listener])
+    uvicorn.Server(uvicorn.Config(service.make_app(), **options)).run(sockets=[listener])
