@@ -78,9 +78,7 @@ def compare_labels(first: Sequence[Row], second: Sequence[Row]) -> dict[str, Any
             rows = counts.setdefault(label, [Counter() for _ in first])
             rows[number] = _count_label_matches(text, spans, label)
     totals = [sum((rows[number] for rows in counts.values()), MatchCounts()) for number in range(len(first))]
-    different = sum(
-        (Counter({pair: n for pair, n in row.items() if pair[0] != pair[1]}) for row in pairs), TokenPairs()
-    )
+    tokens = sum(pairs, TokenPairs())
     return {
         "tokens": tokens.total(),
         **_compute_agreement(totals),

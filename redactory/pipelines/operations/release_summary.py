@@ -21,7 +21,7 @@ from redactory.pipelines.curation.release_log import (
 )
 from redactory.pipelines.curation.share import explain_release_blocker
 from redactory.pipelines.operations.gate import find_earlier_runs
-from redactory.redaction import RunFolder, is_finished, read_manifest
+from redactory.redaction import RunFolder, is_finished, list_broken_files, read_manifest
 from redactory.redaction.folder import find_containing_job
 
 _COUNTS = ("rows", "documents", "examples")
@@ -51,7 +51,7 @@ def show_release(run: str | Path) -> dict[str, Any]:
         raise RunStateError(f"{job.root} has no run {name}: see redactory release list {job.root}")
     manifest = read_manifest(folder) if is_finished(folder) else None
     earlier = [] if job is None or manifest is None else find_earlier_runs(job, folder)[-1:]
-    gate = read_json(folder.gate.root / "result.json") if manifest is not None and is_finished(folder.gate) else {}
+    gate, tampering = _read_gate_result(folder)
     before = read_manifest(earlier[0]) if earlier else None
     body = status.record.body if status else {}
     findings = (status.gate_record.body.get("findings") if status and status.gate_record else None) or []
@@ -77,6 +77,15 @@ def show_release(run: str | Path) -> dict[str, Any]:
         "quarantine": list(_compare_quarantine(manifest, before)) if manifest else [],
         "commands": _list_commands(folder, status, manifest),
     }
+
+
+def _read_gate_result(run: RunFolder) -> tuple[dict[str, Any], str | None]:
+    """Return the sealed comparison with earlier runs, empty if there is none; or why it cannot be trusted."""
+    if not is_finished(run) or not is_finished(run.gate):
+        return {}, None
+    if problems := list_broken_files(run.gate):
+        return {}, f"its comparison with earlier runs changed after sealing ({problems[0]}): redactory verify"
+    return read_json(run.gate.root / "result.json"), None
 
 
 def describe_finding(finding: Mapping[str, Any]) -> str:
