@@ -155,9 +155,8 @@ def evaluate_errors(
 
 def _describe_errors(r: Result) -> Page:
     yield fill("{labelled}: {rows:n row}, {examples:n example} by {segment}; {quarantined} quarantined.", r)
-    columns = {"problem": "{problem}", "label": "{label}", "engine": "{engines}", "recognizer": "{recognizers}"}
-    columns |= {"count": "{count}", "in public": "{public}", "rows": "{rows}"}
-    yield table("Errors of the strict policy", columns, r["errors"])
+    columns = {"problem": "{problem}", "label": "{label}", "found by": "{sources}", "count": "{count}"}
+    yield table("Errors of the strict policy", columns | {"in public": "{public}", "rows": "{rows}"}, r["errors"])
     yield "in public: in an example of the public split. rows: the first ones." if r["errors"] else "No error."
     if r["lists"] is None:
         yield fill("--lists FILE writes {deny:n line} to deny and {allow:n line} to allow: original text.", r)

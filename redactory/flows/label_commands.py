@@ -133,14 +133,13 @@ def _describe_score(r: Result) -> Page:
 def measure_agreement(
     first: Annotated[Path, Argument(metavar="FIRST", help="One annotator's JSONL, or Label Studio's JSON.")],
     second: Annotated[Path, Argument(metavar="SECOND", help="Another annotator's copy of the same rows.")],
-    limit: Annotated[int, Option(help="List at most this many rows that differ.", min=0)] = 50,
 ) -> Shown:
     """Measure how far two annotators agree on the same rows, and list the rows that differ by number."""
     r = redactory.label_agreement(first, second)
-    return r, _describe_agreement(r, limit)
+    return r, _describe_agreement(r)
 
 
-def _describe_agreement(r: Result, limit: int) -> Page:
+def _describe_agreement(r: Result) -> Page:
     rows = (
         (label, *row["spans"], _format_kappa(row["kappa"]), row["exact"], row["overlap"])
         for label, row in [*r["by_label"].items(), ("all", r)]
@@ -148,12 +147,10 @@ def _describe_agreement(r: Result, limit: int) -> Page:
     header = ("label", "spans of first", "of second", "kappa", "exact F1", "overlapping F1")
     yield table(fill("Agreement in {rows:n row}, {tokens:n token}, at 95 %", r), header, rows)
     yield "kappa: of tokens (words, single symbols); 1 is full agreement, 0 is chance. F1: of spans with equal labels."
-    differing = r["differing_rows"]
-    cells = ((str(row["row"]), *(_format_labels(row[key]) for key in ("first", "second"))) for row in differing[:limit])
-    title = fill("{count:n row} differ", {"count": len(differing)})
-    yield table(title, ("row", "only first", "only second"), cells)
-    if more := len(differing[limit:]):
-        yield f"{more:,} more; --limit lists them."
+    cells = [
+        (f"{row['row']}", *(_format_labels(row[key]) for key in ("first", "second"))) for row in r["differing_rows"]
+    ]
+    yield table(f"Rows that differ: {len(cells):,}", ("row", "only first", "only second"), cells)
 
 
 def _format_kappa(kappa: Result) -> str:

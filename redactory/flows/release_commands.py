@@ -1,5 +1,6 @@
 """The command ``redactory release show``: the decision on a run of a job, in sentences."""
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,11 @@ def _describe_release(r: Result) -> Page:
     yield from explain_decision(r)
     title = f"Compared with {r['previous']}, released before it" if r["previous"] else "No release before it"
     yield table(title, ("", "before", "now", "change"), list_changes(r))
-    yield from (f"{action.capitalize()}: {line}" for action, line in r["commands"].items())
+    run = shlex.quote(r["run"])
+    for action in ("approve", "reject") if r["state"] == "held" else ():
+        yield f"{action.capitalize()}: redactory release {action} {run} --by NAME --reason WHY"
+    if any(change["metric"] in ("rejected", "quarantined") and change["label"] for change in r["changes"]):
+        yield f"Quarantine: redactory quarantine list {run}"
 
 
 def explain_decision(r: Result) -> Iterator[str]:

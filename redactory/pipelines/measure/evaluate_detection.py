@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -114,31 +114,23 @@ def evaluate_against(
     }
 
 
-class LabelledErrors(NamedTuple):
-    """Facts without text; the errors in a labelled file, and ``detect.lists`` that fixes them, with original text."""
-
-    facts: dict[str, Any]
-    errors: Sequence[DetectionError]
-    lists: dict[str, Any]
-
-
 def find_labelled_errors(
     labelled: str | Path,
     config: ConfigLike | None = None,
     *,
     detector: TextDetector | None = None,
     progress: Progress = ignore_progress,
-) -> LabelledErrors:
-    """Find what the strict policy misses and wrongly masks, as in :func:`evaluate_errors`; **with original text**."""
+) -> tuple[dict[str, Any], list[DetectionError], dict[str, Any]]:
+    """Find errors as :func:`evaluate_errors`; return facts without text, then with it the errors and lists."""
     segment, detect = _load_settings(labelled, config)
-    # rows that were chosen to fit a tagger are not a random sample, but show its errors
+    # rows that were chosen to fit a tagger are not a random sample, but they show its errors
     examples, file_facts = _read_labelled_examples(Path(labelled), segment, detect, to_fit=True)
     cache = DetectionCache(detector or Detector(detect))
     cache.detect_new_texts([example.text for example in examples], progress)
     errors = list(find_errors(examples, cache, detect))
     quarantined = sum(cache[example.text].failure is not None for example in examples)
     facts = {**file_facts, "examples": len(examples), "quarantined": quarantined, "errors": count_errors(errors)}
-    return LabelledErrors(facts, errors, suggest_lists(examples, errors))
+    return facts, errors, suggest_lists(examples, errors)
 
 
 def evaluate_errors(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from redactory.evaluation.drift import extract_metrics
 from redactory.foundation.errors import RunStateError
-from redactory.pipelines.curation.release_log import is_empty_run, list_releases
+from redactory.pipelines.curation.release_log import list_releases
 from redactory.pipelines.curation.share import explain_release_blocker
 from redactory.pipelines.operations.gate import find_earlier_runs
 from redactory.redaction import RunFolder, is_finished, read_manifest
@@ -22,10 +21,10 @@ def show_release(run: str | Path) -> dict[str, Any]:
     """Summarize the release decision on a run of a job; no text.
 
     The entry of the run in :func:`~redactory.list_releases`, whose ``by`` is None if the gate decided, with {job,
-    latest, problems, blocker, previous, changes, commands}. ``blocker`` explains why it cannot be approved. ``changes``
-    compare with ``previous``, the last released run before it (None for the first): {metric, label, kind (count, share,
-    or rate per 1,000 examples), before, now}; quarantined rows and examples are counts by reason. ``commands`` are the
-    possible command lines {approve, reject, quarantine}. ``RunStateError`` if the run belongs to no job.
+    latest, problems, blocker, previous, changes}. ``blocker`` explains why it cannot be approved. ``changes`` compare
+    with ``previous``, the last released run before it (None for the first): {metric, label, kind (count, share, or rate
+    per 1,000 examples), before, now}; quarantined rows and examples are counts by reason. ``RunStateError`` if the run
+    belongs to no job.
     """
     folder = RunFolder(Path(run).resolve())
     job, name = find_containing_job(folder), folder.root.name
@@ -47,17 +46,16 @@ def show_release(run: str | Path) -> dict[str, Any]:
         "blocker": blocker,
         "previous": earlier[0].root.name if earlier else None,
         "changes": list(_compare_runs(manifest, read_manifest(earlier[0]) if earlier else None)) if manifest else [],
-        "commands": dict(_list_commands(shlex.quote(str(folder.root)), entry["state"], manifest, blocker)),
     }
 
 
 def _compare_runs(manifest: Mapping[str, Any], previous: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
     now, before = (_read_values(body) if body else {} for body in (manifest, previous))
-    for metric, label in {**now, **before}:
+    for (metric, label), (kind, _) in {**before, **now}.items():
         # a label or a reason that a run does not have counts zero
-        kind = {**now, **before}[metric, label][0]
-        values = [part.get((metric, label), (kind, 0 if label and part else None))[1] for part in (before, now)]
-        yield {"metric": metric, "label": label, "kind": kind, "before": values[0], "now": values[1]}
+        missing = kind, 0 if label and previous else None
+        values = {key: part.get((metric, label), missing)[1] for key, part in (("before", before), ("now", now))}
+        yield {"metric": metric, "label": label, "kind": kind, **values}
 
 
 def _read_values(manifest: Mapping[str, Any]) -> dict[tuple[str, str], tuple[str, float]]:
@@ -70,15 +68,3 @@ def _read_values(manifest: Mapping[str, Any]) -> dict[tuple[str, str], tuple[str
     for kind in ("rejected", "quarantined"):
         values |= {(kind, reason): ("count", count) for reason, count in manifest[kind].items()}
     return values
-
-
-def _list_commands(
-    run: str, state: str, manifest: Mapping[str, Any] | None, blocker: str | None
-) -> Iterator[tuple[str, str]]:
-    if manifest and state == "held" and blocker is None:
-        empty = " --empty" * is_empty_run(manifest["counts"])
-        yield "approve", f"redactory release approve {run} --by NAME --reason WHY{empty}"
-    if state != "rejected":
-        yield "reject", f"redactory release reject {run} --by NAME --reason WHY"
-    if manifest and (manifest["rejected"] or manifest["quarantined"]):
-        yield "quarantine", f"redactory quarantine list {run}"
