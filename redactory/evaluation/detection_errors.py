@@ -61,14 +61,14 @@ def find_errors(
     """
     patterns = settings.patterns and PatternEngine(settings.patterns, settings.language)
     for example in examples:
-        text, detection, names = example.text, detections[example.text], dict[Span, str]()
+        text, detection, names = example.text, detections[example.text], dict[Span, list[str]]()
         problems = list(_find_problems(example, detection)) if detection.failure is None else []
         with suppress(TimeoutError):
             for runner, span in patterns.iter_spans(text) if patterns and problems else ():
-                names[span._replace(score=0.0)] = str(runner.recognizer.name)
+                names.setdefault(span._replace(score=0.0), []).append(runner.recognizer.name)
         for problem, start, end, label, spans in problems:
             touching = [span for span in spans if span.start < end and start < span.end]
-            sources = {f"{s.detector}:{names.get(s._replace(score=0.0), s.label)}" for s in touching}
+            sources = {f"{s.detector}:{name}" for s in touching for name in names.get(s._replace(score=0.0), [s.label])}
             split = route_example(text, detection).split
             yield DetectionError(example.row + 1, problem, label, tuple(sorted(sources)), split, start, end, text)
 
