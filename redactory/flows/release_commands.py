@@ -24,7 +24,8 @@ def describe_release(r: Result) -> Page:
     title = f"Compared with {r['previous']}, released before it" if r["previous"] else "No release before it"
     yield table(title, ("", "before", "now", "change"), _list_changes(r))
     run = shlex.quote(r["run"])
-    for action in ("approve", "reject") if r["state"] == "held" else ():
+    actions = ("reject",) if r["blocker"] else ("approve", "reject")
+    for action in actions if r["state"] == "held" else ():
         yield f"{action.capitalize()}: redactory release {action} {run} --by NAME --reason WHY"
     if any(change["metric"] in ("rejected", "quarantined") and change["label"] for change in r["changes"]):
         yield f"Quarantine: redactory quarantine list {run}"
@@ -46,7 +47,7 @@ def _explain_decision(r: Result) -> Iterator[str]:
     if r["unjudged"]:
         yield f"It was {r['unjudged']}."
     if r["blocker"]:
-        yield f"It cannot be approved: {r['blocker']}"
+        yield "Because of that it cannot be approved."
     yield f"The latest release is {'this one' if r['latest'] == name else r['latest'] or 'none'}."
     yield from (f"Warning: {problem}" for problem in r["problems"])
 
