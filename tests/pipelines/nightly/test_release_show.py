@@ -52,8 +52,8 @@ def test_a_held_run_says_why_and_how_to_decide(steady: MadeJob) -> None:
         r"poisoned is held since 20\d\d-\d\d-\d\d \d\d:\d\d UTC, until somebody approves or rejects it\.", page
     )
     # 8,000 of the 9,000 examples in the shards; 3,000 of 10,000 rows
-    assert "because of public examples, of those in the shards: 88.9 %; expected 41.3 to 47.4 %." in page
-    assert "because of rejected rows: 30.0 %; expected 0.0 to 1.0 %." in page
+    assert "Reason: public examples, of those in the shards: 88.9 %; expected 41.3 to 47.4 %." in page
+    assert "Reason: rejected rows: 30.0 %; expected 0.0 to 1.0 %." in page
     assert "The latest release is 2026-03-10." in page
     assert re.search(r"rejected: broken_json +0 +3,000 +\+3,000", page)
     for action in ("approve", "reject"):
@@ -90,7 +90,7 @@ def test_a_decided_run_says_who_decided(steady: MadeJob) -> None:
     approve_release(run.root, "Ann", "new source")
     page = show(run)
     assert re.match(r"poisoned is released: approved by Ann on \S+ \S+ UTC: new source\.", page)
-    assert "The gate had held it because of rejected rows" in page
+    assert "The gate had held it: rejected rows" in page
     assert "The latest release is this one." in page
     assert "redactory release approve" not in page
     reject_release(run.root, "Bob", "wrong feed")
@@ -124,8 +124,9 @@ def test_a_run_that_must_not_be_shared_cannot_be_approved(tmp_path: Path) -> Non
     run.manifest.write_text(json.dumps(body))
     release_or_hold(made.job, run, NightlySettings())
     page = show(run)
-    assert re.search(r"because of uncovered: .* allow_uncovered_kinds: \[PERSON\]", page)
-    assert "Because of that it cannot be approved." in page
+    assert re.search(
+        r"^Reason: uncovered: .*allow_uncovered_kinds: \[PERSON\]\.\nIt must not be shared", page, re.MULTILINE
+    )
     assert "redactory release approve" not in page
     assert "redactory release reject" in page
 
