@@ -140,6 +140,35 @@ def _describe_recall(r: Result) -> Page:
     yield table("Secrets still partly present in the shards", columns, {**r["left"]["labels"], "all": r["left"]})
 
 
+@command("evaluate errors")
+def evaluate_errors(
+    labelled: Annotated[Path, Argument(metavar="LABELLED", help="JSONL with the true spans (text, spans).")],
+    own_config: opt.OwnConfig = None,
+    lists: Annotated[
+        Path | None, Option(help="Write deny and allow lines that fix the errors, original text, to this private file.")
+    ] = None,
+) -> Shown:
+    """Group what is missed and wrongly masked in labelled rows by kind, engine and recognizer; without the text."""
+    r = redactory.evaluate_errors(labelled, own_config, lists=lists, progress=report_progress)
+    return r, describe_errors(r)
+
+
+def describe_errors(r: Result) -> Page:
+    """Describe the errors of the strict policy by group, and the lines that fix them."""
+    yield fill("{labelled}: {rows:n row}, {examples:n example} by {segment}; {quarantined} quarantined.", r)
+    columns = {"problem": "{problem}", "label": "{label}", "found by": "{sources}", "count": "{count}"}
+    yield table("Errors of the strict policy", columns | {"in public": "{public}", "rows": "{rows}"}, r["errors"])
+    yield "in public: in an example of the public split. rows: the first ones." if r["errors"] else "No error."
+    if r["lists"] is not None:
+        yield fill("Wrote {deny:n line} to deny and {allow:n line} to allow, original text, to {lists}.", r)
+        yield "Copy those that hold in general into your configuration, then remove the file. Measure with other rows."
+        yield "Copy none from a corpus that is to be trained on: a policy tuned on it is a side channel."
+    elif r["deny"] + r["allow"]:
+        yield fill("--lists FILE writes {deny:n line} to deny and {allow:n line} to allow: original text.", r)
+    if r["withheld"]:
+        yield fill("Not offered to allow: {withheld:n term} that a labelled secret contains, or that contains one.", r)
+
+
 @command("evaluate model")
 def evaluate_model(run: opt.Run, model: opt.Model = None, test: Test = None) -> Shown:
     """Measure perplexity on held-out text, original and masked; for a classifier, the test error rate."""

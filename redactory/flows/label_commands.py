@@ -129,6 +129,41 @@ def _describe_score(r: Result) -> Page:
     yield "These numbers are computed from private text: publishing them is a separate release."
 
 
+@command("label agreement")
+def measure_agreement(
+    first: Annotated[Path, Argument(metavar="FIRST", help="One annotator's JSONL, or Label Studio's JSON.")],
+    second: Annotated[Path, Argument(metavar="SECOND", help="Another annotator's copy of the same rows.")],
+) -> Shown:
+    """Measure how far two annotators agree on the same rows, and list the rows that differ by number."""
+    r = redactory.label_agreement(first, second)
+    return r, describe_agreement(r)
+
+
+def describe_agreement(r: Result) -> Page:
+    """Describe how far two annotators agree, and which rows differ."""
+    rows = (
+        (label, *row["spans"], _format_kappa(row["kappa"]), row["exact"], row["overlap"])
+        for label, row in [*r["by_label"].items(), ("all", r)]
+    )
+    header = ("label", "spans of first", "of second", "kappa", "F1", "overlapping")
+    yield table(fill("Agreement in {rows:n row}, {tokens:n token}, at 95 %", r), header, rows)
+    yield "kappa: of tokens (words, single symbols); 1 is full agreement, 0 is chance. F1: of spans with equal labels"
+    yield "and bounds. overlapping: share of spans that overlap one of the other annotator with the same label."
+    cells = [
+        (str(row["row"]), _format_labels(row["first"]), _format_labels(row["second"])) for row in r["differing_rows"]
+    ]
+    yield table(f"Rows that differ: {len(cells):,}", ("row", "only first", "only second"), cells)
+
+
+def _format_kappa(kappa: Result) -> str:
+    ends = f"({format_lower(kappa['low'], places=2)} to {format_upper(kappa['high'], places=2)})"
+    return "none" if kappa["value"] is None else f"{kappa['value']:.2f} {ends}"
+
+
+def _format_labels(counts: Result) -> str:
+    return ", ".join(f"{label} {count:,}" for label, count in counts.items()) or "–"
+
+
 # ``redactory fit``: a tagger, or the conservative policy.
 
 

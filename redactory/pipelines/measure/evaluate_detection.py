@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +19,14 @@ from redactory.detectors.baselines import (
 )
 from redactory.detectors.rules import load_optional_words
 from redactory.detectors.settings import PatternSettings, get_kinds, get_public_labels, require_unfitted_rows
-from redactory.evaluation.detection import INTERVAL_KINDS, LabelledExample, compare_detectors, measure_detection
+from redactory.evaluation.detection import (
+    INTERVAL_KINDS,
+    DetectionCache,
+    LabelledExample,
+    compare_detectors,
+    measure_detection,
+)
+from redactory.evaluation.detection_errors import DetectionError, Suggestions, count_errors, find_errors, suggest_terms
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
 from redactory.evaluation.linkage import (
     MAX_RARE_HOLDERS,
@@ -30,6 +38,7 @@ from redactory.evaluation.recall import count_unmasked_secrets, measure_misses
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256, get_package_version
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, pluralize
+from redactory.foundation.files import write_text
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
@@ -103,6 +112,58 @@ def evaluate_against(
     }
 
 
+def find_labelled_errors(
+    labelled: str | Path,
+    config: ConfigLike | None = None,
+    *,
+    detector: TextDetector | None = None,
+    progress: Progress = ignore_progress,
+) -> tuple[dict[str, Any], list[DetectionError], Suggestions]:
+    """Find errors as :func:`evaluate_errors`; return its result, which has no text, then errors and terms with text."""
+    segment, detect = _load_settings(labelled, config)
+    # rows that were chosen to fit a tagger are not a random sample, but they show its errors
+    examples, file_facts = _read_labelled_examples(Path(labelled), segment, detect, to_fit=True)
+    cache = DetectionCache(detector or Detector(detect))
+    cache.detect_new_texts([example.text for example in examples], progress)
+    errors = list(find_errors(examples, cache, detect))
+    suggestions = suggest_terms(examples, errors)
+    counts = {
+        "examples": len(examples),
+        "quarantined": sum(cache[example.text].failure is not None for example in examples),
+        "errors": count_errors(errors),
+        "deny": sum(map(len, suggestions.deny.values())),
+        "allow": len(suggestions.allow),
+        "withheld": suggestions.withheld,
+        "lists": None,
+    }
+    return file_facts | counts, errors, suggestions
+
+
+def evaluate_errors(
+    labelled: str | Path,
+    config: ConfigLike | None = None,
+    *,
+    lists: str | Path | None = None,
+    detector: TextDetector | None = None,
+    progress: Progress = ignore_progress,
+) -> dict[str, Any]:
+    """Group what the strict policy misses and wrongly masks in labelled rows by kind, engine and recognizer.
+
+    ``lists`` is a new file (mode 0600) for deny and allow lists that fix the errors, to copy into a configuration; they
+    are original text. Returns {labelled, rows, spans, examples, quarantined, errors:
+    :func:`~redactory.evaluation.detection_errors.count_errors`, deny, allow, withheld (numbers of terms), lists (the
+    written file, or None)}; no text. ``ConfigurationError`` if the policies were fitted on any of these rows, or the
+    file exists.
+    """
+    if lists is not None and os.path.lexists(lists):
+        raise ConfigurationError(f"{lists} exists, and may be a configuration: give a new file")
+    result, _, suggestions = find_labelled_errors(labelled, config, detector=detector, progress=progress)
+    if lists is not None and (suggestions.deny or suggestions.allow):
+        write_text(Path(lists), suggestions.to_yaml())
+        result["lists"] = str(lists)
+    return result
+
+
 def _load_settings(labelled: str | Path, config: ConfigLike | None) -> tuple[SegmentSettings, DetectSettings]:
     if config is None:
         return SegmentSettings(), DetectSettings()
@@ -112,10 +173,10 @@ def _load_settings(labelled: str | Path, config: ConfigLike | None) -> tuple[Seg
 
 
 def _read_labelled_examples(
-    path: Path, segment: SegmentSettings, detect: DetectSettings
+    path: Path, segment: SegmentSettings, detect: DetectSettings, *, to_fit: bool = False
 ) -> tuple[list[LabelledExample], dict[str, Any]]:
     """Return the examples of the rows of a file, and facts about rows and policies for the result."""
-    rows, cut = list(read_labelled_rows(path, detect.public_labels)), make_segmenter(segment)
+    rows, cut = list(read_labelled_rows(path, detect.public_labels, to_fit=to_fit)), make_segmenter(segment)
     require_unfitted_rows([row["text"] for row in rows], detect.conservative.fitted, load_digest_key())
     examples = [
         LabelledExample(number, text, spans, public)
