@@ -137,6 +137,8 @@ class Row:
     """For each text, the spans that follow from its position in the document; empty if there are none."""
     removed_parts: int = 0
     """Number of unreadable images and attachments, which are not written."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """The header fields of a mail by their names in lower case."""
     visible_texts: frozenset[int] = frozenset()
     """In a document, the indices of the texts that its readers see."""
 
