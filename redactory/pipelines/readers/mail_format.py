@@ -64,7 +64,8 @@ class MailboxFormat(WholeFileFormat):
         number, lines, size, blank = 0, list[bytes](), 0, True
         for line, following in pairwise(chain(iter(lambda: self.file.readline(self.limit + 1), b""), (b"",))):
             # in front of other text, it is a line of the body
-            is_envelope = line.startswith(b"From ") and (_FIELD_START.match(following) or not following.strip())
+            has_time = _TIME.search(line) and not following.strip()
+            is_envelope = line.startswith(b"From ") and (has_time or _FIELD_START.match(following) or not following)
             if is_envelope and blank and lines:
                 number += 1
                 yield self.read_document(number, b"".join(lines))
@@ -114,6 +115,7 @@ _FIELD_SUBTYPES = split_words("delivery-status disposition-notification feedback
 _IDENTITY_CODINGS = ("", "7bit", "8bit", "binary", "7bits", "8bits")
 _ESCAPE = re.compile(r"=[0-9A-F]{2}|=$", re.MULTILINE)
 _FIELD_START = re.compile(rb"[!-9;-~]+[ \t]*:|>From ")
+_TIME = re.compile(rb"\d:\d\d")
 _FIELDS_START = re.compile(rb"\A(?:\xef\xbb\xbf)?(?:\r?\n)*(?=[!-9;-~]+[ \t]*:)")
 _BEFORE_COLON = re.compile(rb"^([!-9;-~]+)[ \t]+:")
 _CONTENT_FIELD = re.compile(r"^content-[\w-]+:", re.IGNORECASE | re.MULTILINE)
