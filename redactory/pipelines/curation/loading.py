@@ -122,7 +122,10 @@ def load_config(config: ConfigLike, encoding: str | None = None, **changes: Any)
     if value is not None:
         section = value.get("input")
         if encoding is not None:
-            value = {**value, "input": {**(section if isinstance(section, Mapping) else {"path": section}), **changed_input}}
+            value = {
+                **value,
+                "input": {**(section if isinstance(section, Mapping) else {"path": section}), **changed_input},
+            }
         return validate_config(resolve_output_url(value, changes, file.parent.resolve() if file else Path()), file)
     path = Path(str(config))
     if is_finished(RunFolder(path)):
@@ -138,7 +141,8 @@ def load_config(config: ConfigLike, encoding: str | None = None, **changes: Any)
 def load_text_config(config: ConfigLike | None, paths: Sequence[str] = ("-",), **input_changes: Any) -> Config:
     """Load a configuration, or the default one, for texts from elsewhere, or from ``paths``.
 
-    As :func:`load_config`, with ``input_changes`` that are not None, but input and output are optional; ``input.path`` and ``output`` in ``config`` are ignored.
+    As :func:`load_config`, with ``input_changes`` that are not None, but input and output are optional; ``input.path``
+    and ``output`` in ``config`` are ignored.
     """
     value, file = _read_config_mapping({} if config is None else config)
     if value is None:

@@ -100,8 +100,8 @@ def redact(
     """Write a copy of the file, folder or URL ``input_path`` to ``out`` with spans replaced; return counts, no text.
 
     ``-`` is standard input or output. ``redaction``, ``text_columns`` and ``encoding`` override ``redact``,
-    ``input.text`` and ``input.encoding`` of the configuration; the copy has the same encoding. A row that cannot be processed is left out and listed with its reason in ``OUT.quarantine.jsonl``;
-    a damaged file of a folder is left out and counted. Raises ``ConfigurationError`` if a path names no field, a
+    ``input.text`` and ``input.encoding`` of the configuration; the copy has the same encoding. A row that cannot
+    be processed is left out and listed with its reason in ``OUT.quarantine.jsonl``; a damaged file of a folder is left out and counted. Raises ``ConfigurationError`` if a path names no field, a
     column looks personal and has no setting, or the output exists or is inside the input; ``InputError`` if a file
     cannot be read; ``CheckFailed`` if more than ``input.max_rejected_share`` of the rows or files are left out.
     """

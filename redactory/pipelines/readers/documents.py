@@ -79,8 +79,7 @@ class InputSettings(Settings):
     )
     format: FormatName = Field("auto", description="auto: the format follows from each file's extension.")
     encoding: str = Field(
-        "utf-8",
-        description="Encoding of text, CSV, TSV and JSON files, like cp1252, latin-1, utf-16 or shift_jis.",
+        "utf-8", description="Encoding of text, CSV, TSV and JSON files, like cp1252, latin-1, utf-16 or shift_jis."
     )
     text: str | tuple[str, ...] = Field(
         "text",
@@ -92,6 +91,7 @@ class InputSettings(Settings):
     user: str = Field("user_id", description="Column of the user; a row without one counts as a separate user.")
     mail_user: str | None = Field(
         "from",
+        pattern="^[!-9;-~]+$",
         description="Header field of a mail whose first address, in lower case, is its user; null: each mail counts "
         "as a separate user.",
     )
@@ -272,7 +272,10 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
                     continue
                 cells = row.cells
                 if row.headers and settings.mail_user:
-                    cells = {**cells, file_settings.user: parse_address(row.headers.get(settings.mail_user.lower(), ""))}
+                    cells = {
+                        **cells,
+                        file_settings.user: parse_address(row.headers.get(settings.mail_user.lower(), "")),
+                    }
                 try:
                     yield _parse_document(cells, file_settings, source.name, number)
                 except (_UnusableRowError, NoTextError) as unusable:

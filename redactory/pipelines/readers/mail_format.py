@@ -13,6 +13,7 @@ import quopri
 import re
 import string
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from email import message_from_bytes
 from email.contentmanager import raw_data_manager
 from email.errors import CloseBoundaryNotFoundDefect, HeaderParseError, MissingHeaderBodySeparatorDefect
@@ -37,7 +38,7 @@ from redactory.pipelines.readers.document_formats import (
     decode_text,
     limit_count,
 )
-from redactory.pipelines.readers.formats import Row
+from redactory.pipelines.readers.formats import UNDECODABLE, Row
 from redactory.pipelines.readers.html_format import parse_html, split_words
 from redactory.redaction.replacements import ReplacedSpan
 
@@ -113,7 +114,8 @@ _MESSAGE_SUBTYPES = split_words("rfc822 global news")
 _FIELD_SUBTYPES = split_words("delivery-status disposition-notification feedback-report")
 """Parts of ``message`` that hold blocks of header fields."""
 _IDENTITY_CODINGS = ("", "7bit", "8bit", "binary", "7bits", "8bits")
-_ESCAPE = re.compile(r"=[0-9A-F]{2}|=$", re.MULTILINE)
+_ENCODED = re.compile(r"=[0-9A-Fa-f]{2}|=\r?$|^[A-Za-z0-9+/]{20,}={0,2}[ \t\r]*$|\A\s*\S*\s*\Z", re.MULTILINE)
+"""What may be quoted-printable or base64."""
 _FIELD_START = re.compile(rb"[!-9;-~]+[ \t]*:|>From ")
 _TIME = re.compile(rb"\d:\d\d")
 _FIELDS_START = re.compile(rb"\A(?:\xef\xbb\xbf)?(?:\r?\n)*(?=[!-9;-~]+[ \t]*:)")
@@ -269,12 +271,12 @@ class _Part:
         elif coding == "quotedprintable" and not _CUT_ESCAPE.search(payload):
             data = quopri.decodestring(data)
         elif coding == "quotedprintable" or (
-            coding not in _IDENTITY_CODINGS and (_ESCAPE.search(payload) or ENCODED_BLOCK.search(payload))
+            coding not in _IDENTITY_CODINGS and (_ENCODED.search(payload) or ENCODED_BLOCK.search(payload))
         ):
             # of an unknown coding, only a text that is not encoded can be read
             raise UnreadableDocument(BROKEN_DOCUMENT)
-        charset = message.get_content_charset("utf-8")
-        text = _decode_mail_text(data, charset) + _decode_mail_text(footer.encode("latin-1"), charset)
+        text = _decode_mail_text(data, message.get_content_charset("utf-8"))
+        text += _decode_mail_text(footer.encode("latin-1"), "utf-8")
         if self.kind == "fields" and not text.strip():
             return
         if self.kind == "fields":
@@ -346,15 +348,21 @@ def _decode_base64(text: str) -> tuple[bytes, str]:
 
 
 _SUPERSETS = {
-    **dict.fromkeys(("gb2312", "gbk"), "gb18030"),
-    **{"euc_kr": "cp949", "shift_jis": "cp932", "big5": "cp950", "iso2022_jp": "iso2022_jp_ext"},
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "euc_kr": "cp949",
+    "shift_jis": "cp932",
+    "big5": "cp950",
+    "iso2022_jp": "iso2022_jp_ext",
 }
 """Charsets that mail programs write under the name of a smaller one."""
 _UNLABELLED = ("ascii", "utf-8", "")
 _OTHER_UNICODE = re.compile("utf(?!-?8)|uni|ucs|7")
 _JAPANESE_ESCAPE = re.compile(rb"\x1b\$[@B]")
-_OTHER_THAN_LATIN = re.compile(rb"[\x80-\xff]{3}|[\xc2-\xf4][\x80-\xbf]")
-"""Words of other scripts, and UTF-8."""
+_CONTROL_BYTE = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_UTF8_LETTER = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+_OTHER_THAN_LATIN = re.compile(rb"[\x80-\xff]{3}|[A-Za-z][\xa1-\xac\xae-\xbf]+[A-Za-z]")
+"""Words of another script, and signs within words."""
 
 
 def _decode_mail_text(data: bytes, label: str) -> str:
@@ -366,8 +374,15 @@ def _decode_mail_text(data: bytes, label: str) -> str:
         name = codecs.lookup(label).name
     except (LookupError, ValueError):
         name = ""
+    if 8 * len(_CONTROL_BYTE.findall(data)) > len(data):
+        # of a two-byte encoding
+        raise UnreadableDocument(UNDECODABLE)
     if name in _UNLABELLED and _JAPANESE_ESCAPE.search(data):
         return decode_text(data, "iso2022_jp_ext")
+    if name.startswith(("iso8859", "cp125")) and _UTF8_LETTER.search(data):
+        # of a charset in which every text is valid
+        with suppress(UnreadableDocument):
+            return decode_text(data, "utf-8")
     try:
         return decode_text(data, label)
     except UnreadableDocument:
@@ -379,7 +394,7 @@ def _decode_mail_text(data: bytes, label: str) -> str:
         return decode_text(data, "utf-8")
     except UnreadableDocument:
         letters, high = sum(byte in _ASCII_LETTERS for byte in data), sum(byte > 127 for byte in data)
-        if 2 * high > letters or _OTHER_THAN_LATIN.search(data):
+        if 2 * high > letters or _OTHER_THAN_LATIN.search(data) or _UTF8_LETTER.search(data):
             raise
         return decode_text(data, "cp1252")
 
