@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import redactory
 from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.pipelines.curation_hints import describe_rejection
 from redactory.pipelines.documents.redact import redact
 from tests.pipelines.support import LINE_CONFIG, DigitDetector, invoke_command
 
@@ -66,9 +67,12 @@ def test_without_the_encoding_no_row_is_read(tmp_path: Path, kind: str) -> None:
     for encoding in ("cp1252", "utf-16"):
         source = tmp_path / f"{encoding}.{kind}"
         source.write_bytes(file_of(kind, [f"Zoë {SECRET}"]).encode(encoding))
-        done = invoke_command("redact", source, "--out", tmp_path / f"out.{kind}")
-        assert done.exit_code > 0
-        message = f"{done.output}{done.exception}"
+        try:
+            message = describe_rejection(
+                *redact(source, tmp_path / f"out.{kind}", config=PATTERNS)["quarantined"].popitem()
+            )
+        except InputError as error:
+            message = str(error)
         assert "give --encoding NAME (input.encoding), or convert the file (iconv -t UTF-8)" in message
         assert not any(SECRET.encode() in path.read_bytes() for path in tmp_path.glob("out*"))
         for path in tmp_path.glob("out*"):
@@ -169,44 +173,34 @@ NESTED: dict[str, Any] = {
 @pytest.mark.parametrize("place", NESTED)
 @pytest.mark.parametrize("key", PLANTED)
 def test_a_personal_key_is_refused_masked_or_reported(tmp_path: Path, place: str, key: str) -> None:
-    row = {"text": "ok", **NESTED[place](key)}
-    (tmp_path / "in.jsonl").write_text(json.dumps(row) + "\n")
-    refused = invoke_command("redact", tmp_path / "in.jsonl", "--out", tmp_path / "out.jsonl")
-    assert "fields that would be copied unmasked" in str(refused.exception)
-    assert not (tmp_path / "out.jsonl").exists()
-    assert key not in f"{refused.output}{refused.exception}"
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text(json.dumps({"text": "ok", **NESTED[place](key)}) + "\n")
+    with pytest.raises(ConfigurationError, match="fields that would be copied unmasked") as error:
+        redact(source, out, config=PATTERNS)
+    assert not out.exists()
+    assert key not in str(error.value)
     column = next(iter(NESTED[place](key)))
-    for what in ("drop", "IDENTIFIER"):
-        if place == "a key of the row" and what != "drop":
-            # the name of a column is needed to declare it
-            continue
-        done = invoke_command(
-            "redact",
-            tmp_path / "in.jsonl",
-            "--out",
-            tmp_path / what,
-            "--column",
-            f"{column}={what}",
-            "--text-column",
-            "text",
-        )
-        assert done.exit_code == 0
-        assert "Keys that may be personal" not in done.output
+    for what in ("drop",) if place == "a key of the row" else ("drop", "IDENTIFIER"):
+        made = redact(source, tmp_path / what, {"columns": {column: what}}, text_columns=["text"], config=PATTERNS)
+        assert made["kept_keys"] == []
         assert key not in (tmp_path / what).read_text()
-    for option in (["--column", f"{column}=keep"], ["--keep-other-columns"]):
-        out = tmp_path / f"kept{len(option)}"
-        done = invoke_command("redact", tmp_path / "in.jsonl", "--out", out, *option)
-        assert done.exit_code == 0
-        name = "field 2" if place == "a key of the row" else column
-        assert f"Keys that may be personal data are kept as declared: in {name}." in done.output
-        assert key not in done.output
+    for number, settings in enumerate(({"columns": {column: "keep"}}, {"keep_other_columns": True})):
+        made = redact(source, tmp_path / f"kept{number}", settings, config=PATTERNS)
+        # the key is not named
+        assert made["kept_keys"] == ["field 2" if place == "a key of the row" else column]
+
+
+def test_the_command_says_which_keys_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "ok", "scores": {"Mary Smith": 3}}\n')
+    done = invoke_command("redact", tmp_path / "in.jsonl", "--out", tmp_path / "out.jsonl", "--column", "scores=keep")
+    assert done.exit_code == 0
+    assert "Keys that may be personal data are kept as declared: in scores." in done.output
 
 
 def test_of_kept_columns_with_usual_keys_nothing_is_said(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "ok", "meta": {"source": "web", "n": [{"a_b": 1}]}}\n')
-    done = invoke_command("redact", tmp_path / "in.jsonl", "--out", tmp_path / "out.jsonl", "--column", "meta=keep")
-    assert done.exit_code == 0
-    assert "personal" not in done.output
+    made = redact(tmp_path / "in.jsonl", tmp_path / "out.jsonl", {"columns": {"meta": "keep"}}, config=PATTERNS)
+    assert made["kept_keys"] == []
 
 
 def test_text_in_bytes_of_a_fixed_length_is_masked(tmp_path: Path) -> None:

@@ -78,7 +78,8 @@ def curate(
     ``resume`` continues an interrupted run, starts a new run if there is none, and returns at once if the run is
     finished. ``RunStateError`` for an existing run folder without ``resume``, and for a run of another configuration or
     input with it. ``encoding`` replaces ``input.encoding``, ``stage_map`` the worker processes, ``detector`` the
-    configured engines, ``sources`` the files of ``input.path``. If the output is a URL, the run is published there: see ``published`` in the result.
+    configured engines, ``sources`` the files of ``input.path``. If the output is a URL, the run is published there: see
+    ``published`` in the result.
     """
     settings = load_config(config, encoding, output=output, workers=workers)
     text_column = None

@@ -101,8 +101,9 @@ def redact(
 
     ``-`` is standard input or output. ``redaction``, ``text_columns`` and ``encoding`` override ``redact``,
     ``input.text`` and ``input.encoding`` of the configuration; the copy has the same encoding. A row that cannot
-    be processed is left out and listed with its reason in ``OUT.quarantine.jsonl``; a damaged file of a folder is left out and counted. Raises ``ConfigurationError`` if a path names no field, a
-    column looks personal and has no setting, or the output exists or is inside the input; ``InputError`` if a file
+    be processed is left out and listed with its reason in ``OUT.quarantine.jsonl``; a damaged file of a folder is
+    left out and counted. Raises ``ConfigurationError`` if a path names no field, a column looks personal and has no
+    setting, or the output exists or is inside the input; ``InputError`` if a file
     cannot be read; ``CheckFailed`` if more than ``input.max_rejected_share`` of the rows or files are left out.
     """
     input_path, out = resolve_input_path(str(input_path)), str(out)

@@ -44,8 +44,8 @@ def scan(
 ) -> dict[str, Any]:
     """Search the files that ``paths`` name (files, folders, globs, URLs) and ``texts`` for spans.
 
-    Files are read as by :func:`redactory.curate`, in ``encoding``; only the column ``text_column`` is searched. A file that is
-    named itself and has another ending is read as text. The ``strict`` policy counts what would be masked,
+    Files are read as by :func:`redactory.curate`, in ``encoding``; only the column ``text_column`` is searched. A file
+    that is named itself and has another ending is read as text. The ``strict`` policy counts what would be masked,
     ``conservative`` also what would make an example private. ``allow`` names files of allowed terms, as in
     ``detect.lists.allow``. All spans are counted, the first ``limit`` are listed.
 

@@ -280,7 +280,9 @@ class _Part:
         if self.kind == "fields" and not text.strip():
             return
         if self.kind == "fields":
-            # text where fields are expected
+            # text where fields are expected, and nothing says how it is encoded
+            if _ENCODED.search(payload):
+                raise UnreadableDocument(BROKEN_DOCUMENT)
             self.kind = "part"
         if subtype == "html":
             page = parse_html(text)
