@@ -140,7 +140,7 @@ def is_readable(copy: bytes, part: str) -> bool:
     return False
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     value=st.sampled_from(sorted(VALUES)),
     words=st.sampled_from(["Dear all, {} has written to us today, as you know.", "{}", "é {} à", "a\n{}\n\nb {}"]),

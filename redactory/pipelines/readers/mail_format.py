@@ -114,7 +114,7 @@ _MESSAGE_SUBTYPES = split_words("rfc822 global news")
 _FIELD_SUBTYPES = split_words("delivery-status disposition-notification feedback-report")
 """Parts of ``message`` that hold blocks of header fields."""
 _IDENTITY_CODINGS = ("", "7bit", "8bit", "binary", "7bits", "8bits")
-_ENCODED = re.compile(r"=[0-9A-Fa-f]{2}|=\r?$|^[A-Za-z0-9+/]{20,}={0,2}[ \t\r]*$|\A\s*\S*\s*\Z", re.MULTILINE)
+_ENCODED = re.compile(r"=[0-9A-Fa-f]{2}|=\r?$|^[A-Za-z0-9+/]{8,}={0,2}[ \t\r]*$|\A\s*\S*\s*\Z", re.MULTILINE)
 """What may be quoted-printable or base64."""
 _FIELD_START = re.compile(rb"[!-9;-~]+[ \t]*:|>From ")
 _TIME = re.compile(rb"\d:\d\d")
