@@ -24,7 +24,7 @@ from redactory.flows.show import (
     table,
     warning,
 )
-from redactory.foundation.errors import ConfigurationError, pluralize
+from redactory.foundation.errors import ConfigurationError, join_words, pluralize
 from redactory.foundation.files import make_private_folder, read_json
 from redactory.foundation.keys import load_encryption_key
 from redactory.pipelines.curation_hints import FIXES, describe_rejection, list_curation_hints
@@ -56,17 +56,21 @@ def curate(
     workers: opt.Workers = None,
     prefect: opt.Prefect = False,
     dask: opt.Dask = None,
+    encoding: opt.Encoding = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Show what it would do, without writing.")] = False,
     against: Annotated[str | None, Option(help="With --dry-run: compare policies with this run or config.")] = None,
 ) -> Shown:
     """Turn a raw corpus into audited shards."""
     if dry_run:
-        planned = redactory.describe(config, progress=report_progress, output=output)
+        planned = redactory.describe(config, encoding=encoding, progress=report_progress, output=output)
         if against is not None:
             planned["differs"] = redactory.policy_diff(against, config)
         return planned, describe_plan(planned), 1 if planned["refused"] else 0
+    if encoding is not None and (prefect or dask is not None):
+        raise ConfigurationError("--encoding: with --prefect or --dask, set input.encoding in the configuration")
     _warn_uncovered(config, output)
-    result = _run_job("curate", config, prefect, dask, output=output, resume=resume, workers=workers)
+    options = {"output": output, "resume": resume, "workers": workers, **drop_unset(encoding=encoding)}
+    result = _run_job("curate", config, prefect, dask, **options)
     _warn_unencrypted(result)
     return result, describe_curation(result)
 
@@ -170,6 +174,7 @@ def redact(
     replace: Annotated[str | None, Option(help="mask (default), label, number, pseudonym or surrogate.")] = None,
     vault: Annotated[Path | None, Option(help="With pseudonyms: the encrypted file to restore them from.")] = None,
     format_: Annotated[str, Option("--format", help="The format, if the file name does not show it.")] = "auto",
+    encoding: opt.Encoding = None,
 ) -> Shown:
     """Copy a file or folder in its format, with the sensitive spans of its texts replaced.
 
@@ -191,10 +196,13 @@ def redact(
         text_columns=text_columns or (),
         config=own_config,
         format_=format_,
+        encoding=encoding,
         workers=workers or 1,
         progress=report_progress,
     )
     hints = [describe_rejection(reason, count) for reason, count in result["quarantined"].items()]
+    if result["kept_keys"]:
+        hints.append(f"Keys that may be personal data are kept as declared: in {join_words(result['kept_keys'])}.")
     if result["masks_nothing"]:
         hints.append("Warning: this policy masks nothing, not even in a sample text: see detect.strict.labels.")
     if source == "-" and format_ == "auto" and "broken_json" in result["quarantined"]:
