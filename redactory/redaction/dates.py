@@ -166,9 +166,9 @@ class DateShifter:
         return read and read[0]
 
     def read_day(self, value: str) -> date | None:
-        """Return the day of ``value`` if it is one day with its year, with or without its weekday, and nothing else."""
+        """Return the day of ``value`` if it is one day with its year, perhaps repeated or with its weekday."""
         read = self._parse_value(value)
-        if read is None or read[1] - {"date", "weekday", "sign", "link"} or len(read[2]) != 1:
+        if read is None or read[1] - {"date", "weekday", "sign", "link"} or len({*read[2]}) != 1:
             return None
         return read[2][0] - timedelta(self.days)
 

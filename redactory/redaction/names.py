@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +25,7 @@ OTHER_TITLES = {
 }
 """Titles that may replace another one of the same gender."""
 _MALE, _FEMALE = "m", "f"
+_GENDERS = {"male": _MALE, "female": _FEMALE}
 _TITLES_BY_GENDER = {
     "": "dr drs prof professor doctor docteur doktor mx rev reverend dott dottore avv ing dring capt captain lt sgt "
     "sergeant colonel",
@@ -40,7 +40,7 @@ _LOCAL_TITLES = {"fr": {"m": _MALE, "me": "", "pr": ""}, **dict.fromkeys(("es", 
 """Titles that are names or initials in other languages."""
 _GENERATIONS = {"jr": "jr", "junior": "jr", "jun": "jr", "sr": "sr", "senior": "sr", "sen": "sr"}
 _GENERATIONS |= {number: number for number in ("ii", "iii", "iv")}
-_DEGREES = {"md", "phd", "esq", "esquire", "mba", "cpa", "dds", "jd", "obe", "cbe", "mbe", "msc", "bsc", "llm", "rn"}
+_DEGREES = {"MD", "PhD", "Ph D", "Esq", "MBA", "CPA", "DDS", "JD", "OBE", "CBE", "MBE", "MSc", "BSc", "LLM", "RN"}
 _PARTICLE_WORDS = (
     "van von vom zu zum zur af der den de dem het ten ter te t del della delle dello dei di da do dos das du des la "
     "las los le el al bin ibn bint"
@@ -50,11 +50,10 @@ _CONJUNCTIONS = {"and", "und", "y", "et", "e", "en", "i", "og", "och"}
 _LETTERS = r"[\p{L}\p{M}\p{N}]"
 _WORD = regex.compile(
     r"(?:dott|prof)\.ssa\b|sig\.(?:ra|na)\b|dr\.-ing\b|(?<=\p{L}[\s,]+)(?:ph\.\s?d|m\.\s?d)(?=\.?$)"
-    rf"|{_LETTERS}+(?:['’](?!s(?!{_LETTERS})){_LETTERS}+)*",
+    rf"|['’]s\b(*SKIP)(*FAIL)|{_LETTERS}+(?:['’](?!s\b){_LETTERS}+)*",
     regex.IGNORECASE,
 )
 """A word without the possessive 's, or an abbreviation with dots."""
-_POSSESSIVE = regex.compile("['’]s", regex.IGNORECASE)
 
 
 class NameWord(NamedTuple):
@@ -95,28 +94,32 @@ def fold_word(word: str) -> str:
     return unicodedata.normalize("NFC", folded).replace("ς", "σ")
 
 
+def _get_titles(language: str) -> dict[str, str]:
+    return _TITLES | _LOCAL_TITLES.get(language.partition("-")[0], {})
+
+
 def split_name_words(value: str, language: str = "en") -> list[NameWord]:
     """Split a person's name into its words and tell what each is."""
-    titles = _TITLES | _LOCAL_TITLES.get(language.partition("-")[0], {})
-    matches = [one for one in _WORD.finditer(value) if not _POSSESSIVE.fullmatch(value, one.start() - 1, one.end())]
+    titles = _get_titles(language)
+    matches = [*_WORD.finditer(value)]
     texts = [fold_word(match[0]) for match in matches]
     first, last = 0, len(texts)
     while first < last - 1 and texts[first] in titles:
         first += 1
-    while last > first + 1 and (texts[last - 1] in _GENERATIONS or _is_degree(matches[last - 1][0], texts[last - 1])):
+    while last > first + 1 and (texts[last - 1] in _GENERATIONS or matches[last - 1][0].replace(".", "") in _DEGREES):
         last -= 1
     words = []
     for place, (match, text) in enumerate(zip(matches, texts, strict=True)):
-        if place < first:
-            role = "title"
+        if place < first or (words and words[-1].role in ("conjunction", "title") and text in titles):
+            role = "title" if place < last - 1 else "word"
         elif place >= last:
             role = "generation" if text in _GENERATIONS else "degree"
-        elif match[0] in _CONJUNCTIONS and first < place < last - 1:
+        elif match[0] in _CONJUNCTIONS and 0 < place < last - 1:
             role = "conjunction"
         elif len(text) == 1 and text.upper() != text and match[0].isupper():
             role = "initial"
         else:
-            is_lower = match[0].islower() or (place + 1 < last and matches[place + 1][0] in _PARTICLES)
+            is_lower = match[0].islower() or (place + 2 < last and texts[place + 1] in _PARTICLES)
             role = "particle" if text in _PARTICLES and (place > first or is_lower) and place < last - 1 else "word"
         words.append(NameWord(*match.span(), text, role))
     return words
@@ -127,7 +130,7 @@ def parse_name(value: str, language: str = "en") -> PersonName:
     """Parse a person's name, in either order ("Smith, Mary", "Smith Mary", "Smith M.")."""
     value = unicodedata.normalize("NFC", value).strip()
     parsed = split_name_words(value, language)
-    titles = _TITLES | _LOCAL_TITLES.get(language.partition("-")[0], {})
+    titles = _get_titles(language)
     genders = {titles[one.text] for one in parsed if one.role == "title"} - {""}
     generations = [_GENERATIONS[one.text] for one in parsed if one.role == "generation"]
     title = " ".join(one.text for one in parsed if one.role == "title")
@@ -151,13 +154,11 @@ def _order_pieces(pieces: list[list[str]], language: str) -> list[str] | None:
     """Return the words in the order of "Mary Smith"; None for a list of names."""
     if len(pieces) == 1:
         return _turn_surname_first(pieces[0], language)
-    if len(pieces) == 3 and pieces[1][0] in _GENERATIONS:
-        pieces = [pieces[0], pieces[2]]
     if len(pieces) != 2:
         return None
     last, first = pieces
     is_surname = PersonName(tuple(last)).surname_start == 0
-    is_double = not is_given_name(last[0], language) and (len(first[0]) == 1 or is_given_name(first[0], language))
+    is_double = not _is_given_name(last[0], language) and (len(first[0]) == 1 or _is_given_name(first[0], language))
     return [*first, *last] if is_surname or is_double else None
 
 
@@ -165,16 +166,12 @@ def _turn_surname_first(words: list[str], language: str) -> list[str]:
     """Turn "Smith Mary" and "Smith M." into the usual order, if lists of names leave no doubt."""
     start = next((place for place, word in enumerate(words) if word not in _PARTICLES), 0) + 1
     surname, rest = words[:start], words[start:]
-    if not rest or is_given_name(surname[-1], language) or len(surname[-1]) == 1:
+    if not rest or _is_given_name(surname[-1], language) or len(surname[-1]) == 1:
         return words
     is_turned = all(is_initial(word) for word in rest) or (
-        is_given_name(rest[0], language) and not is_surname_listed(rest[0], language)
+        _is_given_name(rest[0], language) and "last" not in find_name_lists(rest[0], language)
     )
     return [*rest, *surname] if is_turned else words
-
-
-def _is_degree(written: str, folded: str) -> bool:
-    return folded in _DEGREES and (written[1:] != written[1:].lower() or folded.startswith("esq"))
 
 
 def is_initial(word: str) -> bool:
@@ -198,14 +195,15 @@ def is_short_form(short: PersonName, name: PersonName, language: str = "en") -> 
         return False
     if not _abbreviates(short.words, name, language):
         return False
-    implied = name.gender or get_listed_gender(name.words[0], language)
-    return short.words[0] == name.words[0] or not short.gender or not implied or implied == short.gender
+    listed = find_name_lists(name.words[0].partition("-")[0], language) & _GENDERS.keys()
+    implied = name.gender or (_GENDERS[min(listed)] if len(listed) == 1 else "")
+    return short.words[0] == name.words[0] or not short.gender or implied in ("", short.gender)
 
 
 def is_turned(name: PersonName, other: PersonName, language: str = "en") -> bool:
     """Return whether two names of two words differ in their order only, and both words are not given names."""
     is_same = len(name.words) == 2 and name.words[::-1] == other.words and name[1:3] == other[1:3]
-    return is_same and not all(is_given_name(word, language) for word in name.words)
+    return is_same and not all(_is_given_name(word, language) for word in name.words)
 
 
 def _abbreviates(short: tuple[str, ...], name: PersonName, language: str) -> bool:
@@ -217,7 +215,7 @@ def _abbreviates(short: tuple[str, ...], name: PersonName, language: str) -> boo
     for start in range(1, len(words) - len(short) + 1):
         # "Beethoven" for "van Beethoven", but not "Berg" for "van der Berg"
         is_whole = start == name.surname_start or start == len(words) - 1 == name.surname_start + 1
-        if words[start : start + len(short)] == short and (is_whole or not is_given_name(short[0], language)):
+        if words[start : start + len(short)] == short and (is_whole or not _is_given_name(short[0], language)):
             return True
     if not _matches(short[0], words[0]):
         return False
@@ -231,19 +229,15 @@ def _abbreviates(short: tuple[str, ...], name: PersonName, language: str) -> boo
         particles = words[name.surname_start : -1]
         return short[len(short) - 1 - len(particles) : -1] == particles
     # "María García" for "María García López", "Mary Ann" or "Mary A." for "Mary Ann Smith"
-    is_given = is_initial(short[-1]) or is_given_name(short[-1], language)
+    is_given = is_initial(short[-1]) or _is_given_name(short[-1], language)
     return is_given or language.partition("-")[0] in ("es", "pt")
 
 
 def _matches(word: str, full: str) -> bool:
     if word == full:
         return True
-    parts, full_parts = word.split("-"), full.split("-")
-    return (
-        is_initial(word)
-        and len(parts) <= len(full_parts)
-        and all(whole.startswith(part) for part, whole in zip(parts, full_parts, strict=False))
-    )
+    parts, whole = word.split("-"), full.split("-")
+    return is_initial(word) and len(parts) <= len(whole) and all(map(str.startswith, whole, parts))
 
 
 def _join(words: tuple[str, ...]) -> str:
@@ -299,34 +293,18 @@ def load_faker_names(locale: str) -> dict[str, Any]:
     return {**sets, "as written": written}
 
 
-def _iter_lists(word: str, language: str) -> Iterator[dict[str, Any]]:
+@lru_cache(maxsize=10_000)
+def find_name_lists(word: str, language: str = "en") -> frozenset[str]:
+    """Return which lists of its script and language hold a folded word: ``female``, ``male``, ``last``."""
     locale = choose_faker_locale(word, language)
-    yield load_faker_names(locale)
-    if locale in _LOCALES.values():
-        yield load_faker_names("en_US")
+    lists = [load_faker_names(one) for one in {locale, "en_US" if locale in _LOCALES.values() else locale}]
+    return frozenset(kind for kind in ("female", "male", "last") if any(word in names[kind] for names in lists))
 
 
-def is_given_name(word: str, language: str = "en") -> bool:
-    """Return whether a folded word, or its part before a hyphen, is a given name in the lists of its script."""
-    first = word.partition("-")[0]
-    return any(first in names["female"] or first in names["male"] for names in _iter_lists(first, language))
-
-
-def is_surname_listed(word: str, language: str = "en") -> bool:
-    """Return whether a folded word is a surname in the lists of its script."""
-    return any(word in names["last"] for names in _iter_lists(word, language))
-
-
-def get_listed_gender(word: str, language: str = "en") -> str:
-    """Return ``f`` or ``m`` if the first list with a folded given name has it for one gender only, else nothing."""
-    first = word.partition("-")[0]
-    for names in _iter_lists(first, language):
-        genders = [gender for gender, key in ((_FEMALE, "female"), (_MALE, "male")) if first in names[key]]
-        if genders:
-            return genders[0] if len(genders) == 1 else ""
-    return ""
+def _is_given_name(word: str, language: str) -> bool:
+    return bool(find_name_lists(word.partition("-")[0], language) & _GENDERS.keys())
 
 
 def is_listed_full_name(first_name: str, last_name: str) -> bool:
     """Return whether Faker's English lists hold both names, whatever their case."""
-    return is_given_name(fold_word(first_name)) and is_surname_listed(fold_word(last_name))
+    return _is_given_name(fold_word(first_name), "en") and "last" in find_name_lists(fold_word(last_name))

@@ -30,12 +30,10 @@ from redactory.redaction.spellings import Spellings, normalize_value, parse_phon
 from redactory.redaction.structured import (
     STRUCTURED,
     detect_kind,
-    fix_check_digits,
-    has_common_part,
+    invent_identifier,
     invent_phone,
     match_case,
     replace_letters,
-    scramble_value,
 )
 
 _VAGUE = "IDENTIFIER"
@@ -251,11 +249,7 @@ class Surrogate(Replacement):
             fake = create_faker(choose_faker_locale(value, self._language))
             fake.seed_instance(draw.getrandbits(64))
             return match_case(str(getattr(fake, _FAKED[kind])()).replace("\n", ", "), value)
-        if kind == "IBAN_CODE":
-            new = fix_check_digits(kind, value[:2] + replace_letters(value[2:], draw), draw)
-        else:
-            new = fix_check_digits(kind, scramble_value(value, draw), draw)
-        return None if has_common_part(value, new) else new
+        return invent_identifier(value, self._language, draw)
 
     def _replace_name(self, value: str, spellings: Spellings, drawn: dict[tuple[str, bool], str]) -> str:
         """Replace a name word by word; titles, particles and "Jr." stay, an initial is that of the full name's word."""
@@ -281,16 +275,17 @@ class Surrogate(Replacement):
 
     def _invent_name_word(self, word: str, is_last: bool, drawn: dict[tuple[str, bool], str]) -> str:
         """Return another given name of the same gender or surname; no two words of a document share one."""
-        if (word, is_last) in drawn:
-            return drawn[word, is_last]
-        draw = random.Random(self._derive_seed("name", word))
         names = load_faker_names(choose_faker_locale(word, self._language))
         genders = [kind for kind in ("female", "male") if word in names[kind]]
         kinds = ["last"] if is_last or not genders else genders
+        key = word, kinds == ["last"]
+        if key in drawn:
+            return drawn[key]
+        draw = random.Random(self._derive_seed("name", word))
         pool = [str(name) for name in names["as written"][draw.choice(kinds)]]
         candidates = draw.sample(pool, min(len(pool), 50))
         new = next((new for new in candidates if fold_word(new) != word and new not in drawn.values()), "N")
-        drawn[word, is_last] = new
+        drawn[key] = new
         return new
 
 

@@ -18,6 +18,8 @@ _IN_WORDS = frozenset(
 _SEPARATORS = re.compile(r"[\s‐–./()-]+")
 _SHORTEST = 6
 """Minimum letters and digits for ignoring separators: "1-23" and "12-3" are two rooms."""
+_MOST_NAMES = 100
+"""Maximum number of names with one word that may be one person."""
 _REGIONS = ("US", "GB", "DE", "FR", "ES", "IT", "NL", "PT", "IN", "IL", "CA", "BR")
 """Regions for telephone numbers without country, after the country of the language."""
 _AMERICAN = re.compile(r"\s*\(?\d{3}\)?[ .-]\s?\d{3}[ .-]\d{4}\s*")
@@ -135,7 +137,7 @@ class Spellings:
         """Return a national number with the one country code that the document writes before it, else a likely one."""
         countries = self._countries.get(national, {})
         written = [code for code in countries if countries[code]]
-        return national if len(written) > 1 else f"{(*written, *likely, *countries)[0]}{national}"
+        return f"? {national}" if len(written) > 1 else f"{(*written, *likely, *countries)[0]}{national}"
 
     def _resolve_name(self, name: PersonName) -> tuple[PersonName, bool]:
         """Return the fullest name of the same person, and whether several could be meant."""
@@ -143,24 +145,32 @@ class Spellings:
             self._full_names[name] = name, False
             words = [word for word in name.words if not is_initial(word)]
             near = self._names.get(words[0], {}) if words else {one: None for of in self._names.values() for one in of}
+            # many names with one word leave doubt, and cost time
+            near = near if len(near) <= _MOST_NAMES else {}
             fuller = [one for one in near if is_short_form(name, one, self._language)]
             turned = [one for one in near if one < name and is_turned(name, one, self._language)]
-            fullest = {
-                self._resolve_name(one)[0]
+            candidates = [
+                one
                 for one in (*fuller, *turned)
                 if not any(is_short_form(one, other, self._language) for other in fuller)
-            }
-            # "Mr. Smith" and "Mrs. Smith" are not both Robin Smith
-            is_contested = bool(name.gender) and any(
-                one.gender not in ("", name.gender) and is_short_form(one, full, self._language)
-                for full in fullest
-                for one in near
-            )
-            if len(fullest) == 1 and not is_contested:
-                self._full_names[name] = fullest.pop(), False
+            ]
+            fullest = {get_name_key(one): one for one in (self._resolve_name(one)[0] for one in candidates)}
+            if len(fullest) == 1 and not self._is_contested(name, *fullest.values(), near):
+                self._full_names[name] = fullest.popitem()[1], False
             elif fullest:
                 self._full_names[name] = name, True
         return self._full_names[name]
+
+    def _is_contested(self, name: PersonName, full: PersonName, near: Iterable[PersonName]) -> bool:
+        """Return whether a title leaves doubt: "Mr. Smith" and "Mrs. Smith" are not both Robin Smith."""
+        # the French "M. Smith" may be Mary
+        initial = name._replace(words=("m", *name.words), gender="", title="")
+        key = get_name_key(full)
+        return bool(name.gender) and any(
+            (one.gender not in ("", name.gender) and is_short_form(one, full, self._language))
+            or (name.title == "m" and is_short_form(initial, one, self._language) and get_name_key(one) != key)
+            for one in near
+        )
 
     def _is_name_part(self, value: str) -> bool:
         name = parse_name(value, self._language)
