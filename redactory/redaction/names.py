@@ -98,6 +98,11 @@ def _get_titles(language: str) -> dict[str, str]:
     return _TITLES | _LOCAL_TITLES.get(language.partition("-")[0], {})
 
 
+def has_gendered_title(title: str) -> bool:
+    """Return whether ``title`` is one like "Mrs. ", which tells the gender of the name that follows."""
+    return bool(_TITLES.get(fold_word(title)))
+
+
 def split_name_words(value: str, language: str = "en") -> list[NameWord]:
     """Split a person's name into its words and tell what each is."""
     titles = _get_titles(language)
@@ -148,6 +153,11 @@ def parse_name(value: str, language: str = "en") -> PersonName:
     if is_list or ordered is None or regex.search("[&/+;]", value):
         return PersonName((" ".join(value.casefold().split()),), is_list=True)
     return PersonName(tuple(ordered), "".join(genders), "".join(generations[:1]), title)
+
+
+def remove_title(value: str, language: str = "en") -> str:
+    """Remove the titles before a name."""
+    return value[next((word.start for word in split_name_words(value, language) if word.role != "title"), 0) :]
 
 
 def _order_pieces(pieces: list[list[str]], language: str) -> list[str] | None:

@@ -23,6 +23,7 @@ from redactory.redaction.names import (
     choose_faker_locale,
     create_faker,
     fold_word,
+    has_gendered_title,
     load_faker_names,
     split_name_words,
 )
@@ -49,7 +50,7 @@ class ReplacedSpan(NamedTuple):
 
 
 Replacer = Callable[[str, str], str]
-"""Returns the replacement of a value, given its kind and text."""
+"""Returns the replacement of a value, given its kind and text; of a person, with a title that tells the gender."""
 Values = Iterable[tuple[str, str]]
 """Values by kind and text."""
 
@@ -66,7 +67,11 @@ def plan_edits(text: str, spans: Sequence[ReplacedSpan], replacer: Replacer | No
         inside = [one for one in spans if start <= one.start and one.end <= end]
         longest = max(inside, key=lambda one: (one.end - one.start, one.label != _VAGUE, one.score, one.label))
         kind = get_kind(longest.label)
-        result.append(Edit(start, end, MASK if replacer is None else replacer(kind, text[start:end]), kind))
+        # "Mrs." is replaced separately, but tells which Smith is meant
+        title = text[result[-1].start : start] if result and (kind, result[-1].kind) == ("PERSON", "TITLE") else ""
+        title = title if has_gendered_title(title) else ""
+        new = MASK if replacer is None else replacer(kind, f"{title}{text[start:end]}").removeprefix(title)
+        result.append(Edit(start, end, new, kind))
     return result
 
 
@@ -91,11 +96,15 @@ def unify_labels(texts: Sequence[str], found_spans: Sequence[Sequence[ReplacedSp
 
 def collect_values(texts: Sequence[str], found_spans: Sequence[Sequence[ReplacedSpan]]) -> list[tuple[str, str]]:
     """Collect the kind and text of everything that :func:`plan_edits` replaces in ``texts``."""
-    return [
-        (edit.kind, edit.new)
-        for text, spans in zip(texts, found_spans, strict=True)
-        for edit in plan_edits(text, spans, lambda _, value: value)
-    ]
+    values: list[tuple[str, str]] = []
+
+    def collect_value(kind: str, value: str) -> str:
+        values.append((kind, value))
+        return value
+
+    for text, spans in zip(texts, found_spans, strict=True):
+        plan_edits(text, spans, collect_value)
+    return values
 
 
 class Replacement:

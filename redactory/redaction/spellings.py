@@ -9,7 +9,15 @@ from ipaddress import ip_address
 from typing import Any
 
 from redactory.redaction.dates import DateShifter
-from redactory.redaction.names import PersonName, get_name_key, is_initial, is_short_form, is_turned, parse_name
+from redactory.redaction.names import (
+    PersonName,
+    get_name_key,
+    is_initial,
+    is_short_form,
+    is_turned,
+    parse_name,
+    remove_title,
+)
 
 _IN_WORDS = frozenset(
     (*("LOCATION", "ORGANIZATION", "NRP", "TITLE", "AGE", "DATE", "STREET_ADDRESS", "EMAIL_ADDRESS"), *("URL", "MISC"))
@@ -83,9 +91,15 @@ class Spellings:
             self.get_first_spelling(kind, value)
 
     def get_first_spelling(self, kind: str, value: str) -> tuple[str, str]:
-        """Return the kind and the document's first spelling of this value; for a person, of the full name."""
+        """Return the kind and the document's first spelling of this value; of a person, of the full name without title.
+
+        The title stays if the name has one word: "Mr. Smith" and "Mrs. Smith" may have the same document.
+        """
         self._add_value(kind, value)
-        return self._first.setdefault(self.get_canonical_key(kind, value), (kind, value))
+        key = self.get_canonical_key(kind, value)
+        if kind == "PERSON" and len(parse_name(value, self._language).words) > 1:
+            value = remove_title(value, self._language)
+        return self._first.setdefault(key, (kind, value))
 
     def get_canonical_key(self, kind: str, value: str) -> str:
         """Return a key that is equal exactly for spellings of the same value."""
