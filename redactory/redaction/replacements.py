@@ -211,9 +211,9 @@ class Surrogate(Replacement):
     name = "surrogate"
     reveals = (
         "The kind and the form of a value (words, letters, digits, check digits), which values are equal "
-        "under the same key, the days between two dates of a document, the country of a telephone number or "
-        "an IBAN, and the gender implied by a given name or a title. An invented value may belong to a real "
-        "person."
+        "under the same key, the days between two dates of a document, the country of a telephone number, an IBAN or "
+        "a national number, the network of a card, whether an IP address is private, and the titles, particles and "
+        "implied gender of a name. An invented value may belong to a real person."
     )
     needs_key = True
 

@@ -48,7 +48,7 @@ _LENGTHS = {
     **dict.fromkeys(["MT", "SC"], 31), "LC": 32,
 }  # fmt: skip
 """Length of an IBAN by country, from the IBAN registry (ISO 13616)."""
-_NETWORKS = {"60": "65", "22": "55", "27": "55", "30": "36", "35": "356"}
+_NETWORKS = {"60": "65", "64": "65", "22": "55", "27": "55", "30": "36", "35": "356"}
 """First digits of cards of the same network, by the first two if those are not its own."""
 _BIRTHS = (
     re.compile(r"[A-Z]{6}\d\d[A-EHLMPRST](?:[04][1-9]|[1256]\d)(?<![26]9)[A-Z]\d{3}[A-Z]"),
