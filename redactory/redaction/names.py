@@ -46,6 +46,7 @@ _PARTICLE_WORDS = (
     "las los le el al bin ibn bint"
 )
 _PARTICLES = frozenset(_PARTICLE_WORDS.split())
+_FACULTIES = {"med", "phil", "jur", "rer", "nat", "habil"}
 _CONJUNCTIONS = {"and", "und", "y", "et", "e", "en", "i", "og", "och"}
 _LETTERS = r"[\p{L}\p{M}\p{N}]"
 _WORD = regex.compile(
@@ -109,11 +110,16 @@ def split_name_words(value: str, language: str = "en") -> list[NameWord]:
     matches = [*_WORD.finditer(value)]
     texts = [fold_word(match[0]) for match in matches]
     first, last = 0, len(texts)
-    while first < last - 1 and texts[first] in titles:
+    # "de heer", "Dr. med."
+    while first < last - 1 and (
+        texts[first] in titles
+        or (texts[first] == "de" and texts[first + 1] in titles)
+        or (first and texts[first] in _FACULTIES)
+    ):
         first += 1
     while last > first + 1 and (texts[last - 1] in _GENERATIONS or matches[last - 1][0].replace(".", "") in _DEGREES):
         last -= 1
-    words = []
+    words: list[NameWord] = []
     for place, (match, text) in enumerate(zip(matches, texts, strict=True)):
         if place < first or (words and words[-1].role in ("conjunction", "title") and text in titles):
             role = "title" if place < last - 1 else "word"
@@ -126,7 +132,7 @@ def split_name_words(value: str, language: str = "en") -> list[NameWord]:
         else:
             is_lower = match[0].islower() or (place + 2 < last and texts[place + 1] in _PARTICLES)
             role = "particle" if text in _PARTICLES and (place > first or is_lower) and place < last - 1 else "word"
-        words.append(NameWord(*match.span(), text, role))
+        words.append(NameWord(match.start(), match.end(), text, role))
     return words
 
 
@@ -136,7 +142,7 @@ def parse_name(value: str, language: str = "en") -> PersonName:
     value = unicodedata.normalize("NFC", value).strip()
     parsed = split_name_words(value, language)
     titles = _get_titles(language)
-    genders = {titles[one.text] for one in parsed if one.role == "title"} - {""}
+    genders = {titles.get(one.text, "") for one in parsed if one.role == "title"} - {""}
     generations = [_GENERATIONS[one.text] for one in parsed if one.role == "generation"]
     title = " ".join(one.text for one in parsed if one.role == "title")
     # each piece between commas; "Jr." behind a comma is none

@@ -62,7 +62,7 @@ def plan_edits(text: str, spans: Sequence[ReplacedSpan], replacer: Replacer | No
     least, gives way. Without ``replacer`` each becomes :data:`MASK`, and spans that are adjacent or separated only by
     white space merge too.
     """
-    result = []
+    result: list[Edit] = []
     for start, end in merge_intervals(text, ((one.start, one.end) for one in spans), merge_near=replacer is None):
         inside = [one for one in spans if start <= one.start and one.end <= end]
         longest = max(inside, key=lambda one: (one.end - one.start, one.label != _VAGUE, one.score, one.label))

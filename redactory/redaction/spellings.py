@@ -169,10 +169,9 @@ class Spellings:
                 if not any(is_short_form(one, other, self._language) for other in fuller)
             ]
             fullest = {get_name_key(one): one for one in (self._resolve_name(one)[0] for one in candidates)}
-            if len(fullest) == 1 and not self._is_contested(name, *fullest.values(), near):
-                self._full_names[name] = fullest.popitem()[1], False
-            elif fullest:
-                self._full_names[name] = name, True
+            full = next(iter(fullest.values()), name)
+            is_ambiguous = len(fullest) > 1 or self._is_contested(name, full, near)
+            self._full_names[name] = (name, True) if fullest and is_ambiguous else (full, False)
         return self._full_names[name]
 
     def _is_contested(self, name: PersonName, full: PersonName, near: Iterable[PersonName]) -> bool:

@@ -45,6 +45,8 @@ SAME = [
     ("en", ["Renée Núñez", "Renee Nunez", "RENÉE NÚÑEZ", "Rene\u0301e Nu\u0301n\u0303ez"]),
     ("de", ["Anna Müller-Lüdenscheidt", "Frau Dr. Müller-Lüdenscheidt", "A. Müller-Lüdenscheidt"]),
     ("de", ["Otto von Bismarck", "von Bismarck", "Herr von Bismarck", "Bismarck", "O. von Bismarck", "Herrn Bismarck"]),
+    ("de", ["Prof. Dr. med. Max Müller", "Max Müller", "Dr. Müller", "Herr Prof. Müller", "Dr. rer. nat. M. Müller"]),
+    ("nl", ["Jan de Vries", "de heer De Vries", "De Vries", "de heer J. de Vries"]),
     ("nl", ["Jan van der Berg", "van der Berg", "Van der Berg", "J. van der Berg", "van der Berg, Jan",
             "Berg, Jan van der", "dhr. Van Der Berg", "VAN DER BERG, JAN", "Jan"]),
     ("fr", ["Jean-Pierre Dupont", "Jean Pierre Dupont", "J.-P. Dupont", "J. Dupont", "Monsieur Dupont", "M. Dupont"]),

@@ -392,9 +392,9 @@ class _RedactionRun:
         }
         if replacer is not None and self.redaction.vault is not None:
             spellings_of_row = Spellings(values, self.settings.detect.language)
-            for value in values:
-                kind, first = spellings_of_row.get_first_spelling(*value)
-                self.vault.values[replacer(*value)] = remove_title(first) if kind == "PERSON" else first
+            for kind, text in values:
+                _, first = spellings_of_row.get_first_spelling(kind, text)
+                self.vault.values[replacer(kind, text)] = remove_title(first) if kind == "PERSON" else first
             for text, edits in zip(row.texts, changes, strict=True):
                 spellings = [text[change.start : change.end] for change in edits]
                 self.vault.record_spellings(
