@@ -158,7 +158,8 @@ class DateShifter:
         read = self._parse_value(value)
         is_named = _WORD.search(value) is not None and any(map(str.isdigit, value))
         # "Y19871103" is an identifier, although "y" joins dates in Spanish
-        return read is not None and (is_named or ("date" in read[1] and "link" not in read[1]))
+        is_phone = value.lstrip().startswith("+")
+        return read is not None and not is_phone and (is_named or ("date" in read[1] and "link" not in read[1]))
 
     def shift_dates(self, value: str) -> str | None:
         """Shift every date and replace every time in ``value``; None if it contains anything else."""
