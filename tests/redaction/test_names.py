@@ -223,3 +223,8 @@ def test_a_title_that_is_replaced_by_itself_tells_who_is_meant() -> None:
 def test_many_persons_of_one_surname_are_apart_and_take_no_time() -> None:
     names = [f"{chr(65 + one // 26)}{chr(97 + one % 26)}na Smith" for one in range(600)]
     assert len({*replace([*names, "Smith", "A. Smith"])}) == 602
+
+
+def test_a_generation_tells_father_and_son_apart() -> None:
+    names = ["John Smith Jr.", "J. Smith Sr.", "Smith Jr.", "Smith Sr.", "John Smith Sr."]
+    assert group(names) == [["John Smith Jr.", "Smith Jr."], ["J. Smith Sr.", "Smith Sr.", "John Smith Sr."]]
