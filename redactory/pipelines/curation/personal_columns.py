@@ -15,7 +15,7 @@ from redactory.detectors.settings import get_kind
 from redactory.foundation.errors import join_words
 from redactory.pipelines.curation.segment import is_known_role
 from redactory.pipelines.json_paths import Fields, NoTextError, is_arrow_map
-from redactory.redaction.replacements import is_listed_full_name
+from redactory.redaction.names import is_listed_full_name
 from redactory.redaction.values import is_identifying
 
 _PERSONAL_NAME = re.compile(

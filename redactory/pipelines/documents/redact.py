@@ -59,6 +59,7 @@ from redactory.pipelines.store import is_url
 from redactory.redaction import MASK
 from redactory.redaction.known_values import add_known_occurrences
 from redactory.redaction.mask import apply_edits
+from redactory.redaction.names import remove_title
 from redactory.redaction.replacements import (
     ReplacedSpan,
     Replacement,
@@ -412,8 +413,10 @@ class _RedactionRun:
             name: _replace_column_value(value, label, replacer) for name, (value, label) in masked_columns.items()
         }
         if replacer is not None and self.redaction.vault is not None:
-            find_first_spelling = Spellings(values, self.settings.detect.language).get_first_spelling
-            self.vault.values |= {replacer(*value): find_first_spelling(*value)[1] for value in values}
+            spellings_of_row = Spellings(values, self.settings.detect.language)
+            for kind, text in values:
+                _, first = spellings_of_row.get_first_spelling(kind, text)
+                self.vault.values[replacer(kind, text)] = remove_title(first) if kind == "PERSON" else first
             for text, edits in zip(row.texts, changes, strict=True):
                 spellings = [text[change.start : change.end] for change in edits]
                 self.vault.record_spellings(
