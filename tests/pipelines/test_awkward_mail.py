@@ -128,6 +128,13 @@ FRAMES = {
 }
 
 
+def is_utf8(data: bytes) -> bool:
+    try:
+        return "\0" not in data.decode()
+    except UnicodeDecodeError:
+        return False
+
+
 def is_readable(copy: bytes, part: str) -> bool:
     """Whether somebody could read ``part`` in the copy, also where its letters were taken for others."""
     for text in decodings(copy):
@@ -166,6 +173,9 @@ def test_what_is_planted_in_broken_mail_is_not_in_its_copy(
     in_header: bool,
 ) -> None:
     encoded = words.replace("{}", value).encode(encoding, "replace")
+    if encoding == "utf-16-le" and label != "right" and is_utf8(encoded):
+        # a few of its characters are also valid UTF-8, and nobody reads that otherwise
+        return
     label = label if label != "right" else "iso-8859-1" if encoding == "utf-8" else encoding
     type_ = f"Content-Type: text/plain; charset={label}\n".encode() if label else b""
     fields = type_ * (1 + is_twice) + (f"Content-Transfer-Encoding: {coding[0]}\n".encode() if coding[0] else b"")
