@@ -151,8 +151,7 @@ def require_matching_format(out: str, sources: Sequence[Source], is_folder: bool
         if named_format or base_path != path:
             raise ConfigurationError(f"--out: {path.name} names a file; the copy of a folder is a folder")
         return
-    # a PDF file is copied as text
-    written_format = "text" if sources[0].format == "pdf" else sources[0].format
+    written_format = sources[0].reader.written_format or sources[0].format
     if named_format not in (None, written_format):
         suggestion = base_path.with_suffix(FORMATS[written_format].endings[0]).name + path.name[len(base_path.name) :]
         raise ConfigurationError(

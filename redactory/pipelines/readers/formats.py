@@ -156,6 +156,8 @@ class Format:
     """Whether rows can be appended to a file; requires :meth:`count_rows`."""
     is_text: ClassVar[bool] = False
     """Whether rows are texts without columns: the configured columns are ignored."""
+    written_format: ClassVar[str] = ""
+    """Name of the format in which a copy is written; empty: the same."""
     max_blank_lines: ClassVar[int] = 1 << 20
     """Maximum number of blank lines, because each costs time."""
 

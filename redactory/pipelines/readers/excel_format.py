@@ -1,0 +1,452 @@
+"""Read and write Excel workbooks (.xlsx): every sheet is a table, whose first row with a value is the header.
+
+:mod:`openpyxl` reads the values, and the copy is a new workbook of them, with the formatting that holds no text. A
+formula becomes its last value. Left out are charts, images, pivot tables, defined names and all other parts.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import posixpath
+import re
+import warnings
+import zipfile
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from typing import Any, BinaryIO, NamedTuple
+
+from lxml import etree
+
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.pipelines.curation_hints import FIXES
+from redactory.pipelines.readers.document_formats import (
+    BROKEN_DOCUMENT,
+    MAX_ELEMENTS,
+    TOO_MANY_ELEMENTS,
+    URL_ESCAPES,
+    Node,
+    ParsedDocument,
+    TextGroup,
+    UnreadableDocument,
+)
+from redactory.pipelines.readers.formats import (
+    ROW_TOO_LONG,
+    ColumnReplacements,
+    ColumnSelection,
+    DamagedFile,
+    Edits,
+    Format,
+    Row,
+    check_expansion,
+    make_sequential_editor,
+)
+from redactory.pipelines.readers.html_format import split_words
+from redactory.pipelines.readers.word_format import LOCAL_PATH, parse_xml, read_xml_parts
+from redactory.redaction.replacements import ReplacedSpan
+
+
+class ExcelFormat(Format):
+    """A workbook. Its rows are counted through all sheets; the id of a row contains the name of its sheet."""
+
+    name = "xlsx"
+    endings = (".xlsx",)
+    expansion_factor = 8.0
+
+    def read_rows(self) -> Iterator[Row | bytes]:
+        """Read the workbook's properties, then each sheet's name, header and rows."""
+        try:
+            workbook, removed_parts = self._load_workbook()
+            self._copy = type(workbook)()
+            self._copy.remove(self._copy.active)
+            self._sheets = [
+                _Sheet(source, self._copy.create_sheet(f"Sheet-{number}"))
+                for number, source in enumerate(workbook.worksheets, 1)
+            ]
+            for sheet in self._sheets:
+                if len(sheet.rows) * len(sheet.columns) > _MAX_SPARSE_CELLS:
+                    raise UnreadableDocument(TOO_MANY_ELEMENTS)
+                ColumnSelection((), self.columns.selected).select_columns([*sheet.columns.values()], self.path)
+            self.header = list(dict.fromkeys(name for sheet in self._sheets for name in sheet.columns.values()))
+            self.columns.select_columns(self.header, self.path)
+            yield replace(_read_properties(workbook.properties, self._copy), removed_parts=removed_parts)
+            offset = 0
+            for sheet in self._sheets:
+                yield sheet.read_frame()
+                for number, cells in sheet.rows.items():
+                    yield self._read_row(sheet, number, cells, offset)
+                offset += max(sheet.rows, default=0)
+        except UnreadableDocument as unreadable:
+            error = DamagedFile(f"{self.path} cannot be read ({unreadable}). {FIXES[str(unreadable)]}")
+            error.reason = str(unreadable)
+            raise error from None
+
+    def _load_workbook(self) -> tuple[Any, int]:
+        """Load the workbook, and count the parts that are left out."""
+        try:
+            import openpyxl
+        except ImportError:
+            raise ConfigurationError("this format needs openpyxl: pip install 'redactory[documents]'") from None
+        data, most = self.file.read(self.limit + 1), getattr(self.file, "most", None)
+        if len(data) > self.limit:
+            raise UnreadableDocument(ROW_TOO_LONG)
+        try:
+            if most is not None and zipfile.is_zipfile(io.BytesIO(data)):
+                with zipfile.ZipFile(io.BytesIO(data)) as file:
+                    check_expansion(self.path, sum(info.file_size for info in file.infolist()), most)
+            package, removed_parts = _select_parts(read_xml_parts(data, self.limit))
+            with warnings.catch_warnings():
+                # they quote the workbook
+                warnings.simplefilter("ignore")
+                return openpyxl.load_workbook(package, data_only=True, keep_links=False), removed_parts
+        except (UnreadableDocument, InputError, MemoryError):
+            raise
+        except Exception:
+            # a broken workbook can cause any error in the parser
+            raise UnreadableDocument(BROKEN_DOCUMENT) from None
+
+    def _read_row(self, sheet: _Sheet, number: int, cells: list[Any], offset: int) -> Row:
+        is_header = number == sheet.header_row
+        sources = {sheet.columns[cell.column]: cell for cell in cells if cell.value is not None}
+        values: dict[str, Any] = dict.fromkeys(sheet.columns.values())
+        if not is_header:
+            text_columns = {*self.fields.columns, *self.fields.paths}
+            values |= {name: _read_value(cell, name in text_columns) for name, cell in sources.items()}
+        if self.columns.selected is not None:
+            # documents: dates as a CSV file holds them
+            values = {name: _format_value(v) if isinstance(v, _TIMES) else v for name, v in values.items()}
+            if "id" not in {*self.columns.required, *values}:
+                values["id"] = f"{self.path}:{sheet.source.title}:{number}"
+        notes = [(cell, note) for cell in cells for note in _read_notes(cell)]
+        notes_row = ParsedDocument([group for _, note in notes for group in note.groups], bytes).make_row(0)
+
+        def render(changes: Edits, replacements: ColumnReplacements) -> None:
+            count = len(changes) - len(notes_row.texts)
+            changed = self.fields.change_texts(values, make_sequential_editor(changes[:count]))
+            sheet.drop_columns({name for name, value in replacements.items() if value is None})
+            for name, cell in sources.items():
+                if is_header or (name not in replacements and changed[name] == values[name]):
+                    sheet.write_cell(name, cell, cell.value if _is_error(cell) else _unescape(cell.value))
+                else:
+                    sheet.write_cell(name, cell, replacements.get(name, changed[name]))
+            if notes_row.render is not None:
+                notes_row.render(changes[count:], {})
+            for cell, note in notes:
+                name = sheet.columns.get(cell.column, "")
+                if name not in replacements or (is_header and name not in sheet.dropped):
+                    note.write(sheet.get_cell(cell))
+
+        row = Row(0, render=render) if is_header else self._build_row(offset + number, values, render)
+        if row.reason is not None:
+            return row
+        spans = [*([] for _ in row.texts), *notes_row.structural_spans]
+        return replace(row, texts=[*row.texts, *notes_row.texts], structural_spans=spans)
+
+    def write(self, target: BinaryIO, rendered_rows: Iterator[Any]) -> None:
+        """Write the copy; a row that was not rendered is empty."""
+        for _ in rendered_rows:
+            pass
+        for sheet in self._sheets:
+            sheet.copy_layout()
+        if all(sheet.copy.sheet_state != "visible" for sheet in self._sheets):
+            self._sheets[0].copy.sheet_state = "visible"
+        buffer = io.BytesIO()
+        self._copy.save(buffer)
+        # without the time of writing, so that the same input gives the same bytes
+        with zipfile.ZipFile(buffer) as saved, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as file:
+            for name in saved.namelist():
+                part = saved.read(name)
+                if name == "docProps/core.xml":
+                    part = re.sub(rb"(<dcterms:modified[^>]*>)[^<]*", rb"\g<1>1970-01-01T00:00:00Z", part)
+                file.writestr(zipfile.ZipInfo(name), part, zipfile.ZIP_DEFLATED)
+
+
+# Values.
+
+_TIMES = (datetime.date, datetime.time, datetime.timedelta)
+_ERROR = re.compile(r"#(?:NULL!|DIV/0!|VALUE!|REF!|NAME\?|NUM!|N/A)")
+_ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")
+_UNWRITABLE = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def _unescape(value: Any) -> Any:
+    """Return a text as Excel shows it, and any other value as it is."""
+    if not isinstance(value, str):
+        return value
+    return _UNWRITABLE.sub("\ufffd", _ESCAPE.sub(lambda match: chr(int(match[1], 16)), value))
+
+
+def _is_error(cell: Any) -> bool:
+    return cell.data_type == "e" and _ERROR.fullmatch(cell.value) is not None
+
+
+def _read_value(cell: Any, is_text: bool) -> Any:
+    """Return the value of a cell, as a text if its column holds texts; an error of a formula is no value."""
+    if is_text:
+        return _format_value(_unescape(cell.value))
+    return None if _is_error(cell) else _unescape(cell.value)
+
+
+def _format_value(value: Any) -> str:
+    return str(value).removesuffix(" 00:00:00") if isinstance(value, datetime.datetime) else str(value)
+
+
+# Sheets.
+
+_HEADERS = [
+    (kind, place)
+    for kind in ("oddHeader", "oddFooter", "evenHeader", "evenFooter", "firstHeader", "firstFooter")
+    for place in ("left", "center", "right")
+]
+_NUMBER_FORMAT = re.compile(r"(?:[\d#?.,%/:;@dmyhsEe+()_* \-\\$€£¥]|General|AM/PM|\[(?:Red|Blue|Green|h+|m+|s+)\])*")
+"""A number format without a text."""
+_MAX_TITLE_LENGTH, _MAX_WIDTHS = 28, 1 << 10
+
+
+@dataclass
+class _Sheet:
+    """A sheet and its copy; ``columns`` are the names by column number, a letter for a column without a header."""
+
+    source: Any
+    copy: Any
+    rows: dict[int, list[Any]] = field(init=False)
+    header_row: int = 0
+    columns: dict[int, str] = field(default_factory=dict)
+    dropped: set[str] = field(default_factory=set)
+    _dropped_columns: list[int] = field(default_factory=list)
+    _styles: dict[tuple[int, ...], Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Group the cells into rows, and read the header."""
+        # only stored cells: an empty sheet may claim billions
+        stored = (cell for _, cell in sorted(self.source._cells.items()))
+        cells = [cell for cell in stored if (cell.value, cell.comment, cell.hyperlink) != (None, None, None)]
+        self.rows = {number: list(row) for number, row in groupby(cells, lambda cell: cell.row)}
+        filled = [cell for cell in cells if cell.value is not None]
+        if filled:
+            self.header_row = filled[0].row
+        names = {cell.column: str(_unescape(cell.value)) for cell in filled if cell.row == self.header_row}
+        letters = {cell.column: cell.column_letter for cell in filled}
+        self.columns = {n: names[n] if names.get(n, "").strip() else letter for n, letter in sorted(letters.items())}
+
+    def read_frame(self) -> Row:
+        """Read the sheet's name, headers and footers."""
+        texts = [self.source.title, *(getattr(getattr(self.source, kind), place).text for kind, place in _HEADERS)]
+
+        def write() -> bytes:
+            title = re.sub(r"[\[\]:*?/\\\x00-\x1f]", "_", texts[0]).strip("'")
+            self.copy.title = title[:_MAX_TITLE_LENGTH] or self.copy.title
+            for (kind, place), text in zip(_HEADERS, texts[1:], strict=True):
+                getattr(getattr(self.copy, kind), place).text = text or None
+            return b""
+
+        return ParsedDocument(_make_groups(texts), write).make_row(0)
+
+    def drop_columns(self, names: set[str]) -> None:
+        """Leave columns out from now on."""
+        if not names <= self.dropped:
+            self.dropped |= names
+            self._dropped_columns = [column for column, name in self.columns.items() if name in self.dropped]
+
+    def get_cell(self, cell: Any) -> Any:
+        """Return the cell of the copy; columns that are dropped before it are missing."""
+        return self.copy.cell(cell.row, cell.column - bisect_left(self._dropped_columns, cell.column))
+
+    def write_cell(self, name: str, cell: Any, value: Any) -> None:
+        """Write a cell, unless its column is dropped; a text that begins with = is not a formula."""
+        if name in self.dropped:
+            return
+        new = self.get_cell(cell)
+        if isinstance(value, str):
+            value = re.sub("_(?=x[0-9A-Fa-f]{4}_)", "_x005F_", _UNWRITABLE.sub("\ufffd", value))
+        new.value = value
+        if isinstance(value, str):
+            new.data_type = "e" if _is_error(cell) and value == cell.value else "s"
+        if cell.has_style:
+            self._copy_style(cell, new)
+
+    def _copy_style(self, cell: Any, new: Any) -> None:
+        key = tuple(cell._style)
+        if key not in self._styles:
+            # the name of a font is a text
+            font = copy(cell.font)
+            font.name = new.font.name
+            new.font, new.fill, new.border = font, copy(cell.fill), copy(cell.border)
+            new.alignment = copy(cell.alignment)
+            if _NUMBER_FORMAT.fullmatch(cell.number_format):
+                new.number_format = cell.number_format
+            self._styles[key] = new._style
+        new._style = copy(self._styles[key])
+
+    def copy_layout(self) -> None:
+        """Copy what holds no text: the visibility, and unless columns are dropped, widths and merged cells."""
+        self.copy.sheet_state = self.source.sheet_state
+        if self._dropped_columns:
+            return
+        for merged in self.source.merged_cells.ranges:
+            self.copy.merge_cells(merged.coord)
+        self.copy.freeze_panes = self.source.freeze_panes
+        for letter, dimension in list(self.source.column_dimensions.items())[:_MAX_WIDTHS]:
+            self.copy.column_dimensions[letter].width = dimension.width
+
+
+# Texts outside of cells.
+
+
+class _Note(NamedTuple):
+    """A comment or link: its texts, and how to add it to a cell of the copy."""
+
+    groups: list[TextGroup]
+    write: Callable[[Any], None]
+
+
+def _read_notes(cell: Any) -> Iterator[_Note]:
+    """Read the comment and the link of a cell; a link within the workbook is left out."""
+    if cell.comment is not None:
+        texts = [cell.comment.text, cell.comment.author]
+        groups = _make_groups(texts, {1: "PERSON"})
+        if author := groups[1].text.strip():
+            # Excel begins a comment with the name of its author
+            matches = re.finditer(rf"(?<!\w){re.escape(author)}(?!\w)", groups[0].text)
+            groups[0].structural_spans += [ReplacedSpan(*match.span(), "PERSON") for match in matches]
+        yield _Note(groups, partial(_write_comment, texts))
+    if cell.hyperlink is not None and cell.hyperlink.target:
+        link = [cell.hyperlink.target, cell.hyperlink.tooltip]
+        is_path = LOCAL_PATH.match(Node(link[0], None, URL_ESCAPES).text)
+        yield _Note(_make_groups(link, {0: "IDENTIFIER"} if is_path else {}), partial(_write_link, link))
+
+
+def _write_comment(texts: list[str], cell: Any) -> None:
+    from openpyxl.comments import Comment
+
+    cell.comment = Comment(*texts)
+
+
+def _write_link(texts: list[str], cell: Any) -> None:
+    from openpyxl.worksheet.hyperlink import Hyperlink
+
+    is_empty = cell.value is None
+    address = texts[0].replace("<", "%3C").replace(">", "%3E")
+    cell.hyperlink = Hyperlink(ref=cell.coordinate, target=address, tooltip=texts[1] or None)
+    if is_empty:
+        # openpyxl writes the address into an empty cell
+        cell.value = None
+
+
+def _read_properties(source: Any, workbook: Any) -> Row:
+    """Read the properties that are copied; authors are always masked."""
+    names = ["title", "subject", "description", "keywords", "category", "creator", "lastModifiedBy"]
+    texts = [getattr(source, name) for name in names]
+    properties = workbook.properties
+    properties.creator, properties.created = None, datetime.datetime(1970, 1, 1)
+
+    def write() -> bytes:
+        for name, text in zip(names, texts, strict=True):
+            setattr(properties, name, text or None)
+        return b""
+
+    return ParsedDocument(_make_groups(texts, {5: "PERSON", 6: "PERSON"}), write).make_row(0)
+
+
+def _make_groups(texts: list[str], labels: Mapping[int, str] | None = None) -> list[TextGroup]:
+    """Make a group of each text, which edits change in the list; with a label, the whole text is a structural span."""
+    groups = list[TextGroup]()
+    for index, text in enumerate(texts):
+        texts[index] = _unescape(text or "")
+        node = Node(texts[index], partial(texts.__setitem__, index), URL_ESCAPES)
+        label = (labels or {}).get(index)
+        groups.append(TextGroup([node], [ReplacedSpan(0, len(node.text), label)] if label and node.text else []))
+    return groups
+
+
+# Parts of the package: openpyxl gets only those that are read.
+
+_MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+_REFERENCE = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
+_ROOTS = {"officeDocument": f"{{{_MAIN}}}workbook", "worksheet": f"{{{_MAIN}}}worksheet"}
+_KINDS = split_words("officeDocument core-properties worksheet sharedStrings styles comments hyperlink")
+_KEPT_ELEMENTS = {
+    _ROOTS["officeDocument"]: split_words("workbookPr sheets"),
+    _ROOTS["worksheet"]: split_words("sheetViews sheetFormatPr cols sheetData mergeCells hyperlinks headerFooter"),
+}
+_UNCOUNTED = re.compile(
+    r"(?:.*/)?_rels/.*|docProps/app\.xml|xl/(?:theme|tables|printerSettings|calcChain|metadata)\b.*"
+    r"|xl/drawings/\w+\.vml"
+)
+"""Parts without contents that somebody may miss."""
+_MAX_CELLS, _MAX_SPARSE_CELLS, _MAX_MARKUP = 1 << 20, 1 << 24, 32 * MAX_ELEMENTS
+_RANGE = re.compile(r"([A-Z]{1,3})([1-9]\d{0,6})(?::([A-Z]{1,3})([1-9]\d{0,6}))?")
+
+
+def _select_parts(parts: Mapping[str, bytes]) -> tuple[io.BytesIO, int]:
+    """Return a package of the parts that are read, and how many parts, names and formulas without a value are not."""
+    types = "[Content_Types].xml"
+    trees, owners, removed, cells = {types: parse_xml(parts[types])}, [""], 0, 0
+    for owner in owners:
+        folder, name = posixpath.split(owner)
+        links, ids = posixpath.join(folder, "_rels", f"{name}.rels"), set()
+        if links in parts:
+            trees[links] = parse_xml(parts[links])
+        for link in list(trees[links]) if links in parts else []:
+            kind = link.get("Type", "").rpartition("/")[2]
+            if kind not in _KINDS:
+                link.getparent().remove(link)
+                continue
+            ids.add(link.get("Id"))
+            if link.get("TargetMode") == "External":
+                continue
+            target = posixpath.normpath(posixpath.join("/", folder, link.get("Target"))).lstrip("/")
+            if target not in trees:
+                trees[target] = parse_xml(parts[target], _MAX_MARKUP)
+                owners.append(target)
+            if trees[target].tag != _ROOTS.get(kind, trees[target].tag):
+                # openpyxl would read an empty sheet
+                raise UnreadableDocument(BROKEN_DOCUMENT)
+        if owner:
+            removed += _prune(trees[owner], ids)
+            cells += _count_cells(trees[owner])
+        if cells > _MAX_CELLS:
+            raise UnreadableDocument(TOO_MANY_ELEMENTS)
+    package = io.BytesIO()
+    with zipfile.ZipFile(package, "w") as file:
+        for name, tree in trees.items():
+            file.writestr(name, etree.tostring(tree, encoding="UTF-8"))
+    return package, removed + sum(not _UNCOUNTED.fullmatch(name) for name in parts.keys() - trees.keys())
+
+
+def _prune(tree: Any, ids: set[str]) -> int:
+    """Remove the elements that are not read; return how many names, and formulas without a value, are among them."""
+    paths = ("definedName[not(starts-with(@name, '_xlnm'))]", "c[m:f and not(m:v != '') and not(@t = 'str')]")
+    removed = sum(int(tree.xpath(f"count(//m:{path})", namespaces={"m": _MAIN})) for path in paths)
+    for element in list(tree) if tree.tag in _KEPT_ELEMENTS else []:
+        if etree.QName(element).localname not in _KEPT_ELEMENTS[tree.tag]:
+            tree.remove(element)
+    for sheet in list(tree.iterfind(f"{{{_MAIN}}}sheets/*")):
+        if sheet.get(_REFERENCE) not in ids:
+            # a sheet that is a chart
+            sheet.getparent().remove(sheet)
+    return removed
+
+
+def _count_cells(tree: Any) -> int:
+    """Count the cells of a sheet, and those of its ranges, each of which openpyxl creates."""
+    count = int(tree.xpath("count(//m:c)", namespaces={"m": _MAIN}))
+    for element in tree.iter(*(f"{{{_MAIN}}}{name}" for name in ("mergeCell", "hyperlink", "comment"))):
+        match = _RANGE.fullmatch(element.get("ref", ""))
+        if match is None:
+            raise UnreadableDocument(BROKEN_DOCUMENT)
+        first, top, last, bottom = match.groups(default="")
+        width = _parse_letters(last or first) - _parse_letters(first) + 1
+        count += max(1, width) * max(1, int(bottom or top) - int(top) + 1)
+    return count
+
+
+def _parse_letters(letters: str) -> int:
+    number = 0
+    for letter in letters:
+        number = 26 * number + ord(letter) - 64
+    return number
