@@ -110,8 +110,8 @@ class ExcelFormat(Format):
             raise UnreadableDocument(BROKEN_DOCUMENT) from None
 
     def _read_row(self, sheet: _Sheet, number: int, cells: list[Any], offset: int) -> Row:
-        is_header = number == sheet.header_row
         sources = {sheet.columns[cell.column]: cell for cell in cells if cell.value is not None}
+        is_header = number == sheet.header_row
         values: dict[str, Any] = dict.fromkeys(sheet.columns.values())
         if not is_header:
             text_columns = {*self.fields.columns, *self.fields.paths}
@@ -140,7 +140,9 @@ class ExcelFormat(Format):
                 if name not in replacements or (is_header and name not in sheet.dropped):
                     note.write(sheet.get_cell(cell))
 
-        row = Row(0, render=render) if is_header else self._build_row(offset + number, values, render)
+        # a row of comments alone is no row of the table
+        is_record = sources and not is_header
+        row = self._build_row(offset + number, values, render) if is_record else Row(0, render=render)
         if row.reason is not None:
             return row
         spans = [*([] for _ in row.texts), *notes_row.structural_spans]
@@ -223,8 +225,8 @@ class _Sheet:
     def __post_init__(self) -> None:
         """Group the cells into rows, and read the header."""
         # only stored cells: an empty sheet may claim billions
-        stored = (cell for _, cell in sorted(self.source._cells.items()))
-        cells = [cell for cell in stored if (cell.value, cell.comment, cell.hyperlink) != (None, None, None)]
+        stored = [cell for _, cell in sorted(self.source._cells.items())]
+        cells = [cell for cell in stored if cell.value is not None or cell.comment is not None]
         self.rows = {number: list(row) for number, row in groupby(cells, lambda cell: cell.row)}
         filled = [cell for cell in cells if cell.value is not None]
         if filled:
@@ -305,7 +307,7 @@ class _Note(NamedTuple):
 
 
 def _read_notes(cell: Any) -> Iterator[_Note]:
-    """Read the comment and the link of a cell; a link within the workbook is left out."""
+    """Read the comment and the link of a cell, which has a value; a link within the workbook is left out."""
     if cell.comment is not None:
         texts = [cell.comment.text, cell.comment.author]
         groups = _make_groups(texts, {1: "PERSON"})
@@ -329,12 +331,8 @@ def _write_comment(texts: list[str], cell: Any) -> None:
 def _write_link(texts: list[str], cell: Any) -> None:
     from openpyxl.worksheet.hyperlink import Hyperlink
 
-    is_empty = cell.value is None
     address = texts[0].replace("<", "%3C").replace(">", "%3E")
     cell.hyperlink = Hyperlink(ref=cell.coordinate, target=address, tooltip=texts[1] or None)
-    if is_empty:
-        # openpyxl writes the address into an empty cell
-        cell.value = None
 
 
 def _read_properties(source: Any, workbook: Any) -> Row:
@@ -385,45 +383,45 @@ _RANGE = re.compile(r"([A-Z]{1,3})([1-9]\d{0,6})(?::([A-Z]{1,3})([1-9]\d{0,6}))?
 def _select_parts(parts: Mapping[str, bytes]) -> tuple[io.BytesIO, int]:
     """Return a package of the parts that are read, and how many parts, names and formulas without a value are not."""
     types = "[Content_Types].xml"
-    trees, owners, removed, cells = {types: parse_xml(parts[types])}, [""], 0, 0
-    for owner in owners:
-        folder, name = posixpath.split(owner)
-        links, ids = posixpath.join(folder, "_rels", f"{name}.rels"), set()
-        if links in parts:
-            trees[links] = parse_xml(parts[links])
-        for link in list(trees[links]) if links in parts else []:
-            kind = link.get("Type", "").rpartition("/")[2]
-            if kind not in _KINDS:
-                link.getparent().remove(link)
-                continue
-            ids.add(link.get("Id"))
-            if link.get("TargetMode") == "External":
-                continue
-            target = posixpath.normpath(posixpath.join("/", folder, link.get("Target"))).lstrip("/")
-            if target not in trees:
-                trees[target] = parse_xml(parts[target], _MAX_MARKUP)
-                owners.append(target)
-            if trees[target].tag != _ROOTS.get(kind, trees[target].tag):
-                # openpyxl would read an empty sheet
-                raise UnreadableDocument(BROKEN_DOCUMENT)
-        if owner:
-            removed += _prune(trees[owner], ids)
-            cells += _count_cells(trees[owner])
-        if cells > _MAX_CELLS:
-            raise UnreadableDocument(TOO_MANY_ELEMENTS)
-    package = io.BytesIO()
+    package, pending, kinds, removed, cells = io.BytesIO(), [types, ""], {types: "", "": ""}, 0, 0
     with zipfile.ZipFile(package, "w") as file:
-        for name, tree in trees.items():
-            file.writestr(name, etree.tostring(tree, encoding="UTF-8"))
-    return package, removed + sum(not _UNCOUNTED.fullmatch(name) for name in parts.keys() - trees.keys())
+        for owner in pending:
+            folder, name = posixpath.split(owner)
+            links, ids = posixpath.join(folder, "_rels", f"{name}.rels"), set()
+            if links in parts:
+                tree = parse_xml(parts[links])
+                for link in list(tree):
+                    kind = link.get("Type", "").rpartition("/")[2]
+                    if kind not in _KINDS:
+                        tree.remove(link)
+                        continue
+                    ids.add(link.get("Id"))
+                    target = posixpath.normpath(posixpath.join("/", folder, link.get("Target"))).lstrip("/")
+                    if link.get("TargetMode") != "External" and target not in kinds:
+                        kinds[target] = kind
+                        pending.append(target)
+                file.writestr(links, etree.tostring(tree, encoding="UTF-8"))
+            if owner:
+                tree = parse_xml(parts[owner], _MAX_MARKUP)
+                if tree.tag != _ROOTS.get(kinds[owner], tree.tag):
+                    # openpyxl would read an empty sheet
+                    raise UnreadableDocument(BROKEN_DOCUMENT)
+                removed += _prune(tree, ids)
+                cells += _count_cells(tree)
+                file.writestr(owner, etree.tostring(tree, encoding="UTF-8"))
+            if cells > _MAX_CELLS:
+                raise UnreadableDocument(TOO_MANY_ELEMENTS)
+        left = parts.keys() - {*file.namelist()}
+    return package, removed + sum(not _UNCOUNTED.fullmatch(name) for name in left)
 
 
 def _prune(tree: Any, ids: set[str]) -> int:
     """Remove the elements that are not read; return how many names, and formulas without a value, are among them."""
     paths = ("definedName[not(starts-with(@name, '_xlnm'))]", "c[m:f and not(m:v != '') and not(@t = 'str')]")
     removed = sum(int(tree.xpath(f"count(//m:{path})", namespaces={"m": _MAIN})) for path in paths)
-    for element in list(tree) if tree.tag in _KEPT_ELEMENTS else []:
-        if etree.QName(element).localname not in _KEPT_ELEMENTS[tree.tag]:
+    kept = _KEPT_ELEMENTS.get(tree.tag)
+    for element in list(tree) if kept is not None else []:
+        if etree.QName(element).localname not in kept:
             tree.remove(element)
     for sheet in list(tree.iterfind(f"{{{_MAIN}}}sheets/*")):
         if sheet.get(_REFERENCE) not in ids:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from email.header import Header
+from email.header import Header, decode_header, make_header
 from email.message import Message
 from email.mime.application import MIMEApplication
 from email.mime.multipart import MIMEMultipart
@@ -78,7 +78,7 @@ def _convert_message(message: Any) -> Message:
     address = properties.str_prop_value(constants.PID_SENDER_SMTP_ADDRESS)
     address = address or properties.str_prop_value(constants.PID_SENDER_EMAIL_ADDRESS)
     sender = _format_address(properties.str_prop_value(constants.PID_SENDER_NAME), address)
-    fields = [("From", sender or message.sender)]
+    fields = [("From", sender or str(make_header(decode_header(message.sender or ""))))]
     for type_, name in _RECIPIENT_FIELDS.items():
         recipients = (_format_address(r.name, r.email_address) for r in message.recipients if _get_type(r) == type_)
         fields.append((name, ", ".join(filter(None, recipients))))
