@@ -12,13 +12,13 @@ import posixpath
 import re
 import warnings
 import zipfile
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
+from urllib.parse import unquote
 
 from lxml import etree
 
@@ -43,10 +43,10 @@ from redactory.pipelines.readers.formats import (
     Format,
     Row,
     check_expansion,
-    make_sequential_editor,
 )
 from redactory.pipelines.readers.html_format import split_words
 from redactory.pipelines.readers.word_format import LOCAL_PATH, parse_xml, read_xml_parts
+from redactory.redaction.mask import apply_edits
 from redactory.redaction.replacements import ReplacedSpan
 
 
@@ -73,10 +73,13 @@ class ExcelFormat(Format):
                 ColumnSelection((), self.columns.selected).select_columns([*sheet.columns.values()], self.path)
             self.header = list(dict.fromkeys(name for sheet in self._sheets for name in sheet.columns.values()))
             self.columns.select_columns(self.header, self.path)
-            yield replace(_read_properties(workbook.properties, self._copy), removed_parts=removed_parts)
+            properties = self._copy.properties
+            properties.creator, properties.created = None, datetime.datetime(1970, 1, 1)
+            texts = [(workbook.properties, properties, name) for name in _PROPERTIES]
+            yield replace(_read_texts(texts, dict.fromkeys(_AUTHORS, "PERSON")), removed_parts=removed_parts)
             offset = 0
             for sheet in self._sheets:
-                yield sheet.read_frame()
+                yield _read_texts(sheet.list_frame_texts(), {})
                 for number, cells in sheet.rows.items():
                     yield self._read_row(sheet, number, cells, offset)
                 offset += max(sheet.rows, default=0)
@@ -121,32 +124,33 @@ class ExcelFormat(Format):
             values = {name: _format_value(v) if isinstance(v, _TIMES) else v for name, v in values.items()}
             if "id" not in {*self.columns.required, *values}:
                 values["id"] = f"{self.path}:{sheet.source.title}:{number}"
-        notes = [(cell, note) for cell in cells for note in _read_notes(cell)]
-        notes_row = ParsedDocument([group for _, note in notes for group in note.groups], bytes).make_row(0)
+        notes = [note for cell in cells for note in _read_notes(cell)]
 
         def render(changes: Edits, replacements: ColumnReplacements) -> None:
-            count = len(changes) - len(notes_row.texts)
-            changed = self.fields.change_texts(values, make_sequential_editor(changes[:count]))
-            sheet.drop_columns({name for name, value in replacements.items() if value is None})
+            sheet.dropped |= {name for name, value in replacements.items() if value is None}
+            remaining = iter(changes)
+            changed = self.fields.change_texts(values, lambda text: apply_edits(text, next(remaining)))
             for name, cell in sources.items():
                 if is_header or (name not in replacements and changed[name] == values[name]):
                     sheet.write_cell(name, cell, cell.value if _is_error(cell) else _unescape(cell.value))
                 else:
                     sheet.write_cell(name, cell, replacements.get(name, changed[name]))
-            if notes_row.render is not None:
-                notes_row.render(changes[count:], {})
-            for cell, note in notes:
+            for cell, kind, target, row in notes:
+                assert row.render is not None
+                row.render([next(remaining) for _ in row.texts], {})
                 name = sheet.columns.get(cell.column, "")
                 if name not in replacements or (is_header and name not in sheet.dropped):
-                    note.write(sheet.get_cell(cell))
+                    setattr(sheet.copy.cell(cell.row, cell.column), kind, target)
 
         # a row of comments alone is no row of the table
         is_record = sources and not is_header
         row = self._build_row(offset + number, values, render) if is_record else Row(0, render=render)
         if row.reason is not None:
             return row
-        spans = [*([] for _ in row.texts), *notes_row.structural_spans]
-        return replace(row, texts=[*row.texts, *notes_row.texts], structural_spans=spans)
+        texts, spans = list(row.texts), [list[ReplacedSpan]() for _ in row.texts]
+        for *_, note in notes:
+            texts, spans = texts + note.texts, spans + list(map(list, note.structural_spans))
+        return replace(row, texts=texts, structural_spans=spans)
 
     def write(self, target: BinaryIO, rendered_rows: Iterator[Any]) -> None:
         """Write the copy; a row that was not rendered is empty."""
@@ -199,11 +203,7 @@ def _format_value(value: Any) -> str:
 
 # Sheets.
 
-_HEADERS = [
-    (kind, place)
-    for kind in ("oddHeader", "oddFooter", "evenHeader", "evenFooter", "firstHeader", "firstFooter")
-    for place in ("left", "center", "right")
-]
+_HEADERS = ("oddHeader", "oddFooter", "evenHeader", "evenFooter", "firstHeader", "firstFooter")
 _NUMBER_FORMAT = re.compile(r"(?:[\d#?.,%/:;@dmyhsEe+()_* \-\\$€£¥]|General|AM/PM|\[(?:Red|Blue|Green|h+|m+|s+)\])*")
 """A number format without a text."""
 _MAX_TITLE_LENGTH, _MAX_WIDTHS = 28, 1 << 10
@@ -219,7 +219,6 @@ class _Sheet:
     header_row: int = 0
     columns: dict[int, str] = field(default_factory=dict)
     dropped: set[str] = field(default_factory=set)
-    _dropped_columns: list[int] = field(default_factory=list)
     _styles: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -235,34 +234,27 @@ class _Sheet:
         letters = {cell.column: cell.column_letter for cell in filled}
         self.columns = {n: names[n] if names.get(n, "").strip() else letter for n, letter in sorted(letters.items())}
 
-    def read_frame(self) -> Row:
-        """Read the sheet's name, headers and footers."""
-        texts = [self.source.title, *(getattr(getattr(self.source, kind), place).text for kind, place in _HEADERS)]
+    @property
+    def title(self) -> str:
+        """The name of the sheet."""
+        return str(self.source.title)
 
-        def write() -> bytes:
-            title = re.sub(r"[\[\]:*?/\\\x00-\x1f]", "_", texts[0]).strip("'")
-            self.copy.title = title[:_MAX_TITLE_LENGTH] or self.copy.title
-            for (kind, place), text in zip(_HEADERS, texts[1:], strict=True):
-                getattr(getattr(self.copy, kind), place).text = text or None
-            return b""
+    @title.setter
+    def title(self, text: str) -> None:
+        self.copy.title = re.sub(r"[\[\]:*?/\\\x00-\x1f]", "_", text).strip("'")[:_MAX_TITLE_LENGTH] or self.copy.title
 
-        return ParsedDocument(_make_groups(texts), write).make_row(0)
-
-    def drop_columns(self, names: set[str]) -> None:
-        """Leave columns out from now on."""
-        if not names <= self.dropped:
-            self.dropped |= names
-            self._dropped_columns = [column for column, name in self.columns.items() if name in self.dropped]
-
-    def get_cell(self, cell: Any) -> Any:
-        """Return the cell of the copy; columns that are dropped before it are missing."""
-        return self.copy.cell(cell.row, cell.column - bisect_left(self._dropped_columns, cell.column))
+    def list_frame_texts(self) -> list[_Place]:
+        """List the sheet's name, headers and footers."""
+        headers = [(getattr(self.source, kind), getattr(self.copy, kind)) for kind in _HEADERS]
+        places = ("left", "center", "right")
+        parts = [(getattr(a, place), getattr(b, place), "text") for a, b in headers for place in places]
+        return [(self, self, "title"), *parts]
 
     def write_cell(self, name: str, cell: Any, value: Any) -> None:
         """Write a cell, unless its column is dropped; a text that begins with = is not a formula."""
         if name in self.dropped:
             return
-        new = self.get_cell(cell)
+        new = self.copy.cell(cell.row, cell.column)
         if isinstance(value, str):
             value = re.sub("_(?=x[0-9A-Fa-f]{4}_)", "_x005F_", _UNWRITABLE.sub("\ufffd", value))
         new.value = value
@@ -285,9 +277,14 @@ class _Sheet:
         new._style = copy(self._styles[key])
 
     def copy_layout(self) -> None:
-        """Copy what holds no text: the visibility, and unless columns are dropped, widths and merged cells."""
+        """Remove the dropped columns, and copy what holds no text; if columns are dropped, only the visibility."""
         self.copy.sheet_state = self.source.sheet_state
-        if self._dropped_columns:
+        if dropped := sorted(column for column, name in self.columns.items() if name in self.dropped):
+            for column in reversed(dropped):
+                self.copy.delete_cols(column)
+            for cell in self.copy._cells.values():
+                if cell.hyperlink is not None:
+                    cell.hyperlink.ref = cell.coordinate
             return
         for merged in self.source.merged_cells.ranges:
             self.copy.merge_cells(merged.coord)
@@ -298,67 +295,49 @@ class _Sheet:
 
 # Texts outside of cells.
 
-
-class _Note(NamedTuple):
-    """A comment or link: its texts, and how to add it to a cell of the copy."""
-
-    groups: list[TextGroup]
-    write: Callable[[Any], None]
+_AUTHORS = ("creator", "lastModifiedBy")
+_PROPERTIES = ("title", "subject", "description", "keywords", "category", *_AUTHORS)
+_Place = tuple[Any, Any, str]
+"""An object of the workbook, that of its copy, and the name of an attribute that is a text."""
 
 
-def _read_notes(cell: Any) -> Iterator[_Note]:
-    """Read the comment and the link of a cell, which has a value; a link within the workbook is left out."""
-    if cell.comment is not None:
-        texts = [cell.comment.text, cell.comment.author]
-        groups = _make_groups(texts, {1: "PERSON"})
-        if author := groups[1].text.strip():
-            # Excel begins a comment with the name of its author
-            matches = re.finditer(rf"(?<!\w){re.escape(author)}(?!\w)", groups[0].text)
-            groups[0].structural_spans += [ReplacedSpan(*match.span(), "PERSON") for match in matches]
-        yield _Note(groups, partial(_write_comment, texts))
-    if cell.hyperlink is not None and cell.hyperlink.target:
-        link = [cell.hyperlink.target, cell.hyperlink.tooltip]
-        is_path = LOCAL_PATH.match(Node(link[0], None, URL_ESCAPES).text)
-        yield _Note(_make_groups(link, {0: "IDENTIFIER"} if is_path else {}), partial(_write_link, link))
-
-
-def _write_comment(texts: list[str], cell: Any) -> None:
-    from openpyxl.comments import Comment
-
-    cell.comment = Comment(*texts)
-
-
-def _write_link(texts: list[str], cell: Any) -> None:
-    from openpyxl.worksheet.hyperlink import Hyperlink
-
-    address = texts[0].replace("<", "%3C").replace(">", "%3E")
-    cell.hyperlink = Hyperlink(ref=cell.coordinate, target=address, tooltip=texts[1] or None)
-
-
-def _read_properties(source: Any, workbook: Any) -> Row:
-    """Read the properties that are copied; authors are always masked."""
-    names = ["title", "subject", "description", "keywords", "category", "creator", "lastModifiedBy"]
-    texts = [getattr(source, name) for name in names]
-    properties = workbook.properties
-    properties.creator, properties.created = None, datetime.datetime(1970, 1, 1)
+def _read_texts(places: Sequence[_Place], labels: Mapping[str, str]) -> Row:
+    """Make a row of texts that are set in the copy; with a label for its attribute, a whole text is masked."""
+    texts = [_unescape(getattr(source, name) or "") for source, _, name in places]
+    groups = [
+        TextGroup([Node(text, partial(texts.__setitem__, index), URL_ESCAPES)]) for index, text in enumerate(texts)
+    ]
+    for group, (_, _, name) in zip(groups, places, strict=True):
+        if group.text and name in labels:
+            group.structural_spans.append(ReplacedSpan(0, len(group.text), labels[name]))
+    if author := "".join(
+        group.text.strip() for group, place in zip(groups, places, strict=True) if place[2] == "author"
+    ):
+        # Excel begins a comment with the name of its author
+        matches = re.finditer(rf"(?<!\w){re.escape(author)}(?!\w)", groups[0].text)
+        groups[0].structural_spans += [ReplacedSpan(*match.span(), "PERSON") for match in matches]
 
     def write() -> bytes:
-        for name, text in zip(names, texts, strict=True):
-            setattr(properties, name, text or None)
+        for (_, target, name), text in zip(places, texts, strict=True):
+            if text:
+                setattr(target, name, text.replace("<", "%3C").replace(">", "%3E") if name == "target" else text)
         return b""
 
-    return ParsedDocument(_make_groups(texts, {5: "PERSON", 6: "PERSON"}), write).make_row(0)
+    return ParsedDocument(groups, write).make_row(0)
 
 
-def _make_groups(texts: list[str], labels: Mapping[int, str] | None = None) -> list[TextGroup]:
-    """Make a group of each text, which edits change in the list; with a label, the whole text is a structural span."""
-    groups = list[TextGroup]()
-    for index, text in enumerate(texts):
-        texts[index] = _unescape(text or "")
-        node = Node(texts[index], partial(texts.__setitem__, index), URL_ESCAPES)
-        label = (labels or {}).get(index)
-        groups.append(TextGroup([node], [ReplacedSpan(0, len(node.text), label)] if label and node.text else []))
-    return groups
+def _read_notes(cell: Any) -> Iterator[tuple[Any, str, Any, Row]]:
+    """Read the comment and the link of a cell, each with its copy; a link within the workbook is left out."""
+    from openpyxl.comments import Comment
+    from openpyxl.worksheet.hyperlink import Hyperlink
+
+    if (comment := cell.comment) is not None:
+        new = Comment("", "")
+        yield cell, "comment", new, _read_texts([(comment, new, n) for n in ("text", "author")], {"author": "PERSON"})
+    if (link := cell.hyperlink) is not None and link.target:
+        new = Hyperlink(ref="")
+        labels = {"target": "IDENTIFIER"} if LOCAL_PATH.match(unquote(link.target)) else {}
+        yield cell, "hyperlink", new, _read_texts([(link, new, name) for name in ("target", "tooltip")], labels)
 
 
 # Parts of the package: openpyxl gets only those that are read.
@@ -377,7 +356,6 @@ _UNCOUNTED = re.compile(
 )
 """Parts without contents that somebody may miss."""
 _MAX_CELLS, _MAX_SPARSE_CELLS, _MAX_MARKUP = 1 << 20, 1 << 24, 32 * MAX_ELEMENTS
-_RANGE = re.compile(r"([A-Z]{1,3})([1-9]\d{0,6})(?::([A-Z]{1,3})([1-9]\d{0,6}))?")
 
 
 def _select_parts(parts: Mapping[str, bytes]) -> tuple[io.BytesIO, int]:
@@ -419,8 +397,8 @@ def _prune(tree: Any, ids: set[str]) -> int:
     """Remove the elements that are not read; return how many names, and formulas without a value, are among them."""
     paths = ("definedName[not(starts-with(@name, '_xlnm'))]", "c[m:f and not(m:v != '') and not(@t = 'str')]")
     removed = sum(int(tree.xpath(f"count(//m:{path})", namespaces={"m": _MAIN})) for path in paths)
-    kept = _KEPT_ELEMENTS.get(tree.tag)
-    for element in list(tree) if kept is not None else []:
+    kept = _KEPT_ELEMENTS.get(tree.tag, frozenset())
+    for element in list(tree) if kept else []:
         if etree.QName(element).localname not in kept:
             tree.remove(element)
     for sheet in list(tree.iterfind(f"{{{_MAIN}}}sheets/*")):
@@ -432,19 +410,10 @@ def _prune(tree: Any, ids: set[str]) -> int:
 
 def _count_cells(tree: Any) -> int:
     """Count the cells of a sheet, and those of its ranges, each of which openpyxl creates."""
+    from openpyxl.utils import range_boundaries
+
     count = int(tree.xpath("count(//m:c)", namespaces={"m": _MAIN}))
     for element in tree.iter(*(f"{{{_MAIN}}}{name}" for name in ("mergeCell", "hyperlink", "comment"))):
-        match = _RANGE.fullmatch(element.get("ref", ""))
-        if match is None:
-            raise UnreadableDocument(BROKEN_DOCUMENT)
-        first, top, last, bottom = match.groups(default="")
-        width = _parse_letters(last or first) - _parse_letters(first) + 1
-        count += max(1, width) * max(1, int(bottom or top) - int(top) + 1)
+        first, top, last, bottom = range_boundaries(element.get("ref", ""))
+        count += (last - first + 1) * (bottom - top + 1)
     return count
-
-
-def _parse_letters(letters: str) -> int:
-    number = 0
-    for letter in letters:
-        number = 26 * number + ord(letter) - 64
-    return number
