@@ -460,8 +460,8 @@ def test_a_message_of_outlook_becomes_the_same_mail(tmp_path: Path) -> None:
     assert summary["converted"] == {"msg": 1}
     copy = (tmp_path / "out/a.msg.eml").read_bytes()
     message = email.message_from_bytes(copy, policy=email.policy.default)
-    people = b'From: "<MASK>" <<MASK>>\nTo: "<MASK>" <<MASK>>\nCc: <<MASK>>\nSubject: '
-    assert copy.startswith(people)
+    for people in (b'From: "<MASK>" <<MASK>>', b'To: "<MASK>" <<MASK>>', b"Cc: <<MASK>>"):
+        assert people in copy.splitlines()
     assert (message["Subject"], message["Date"]) == ("Café", "Sat, 18 Jun 2022 04:26:40 +0000")
     texts = [part.get_content() for part in message.walk() if not part.is_multipart()]
     assert texts == [

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import io
-import posixpath
 import re
 import warnings
 import zipfile
@@ -301,8 +300,11 @@ _Place = tuple[Any, Any, str]
 """An object of the workbook, that of its copy, and the name of an attribute that is a text."""
 
 
-def _read_texts(places: Sequence[_Place], labels: Mapping[str, str]) -> Row:
-    """Make a row of texts that are set in the copy; with a label for its attribute, a whole text is masked."""
+def _read_texts(places: Sequence[_Place], labels: Mapping[str, str], author: str = "") -> Row:
+    """Make a row of texts that are set in the copy; with a label for its attribute, a whole text is masked.
+
+    Excel begins a comment with the name of its ``author``.
+    """
     texts = [_unescape(getattr(source, name) or "") for source, _, name in places]
     groups = [
         TextGroup([Node(text, partial(texts.__setitem__, index), URL_ESCAPES)]) for index, text in enumerate(texts)
@@ -310,10 +312,7 @@ def _read_texts(places: Sequence[_Place], labels: Mapping[str, str]) -> Row:
     for group, (_, _, name) in zip(groups, places, strict=True):
         if group.text and name in labels:
             group.structural_spans.append(ReplacedSpan(0, len(group.text), labels[name]))
-    if author := "".join(
-        group.text.strip() for group, place in zip(groups, places, strict=True) if place[2] == "author"
-    ):
-        # Excel begins a comment with the name of its author
+    if author:
         matches = re.finditer(rf"(?<!\w){re.escape(author)}(?!\w)", groups[0].text)
         groups[0].structural_spans += [ReplacedSpan(*match.span(), "PERSON") for match in matches]
 
@@ -332,8 +331,9 @@ def _read_notes(cell: Any) -> Iterator[tuple[Any, str, Any, Row]]:
     from openpyxl.worksheet.hyperlink import Hyperlink
 
     if (comment := cell.comment) is not None:
-        new = Comment("", "")
-        yield cell, "comment", new, _read_texts([(comment, new, n) for n in ("text", "author")], {"author": "PERSON"})
+        new, author = Comment("", ""), _unescape(comment.author or "").strip()
+        texts = [(comment, new, name) for name in ("text", "author")]
+        yield cell, "comment", new, _read_texts(texts, {"author": "PERSON"}, author)
     if (link := cell.hyperlink) is not None and link.target:
         new = Hyperlink(ref="")
         labels = {"target": "IDENTIFIER"} if LOCAL_PATH.match(unquote(link.target)) else {}
@@ -343,77 +343,70 @@ def _read_notes(cell: Any) -> Iterator[tuple[Any, str, Any, Row]]:
 # Parts of the package: openpyxl gets only those that are read.
 
 _MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-_REFERENCE = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
-_ROOTS = {"officeDocument": f"{{{_MAIN}}}workbook", "worksheet": f"{{{_MAIN}}}worksheet"}
-_KINDS = split_words("officeDocument core-properties worksheet sharedStrings styles comments hyperlink")
-_KEPT_ELEMENTS = {
-    _ROOTS["officeDocument"]: split_words("workbookPr sheets"),
-    _ROOTS["worksheet"]: split_words("sheetViews sheetFormatPr cols sheetData mergeCells hyperlinks headerFooter"),
+_PACKAGE = "{http://schemas.openxmlformats.org/package/2006/"
+_WORKBOOK, _WORKSHEET = f"{{{_MAIN}}}workbook", f"{{{_MAIN}}}worksheet"
+_ROOTS = {_WORKBOOK, _WORKSHEET, *(f"{{{_MAIN}}}{name}" for name in ("sst", "styleSheet", "comments"))}
+_ROOTS |= {f"{_PACKAGE}{name}" for name in ("content-types}Types", "relationships}Relationships")}
+_ROOTS |= {f"{_PACKAGE}metadata/core-properties}}coreProperties"}
+_LINKS = split_words("officeDocument core-properties worksheet sharedStrings styles comments hyperlink")
+_ELEMENTS = {
+    _WORKBOOK: split_words("workbookPr sheets"),
+    _WORKSHEET: split_words("sheetViews sheetFormatPr cols sheetData mergeCells hyperlinks headerFooter"),
 }
 _UNCOUNTED = re.compile(
-    r"(?:.*/)?_rels/.*|docProps/app\.xml|xl/(?:theme|tables|printerSettings|calcChain|metadata)\b.*"
-    r"|xl/drawings/\w+\.vml"
+    r"docProps/app\.xml|xl/(?:theme|tables|printerSettings|calcChain|metadata)\b.*|xl/drawings/\w+\.vml"
 )
 """Parts without contents that somebody may miss."""
+_LOST = ("definedName[not(starts-with(@name, '_xlnm'))]", "c[m:f and not(m:v != '') and not(@t = 'str')]")
+"""Names, and formulas without a value."""
 _MAX_CELLS, _MAX_SPARSE_CELLS, _MAX_MARKUP = 1 << 20, 1 << 24, 32 * MAX_ELEMENTS
 
 
 def _select_parts(parts: Mapping[str, bytes]) -> tuple[io.BytesIO, int]:
     """Return a package of the parts that are read, and how many parts, names and formulas without a value are not."""
-    types = "[Content_Types].xml"
-    package, pending, kinds, removed, cells = io.BytesIO(), [types, ""], {types: "", "": ""}, 0, 0
+    package, sheets, roots, removed, cells = io.BytesIO(), set[str](), list[str](), 0, 0
     with zipfile.ZipFile(package, "w") as file:
-        for owner in pending:
-            folder, name = posixpath.split(owner)
-            links, ids = posixpath.join(folder, "_rels", f"{name}.rels"), set()
-            if links in parts:
-                tree = parse_xml(parts[links])
-                for link in list(tree):
-                    kind = link.get("Type", "").rpartition("/")[2]
-                    if kind not in _KINDS:
-                        tree.remove(link)
-                        continue
-                    ids.add(link.get("Id"))
-                    target = posixpath.normpath(posixpath.join("/", folder, link.get("Target"))).lstrip("/")
-                    if link.get("TargetMode") != "External" and target not in kinds:
-                        kinds[target] = kind
-                        pending.append(target)
-                file.writestr(links, etree.tostring(tree, encoding="UTF-8"))
-            if owner:
-                tree = parse_xml(parts[owner], _MAX_MARKUP)
-                if tree.tag != _ROOTS.get(kinds[owner], tree.tag):
-                    # openpyxl would read an empty sheet
-                    raise UnreadableDocument(BROKEN_DOCUMENT)
-                removed += _prune(tree, ids)
-                cells += _count_cells(tree)
-                file.writestr(owner, etree.tostring(tree, encoding="UTF-8"))
-            if cells > _MAX_CELLS:
-                raise UnreadableDocument(TOO_MANY_ELEMENTS)
-        left = parts.keys() - {*file.namelist()}
-    return package, removed + sum(not _UNCOUNTED.fullmatch(name) for name in left)
+        for name in sorted(parts, key=lambda name: not name.endswith(".rels")):
+            root = next(etree.iterparse(io.BytesIO(parts[name]), ("start",)))[1].tag if parts[name] else ""
+            if root not in _ROOTS:
+                removed += not _UNCOUNTED.fullmatch(name)
+                continue
+            roots.append(root)
+            tree = parse_xml(parts[name], _MAX_MARKUP)
+            for link in list(tree.iterfind(f"{_PACKAGE}relationships}}Relationship")):
+                kind = link.get("Type", "").rpartition("/")[2]
+                if kind not in _LINKS:
+                    tree.remove(link)
+                sheets |= {link.get("Id")} if kind == "worksheet" else set()
+            for element in list(tree) if root in _ELEMENTS else []:
+                if etree.QName(element).localname not in _ELEMENTS[root]:
+                    removed += _count_elements(element, _LOST[0])
+                    tree.remove(element)
+            for sheet in list(tree.iterfind(f"{{{_MAIN}}}sheets/*")):
+                if not sheets.intersection(sheet.attrib.values()):
+                    # a chart
+                    sheet.getparent().remove(sheet)
+            removed += _count_elements(tree, _LOST[1])
+            cells += _count_cells(tree)
+            file.writestr(name, etree.tostring(tree, encoding="UTF-8"))
+    if cells > _MAX_CELLS:
+        raise UnreadableDocument(TOO_MANY_ELEMENTS)
+    if not sheets or roots.count(_WORKSHEET) != len(sheets):
+        # openpyxl would skip a sheet
+        raise UnreadableDocument(BROKEN_DOCUMENT)
+    return package, removed
 
 
-def _prune(tree: Any, ids: set[str]) -> int:
-    """Remove the elements that are not read; return how many names, and formulas without a value, are among them."""
-    paths = ("definedName[not(starts-with(@name, '_xlnm'))]", "c[m:f and not(m:v != '') and not(@t = 'str')]")
-    removed = sum(int(tree.xpath(f"count(//m:{path})", namespaces={"m": _MAIN})) for path in paths)
-    kept = _KEPT_ELEMENTS.get(tree.tag, frozenset())
-    for element in list(tree) if kept else []:
-        if etree.QName(element).localname not in kept:
-            tree.remove(element)
-    for sheet in list(tree.iterfind(f"{{{_MAIN}}}sheets/*")):
-        if sheet.get(_REFERENCE) not in ids:
-            # a sheet that is a chart
-            sheet.getparent().remove(sheet)
-    return removed
+def _count_elements(tree: Any, path: str) -> int:
+    return int(tree.xpath(f"count(.//m:{path})", namespaces={"m": _MAIN}))
 
 
 def _count_cells(tree: Any) -> int:
     """Count the cells of a sheet, and those of its ranges, each of which openpyxl creates."""
     from openpyxl.utils import range_boundaries
 
-    count = int(tree.xpath("count(//m:c)", namespaces={"m": _MAIN}))
+    count = _count_elements(tree, "c")
     for element in tree.iter(*(f"{{{_MAIN}}}{name}" for name in ("mergeCell", "hyperlink", "comment"))):
         first, top, last, bottom = range_boundaries(element.get("ref", ""))
-        count += (last - first + 1) * (bottom - top + 1)
+        count += (abs(last - first) + 1) * (abs(bottom - top) + 1)
     return count

@@ -29,7 +29,7 @@ from redactory.pipelines.readers.mail_format import MailFormat
 
 _MAX_UNPACKED_FACTOR = 4
 """Maximum size of all streams, as a multiple of the row limit: several can share the same bytes."""
-_RECIPIENT_FIELDS = {1: "To", 2: "Cc", 3: "Bcc"}
+_RECIPIENT_FIELDS = {2: "Cc", 3: "Bcc"}
 _RECIPIENT_TYPE_MASK = 0xF
 
 
@@ -78,26 +78,20 @@ def _convert_message(message: Any) -> Message:
     address = properties.str_prop_value(constants.PID_SENDER_SMTP_ADDRESS)
     address = address or properties.str_prop_value(constants.PID_SENDER_EMAIL_ADDRESS)
     sender = _format_address(properties.str_prop_value(constants.PID_SENDER_NAME), address)
-    fields = [("From", sender or str(make_header(decode_header(message.sender or ""))))]
-    for type_, name in _RECIPIENT_FIELDS.items():
-        recipients = (_format_address(r.name, r.email_address) for r in message.recipients if _get_type(r) == type_)
-        fields.append((name, ", ".join(filter(None, recipients))))
-    fields += [
-        ("Subject", message.subject),
-        ("Date", message.sent_date and format_datetime(message.sent_date)),
-        ("Message-ID", properties.str_prop_value(constants.PID_INTERNET_MESSAGE_ID)),
-    ]
-    for name, text in fields:
+    fields = {
+        "From": sender or str(make_header(decode_header(message.sender or ""))),
+        "Subject": message.subject,
+        "Date": message.sent_date and format_datetime(message.sent_date),
+        "Message-ID": properties.str_prop_value(constants.PID_INTERNET_MESSAGE_ID),
+    }
+    for recipient in message.recipients:
+        type_ = (recipient.properties.int_prop_value(constants.PID_RECIPIENT_TYPE) or 0) & _RECIPIENT_TYPE_MASK
+        name, new = _RECIPIENT_FIELDS.get(type_, "To"), _format_address(recipient.name, recipient.email_address)
+        fields[name] = ", ".join(filter(None, [fields.get(name), new]))
+    for name, text in fields.items():
         if text := " ".join((text or "").replace("\0", " ").split()):
-            mail[name] = Header(text, "utf-8", header_name=name)
+            mail[name] = Header(text, "utf-8", header_name=name).encode()
     return mail
-
-
-def _get_type(recipient: Any) -> int:
-    from oxmsg.domain import constants
-
-    type_ = (recipient.properties.int_prop_value(constants.PID_RECIPIENT_TYPE) or 1) & _RECIPIENT_TYPE_MASK
-    return type_ if type_ in _RECIPIENT_FIELDS else 1
 
 
 def _format_address(name: str | None, address: str | None) -> str:
