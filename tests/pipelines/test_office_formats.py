@@ -152,7 +152,7 @@ BOOKS = {
     "comment of the header": book(lambda b: setattr(b.active["A1"], "comment", Comment(SECRET, "Ann Kovacs"))),
     "link": book(lambda b: setattr(b.active["B2"], "hyperlink", LINK)),
     "link of an empty cell": book(lambda b: setattr(b.active["B9"], "hyperlink", LINK)),
-    "link of the whole column": book(lambda b: setattr(b.active["A2"], "hyperlink", "https://x.example/kovacs")),
+    "link of the whole column": book(lambda b: setattr(b.active["A2"], "hyperlink", "people/kovacs.html")),
     "link to a file": book(lambda b: setattr(b.active["B2"], "hyperlink", "file:///C:/Users/kovacs/a.xlsx")),
     "name of a sheet": book(lambda b: setattr(b.active, "title", SECRET)),
     "name of a hidden sheet": book(lambda b: setattr(b.create_sheet(SECRET), "sheet_state", "veryHidden")),
@@ -179,8 +179,7 @@ BOOKS = {
 
 @pytest.mark.parametrize("name", BOOKS)
 def test_a_value_in_any_part_of_a_workbook_is_not_in_the_copy(name: str, tmp_path: Path) -> None:
-    shown = BOOKS[name].replace(HIDDEN.encode(), SECRET.encode())
-    assert is_left(shown) or "_x" in HIDDEN
+    assert name in ("escaped letters", "formula") or is_left(BOOKS[name])
     (tmp_path / "a.xlsx").write_bytes(BOOKS[name])
     columns = COLUMNS["columns"] | ({"D": "IDENTIFIER"} if name == "column without a header" else {})
     summary = redact(
@@ -188,8 +187,8 @@ def test_a_value_in_any_part_of_a_workbook_is_not_in_the_copy(name: str, tmp_pat
     )
     copy = (tmp_path / "b.xlsx").read_bytes()
     assert not is_left(copy)
-    assert HIDDEN[:20].encode() not in copy
     sheet = openpyxl.load_workbook(io.BytesIO(copy)).worksheets[0]
+    assert not any("x00" in str(cell.value) for row in sheet for cell in row), "an escaped letter"
     assert [sheet[place].value for place in ("A1", "B1", "C1", "A3", "B3", "C3")] == [
         *("name", "note", "price", "<MASK>", "good bye", 2)
     ]
