@@ -219,7 +219,9 @@ def redact(
 
 def _describe_copy(r: Result, out: str, hints: list[str]) -> Page:
     left_out = {f"files left out: {reason}": count for reason, count in r["files_left_out"].items()}
-    removed = {"images and attachments removed": r["taken_out"], "PDF files written as text": r["as_text"]}
+    removed = {"images, attachments and other parts removed": r["taken_out"]}
+    names = {"pdf": "PDF files written as text", "msg": "Outlook messages written as mail"}
+    removed |= {names[kind]: count for kind, count in r["converted"].items()}
     rows = {"read": r["rows"], "written": r["written"], "left out": sum(r["quarantined"].values())}
     rows |= indent(r["quarantined"]) | left_out | {name: count for name, count in removed.items() if count}
     yield table("Rows", (), rows)

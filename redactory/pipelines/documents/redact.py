@@ -54,7 +54,7 @@ from redactory.pipelines.json_paths import Fields, KeyedText
 from redactory.pipelines.readers import Source
 from redactory.pipelines.readers.documents import RowCounts
 from redactory.pipelines.readers.files import is_utf8, list_ignored_files
-from redactory.pipelines.readers.formats import DamagedFile, Format, Renderer, Row, choose_reader
+from redactory.pipelines.readers.formats import FORMATS, DamagedFile, Format, Renderer, Row, choose_reader
 from redactory.pipelines.store import is_url
 from redactory.redaction import MASK
 from redactory.redaction.known_values import add_known_occurrences
@@ -155,7 +155,6 @@ class _RedactionRun:
     progress: Progress
     rows: int = 0
     removed_parts: int = 0
-    pdf_as_text: int = 0
     files: int = 0
     kept_keys: list[str] = field(default_factory=list)
     skipped_files: dict[str, str] = field(default_factory=dict)
@@ -163,6 +162,8 @@ class _RedactionRun:
     quarantined: Counter[str] = field(default_factory=Counter)
     damaged_files: list[DamagedFile] = field(default_factory=list)
     labels: Counter[str] = field(default_factory=Counter)
+    converted: Counter[str] = field(default_factory=Counter)
+    """Number of files of each format that are written in another one."""
     vault: PseudonymVault = field(default_factory=PseudonymVault)
 
     @cached_property
@@ -189,8 +190,8 @@ class _RedactionRun:
                 return summary
             for plan in plans:
                 source = plan.source
-                # a PDF file is copied as text
-                name = source.name + ".txt" * (source.format == "pdf") if is_folder else ""
+                written = FORMATS.get(source.reader.written_format)
+                name = source.name + (written.endings[0] if written else "") if is_folder else ""
                 rows_before = self.rows - self.quarantined.total()
                 target_path = work.staging_path / name
                 make_folder(target_path.parent)
@@ -206,7 +207,7 @@ class _RedactionRun:
                     target_path.unlink()
                 else:
                     self.files += 1
-                    self.pdf_as_text += source.format == "pdf"
+                    self.converted[source.format] += written is not None
             names = [source.name for source in sources]
             counts = RowCounts(self.settings.input, self.rows, names, self.quarantined, self.damaged_files)
             counts.check_totals(True, f"they are listed in {work.quarantine_path}")
@@ -250,7 +251,7 @@ class _RedactionRun:
             "files": self.files,
             "files_left_out": dict(Counter(self.skipped_files.values())),
             "taken_out": self.removed_parts,
-            "as_text": self.pdf_as_text,
+            "converted": dict(+self.converted),
             "kept_keys": [*dict.fromkeys(self.kept_keys)],
             "replaced": dict(self.labels.most_common()),
             "replacement": self.replacement.name,
@@ -309,7 +310,7 @@ class _RedactionRun:
             problem = f"there is no field '{shorten_name(missing[0])}'{_suggest_path(missing[0], rows)}"
         # the first line of a table is a header if one of the fields is there
         named_count = len(fields.paths) + len(self.redaction.columns)
-        is_header = source.format not in ("csv", "tsv") or len(missing) < named_count
+        is_header = source.format not in ("csv", "tsv", "xlsx") or len(missing) < named_count
         names = [name for name in columns if columns[name] * _COMMON_SHARE >= len(rows)]
         if names and is_header and all(is_field_name(name, self.settings.detect.language) for name in names):
             raise ConfigurationError(f"{source.name}: {problem}; its fields are {join_words(names)}")

@@ -27,7 +27,7 @@ from redactory.redaction.mask import Edit, apply_edits
 from redactory.redaction.replacements import ReplacedSpan
 
 BROKEN_DOCUMENT, ENCRYPTED_DOCUMENT = "broken_document", "encrypted_document"
-DOCUMENT_WITHOUT_TEXT = "document_without_text"
+DOCUMENT_WITHOUT_TEXT, NOT_A_MESSAGE = "document_without_text", "not_a_message"
 TOO_MANY_ELEMENTS = "too_many_elements"
 MAX_ELEMENTS = 1 << 18
 """Maximum texts, tags, header fields or parts of one document: each costs far more than its few bytes."""
@@ -301,6 +301,7 @@ class PdfFormat(WholeFileFormat):
 
     name = "pdf"
     endings = (".pdf",)
+    written_format = "text"
 
     def parse(self, data: bytes) -> ParsedDocument:
         """Extract one text per page; pages without text are counted as removed."""

@@ -75,7 +75,7 @@ class InputSettings(Settings):
 
     path: OneOrMore[str] = Field(
         description="A file, a folder, a glob or a URL, or a list of them: JSONL, Parquet, Arrow, CSV, "
-        "TSV or text files, plain or .gz or .zst. Relative to the configuration file."
+        "TSV, Excel or text files, plain or .gz or .zst. Relative to the configuration file."
     )
     format: FormatName = Field("auto", description="auto: the format follows from each file's extension.")
     encoding: str = Field(

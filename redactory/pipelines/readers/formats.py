@@ -160,6 +160,8 @@ class Format:
     """Whether rows are texts without columns: the configured columns are ignored."""
     is_recodable: ClassVar[bool] = False
     """Whether ``input.encoding`` applies."""
+    written_format: ClassVar[str] = ""
+    """Name of the format in which a copy is written; empty: the same."""
     max_blank_lines: ClassVar[int] = 1 << 20
     """Maximum number of blank lines, because each costs time."""
 
