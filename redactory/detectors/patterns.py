@@ -74,6 +74,7 @@ class RecognizerRunner:
 
         self.recognizer, self.trigger = recognizer, trigger
         self.context = tuple(word.lower() for word in recognizer.context or ())
+        self.requires_context: bool = getattr(recognizer, "require_context", False)
         self._score_thresholds: dict[str, float] = dict(recognizer.score_thresholds)
         self._timeout_module: Any = None if is_linear else pattern_recognizer
         self.patterns: list[tuple[Trigger, Any, float]] | None = None
@@ -182,11 +183,15 @@ class TextContext:
         # in other scripts the lower case of a letter may depend on its place in the word
         if score >= rules.MAX_SCORE or not any(term in self._lowercase_text or not term.isascii() for term in context):
             return score
-        keywords = self.get_nearby_keywords(start)
-        if not any(term in keywords for term in context):
+        if not self.has_nearby(start, context):
             return score
         boosted = max(score + rules.context_similarity_factor, rules.min_score_with_context_similarity)
         return float(min(boosted, rules.MAX_SCORE))
+
+    def has_nearby(self, start: int, context: tuple[str, ...]) -> bool:
+        """Whether a keyword near ``start`` contains one of ``context`` (lower case)."""
+        keywords = self.get_nearby_keywords(start)
+        return any(term in keywords for term in context)
 
     def get_nearby_keywords(self, start: int) -> str:
         """Return the context keywords of a span at code point ``start``, joined by ``KEYWORD_SEPARATOR``.
@@ -265,6 +270,8 @@ class PatternEngine:
             for span in runner.find_spans(traits):
                 if runner.context:
                     context = context or self.build_context(text)
+                    if runner.requires_context and not context.has_nearby(span.start, runner.context):
+                        continue
                     span = span._replace(score=context.boost_score(span.score, span.start, runner.context))
                 if span.score >= runner.get_score_threshold(span.label):
                     yield runner, span

@@ -212,6 +212,13 @@ COUNTRY_RECOGNIZERS: Mapping[str, tuple[str, ...]] = {
 """Presidio's recognizers that a language enables; others of these countries also match ordinary text."""
 
 
+@functools.cache
+def list_recognized_languages() -> frozenset[str]:
+    """List the languages with recognizers of their own, and English, for which the default ones are made."""
+    builtin = {language for recognizer in load_builtin_recognizers() for language in recognizer.languages}
+    return frozenset({"en", *COUNTRY_RECOGNIZERS, *builtin})
+
+
 def _is_not_address(value: str) -> bool:
     """Reject "::" beside few letters and digits, as in "add::Type" or "values[::2]"."""
     groups = re.findall("[^:]+", value)
@@ -302,13 +309,16 @@ def create_custom_recognizer(settings: CustomRecognizer, language: str) -> Entit
             raise ConfigurationError(
                 f"{key}, pattern {number}: invalid regular expression, or a score that is not between 0 and 1"
             ) from None
-    return PatternRecognizer(
+    recognizer: Any = PatternRecognizer(
         supported_entity=settings.label,
         name=settings.name,
         supported_language=language,
         patterns=patterns,
         context=list(settings.context),
     )
+    recognizer.require_context = settings.require_context
+    made: EntityRecognizer = recognizer
+    return made
 
 
 def load_file_recognizers(file: str, language: str) -> list[EntityRecognizer]:

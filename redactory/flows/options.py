@@ -22,6 +22,21 @@ OwnConfig = Annotated[
 Run = Annotated[Path, Argument(metavar="RUN", help="A run folder.")]
 Job = Annotated[Path, Argument(metavar="JOB|RUN", help="A job's folder of runs, or a run.")]
 Places = Annotated[list[Path], Argument(metavar="PLACE...", help="Run folders, or jobs' folders with all their runs.")]
+Only = Annotated[
+    list[str] | None, Option(metavar="KIND,…", help="Only these kinds, like PERSON; all others are public. Repeatable.")
+]
+Except = Annotated[
+    list[str] | None, Option("--except", metavar="KIND,…", help="Kinds that are public and stay readable. Repeatable.")
+]
+Allow = Annotated[
+    list[str] | None, Option(metavar="FILE", help="Public terms, one a line, or re:EXPRESSION. Repeatable.")
+]
+Deny = Annotated[
+    list[str] | None, Option(metavar="[LABEL=]FILE", help="Terms to mask always, one a line, or re:EXPRESSION.")
+]
+Sensitivity = Annotated[float | None, Option(help="How much to mask, from 0.1 to 0.75; default: 0.5.")]
+Language = Annotated[str | None, Option(help="Language code, or auto: detect it for each text.")]
+LanguageColumn = Annotated[str | None, Option(metavar="NAME", help="Column with each row's language.")]
 Model = Annotated[str | None, Option(help="A trained model; default: from the configuration.")]
 Output = Annotated[str | None, Option("--out", help="The run folder, or a URL; default: output in the configuration.")]
 Resume = Annotated[bool, Option("--resume", help="Resume an interrupted run.")]
