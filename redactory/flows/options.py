@@ -12,7 +12,7 @@ import typer.core
 import typer.main
 from typer import Argument, Option
 
-from redactory.flows.show import Shown, show_result
+from redactory.flows.show import Shown, report_progress, show_result
 from redactory.foundation.errors import ConfigurationError, InputError, shorten_name
 
 Config = Annotated[str, Argument(metavar="CONFIG", help="A configuration (.yaml), or an input file, folder or URL.")]
@@ -101,22 +101,23 @@ _json_app = typer.Typer()
 
 
 @_json_app.command()
-def _declare_json(
+def _declare_common_options(
     as_json: Annotated[bool, Option("--json", help="Print one JSON object on standard output.")] = False,
+    quiet: Annotated[bool, Option("--quiet", help="Show no progress.")] = False,
 ) -> None: ...
 
 
-_JSON_OPTION = typer.main.get_command(_json_app).params[0]
+_COMMON_OPTIONS = typer.main.get_command(_json_app).params[:2]
 
 
 class _Command(typer.core.TyperCommand):
-    """A command that returns what is shown: as a page, or with ``--json`` as one object."""
+    """A command that returns what is shown: as a page, or with ``--json`` as one object; ``--quiet`` stops progress."""
 
     def __init__(self, *arguments: Any, params: list[Any], **settings: Any) -> None:
-        super().__init__(*arguments, params=[*params, _JSON_OPTION], **settings)
+        super().__init__(*arguments, params=[*params, *_COMMON_OPTIONS], **settings)
 
     def invoke(self, ctx: Any) -> None:
-        ctx.obj = ctx.params.pop("as_json")
+        ctx.obj, report_progress.is_quiet = ctx.params.pop("as_json"), ctx.params.pop("quiet")
         shown = super().invoke(ctx)
         if shown is not None:
             show_result(ctx.obj, *shown)
@@ -126,7 +127,7 @@ Function = TypeVar("Function", bound=Callable[..., Shown])
 
 
 def command(name: str) -> Callable[[Function], Function]:
-    """Register a function as the command ``name``, with ``--json``, in its group or in its panel of the help."""
+    """Register a function as the command ``name``, with ``--json`` and ``--quiet``, in its group or in its panel of the help."""
     *group, last = name.split()
     if group:
         return _groups[group[0]].command(last, cls=_Command)

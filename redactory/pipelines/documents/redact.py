@@ -33,6 +33,7 @@ from redactory.pipelines.curation.loading import ConfigLike, load_text_config, p
 from redactory.pipelines.curation.personal_columns import (
     UNNAMED,
     choose_column_label,
+    describe_undeclared_path,
     find_undeclared_paths,
     is_field_name,
 )
@@ -321,11 +322,11 @@ class _RedactionRun:
             is_nameable = self._is_nameable(column, columns[column], len(rows))
             if inside:
                 options.append(f"--column {column if is_nameable else 'NAME'}=WHAT")
-                descriptions += [
-                    path if path == column or self._is_nameable(path, paths[path], len(rows)) else f"{column}.{UNNAMED}"
-                    for path in inside
-                    if is_nameable
-                ] or [f"field {number}"]
+                for path in inside if is_nameable else inside[:1]:
+                    is_known = path == column or self._is_nameable(path, paths[path], len(rows))
+                    shown = path if is_known else f"{column}.{UNNAMED}"
+                    reason = describe_undeclared_path(shown, paths[path], len(rows))
+                    descriptions.append(f"{shown if is_nameable else f'field {number}'} ({reason})")
         if descriptions:
             raise ConfigurationError(
                 f"{source.name}: fields that would be copied unmasked: {join_words([*dict.fromkeys(descriptions)])}. "
