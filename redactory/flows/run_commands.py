@@ -214,7 +214,10 @@ def redact(
         progress=report_progress,
     )
     hints = [describe_rejection(reason, count) for reason, count in result["quarantined"].items()]
-    if config.detect.public_labels:
+    if only:
+        kinds = ", ".join(part.strip() for entry in only for part in entry.split(","))
+        hints.append(f"Only {kinds} and denied terms are looked for; all else stays readable.")
+    elif config.detect.public_labels:
         hints.append(f"Left readable, since they are public: {', '.join(config.detect.public_labels)}.")
     if result["masks_nothing"] and not only:
         hints.append("Warning: this policy masks nothing, not even in a sample text: see detect.strict.labels.")
