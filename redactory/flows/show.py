@@ -234,6 +234,8 @@ class _ProgressReporter:
         else:
             amount = _format_amount(done, total, unit)
             self._display.update(self._tasks[work], completed=done, total=total, amount=amount)
+        if err.is_jupyter and not self._tasks:
+            self.stop()  # no command does
 
     def stop(self) -> None:
         """Remove the bars, and begin again with the next report."""
@@ -243,7 +245,7 @@ class _ProgressReporter:
 
 
 report_progress = _ProgressReporter()
-"""The listener that commands pass to the library."""
+"""The listener that commands pass to the library; a notebook can, too."""
 
 
 @dataclass
