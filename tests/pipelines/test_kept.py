@@ -145,7 +145,7 @@ def test_a_language_column_is_not_personal_and_a_reason_has_a_rule_and_a_count(t
     run = _run(tmp_path / "languages", rows, metadata_columns=names)
     assert {row["source_lang"] for row in _rows(run / "public")} == {*codes}
     people = [{"text": f"line {'ab'[i]}", "phone": i, "source_lang": "call 555-123-4567"} for i in range(2)]
-    told = r"phone \(by its name; 2 values\) and source_lang \(1 of 1 values look like PHONE_NUMBER\)\. Remove"
+    told = r"phone \(by its name; 2 values\) and source_lang \(1 of 1 values look like NUMBER\)\. Remove"
     with pytest.raises(ConfigurationError, match=told):
         _run(tmp_path / "people", people, metadata_columns=["phone", "source_lang"])
 
