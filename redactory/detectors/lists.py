@@ -264,7 +264,9 @@ class ListEngine:
             "terms_sha256": json_sha256(terms),
             "unicode": unicodedata.unidata_version,
             "pyahocorasick": get_package_version("pyahocorasick"),
-            **({"regex": get_package_version("regex")} if any(t.startswith(_EXPRESSION_KEY) for t, *_ in terms) else {}),
+            **(
+                {"regex": get_package_version("regex")} if any(t.startswith(_EXPRESSION_KEY) for t, *_ in terms) else {}
+            ),
         }
 
     @classmethod

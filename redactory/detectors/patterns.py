@@ -103,7 +103,9 @@ class RecognizerRunner:
             results = recognizer.analyze(traits.text, recognizer.supported_entities) or ()
         return [Span(r.start, r.end, r.entity_type, r.score, DETECTOR) for r in results]
 
-    def _match_patterns(self, traits: TextTraits, patterns: Iterable[tuple[Trigger, tuple[str, int], float]]) -> Iterator[Span]:
+    def _match_patterns(
+        self, traits: TextTraits, patterns: Iterable[tuple[Trigger, tuple[str, int], float]]
+    ) -> Iterator[Span]:
         text, recognizer = traits.text, self.recognizer
         label = recognizer.supported_entities[0]
         timeout = self._timeout_module and self._timeout_module.REGEX_TIMEOUT_SECONDS

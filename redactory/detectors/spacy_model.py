@@ -67,7 +67,10 @@ def import_lean_spacy() -> ModuleType:
 @contextmanager
 def _hide_spacy_commands() -> Iterator[None]:
     commands: Any = ModuleType("spacy.cli")
-    commands.__path__, commands.info = [], lambda *args, **options: importlib.import_module("spacy.cli").info(*args, **options)
+    commands.__path__, commands.info = (
+        [],
+        lambda *args, **options: importlib.import_module("spacy.cli").info(*args, **options),
+    )
     sys.modules.update({"spacy.cli": commands, "spacy.cli.info": commands})
     try:
         yield

@@ -172,7 +172,9 @@ def test_a_bar_on_a_terminal_says_how_long_the_work_still_takes(terminal: io.Str
     bars._display.refresh()
     bars.stop()
     # ten texts in ten seconds: 70 more
-    assert re.search(r"30 of 100 texts 0:00:30 left 0:01:10", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue()))
+    assert re.search(
+        r"30 of 100 texts 0:00:30 left 0:01:10", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue())
+    )
 
 
 @pytest.mark.parametrize("options", [["--quiet"], []])

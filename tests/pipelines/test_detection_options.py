@@ -45,10 +45,7 @@ def redacted(*options: str, name: str = "in.txt") -> str:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (
-            ["--only", "PERSON"],
-            "<PERSON> wrote to bob@example.com on 3 May 2021 about PRJ-1234 and Bluebird.",
-        ),
+        (["--only", "PERSON"], "<PERSON> wrote to bob@example.com on 3 May 2021 about PRJ-1234 and Bluebird."),
         (
             ["--only", "person,EMAIL_ADDRESS", "--deny", "PROJECT=projects.txt"],
             "<PERSON> wrote to <EMAIL_ADDRESS> on 3 May 2021 about <PROJECT> and Bluebird.",
@@ -151,7 +148,9 @@ def test_workers_read_rows_in_their_languages_too(folder: Path) -> None:
 
 def test_only_with_a_language_column_leaves_out_kinds_of_every_language(folder: Path) -> None:
     listed = json.loads(
-        CliRunner().invoke(app, ["scan", "rows.jsonl", "--json", "--language-column", "lang", "--only", "PERSON"]).stdout
+        CliRunner()
+        .invoke(app, ["scan", "rows.jsonl", "--json", "--language-column", "lang", "--only", "PERSON"])
+        .stdout
     )
     assert "DE_TAX_ID" not in listed["by_label"]
 

@@ -418,9 +418,21 @@ def test_columns_are_replaced_or_taken_out_and_their_values_are_known(copy: Copi
 @pytest.mark.parametrize(
     ("row", "asked", "said"),
     [
-        ({"messages": [{"role": "user", "content": "x", "id": SECRET}]}, {}, r"unmasked: messages\[\]\.id \(text in 1 of 1 row\)[.]"),
-        ({"messages": [{"role": "Quirin Ozols", "content": "x"}]}, {}, r"unmasked: messages\[\]\.role \(text in 1 of 1 row\)[.]"),
-        ({"ticket": {"body": "t", "to": "q"}}, {"text_columns": ["ticket.body"]}, r"unmasked: ticket\.to \(text in 1 of 1 row\)[.]"),
+        (
+            {"messages": [{"role": "user", "content": "x", "id": SECRET}]},
+            {},
+            r"unmasked: messages\[\]\.id \(text in 1 of 1 row\)[.]",
+        ),
+        (
+            {"messages": [{"role": "Quirin Ozols", "content": "x"}]},
+            {},
+            r"unmasked: messages\[\]\.role \(text in 1 of 1 row\)[.]",
+        ),
+        (
+            {"ticket": {"body": "t", "to": "q"}},
+            {"text_columns": ["ticket.body"]},
+            r"unmasked: ticket\.to \(text in 1 of 1 row\)[.]",
+        ),
         ({"note": "t"}, {}, "name the text fields with --text-column; its fields are note$"),
         ({"text": "t"}, {"text_columns": ["txt"]}, "no field 'txt'; its fields are text"),
         ({"text": "t"}, {"redaction": {"columns": {"nam": "drop"}}}, "no field 'nam'"),
@@ -532,7 +544,9 @@ def test_a_field_that_nobody_declared_stops_the_copy(
 ) -> None:
     row, column = {"text": "ok"} | more, next(iter(more))
     line = json.dumps(row).encode()
-    with pytest.raises(ConfigurationError, match=rf"copied unmasked: {re.escape(called)} \([a-z ]+ in \d of \d rows?\)\. Mask") as refused:
+    with pytest.raises(
+        ConfigurationError, match=rf"copied unmasked: {re.escape(called)} \([a-z ]+ in \d of \d rows?\)\. Mask"
+    ) as refused:
         copy("a.jsonl", line)
     written = called.startswith("field")
     assert f"--column {'NAME' if written else column}=WHAT" in str(refused.value)
@@ -583,7 +597,12 @@ def test_names_of_fields_that_may_be_data_are_not_printed(copy: Copier) -> None:
     texts = {"text_columns": ["z"]}
     for name, content, asked, told in (
         # few rows have it: it may be somebody's name
-        ("a.jsonl", data, {}, r"unmasked: n\.… \(an unusual key in 1 of 31 rows\) and field 3 \(text in 1 of 31 rows\)\..* --column n=WHAT --column NAME=WHAT"),
+        (
+            "a.jsonl",
+            data,
+            {},
+            r"unmasked: n\.… \(an unusual key in 1 of 31 rows\) and field 3 \(text in 1 of 31 rows\)\..* --column n=WHAT --column NAME=WHAT",
+        ),
         ("b.jsonl", data, {"text_columns": ["txt"]}, "fields are text and n$"),
         ("a.csv", "Ozols,ann,hello\nx,y,z\n", {}, unnamed),
         ("b.csv", "Ozols,ann,hello\nx,y,z\n", texts, unnamed),
@@ -618,7 +637,9 @@ def test_names_of_fields_that_may_be_data_are_not_printed(copy: Copier) -> None:
 )
 def test_columns_of_every_type_are_judged(copy: Copier, name: str, type_: Any, value: Any, called: str) -> None:
     data = parquet({"text": ["t", "u"], name: pa.array([value, None], type_)})
-    with pytest.raises(ConfigurationError, match=rf"copied unmasked: {re.escape(called)} \([a-z ]+ in \d of \d rows?\)\. Mask"):
+    with pytest.raises(
+        ConfigurationError, match=rf"copied unmasked: {re.escape(called)} \([a-z ]+ in \d of \d rows?\)\. Mask"
+    ):
         copy("a.parquet", data)
     assert read_table(copy("b.parquet", data, Redaction(columns={name: "drop"}))).column_names == ["text"]
 

@@ -93,7 +93,9 @@ def find_undeclared_paths(
 
 def describe_undeclared_path(path: str, rows_with_path: int, rows: int) -> str:
     """Describe why the values of a path need a declaration, and how many rows have one."""
-    reason = "an unusual key" if path.endswith(UNNAMED) else "personal by its name" if _is_personal_path(path) else "text"
+    reason = (
+        "an unusual key" if path.endswith(UNNAMED) else "personal by its name" if _is_personal_path(path) else "text"
+    )
     return f"{reason} in {rows_with_path:,} of {pluralize(rows, 'row')}"
 
 

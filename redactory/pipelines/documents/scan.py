@@ -76,7 +76,9 @@ def scan(
     counts, text_count, unread = RowCounts(settings.input), 0, 0
     for name, format_, entries in _iterate_texts(sources, texts, counts):
         label_counts, rejected, quarantined, before = Counter[str](), Counter[str](), Counter[str](), text_count
-        for text_count, (document, examples) in enumerate(_route_documents(choose_policy, entries, rejected), before + 1):
+        for text_count, (document, examples) in enumerate(
+            _route_documents(choose_policy, entries, rejected), before + 1
+        ):
             quarantined.update(example.failure for example in examples if example.failure is not None)
             counted_spans = [s for e in examples for s in e.spans if policy == "conservative" or s.policy == "strict"]
             label_counts.update(span.label for span in counted_spans)
