@@ -84,7 +84,8 @@ def _skip_pattern_checks() -> Iterator[None]:
     package = importlib.util.find_spec("presidio_analyzer")
     folder = Path(package.origin).parent if package and package.origin else Path()
     spec = importlib.util.spec_from_file_location("presidio_analyzer.pattern", folder / "pattern.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     sys.modules[spec.name] = module

@@ -183,7 +183,7 @@ def build_classifier(settings: ModelSettings, tokenizer: AnyCodec, classes: tupl
 
 
 class _SkipInitialization(TorchFunctionMode):
-    """Leave parameters as they are: random numbers on the device ``meta`` import torch's compiler, which takes a second."""
+    """Leave parameters as they are: random numbers on the device ``meta`` import torch's compiler, for a second."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

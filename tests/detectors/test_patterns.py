@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 import regex
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from presidio_analyzer.predefined_recognizers import PhoneRecognizer
+from pydantic import ValidationError
 
 from redactory.detectors import CustomRecognizer, Detection, Detector, DetectSettings, Span
 from redactory.detectors.engine import TIMEOUT, EngineOutput

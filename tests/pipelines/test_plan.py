@@ -68,7 +68,8 @@ def test_epsilons_of_groups_are_computed_for_sizes_that_are_set(tmp_path: Path) 
     with_groups = planned(config)
     assert with_groups["epsilon_group"] == planned(config, group_sizes=[2])["epsilon_group"]
     shown = CliRunner().invoke(app, ["plan", str(config)]).stdout
-    assert "epsilon_group, 2" in shown and "--set 'group_sizes" not in shown
+    assert "epsilon_group, 2" in shown
+    assert "--set 'group_sizes" not in shown
 
 
 def test_an_epsilon_that_two_metrics_share_is_confirmed_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +78,8 @@ def test_an_epsilon_that_two_metrics_share_is_confirmed_once(monkeypatch: pytest
     monkeypatch.setattr(metrics, "confirm_single_epsilon", lambda *given: calls.append(given) or confirm(*given))
     found = planned(**NUMBERS, noise_multiplier=4.0)
     # the Bayesian epsilon without a measured recall is that of an exchange
-    assert len(calls) == 2 and found["epsilon_bayesian"] == pytest.approx(found["epsilon_substitution"])
+    assert len(calls) == 2
+    assert found["epsilon_bayesian"] == pytest.approx(found["epsilon_substitution"])
     calls.clear()
     planned(**NUMBERS, noise_multiplier=4.0, gamma=0.5)
     assert len(calls) == 3
