@@ -127,7 +127,7 @@ Function = TypeVar("Function", bound=Callable[..., Shown])
 
 
 def command(name: str) -> Callable[[Function], Function]:
-    """Register a function as the command ``name``, with the common options, in its group or in its panel of the help."""
+    """Register a function as the command ``name``, with the common options, in its group or panel."""
     *group, last = name.split()
     if group:
         return _groups[group[0]].command(last, cls=_Command)

@@ -193,16 +193,7 @@ def redact(
         vault=vault and str(vault),
         language_column=language_column,
     )
-    config = load_detection_options(
-        own_config,
-        only=only or (),
-        excluded=excluded or (),
-        allow=allow or (),
-        deny=deny or (),
-        sensitivity=sensitivity,
-        language=language,
-        language_column=language_column,
-    )
+    config = load_detection_options(own_config, only, excluded, allow, deny, sensitivity, language, language_column)
     result = redactory.redact(
         source,
         out,

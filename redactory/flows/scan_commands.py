@@ -49,16 +49,7 @@ def scan(
     """Find personal data in files or a text, and show where it is and what found it, without the text."""
     from redactory.pipelines.documents.detection_options import load_detection_options
 
-    config = load_detection_options(
-        own_config,
-        only=only or (),
-        excluded=excluded or (),
-        allow=allow or (),
-        deny=deny or (),
-        sensitivity=sensitivity,
-        language=language,
-        language_column=language_column,
-    )
+    config = load_detection_options(own_config, only, excluded, allow, deny, sensitivity, language, language_column)
     if explain:
         explained = redactory.explain(_get_single_text(what, text), config, progress=report_progress)
         report_progress.stop()

@@ -22,11 +22,10 @@ _LABELLED_FILE = re.compile("([A-Z][A-Z0-9_]*)=(.+)")
 
 def load_detection_options(
     config: ConfigLike | None,
-    *,
-    only: Sequence[str] = (),
-    excluded: Sequence[str] = (),
-    allow: Sequence[str | Path] = (),
-    deny: Sequence[str] = (),
+    only: Sequence[str] | None = None,
+    excluded: Sequence[str] | None = None,
+    allow: Sequence[str | Path] | None = None,
+    deny: Sequence[str] | None = None,
     sensitivity: float | None = None,
     language: str | None = None,
     language_column: str | None = None,
@@ -46,19 +45,13 @@ def load_detection_options(
         detect["language"] = language or AUTO
     if allow or deny:
         lists = detect.get("lists") or {}
-        denied = [_LABELLED_FILE.fullmatch(entry) for entry in deny]
-        deny_lists = [
-            {"label": match[1], "file": match[2]} if match else {"file": entry}
-            for entry, match in zip(deny, denied, strict=True)
-        ]
-        allow_lists = [{"file": str(file)} for file in allow]
-        detect["lists"] = {
-            "deny": [*lists.get("deny", ()), *deny_lists],
-            "allow": [*lists.get("allow", ()), *allow_lists],
-        }
+        matches = [(entry, _LABELLED_FILE.fullmatch(entry)) for entry in deny or ()]
+        denied = [{"label": match[1], "file": match[2]} if match else {"file": entry} for entry, match in matches]
+        allowed = [{"file": str(file)} for file in allow or ()]
+        detect["lists"] = {"deny": [*lists.get("deny", ()), *denied], "allow": [*lists.get("allow", ()), *allowed]}
     if only or excluded:
-        settings = DetectSettings.model_validate(detect)
-        detect["public_labels"] = _list_public_kinds(settings, only, excluded)
+        settings = validate_config({**value, "detect": detect}).detect
+        detect["public_labels"] = _list_public_kinds(settings, only or (), excluded or ())
     return validate_config({**value, "detect": detect})
 
 
