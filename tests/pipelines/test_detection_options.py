@@ -13,6 +13,7 @@ import redactory
 from redactory.detectors.settings import AUTO, DetectSettings
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
+from redactory.pipelines.documents import redact as redacting
 from redactory.pipelines.documents.detection_options import load_detection_options, make_language_chooser
 
 TEXT = "Mary Smith wrote to bob@example.com on 3 May 2021 about PRJ-1234 and Bluebird."
@@ -139,6 +140,14 @@ def test_each_row_is_read_in_its_language(folder: Path) -> None:
     assert Path("again.jsonl").read_text().count("<DE_TAX_ID>") == 4
     with pytest.raises(ConfigurationError, match="there is no field 'tongue'"):
         redactory.redact("rows.jsonl", "o.jsonl", {"language_column": "tongue"})
+
+
+def test_equal_texts_in_two_languages_do_not_share_their_spans(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redacting, "_CHUNK_ROWS", 1)
+    rows = [{"lang": language, "text": ROWS[0]["text"]} for language in ("en", "de", "en")]
+    Path("rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    copied = redacted("--language-column", "lang", name="rows.jsonl").splitlines()
+    assert ["DE_TAX_ID" in row for row in copied] == [False, True, False]
 
 
 def test_workers_read_rows_in_their_languages_too(folder: Path) -> None:

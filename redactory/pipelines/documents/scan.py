@@ -54,7 +54,7 @@ def scan(
     Raises ``ConfigurationError`` if a path names nothing, ``InputError`` for JSON lines whose first rows lack the
     text column, and for a single damaged file; one damaged file among others counts as unread.
     """
-    columns = {} if text_column is None else {"text": text_column}
+    columns: dict[str, Any] = {} if text_column is None else {"text": text_column}
     columns |= {} if language_column is None else {"metadata_columns": (language_column,)}
     settings = load_text_config(config, [str(path) for path in paths] or ("-",), **columns)
     span_policy, sources = Policy(settings, detector), list(_find_unique_sources(paths, settings))
