@@ -171,6 +171,13 @@ def redact(
         list[str] | None, Option(metavar="NAME=WHAT", help="WHAT: a label, drop or keep. Repeatable.")
     ] = None,
     keep_other_columns: Annotated[bool, Option("--keep-other-columns", help="Keep unnamed columns.")] = False,
+    only: opt.Only = None,
+    excluded: opt.Except = None,
+    allow: opt.Allow = None,
+    deny: opt.Deny = None,
+    sensitivity: opt.Sensitivity = None,
+    language: opt.Language = None,
+    language_column: opt.LanguageColumn = None,
     replace: Annotated[str | None, Option(help="mask (default), label, number, pseudonym or surrogate.")] = None,
     vault: Annotated[Path | None, Option(help="With pseudonyms: the encrypted file to restore them from.")] = None,
     format_: Annotated[str, Option("--format", help="The format, if the file name does not show it.")] = "auto",
@@ -180,6 +187,8 @@ def redact(
 
     Options given here override the section redact of the configuration.
     """
+    from redactory.pipelines.documents.detection_options import load_detection_options
+
     pairs = [entry.partition("=") for entry in column or ()]
     if not all(name and replacement for name, _, replacement in pairs):
         raise ConfigurationError("--column: expected NAME=LABEL, NAME=drop or NAME=keep, like name=PERSON")
@@ -188,13 +197,15 @@ def redact(
         keep_other_columns=keep_other_columns or None,
         replace=replace,
         vault=vault and str(vault),
+        language_column=language_column,
     )
+    config = load_detection_options(own_config, only, excluded, allow, deny, sensitivity, language, language_column)
     result = redactory.redact(
         source,
         out,
         settings,
         text_columns=text_columns or (),
-        config=own_config,
+        config=config,
         format_=format_,
         encoding=encoding,
         workers=workers or 1,
@@ -203,7 +214,12 @@ def redact(
     hints = [describe_rejection(reason, count) for reason, count in result["quarantined"].items()]
     if result["kept_keys"]:
         hints.append(f"Keys that may be personal data are kept as declared: in {join_words(result['kept_keys'])}.")
-    if result["masks_nothing"]:
+    if only:
+        kinds = ", ".join(part.strip() for entry in only for part in entry.split(","))
+        hints.append(f"Only {kinds} and denied terms are looked for; all else stays readable.")
+    elif config.detect.public_labels:
+        hints.append(f"Left readable, since they are public: {', '.join(config.detect.public_labels)}.")
+    if result["masks_nothing"] and not only:
         hints.append("Warning: this policy masks nothing, not even in a sample text: see detect.strict.labels.")
     if source == "-" and format_ == "auto" and "broken_json" in result["quarantined"]:
         hints.append("Standard input was read as JSON lines: or give --format (csv, parquet, mbox, …).")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import islice, product
 from operator import add
 from pathlib import Path
@@ -33,10 +33,12 @@ from redactory.pipelines.curation.loading import ConfigLike, load_text_config, p
 from redactory.pipelines.curation.personal_columns import (
     UNNAMED,
     choose_column_label,
+    describe_undeclared_path,
     find_undeclared_paths,
     is_field_name,
 )
 from redactory.pipelines.curation.policy import Policy
+from redactory.pipelines.documents.detection_options import make_language_chooser, set_language
 from redactory.pipelines.documents.redact_io import (
     PIPE,
     UNKNOWN_FORMAT,
@@ -184,7 +186,9 @@ class _RedactionRun:
         options = self.redaction.model_dump(mode="json")
         with (
             open_unfinished_copy(out, sources, identity, options) as work,
-            _open_span_finder(self.settings, workers, work.get_spans_path) as find_spans,
+            _open_span_finder(
+                self.settings, workers, work.get_spans_path, self.redaction.language_column
+            ) as find_spans,
         ):
             if (summary := work.load_summary(out)) is not None:
                 return summary
@@ -256,7 +260,7 @@ class _RedactionRun:
             "replaced": dict(self.labels.most_common()),
             "replacement": self.replacement.name,
             "gives_away": self.replacement.reveals,
-            "masks_nothing": _load_policy(_serialize_settings(self.settings)).masks_nothing(),
+            "masks_nothing": _load_policies(_serialize_settings(self.settings))("").masks_nothing(),
             "policy": self.policy_hash,
         }
 
@@ -296,13 +300,14 @@ class _RedactionRun:
         return _FilePlan(source, fields, hidden, kept_keys, dropped_labels)
 
     def _find_spans(self, texts: list[str]) -> list[SpansOrReason]:
-        return _search_texts(_serialize_settings(self.settings), texts)
+        return _search_texts(_serialize_settings(self.settings), texts, [""] * len(texts))
 
     def _require_fields(
         self, source: Source, fields: Fields, rows: list[Mapping[str, Any]], columns: Counter[str]
     ) -> None:
         """Raise ``ConfigurationError`` if a named field or column does not exist, or none is named."""
-        missing = [*fields.find_missing_paths(rows), *(name for name in self.redaction.columns if name not in columns)]
+        named = [*self.redaction.columns, *filter(None, [self.redaction.language_column])]
+        missing = [*fields.find_missing_paths(rows), *(name for name in named if name not in columns)]
         if not rows or not (missing or not (fields.paths or self.redaction.columns)):
             return
         problem = "name the text fields with --text-column"
@@ -336,11 +341,11 @@ class _RedactionRun:
             is_nameable = self._is_nameable(column, columns[column], len(rows))
             if inside:
                 options.append(f"--column {column if is_nameable else 'NAME'}=WHAT")
-                descriptions += [
-                    path if path == column or self._is_nameable(path, paths[path], len(rows)) else f"{column}.{UNNAMED}"
-                    for path in inside
-                    if is_nameable
-                ] or [f"field {number}"]
+                for path in inside if is_nameable else inside[:1]:
+                    is_known = path == column or self._is_nameable(path, paths[path], len(rows))
+                    shown = path if is_known else f"{column}.{UNNAMED}"
+                    reason = describe_undeclared_path(shown, paths[path], len(rows))
+                    descriptions.append(f"{shown if is_nameable else f'field {number}'} ({reason})")
         if descriptions:
             raise ConfigurationError(
                 f"{source.name}: fields that would be copied unmasked: {join_words([*dict.fromkeys(descriptions)])}. "
@@ -472,19 +477,29 @@ def _split_into_chunks(reader: Format, max_chars: int) -> Iterator[RowChunk]:
 
 @contextmanager
 def _open_span_finder(
-    settings: Config, workers: int, get_spans_path: Callable[[Sequence[str]], Path]
+    settings: Config, workers: int, get_spans_path: Callable[[Sequence[str]], Path], language_column: str | None
 ) -> Iterator[SpanFinder]:
     """Yield a function that searches chunks, here or in ``workers`` processes, and keeps their order.
 
+    Each row is read in the language that its ``language_column`` names, else in that of the configuration.
+
     The spans of a chunk are stored at the path of its texts; stored ones are not searched again.
     """
-    serialized = _serialize_settings(settings)
+    serialized, choose_language = _serialize_settings(settings), make_language_chooser(settings.detect)
+
+    def list_languages(row: Row) -> list[str]:
+        language = "" if language_column is None else choose_language(row.cells.get(language_column))
+        return [language] * len(row.texts)
+
     with open_process_pool(workers) if workers > 1 else nullcontext() as pool:
 
-        def begin_search(path: Path, texts: list[str]) -> list[SpansOrReason] | Future[list[SpansOrReason]]:
+        def begin_search(
+            path: Path, texts: list[str], languages: list[str]
+        ) -> list[SpansOrReason] | Future[list[SpansOrReason]]:
             if path.exists():
                 return [one if isinstance(one, str) else [ReplacedSpan(*s) for s in one] for one in read_json(path)]
-            return pool.submit(_search_texts, serialized, texts) if pool else _search_texts(serialized, texts)
+            search = (serialized, texts, languages)
+            return pool.submit(_search_texts, *search) if pool else _search_texts(*search)
 
         def end_search(path: Path, rows: RowChunk, search: Any) -> tuple[RowChunk, list[SpansOrReason]]:
             spans = search.result() if isinstance(search, Future) else search
@@ -496,8 +511,9 @@ def _open_span_finder(
             pending = deque[tuple[Path, RowChunk, Any]]()
             for rows in chunks:
                 texts = [text for row in rows if isinstance(row, Row) for text in row.texts]
-                path = get_spans_path(texts)
-                pending.append((path, rows, begin_search(path, texts)))
+                languages = [language for row in rows if isinstance(row, Row) for language in list_languages(row)]
+                path = get_spans_path([*texts, *(languages if language_column else ())])
+                pending.append((path, rows, begin_search(path, texts, languages)))
                 if len(pending) > (2 * workers if pool else 0):
                     yield end_search(*pending.popleft())
             while pending:
@@ -512,16 +528,30 @@ def _serialize_settings(settings: Config) -> str:
 
 
 @lru_cache(maxsize=1)
-def _load_policy(settings: str) -> Policy:
+def _load_policies(settings: str) -> Callable[[str], Policy]:
+    """Return a function that makes the policy for a language; the empty one is the configuration's."""
     config = Config.model_validate(json.loads(settings))
     # the conservative policy only makes examples private and masks nothing: skip it
     disabled = ConservativeSettings(rules=(), min_non_entity_probability=0)
-    detect = config.detect.model_copy(update={"conservative": disabled})
-    return Policy(config.model_copy(update={"detect": detect}))
+
+    @cache
+    def load_policy(language: str) -> Policy:
+        detect = config.detect.model_copy(update={"conservative": disabled})
+        detect = set_language(detect, language) if language else detect
+        return Policy(config.model_copy(update={"detect": detect}))
+
+    return load_policy
 
 
-def _search_texts(settings: str, texts: Sequence[str]) -> list[SpansOrReason]:
-    return _find_strict_spans(_load_policy(settings), texts)
+def _search_texts(settings: str, texts: Sequence[str], languages: Sequence[str]) -> list[SpansOrReason]:
+    """Find the spans of each text in its language."""
+    results: list[SpansOrReason] = [[] for _ in texts]
+    for language in dict.fromkeys(languages):
+        indices = [index for index, text_language in enumerate(languages) if text_language == language]
+        spans = _find_strict_spans(_load_policies(settings)(language), [texts[index] for index in indices])
+        for index, text_spans in zip(indices, spans, strict=True):
+            results[index] = text_spans
+    return results
 
 
 def _find_strict_spans(policy: Policy, texts: Sequence[str]) -> list[SpansOrReason]:
