@@ -1,0 +1,324 @@
+"""The pages of a review: rows to label, and for runs the release decision, the quarantine and samples.
+
+Each page calls the function of a command and shows its page; forms do what the command does.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import string
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+import redactory
+from redactory.evaluation.labelled import CHOSEN_KEY
+from redactory.flows.job_commands import describe_decision, describe_quarantine, describe_releases
+from redactory.flows.show import Page, Table, table
+from redactory.foundation.errors import InputError, RedactoryError, SealedError, pluralize
+from redactory.pipelines.curation.config import Config
+from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text
+from redactory.pipelines.curation.loading import ConfigLike, load_text_config
+from redactory.pipelines.curation.release_log import read_history, run_statuses
+from redactory.pipelines.measure.annotation import LabelSheet, compare_spans, split_words
+from redactory.pipelines.operations.quarantine import escape_for_terminal, read_quarantine_entry
+from redactory.redaction import RunFolder, is_finished, read_manifest
+from redactory.redaction.folder import JobFolder, find_runs
+
+LABEL_KEYS = string.digits[1:] + "0" + string.ascii_lowercase
+"""The key that sets each label, in order."""
+MAX_FORM_BYTES = 1 << 20
+_FILES = Path(__file__).parent
+_FILE_SHEET = "file"
+Form = Mapping[str, str]
+Trail = list[tuple[str, str]]
+
+
+class Section(NamedTuple):
+    """A part of a page: a heading, lines and tables as on the command line, links of cells, and a template."""
+
+    heading: str
+    parts: Page = ()
+    links: Mapping[str, str] = {}
+    form: str = ""
+
+
+class Review:
+    """The pages about one file, one run, or all runs of a job."""
+
+    def __init__(self, place: Path, annotator: str, config: ConfigLike | None = None) -> None:
+        """Check ``place`` and ``annotator``; ``ConfigurationError`` if it is no file, run or job."""
+        self.place, self.annotator, self._config = place, annotator, config
+        self._sheets: dict[Path, LabelSheet] = {}
+        self.is_file, self.is_job = place.is_file(), JobFolder(place).exists()
+        if self.is_file:
+            _ = self.get_sheet(_FILE_SHEET).rows
+        else:
+            find_runs(place)
+
+    def get_run(self, name: str) -> RunFolder:
+        """Return the run of that name; ``HTTPException`` if there is none."""
+        runs = [] if self.is_file else [run for run in find_runs(self.place) if run.root.name == name]
+        if not runs:
+            raise HTTPException(404)
+        return runs[0]
+
+    def get_sheet(self, name: str) -> LabelSheet:
+        """Return the sheet of the file, or of ``RUN/SAMPLE``; it keeps its rows and engines."""
+        path = self.place
+        if not self.is_file:
+            run_name, _, sample = name.partition("/")
+            path = self.get_run(run_name).get_sample_folder(sample).rows
+        elif name != _FILE_SHEET:
+            raise HTTPException(404)
+        if path not in self._sheets:
+            if self.is_file:
+                config = load_text_config(self._config, (str(path),))
+            else:
+                config = Config.from_manifest(read_manifest(self.get_run(run_name))["configuration"])
+            self._sheets[path] = LabelSheet(path, config, self.annotator)
+        return self._sheets[path]
+
+    def show_start(self, request: Request, form: Form) -> Response:
+        """Lead to the file or the run, or list the runs of a job."""
+        if self.is_file:
+            return RedirectResponse(f"/sheets/{_FILE_SHEET}")
+        if not self.is_job:
+            return RedirectResponse(f"/runs/{find_runs(self.place)[0].root.name}")
+        r = redactory.list_releases(self.place)
+        links = {run["run"]: f"/runs/{run['run']}" for run in r["runs"]}
+        return _render(self.place.resolve().name, [], [Section("", describe_releases(r), links)])
+
+    def summarize(self) -> tuple[dict[str, Any], list[str]]:
+        """Return what was labelled in this review, for the command's result and its page."""
+        lines, counts = list[str](), dict[str, int]()
+        for sheet in self._sheets.values():
+            answers = sheet.read_answers()
+            counts[str(sheet.path)] = len(answers)
+            lines += [_count_answers(sheet, answers), *(describe_next_steps(sheet, answers) if answers else ())]
+        return {"place": str(self.place), "annotator": self.annotator, "answered": counts}, lines
+
+    # Runs: decisions, quarantine, samples.
+
+    def show_run(self, request: Request, form: Form) -> Response:
+        """Show the decision about a run, its quarantine and its samples."""
+        run = self.get_run(request.path_params["run"])
+        base, manifest = f"/runs/{run.root.name}", read_manifest(run)
+        status = next(iter(run_statuses(read_history(run)).values()), None)
+        state = status.state if status else ""
+        sections = [Section("Release", ["This run belongs to no scheduled job, so there is nothing to decide."])]
+        if status:
+            form_name = "" if state == "rejected" else "decision.html.j2"
+            sections = [Section("Release", [f"State: {state}."], form=form_name)]
+        quarantine = redactory.quarantine_list(run.root)
+        entries = {entry["id"]: f"{base}/quarantine/{entry['id']}" for entry in quarantine["runs"][0]["listed"]}
+        sections.append(Section("Quarantine", describe_quarantine(quarantine), entries))
+        names = [path.name for path in sorted(run.samples.iterdir()) if is_finished(run.get_sample_folder(path.name))]
+        samples = [self.get_sheet(f"{run.root.name}/{name}") for name in names] if names else []
+        rows = [
+            (name, str(len(sheet.rows)), str(len(sheet.read_answers())))
+            for name, sheet in zip(names, samples, strict=True)
+        ]
+        links = {name: f"/sheets/{run.root.name}/{name}" for name in names}
+        columns = ("sample", "texts", f"answered by {self.annotator}")
+        sections.append(Section("Label", [table("", columns, rows)], links, "sample.html.j2"))
+        is_empty = not manifest["counts"]["public"] and not manifest["counts"]["private"]
+        values = {"base": base, "annotator": self.annotator, "state": state, "is_empty": is_empty, "samples": names}
+        return _render(run.root.name, self._get_trail(), sections, **values)
+
+    def decide(self, request: Request, form: Form) -> Response:
+        """Approve or reject a run, as ``redactory release`` does."""
+        run = self.get_run(request.path_params["run"])
+        by, reason = form.get("by", ""), form.get("reason", "")
+        if form.get("decision") == "approve":
+            r = redactory.approve_release(run.root, by, reason, empty=form.get("empty") == "yes")
+        elif form.get("decision") == "reject":
+            r = redactory.reject_release(run.root, by, reason)
+        else:
+            raise InputError("choose Approve or Reject")
+        _, page, *_ = describe_decision(r)
+        return _render("Decision", self._get_trail(run), [Section("", page)])
+
+    def show_quarantine_entry(self, request: Request, form: Form) -> Response:
+        """Show the content of one entry of a quarantine."""
+        run = self.get_run(request.path_params["run"])
+        content = escape_for_terminal(read_quarantine_entry(run.root, request.path_params["entry"]))
+        title = f"Quarantine entry {request.path_params['entry']}"
+        return _render(title, self._get_trail(run), [Section("", [Table("", (), [[content]])])])
+
+    def draw_sample(self, request: Request, form: Form) -> Response:
+        """Draw a sample to label, as ``redactory label random`` does."""
+        run, name, n = self.get_run(request.path_params["run"]), form.get("name", ""), form.get("n", "")
+        if not n.isdecimal() or not 0 < int(n) < 1 << 31:
+            raise InputError("the number of texts must be an integer of at least 1")
+        redactory.label_random(run.root, int(n), name=name)
+        return RedirectResponse(f"/sheets/{run.root.name}/{name}", 303)
+
+    def _get_trail(self, run: RunFolder | None = None) -> Trail:
+        trail = [(self.place.resolve().name, "/")] if self.is_job else []
+        return trail + ([(run.root.name, f"/runs/{run.root.name}")] if run else [])
+
+    # Sheets: rows to label.
+
+    def show_sheet(self, request: Request, form: Form) -> Response:
+        """Show how many rows are answered, and what to do with the answers."""
+        sheet, base, trail = self._open_sheet(request)
+        answers, next_row = sheet.read_answers(), sheet.find_next_row()
+        lines = [_count_answers(sheet, answers), *(describe_next_steps(sheet, answers) if answers else ())]
+        values = {"base": base, "answers": answers, "next_row": next_row, "total": len(sheet.rows), "more": []}
+        return _render(sheet.path.name, trail, [Section("", lines, form="sheet.html.j2")], **values)
+
+    def show_row(self, request: Request, form: Form) -> Response:
+        """Show a row to label; the policy's spans only once it is answered."""
+        sheet, base, trail = self._open_sheet(request)
+        number = request.path_params["row"]
+        if not 0 < number <= len(sheet.rows):
+            raise HTTPException(404)
+        answer, text, next_row = sheet.read_answers().get(number), sheet.rows[number - 1]["text"], None
+        sections, masked = [Section("", form="row.html.j2")], []
+        if answer:
+            next_row, masked = sheet.find_next_row(number), sheet.find_policy_spans(number)
+            compared = compare_spans(text, answer["spans"], masked)
+            columns = {"text": "{text}", "you": "{answer}", "policy": "{policy}", "": "{verdict}"}
+            lines = [table("", columns, compared) if compared else "Neither you nor the policy found a secret."]
+            sections.append(Section("Compared with the policy", lines))
+        values = {
+            "words": [_describe_word(text, start, end, masked) for start, end in split_words(text)],
+            "spans": json.dumps([] if answer is None else answer["spans"]),
+            "labels": sheet.labels,
+            "keys": LABEL_KEYS,
+            "answered": answer is not None,
+            "next_row": next_row,
+            "next_link": f"{base}/rows/{next_row}" if next_row else base,
+            "row": number,
+            "total": len(sheet.rows),
+        }
+        title = f"Row {number} of {len(sheet.rows):,}"
+        return _render(title, [*trail, (sheet.path.name, base)], sections, **values)
+
+    def save_row(self, request: Request, form: Form) -> Response:
+        """Save the spans of a row, and show it compared with the policy."""
+        sheet, _, _ = self._open_sheet(request)
+        try:
+            spans = json.loads(form.get("spans", ""))
+            places = [{key: span[key] for key in ("start", "end", "label")} for span in spans]
+        except (ValueError, TypeError, LookupError):
+            raise InputError("the labels did not arrive: reload the page; it needs JavaScript") from None
+        sheet.save_answer(request.path_params["row"], places)
+        return RedirectResponse(request.url.path, 303)
+
+    def _open_sheet(self, request: Request) -> tuple[LabelSheet, str, Trail]:
+        name = request.path_params["sheet"]
+        run = None if self.is_file else self.get_run(name.partition("/")[0])
+        return self.get_sheet(name), f"/sheets/{name}", self._get_trail(run)
+
+
+def _count_answers(sheet: LabelSheet, answers: Mapping[int, Any]) -> str:
+    rows = pluralize(len(sheet.rows), "row")
+    return f"{sheet.path.name}: {len(answers):,} of {rows} answered by {sheet.annotator}."
+
+
+def describe_next_steps(sheet: LabelSheet, answers: Mapping[int, Any]) -> list[str]:
+    """Return what to do with the answers: their file, and the commands that read it."""
+    steps = [f"Answers: {sheet.answers_path} (original text, mode 0600)."]
+    if len(answers) == len(sheet.rows):
+        steps.append(f"Fit a tagger to them: redactory fit tagger {sheet.answers_path} --out FOLDER")
+        if CHOSEN_KEY not in sheet.rows[0]:
+            steps.append(f"Measure detection: redactory evaluate detection {sheet.answers_path}")
+    return steps
+
+
+def _describe_word(text: str, start: int, end: int, masked: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    word = text[start:end]
+    is_masked = any(span["start"] < end and span["end"] > start for span in masked)
+    shown = word.replace("\r", "") if word.isspace() else escape_for_terminal(word.encode("utf-8", "replace"))
+    return {"start": start, "end": end, "shown": shown, "is_gap": word.isspace(), "is_masked": is_masked}
+
+
+# From functions to an application.
+
+
+@functools.cache
+def _load_templates() -> Environment:
+    loader = PackageLoader("redactory.flows.review", ".")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+
+
+def _render(title: str, trail: Trail, sections: Sequence[Section], status: int = 200, **values: Any) -> Response:
+    shown = [section._replace(parts=list(_list_visible_parts(section.parts))) for section in sections]
+    page = _load_templates().get_template("page.html.j2")
+    return HTMLResponse(page.render(title=title, trail=trail, sections=shown, **values), status)
+
+
+def _list_visible_parts(page: Page | str) -> list[Any]:
+    parts = [page] if isinstance(page, str) else page
+    return [
+        part if isinstance(part, Table) else str(part)
+        for part in parts
+        if part and not (isinstance(part, Table) and not part.rows)
+    ]
+
+
+def _render_error(message: str, status: int) -> Response:
+    return _render("Something is wrong", [("Back to the start", "/")], [Section("", [message])], status)
+
+
+def _make_endpoint(show: Callable[[Request, Form], Response]) -> Any:
+    """Call ``show`` with the form of a request, in a thread; an error becomes a page that quotes no text."""
+
+    async def answer(request: Request) -> Response:
+        body = b""
+        async for block in request.stream():
+            body += block
+            if len(body) > MAX_FORM_BYTES:
+                return _render_error("The form is larger than a megabyte.", 413)
+        try:
+            form = dict(parse_qsl(body.decode(), keep_blank_values=True))
+            return await run_in_threadpool(run_with_hidden_error_text, "a page was shown", _call, show, request, form)
+        except SealedError as error:
+            return _render_error(str(error), 500)
+        except (RedactoryError, UnicodeDecodeError) as error:
+            return _render_error(str(error) if isinstance(error, RedactoryError) else "The form is not UTF-8.", 400)
+
+    return answer
+
+
+def _call(show: Callable[[Request, Form], Response], request: Request, form: Form) -> Response:
+    try:
+        return show(request, form)
+    except HTTPException as error:
+        return _render_error("There is no such page.", error.status_code)
+
+
+def _send_file(name: str, media_type: str) -> Callable[[Request], Response]:
+    content = (_FILES / name).read_bytes()
+    return lambda request: Response(content, media_type=media_type)
+
+
+def build_app(review: Review) -> Starlette:
+    """Return the application, without the guard of its access."""
+    pages = (
+        ("/", review.show_start, "GET"),
+        ("/runs/{run}", review.show_run, "GET"),
+        ("/runs/{run}/decision", review.decide, "POST"),
+        ("/runs/{run}/samples", review.draw_sample, "POST"),
+        ("/runs/{run}/quarantine/{entry}", review.show_quarantine_entry, "GET"),
+        ("/sheets/{sheet:path}/rows/{row:int}", review.show_row, "GET"),
+        ("/sheets/{sheet:path}/rows/{row:int}", review.save_row, "POST"),
+        ("/sheets/{sheet:path}", review.show_sheet, "GET"),
+    )
+    routes = [Route(path, _make_endpoint(show), methods=[method]) for path, show, method in pages]
+    routes += [Route("/review.js", _send_file("review.js", "text/javascript"))]
+    routes += [Route("/review.css", _send_file("review.css", "text/css"))]
+    missing = {404: lambda request, error: _render_error("There is no such page.", 404)}
+    return Starlette(routes=routes, exception_handlers=missing)
