@@ -3,6 +3,7 @@
 A name is added by one line, ``from module import name as name``: the package finds it here, too.
 """
 
+from .evaluation.agreement import label_agreement as label_agreement
 from .evaluation.one_run_audit import plant_canaries as plant_canaries
 from .evaluation.simulator import simulate as simulate
 from .foundation.errors import CheckFailed as CheckFailed
@@ -39,6 +40,7 @@ from .pipelines.measure.evaluate_attacks import evaluate_extraction as evaluate_
 from .pipelines.measure.evaluate_attacks import evaluate_membership as evaluate_membership
 from .pipelines.measure.evaluate_detection import evaluate_against as evaluate_against
 from .pipelines.measure.evaluate_detection import evaluate_detect as evaluate_detect
+from .pipelines.measure.evaluate_detection import evaluate_errors as evaluate_errors
 from .pipelines.measure.evaluate_detection import evaluate_recall as evaluate_recall
 from .pipelines.measure.evaluate_detection import evaluate_redaction as evaluate_redaction
 from .pipelines.measure.fit import fit_tagger as fit_tagger
@@ -66,6 +68,7 @@ from .pipelines.operations.gate import reject_release as reject_release
 from .pipelines.operations.nightly import nightly as nightly
 from .pipelines.operations.quarantine import quarantine_export as quarantine_export
 from .pipelines.operations.quarantine import quarantine_list as quarantine_list
+from .pipelines.operations.release_summary import show_release as show_release
 from .pipelines.operations.verify import verify as verify
 
 __version__: str

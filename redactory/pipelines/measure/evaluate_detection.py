@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from redactory.detectors import Detector, DetectSettings, TextDetector, compute_policy_hashes
 from redactory.detectors.baselines import (
@@ -18,7 +18,23 @@ from redactory.detectors.baselines import (
 )
 from redactory.detectors.rules import load_optional_words
 from redactory.detectors.settings import PatternSettings, get_kinds, get_public_labels, require_unfitted_rows
-from redactory.evaluation.detection import INTERVAL_KINDS, LabelledExample, compare_detectors, measure_detection
+from redactory.evaluation.detection import (
+    INTERVAL_KINDS,
+    DetectionCache,
+    LabelledExample,
+    compare_detectors,
+    measure_detection,
+)
+from redactory.evaluation.detection_errors import (
+    PROBLEMS,
+    DetectionError,
+    RecognizerNames,
+    Suggestions,
+    count_errors,
+    find_errors,
+    format_lists,
+    suggest_terms,
+)
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
 from redactory.evaluation.linkage import (
     MAX_RARE_HOLDERS,
@@ -30,6 +46,7 @@ from redactory.evaluation.recall import count_unmasked_secrets, measure_misses
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256, get_package_version
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, pluralize
+from redactory.foundation.files import write_text
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
@@ -103,6 +120,77 @@ def evaluate_against(
     }
 
 
+class LabelledErrors(NamedTuple):
+    """Errors in a labelled file, and list terms that fix them, both original text; ``facts`` contains no text."""
+
+    facts: dict[str, Any]
+    errors: Sequence[DetectionError]
+    suggestions: Suggestions
+
+
+def find_labelled_errors(
+    labelled: str | Path,
+    config: ConfigLike | None = None,
+    *,
+    detector: TextDetector | None = None,
+    progress: Progress = ignore_progress,
+) -> LabelledErrors:
+    """Find what the strict policy of ``config`` misses and wrongly masks in the labelled rows of a file.
+
+    The result holds original text: keep it in memory, or in private files. Errors as :func:`evaluate_errors`.
+    """
+    segment, detect = _load_settings(labelled, config)
+    # rows that were chosen to fit a tagger are no sample, but their errors are errors
+    examples, file_facts = _read_labelled_examples(Path(labelled), segment, detect, to_fit=True)
+    cache = DetectionCache(detector or Detector(detect))
+    cache.detect_new_texts([example.text for example in examples], progress)
+    errors = list(find_errors(examples, cache, RecognizerNames(detect).find_name))
+    quarantined = sum(cache[example.text].failure is not None for example in examples)
+    facts = {**file_facts, "examples": len(examples), "quarantined": quarantined}
+    return LabelledErrors(facts, errors, suggest_terms(examples, errors))
+
+
+def evaluate_errors(
+    labelled: str | Path,
+    config: ConfigLike | None = None,
+    *,
+    lists: str | Path | None = None,
+    detector: TextDetector | None = None,
+    progress: Progress = ignore_progress,
+) -> dict[str, Any]:
+    """Group what the strict policy misses and wrongly masks in labelled rows by kind, engine and recognizer.
+
+    ``lists`` is a new file (mode 0600) for terms that fix the errors, as a section ``detect.lists`` to copy from; they
+    are original text. Returns {labelled, rows, spans, examples, quarantined, missed, covered_in_part, wrongly_masked,
+    errors: :func:`~redactory.evaluation.detection_errors.count_errors`, lists: {file, deny, allow, withheld}}; no text.
+    ``ConfigurationError`` if the policies were fitted on any of these rows, or ``lists`` exists.
+    """
+    path = None if lists is None else Path(lists)
+    if path is not None and (path.exists() or path.is_symlink()):
+        raise ConfigurationError(f"{path} exists, and may be your configuration: give a new file")
+    return summarize_errors(find_labelled_errors(labelled, config, detector=detector, progress=progress), path)
+
+
+def summarize_errors(labelled_errors: LabelledErrors, lists: Path | None = None) -> dict[str, Any]:
+    """Write the suggested terms to ``lists``, and return the result of :func:`evaluate_errors`."""
+    facts, errors, suggestions = labelled_errors
+    text = format_lists(suggestions)
+    if lists is not None and text:
+        write_text(lists, text)
+    counts = Counter(error.problem for error in errors)
+    return {
+        **facts,
+        **{problem.replace(" ", "_"): counts[problem] for problem in PROBLEMS},
+        "errors": count_errors(errors),
+        "lists": {
+            "file": str(lists) if lists is not None and text else None,
+            "deny": len(suggestions.deny),
+            "allow": len(suggestions.allow),
+            "withheld": suggestions.withheld,
+        },
+    }
+
+
 def _load_settings(labelled: str | Path, config: ConfigLike | None) -> tuple[SegmentSettings, DetectSettings]:
     if config is None:
         return SegmentSettings(), DetectSettings()
@@ -112,10 +200,10 @@ def _load_settings(labelled: str | Path, config: ConfigLike | None) -> tuple[Seg
 
 
 def _read_labelled_examples(
-    path: Path, segment: SegmentSettings, detect: DetectSettings
+    path: Path, segment: SegmentSettings, detect: DetectSettings, *, to_fit: bool = False
 ) -> tuple[list[LabelledExample], dict[str, Any]]:
     """Return the examples of the rows of a file, and facts about rows and policies for the result."""
-    rows, cut = list(read_labelled_rows(path, detect.public_labels)), make_segmenter(segment)
+    rows, cut = list(read_labelled_rows(path, detect.public_labels, to_fit=to_fit)), make_segmenter(segment)
     require_unfitted_rows([row["text"] for row in rows], detect.conservative.fitted, load_digest_key())
     examples = [
         LabelledExample(number, text, spans, public)
