@@ -9,6 +9,7 @@ import functools
 import json
 import string
 from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
@@ -22,22 +23,26 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 import redactory
+from redactory.evaluation.detection_errors import format_lists
 from redactory.evaluation.labelled import CHOSEN_KEY
+from redactory.flows.evaluate_commands import describe_errors
 from redactory.flows.job_commands import describe_decision, describe_quarantine, describe_releases
+from redactory.flows.label_commands import describe_agreement
+from redactory.flows.release_commands import describe_release
 from redactory.flows.show import Page, Table, table
 from redactory.foundation.errors import InputError, RedactoryError, SealedError, pluralize
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text
 from redactory.pipelines.curation.loading import ConfigLike, load_text_config
-from redactory.pipelines.curation.release_log import read_history, run_statuses
-from redactory.pipelines.measure.annotation import LabelSheet, compare_spans, split_words
+from redactory.pipelines.measure.annotation import LabelSheet, compare_annotators, compare_spans, split_words
+from redactory.pipelines.measure.evaluate_detection import find_labelled_errors, summarize_errors
 from redactory.pipelines.operations.quarantine import escape_for_terminal, read_quarantine_entry
 from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.redaction.folder import JobFolder, find_runs
 
 LABEL_KEYS = string.digits[1:] + "0" + string.ascii_lowercase
 """The key that sets each label, in order."""
-MAX_FORM_BYTES = 1 << 20
+MAX_FORM_BYTES, MAX_LISTED = 1 << 20, 50
 _FILES = Path(__file__).parent
 _FILE_SHEET = "file"
 Form = Mapping[str, str]
@@ -114,12 +119,10 @@ class Review:
         """Show the decision about a run, its quarantine and its samples."""
         run = self.get_run(request.path_params["run"])
         base, manifest = f"/runs/{run.root.name}", read_manifest(run)
-        status = next(iter(run_statuses(read_history(run)).values()), None)
-        state = status.state if status else ""
-        sections = [Section("Release", ["This run belongs to no scheduled job, so there is nothing to decide."])]
-        if status:
-            form_name = "" if state == "rejected" else "decision.html.j2"
-            sections = [Section("Release", [f"State: {state}."], form=form_name)]
+        r = redactory.show_release(run.root)
+        can_decide = r["job"] is not None and r["state"] != "rejected"
+        links = {r["previous"]: f"/runs/{r['previous']}"} if r["previous"] else {}
+        sections = [Section("Release", describe_release(r), links, "decision.html.j2" if can_decide else "")]
         quarantine = redactory.quarantine_list(run.root)
         entries = {entry["id"]: f"{base}/quarantine/{entry['id']}" for entry in quarantine["runs"][0]["listed"]}
         sections.append(Section("Quarantine", describe_quarantine(quarantine), entries))
@@ -133,7 +136,7 @@ class Review:
         columns = ("sample", "texts", f"answered by {self.annotator}")
         sections.append(Section("Label", [table("", columns, rows)], links, "sample.html.j2"))
         is_empty = not manifest["counts"]["public"] and not manifest["counts"]["private"]
-        values = {"base": base, "annotator": self.annotator, "state": state, "is_empty": is_empty, "samples": names}
+        values = {"base": base, "annotator": self.annotator, "state": r["state"], "is_empty": is_empty, "samples": names}
         return _render(run.root.name, self._get_trail(), sections, **values)
 
     def decide(self, request: Request, form: Form) -> Response:
@@ -175,8 +178,41 @@ class Review:
         sheet, base, trail = self._open_sheet(request)
         answers, next_row = sheet.read_answers(), sheet.find_next_row()
         lines = [_count_answers(sheet, answers), *(describe_next_steps(sheet, answers) if answers else ())]
-        values = {"base": base, "answers": answers, "next_row": next_row, "total": len(sheet.rows), "more": []}
+        values = {"base": base, "answers": answers, "next_row": next_row, "total": len(sheet.rows), "more": _list_links(sheet, base, answers)}
         return _render(sheet.path.name, trail, [Section("", lines, form="sheet.html.j2")], **values)
+
+    def show_agreement(self, request: Request, form: Form) -> Response:
+        """Compare two annotators, as ``redactory label agreement`` does, on the rows that both answered."""
+        sheet, base, trail = self._open_sheet(request)
+        first, second = (request.path_params[key] for key in ("first", "second"))
+        if not {first, second} <= sheet.list_annotators().keys():
+            raise HTTPException(404)
+        r, spans = compare_annotators(sheet, first, second)
+        links = {str(row["row"]): f"{base}/rows/{row['row']}" for row in r["differing_rows"]}
+        texts = Section("Spans that differ", [table("", "row result text", spans)], links)
+        sections = [Section(f"{first} (first) and {second} (second)", describe_agreement(r, MAX_LISTED)), texts]
+        return _render("Agreement", [*trail, (sheet.path.name, base)], sections)
+
+    def show_errors(self, request: Request, form: Form) -> Response:
+        """Group the errors of the policy on the answered rows, as ``redactory evaluate errors`` does."""
+        sheet, base, trail = self._open_sheet(request)
+        labelled_errors = find_labelled_errors(sheet.answers_path, sheet.config)
+        numbers = sorted(sheet.read_answers())
+        r = summarize_errors(labelled_errors)
+        groups = [{**group, "rows": [numbers[row - 1] for row in group["rows"]]} for group in r["errors"]]
+        errors = [
+            {"row": str(numbers[error.row - 1]), "problem": error.problem, "label": error.label, "text": error.text}
+            for error in labelled_errors.errors
+        ]
+        links = {str(number): f"{base}/rows/{number}" for number in numbers}
+        sections = [
+            Section("", describe_errors({**r, "errors": groups})),
+            Section("Each error", [table("", "row problem label text", errors)], links),
+        ]
+        lists = format_lists(labelled_errors.suggestions)
+        if lists:
+            sections.insert(1, Section("Lines to copy into the configuration", form="lists.html.j2"))
+        return _render("Errors of the policy", [*trail, (sheet.path.name, base)], sections, lists=lists)
 
     def show_row(self, request: Request, form: Form) -> Response:
         """Show a row to label; the policy's spans only once it is answered."""
@@ -188,9 +224,9 @@ class Review:
         sections, masked = [Section("", form="row.html.j2")], []
         if answer:
             next_row, masked = sheet.find_next_row(number), sheet.find_policy_spans(number)
-            compared = compare_spans(text, answer["spans"], masked)
-            columns = {"text": "{text}", "you": "{answer}", "policy": "{policy}", "": "{verdict}"}
-            lines = [table("", columns, compared) if compared else "Neither you nor the policy found a secret."]
+            compared = compare_spans(text, {"you": answer["spans"], "policy": masked})
+            lines = [table("", "result text", compared), "Dotted underlines in the text: the policy masks it."]
+            lines = lines if compared else ["Neither you nor the policy found a secret."]
             sections.append(Section("Compared with the policy", lines))
         values = {
             "words": [_describe_word(text, start, end, masked) for start, end in split_words(text)],
@@ -211,6 +247,8 @@ class Review:
         sheet, _, _ = self._open_sheet(request)
         try:
             spans = json.loads(form.get("spans", ""))
+            if type(spans) is not list or any(type(span[key]) is not int for span in spans for key in ("start", "end")):
+                raise TypeError
             places = [{key: span[key] for key in ("start", "end", "label")} for span in spans]
         except (ValueError, TypeError, LookupError):
             raise InputError("the labels did not arrive: reload the page; it needs JavaScript") from None
@@ -236,6 +274,12 @@ def describe_next_steps(sheet: LabelSheet, answers: Mapping[int, Any]) -> list[s
         if CHOSEN_KEY not in sheet.rows[0]:
             steps.append(f"Measure detection: redactory evaluate detection {sheet.answers_path}")
     return steps
+
+
+def _list_links(sheet: LabelSheet, base: str, answers: Mapping[int, Any]) -> list[tuple[str, str]]:
+    links = [("Errors of the policy", f"{base}/errors")] if answers else []
+    pairs = combinations(sheet.list_annotators(), 2)
+    return links + [(f"Agreement of {one} and {other}", f"{base}/agreement/{one}/{other}") for one, other in pairs]
 
 
 def _describe_word(text: str, start: int, end: int, masked: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -315,6 +359,8 @@ def build_app(review: Review) -> Starlette:
         ("/runs/{run}/quarantine/{entry}", review.show_quarantine_entry, "GET"),
         ("/sheets/{sheet:path}/rows/{row:int}", review.show_row, "GET"),
         ("/sheets/{sheet:path}/rows/{row:int}", review.save_row, "POST"),
+        ("/sheets/{sheet:path}/agreement/{first}/{second}", review.show_agreement, "GET"),
+        ("/sheets/{sheet:path}/errors", review.show_errors, "GET"),
         ("/sheets/{sheet:path}", review.show_sheet, "GET"),
     )
     routes = [Route(path, _make_endpoint(show), methods=[method]) for path, show, method in pages]

@@ -141,3 +141,9 @@ function startLabelling() {
 }
 
 if (text) startLabelling();
+
+const copy = document.getElementById("copy");
+copy?.addEventListener("click", async () => {
+  await navigator.clipboard.writeText(document.getElementById("lists").value);
+  copy.textContent = "Copied";
+});

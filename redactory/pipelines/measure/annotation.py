@@ -7,7 +7,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import regex
 
 from redactory.detectors.settings import get_kind
+from redactory.evaluation.agreement import compare_labels
 from redactory.evaluation.labelled import read_labelled_rows, write_labelled_rows
 from redactory.evaluation.sample import LabelledSpan, select_prefilled_spans
 from redactory.foundation.errors import ConfigurationError, InputError
@@ -163,24 +164,47 @@ def _is_labelled(path: Path) -> bool:
         return False
 
 
-def compare_spans(
-    text: str, answer: Sequence[Mapping[str, Any]], policy: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """Compare an answer with the policy's spans of a row, in text order: {text, answer, policy, verdict}.
+def compare_spans(text: str, sides: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, str]]:
+    """Compare the spans of two ``sides`` of a row by their names, in text order: {text, result}.
 
-    ``answer`` and ``policy`` are the labels of that place, or None. The text is original text: only show it.
+    The text is original text: only show it.
     """
-    sides = [{(span["start"], span["end"]): span["label"] for span in spans} for spans in (answer, policy)]
+    (first, second), spans = sides, [{(s["start"], s["end"]): s["label"] for s in side} for side in sides.values()]
     compared = []
-    for start, end in sorted({*sides[0], *sides[1]}):
-        labels = [side.get((start, end)) for side in sides]
-        other = sides[labels[0] is not None]
-        overlaps = any(low < end and high > start for low, high in other)
-        if None not in labels:
-            verdict = "same" if get_kind(str(labels[0])) == get_kind(str(labels[1])) else "other label"
-        elif overlaps:
-            verdict = "other bounds"
+    for start, end in sorted({*spans[0], *spans[1]}):
+        one, other = (side.get((start, end)) for side in spans)
+        overlaps = any(low < end and high > start for low, high in spans[one is not None])
+        if one and other:
+            result = f"both: {one}" if get_kind(one) == get_kind(other) else f"{first}: {one}, {second}: {other}"
         else:
-            verdict = "only you" if labels[1] is None else "only the policy"
-        compared.append({"text": text[start:end], "answer": labels[0], "policy": labels[1], "verdict": verdict})
+            name = f"{first}: {one}" if one else f"{second}: {other}"
+            result = f"{name}, with other bounds" if overlaps else f"only {name}"
+        compared.append({"text": text[start:end], "result": result})
     return compared
+
+
+def compare_annotators(sheet: LabelSheet, first: str, second: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Compare two annotators on the rows that both answered.
+
+    Returns the result of :func:`~redactory.label_agreement`, and the spans that differ: {row, result, text}, which are
+    original text. ``InputError`` if no row has both answers.
+    """
+    sheets = [replace(sheet, annotator=name) for name in (first, second)]
+    answers = [one.read_answers() for one in sheets]
+    numbers = sorted(answers[0].keys() & answers[1].keys())
+    if not numbers:
+        raise InputError(f"{sheet.path.name}: {first} and {second} have not answered a common row yet")
+    rows = [[side[number] for number in numbers] for side in answers]
+    r = compare_labels(*rows)
+    differing = [{**row, "row": numbers[row["row"] - 1]} for row in r["differing_rows"]]
+    spans = [
+        {"row": str(row["row"]), **entry}
+        for row in differing
+        for entry in compare_spans(
+            sheet.rows[row["row"] - 1]["text"],
+            {name: side[row["row"]]["spans"] for name, side in zip((first, second), answers, strict=True)},
+        )
+        if not entry["result"].startswith("both")
+    ]
+    files = [str(one.answers_path) for one in sheets]
+    return {"files": files, "rows": len(numbers), **r, "differing_rows": differing}, spans

@@ -1,0 +1,347 @@
+"""The review page: who may see it, what a row's answer becomes, and what a run's page decides."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import redactory
+from redactory.evaluation.labelled import read_labelled_rows
+from redactory.flows.review.access import AccessGuard, open_socket
+from redactory.flows.review.pages import LABEL_KEYS, Review, build_app
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.pipelines.curation.loading import load_text_config
+from redactory.pipelines.curation.policy import Policy
+from redactory.pipelines.measure.annotation import LabelSheet, compare_spans, split_words
+from redactory.pipelines.operations.gate import find_earlier_runs
+from redactory.redaction import RunFolder
+from redactory.redaction.folder import JobFolder
+from tests.pipelines.nightly.made_job import Job
+from tests.pipelines.support import DigitDetector, invoke_command, read_release_state, write_rows
+
+PORT = 8790
+ORIGIN = f"http://127.0.0.1:{PORT}"
+TEXTS = ["Zaphod pays 4711, <b>now</b>", "nothing here", "😀 Mail to zoe@example.org"]
+POLICY: dict[str, Any] = {"detect": {"spacy": None, "tagger": None}}
+
+
+class Browser:
+    """A client of a page that was opened with its token."""
+
+    def __init__(self, place: Path, annotator: str = "ann", detector: Any = None) -> None:
+        self.review = Review(place, annotator, POLICY)
+        if detector is not None:
+            # in place of the engines
+            self.review.get_sheet("file").policy = Policy(POLICY, detector=detector)
+        self.guard = AccessGuard(build_app(self.review), PORT)
+        self.address = self.guard.address
+        self.client = TestClient(self.guard, base_url=ORIGIN, raise_server_exceptions=False)
+
+    def sign_in(self) -> Browser:
+        assert self.client.get(self.address).status_code == 200
+        return self
+
+    def get(self, path: str) -> Any:
+        return self.client.get(path)
+
+    def post(self, path: str, origin: str | None = ORIGIN, **form: str) -> Any:
+        return self.client.post(path, data=form, headers={"origin": origin} if origin else {})
+
+
+@pytest.fixture
+def rows_file(tmp_path: Path) -> Path:
+    return write_rows(tmp_path / "tickets.jsonl", [{"text": text} for text in TEXTS])
+
+
+@pytest.fixture
+def browser(rows_file: Path) -> Browser:
+    return Browser(rows_file, detector=DigitDetector()).sign_in()
+
+
+def _save(browser: Browser, row: int, *spans: tuple[int, int, str]) -> Any:
+    return browser.post(f"/sheets/file/rows/{row}", spans=json.dumps([_span(*span) for span in spans]))
+
+
+def _span(start: int, end: int, label: str) -> dict[str, Any]:
+    return {"start": start, "end": end, "label": label}
+
+
+# ---- access
+
+
+def test_the_token_opens_the_page_once_and_the_cookie_is_for_this_page_only(rows_file: Path) -> None:
+    browser = Browser(rows_file)
+    for path in ("/", "/sheets/file/rows/1", "/review.js", "/?token=", "/?token=wrong"):
+        answer = browser.get(path)
+        assert answer.status_code == 403
+        assert "Zaphod" not in answer.text
+    opened = browser.client.get(browser.address)
+    [cookie] = opened.headers.get_list("set-cookie")
+    assert {"httponly", "samesite=strict", "path=/"} <= set(cookie.lower().split("; "))
+    assert "domain" not in cookie.lower()
+    assert browser.get("/sheets/file/rows/1").status_code == 200
+    # another browser that saw the address
+    other = TestClient(browser.guard, base_url=ORIGIN)
+    assert other.get(browser.address).status_code == 403
+    assert other.get("/", cookies={f"redactory-review-{PORT}": "guess"}).status_code == 403
+
+
+def test_a_head_request_does_not_use_up_the_token(rows_file: Path) -> None:
+    browser = Browser(rows_file)
+    assert browser.client.head(browser.address).status_code == 403
+    assert browser.client.get(browser.address).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", f"evil.example:{PORT}", "127.0.0.1", f"127.0.0.1:{PORT + 1}", ""])
+def test_another_host_name_is_refused_even_with_the_cookie(browser: Browser, host: str) -> None:
+    answer = browser.client.get("/sheets/file/rows/1", headers={"host": host})
+    assert answer.status_code == 403
+    assert "Zaphod" not in answer.text
+
+
+@pytest.mark.parametrize("origin", [None, "null", "http://127.0.0.1:9999", "https://evil.example", ORIGIN + "0"])
+def test_a_form_of_another_page_changes_nothing(browser: Browser, origin: str | None) -> None:
+    assert browser.post("/sheets/file/rows/1", origin, spans="[]").status_code == 403
+    assert browser.review.get_sheet("file").read_answers() == {}
+
+
+def test_a_form_that_the_browser_calls_foreign_changes_nothing(browser: Browser) -> None:
+    headers = {"origin": ORIGIN, "sec-fetch-site": "same-site"}
+    answer = browser.client.post("/sheets/file/rows/1", data={"spans": "[]"}, headers=headers)
+    assert answer.status_code == 403
+    assert browser.review.get_sheet("file").read_answers() == {}
+
+
+def test_every_answer_forbids_storing_framing_and_foreign_content(browser: Browser) -> None:
+    stranger = TestClient(browser.guard, base_url=ORIGIN)
+    for answer in (browser.get("/"), browser.get("/review.css"), browser.get("/nowhere"), stranger.get("/")):
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
+        assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+        assert policy["script-src"] == policy["style-src"] == policy["form-action"] == "'self'"
+
+
+def test_pages_name_no_foreign_address_and_no_inline_code(browser: Browser) -> None:
+    _save(browser, 1, (0, 6, "PERSON"))
+    for path in ("/sheets/file", "/sheets/file/rows/1", "/sheets/file/rows/2", "/review.js", "/review.css"):
+        page = browser.get(path).text
+        assert not re.search(r"https?://|\bon\w+=|style=|@import|url\(|<script>|javascript:", page), path
+
+
+def test_only_the_loopback_address_is_listened_on() -> None:
+    with open_socket(0) as listener:
+        address, port = listener.getsockname()
+        assert address == "127.0.0.1"
+        with pytest.raises(ConfigurationError, match=f"--port: cannot listen on port {port}"):
+            open_socket(port)
+
+
+# ---- errors quote nothing
+
+
+def test_an_unexpected_error_shows_and_logs_no_text(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], caplog: Any
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("Zaphod pays 4711")
+
+    caplog.set_level(logging.DEBUG)
+    _save(browser, 1)
+    monkeypatch.setattr(LabelSheet, "find_policy_spans", fail)
+    answer = browser.get("/sheets/file/rows/1")
+    assert answer.status_code == 500
+    assert "unexpected ValueError" in answer.text
+    shown = "".join((answer.text, *capfd.readouterr(), caplog.text))
+    assert "Zaphod" not in shown
+    assert "4711" not in shown
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/nowhere", 404), ("/sheets/file/rows/0", 404), ("/sheets/file/rows/4", 404), ("/sheets/x", 404)]
+    + [("/runs/x", 404), ("/sheets/file/rows/1?x=%ff", 200)],
+)
+def test_unknown_pages_are_not_there(browser: Browser, path: str, status: int) -> None:
+    assert browser.get(path).status_code == status
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        "",
+        "null",
+        "{}",
+        "[1]",
+        '[{"start": 0}]',
+        '[{"start": 0, "end": 6, "label": "ZAPHOD"}]',
+        '[{"start": 6, "end": 6, "label": "PERSON"}]',
+        '[{"start": 0, "end": 900, "label": "PERSON"}]',
+        '[{"start": -1, "end": 3, "label": "PERSON"}]',
+        '[{"start": "0", "end": 3, "label": "PERSON"}]',
+        '[{"start": 0.0, "end": 3, "label": "PERSON"}]',
+        '[{"start": [], "end": 3, "label": ["PERSON"]}]',
+    ],
+)
+def test_an_invalid_answer_is_refused_and_not_saved(browser: Browser, spans: str) -> None:
+    answer = browser.post("/sheets/file/rows/1", spans=spans)
+    assert answer.status_code == 400
+    assert browser.review.get_sheet("file").read_answers() == {}
+
+
+def test_a_form_larger_than_a_megabyte_is_refused(browser: Browser) -> None:
+    assert browser.post("/sheets/file/rows/1", spans=" " * (1 << 20)).status_code == 413
+
+
+# ---- labelling
+
+
+def test_a_saved_row_is_one_that_measuring_and_fitting_read(browser: Browser, rows_file: Path) -> None:
+    assert _save(browser, 3, (10, 25, "EMAIL_ADDRESS")).status_code == 200
+    assert _save(browser, 1, (12, 16, "ACCOUNT"), (0, 6, "PERSON")).status_code == 200
+    path = rows_file.with_name("tickets.ann.jsonl")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    rows = list(read_labelled_rows(path))
+    assert [row["text"] for row in rows] == [TEXTS[0], TEXTS[2]]
+    assert [[row["text"][span["start"] : span["end"]] for span in row["spans"]] for row in rows] == [
+        ["Zaphod", "4711"],
+        ["zoe@example.org"],
+    ]
+    measured = redactory.evaluate_detect(path, POLICY, detector=DigitDetector())
+    assert (measured["rows"], measured["spans"]) == (2, 3)
+    assert {p.name for p in rows_file.parent.iterdir()} == {"tickets.jsonl", "tickets.ann.jsonl"}
+
+
+def test_policy_decisions_are_hidden_until_the_row_is_answered(browser: Browser) -> None:
+    before = browser.get("/sheets/file/rows/1").text
+    assert "policy" not in before
+    assert browser.review.get_sheet("file").policy._custom_detector.detected_texts == []
+    _save(browser, 1, (0, 6, "PERSON"))
+    after = browser.get("/sheets/file/rows/1").text
+    assert re.search(r"<td>only policy: NUMBER</td><td>4711</td>", after)
+    assert re.search(r"<td>only you: PERSON</td><td>Zaphod</td>", after)
+    assert "policy" not in browser.get("/sheets/file/rows/2").text
+
+
+def test_spans_that_a_file_brings_are_the_policys_and_are_hidden_too(tmp_path: Path) -> None:
+    spans = [{"start": 0, "end": 6, "label": "PERSON"}]
+    rows = [{"id": "7", "chosen_to_fit": "doubt", "text": TEXTS[0], "spans": spans}]
+    browser = Browser(write_rows(tmp_path / "chosen.jsonl", rows)).sign_in()
+    page = browser.get("/sheets/file/rows/1").text
+    assert 'data-spans="[]"' in page
+    assert 'class="word policy"' not in page
+    _save(browser, 1, (12, 16, "ACCOUNT"))
+    assert "only policy: PERSON" in browser.get("/sheets/file/rows/1").text
+    [row] = read_labelled_rows(tmp_path / "chosen.ann.jsonl", to_fit=True)
+    # a row that was not drawn at random must not be measured on
+    assert (row["chosen_to_fit"], row["id"]) == ("doubt", "7")
+    with pytest.raises(InputError, match="chosen by redactory label active"):
+        list(read_labelled_rows(tmp_path / "chosen.ann.jsonl"))
+
+
+def test_two_annotators_do_not_see_each_other(rows_file: Path) -> None:
+    first, second = (Browser(rows_file, name, DigitDetector()).sign_in() for name in ("ann", "bob"))
+    _save(first, 1, (0, 6, "PERSON"))
+    assert 'data-spans="[]"' in second.get("/sheets/file/rows/1").text
+    _save(second, 1)
+    assert {name: len(path.read_text().splitlines()) for name, path in first.review.get_sheet("file").list_annotators().items()} == {"ann": 1, "bob": 1}
+    assert first.review.get_sheet("file").read_answers()[1]["spans"] != []
+
+
+def test_an_answer_changed_after_the_comparison_is_marked(browser: Browser) -> None:
+    sheet = browser.review.get_sheet("file")
+    _save(browser, 1, (0, 6, "PERSON"))
+    _save(browser, 1, (0, 6, "PERSON"))
+    assert "revised" not in sheet.read_answers()[1]
+    _save(browser, 1)
+    _save(browser, 1)
+    assert sheet.read_answers()[1]["revised"] is True
+
+
+def test_text_is_shown_as_text(browser: Browser) -> None:
+    page = browser.get("/sheets/file/rows/1").text
+    assert "<b>" not in page
+    assert ">&lt;</span>" in page
+
+
+def test_answers_to_another_file_are_not_overwritten(browser: Browser, rows_file: Path) -> None:
+    other = rows_file.with_name("tickets.ann.jsonl")
+    write_rows(other, [{"text": "other", "spans": [], "review_row": 1}])
+    before = other.read_bytes()
+    for answer in (browser.get("/sheets/file"), _save(browser, 2)):
+        assert answer.status_code == 400
+        assert "answers to another file" in answer.text
+    assert other.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a.b", "a/b", "é", "x" * 33])
+def test_an_annotators_name_cannot_be_a_path(rows_file: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="--annotator: use 1 to 32 letters"):
+        Review(rows_file, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "texts"),
+    [
+        ("a.csv", "text\nZoe was here\n", ["Zoe was here"]),
+        ("a.txt", "Zoe was here", ["Zoe was here"]),
+        ("a.jsonl", '{"text": "Zoe"}\n\n{"text": "Tom"}\n', ["Zoe", "Tom"]),
+        ("a.jsonl", '{"text": "Zoe", "spans": []}\n', ["Zoe"]),
+    ],
+)
+def test_files_of_several_formats_are_labelled(tmp_path: Path, name: str, content: str, texts: list[str]) -> None:
+    (tmp_path / name).write_text(content)
+    sheet = LabelSheet(tmp_path / name, load_text_config(POLICY, (str(tmp_path / name),)), "ann")
+    assert [row["text"] for row in sheet.rows] == texts
+    sheet.save_answer(1, [])
+    assert sheet.find_next_row() == (2 if len(texts) > 1 else None)
+
+
+def test_labels_are_those_of_the_file_then_those_of_the_policy_each_kind_once(tmp_path: Path) -> None:
+    spans = [{"start": 0, "end": 1, "label": label} for label in ("PER", "BADGE", "BADGE")]
+    path = write_rows(tmp_path / "a.jsonl", [{"text": "Zoe", "spans": spans}])
+    labels = LabelSheet(path, load_text_config(POLICY, (str(path),)), "ann").labels
+    assert labels[:2] == ["BADGE", "PER"]
+    assert labels[-1] == "SECRET"
+    assert "PERSON" not in labels
+    assert len(labels) <= len(LABEL_KEYS)
+
+
+@pytest.mark.parametrize("text", ["", "a_b  c's\n\tX1", "日本語 and ไทย", "e\u0301\u200d😀👍🏽", "a\r\nb\0"])
+def test_words_cover_the_whole_text_in_order(text: str) -> None:
+    words = split_words(text)
+    assert "".join(text[start:end] for start, end in words) == text
+    assert all(start < end for start, end in words)
+    assert all(left[1] == right[0] for left, right in zip(words, words[1:], strict=False))
+
+
+def test_words_are_small_enough_to_label() -> None:
+    texts = ["日本語", "user_mary", "zoe@x.org", "Müller-Lüdenscheidt"]
+    assert [[text[a:b] for a, b in split_words(text)] for text in texts] == [
+        ["日", "本", "語"],
+        ["user", "_", "mary"],
+        ["zoe", "@", "x", ".", "org"],
+        ["Müller", "-", "Lüdenscheidt"],
+    ]
+
+
+def test_spans_are_compared_by_place_and_kind() -> None:
+    mine = [(0, 3, "PER"), (4, 7, "ORG"), (8, 11, "DATE"), (20, 21, "AGE")]
+    policy = [(0, 3, "PERSON"), (4, 7, "DATE"), (8, 10, "DATE"), (12, 13, "URL")]
+    sides = {name: [_span(*span) for span in side] for name, side in (("you", mine), ("policy", policy))}
+    assert [row["result"] for row in compare_spans("x" * 30, sides)] == [
+        "both: PER",
+        "you: ORG, policy: DATE",
+        "policy: DATE, with other bounds",
+        "you: DATE, with other bounds",
+        "only policy: URL",
+        "only you: AGE",
+    ]
