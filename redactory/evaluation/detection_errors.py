@@ -25,6 +25,7 @@ from redactory.detectors.settings import DetectSettings, ListSettings, PatternSe
 from redactory.evaluation.detection import Interval, LabelledExample, count_matches, parse_labelled_spans
 from redactory.foundation.errors import pluralize
 from redactory.redaction import PUBLIC, route_example
+from redactory.redaction.mask import merge_intervals
 
 Problem = Literal["missed", "covered in part", "wrongly masked"]
 PROBLEMS: tuple[Problem, ...] = ("missed", "covered in part", "wrongly masked")
@@ -36,7 +37,7 @@ _MAX_ROWS = 20
 class DetectionError:
     """An error in row ``row`` (from 1): a labelled span that is not masked whole, or a mask that touches none.
 
-    ``label`` is the annotator's, or that of the mask. ``engines`` and ``recognizers`` have spans there: masks or, for a
+    ``label`` is the annotator's, or that of the mask's longest span. ``engines`` and ``recognizers`` have spans there: masks or, for a
     missed span, spans that only make its example private. ``split`` is where the example goes: an unmasked span in the
     public split is released. ``start`` and ``end`` are code points of ``example``.
     """
@@ -115,10 +116,15 @@ def find_errors(
                 problems.append(("covered in part", (start, end), label, detection.strict))
             else:
                 problems.append(("missed", (start, end), label, detection.conservative))
-        for span in detection.strict:
-            place = span.start, span.end
-            if not any(_overlap(place, (start, end)) for start, end, _ in labelled):
-                problems.append(("wrongly masked", place, span.label, [span]))
+        wrong = [
+            span
+            for span in detection.strict
+            if not any(_overlap((span.start, span.end), (start, end)) for start, end, _ in labelled)
+        ]
+        for place in merge_intervals(example.text, [(span.start, span.end) for span in wrong], merge_near=False):
+            spans = [span for span in wrong if _overlap((span.start, span.end), place)]
+            longest = max(spans, key=lambda span: span.end - span.start)
+            problems.append(("wrongly masked", place, longest.label, spans))
         for problem, place, label, spans in problems:
             touching = [span for span in spans if _overlap((span.start, span.end), place)]
             engines = sorted({span.detector for span in touching})
@@ -193,8 +199,9 @@ def suggest_terms(examples: Sequence[LabelledExample], errors: Iterable[Detectio
     elsewhere = _count_elsewhere(examples, [group[0].text for group in terms[False].values()])
     deny = [_summarize_term(group, elsewhere[folded]) for folded, group in terms[False].items()]
     allow = [_summarize_term(group) for folded, group in terms[True].items() if folded not in unsafe]
-    ranked = (sorted(part, key=lambda suggested: -suggested.count) for part in (deny, allow))
-    return Suggestions(*ranked, withheld=len(unsafe))
+    deny.sort(key=lambda suggested: -suggested.count)
+    allow.sort(key=lambda suggested: -suggested.count)
+    return Suggestions(deny, allow, len(unsafe))
 
 
 def _summarize_term(errors: Sequence[DetectionError], elsewhere: int = 0) -> SuggestedTerm:

@@ -19,6 +19,7 @@ from redactory.flows import (  # noqa: F401  # noqa: F401
     ldp_commands,
     log,
     model_commands,
+    release_commands,
     review_commands,
     run_commands,
     scan_commands,

@@ -71,8 +71,8 @@ app = typer.Typer(
 _GROUP_HELP = {
     "evaluate": "Measure detection, a trained model, or attacks on it.",
     "fit": "Fit a tagger or the conservative policy to labelled rows.",
-    "label": "Have people label a sample, and score their labels.",
-    "release": "List a job's runs; release or reject a held run.",
+    "label": "Have people label a sample, compare and score their labels.",
+    "release": "List a job's runs; explain, release or reject a held run.",
     "quarantine": "Inspect and export quarantined rows.",
     "keys": "Create, rotate and shred keys, and read encrypted runs elsewhere.",
     "ldp": "Local privacy: clip and noise sentences before they leave the user.",

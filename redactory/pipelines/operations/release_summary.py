@@ -13,9 +13,8 @@ from redactory.foundation.files import read_json
 from redactory.pipelines.curation.release_log import (
     Event,
     RunStatus,
-    explain_rollback,
-    find_latest_run,
     is_empty_run,
+    list_releases,
     read_log,
     run_statuses,
 )
@@ -33,13 +32,14 @@ _LIMITS = ("low", "high", "outside")
 def show_release(run: str | Path) -> dict[str, Any]:
     """Summarize the release decision on a run; no text.
 
-    {run, job, state, when, by, reason, sentences, findings, previous, changes, quarantine, commands}. ``state`` is that
+    {run, job, state, when, by, reason, sentences, findings, previous, changes, quarantine, commands, problems}. ``state`` is that
     of :func:`~redactory.list_releases`, or "finished" for a run of no job, which needs no release. ``sentences`` give
     the decision and its reasons. ``changes`` compare with ``previous``, the last released run before it (None for the
     first): {metric, label, kind (count, share or rate per 1,000 examples), before, now, low, high, outside}, where
     ``low`` and ``high`` are the limits, if any. ``quarantine`` is {kind (row or example), reason, before, now}.
     ``commands`` {approve, reject, quarantine} are command lines for an operator; absent if not possible.
-    ``RunStateError`` if the folder is no run, ``CheckFailed`` if the release log is broken.
+    ``problems`` are those of the job's log and of the sealed comparison. ``RunStateError`` if the folder is no run,
+    ``CheckFailed`` if the release log is broken or lacks records.
     """
     folder = RunFolder(Path(run).resolve())
     job, name = find_containing_job(folder), folder.root.name
@@ -51,18 +51,16 @@ def show_release(run: str | Path) -> dict[str, Any]:
         raise RunStateError(f"{job.root} has no run {name}: see redactory release list {job.root}")
     manifest = read_manifest(folder) if is_finished(folder) else None
     earlier = [] if job is None or manifest is None else find_earlier_runs(job, folder)[-1:]
-    gate, tampering = _read_gate_result(folder)
+    gate, problems = _read_gate_result(folder)
     before = read_manifest(earlier[0]) if earlier else None
     body = status.record.body if status else {}
     findings = (status.gate_record.body.get("findings") if status and status.gate_record else None) or []
-    sentences = [f"{name} belongs to no job: it needs no release."]
-    if status:
-        sentences = [
-            *_explain_status(status, findings, gate),
-            *_explain_use(status, find_latest_run(records), manifest),
-        ]
-    if problem := explain_rollback(folder):
-        sentences.append(f"Warning: {problem}.")
+    sentences = [] if status else [f"{name} belongs to no job: it needs no release."]
+    if job is not None and status is not None:
+        listed = list_releases(job.root)
+        problems = [*listed["problems"], *problems]
+        sentences += _explain_status(status, findings, gate)
+        sentences += _explain_use(status, listed["latest"], manifest)
     return {
         "run": str(folder.root),
         "job": None if job is None else str(job.root),
@@ -76,16 +74,17 @@ def show_release(run: str | Path) -> dict[str, Any]:
         "changes": list(_compare_metrics(manifest, before, gate.get("compared", ()))) if manifest else [],
         "quarantine": list(_compare_quarantine(manifest, before)) if manifest else [],
         "commands": _list_commands(folder, status, manifest),
+        "problems": problems,
     }
 
 
-def _read_gate_result(run: RunFolder) -> tuple[dict[str, Any], str | None]:
-    """Return the sealed comparison with earlier runs, empty if there is none; or why it cannot be trusted."""
+def _read_gate_result(run: RunFolder) -> tuple[dict[str, Any], list[str]]:
+    """Return the sealed comparison with earlier runs, empty if there is none; and why it cannot be trusted."""
     if not is_finished(run) or not is_finished(run.gate):
-        return {}, None
+        return {}, []
     if problems := list_broken_files(run.gate):
-        return {}, f"its comparison with earlier runs changed after sealing ({problems[0]}): redactory verify"
-    return read_json(run.gate.root / "result.json"), None
+        return {}, [f"the comparison with earlier runs changed after sealing: {problems[0]}"]
+    return read_json(run.gate.root / "result.json"), []
 
 
 def describe_finding(finding: Mapping[str, Any]) -> str:
