@@ -31,13 +31,14 @@ from redactory.flows.label_commands import describe_agreement
 from redactory.flows.release_commands import describe_release
 from redactory.flows.show import Page, Table, table
 from redactory.foundation.errors import InputError, RedactoryError, SealedError, pluralize
+from redactory.foundation.files import SUCCESS
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text
 from redactory.pipelines.curation.loading import ConfigLike, load_text_config
 from redactory.pipelines.measure.annotation import LabelSheet, compare_annotators, compare_spans, split_words
 from redactory.pipelines.measure.evaluate_detection import find_labelled_errors, summarize_errors
 from redactory.pipelines.operations.quarantine import escape_for_terminal, read_quarantine_entry
-from redactory.redaction import RunFolder, is_finished, read_manifest
+from redactory.redaction import RunFolder, read_manifest
 from redactory.redaction.folder import JobFolder, find_runs
 
 LABEL_KEYS = string.digits[1:] + "0" + string.ascii_lowercase
@@ -102,7 +103,9 @@ class Review:
             return RedirectResponse(f"/runs/{find_runs(self.place)[0].root.name}")
         r = redactory.list_releases(self.place)
         links = {run["run"]: f"/runs/{run['run']}" for run in r["runs"]}
-        return _render(self.place.resolve().name, [], [Section("", describe_releases(r), links)])
+        held = [[run["run"]] for run in r["runs"] if run["state"] == "held"]
+        waiting = [Section("Waiting for a decision", [Table("", (), held)], links)] if held else []
+        return _render(self.place.resolve().name, [], [*waiting, Section("All runs", describe_releases(r), links)])
 
     def summarize(self) -> tuple[dict[str, Any], list[str]]:
         """Return what was labelled in this review, for the command's result and its page."""
@@ -122,12 +125,12 @@ class Review:
         r = redactory.show_release(run.root)
         can_decide = r["job"] is not None and r["state"] != "rejected"
         links = {r["previous"]: f"/runs/{r['previous']}"} if r["previous"] else {}
-        sections = [Section("Release", describe_release(r), links, "decision.html.j2" if can_decide else "")]
+        sections = [Section("Release", describe_release({**r, "commands": {}}), links, "decision.html.j2" if can_decide else "")]
         quarantine = redactory.quarantine_list(run.root)
         entries = {entry["id"]: f"{base}/quarantine/{entry['id']}" for entry in quarantine["runs"][0]["listed"]}
         sections.append(Section("Quarantine", describe_quarantine(quarantine), entries))
-        names = [path.name for path in sorted(run.samples.iterdir()) if is_finished(run.get_sample_folder(path.name))]
-        samples = [self.get_sheet(f"{run.root.name}/{name}") for name in names] if names else []
+        names = sorted(path.parent.name for path in run.samples.glob(f"*/{SUCCESS}"))
+        samples = [self.get_sheet(f"{run.root.name}/{name}") for name in names]
         rows = [
             (name, str(len(sheet.rows)), str(len(sheet.read_answers())))
             for name, sheet in zip(names, samples, strict=True)
@@ -136,7 +139,7 @@ class Review:
         columns = ("sample", "texts", f"answered by {self.annotator}")
         sections.append(Section("Label", [table("", columns, rows)], links, "sample.html.j2"))
         is_empty = not manifest["counts"]["public"] and not manifest["counts"]["private"]
-        values = {"base": base, "annotator": self.annotator, "state": r["state"], "is_empty": is_empty, "samples": names}
+        values = {"base": base, "state": r["state"], "is_empty": is_empty, "samples": names}
         return _render(run.root.name, self._get_trail(), sections, **values)
 
     def decide(self, request: Request, form: Form) -> Response:
