@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import stat
-from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,7 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.pipelines.curation.loading import load_text_config
 from redactory.pipelines.curation.policy import Policy
 from redactory.pipelines.measure.annotation import LabelSheet, compare_spans, split_words
-from redactory.pipelines.operations.gate import find_earlier_runs
-from redactory.redaction import RunFolder
-from redactory.redaction.folder import JobFolder
-from tests.pipelines.nightly.made_job import Job
-from tests.pipelines.support import DigitDetector, invoke_command, read_release_state, write_rows
+from tests.pipelines.support import DigitDetector, write_rows
 
 PORT = 8790
 ORIGIN = f"http://127.0.0.1:{PORT}"
@@ -167,8 +163,10 @@ def test_an_unexpected_error_shows_and_logs_no_text(
 
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("/nowhere", 404), ("/sheets/file/rows/0", 404), ("/sheets/file/rows/4", 404), ("/sheets/x", 404)]
-    + [("/runs/x", 404), ("/sheets/file/rows/1?x=%ff", 200)],
+    [
+        *(("/nowhere", 404), ("/sheets/file/rows/0", 404), ("/sheets/file/rows/4", 404), ("/sheets/x", 404)),
+        *(("/runs/x", 404), ("/sheets/file/agreement/ann/bob", 404), ("/sheets/file/rows/1?x=%ff", 200)),
+    ],
 )
 def test_unknown_pages_are_not_there(browser: Browser, path: str, status: int) -> None:
     assert browser.get(path).status_code == status
@@ -252,7 +250,10 @@ def test_two_annotators_do_not_see_each_other(rows_file: Path) -> None:
     _save(first, 1, (0, 6, "PERSON"))
     assert 'data-spans="[]"' in second.get("/sheets/file/rows/1").text
     _save(second, 1)
-    assert {name: len(path.read_text().splitlines()) for name, path in first.review.get_sheet("file").list_annotators().items()} == {"ann": 1, "bob": 1}
+    assert {
+        name: len(path.read_text().splitlines())
+        for name, path in first.review.get_sheet("file").list_annotators().items()
+    } == {"ann": 1, "bob": 1}
     assert first.review.get_sheet("file").read_answers()[1]["spans"] != []
 
 
@@ -320,7 +321,7 @@ def test_words_cover_the_whole_text_in_order(text: str) -> None:
     words = split_words(text)
     assert "".join(text[start:end] for start, end in words) == text
     assert all(start < end for start, end in words)
-    assert all(left[1] == right[0] for left, right in zip(words, words[1:], strict=False))
+    assert all(left[1] == right[0] for left, right in pairwise(words))
 
 
 def test_words_are_small_enough_to_label() -> None:

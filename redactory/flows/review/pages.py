@@ -8,11 +8,12 @@ from __future__ import annotations
 import functools
 import json
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
@@ -35,10 +36,11 @@ from redactory.foundation.files import SUCCESS
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text
 from redactory.pipelines.curation.loading import ConfigLike, load_text_config
+from redactory.pipelines.curation.release_log import is_empty_run
 from redactory.pipelines.measure.annotation import LabelSheet, compare_annotators, compare_spans, split_words
 from redactory.pipelines.measure.evaluate_detection import find_labelled_errors, summarize_errors
 from redactory.pipelines.operations.quarantine import escape_for_terminal, read_quarantine_entry
-from redactory.redaction import RunFolder, read_manifest
+from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.redaction.folder import JobFolder, find_runs
 
 LABEL_KEYS = string.digits[1:] + "0" + string.ascii_lowercase
@@ -87,22 +89,22 @@ class Review:
             path = self.get_run(run_name).get_sample_folder(sample).rows
         elif name != _FILE_SHEET:
             raise HTTPException(404)
-        if path not in self._sheets:
-            if self.is_file:
-                config = load_text_config(self._config, (str(path),))
-            else:
-                config = Config.from_manifest(read_manifest(self.get_run(run_name))["configuration"])
-            self._sheets[path] = LabelSheet(path, config, self.annotator)
-        return self._sheets[path]
+        if path in self._sheets:
+            return self._sheets[path]
+        if self.is_file:
+            config = load_text_config(self._config, (str(path),))
+        else:
+            config = Config.from_manifest(read_manifest(self.get_run(run_name))["configuration"])
+        return self._sheets.setdefault(path, LabelSheet(path, config, self.annotator))
 
     def show_start(self, request: Request, form: Form) -> Response:
         """Lead to the file or the run, or list the runs of a job."""
         if self.is_file:
             return RedirectResponse(f"/sheets/{_FILE_SHEET}")
         if not self.is_job:
-            return RedirectResponse(f"/runs/{find_runs(self.place)[0].root.name}")
+            return RedirectResponse(_link_run(find_runs(self.place)[0].root.name))
         r = redactory.list_releases(self.place)
-        links = {run["run"]: f"/runs/{run['run']}" for run in r["runs"]}
+        links = {run["run"]: _link_run(run["run"]) for run in r["runs"]}
         held = [[run["run"]] for run in r["runs"] if run["state"] == "held"]
         waiting = [Section("Waiting for a decision", [Table("", (), held)], links)] if held else []
         return _render(self.place.resolve().name, [], [*waiting, Section("All runs", describe_releases(r), links)])
@@ -111,9 +113,8 @@ class Review:
         """Return what was labelled in this review, for the command's result and its page."""
         lines, counts = list[str](), dict[str, int]()
         for sheet in self._sheets.values():
-            answers = sheet.read_answers()
-            counts[str(sheet.path)] = len(answers)
-            lines += [_count_answers(sheet, answers), *(describe_next_steps(sheet, answers) if answers else ())]
+            counts[str(sheet.path)] = len(sheet.read_answers())
+            lines += describe_answers(sheet, not self.is_file)
         return {"place": str(self.place), "annotator": self.annotator, "answered": counts}, lines
 
     # Runs: decisions, quarantine, samples.
@@ -121,26 +122,32 @@ class Review:
     def show_run(self, request: Request, form: Form) -> Response:
         """Show the decision about a run, its quarantine and its samples."""
         run = self.get_run(request.path_params["run"])
-        base, manifest = f"/runs/{run.root.name}", read_manifest(run)
-        r = redactory.show_release(run.root)
+        base, r = _link_run(run.root.name), redactory.show_release(run.root)
         can_decide = r["job"] is not None and r["state"] != "rejected"
-        links = {r["previous"]: f"/runs/{r['previous']}"} if r["previous"] else {}
-        sections = [Section("Release", describe_release({**r, "commands": {}}), links, "decision.html.j2" if can_decide else "")]
-        quarantine = redactory.quarantine_list(run.root)
-        entries = {entry["id"]: f"{base}/quarantine/{entry['id']}" for entry in quarantine["runs"][0]["listed"]}
-        sections.append(Section("Quarantine", describe_quarantine(quarantine), entries))
+        form_name = "decision.html.j2" if can_decide else ""
+        # the form does what the commands do
+        sections = [Section("Release", describe_release({**r, "commands": {}}), form=form_name)]
         names = sorted(path.parent.name for path in run.samples.glob(f"*/{SUCCESS}"))
-        samples = [self.get_sheet(f"{run.root.name}/{name}") for name in names]
-        rows = [
-            (name, str(len(sheet.rows)), str(len(sheet.read_answers())))
-            for name, sheet in zip(names, samples, strict=True)
-        ]
-        links = {name: f"/sheets/{run.root.name}/{name}" for name in names}
-        columns = ("sample", "texts", f"answered by {self.annotator}")
-        sections.append(Section("Label", [table("", columns, rows)], links, "sample.html.j2"))
-        is_empty = not manifest["counts"]["public"] and not manifest["counts"]["private"]
+        with _explain_missing("Quarantine", sections):
+            sections.append(self._list_quarantine(run, base))
+        with _explain_missing("Label", sections):
+            sections.append(self._list_samples(run, names))
+        is_empty = is_finished(run) and is_empty_run(read_manifest(run)["counts"])
         values = {"base": base, "state": r["state"], "is_empty": is_empty, "samples": names}
         return _render(run.root.name, self._get_trail(), sections, **values)
+
+    def _list_quarantine(self, run: RunFolder, base: str) -> Section:
+        r = redactory.quarantine_list(run.root)
+        links = {entry["id"]: f"{base}/quarantine/{entry['id']}" for entry in r["runs"][0]["listed"]}
+        return Section("Quarantine", describe_quarantine(r), links)
+
+    def _list_samples(self, run: RunFolder, names: Sequence[str]) -> Section:
+        sheets = [self.get_sheet(f"{run.root.name}/{name}") for name in names]
+        counts = [(str(len(sheet.rows)), str(len(sheet.read_answers()))) for sheet in sheets]
+        rows = [(name, *count) for name, count in zip(names, counts, strict=True)]
+        links = {name: _link_sheet(f"{run.root.name}/{name}") for name in names}
+        header = ("sample", "texts", f"answered by {self.annotator}")
+        return Section("Label", [Table("", header, rows)], links, "sample.html.j2")
 
     def decide(self, request: Request, form: Form) -> Response:
         """Approve or reject a run, as ``redactory release`` does."""
@@ -168,21 +175,27 @@ class Review:
         if not n.isdecimal() or not 0 < int(n) < 1 << 31:
             raise InputError("the number of texts must be an integer of at least 1")
         redactory.label_random(run.root, int(n), name=name)
-        return RedirectResponse(f"/sheets/{run.root.name}/{name}", 303)
+        return RedirectResponse(_link_sheet(f"{run.root.name}/{name}"), 303)
 
     def _get_trail(self, run: RunFolder | None = None) -> Trail:
         trail = [(self.place.resolve().name, "/")] if self.is_job else []
-        return trail + ([(run.root.name, f"/runs/{run.root.name}")] if run else [])
+        return trail + ([(run.root.name, _link_run(run.root.name))] if run else [])
 
     # Sheets: rows to label.
 
     def show_sheet(self, request: Request, form: Form) -> Response:
         """Show how many rows are answered, and what to do with the answers."""
         sheet, base, trail = self._open_sheet(request)
-        answers, next_row = sheet.read_answers(), sheet.find_next_row()
-        lines = [_count_answers(sheet, answers), *(describe_next_steps(sheet, answers) if answers else ())]
-        values = {"base": base, "answers": answers, "next_row": next_row, "total": len(sheet.rows), "more": _list_links(sheet, base, answers)}
-        return _render(sheet.path.name, trail, [Section("", lines, form="sheet.html.j2")], **values)
+        answers, next_row, links = sheet.read_answers(), sheet.find_next_row(), list[tuple[str, str]]()
+        if answers:
+            links.append(("Errors of the policy", f"{base}/errors"))
+        for one, other in combinations(sheet.list_annotators(), 2):
+            links.append((f"Agreement of {one} and {other}", f"{base}/agreement/{one}/{other}"))
+        values = {"base": base, "answers": answers, "next_row": next_row, "total": len(sheet.rows), "more": links}
+        [*trail, (title, _)] = trail
+        return _render(
+            title, trail, [Section("", describe_answers(sheet, not self.is_file), form="sheet.html.j2")], **values
+        )
 
     def show_agreement(self, request: Request, form: Form) -> Response:
         """Compare two annotators, as ``redactory label agreement`` does, on the rows that both answered."""
@@ -192,9 +205,9 @@ class Review:
             raise HTTPException(404)
         r, spans = compare_annotators(sheet, first, second)
         links = {str(row["row"]): f"{base}/rows/{row['row']}" for row in r["differing_rows"]}
+        summary = Section(f"{first} (first) and {second} (second)", describe_agreement(r, MAX_LISTED), links)
         texts = Section("Spans that differ", [table("", "row result text", spans)], links)
-        sections = [Section(f"{first} (first) and {second} (second)", describe_agreement(r, MAX_LISTED)), texts]
-        return _render("Agreement", [*trail, (sheet.path.name, base)], sections)
+        return _render("Agreement", trail, [summary, texts])
 
     def show_errors(self, request: Request, form: Form) -> Response:
         """Group the errors of the policy on the answered rows, as ``redactory evaluate errors`` does."""
@@ -209,13 +222,14 @@ class Review:
         ]
         links = {str(number): f"{base}/rows/{number}" for number in numbers}
         sections = [
-            Section("", describe_errors({**r, "errors": groups})),
+            # the lines are shown below
+            Section("", describe_errors({**r, "errors": groups, "lists": {**r["lists"], "deny": 0, "allow": 0}})),
             Section("Each error", [table("", "row problem label text", errors)], links),
         ]
         lists = format_lists(labelled_errors.suggestions)
         if lists:
             sections.insert(1, Section("Lines to copy into the configuration", form="lists.html.j2"))
-        return _render("Errors of the policy", [*trail, (sheet.path.name, base)], sections, lists=lists)
+        return _render("Errors of the policy", trail, sections, lists=lists)
 
     def show_row(self, request: Request, form: Form) -> Response:
         """Show a row to label; the policy's spans only once it is answered."""
@@ -224,13 +238,15 @@ class Review:
         if not 0 < number <= len(sheet.rows):
             raise HTTPException(404)
         answer, text, next_row = sheet.read_answers().get(number), sheet.rows[number - 1]["text"], None
-        sections, masked = [Section("", form="row.html.j2")], []
+        sections, masked = [Section("", form="row.html.j2")], list[dict[str, Any]]()
         if answer:
-            next_row, masked = sheet.find_next_row(number), sheet.find_policy_spans(number)
-            compared = compare_spans(text, {"you": answer["spans"], "policy": masked})
-            lines = [table("", "result text", compared), "Dotted underlines in the text: the policy masks it."]
-            lines = lines if compared else ["Neither you nor the policy found a secret."]
-            sections.append(Section("Compared with the policy", lines))
+            next_row = sheet.find_next_row(number)
+            with _explain_missing("Compared with the policy", sections):
+                masked = sheet.find_policy_spans(number)
+                compared = compare_spans(text, {"you": answer["spans"], "policy": masked})
+                lines = [table("", "result text", compared), "Dotted underlines in the text: the policy masks it."]
+                lines = lines if compared else ["Neither you nor the policy found a secret."]
+                sections.append(Section("Compared with the policy", lines))
         values = {
             "words": [_describe_word(text, start, end, masked) for start, end in split_words(text)],
             "spans": json.dumps([] if answer is None else answer["spans"]),
@@ -243,7 +259,7 @@ class Review:
             "total": len(sheet.rows),
         }
         title = f"Row {number} of {len(sheet.rows):,}"
-        return _render(title, [*trail, (sheet.path.name, base)], sections, **values)
+        return _render(title, trail, sections, **values)
 
     def save_row(self, request: Request, form: Form) -> Response:
         """Save the spans of a row, and show it compared with the policy."""
@@ -261,28 +277,26 @@ class Review:
     def _open_sheet(self, request: Request) -> tuple[LabelSheet, str, Trail]:
         name = request.path_params["sheet"]
         run = None if self.is_file else self.get_run(name.partition("/")[0])
-        return self.get_sheet(name), f"/sheets/{name}", self._get_trail(run)
+        sheet, link = self.get_sheet(name), _link_sheet(name)
+        title = f"Sample {name.partition('/')[2]}" if run else sheet.path.name
+        return sheet, link, [*self._get_trail(run), (title, link)]
 
 
-def _count_answers(sheet: LabelSheet, answers: Mapping[int, Any]) -> str:
-    rows = pluralize(len(sheet.rows), "row")
-    return f"{sheet.path.name}: {len(answers):,} of {rows} answered by {sheet.annotator}."
-
-
-def describe_next_steps(sheet: LabelSheet, answers: Mapping[int, Any]) -> list[str]:
-    """Return what to do with the answers: their file, and the commands that read it."""
-    steps = [f"Answers: {sheet.answers_path} (original text, mode 0600)."]
-    if len(answers) == len(sheet.rows):
-        steps.append(f"Fit a tagger to them: redactory fit tagger {sheet.answers_path} --out FOLDER")
-        if CHOSEN_KEY not in sheet.rows[0]:
-            steps.append(f"Measure detection: redactory evaluate detection {sheet.answers_path}")
-    return steps
-
-
-def _list_links(sheet: LabelSheet, base: str, answers: Mapping[int, Any]) -> list[tuple[str, str]]:
-    links = [("Errors of the policy", f"{base}/errors")] if answers else []
-    pairs = combinations(sheet.list_annotators(), 2)
-    return links + [(f"Agreement of {one} and {other}", f"{base}/agreement/{one}/{other}") for one, other in pairs]
+def describe_answers(sheet: LabelSheet, is_sample: bool) -> list[str]:
+    """Return how many rows are answered, in which file, and the commands that read it once all are."""
+    count, path = len(sheet.read_answers()), sheet.answers_path
+    lines = [f"{count:,} of {pluralize(len(sheet.rows), 'row')} of {sheet.path.name} answered by {sheet.annotator}."]
+    lines += [f"Answers: {path} (original text, mode 0600)."] if count else []
+    if count < len(sheet.rows):
+        return lines
+    lines.append(f"Fit a tagger to them: redactory fit tagger {path} --out FOLDER")
+    if is_sample:
+        # RUN/state/samples/NAME/sample.jsonl
+        run, name = sheet.path.parents[3], sheet.path.parent.name
+        lines.append(f"Measure what the policies miss: redactory label score {run} {path} --sample {name}")
+    elif CHOSEN_KEY not in sheet.rows[0]:
+        lines.append(f"Measure detection: redactory evaluate detection {path}")
+    return lines
 
 
 def _describe_word(text: str, start: int, end: int, masked: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -290,6 +304,23 @@ def _describe_word(text: str, start: int, end: int, masked: Sequence[Mapping[str
     is_masked = any(span["start"] < end and span["end"] > start for span in masked)
     shown = word.replace("\r", "") if word.isspace() else escape_for_terminal(word.encode("utf-8", "replace"))
     return {"start": start, "end": end, "shown": shown, "is_gap": word.isspace(), "is_masked": is_masked}
+
+
+@contextmanager
+def _explain_missing(heading: str, sections: list[Section]) -> Iterator[None]:
+    """Add the error as a section in place of one that cannot be shown, like that of a missing key."""
+    try:
+        yield
+    except RedactoryError as error:
+        sections.append(Section(heading, [str(error)]))
+
+
+def _link_run(name: str) -> str:
+    return f"/runs/{quote(name, safe='')}"
+
+
+def _link_sheet(name: str) -> str:
+    return f"/sheets/{quote(name)}"
 
 
 # From functions to an application.

@@ -1,4 +1,4 @@
-"""Label the rows of a file: one annotator's spans are saved beside it, in the format that measuring and fitting read."""
+"""Label the rows of a file: spans are saved beside it, in the format that measuring and fitting read."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.policy import Policy
 from redactory.pipelines.readers import Document, find_sources
 from redactory.pipelines.readers.documents import RowCounts
+from redactory.redaction import find_run_key
 
 DEFAULT_ANNOTATOR = "labelled"
 ROW_KEY, REVISED_KEY = "review_row", "revised"
@@ -59,7 +60,11 @@ class LabelSheet:
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """Every row of the file; ``InputError`` if one cannot be read, ``ConfigurationError`` for too many."""
+        """Every row of the file; ``InputError`` if one cannot be read, ``ConfigurationError`` for too many.
+
+        A sample in an encrypted run is only shown with the run's key.
+        """
+        find_run_key(self.path)
         rows = list(read_labelled_rows(self.path, to_fit=True)) if _is_labelled(self.path) else self._read_documents()
         if not rows:
             raise InputError(f"{self.path.name}: no row with text; expected {{'text': '…'}} per line, or a text file")
