@@ -56,7 +56,7 @@ class Section(NamedTuple):
     """A part of a page: a heading, lines and tables as on the command line, links of cells, and a template."""
 
     heading: str
-    parts: Page = ()
+    parts: Page | str = ()
     links: Mapping[str, str] = {}
     form: str = ""
 
@@ -159,7 +159,7 @@ class Review:
             r = redactory.reject_release(run.root, by, reason)
         else:
             raise InputError("choose Approve or Reject")
-        _, page, *_ = describe_decision(r)
+        _, page, *_ = describe_decision(r) or ({}, "")
         return _render("Decision", self._get_trail(run), [Section("", page)])
 
     def show_quarantine_entry(self, request: Request, form: Form) -> Response:
@@ -191,11 +191,15 @@ class Review:
             links.append(("Errors of the policy", f"{base}/errors"))
         for one, other in combinations(sheet.list_annotators(), 2):
             links.append((f"Agreement of {one} and {other}", f"{base}/agreement/{one}/{other}"))
-        values = {"base": base, "answers": answers, "next_row": next_row, "total": len(sheet.rows), "more": links}
-        [*trail, (title, _)] = trail
-        return _render(
-            title, trail, [Section("", describe_answers(sheet, not self.is_file), form="sheet.html.j2")], **values
-        )
+        values: dict[str, Any] = {
+            "base": base,
+            "answers": answers,
+            "next_row": next_row,
+            "total": len(sheet.rows),
+            "more": links,
+        }
+        section = Section("", describe_answers(sheet, not self.is_file), form="sheet.html.j2")
+        return _render(trail[-1][0], trail[:-1], [section], **values)
 
     def show_agreement(self, request: Request, form: Form) -> Response:
         """Compare two annotators, as ``redactory label agreement`` does, on the rows that both answered."""
@@ -244,8 +248,9 @@ class Review:
             with _explain_missing("Compared with the policy", sections):
                 masked = sheet.find_policy_spans(number)
                 compared = compare_spans(text, {"you": answer["spans"], "policy": masked})
-                lines = [table("", "result text", compared), "Dotted underlines in the text: the policy masks it."]
-                lines = lines if compared else ["Neither you nor the policy found a secret."]
+                lines: Page = ["Neither you nor the policy found a secret."]
+                if compared:
+                    lines = [table("", "result text", compared), "Dotted underlines: the policy masks this."]
                 sections.append(Section("Compared with the policy", lines))
         values = {
             "words": [_describe_word(text, start, end, masked) for start, end in split_words(text)],

@@ -114,7 +114,9 @@ class LabelSheet:
         """Read the answered rows by their number, from 1; ``InputError`` if they are not rows of this file."""
         if not self.answers_path.exists():
             return {}
-        answers = {row.get(ROW_KEY): row for row in read_labelled_rows(self.answers_path, to_fit=True)}
+        answers: dict[Any, dict[str, Any]] = {
+            row.get(ROW_KEY): row for row in read_labelled_rows(self.answers_path, to_fit=True)
+        }
         for number, row in answers.items():
             is_row = type(number) is int and 0 < number <= len(self.rows)
             if not is_row or row["text"] != self.rows[number - 1]["text"]:
