@@ -108,7 +108,7 @@ _FOLD_TABLE = _FoldTable()
 # Terms of word lists, from settings and files; no message quotes a term.
 
 
-LABEL_FORM = re.compile("[A-Z][A-Z0-9_]*")
+_LABEL = re.compile("[A-Z][A-Z0-9_]*")
 _OTHER_FORMATS = frozenset({".json", ".csv", ".tsv", ".yaml", ".yml", ".xlsx", ".parquet", ".gz", ".zip"})
 
 
@@ -188,7 +188,7 @@ def _make_term(text: str, label: str, location: str) -> Term:
 
 def _check_label(label: object, location: str) -> str:
     # labels are published, so reject anything that could be a term in the wrong column
-    if not isinstance(label, str) or not LABEL_FORM.fullmatch(label):
+    if not isinstance(label, str) or not _LABEL.fullmatch(label):
         raise ConfigurationError(f"{location}: a label consists of capital letters A-Z, digits and _")
     return label
 

@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -143,57 +142,28 @@ def _describe_recall(r: Result) -> Page:
 
 @command("evaluate errors")
 def evaluate_errors(
-    context: typer.Context,
     labelled: Annotated[Path, Argument(metavar="LABELLED", help="JSONL with the true spans (text, spans).")],
     own_config: opt.OwnConfig = None,
     lists: Annotated[
-        str | None,
-        Option(
-            metavar="FILE|-",
-            help="Write deny and allow lines that fix the errors to this new private file; they are original text. "
-            "- shows them, on a terminal only.",
-        ),
+        Path | None, Option(help="Write deny and allow lines that fix the errors, original text, to this private file.")
     ] = None,
 ) -> Shown:
     """Group what is missed and wrongly masked in labelled rows by kind, engine and recognizer; without the text."""
-    from redactory.evaluation.detection_errors import format_lists
-    from redactory.pipelines.measure.evaluate_detection import find_labelled_errors, summarize_errors
-    from redactory.pipelines.operations.quarantine import escape_for_terminal
-
-    if lists != "-":
-        r = redactory.evaluate_errors(labelled, own_config, lists=lists, progress=report_progress)
-        return r, describe_errors(r)
-    if context.obj or not opt.is_stdout_terminal():
-        raise ConfigurationError("--lists - shows original text, only on a terminal: use --lists FILE")
-    errors = find_labelled_errors(labelled, own_config, progress=report_progress)
-    report_progress.stop()
-    sys.stdout.write(escape_for_terminal(format_lists(errors.suggestions).encode()))
-    r = summarize_errors(errors)
-    return r, describe_errors(r)
+    r = redactory.evaluate_errors(labelled, own_config, lists=lists, progress=report_progress)
+    return r, _describe_errors(r)
 
 
-def describe_errors(r: Result) -> Page:
-    """Describe the errors of the strict policy by group, and the lines that fix them."""
-    yield fill("{labelled}: {rows:n row}, {examples:n example} by {segment}; {quarantined:n example} quarantined.", r)
-    counted = "{missed:n labelled span} missed, {covered_in_part} covered in part, {wrongly_masked:n mask} wrong."
-    yield fill(counted, r)
-    columns = {"problem": "{problem}", "label": "{label}", "engine": "{engines}", "recognizer": "{recognizers}"}
-    columns |= {"count": "{count}", "in public": "{public}", "rows": "{rows}"}
-    yield table("Errors of the strict policy", columns, r["errors"])
-    yield r["errors"] and "in public: in an example that goes to the public split. rows: the first ones."
-    lists = r["lists"]
-    if lists["withheld"]:
-        yield fill("Not offered to allow: {withheld:n term}, because a labelled secret contains the same text.", lists)
-    if not lists["deny"] + lists["allow"]:
-        yield "No line of a deny or allow list would fix anything."
-        return
-    terms = fill("{deny:n line} to deny and {allow:n line} to allow", lists)
-    if lists["file"] is None:
-        yield f"{terms} would fix them: --lists FILE writes them (original text), --lists - shows them."
-        return
-    yield f"Wrote {terms} to {lists['file']} (mode 0600); they are original text."
-    yield "Copy those that hold in general to detect.lists of your configuration, then remove the file."
-    yield "Measure with other rows: on these, the lines are right by construction."
+def _describe_errors(r: Result) -> Page:
+    yield fill("{labelled}: {rows:n row}, {examples:n example} by {segment}; {quarantined} quarantined.", r)
+    columns = {"problem": "{problem}", "label": "{label}", "found by": "{sources}", "count": "{count}"}
+    yield table("Errors of the strict policy", columns | {"in public": "{public}", "rows": "{rows}"}, r["errors"])
+    yield "in public: in an example of the public split. rows: the first ones." if r["errors"] else "No error."
+    if r["lists"] is None:
+        yield fill("--lists FILE writes {deny:n line} to deny and {allow:n line} to allow: original text.", r)
+    else:
+        yield fill("Wrote {deny:n line} to deny and {allow:n line} to allow, original text, to {lists}.", r)
+        yield "Copy those that hold in general into your configuration, then remove the file. Measure with other rows."
+    yield "What a labelled secret contains, or contains one, is not offered to allow."
 
 
 @command("evaluate model")

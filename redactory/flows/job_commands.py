@@ -73,12 +73,15 @@ def _describe_night(night: Result) -> str:
 
 def format_drift_finding(finding: Result) -> str:
     """Describe a metric outside its limits, or the reason for holding a run."""
-    name = " ".join(part for part in (finding["metric"], finding.get("label")) if part)
+    from redactory.evaluation.drift import METRICS
+
+    metric, label = str(finding["metric"]), finding.get("label")
     if "low" not in finding:
-        return ": ".join((name, finding["why"])) if "why" in finding else str(name)
-    scale, unit = (100, " %") if finding["kind"] == "share" else (1, " per 1,000 examples")
-    value, low, high = (finding[key] * scale for key in ("value", "low", "high"))
-    return f"{name}: {value:.1f}; expected {low:.1f} to {high:.1f}{unit}"
+        return ": ".join((metric, finding["why"])) if "why" in finding else metric
+    scale, unit = (100, " %") if finding["kind"] == "share" else (1, "")
+    value, low, high = (f"{finding[key] * scale:,.1f}" for key in ("value", "low", "high"))
+    name = METRICS[metric].partition(", by ")[0] + (f", {label}" if label else "")
+    return f"{name}: {value}{unit}; expected {low} to {high}{unit}"
 
 
 @command("schedule")

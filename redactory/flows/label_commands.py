@@ -133,50 +133,29 @@ def _describe_score(r: Result) -> Page:
 def measure_agreement(
     first: Annotated[Path, Argument(metavar="FIRST", help="One annotator's JSONL, or Label Studio's JSON.")],
     second: Annotated[Path, Argument(metavar="SECOND", help="Another annotator's copy of the same rows.")],
-    limit: Annotated[int, Option(help="List at most this many rows that differ.", min=0)] = 50,
 ) -> Shown:
     """Measure how far two annotators agree on the same rows, and list the rows that differ by number."""
     r = redactory.label_agreement(first, second)
-    return r, describe_agreement(r, limit)
+    return r, _describe_agreement(r)
 
 
-_AGREEMENT_COLUMNS = {
-    "label": "{name}",
-    "spans of first": "{first}",
-    "of second": "{second}",
-    "kappa": "{kappa}",
-    "exact F1": "{exact:1}",
-    "overlapping F1": "{overlap:1}",
-}
-
-
-def describe_agreement(r: Result, limit: int) -> Page:
-    """Describe how far two annotators agree, and at most ``limit`` rows that differ."""
-    yield fill("{rows:n row}, {tokens:n token}; {differing:n row} differ.", r, differing=len(r["differing_rows"]))
-    metrics = ({"name": name, **row} for name, row in [*r["by_label"].items(), ("all", r)])
-    rows = [
-        {**row, "first": row["spans"][0], "second": row["spans"][1], "kappa": _format_kappa(row["kappa"])}
-        for row in metrics
-    ]
-    yield table("Agreement, at 95 %", _AGREEMENT_COLUMNS, rows)
-    yield "kappa: of tokens (words, single symbols); 1 is full agreement, 0 is chance. F1: of spans with equal labels."
-    columns = {"first": "{first}", "second": "{second}", "tokens": "{tokens}"}
-    pairs = ({**pair, **{key: pair[key] or "–" for key in ("first", "second")}} for pair in r["token_labels"][:limit])
-    yield table("Tokens labelled differently", columns, pairs)
-    counts = (
-        {"row": row["row"], **{key: _format_labels(row[key]) for key in ("first", "second")}}
-        for row in r["differing_rows"][:limit]
+def _describe_agreement(r: Result) -> Page:
+    rows = (
+        (label, *row["spans"], _format_kappa(row["kappa"]), row["exact"], row["overlap"])
+        for label, row in [*r["by_label"].items(), ("all", r)]
     )
-    yield table("Rows that differ", {"row": "{row}", "only first": "{first}", "only second": "{second}"}, counts)
-    if more := len(r["differing_rows"][limit:]):
-        yield f"{more:,} more; --limit lists them."
+    header = ("label", "spans of first", "of second", "kappa", "exact F1", "overlapping F1")
+    yield table(fill("Agreement in {rows:n row}, {tokens:n token}, at 95 %", r), header, rows)
+    yield "kappa: of tokens (words, single symbols); 1 is full agreement, 0 is chance. F1: of spans with equal labels."
+    cells = [
+        (f"{row['row']}", *(_format_labels(row[key]) for key in ("first", "second"))) for row in r["differing_rows"]
+    ]
+    yield table(f"Rows that differ: {len(cells):,}", ("row", "only first", "only second"), cells)
 
 
 def _format_kappa(kappa: Result) -> str:
-    if kappa["value"] is None:
-        return "none"
-    ends = f"{format_lower(kappa['low'], places=2)} to {format_upper(kappa['high'], places=2)}"
-    return f"{kappa['value']:.2f} ({ends})"
+    ends = f"({format_lower(kappa['low'], places=2)} to {format_upper(kappa['high'], places=2)})"
+    return "none" if kappa["value"] is None else f"{kappa['value']:.2f} {ends}"
 
 
 def _format_labels(counts: Result) -> str:

@@ -1,54 +1,66 @@
 """The command ``redactory release show``: the decision on a run of a job, in sentences."""
 
+import shlex
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
 import redactory
 from redactory.flows import options as opt
+from redactory.flows.job_commands import format_drift_finding
 from redactory.flows.options import command
-from redactory.flows.show import Page, Result, Shown, format_value, table
+from redactory.flows.show import Page, Result, Shown, table
 
 
 @command("release show")
 def show_release(run: opt.Run) -> Shown:
     """Explain why a run is held, released or rejected, and compare it with the previous released run."""
     r = redactory.show_release(run)
-    return r, describe_release(r), 1 if r["problems"] else 0
+    return r, _describe_release(r), 1 if r["problems"] else 0
 
 
-_QUARANTINE_COLUMNS = {"kind": "{kind}", "reason": "{reason}", "before": "{before}", "now": "{now}"}
-_COMMAND_NAMES = {"approve": "Approve it", "reject": "Reject it", "quarantine": "List its quarantine"}
+def _describe_release(r: Result) -> Page:
+    yield from explain_decision(r)
+    title = f"Compared with {r['previous']}, released before it" if r["previous"] else "No release before it"
+    yield table(title, ("", "before", "now", "change"), list_changes(r))
+    run = shlex.quote(r["run"])
+    for action in ("approve", "reject") if r["state"] == "held" else ():
+        yield f"{action.capitalize()}: redactory release {action} {run} --by NAME --reason WHY"
+    if any(change["metric"] in ("rejected", "quarantined") and change["label"] for change in r["changes"]):
+        yield f"Quarantine: redactory quarantine list {run}"
 
 
-def describe_release(r: Result) -> Page:
-    """Describe the decision on a run, what changed, what was quarantined, and how to decide."""
-    yield from r["sentences"]
+def explain_decision(r: Result) -> Iterator[str]:
+    """Explain in sentences who decided on a run, when and why, and which release readers get."""
+    name, when = Path(r["run"]).name, r["when"][:16].replace("T", " ") + " UTC"
+    decision = f"by {r['by']} on {when}: {r['reason']}"
+    sentences = {
+        "released": f"is released: approved {decision}" if r["by"] else f"is released: the gate released it on {when}",
+        "held": f"is held since {when}, until somebody approves or rejects it",
+        "rejected": f"is rejected {decision}. The next scheduled run reads its input as new",
+        "failed": f"failed on {when}: {r['reason']}. The next scheduled run resumes it",
+        "unfinished": f"began on {when} and is not finished. The next scheduled run resumes it",
+    }
+    yield f"{name} {sentences[r['state']]}."
+    because = "The gate holds it because of" if r["state"] == "held" else "The gate had held it because of"
+    yield from (f"{because} {format_drift_finding(finding)}." for finding in r["findings"])
+    if r["unjudged"]:
+        yield f"It was {r['unjudged']}."
+    if r["blocker"]:
+        yield f"It cannot be approved: {r['blocker']}"
+    yield f"The latest release is {'this one' if r['latest'] == name else r['latest'] or 'none'}."
     yield from (f"Warning: {problem}" for problem in r["problems"])
-    columns = {name: f"{{{name}}}" for name in ("metric", "before", "now", "change", "expected")}
-    title = f"Compared with {r['previous']}" if r["previous"] else "Counts; no earlier released run to compare with"
-    yield table(title, columns, _list_changes(r))
-    yield table("Quarantined, by reason", _QUARANTINE_COLUMNS, r["quarantine"])
-    yield from (f"{words}: {r['commands'][name]}" for name, words in _COMMAND_NAMES.items() if name in r["commands"])
 
 
-def _list_changes(r: Result) -> Iterator[dict[str, Any]]:
-    units = {"count": "", "share": ", %", "rate": " per 1,000 examples"}
+def list_changes(r: Result) -> Iterator[tuple[str, str, str, str]]:
+    """List what a run has, the previous released run had, and the difference."""
     for change in r["changes"]:
-        scale, places = (1, 0) if change["kind"] == "count" else (100 if change["kind"] == "share" else 1, 1)
-        now, before, low, high = (
-            None if change[key] is None else change[key] * scale for key in ("now", "before", "low", "high")
-        )
-        difference = None if now is None or before is None else now - before
-        name = f"{change['label']} spans" if change["label"] else change["metric"].replace("_", " ")
-        yield {
-            "metric": name + units[change["kind"]],
-            **{key: _format_number(value, places) for key, value in (("before", before), ("now", now))},
-            "change": "" if difference is None else f"{difference:+,.{places}f}",
-            "expected": ""
-            if low is None
-            else f"{_format_number(low, places)} to {_format_number(high, places)}" + " – OUTSIDE" * change["outside"],
-        }
+        unit, scale, places = _UNITS[change["kind"]]
+        name = change["metric"].replace("spans/strict/label", "spans") + (change["label"] and f": {change['label']}")
+        before, now = change["before"], change["now"]
+        difference = "" if None in (before, now) else f"{(now - before) * scale:+,.{places}f}"
+        cells = ["" if value is None else f"{value * scale:,.{places}f}" for value in (before, now)]
+        yield name + unit, cells[0], cells[1], difference
 
 
-def _format_number(value: float | None, places: int) -> str:
-    return format_value("", None) if value is None else f"{value:,.{places}f}"
+_UNITS = {"count": ("", 1, 0), "share": (", %", 100, 1), "rate": (" per 1,000 examples", 1, 1)}
+"""Unit, factor and decimal places of each kind of metric."""

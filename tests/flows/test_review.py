@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import html
 import json
 import logging
 import re
+import shutil
 import stat
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from starlette.testclient import TestClient
 
 import redactory
@@ -18,10 +21,15 @@ from redactory.evaluation.labelled import read_labelled_rows
 from redactory.flows.review.access import AccessGuard, open_socket
 from redactory.flows.review.pages import LABEL_KEYS, Review, build_app
 from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.keys import create_key_file
 from redactory.pipelines.curation.loading import load_text_config
 from redactory.pipelines.curation.policy import Policy
+from redactory.pipelines.curation.release_log import read_log
 from redactory.pipelines.measure.annotation import LabelSheet, compare_spans, split_words
-from tests.pipelines.support import DigitDetector, write_rows
+from redactory.redaction import RunFolder, route_example
+from redactory.redaction.folder import JobFolder
+from tests.pipelines.nightly.made_job import Job
+from tests.pipelines.support import DigitDetector, invoke_command, read_release_state, write_rows
 
 PORT = 8790
 ORIGIN = f"http://127.0.0.1:{PORT}"
@@ -346,3 +354,195 @@ def test_spans_are_compared_by_place_and_kind() -> None:
         "only policy: URL",
         "only you: AGE",
     ]
+
+
+# ---- two annotators, errors
+
+
+def test_agreement_is_of_the_rows_that_both_answered(rows_file: Path) -> None:
+    first, second = (Browser(rows_file, name, DigitDetector()).sign_in() for name in ("ann", "bob"))
+    assert first.get("/sheets/file/agreement/ann/bob").status_code == 404
+    _save(first, 1, (0, 6, "PERSON"))
+    _save(second, 2)
+    assert "have not answered a common row yet" in first.get("/sheets/file/agreement/ann/bob").text
+    _save(first, 3, (10, 25, "EMAIL_ADDRESS"))
+    _save(second, 3, (7, 25, "EMAIL_ADDRESS"))
+    assert "Agreement of ann and bob" in first.get("/sheets/file").text
+    page = _read_cells(first.get("/sheets/file/agreement/ann/bob").text)
+    # 7 tokens: 😀, Mail, to and zoe @ example . org; they differ in one ("to" is not in a span of ann)
+    assert "1 row, 8 tokens; 1 row differ." in page
+    labels = page[page.index("EMAIL_ADDRESS") :]
+    observed, expected = 7 / 8, (5 / 8 * 6 / 8) + (3 / 8 * 2 / 8)
+    assert labels[3].startswith(f"{(observed - expected) / (1 - expected):.2f} (")
+    assert (labels[4][:4], labels[5][:6]) == ("0.0%", "100.0%")
+    assert page[-6:-3] == ["3", "bob: EMAIL_ADDRESS, with other bounds", "to zoe@example.org"]
+
+
+def _read_cells(page: str) -> list[str]:
+    return [html.unescape(cell) for cell in re.findall(r"<(?:td|p|th[^>]*)>(?:<a[^>]*>)?([^<]*)", page)]
+
+
+def test_errors_are_those_of_the_command_with_lines_to_copy(browser: Browser, rows_file: Path) -> None:
+    _save(browser, 3, (10, 25, "EMAIL_ADDRESS"))
+    _save(browser, 1, (0, 6, "PERSON"))
+    path = rows_file.with_name("tickets.ann.jsonl")
+    r = redactory.evaluate_errors(path, POLICY)
+    assert (r["missed"], r["wrongly_masked"]) == (1, 0)
+    page = browser.get("/sheets/file/errors").text
+    assert "1 labelled span missed" in page
+    assert re.search(
+        r"<td><a href=\"/sheets/file/rows/1\">1</a></td><td>missed</td><td>PERSON</td><td>Zaphod</td>", page
+    )
+    [lines] = re.findall(r"<textarea[^>]*>(.*?)</textarea>", page, re.DOTALL)
+    lists = yaml.safe_load(html.unescape(lines))["detect"]["lists"]
+    assert lists == {"deny": [{"label": "PERSON", "words": ["Zaphod"]}]}
+    # with these lines nothing is missed
+    assert redactory.evaluate_errors(path, {"detect": {**POLICY["detect"], "lists": lists}})["missed"] == 0
+
+
+# ---- runs and jobs
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A job with a released run, and one that is held because no example of it can be read."""
+    job = Job(tmp_path_factory.mktemp("world"))
+    job.write("1.jsonl", "call 55", "Tom was here", "call 66", "fine and well")
+    job.night()
+    job.write("2.jsonl", "broken Zaphod 4711")
+    [held] = job.night()["nights"]
+    assert held["state"] == "held"
+    return job.job.root
+
+
+@pytest.fixture
+def job(world: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(world, tmp_path / "job", symlinks=True))
+
+
+def _list_runs(job: Path) -> list[str]:
+    return [run["run"] for run in redactory.list_releases(job)["runs"]]
+
+
+def test_a_job_leads_to_its_runs_and_they_to_what_was_quarantined(job: Path) -> None:
+    browser, (released, held) = Browser(job).sign_in(), _list_runs(job)
+    start = browser.get("/").text
+    assert f'href="/runs/{held}"' in start.split("All runs")[0]
+    assert f'href="/runs/{released}"' not in start.split("All runs")[0]
+    assert f'href="/runs/{released}"' in start
+    page = browser.get(f"/runs/{held}").text
+    for sentence in redactory.show_release(job / held)["sentences"]:
+        assert html.escape(sentence) in page
+    assert f"Compared with {released}" in page
+    assert "engine_error" in page
+    # text is shown for the entry only
+    assert "Zaphod" not in page
+    [entry] = re.findall(r'href="(/runs/[^"]*/quarantine/[^"]*)"', page)
+    assert "<td>broken Zaphod 4711</td>" in browser.get(entry).text
+
+
+@pytest.mark.parametrize(("decision", "state"), [("approve", "released"), ("reject", "rejected")])
+def test_a_decision_in_the_page_is_that_of_the_command(job: Path, decision: str, state: str) -> None:
+    browser, (_, held) = Browser(job).sign_in(), _list_runs(job)
+    form = {"by": "Ann Lee", "reason": "known <fault>", "decision": decision}
+    if decision == "approve":
+        refused = browser.post(f"/runs/{held}/decision", **form)
+        assert refused.status_code == 400
+        assert "--empty" in refused.text
+        form["empty"] = "yes"
+    assert browser.post(f"/runs/{held}/decision", "http://127.0.0.1:1", **form).status_code == 403
+    assert read_release_state(RunFolder(job / held)) == "held"
+    assert state in browser.post(f"/runs/{held}/decision", **form).text
+    assert read_release_state(RunFolder(job / held)) == state
+    last = [record for record in read_log(JobFolder(job)) if record.body["run"] == held][-1]
+    assert (last.body["by"], last.body["reason"]) == ("Ann Lee", "known <fault>")
+    page = browser.get(f"/runs/{held}").text
+    assert "known &lt;fault&gt;" in page
+    assert ('name="decision"' in page) is (state == "released")
+
+
+def test_a_decision_needs_a_name_and_a_choice(job: Path) -> None:
+    browser, (_, held) = Browser(job).sign_in(), _list_runs(job)
+    for form in ({"decision": "reject", "reason": "x"}, {"by": "Ann", "reason": "x"}, {}):
+        assert browser.post(f"/runs/{held}/decision", **form).status_code == 400
+    assert read_release_state(RunFolder(job / held)) == "held"
+
+
+def test_a_sample_of_a_run_is_labelled_and_scored(job: Path) -> None:
+    released, _ = _list_runs(job)
+    browser = Browser(job / released).sign_in()
+    assert f'action="/runs/{released}/samples"' in browser.get("/").text
+    drawn = browser.post(f"/runs/{released}/samples", name="first", n="10")
+    assert drawn.url.path == f"/sheets/{released}/first"
+    assert "already holds a sample" in browser.post(f"/runs/{released}/samples", name="first", n="10").text
+    sheet = browser.review.get_sheet(f"{released}/first")
+    assert sorted(row["text"] for row in sheet.rows) == ["Tom was here", "call 55", "call 66", "fine and well"]
+    for number, row in enumerate(sheet.rows, 1):
+        spans = (
+            [_span(0, 3, "PERSON")]
+            if "Tom" in row["text"]
+            else [_span(*m.span(), "NUMBER") for m in re.finditer(r"\d+", row["text"])]
+        )
+        browser.post(f"/sheets/{released}/first/rows/{number}", spans=json.dumps(spans))
+    page = browser.get(f"/sheets/{released}/first").text
+    assert f"redactory label score {job / released} {sheet.answers_path} --sample first" in page
+    assert stat.S_IMODE(sheet.answers_path.stat().st_mode) == 0o600
+    router = make_detector_router(DigitDetector())
+    r = redactory.label_score(job / released, sheet.answers_path, name="first", route_texts=router)
+    # Tom, whom the first policy does not mask
+    assert (r["secrets"], r["misses"]["gamma"]["misses"]) == (3, 1)
+    assert redactory.verify(job / released)["ok"]
+
+
+def make_detector_router(detector: Any) -> Any:
+    """Route texts as the run did."""
+
+    def route(texts: Any) -> list[tuple[str, str]]:
+        decisions = (route_example(text, found) for text, found in zip(texts, detector.detect(texts), strict=True))
+        return [(decision.split, decision.text) for decision in decisions]
+
+    return route
+
+
+@pytest.mark.parametrize("form", [{"n": "0"}, {"n": "x"}, {"n": "-1"}, {"n": "9" * 30}, {"n": "5", "name": "../x"}, {}])
+def test_a_sample_with_wrong_settings_is_refused(job: Path, form: dict[str, str]) -> None:
+    browser, (released, _) = Browser(job).sign_in(), _list_runs(job)
+    assert browser.post(f"/runs/{released}/samples", **form).status_code == 400
+    assert not RunFolder(job / released).samples.exists()
+
+
+def test_text_of_an_encrypted_run_needs_its_key_and_a_decision_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_key_file("encryption", tmp_path / "key")
+    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY_FILE", str(tmp_path / "key"))
+    job = Job(tmp_path)
+    job.write("1.jsonl", "call 55", "Tom was here", "broken Zaphod")
+    run = job.run()
+    redactory.label_random(run.root, 10)
+    name, browser = run.root.name, Browser(job.job.root).sign_in()
+    paths = [f"/runs/{name}/quarantine/0-0", f"/sheets/{name}/sample", f"/sheets/{name}/sample/rows/1"]
+    assert [browser.get(path).status_code for path in paths] == [200] * 3
+    monkeypatch.delenv("REDACTORY_ENCRYPTION_KEY_FILE")
+    browser = Browser(job.job.root).sign_in()
+    answers = [browser.get(path) for path in paths]
+    answers.append(Browser(run.get_sample_folder("sample").rows.parent.parent.parent.parent).sign_in().get(paths[2]))
+    for answer in answers:
+        assert answer.status_code == 400
+        assert "encrypted" in answer.text
+        assert not re.search("Tom|Zaphod|call", answer.text)
+    with pytest.raises(ConfigurationError, match="is encrypted"):
+        Review(run.get_sample_folder("sample").rows, "ann")
+    page = browser.get(f"/runs/{name}")
+    assert page.status_code == 200
+    assert page.text.count("encrypted") == 2
+    assert not re.search("Tom|Zaphod", page.text)
+    form = {"by": "Ann", "reason": "x", "decision": "reject"}
+    assert browser.post(f"/runs/{name}/decision", **form).status_code == 200
+
+
+def test_the_command_says_what_it_cannot_review(tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("")
+    for place, message in ((tmp_path, "neither a run nor a job"), (tmp_path / "empty.jsonl", "no row with text")):
+        result = invoke_command("review", place, "--no-browser")
+        assert message in str(result.exception)

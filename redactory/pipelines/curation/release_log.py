@@ -269,10 +269,11 @@ def read_latest_link(job: JobFolder) -> str | None:
 def list_releases(job: str | Path) -> dict[str, Any]:
     """List a job's runs, oldest first: ``{"job", "latest", "runs": [{"run", "when", "state", ...}], "problems"}``.
 
-    A run also has ``counts``, ``release``, ``findings``, ``reason`` and ``by``. ``counts`` are those of the run's
-    present ``release``; if the run is missing, they are those of its gate, and ``release`` is None. ``problems`` are
-    sentences about runs older than in the log, and a ``latest`` that disagrees with the log. ``RunStateError`` if the
-    folder is not a job; ``CheckFailed`` if the log is broken, or lacks records that a run's manifest anchors.
+    A run also has ``counts``, ``release``, ``findings``, ``unjudged`` (why it was not compared), ``reason`` and ``by``.
+    ``counts`` are those of the run's present ``release``; if the run is missing, they are those of its gate, and
+    ``release`` is None. ``problems`` are sentences about runs older than in the log, and a ``latest`` that disagrees
+    with the log. ``RunStateError`` if the folder is not a job; ``CheckFailed`` if the log is broken, or lacks records
+    that a run's manifest anchors.
     """
     folder = JobFolder(Path(job))
     if not folder.exists():
@@ -298,7 +299,8 @@ def list_releases(job: str | Path) -> dict[str, Any]:
                 release, counts = current.number, counts | {n: current.manifest["counts"][n] for n in counts}
         reason = {"reason": body.get("reason") or body.get("error"), "by": body.get("by")}
         facts = {"run": status.run, "when": body["time"], "state": status.state, "counts": counts}
-        runs.append({**facts, "release": release, "findings": gate_body.get("findings", []), **reason})
+        gate = {"findings": gate_body.get("findings", []), "unjudged": gate_body.get("unjudged")}
+        runs.append({**facts, "release": release, **gate, **reason})
     return {"job": str(folder.root), "latest": latest, "runs": runs, "problems": problems}
 
 

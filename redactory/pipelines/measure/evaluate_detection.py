@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import yaml
 
 from redactory.detectors import Detector, DetectSettings, TextDetector, compute_policy_hashes
 from redactory.detectors.baselines import (
@@ -25,16 +28,7 @@ from redactory.evaluation.detection import (
     compare_detectors,
     measure_detection,
 )
-from redactory.evaluation.detection_errors import (
-    PROBLEMS,
-    DetectionError,
-    RecognizerNames,
-    Suggestions,
-    count_errors,
-    find_errors,
-    format_lists,
-    suggest_terms,
-)
+from redactory.evaluation.detection_errors import DetectionError, count_errors, find_errors, suggest_lists
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
 from redactory.evaluation.linkage import (
     MAX_RARE_HOLDERS,
@@ -120,34 +114,23 @@ def evaluate_against(
     }
 
 
-class LabelledErrors(NamedTuple):
-    """Errors in a labelled file, and list terms that fix them, both original text; ``facts`` contains no text."""
-
-    facts: dict[str, Any]
-    errors: Sequence[DetectionError]
-    suggestions: Suggestions
-
-
 def find_labelled_errors(
     labelled: str | Path,
     config: ConfigLike | None = None,
     *,
     detector: TextDetector | None = None,
     progress: Progress = ignore_progress,
-) -> LabelledErrors:
-    """Find what the strict policy of ``config`` misses and wrongly masks in the labelled rows of a file.
-
-    The result holds original text: keep it in memory, or in private files. Errors as :func:`evaluate_errors`.
-    """
+) -> tuple[dict[str, Any], list[DetectionError], dict[str, Any]]:
+    """Find errors as :func:`evaluate_errors`; return facts without text, then with it the errors and lists."""
     segment, detect = _load_settings(labelled, config)
-    # rows that were chosen to fit a tagger are no sample, but their errors are errors
+    # rows that were chosen to fit a tagger are not a random sample, but they show its errors
     examples, file_facts = _read_labelled_examples(Path(labelled), segment, detect, to_fit=True)
     cache = DetectionCache(detector or Detector(detect))
     cache.detect_new_texts([example.text for example in examples], progress)
-    errors = list(find_errors(examples, cache, RecognizerNames(detect).find_name))
+    errors = list(find_errors(examples, cache, detect))
     quarantined = sum(cache[example.text].failure is not None for example in examples)
-    facts = {**file_facts, "examples": len(examples), "quarantined": quarantined}
-    return LabelledErrors(facts, errors, suggest_terms(examples, errors))
+    facts = {**file_facts, "examples": len(examples), "quarantined": quarantined, "errors": count_errors(errors)}
+    return facts, errors, suggest_lists(examples, errors)
 
 
 def evaluate_errors(
@@ -160,35 +143,18 @@ def evaluate_errors(
 ) -> dict[str, Any]:
     """Group what the strict policy misses and wrongly masks in labelled rows by kind, engine and recognizer.
 
-    ``lists`` is a new file (mode 0600) for terms that fix the errors, as a section ``detect.lists`` to copy from; they
-    are original text. Returns {labelled, rows, spans, examples, quarantined, missed, covered_in_part, wrongly_masked,
-    errors: :func:`~redactory.evaluation.detection_errors.count_errors`, lists: {file, deny, allow, withheld}}; no text.
-    ``ConfigurationError`` if the policies were fitted on any of these rows, or ``lists`` exists.
+    ``lists`` is a new file (mode 0600) for deny and allow lists that fix the errors, to copy into a configuration; they
+    are original text. Returns {labelled, rows, spans, examples, quarantined, errors:
+    :func:`~redactory.evaluation.detection_errors.count_errors`, deny, allow (numbers of terms), lists (the file, or
+    None)}; no text. ``ConfigurationError`` if the policies were fitted on any of these rows, or the file exists.
     """
-    path = None if lists is None else Path(lists)
-    if path is not None and (path.exists() or path.is_symlink()):
-        raise ConfigurationError(f"{path} exists, and may be your configuration: give a new file")
-    return summarize_errors(find_labelled_errors(labelled, config, detector=detector, progress=progress), path)
-
-
-def summarize_errors(labelled_errors: LabelledErrors, lists: Path | None = None) -> dict[str, Any]:
-    """Write the suggested terms to ``lists``, and return the result of :func:`evaluate_errors`."""
-    facts, errors, suggestions = labelled_errors
-    text = format_lists(suggestions)
-    if lists is not None and text:
-        write_text(lists, text)
-    counts = Counter(error.problem for error in errors)
-    return {
-        **facts,
-        **{problem.replace(" ", "_"): counts[problem] for problem in PROBLEMS},
-        "errors": count_errors(errors),
-        "lists": {
-            "file": str(lists) if lists is not None and text else None,
-            "deny": len(suggestions.deny),
-            "allow": len(suggestions.allow),
-            "withheld": suggestions.withheld,
-        },
-    }
+    if lists is not None and os.path.lexists(lists):
+        raise ConfigurationError(f"{lists} exists, and may be a configuration: give a new file")
+    facts, _, suggested = find_labelled_errors(labelled, config, detector=detector, progress=progress)
+    counts = {key: sum(len(part["words"]) for part in parts) for key, parts in suggested.items()}
+    if lists is not None:
+        write_text(Path(lists), yaml.safe_dump({"detect": {"lists": suggested}}, allow_unicode=True, sort_keys=False))
+    return {**facts, **counts, "lists": lists and str(lists)}
 
 
 def _load_settings(labelled: str | Path, config: ConfigLike | None) -> tuple[SegmentSettings, DetectSettings]:
