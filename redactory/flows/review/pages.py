@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote
 
+import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -24,12 +25,11 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 import redactory
-from redactory.evaluation.detection_errors import format_lists
 from redactory.evaluation.labelled import CHOSEN_KEY
-from redactory.flows.evaluate_commands import describe_errors
+from redactory.flows.evaluate_commands import _describe_errors as describe_errors
 from redactory.flows.job_commands import describe_decision, describe_quarantine, describe_releases
-from redactory.flows.label_commands import describe_agreement
-from redactory.flows.release_commands import describe_release
+from redactory.flows.label_commands import _describe_agreement as describe_agreement
+from redactory.flows.release_commands import explain_decision, list_changes
 from redactory.flows.show import Page, Table, table
 from redactory.foundation.errors import InputError, RedactoryError, SealedError, pluralize
 from redactory.foundation.files import SUCCESS
@@ -38,14 +38,14 @@ from redactory.pipelines.curation.error_sealing import run_with_hidden_error_tex
 from redactory.pipelines.curation.loading import ConfigLike, load_text_config
 from redactory.pipelines.curation.release_log import is_empty_run
 from redactory.pipelines.measure.annotation import LabelSheet, compare_annotators, compare_spans, split_words
-from redactory.pipelines.measure.evaluate_detection import find_labelled_errors, summarize_errors
+from redactory.pipelines.measure.evaluate_detection import find_labelled_errors
 from redactory.pipelines.operations.quarantine import escape_for_terminal, read_quarantine_entry
 from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.redaction.folder import JobFolder, find_runs
 
 LABEL_KEYS = string.digits[1:] + "0" + string.ascii_lowercase
 """The key that sets each label, in order."""
-MAX_FORM_BYTES, MAX_LISTED = 1 << 20, 50
+MAX_FORM_BYTES = 1 << 20
 _FILES = Path(__file__).parent
 _FILE_SHEET = "file"
 Form = Mapping[str, str]
@@ -122,18 +122,20 @@ class Review:
     def show_run(self, request: Request, form: Form) -> Response:
         """Show the decision about a run, its quarantine and its samples."""
         run = self.get_run(request.path_params["run"])
-        base, r = _link_run(run.root.name), redactory.show_release(run.root)
-        can_decide = r["job"] is not None and r["state"] != "rejected"
-        form_name = "decision.html.j2" if can_decide else ""
-        # the form does what the commands do
-        sections = [Section("Release", describe_release({**r, "commands": {}}), form=form_name)]
+        base, sections, state = _link_run(run.root.name), list[Section](), None
+        with _explain_missing("Release", sections):
+            r = redactory.show_release(run.root)
+            state = r["state"]
+            title = f"Compared with {r['previous']}, released before it" if r["previous"] else "No release before it"
+            lines = [*explain_decision(r), table(title, ("", "before", "now", "change"), list_changes(r))]
+            sections.append(Section("Release", lines, form="" if state == "rejected" else "decision.html.j2"))
         names = sorted(path.parent.name for path in run.samples.glob(f"*/{SUCCESS}"))
         with _explain_missing("Quarantine", sections):
             sections.append(self._list_quarantine(run, base))
         with _explain_missing("Label", sections):
             sections.append(self._list_samples(run, names))
         is_empty = is_finished(run) and is_empty_run(read_manifest(run)["counts"])
-        values = {"base": base, "state": r["state"], "is_empty": is_empty, "samples": names}
+        values = {"base": base, "state": state, "is_empty": is_empty, "samples": names}
         return _render(run.root.name, self._get_trail(), sections, **values)
 
     def _list_quarantine(self, run: RunFolder, base: str) -> Section:
@@ -209,31 +211,25 @@ class Review:
             raise HTTPException(404)
         r, spans = compare_annotators(sheet, first, second)
         links = {str(row["row"]): f"{base}/rows/{row['row']}" for row in r["differing_rows"]}
-        summary = Section(f"{first} (first) and {second} (second)", describe_agreement(r, MAX_LISTED), links)
+        summary = Section(f"{first} (first) and {second} (second)", describe_agreement(r), links)
         texts = Section("Spans that differ", [table("", "row result text", spans)], links)
         return _render("Agreement", trail, [summary, texts])
 
     def show_errors(self, request: Request, form: Form) -> Response:
         """Group the errors of the policy on the answered rows, as ``redactory evaluate errors`` does."""
         sheet, base, trail = self._open_sheet(request)
-        labelled_errors = find_labelled_errors(sheet.answers_path, sheet.config)
+        facts, errors, lists = find_labelled_errors(sheet.answers_path, sheet.config)
         numbers = sorted(sheet.read_answers())
-        r = summarize_errors(labelled_errors)
-        groups = [{**group, "rows": [numbers[row - 1] for row in group["rows"]]} for group in r["errors"]]
-        errors = [
-            {"row": str(numbers[error.row - 1]), "problem": error.problem, "label": error.label, "text": error.text}
-            for error in labelled_errors.errors
-        ]
+        groups = [{**group, "rows": [numbers[row - 1] for row in group["rows"]]} for group in facts["errors"]]
+        terms = {key: sum(len(part["words"]) for part in parts) for key, parts in lists.items()}
+        rows = [(str(numbers[error.row - 1]), error.problem, error.label, error.text) for error in errors]
         links = {str(number): f"{base}/rows/{number}" for number in numbers}
-        sections = [
-            # the lines are shown below
-            Section("", describe_errors({**r, "errors": groups, "lists": {**r["lists"], "deny": 0, "allow": 0}})),
-            Section("Each error", [table("", "row problem label text", errors)], links),
-        ]
-        lists = format_lists(labelled_errors.suggestions)
-        if lists:
-            sections.insert(1, Section("Lines to copy into the configuration", form="lists.html.j2"))
-        return _render("Errors of the policy", trail, sections, lists=lists)
+        sections = [Section("", describe_errors({**facts, "errors": groups, **terms, "lists": None}))]
+        if errors:
+            sections.append(Section("Lines to copy into the configuration", form="lists.html.j2"))
+            sections.append(Section("Each error", [Table("", ("row", "problem", "label", "text"), rows)], links))
+        lines = yaml.safe_dump({"detect": {"lists": lists}}, allow_unicode=True, sort_keys=False)
+        return _render("Errors of the policy", trail, sections, lists=lines)
 
     def show_row(self, request: Request, form: Form) -> Response:
         """Show a row to label; the policy's spans only once it is answered."""
