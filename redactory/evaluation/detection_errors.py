@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import yaml
+
 from redactory.detectors import Detection, DetectSettings, Span
 from redactory.detectors.lists import fold_term
 from redactory.detectors.patterns import PatternEngine
@@ -59,14 +61,14 @@ def find_errors(
     """
     patterns = settings.patterns and PatternEngine(settings.patterns, settings.language)
     for example in examples:
-        text, detection, names = example.text, detections[example.text], dict[Span, str]()
+        text, detection, names = example.text, detections[example.text], dict[Span, list[str]]()
         problems = list(_find_problems(example, detection)) if detection.failure is None else []
         with suppress(TimeoutError):
             for runner, span in patterns.iter_spans(text) if patterns and problems else ():
-                names[span._replace(score=0.0)] = str(runner.recognizer.name)
+                names.setdefault(span._replace(score=0.0), []).append(runner.recognizer.name)
         for problem, start, end, label, spans in problems:
             touching = [span for span in spans if span.start < end and start < span.end]
-            sources = {f"{s.detector}:{names.get(s._replace(score=0.0), s.label)}" for s in touching}
+            sources = {f"{s.detector}:{name}" for s in touching for name in names.get(s._replace(score=0.0), [s.label])}
             split = route_example(text, detection).split
             yield DetectionError(example.row + 1, problem, label, tuple(sorted(sources)), split, start, end, text)
 
@@ -107,8 +109,23 @@ def count_errors(errors: Iterable[DetectionError]) -> list[dict[str, Any]]:
     ]
 
 
-def suggest_lists(examples: Iterable[LabelledExample], errors: Sequence[DetectionError]) -> dict[str, Any]:
-    """Return ``detect.lists`` that denies what was missed and allows what was wrongly masked, most frequent first.
+@dataclass(frozen=True, slots=True)
+class Suggestions:
+    """Terms that fix errors, original text: to deny by label, to allow, and the number of those not to be allowed."""
+
+    deny: Mapping[str, Sequence[str]] = field(repr=False)
+    allow: Sequence[str] = field(repr=False)
+    withheld: int
+
+    def to_yaml(self) -> str:
+        """Return the section ``detect.lists`` of a configuration."""
+        deny = [{"label": label, "words": list(words)} for label, words in self.deny.items()]
+        lists = {"deny": deny, "allow": [{"words": list(self.allow)}] if self.allow else []}
+        return str(yaml.safe_dump({"detect": {"lists": lists}}, allow_unicode=True, sort_keys=False))
+
+
+def suggest_terms(examples: Iterable[LabelledExample], errors: Iterable[DetectionError]) -> Suggestions:
+    """Suggest to deny what was missed and to allow what was wrongly masked, most frequent first.
 
     What a labelled secret of ``examples`` contains, or what contains one, is not allowed: it could unmask the secret.
     """
@@ -117,13 +134,14 @@ def suggest_lists(examples: Iterable[LabelledExample], errors: Sequence[Detectio
     for error in errors:
         if folded := fold_term(error.text):
             groups.setdefault((error.problem == WRONG, folded), []).append(error)
-    deny, allow = dict[str, list[str]](), list[str]()
+    deny, allow, withheld = dict[str, list[str]](), list[str](), 0
     for (is_wrong, folded), group in sorted(groups.items(), key=lambda item: -len(item[1])):
         term, label = " ".join(group[0].text.split()), group[0].label
         if not is_wrong:
-            # the label of a list is published, so another form than a label's is not
+            # a list's label is published, so it must look like one
             deny.setdefault(label if _LABEL.fullmatch(label) else "LISTED", []).append(term)
-        elif not any(folded in secret or secret in folded for secret in secrets - {""}):
+        elif any(folded in secret or secret in folded for secret in secrets - {""}):
+            withheld += 1
+        else:
             allow.append(term)
-    lists = {"deny": [{"label": label, "words": words} for label, words in deny.items()]}
-    return lists | {"allow": [{"words": allow}] if allow else []}
+    return Suggestions(deny, allow, withheld)

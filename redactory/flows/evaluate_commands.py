@@ -150,20 +150,22 @@ def evaluate_errors(
 ) -> Shown:
     """Group what is missed and wrongly masked in labelled rows by kind, engine and recognizer; without the text."""
     r = redactory.evaluate_errors(labelled, own_config, lists=lists, progress=report_progress)
-    return r, _describe_errors(r)
+    return r, describe_errors(r)
 
 
-def _describe_errors(r: Result) -> Page:
+def describe_errors(r: Result) -> Page:
+    """Describe the errors of the strict policy by group, and the lines that fix them."""
     yield fill("{labelled}: {rows:n row}, {examples:n example} by {segment}; {quarantined} quarantined.", r)
     columns = {"problem": "{problem}", "label": "{label}", "found by": "{sources}", "count": "{count}"}
     yield table("Errors of the strict policy", columns | {"in public": "{public}", "rows": "{rows}"}, r["errors"])
     yield "in public: in an example of the public split. rows: the first ones." if r["errors"] else "No error."
-    if r["lists"] is None:
-        yield fill("--lists FILE writes {deny:n line} to deny and {allow:n line} to allow: original text.", r)
-    else:
+    if r["lists"] is not None:
         yield fill("Wrote {deny:n line} to deny and {allow:n line} to allow, original text, to {lists}.", r)
         yield "Copy those that hold in general into your configuration, then remove the file. Measure with other rows."
-    yield "What a labelled secret contains, or contains one, is not offered to allow."
+    elif r["deny"] + r["allow"]:
+        yield fill("--lists FILE writes {deny:n line} to deny and {allow:n line} to allow: original text.", r)
+    if r["withheld"]:
+        yield fill("Not offered to allow: {withheld:n term} that a labelled secret contains, or that contains one.", r)
 
 
 @command("evaluate model")

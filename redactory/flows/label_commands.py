@@ -136,10 +136,11 @@ def measure_agreement(
 ) -> Shown:
     """Measure how far two annotators agree on the same rows, and list the rows that differ by number."""
     r = redactory.label_agreement(first, second)
-    return r, _describe_agreement(r)
+    return r, describe_agreement(r)
 
 
-def _describe_agreement(r: Result) -> Page:
+def describe_agreement(r: Result) -> Page:
+    """Describe how far two annotators agree, and which rows differ."""
     rows = (
         (label, *row["spans"], _format_kappa(row["kappa"]), row["exact"], row["overlap"])
         for label, row in [*r["by_label"].items(), ("all", r)]
@@ -148,7 +149,7 @@ def _describe_agreement(r: Result) -> Page:
     yield table(fill("Agreement in {rows:n row}, {tokens:n token}, at 95 %", r), header, rows)
     yield "kappa: of tokens (words, single symbols); 1 is full agreement, 0 is chance. F1: of spans with equal labels."
     cells = [
-        (f"{row['row']}", *(_format_labels(row[key]) for key in ("first", "second"))) for row in r["differing_rows"]
+        (str(row["row"]), _format_labels(row["first"]), _format_labels(row["second"])) for row in r["differing_rows"]
     ]
     yield table(f"Rows that differ: {len(cells):,}", ("row", "only first", "only second"), cells)
 

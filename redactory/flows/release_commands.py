@@ -15,13 +15,14 @@ from redactory.flows.show import Page, Result, Shown, table
 def show_release(run: opt.Run) -> Shown:
     """Explain why a run is held, released or rejected, and compare it with the previous released run."""
     r = redactory.show_release(run)
-    return r, _describe_release(r), 1 if r["problems"] else 0
+    return r, describe_release(r), 1 if r["problems"] else 0
 
 
-def _describe_release(r: Result) -> Page:
-    yield from explain_decision(r)
+def describe_release(r: Result) -> Page:
+    """Describe the decision on a run, what changed since the previous release, and how to decide."""
+    yield from _explain_decision(r)
     title = f"Compared with {r['previous']}, released before it" if r["previous"] else "No release before it"
-    yield table(title, ("", "before", "now", "change"), list_changes(r))
+    yield table(title, ("", "before", "now", "change"), _list_changes(r))
     run = shlex.quote(r["run"])
     for action in ("approve", "reject") if r["state"] == "held" else ():
         yield f"{action.capitalize()}: redactory release {action} {run} --by NAME --reason WHY"
@@ -29,8 +30,7 @@ def _describe_release(r: Result) -> Page:
         yield f"Quarantine: redactory quarantine list {run}"
 
 
-def explain_decision(r: Result) -> Iterator[str]:
-    """Explain in sentences who decided on a run, when and why, and which release readers get."""
+def _explain_decision(r: Result) -> Iterator[str]:
     name, when = Path(r["run"]).name, r["when"][:16].replace("T", " ") + " UTC"
     decision = f"by {r['by']} on {when}: {r['reason']}"
     sentences = {
@@ -51,8 +51,7 @@ def explain_decision(r: Result) -> Iterator[str]:
     yield from (f"Warning: {problem}" for problem in r["problems"])
 
 
-def list_changes(r: Result) -> Iterator[tuple[str, str, str, str]]:
-    """List what a run has, the previous released run had, and the difference."""
+def _list_changes(r: Result) -> Iterator[tuple[str, str, str, str]]:
     for change in r["changes"]:
         unit, scale, places = _UNITS[change["kind"]]
         name = change["metric"].replace("spans/strict/label", "spans") + (change["label"] and f": {change['label']}")

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from redactory.detectors import Detector, DetectSettings, TextDetector, compute_policy_hashes
 from redactory.detectors.baselines import (
     ENGINES_WITHOUT_MODEL,
@@ -28,7 +26,7 @@ from redactory.evaluation.detection import (
     compare_detectors,
     measure_detection,
 )
-from redactory.evaluation.detection_errors import DetectionError, count_errors, find_errors, suggest_lists
+from redactory.evaluation.detection_errors import DetectionError, Suggestions, count_errors, find_errors, suggest_terms
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
 from redactory.evaluation.linkage import (
     MAX_RARE_HOLDERS,
@@ -120,17 +118,25 @@ def find_labelled_errors(
     *,
     detector: TextDetector | None = None,
     progress: Progress = ignore_progress,
-) -> tuple[dict[str, Any], list[DetectionError], dict[str, Any]]:
-    """Find errors as :func:`evaluate_errors`; return facts without text, then with it the errors and lists."""
+) -> tuple[dict[str, Any], list[DetectionError], Suggestions]:
+    """Find errors as :func:`evaluate_errors`; return its result, which has no text, then errors and terms with text."""
     segment, detect = _load_settings(labelled, config)
     # rows that were chosen to fit a tagger are not a random sample, but they show its errors
     examples, file_facts = _read_labelled_examples(Path(labelled), segment, detect, to_fit=True)
     cache = DetectionCache(detector or Detector(detect))
     cache.detect_new_texts([example.text for example in examples], progress)
     errors = list(find_errors(examples, cache, detect))
-    quarantined = sum(cache[example.text].failure is not None for example in examples)
-    facts = {**file_facts, "examples": len(examples), "quarantined": quarantined, "errors": count_errors(errors)}
-    return facts, errors, suggest_lists(examples, errors)
+    suggestions = suggest_terms(examples, errors)
+    counts = {
+        "examples": len(examples),
+        "quarantined": sum(cache[example.text].failure is not None for example in examples),
+        "errors": count_errors(errors),
+        "deny": sum(map(len, suggestions.deny.values())),
+        "allow": len(suggestions.allow),
+        "withheld": suggestions.withheld,
+        "lists": None,
+    }
+    return file_facts | counts, errors, suggestions
 
 
 def evaluate_errors(
@@ -145,16 +151,17 @@ def evaluate_errors(
 
     ``lists`` is a new file (mode 0600) for deny and allow lists that fix the errors, to copy into a configuration; they
     are original text. Returns {labelled, rows, spans, examples, quarantined, errors:
-    :func:`~redactory.evaluation.detection_errors.count_errors`, deny, allow (numbers of terms), lists (the file, or
-    None)}; no text. ``ConfigurationError`` if the policies were fitted on any of these rows, or the file exists.
+    :func:`~redactory.evaluation.detection_errors.count_errors`, deny, allow, withheld (numbers of terms), lists (the
+    written file, or None)}; no text. ``ConfigurationError`` if the policies were fitted on any of these rows, or the
+    file exists.
     """
     if lists is not None and os.path.lexists(lists):
         raise ConfigurationError(f"{lists} exists, and may be a configuration: give a new file")
-    facts, _, suggested = find_labelled_errors(labelled, config, detector=detector, progress=progress)
-    counts = {key: sum(len(part["words"]) for part in parts) for key, parts in suggested.items()}
-    if lists is not None:
-        write_text(Path(lists), yaml.safe_dump({"detect": {"lists": suggested}}, allow_unicode=True, sort_keys=False))
-    return {**facts, **counts, "lists": lists and str(lists)}
+    result, _, suggestions = find_labelled_errors(labelled, config, detector=detector, progress=progress)
+    if lists is not None and (suggestions.deny or suggestions.allow):
+        write_text(Path(lists), suggestions.to_yaml())
+        result["lists"] = str(lists)
+    return result
 
 
 def _load_settings(labelled: str | Path, config: ConfigLike | None) -> tuple[SegmentSettings, DetectSettings]:
