@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote
 
-import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -26,10 +25,10 @@ from starlette.routing import Route
 
 import redactory
 from redactory.evaluation.labelled import CHOSEN_KEY
-from redactory.flows.evaluate_commands import _describe_errors as describe_errors
+from redactory.flows.evaluate_commands import describe_errors
 from redactory.flows.job_commands import describe_decision, describe_quarantine, describe_releases
-from redactory.flows.label_commands import _describe_agreement as describe_agreement
-from redactory.flows.release_commands import explain_decision, list_changes
+from redactory.flows.label_commands import describe_agreement
+from redactory.flows.release_commands import describe_release
 from redactory.flows.show import Page, Table, table
 from redactory.foundation.errors import InputError, RedactoryError, SealedError, pluralize
 from redactory.foundation.files import SUCCESS
@@ -126,9 +125,9 @@ class Review:
         with _explain_missing("Release", sections):
             r = redactory.show_release(run.root)
             state = r["state"]
-            title = f"Compared with {r['previous']}, released before it" if r["previous"] else "No release before it"
-            lines = [*explain_decision(r), table(title, ("", "before", "now", "change"), list_changes(r))]
-            sections.append(Section("Release", lines, form="" if state == "rejected" else "decision.html.j2"))
+            sections.append(
+                Section("Release", describe_release(r), form="" if state == "rejected" else "decision.html.j2")
+            )
         names = sorted(path.parent.name for path in run.samples.glob(f"*/{SUCCESS}"))
         with _explain_missing("Quarantine", sections):
             sections.append(self._list_quarantine(run, base))
@@ -218,18 +217,17 @@ class Review:
     def show_errors(self, request: Request, form: Form) -> Response:
         """Group the errors of the policy on the answered rows, as ``redactory evaluate errors`` does."""
         sheet, base, trail = self._open_sheet(request)
-        facts, errors, lists = find_labelled_errors(sheet.answers_path, sheet.config)
+        r, errors, suggestions = find_labelled_errors(sheet.answers_path, sheet.config)
         numbers = sorted(sheet.read_answers())
-        groups = [{**group, "rows": [numbers[row - 1] for row in group["rows"]]} for group in facts["errors"]]
-        terms = {key: sum(len(part["words"]) for part in parts) for key, parts in lists.items()}
+        groups = [{**group, "rows": [numbers[row - 1] for row in group["rows"]]} for group in r["errors"]]
+        # the lines themselves are shown, not how many a file would have
+        sections = [Section("", describe_errors({**r, "errors": groups, "deny": 0, "allow": 0}))]
+        if r["deny"] + r["allow"]:
+            sections.append(Section("Lines to copy into the configuration", form="lists.html.j2"))
         rows = [(str(numbers[error.row - 1]), error.problem, error.label, error.text) for error in errors]
         links = {str(number): f"{base}/rows/{number}" for number in numbers}
-        sections = [Section("", describe_errors({**facts, "errors": groups, **terms, "lists": None}))]
-        if errors:
-            sections.append(Section("Lines to copy into the configuration", form="lists.html.j2"))
-            sections.append(Section("Each error", [Table("", ("row", "problem", "label", "text"), rows)], links))
-        lines = yaml.safe_dump({"detect": {"lists": lists}}, allow_unicode=True, sort_keys=False)
-        return _render("Errors of the policy", trail, sections, lists=lines)
+        sections.append(Section("Each error", [Table("", ("row", "problem", "label", "text"), rows)], links))
+        return _render("Errors of the policy", trail, sections, lists=suggestions.to_yaml())
 
     def show_row(self, request: Request, form: Form) -> Response:
         """Show a row to label; the policy's spans only once it is answered."""
