@@ -5,7 +5,6 @@ Each page calls the function of a command and shows its page; forms do what the 
 
 from __future__ import annotations
 
-import functools
 import json
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +17,6 @@ from urllib.parse import parse_qsl, quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -36,7 +34,7 @@ from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text
 from redactory.pipelines.curation.loading import ConfigLike, load_text_config
 from redactory.pipelines.curation.release_log import is_empty_run
-from redactory.pipelines.measure.annotation import LabelSheet, compare_annotators, compare_spans, split_words
+from redactory.pipelines.measure.annotation import LabelSheet, compare_spans, split_words
 from redactory.pipelines.measure.evaluate_detection import find_labelled_errors
 from redactory.pipelines.operations.quarantine import escape_for_terminal, read_quarantine_entry
 from redactory.redaction import RunFolder, is_finished, read_manifest
@@ -44,7 +42,7 @@ from redactory.redaction.folder import JobFolder, find_runs
 
 LABEL_KEYS = string.digits[1:] + "0" + string.ascii_lowercase
 """The key that sets each label, in order."""
-MAX_FORM_BYTES = 1 << 20
+MAX_FORM_BYTES, _NO_PAGE = 1 << 20, "there is no such page"
 _FILES = Path(__file__).parent
 _FILE_SHEET = "file"
 Form = Mapping[str, str]
@@ -55,7 +53,7 @@ class Section(NamedTuple):
     """A part of a page: a heading, lines and tables as on the command line, links of cells, and a template."""
 
     heading: str
-    parts: Page | str = ()
+    parts: Page = ()
     links: Mapping[str, str] = {}
     form: str = ""
 
@@ -74,10 +72,10 @@ class Review:
             find_runs(place)
 
     def get_run(self, name: str) -> RunFolder:
-        """Return the run of that name; ``HTTPException`` if there is none."""
+        """Return the run of that name; ``InputError`` if there is none."""
         runs = [] if self.is_file else [run for run in find_runs(self.place) if run.root.name == name]
         if not runs:
-            raise HTTPException(404)
+            raise InputError(_NO_PAGE)
         return runs[0]
 
     def get_sheet(self, name: str) -> LabelSheet:
@@ -87,7 +85,7 @@ class Review:
             run_name, _, sample = name.partition("/")
             path = self.get_run(run_name).get_sample_folder(sample).rows
         elif name != _FILE_SHEET:
-            raise HTTPException(404)
+            raise InputError(_NO_PAGE)
         if path in self._sheets:
             return self._sheets[path]
         if self.is_file:
@@ -160,8 +158,8 @@ class Review:
             r = redactory.reject_release(run.root, by, reason)
         else:
             raise InputError("choose Approve or Reject")
-        _, page, *_ = describe_decision(r) or ({}, "")
-        return _render("Decision", self._get_trail(run), [Section("", page)])
+        _, page, *_ = describe_decision(r) or ({}, ())
+        return _render("Decision", self._get_trail(run), [Section("", [*page])])
 
     def show_quarantine_entry(self, request: Request, form: Form) -> Response:
         """Show the content of one entry of a quarantine."""
@@ -173,8 +171,8 @@ class Review:
     def draw_sample(self, request: Request, form: Form) -> Response:
         """Draw a sample to label, as ``redactory label random`` does."""
         run, name, n = self.get_run(request.path_params["run"]), form.get("name", ""), form.get("n", "")
-        if not n.isdecimal() or not 0 < int(n) < 1 << 31:
-            raise InputError("the number of texts must be an integer of at least 1")
+        if not n.isdecimal() or not 0 < len(n) < 7:
+            raise InputError("the number of texts must be between 1 and 999999")
         redactory.label_random(run.root, int(n), name=name)
         return RedirectResponse(_link_sheet(f"{run.root.name}/{name}"), 303)
 
@@ -206,18 +204,17 @@ class Review:
         """Compare two annotators, as ``redactory label agreement`` does, on the rows that both answered."""
         sheet, base, trail = self._open_sheet(request)
         first, second = (request.path_params[key] for key in ("first", "second"))
-        if not {first, second} <= sheet.list_annotators().keys():
-            raise HTTPException(404)
-        r, spans = compare_annotators(sheet, first, second)
+        if not {first, second} <= {*sheet.list_annotators()}:
+            raise InputError(_NO_PAGE)
+        r = sheet.compare_annotators(first, second)
         links = {str(row["row"]): f"{base}/rows/{row['row']}" for row in r["differing_rows"]}
-        summary = Section(f"{first} (first) and {second} (second)", describe_agreement(r), links)
-        texts = Section("Spans that differ", [table("", "row result text", spans)], links)
-        return _render("Agreement", trail, [summary, texts])
+        title = f"Agreement of {first} (first) and {second} (second)"
+        return _render(title, trail, [Section("", describe_agreement(r), links)])
 
     def show_errors(self, request: Request, form: Form) -> Response:
         """Group the errors of the policy on the answered rows, as ``redactory evaluate errors`` does."""
         sheet, base, trail = self._open_sheet(request)
-        r, errors, suggestions = find_labelled_errors(sheet.answers_path, sheet.config)
+        r, errors, suggestions = find_labelled_errors(sheet.get_answers_path(), sheet.config)
         numbers = sorted(sheet.read_answers())
         groups = [{**group, "rows": [numbers[row - 1] for row in group["rows"]]} for group in r["errors"]]
         # the lines themselves are shown, not how many a file would have
@@ -234,18 +231,17 @@ class Review:
         sheet, base, trail = self._open_sheet(request)
         number = request.path_params["row"]
         if not 0 < number <= len(sheet.rows):
-            raise HTTPException(404)
+            raise InputError(_NO_PAGE)
         answer, text, next_row = sheet.read_answers().get(number), sheet.rows[number - 1]["text"], None
         sections, masked = [Section("", form="row.html.j2")], list[dict[str, Any]]()
         if answer:
             next_row = sheet.find_next_row(number)
             with _explain_missing("Compared with the policy", sections):
                 masked = sheet.find_policy_spans(number)
-                compared = compare_spans(text, {"you": answer["spans"], "policy": masked})
-                lines: Page = ["Neither you nor the policy found a secret."]
-                if compared:
-                    lines = [table("", "result text", compared), "Dotted underlines: the policy masks this."]
-                sections.append(Section("Compared with the policy", lines))
+                sections.append(_compare(text, answer["spans"], "policy", masked))
+            for name in sheet.list_annotators():
+                if name != self.annotator and (other := sheet.read_answers(name).get(number)):
+                    sections.append(_compare(text, answer["spans"], name, other["spans"]))
         values = {
             "words": [_describe_word(text, start, end, masked) for start, end in split_words(text)],
             "spans": json.dumps([] if answer is None else answer["spans"]),
@@ -283,7 +279,7 @@ class Review:
 
 def describe_answers(sheet: LabelSheet, is_sample: bool) -> list[str]:
     """Return how many rows are answered, in which file, and the commands that read it once all are."""
-    count, path = len(sheet.read_answers()), sheet.answers_path
+    count, path = len(sheet.read_answers()), sheet.get_answers_path()
     lines = [f"{count:,} of {pluralize(len(sheet.rows), 'row')} of {sheet.path.name} answered by {sheet.annotator}."]
     lines += [f"Answers: {path} (original text, mode 0600)."] if count else []
     if count < len(sheet.rows):
@@ -296,6 +292,12 @@ def describe_answers(sheet: LabelSheet, is_sample: bool) -> list[str]:
     elif CHOSEN_KEY not in sheet.rows[0]:
         lines.append(f"Measure detection: redactory evaluate detection {path}")
     return lines
+
+
+def _compare(text: str, spans: Any, name: str, others: Any) -> Section:
+    compared = compare_spans(text, {"you": spans, name: others})
+    lines: Page = [table("", "result text", compared)] if compared else ["Nobody labelled anything."]
+    return Section(f"Compared with {'the ' * (name == 'policy')}{name}", lines)
 
 
 def _describe_word(text: str, start: int, end: int, masked: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -325,25 +327,18 @@ def _link_sheet(name: str) -> str:
 # From functions to an application.
 
 
-@functools.cache
-def _load_templates() -> Environment:
-    loader = PackageLoader("redactory.flows.review", ".")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+_TEMPLATES = Environment(
+    loader=PackageLoader("redactory.flows.review", "."),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 
 
 def _render(title: str, trail: Trail, sections: Sequence[Section], status: int = 200, **values: Any) -> Response:
-    shown = [section._replace(parts=list(_list_visible_parts(section.parts))) for section in sections]
-    page = _load_templates().get_template("page.html.j2")
-    return HTMLResponse(page.render(title=title, trail=trail, sections=shown, **values), status)
-
-
-def _list_visible_parts(page: Page | str) -> list[Any]:
-    parts = [page] if isinstance(page, str) else page
-    return [
-        part if isinstance(part, Table) else str(part)
-        for part in parts
-        if part and not (isinstance(part, Table) and not part.rows)
-    ]
+    page = _TEMPLATES.get_template("page.html.j2").render(title=title, trail=trail, sections=sections, **values)
+    return HTMLResponse(page, status)
 
 
 def _render_error(message: str, status: int) -> Response:
@@ -361,20 +356,13 @@ def _make_endpoint(show: Callable[[Request, Form], Response]) -> Any:
                 return _render_error("The form is larger than a megabyte.", 413)
         try:
             form = dict(parse_qsl(body.decode(), keep_blank_values=True))
-            return await run_in_threadpool(run_with_hidden_error_text, "a page was shown", _call, show, request, form)
+            return await run_in_threadpool(run_with_hidden_error_text, "a page was shown", show, request, form)
         except SealedError as error:
             return _render_error(str(error), 500)
         except (RedactoryError, UnicodeDecodeError) as error:
             return _render_error(str(error) if isinstance(error, RedactoryError) else "The form is not UTF-8.", 400)
 
     return answer
-
-
-def _call(show: Callable[[Request, Form], Response], request: Request, form: Form) -> Response:
-    try:
-        return show(request, form)
-    except HTTPException as error:
-        return _render_error("There is no such page.", error.status_code)
 
 
 def _send_file(name: str, media_type: str) -> Callable[[Request], Response]:
@@ -399,5 +387,5 @@ def build_app(review: Review) -> Starlette:
     routes = [Route(path, _make_endpoint(show), methods=[method]) for path, show, method in pages]
     routes += [Route("/review.js", _send_file("review.js", "text/javascript"))]
     routes += [Route("/review.css", _send_file("review.css", "text/css"))]
-    missing = {404: lambda request, error: _render_error("There is no such page.", 404)}
+    missing = {404: lambda request, error: _render_error(_NO_PAGE, 404)}
     return Starlette(routes=routes, exception_handlers=missing)

@@ -38,19 +38,7 @@ function startLabelling() {
       piece.dataset.color = span ? labels.indexOf(span.label) % 6 : "";
       piece.dataset.label = span ? span.label : "";
     }
-    const list = document.getElementById("spans");
-    list.replaceChildren(...spans.map(drawSpan));
-    if (!spans.length) list.append("None: this row has no secret.");
     if (next) [next.hidden, save.hidden] = [isDirty, !isDirty];
-  }
-
-  function drawSpan(span) {
-    const item = document.createElement("li");
-    const remove = document.createElement("button");
-    Object.assign(remove, { type: "button", textContent: "Remove" });
-    remove.addEventListener("click", () => change(spans.filter((other) => other !== span)));
-    item.append(`${span.label}: ${readText(span.start, span.end)} `, remove);
-    return item;
   }
 
   function select(newAnchor, newFocus) {
@@ -62,19 +50,12 @@ function startLabelling() {
     document.getElementById("announcement").textContent = readText(...getSelection()) + (label ? ` (${label})` : "");
   }
 
-  function change(newSpans) {
-    spans = newSpans.sort((a, b) => a.start - b.start);
-    isDirty = true;
-    draw();
-  }
-
   function setLabel(label) {
     const [start, end] = getSelection();
     if (start === end) return;
     const others = spans.filter((span) => !overlaps(span, start, end));
-    change(label ? [...others, { start, end, label }] : others);
-    canExtend = false;
-    anchor = focus = Math.max(anchor, focus);
+    spans = label ? [...others, { start, end, label }] : others;
+    [isDirty, canExtend, anchor] = [true, false, focus];
     draw();
   }
 
@@ -103,12 +84,12 @@ function startLabelling() {
   document.addEventListener("keydown", (event) => {
     const onControl = event.target.closest("button, a, input, summary");
     if (event.ctrlKey || event.altKey || event.metaKey || (onControl && ["Enter", " "].includes(event.key))) return;
-    const button = buttons.find((other) => other.dataset.key && other.dataset.key === event.key.toLowerCase());
+    const key = event.key === "Backspace" ? "delete" : event.key.toLowerCase();
+    const button = buttons.find((other) => other.dataset.key === key);
     if (event.key in moves && words.length) {
       const index = moves[event.key]();
       select(event.shiftKey ? anchor : index, index);
     } else if (event.key === "Escape") select(focus, focus);
-    else if (event.key === "Delete" || event.key === "Backspace") setLabel("");
     else if (event.key === "Enter" && next && !isDirty) next.click();
     else if (event.key === "Enter") form.requestSubmit();
     else if (button) setLabel(button.dataset.label);
@@ -141,9 +122,3 @@ function startLabelling() {
 }
 
 if (text) startLabelling();
-
-const copy = document.getElementById("copy");
-copy?.addEventListener("click", async () => {
-  await navigator.clipboard.writeText(document.getElementById("lists").value);
-  copy.textContent = "Copied";
-});

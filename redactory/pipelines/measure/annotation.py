@@ -7,7 +7,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ ROW_KEY, REVISED_KEY = "review_row", "revised"
 MAX_ROWS = 10_000
 """Rows of one file: more than people label, and few enough to keep in memory."""
 _ANNOTATOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+_ANSWERS = re.compile(rf"(.*)\.({_ANNOTATOR.pattern})\.jsonl", re.DOTALL)
 # scripts without spaces between words are selected by character
 _WORD = regex.compile(r"(?s)[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]\p{M}*|[^\W_]+|\s+|.")
 
@@ -60,10 +61,7 @@ class LabelSheet:
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """Every row of the file; ``InputError`` if one cannot be read, ``ConfigurationError`` for too many.
-
-        A sample in an encrypted run is only shown with the run's key.
-        """
+        """Every row of the file; ``ConfigurationError`` for too many, or a sample of an encrypted run without its key."""
         find_run_key(self.path)
         rows = list(read_labelled_rows(self.path, to_fit=True)) if _is_labelled(self.path) else self._read_documents()
         if not rows:
@@ -99,31 +97,26 @@ class LabelSheet:
             labels.setdefault(label, label)
         return list(labels.values())
 
-    @property
-    def answers_path(self) -> Path:
-        """The file with the answers of this annotator."""
-        return self.path.with_suffix(f".{self.annotator}.jsonl")
+    def get_answers_path(self, annotator: str | None = None) -> Path:
+        """Return the file with the answers of this or another annotator."""
+        return self.path.with_suffix(f".{annotator or self.annotator}.jsonl")
 
-    def list_annotators(self) -> dict[str, Path]:
-        """Every annotator of this file by name, with the file of their answers."""
-        pattern = re.compile(rf"{re.escape(self.path.stem)}\.({_ANNOTATOR.pattern})\.jsonl")
-        names = ((pattern.fullmatch(path.name), path) for path in sorted(self.path.parent.iterdir()))
-        return {match[1]: path for match, path in names if match and path != self.path}
+    def list_annotators(self) -> list[str]:
+        """Everybody who has answered rows of this file, by name."""
+        matches = (_ANSWERS.fullmatch(path.name) for path in sorted(self.path.parent.iterdir()) if path != self.path)
+        return [match[2] for match in matches if match and match[1] == self.path.stem]
 
-    def read_answers(self) -> dict[int, dict[str, Any]]:
+    def read_answers(self, annotator: str | None = None) -> dict[int, dict[str, Any]]:
         """Read the answered rows by their number, from 1; ``InputError`` if they are not rows of this file."""
-        if not self.answers_path.exists():
-            return {}
-        answers: dict[Any, dict[str, Any]] = {
-            row.get(ROW_KEY): row for row in read_labelled_rows(self.answers_path, to_fit=True)
-        }
-        for number, row in answers.items():
-            is_row = type(number) is int and 0 < number <= len(self.rows)
-            if not is_row or row["text"] != self.rows[number - 1]["text"]:
+        path, answers = self.get_answers_path(annotator), dict[int, dict[str, Any]]()
+        for row in read_labelled_rows(path, to_fit=True) if path.exists() else ():
+            number = row.get(ROW_KEY)
+            if type(number) is not int or [row["text"]] != [one["text"] for one in self.rows[number - 1 : number]]:
                 raise InputError(
-                    f"{self.answers_path.name} has answers to another file than {self.path.name}: move it away, or "
-                    "choose another --annotator"
+                    f"{path.name} has answers to another file than {self.path.name}: move it away, or choose another "
+                    "--annotator"
                 )
+            answers[number] = row
         return answers
 
     def save_answer(self, number: int, spans: Sequence[Mapping[str, Any]]) -> None:
@@ -139,13 +132,23 @@ class LabelSheet:
             was_revised = number in answers and answers[number]["spans"] != labelled
             revised = {REVISED_KEY: True} if was_revised or answers.get(number, {}).get(REVISED_KEY) else {}
             answers[number] = {**self.rows[number - 1], "spans": labelled, ROW_KEY: number, **revised}
-            write_labelled_rows(self.answers_path, [answers[key] for key in sorted(answers)])
+            write_labelled_rows(self.get_answers_path(), [answers[key] for key in sorted(answers)])
 
     def find_next_row(self, number: int = 0) -> int | None:
         """Return the next row after ``number`` without an answer, from the start again at the end; None if all have."""
         answers, total = self.read_answers(), len(self.rows)
         order = (*range(number + 1, total + 1), *range(1, number + 1))
         return next((row for row in order if row not in answers), None)
+
+    def compare_annotators(self, first: str, second: str) -> dict[str, Any]:
+        """Compare two annotators like :func:`~redactory.label_agreement`, on the rows that both answered."""
+        sides = [self.read_answers(name) for name in (first, second)]
+        numbers = sorted(sides[0].keys() & sides[1].keys())
+        if not numbers:
+            raise InputError(f"{self.path.name}: {first} and {second} have not answered a common row yet")
+        r = compare_labels(*([side[number] for number in numbers] for side in sides))
+        differing = [{**row, "row": numbers[row["row"] - 1]} for row in r["differing_rows"]]
+        return {"rows": len(numbers), **r, "differing_rows": differing}
 
     def find_policy_spans(self, number: int) -> list[dict[str, Any]]:
         """Return the spans of row ``number`` that the policy masks; ``InputError`` if its text cannot be processed."""
@@ -188,30 +191,3 @@ def compare_spans(text: str, sides: Mapping[str, Sequence[Mapping[str, Any]]]) -
             result = f"{name}, with other bounds" if overlaps else f"only {name}"
         compared.append({"text": text[start:end], "result": result})
     return compared
-
-
-def compare_annotators(sheet: LabelSheet, first: str, second: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """Compare two annotators on the rows that both answered.
-
-    Returns the result of :func:`~redactory.label_agreement`, and the spans that differ: {row, result, text}, which are
-    original text. ``InputError`` if no row has both answers.
-    """
-    sheets = [replace(sheet, annotator=name) for name in (first, second)]
-    answers = [one.read_answers() for one in sheets]
-    numbers = sorted(answers[0].keys() & answers[1].keys())
-    if not numbers:
-        raise InputError(f"{sheet.path.name}: {first} and {second} have not answered a common row yet")
-    rows = [[side[number] for number in numbers] for side in answers]
-    r = compare_labels(*rows)
-    differing = [{**row, "row": numbers[row["row"] - 1]} for row in r["differing_rows"]]
-    spans = [
-        {"row": str(row["row"]), **entry}
-        for row in differing
-        for entry in compare_spans(
-            sheet.rows[row["row"] - 1]["text"],
-            {name: side[row["row"]]["spans"] for name, side in zip((first, second), answers, strict=True)},
-        )
-        if not entry["result"].startswith("both")
-    ]
-    files = [str(one.answers_path) for one in sheets]
-    return {"files": files, "rows": len(numbers), **r, "differing_rows": differing}, spans
