@@ -168,7 +168,7 @@ def test_a_row_is_labelled_by_touch(chromium: Browser, files: tuple[Path, Path])
         page.locator('#labels button[data-label="SECRET"]').tap()
         word.nth(0).tap()
         page.locator('#labels button[data-label="PERSON"]').tap()
-        page.locator("#spans button").first.tap()
+        page.locator('#labels button[data-label=""]').tap()
         page.locator("#save").tap()
         page.wait_for_selector("#next")
     assert _read_secrets(rows.with_name("tickets.labelled.jsonl")) == [[("zoe@example.org", "SECRET")]]

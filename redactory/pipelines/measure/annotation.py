@@ -61,7 +61,7 @@ class LabelSheet:
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """Every row of the file; ``ConfigurationError`` for too many, or a sample of an encrypted run without its key."""
+        """Every row of the file; ``ConfigurationError`` for too many, or without the key of an encrypted run."""
         find_run_key(self.path)
         rows = list(read_labelled_rows(self.path, to_fit=True)) if _is_labelled(self.path) else self._read_documents()
         if not rows:
