@@ -115,6 +115,8 @@ def test_the_command_reads_label_studio_and_names_rows_without_their_text(tmp_pa
 def test_files_of_other_rows_are_refused_by_row(tmp_path: Path, texts: list[str], row: int) -> None:
     first = write_rows(tmp_path / "first.jsonl", [make_row("a b"), make_row("x y")])
     second = write_rows(tmp_path / "second.jsonl", [make_row(text) for text in texts])
-    with pytest.raises(InputError, match=rf"^second.jsonl, row {row}: not the text of row {row} in first.jsonl") as error:
+    with pytest.raises(
+        InputError, match=rf"^second.jsonl, row {row}: not the text of row {row} in first.jsonl"
+    ) as error:
         redactory.label_agreement(first, second)
     assert "x y" not in str(error.value)

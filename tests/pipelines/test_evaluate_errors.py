@@ -81,10 +81,7 @@ def test_the_lists_fix_every_error_and_unmask_no_labelled_secret(tmp_path: Path)
     assert stat.S_IMODE(lists.stat().st_mode) == 0o600
     written = yaml.safe_load(lists.read_text(encoding="utf-8"))["detect"]["lists"]
     # most frequent first; a label of another form is not one of a list
-    assert written["deny"] == [
-        {"label": "NAME", "words": ["Zanele"]},
-        {"label": "LISTED", "words": ["Ōba Kenji"]},
-    ]
+    assert written["deny"] == [{"label": "NAME", "words": ["Zanele"]}, {"label": "LISTED", "words": ["Ōba Kenji"]}]
     assert written["allow"] == [{"words": ["XY999", "info@example.com"]}]
     # ops@example.com in row 1 and AB123 in row 3 are labelled secrets elsewhere
     assert (before["deny"], before["allow"], before["withheld"]) == (2, 2, 2)
@@ -125,7 +122,12 @@ def test_no_text_leaves_the_private_file(tmp_path: Path, caplog: pytest.LogCaptu
     options = ("--config", config, "--log-json", tmp_path / "log")
     outputs = [
         invoke_command("--log-json", tmp_path / "log", "evaluate", "errors", path, *options[:2], *more).stdout
-        for more in ((), ("--json",), ("--lists", tmp_path / "lists.yaml"), ("--json", "--lists", tmp_path / "more.yaml"))
+        for more in (
+            (),
+            ("--json",),
+            ("--lists", tmp_path / "lists.yaml"),
+            ("--json", "--lists", tmp_path / "more.yaml"),
+        )
     ]
     assert "--lists FILE writes 2 lines to deny and 1 line to allow" in outputs[0]
     assert json.loads(outputs[1])["errors"][0]["label"] == "NAME"
