@@ -162,6 +162,7 @@ def describe_errors(r: Result) -> Page:
     if r["lists"] is not None:
         yield fill("Wrote {deny:n line} to deny and {allow:n line} to allow, original text, to {lists}.", r)
         yield "Copy those that hold in general into your configuration, then remove the file. Measure with other rows."
+        yield "Copy none from a corpus that is to be trained on: a policy tuned on it is a side channel."
     elif r["deny"] + r["allow"]:
         yield fill("--lists FILE writes {deny:n line} to deny and {allow:n line} to allow: original text.", r)
     if r["withheld"]:

@@ -145,9 +145,10 @@ def describe_agreement(r: Result) -> Page:
         (label, *row["spans"], _format_kappa(row["kappa"]), row["exact"], row["overlap"])
         for label, row in [*r["by_label"].items(), ("all", r)]
     )
-    header = ("label", "spans of first", "of second", "kappa", "exact F1", "overlapping F1")
+    header = ("label", "spans of first", "of second", "kappa", "F1", "overlapping")
     yield table(fill("Agreement in {rows:n row}, {tokens:n token}, at 95 %", r), header, rows)
-    yield "kappa: of tokens (words, single symbols); 1 is full agreement, 0 is chance. F1: of spans with equal labels."
+    yield "kappa: of tokens (words, single symbols); 1 is full agreement, 0 is chance. F1: of spans with equal labels"
+    yield "and bounds. overlapping: share of spans that overlap one of the other annotator with the same label."
     cells = [
         (str(row["row"]), _format_labels(row["first"]), _format_labels(row["second"])) for row in r["differing_rows"]
     ]

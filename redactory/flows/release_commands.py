@@ -24,13 +24,14 @@ def describe_release(r: Result) -> Page:
     title = f"Compared with {r['previous']}, released before it" if r["previous"] else "No release before it"
     yield table(title, ("", "before", "now", "change"), _list_changes(r))
     run = shlex.quote(r["run"])
-    for action in ("approve", "reject") if r["state"] == "held" else ():
+    actions = ("reject",) if r["blocker"] else ("approve", "reject")
+    for action in actions if r["state"] == "held" else ():
         yield f"{action.capitalize()}: redactory release {action} {run} --by NAME --reason WHY"
     if any(change["metric"] in ("rejected", "quarantined") and change["label"] for change in r["changes"]):
         yield f"Quarantine: redactory quarantine list {run}"
 
 
-def _explain_decision(r: Result) -> Iterator[str]:
+def _explain_decision(r: Result) -> Page:
     name, when = Path(r["run"]).name, r["when"][:16].replace("T", " ") + " UTC"
     decision = f"by {r['by']} on {when}: {r['reason']}"
     sentences = {
@@ -41,13 +42,12 @@ def _explain_decision(r: Result) -> Iterator[str]:
         "unfinished": f"began on {when} and is not finished. The next scheduled run resumes it",
     }
     yield f"{name} {sentences[r['state']]}."
-    because = "The gate holds it because of" if r["state"] == "held" else "The gate had held it because of"
-    yield from (f"{because} {format_drift_finding(finding)}." for finding in r["findings"])
-    if r["unjudged"]:
-        yield f"It was {r['unjudged']}."
-    if r["blocker"]:
-        yield f"It cannot be approved: {r['blocker']}"
-    yield f"The latest release is {'this one' if r['latest'] == name else r['latest'] or 'none'}."
+    reason = "Reason" if r["state"] == "held" else "The gate had held it"
+    yield from (f"{reason}: {format_drift_finding(finding)}." for finding in r["findings"])
+    yield "It must not be shared, so it cannot be approved." if r["blocker"] else None
+    yield f"It was {r['unjudged']}." if r["unjudged"] else None
+    latest = "this one" if r["latest"] == name else r["latest"]
+    yield f"The latest release is {latest}." if latest else "The job has no release."
     yield from (f"Warning: {problem}" for problem in r["problems"])
 
 

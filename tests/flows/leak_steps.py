@@ -57,6 +57,8 @@ LATER = {
     "ldp-evaluate": ("redactory.training.ldp.encoder:SentenceEncoder.represent",),
     "recall": ("redactory.evaluation.recall:measure_misses", "redactory.evaluation.recall:count_unmasked_secrets"),
     "detect": ("redactory.evaluation.labelled:read_labelled_rows",),
+    "errors": ("redactory.evaluation.detection_errors:suggest_terms",),
+    "agreement": ("redactory.evaluation.agreement:compare_labels",),
     "guarantee": ("redactory.training.guarantee.card:make_guarantee_card",),
     "verify": ("redactory.redaction.mask:route_example", "redactory.redaction.shards:read_batches"),
     "export": ("redactory.redaction.shards:read_batches",),
@@ -123,6 +125,8 @@ ldp-encoder: ldp train --public {input}/public.jsonl --encoder encoder --set epo
 ldp-train: ldp train {input}/spoken.jsonl --encoder encoder --out service --budget budgets --limit 200
 ldp-evaluate: ldp evaluate service --encoder encoder --test {input}/spoken.jsonl
 detect: evaluate detection {config} --labelled {input}/labelled.jsonl
+errors: evaluate errors {input}/labelled.jsonl --config {config} --lists {input}/{run}-lists.yaml
+agreement: label agreement {input}/labelled.jsonl {input}/labelled.jsonl
 guarantee: guarantee {run}
 budget=2: budget {config}
 verify=0,1: verify {run}
@@ -161,6 +165,7 @@ nothing-new: nightly {config} --out job
 night-quarantine: quarantine list job
 releases: release list job
 release-log: release list job --log
+release: release show job/latest
 approve=2: release approve job/latest --by "Ann Example" --reason seen
 reject=1: release reject job/latest --by "Ann Example" --reason seen
 """

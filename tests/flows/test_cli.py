@@ -93,9 +93,9 @@ _GROUPS = """
 init scan simulate demo redact unmask curate verify run plan train guarantee budget predict synthesize
 nightly schedule index export fetch erase purge
 fit: tagger policy
-label: active random score
-evaluate: detection model attack audit synthetic plant-canaries
-release: list approve reject
+label: active random score agreement
+evaluate: detection errors model attack audit synthetic plant-canaries
+release: list show approve reject
 quarantine: list export
 keys: new unwrap rotate shred
 ldp: train evaluate

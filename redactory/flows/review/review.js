@@ -111,7 +111,12 @@ function startLabelling() {
     }
   });
 
-  for (const button of buttons) button.addEventListener("click", () => setLabel(button.dataset.label));
+  for (const button of buttons)
+    button.addEventListener("click", () => {
+      setLabel(button.dataset.label);
+      // Enter then saves, and does not set the label again
+      text.focus({ preventScroll: true });
+    });
   form.addEventListener("submit", () => {
     isDirty = false;
     form.elements.spans.value = JSON.stringify(spans);
