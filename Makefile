@@ -9,7 +9,7 @@ PYTHONS ?= 3.11 3.12 3.13
 TORCH_PYTHONS ?= 3.11
 COMMA := ,
 # torch has a CPU build for every Python on most systems; WITHOUT_TORCH=1 installs everything but training
-EXTRAS := $(if $(WITHOUT_TORCH),documents$(COMMA)flows,stanza,train,lora,flows,ldp-service,dask,plots,documents)
+EXTRAS := $(if $(WITHOUT_TORCH),documents$(COMMA)http$(COMMA)flows,stanza,train,lora,flows,ldp-service,http,dask,plots,documents)
 # installed alone and first, by its hash; then asked for again, so that nothing puts another in its place
 TORCH := $(if $(WITHOUT_TORCH),,$(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' constraints/registry.txt))
 BY_HASH = $(PIP) install --quiet --require-hashes --no-deps -r

@@ -62,6 +62,33 @@ def clipping() -> Row:
     }
 
 
+def service() -> Row:
+    """Latency of the service beside Presidio's."""
+    measured = data.read("http_service")
+    rows = {(row["service"], row["request"], row["clients"]): row for row in measured["rows"]}
+    lines = [
+        (
+            {"analyze": "find entities", "mask": "mask a text"}[kind],
+            clients,
+            *(
+                f"{1000 * rows[name, kind, clients][key]:,.0f}"
+                for name in ("redactory", "presidio")
+                for key in ("p50", "p99")
+            ),
+        )
+        for service, kind, clients in rows
+        if service == "redactory"
+    ]
+    ratios = [rows["redactory", kind, n]["p50"] / rows["presidio", kind, n]["p50"] for _, kind, n in rows]
+    heads = ("request", "clients", "Redactory, ms: median", "99%", "Presidio, ms: median", "99%")
+    return {
+        **measured,
+        "table": table(heads, lines),
+        "requests": measured["rows"][0]["requests"],
+        "ratios": f"{min(ratios):.2f} to {max(ratios):.2f}",
+    }
+
+
 def expert() -> Row:
     """Classifiers of the command beside an expert's own loop, and beside Opacus."""
     rows = data.read("expert")

@@ -31,6 +31,7 @@ from .pipelines.curation.share import fetch as fetch
 from .pipelines.curation.share import publish as publish
 from .pipelines.documents.redact import redact as redact
 from .pipelines.documents.scan import scan as scan
+from .pipelines.documents.serve_http import serve_http as serve_http
 from .pipelines.documents.unmask import unmask as unmask
 from .pipelines.measure.evaluate import evaluate_canary as evaluate_canary
 from .pipelines.measure.evaluate import evaluate_model as evaluate_model

@@ -19,6 +19,8 @@ def use_policy(config: dict[str, object], texts: list[str]) -> tuple[list[str], 
     assert_type(hits, list[redactory.FoundSpan])
     spans: list[tuple[int, int, str, float]] = [(h.start, h.end, h.label, h.score) for h in hits]
     assert all(start < end for start, end, _, _ in spans)
+    assert_type(policy.redact(texts[0], replace="label"), str)
+    assert_type(policy.redact(texts[0], lambda label, value: f"[{label} {len(value)}]"), str)
     redacted = policy.redact_many(texts)
     assert_type(redacted, Iterator[str])
     if policy.decide_split(texts[0]) == "pubilc":  # type: ignore[comparison-overlap]
@@ -36,5 +38,7 @@ def use_curation(config: dict[str, object], output: Path) -> dict[str, Any]:
 def make_type_mistakes(policy: redactory.Policy) -> None:
     """Never called: what the types refuse."""
     policy.scan(5)  # type: ignore[arg-type]
+    policy.redact("", replace="blur")  # type: ignore[arg-type]
+    policy.redact("", replace=lambda label: label)  # type: ignore[arg-type, misc]
     policy.hash = "x"  # type: ignore[misc]
     redactory.curat({})  # type: ignore[attr-defined]

@@ -21,8 +21,8 @@ _SECTIONS = ("tagger", "spacy", "patterns", "presidio", "stanza", "transformers"
 """Sections of the settings, in reading order; the engine of this name is imported only if its section is on."""
 _EXTRAS = {"stanza": "stanza", "transformers": "train"}
 """The extras that engines need."""
-MODEL_ENGINES = ("tagger", "spacy", "presidio", "stanza", "transformers")
-"""Engines that read running text, and so find unlisted names."""
+MODEL_ENGINES = tuple(name for name in _SECTIONS if name not in ("patterns", "lists"))
+"""Engines that read running text, and so find unlisted names; the strict policy masks the labels they request."""
 _WHOLE_TEXT_ENGINES = frozenset({"lists"})
 """Engines that read long texts whole: their cost is bounded, and a term may exceed a window overlap."""
 

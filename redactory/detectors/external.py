@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import logging
 import operator
 import os
@@ -35,7 +36,7 @@ from pydantic import ValidationError
 from redactory.detectors.engine import Capability, EngineOutput, NonEntityScore, Span
 from redactory.detectors.settings import KNOWN_LABELS, DetectSettings, get_kind
 from redactory.foundation.canonical import file_sha256, folder_sha256, get_package_version
-from redactory.foundation.errors import ConfigurationError, RedactoryError, did_you_mean, shorten_name
+from redactory.foundation.errors import ConfigurationError, RedactoryError, did_you_mean, join_words, shorten_name
 from redactory.foundation.processes import ENGINE_LOCK
 from redactory.foundation.settings import format_validation_error
 
@@ -86,9 +87,10 @@ class ExternalEngine:
         kind, _ = _load_class(settings)
         files = {name: settings.options[name] for name in getattr(kind, "files", ()) if name in settings.options}
         package = find_entry_point(settings.name).dist
-        # the folder of the package that contains the class, or its file
+        # the folder of the package that contains the class, or its file; ours has a version, and large models
         module, top = sys.modules[kind.__module__], sys.modules[kind.__module__.partition(".")[0]]
-        code = Path(str(getattr(top, "__file__", None) or module.__file__))
+        is_ours = kind.__module__.startswith("redactory.")
+        code = Path(str(module.__file__ if is_ours else getattr(top, "__file__", None) or module.__file__))
         return {
             "package": package and package.name,
             "version": package and package.version,
@@ -179,7 +181,9 @@ def find_entry_point(name: str) -> EntryPoint:
         raise ConfigurationError(f"{key}: several packages offer it ({packages}); keep one")
     if not matches:
         if name in DetectSettings.model_fields:
-            raise ConfigurationError(f"{key}: this installation of Redactory does not register it; install it again")
+            raise ConfigurationError(
+                f"{key}: its entry point is not installed; install Redactory again (in a checkout: make install)"
+            )
         installed = list_installed_engines()
         raise ConfigurationError(
             f"{key}: no installed package offers an engine of this name; installed: "
@@ -219,6 +223,7 @@ def _load_class(settings: EngineRequest) -> tuple[type[Any], frozenset[str | Non
     """Return the class and the labels for these options; create no instance."""
     name = settings.name
     kind = load_engine_class(name)
+    _reject_unknown_options(kind, settings)
     with _wrap_engine_errors(name, "the labels that it declares cannot be loaded"):
         labels = kind.labels(**settings.options) if callable(kind.labels) else kind.labels
         label_set = frozenset(labels)
@@ -227,6 +232,19 @@ def _load_class(settings: EngineRequest) -> tuple[type[Any], frozenset[str | Non
     if not label_set - {None}:
         raise _make_engine_error(name, "its class declares no labels, so it finds nothing")
     return kind, label_set
+
+
+def _reject_unknown_options(kind: type[Any], settings: EngineRequest) -> None:
+    try:
+        parameters = inspect.signature(kind).parameters
+    except ValueError:  # some classes of C modules have no signature
+        return
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    options = parameters.keys() - {"language"}
+    for option in settings.options.keys() - options:
+        hint = did_you_mean(option, options) or f"; its options: {join_words(sorted(options)) or 'none'}"
+        raise ConfigurationError(f"detect.engines.{settings.name}.{shorten_name(option)}: unknown option{hint}")
 
 
 def _hash_option_path(name: str, option: str, path: Any) -> str:

@@ -23,6 +23,7 @@ from redactory.flows import (  # noqa: F401  # noqa: F401
     review_commands,
     run_commands,
     scan_commands,
+    serve_commands,
     show,
 )
 from redactory.flows.options import app

@@ -43,7 +43,7 @@ DeclaredPublic = Annotated[bool, Option("--declared-public", help="The folder wa
 
 _COMMAND_PANELS = {
     "Begin": ("demo", "init", "scan", "simulate"),
-    "Mask": ("redact", "unmask"),
+    "Mask": ("redact", "unmask", "serve-http"),
     "Curate": ("curate", "verify", "quarantine", "run"),
     "Train": ("plan", "train", "guarantee", "budget", "predict", "synthesize"),
     "Measure, and improve detection": ("evaluate", "label", "review", "fit"),

@@ -54,6 +54,8 @@ def format_validation_error(error: Mapping[str, Any]) -> str:
     Names the type of the input and, for a number out of bounds, the number; quotes no other value, which may be text.
     """
     kind, context = str(error["type"]), error.get("ctx", {})
+    if kind == "extra_forbidden":
+        return "this key is not supported"
     if kind in _BOUND_MESSAGES:
         bound = _BOUND_MESSAGES[kind].format(**{name: str(bound).removesuffix(".0") for name, bound in context.items()})
         value = error.get("input")

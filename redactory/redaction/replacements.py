@@ -10,6 +10,7 @@ import base64
 import hmac
 import random
 import re
+import threading
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +18,8 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from redactory.detectors.settings import get_kind
-from redactory.foundation.keys import DigestKey
+from redactory.foundation.errors import ConfigurationError, join_words
+from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.redaction.dates import DateShifter, draw_day_shift
 from redactory.redaction.mask import MASK, Edit, merge_intervals
 from redactory.redaction.spellings import OTHER_TITLES, Spellings, normalize_value, parse_phone
@@ -125,6 +127,19 @@ class Replacement:
 
 REPLACEMENTS: dict[str, type[Replacement]] = {}
 """Every replacement by name."""
+
+
+def load_replacement(name: str, language: str) -> Replacement:
+    """Return the replacement ``name`` with the digest key.
+
+    ``ConfigurationError`` for an unknown name, or if it needs a permanent key and none is set.
+    """
+    if name not in REPLACEMENTS:
+        raise ConfigurationError(f"replace: expected one of {join_words(REPLACEMENTS, 'or')}")
+    key, kind = load_digest_key(), REPLACEMENTS[name]
+    if kind.needs_key and key.is_generated:
+        raise ConfigurationError(f"replace: {name} needs a permanent key: set REDACTORY_KEY")
+    return kind(key, language)
 
 
 class Mask(Replacement):
@@ -244,9 +259,11 @@ class Surrogate(Replacement):
         if kind == "TITLE" and titles is not None:
             return match_case(draw.choice(titles), value.rstrip(".")) + "." * value.endswith(".")
         if kind in _FAKED:
-            fake = _create_faker(choose_faker_locale(value, self._language))
-            fake.seed_instance(draw.getrandbits(64))
-            return match_case(str(getattr(fake, _FAKED[kind])()).replace("\n", ", "), value)
+            with _FAKER_LOCK:
+                fake = _create_faker(choose_faker_locale(value, self._language))
+                fake.seed_instance(draw.getrandbits(64))
+                invented = str(getattr(fake, _FAKED[kind])())
+            return match_case(invented.replace("\n", ", "), value)
         if kind == "IBAN_CODE":
             new = fix_check_digits(kind, value[:2] + replace_letters(value[2:], draw), draw)
         else:
@@ -274,6 +291,8 @@ class Surrogate(Replacement):
         return match_case(choice, part)
 
 
+_FAKER_LOCK = threading.Lock()
+"""Held between seeding a generator that threads share and drawing from it."""
 _WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
 _FAKED = {
     "LOCATION": "city", "ORGANIZATION": "company", "STREET_ADDRESS": "street_address", "NRP": "country", "TITLE": "job",

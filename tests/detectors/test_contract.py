@@ -11,6 +11,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from redactory.detectors import DetectSettings, EngineOutput
 from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED
 from redactory.detectors.engine_registry import MODEL_ENGINES, check_labels, identify_engines, load_engines
+from redactory.detectors.external import ENTRY_POINT_GROUP
 from redactory.detectors.settings import get_kind
 from redactory.detectors.spacy_model import enter_memory_zone
 from redactory.detectors.stanza_ner import StanzaEngine
@@ -33,6 +35,11 @@ LONG = "Anna lives in Paris and I don't know Robert. " * 12
 ALL_TEXTS = (*TEXTS[:20], LONG, *NASTY, *EMPTY)
 ENGINES = ("tagger", "spacy", "patterns", "stanza", "transformers", "bytes", "lists", "presidio")
 Load = Callable[[str], Any]
+
+
+def test_every_engine_of_the_package_is_tested_here() -> None:
+    registered = {entry.name for entry in distribution("redactory").entry_points if entry.group == ENTRY_POINT_GROUP}
+    assert registered == {*ENGINES} - {"bytes"}
 
 
 def settings_of(name: str, section: dict[str, Any]) -> DetectSettings:

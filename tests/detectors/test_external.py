@@ -299,3 +299,12 @@ def test_a_public_label_opens_only_where_the_score_is_sure(install: Install, sco
     settings = asked(install(NAMES), options={"score": score}, public_labels=["PERSON"])
     (found,) = Detector(settings).detect(["Anna is here"])
     assert bool(found.conservative) != opened
+
+
+def test_a_mistake_in_its_options_is_named(install: Install) -> None:
+    install(NAMES)
+    settings = asked("some-engine", options={"scor": 0.5})
+    with pytest.raises(ConfigurationError, match=r"engines\.some-engine\.scor: unknown option; did you mean 'score'\?"):
+        identify_engines(settings)
+    with pytest.raises(ConfigurationError, match=r"detect\.some-engine: unknown key; did you mean detect\.engines\."):
+        Policy({"detect": {"some-engine": {}}})

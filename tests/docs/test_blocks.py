@@ -29,6 +29,7 @@ def _carry_out(machine: CommandMachine, page: Path, folder: Path) -> None:
     # the machine carries out one command at a time: what a page leaves running is a process of its own
     for program in set(re.findall(r"^python (\S+) .* &$", written, re.M)):
         written = written.replace(f"python {program} ", f"{sys.executable} {program} ")
+    written = re.sub(r"^redactory (?=.* &$)", f"{sys.executable} -m redactory ", written, flags=re.M)
     path = f"{machine.commands}{os.pathsep}{kept['PATH']}"
     done = subprocess.run(
         ["bash"],

@@ -13,6 +13,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -360,3 +361,96 @@ def test_the_decisions_of_a_run_quarantine_a_text_that_cannot_be_processed() -> 
     decide = make_run_router(manifest)
     sides = [side for side, _ in decide(["all is well", "call 5", "Zaphod " * 10])]
     assert sides == ["public", "private", "quarantined"]
+
+
+PEOPLE: dict[str, Any] = {
+    "detect": {
+        **OFF,
+        "lists": {
+            "deny": [
+                {"words": ["Quirin Ozols", "Ozols", "Mary Smith"], "label": "PERSON"},
+                {"words": ["Berlin", "Riga", "Oslo"], "label": "LOCATION"},
+                {"words": ["Acme", "Initech"], "label": "ORGANIZATION"},
+                {"words": ["4 May 1990", "5 May 1990"], "label": "DATE"},
+            ]
+        },
+    },
+    "segment": {"mode": "line"},
+}
+MEETING = "Quirin Ozols met\nMary Smith in Berlin. Ozols left."
+
+
+@pytest.fixture
+def permanent_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDACTORY_KEY", "a key of the tests")
+
+
+@pytest.mark.parametrize(
+    ("replace", "expected"),
+    [
+        ("mask", "<MASK> met\n<MASK> in <MASK>. <MASK> left."),
+        ("label", "<PERSON> met\n<PERSON> in <LOCATION>. <PERSON> left."),
+        ("number", "<PERSON_1> met\n<PERSON_2> in <LOCATION_1>. <PERSON_1> left."),
+        (lambda label, value: f"[{label[0]}{len(value)}]", "[P12] met\n[P10] in [L6]. [P5] left."),
+        (lambda label, value: value, MEETING),
+    ],
+)
+def test_a_text_is_one_document_with_the_replacement_of_the_caller(replace: Any, expected: str) -> None:
+    policy = Policy(PEOPLE)
+    assert policy.redact(MEETING, replace) == expected
+    assert list(policy.redact_many([MEETING, "hello", MEETING], replace)) == [expected, "hello", expected]
+    frame = redactory.redact_frame(pd.DataFrame({"text": [MEETING, None]}), "text", policy, replace)
+    assert frame["text"].to_list()[0] == expected
+
+
+@pytest.mark.usefixtures("permanent_key")
+def test_pseudonyms_and_surrogates_are_equal_wherever_the_value_is() -> None:
+    policy = Policy(PEOPLE)
+    first, second = (policy.redact(text, "pseudonym") for text in (MEETING, "Quirin Ozols, 5 May 1990"))
+    name = first.split()[0]
+    assert name.startswith("<PERSON_")
+    assert (first.count(name), second.split(",")[0]) == (2, name)
+    surrogate = policy.redact(f"{MEETING} 4 May 1990, 5 May 1990", "surrogate")
+    assert not {"Quirin", "Ozols", "Mary", "Smith", "Berlin", "1990,"} & {*surrogate.replace(".", " ").split()}
+    days = [pd.Timestamp(day) for day in surrogate.split(" left. ")[1].split(", ")]
+    assert (days[1] - days[0]).days == 1
+    assert policy.redact(MEETING, "surrogate") == Policy(PEOPLE).redact(MEETING, "surrogate")
+
+
+def test_a_replacement_without_a_key_or_a_name_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REDACTORY_KEY", raising=False)
+    monkeypatch.delenv("REDACTORY_KEY_FILE", raising=False)
+    for name, message in (
+        ("pseudonym", "set REDACTORY_KEY"),
+        ("surrogate", "set REDACTORY_KEY"),
+        ("blur", "mask, label"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            Policy(PEOPLE).redact_many(["hello"], name)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected str"):
+        Policy(PEOPLE).redact(MEETING, lambda label, value: None)  # type: ignore[arg-type, return-value]
+
+
+def test_no_replacement_passes_on_what_cannot_be_processed() -> None:
+    policy = Policy(WHOLE, detector=DigitDetector())
+    for replace in ("label", lambda label, value: value):
+        with pytest.raises(InputError, match="engine_error"):
+            policy.redact("broken 5", replace)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("many_switches", "permanent_key")
+def test_threads_and_copies_replace_as_one_thread_does() -> None:
+    policy = Policy(PEOPLE)
+    texts = [
+        f"{person} of {firm} in {place}"
+        for person in ("Ozols", "Mary Smith")
+        for firm in ("Acme", "Initech")
+        for place in ("Berlin", "Riga", "Oslo")
+    ]
+    work = [(text, replace) for text in texts for replace in ("surrogate", "number", "pseudonym", "label")] * 5
+    expected = [policy.redact(text, replace) for text, replace in work]  # type: ignore[arg-type]
+    assert len({*expected}) > 20
+    copied = pickle.loads(pickle.dumps(policy))
+    for other in (policy, copied):
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(lambda one, other=other: other.redact(*one), work)) == expected  # type: ignore[misc]

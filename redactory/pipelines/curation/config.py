@@ -60,7 +60,7 @@ class NightlySettings(Settings):
 
 DROP, KEEP = "drop", "keep"
 if TYPE_CHECKING:
-    ReplacementName = str
+    ReplacementName = Literal["mask", "label", "number", "pseudonym", "surrogate"]
 else:
     ReplacementName = Literal[tuple(REPLACEMENTS)]
 

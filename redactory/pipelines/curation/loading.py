@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
+from redactory.detectors.external import list_installed_engines
 from redactory.detectors.tagger import DEFAULT
 from redactory.foundation.errors import ConfigurationError, shorten_name
 from redactory.foundation.settings import Settings, format_validation_error, iter_nested_settings
@@ -240,6 +241,8 @@ def _suggest_key(unknown_path: tuple[str, ...]) -> str:
     valid_keys = _list_section_keys(unknown_path[:-1])
     if unknown_path[-1] in valid_keys:
         return "it belongs to another kind of model: remove it"
+    if unknown_path[0] == "detect" and unknown_path[-1] in list_installed_engines():
+        return f"did you mean detect.engines.{unknown_path[-1]}?"
     if similar_keys := difflib.get_close_matches(unknown_path[-1], valid_keys, n=1, cutoff=0.7):
         return f"did you mean '{similar_keys[0]}'?"
     elsewhere = [path for path in _list_all_keys() if path[-1] == unknown_path[-1]]

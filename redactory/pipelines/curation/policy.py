@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice, tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,7 +27,7 @@ from redactory.detectors import (
 from redactory.foundation.canonical import json_sha256
 from redactory.foundation.errors import ConfigurationError, InputError, join_words
 from redactory.foundation.processes import ENGINE_LOCK
-from redactory.pipelines.curation.config import Config, ReleaseSettings
+from redactory.pipelines.curation.config import Config, ReleaseSettings, ReplacementName
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text, run_with_sealed_traceback
 from redactory.pipelines.curation.loading import ConfigLike, load_config, load_text_config
 from redactory.pipelines.curation.release_log import check_released
@@ -44,6 +44,14 @@ from redactory.redaction import (
 )
 from redactory.redaction.known_values import add_known_values
 from redactory.redaction.mask import Edit, apply_edits
+from redactory.redaction.replacements import (
+    ReplacedSpan,
+    Replacer,
+    collect_values,
+    load_replacement,
+    plan_edits,
+    unify_labels,
+)
 from redactory.redaction.shards import build_shard_schema
 
 if TYPE_CHECKING:
@@ -51,6 +59,8 @@ if TYPE_CHECKING:
 
 Split = Literal["public", "private", "quarantined"]
 PolicyName = Literal["strict", "conservative"]
+Replace = ReplacementName | Replacer
+"""What replaces a span: a replacement's name, or a function of the label and the value."""
 _BATCH_SIZE = 1_000
 """Number of texts whose examples go to the engines in one pass; all are in memory until it ends."""
 
@@ -144,9 +154,14 @@ class Policy:
         """Return the spans in ``text``, in text order; ``InputError`` if a part of it cannot be processed."""
         return next(self.scan_many([text]))
 
-    def redact(self, text: str) -> str:
-        """Return ``text`` with ``<MASK>`` for every strict span; ``InputError`` if a part cannot be processed."""
-        return next(self.redact_many([text]))
+    def redact(self, text: str, replace: Replace = "mask") -> str:
+        """Return ``text`` with every strict span replaced; ``InputError`` if a part cannot be processed.
+
+        ``replace`` is as in ``redactory redact``, each text being one document, or a function ``(label, value) -> str``
+        of a span's label and text. ``ConfigurationError`` if it is unknown, or needs a permanent ``REDACTORY_KEY`` and
+        none is set. Training reads only ``mask``.
+        """
+        return next(self.redact_many([text], replace))
 
     def route(self, text: str) -> list[Example]:
         """Return the examples of ``text``, with split, masked text and spans; those not processed are quarantined."""
@@ -165,10 +180,18 @@ class Policy:
                 (span for example in examples for span in example.spans), key=lambda h: (h.start, h.end, h.label)
             )
 
-    def redact_many(self, texts: Iterable[str]) -> Iterator[str]:
+    def redact_many(self, texts: Iterable[str], replace: Replace = "mask") -> Iterator[str]:
         """Yield :meth:`redact` of each text, in order and on demand; the engines process many at once."""
-        for text, examples in self._iterate_processed_texts(texts):
-            yield apply_edits(text, [Edit(example.start, example.end, example.redacted) for example in examples])
+        replace_spans = self.make_span_replacer(replace)
+        return (replace_spans(text, examples) for text, examples in self._iterate_processed_texts(texts))
+
+    def make_span_replacer(self, replace: Replace = "mask") -> Callable[[str, Sequence[Example]], str]:
+        """Return a function of a text and its processed examples that replaces their strict spans."""
+        if replace == "mask":
+            return _mask_examples
+        if callable(replace):
+            return partial(_replace_examples, lambda *_: replace)
+        return partial(_replace_examples, load_replacement(replace, self._config.detect.language).create_replacer)
 
     def route_many(self, texts: Iterable[str]) -> Iterator[list[Example]]:
         """Yield :meth:`route_example` of each text, in order and on demand; the engines process many at once."""
@@ -206,6 +229,18 @@ class Policy:
                     "is unknown; route() shows which of its examples are quarantined"
                 )
             yield text, examples
+
+
+def _mask_examples(text: str, examples: Sequence[Example]) -> str:
+    return apply_edits(text, [Edit(example.start, example.end, example.redacted) for example in examples])
+
+
+def _replace_examples(create_replacer: Callable[..., Replacer | None], text: str, examples: Sequence[Example]) -> str:
+    """Replace the strict spans of one document; ``create_replacer`` is of a :class:`Replacement`."""
+    strict = [span for example in examples for span in example.spans if span.policy == "strict"]
+    spans = unify_labels([text], [[ReplacedSpan(span.start, span.end, span.label, span.score) for span in strict]])
+    # named by its text: equal documents get equal results
+    return apply_edits(text, plan_edits(text, spans[0], create_replacer(text, [text], collect_values([text], spans))))
 
 
 _COPIES: dict[str, Policy] = {}
@@ -327,15 +362,19 @@ def read(run: str | Path, split: Literal["public", "private"] = "public") -> Dat
 
 
 def redact_frame(
-    frame: DataFrame, columns: Hashable | Iterable[Hashable] = "text", config: ConfigLike | Policy | None = None
+    frame: DataFrame,
+    columns: Hashable | Iterable[Hashable] = "text",
+    config: ConfigLike | Policy | None = None,
+    replace: Replace = "mask",
 ) -> DataFrame:
-    """Return a copy of ``frame`` in which every span of the strict policy in ``columns`` is masked.
+    """Return a copy of ``frame`` in which every span of the strict policy in ``columns`` is replaced.
 
     ``columns`` is one name, of any type, or several. Index, other columns and column types stay; a categorical column
     keeps only the categories that occur. ``config`` is a configuration (default: the default one) or a
     :class:`redactory.Policy`, which loads its engines once. Each distinct text is processed once; a missing value stays
-    missing. ``ConfigurationError`` for a column that is missing or occurs twice; ``InputError`` for a value that is not
-    text, and for a text that cannot be processed, because it may contain personal data.
+    missing. ``replace`` is as in :meth:`Policy.redact`. ``ConfigurationError`` for a column that is missing or occurs
+    twice; ``InputError`` for a value that is not text, and for a text that cannot be processed, because it may contain
+    personal data.
     """
     if not hasattr(frame, "isetitem"):
         fix = "; pass series.to_frame('text')" if hasattr(frame, "to_frame") else ""
@@ -353,11 +392,11 @@ def redact_frame(
             raise ConfigurationError(f"columns: {name!r} must occur exactly once in the frame; {hint}")
     policy = config if isinstance(config, Policy) else Policy.load(config)
     return run_with_hidden_error_text(
-        "a frame was redacted", _redact_columns, frame, [column_names.index(name) for name in names], policy
+        "a frame was redacted", _redact_columns, frame, [column_names.index(name) for name in names], policy, replace
     )
 
 
-def _redact_columns(frame: DataFrame, indices: Sequence[int], policy: Policy) -> DataFrame:
+def _redact_columns(frame: DataFrame, indices: Sequence[int], policy: Policy, replace: Replace) -> DataFrame:
     texts: dict[str, str] = {}
     for index in indices:
         column = frame.iloc[:, index]
@@ -366,7 +405,7 @@ def _redact_columns(frame: DataFrame, indices: Sequence[int], policy: Policy) ->
                 raise InputError(f"column {frame.columns.tolist()[index]!r}, row {row}: expected text")
             if not missing:
                 texts[value] = value
-    texts = dict(zip(texts, policy.redact_many(texts), strict=True))
+    texts = dict(zip(texts, policy.redact_many(texts, replace), strict=True))
     result = frame.copy()
     for index in indices:
         values: Any = _replace_column_texts(frame.iloc[:, index], texts)

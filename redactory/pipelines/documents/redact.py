@@ -24,7 +24,6 @@ from redactory.detectors.settings import ConservativeSettings, get_kind
 from redactory.foundation.canonical import json_sha256
 from redactory.foundation.errors import ConfigurationError, join_words, shorten_name
 from redactory.foundation.files import make_folder, read_json, write_text
-from redactory.foundation.keys import load_digest_key
 from redactory.foundation.processes import open_process_pool
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation.config import DROP, KEEP, Config, Redaction
@@ -60,11 +59,11 @@ from redactory.redaction import MASK
 from redactory.redaction.known_values import add_known_occurrences
 from redactory.redaction.mask import apply_edits
 from redactory.redaction.replacements import (
-    REPLACEMENTS,
     ReplacedSpan,
     Replacement,
     Replacer,
     collect_values,
+    load_replacement,
     plan_edits,
     unify_labels,
 )
@@ -121,11 +120,8 @@ def redact(
     if redaction.vault is not None:
         # fail before hours of work whose pseudonyms nobody could restore
         PseudonymVault.open_or_create(Path(redaction.vault))
-    key = load_digest_key()
-    kind = REPLACEMENTS[redaction.replace]
-    if kind.needs_key and key.is_generated:
-        raise ConfigurationError(f"replace: {kind.name} needs a permanent key: set REDACTORY_KEY")
-    copy = _RedactionRun(redaction, settings, kind(key, settings.detect.language), progress)
+    replacement = load_replacement(redaction.replace, settings.detect.language)
+    copy = _RedactionRun(redaction, settings, replacement, progress)
     copy.skipped_files = dict.fromkeys(list_ignored_files(input_path), UNKNOWN_FORMAT) if is_folder else {}
     return run_with_hidden_error_text("rows were redacted", copy.run, input_path, out, sources, is_folder, workers)
 
