@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 
 import redactory
 from redactory.evaluation.labelled import read_labelled_rows
+from redactory.flows.release_commands import describe_release
 from redactory.flows.review.access import AccessGuard, open_socket
 from redactory.flows.review.pages import LABEL_KEYS, Review, build_app
 from redactory.foundation.errors import ConfigurationError, InputError
@@ -430,7 +431,10 @@ def test_a_job_leads_to_its_runs_and_they_to_what_was_quarantined(job: Path) -> 
     assert f'href="/runs/{released}"' not in start.split("All runs")[0]
     assert f'href="/runs/{released}"' in start
     page = browser.get(f"/runs/{held}").text
-    assert "The gate holds it because" in page
+    lines = [line for line in describe_release(redactory.show_release(job / held)) if isinstance(line, str)]
+    assert any("no readable example" in line for line in lines)
+    for line in lines:
+        assert html.escape(line) in page
     assert f"Compared with {released}" in page
     assert "engine_error" in page
     # text is shown for the entry only
