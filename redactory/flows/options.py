@@ -31,6 +31,9 @@ Dask = Annotated[str | None, Option(help="A Dask cluster: local, or its address,
 Settings = Annotated[
     list[str] | None, Option("--set", metavar="KEY=VALUE", help="A setting, like train.epochs=3. Repeatable.")
 ]
+Encoding = Annotated[
+    str | None, Option(help="Encoding of text, CSV and JSON files, like cp1252 or utf-16; default: UTF-8.")
+]
 Seed = Annotated[int | None, Option(help="The same seed gives the same random draws.")]
 Confidence = Annotated[float, Option(help="Confidence level of each bound.")]
 Sample = Annotated[str, Option("--sample", help="Name of the sample.")]

@@ -1,6 +1,7 @@
 """Commands from a corpus to shards and a model."""
 
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +24,7 @@ from redactory.flows.show import (
     table,
     warning,
 )
-from redactory.foundation.errors import ConfigurationError, pluralize
+from redactory.foundation.errors import ConfigurationError, join_words, pluralize
 from redactory.foundation.files import make_private_folder, read_json
 from redactory.foundation.keys import load_encryption_key
 from redactory.pipelines.curation_hints import FIXES, describe_rejection, list_curation_hints
@@ -55,17 +56,21 @@ def curate(
     workers: opt.Workers = None,
     prefect: opt.Prefect = False,
     dask: opt.Dask = None,
+    encoding: opt.Encoding = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Show what it would do, without writing.")] = False,
     against: Annotated[str | None, Option(help="With --dry-run: compare policies with this run or config.")] = None,
 ) -> Shown:
     """Turn a raw corpus into audited shards."""
     if dry_run:
-        planned = redactory.describe(config, progress=report_progress, output=output)
+        planned = redactory.describe(config, encoding=encoding, progress=report_progress, output=output)
         if against is not None:
             planned["differs"] = redactory.policy_diff(against, config)
         return planned, describe_plan(planned), 1 if planned["refused"] else 0
+    if encoding is not None and (prefect or dask is not None):
+        raise ConfigurationError("--encoding: with --prefect or --dask, set input.encoding in the configuration")
     _warn_uncovered(config, output)
-    result = _run_job("curate", config, prefect, dask, output=output, resume=resume, workers=workers)
+    options = {"output": output, "resume": resume, "workers": workers, **drop_unset(encoding=encoding)}
+    result = _run_job("curate", config, prefect, dask, **options)
     _warn_unencrypted(result)
     return result, describe_curation(result)
 
@@ -169,6 +174,7 @@ def redact(
     replace: Annotated[str | None, Option(help="mask (default), label, number, pseudonym or surrogate.")] = None,
     vault: Annotated[Path | None, Option(help="With pseudonyms: the encrypted file to restore them from.")] = None,
     format_: Annotated[str, Option("--format", help="The format, if the file name does not show it.")] = "auto",
+    encoding: opt.Encoding = None,
 ) -> Shown:
     """Copy a file or folder in its format, with the sensitive spans of its texts replaced.
 
@@ -190,10 +196,13 @@ def redact(
         text_columns=text_columns or (),
         config=own_config,
         format_=format_,
+        encoding=encoding,
         workers=workers or 1,
         progress=report_progress,
     )
     hints = [describe_rejection(reason, count) for reason, count in result["quarantined"].items()]
+    if result["kept_keys"]:
+        hints.append(f"Keys that may be personal data are kept as declared: in {join_words(result['kept_keys'])}.")
     if result["masks_nothing"]:
         hints.append("Warning: this policy masks nothing, not even in a sample text: see detect.strict.labels.")
     if source == "-" and format_ == "auto" and "broken_json" in result["quarantined"]:
@@ -342,7 +351,7 @@ def _describe_checks(r: Result) -> Page:
     yield f"{r['run']}: {passed if r['ok'] else 'a check FAILED'}"
 
 
-# The demonstration: the whole job on a corpus with known secrets.
+# The demonstration: four trainings on a corpus with planted numbers, and what each model gives away.
 
 
 _DEMO_CONFIG = """\
@@ -351,19 +360,26 @@ output: ../{run}
 segment: {{mode: turn}}
 partition: {{documents: 250}}
 train:
-  trainer: crt
+  trainer: crt                   # or sgd, redact-only, dpsgd
   epsilon: 8.0
   delta: 1.0e-5
   sampling_rate: 0.05
   expected_batch_size: 64        # about the rate times the private examples
-  epochs: {epochs}
-  learning_rate: 0.01
+  epochs: 4
+  learning_rate: 0.02
   public_weighting: count
+  model: {{embedding_size: 64, hidden_size: 64}}
 evaluate: {{test: test.jsonl, canaries: {canaries}, labelled: corpus.jsonl}}
 workers: {workers}
 """
-_CANARY_COPIES, _DEMO_EPOCHS, _ANSWER_COUNT = 120, 4, 20
-"""Copies of each planted number and epochs, enough for an unprotected model to memorise it; answers."""
+_DEMO_TRAINERS = {
+    "sgd": "none: trained on the raw text",
+    "redact-only": "masked text, no noise",
+    "dpsgd": "noise on every text",
+    "crt": "masked text, noise on private text",
+}
+_CANARY_COPIES, _ANSWER_COUNT = 120, 20
+"""Copies of each planted number, enough for an unprotected model to memorise it; answers."""
 
 
 @command("demo")
@@ -371,9 +387,9 @@ def run_demo(
     workers: opt.Workers = None,
     out: Annotated[Path, Option(help="The run folder.")] = Path("demo-run"),
     rows: Annotated[int, Option(help="Number of dialogues in the simulated corpus.", min=50)] = 300,
-    prefect: Annotated[bool, Option(help="Run as a Prefect flow.")] = True,
+    prefect: Annotated[bool, Option(help="Run as a Prefect flow.")] = False,
 ) -> Shown:
-    """Run the whole job on a simulated corpus in minutes, with an unprotected model beside it.
+    """Curate a simulated corpus with planted numbers, and see which of four models gives them away.
 
     The corpora and the configuration stay in OUT-input, for another look or run.
     """
@@ -387,44 +403,61 @@ def run_demo(
     workers = workers or min(2, os.cpu_count() or 1)
     canaries = Path(corpus["canaries_file"])
     file = folder / "redactory.yaml"
-    text = _DEMO_CONFIG.format(run=out.name, canaries=canaries.name, workers=workers, epochs=_DEMO_EPOCHS)
+    text = _DEMO_CONFIG.format(run=out.name, canaries=canaries.name, workers=workers)
     file.write_text(text, encoding="utf-8")
-    config = str(file)
-    result = _run_job("run", config, prefect, output=str(out), resume=False, workers=workers)
-    baseline = {
-        **redactory.train(config, trainer="sgd", output=out, progress=report_progress),
-        "evaluation": {
-            "perplexity": redactory.evaluate_model(out, "sgd", progress=report_progress),
-            "canary": redactory.evaluate_canary(out, "sgd", progress=report_progress),
-        },
-    }
-    verification = redactory.verify(out, progress=report_progress)
-    numbers = {name: _find_repeated_numbers(out, name, canaries) for name in ("crt", "sgd")}
-    result |= {"baseline": baseline, "said": numbers, "verify": verification, "configuration": config}
+    config, planted = str(file), read_json(canaries)
+    run = _run_job("curate", config, prefect, output=str(out), resume=False, workers=workers)
+    redactory.evaluate_recall(config, output=str(out), progress=report_progress)
+    models = {trainer: _train_demo_model(config, out, trainer, planted) for trainer in _DEMO_TRAINERS}
+    result = {**run, "models": models, "planted": len(planted["inserted"]), "configuration": config}
+    result["prompt"] = planted["template"].partition("{digits}")[0].rstrip()
+    result["verify"] = redactory.verify(out, progress=report_progress)
     return result, _describe_demo(result)
 
 
-def _find_repeated_numbers(run: Path, model: str, canaries: Path) -> dict[str, Any]:
-    planted = read_json(canaries)
+def _train_demo_model(config: str, run: Path, trainer: str, planted: Mapping[str, Any]) -> dict[str, Any]:
+    """Train and measure a model; say how many planted numbers it repeats when prompted with the words before one."""
+    trained = redactory.train(config, trainer=trainer, output=run, progress=report_progress)
     words = planted["template"].partition("{digits}")[0].rstrip()
-    folder = run / "models" / model
+    folder = run / "models" / trainer
     answers = redactory.predict(folder, (words,), write=_ANSWER_COUNT, tokens=8, temperature=0.5)["texts"][0]
-    repeated = {number for number in planted["inserted"] if any(number in answer for answer in answers)}
-    return {"words": words, "answers": len(answers), "first": answers[0].strip(), "planted": sorted(repeated)}
+    return {
+        "epsilon": trained["guarantee"]["epsilon"],
+        "perplexity": redactory.evaluate_model(run, trainer, progress=report_progress),
+        "canary": redactory.evaluate_canary(run, trainer, progress=report_progress),
+        "repeated": sorted(number for number in planted["inserted"] if any(number in text for text in answers)),
+    }
 
 
 def _describe_demo(r: Result) -> Page:
-    yield from _describe_run(r)
-    yield "The same model without protection (sgd on the raw text):"
-    yield from describe_measurements(r["baseline"]["evaluation"])
-    for name, answer in r["said"].items():
-        planted = pluralize(len(answer["planted"]), "planted number") + ": " * bool(answer["planted"])
-        prompted = fill("{name}, prompted {answers:n time} with '{words}'", answer, name=name)
-        yield f"{prompted}, generates {planted}{', '.join(answer['planted'][:3])}"
+    counts = {name: r[name] for name in ("public", "private", "duplicate", "quarantined")}
+    yield fill("Curated {rows} dialogues: ", r) + ", ".join(f"{count:,} {name}" for name, count in counts.items()) + "."
+    header = ("model", "protection", "perplexity", "exposure", "numbers repeated")
+    title = fill("Four models of the same text, in which {planted} numbers are planted ('{prompt} 123456')", r)
+    yield table(title, header, _list_demo_rows(r))
+    canary = r["models"]["sgd"]["canary"]
+    yield fill(
+        "Perplexity: on masked held-out text; lower is better. Exposure: of the most exposed number, in bits, at most "
+        "{largest_possible:.1f}.",
+        canary,
+    )
+    yield fill("Numbers repeated: in {count} texts that begin with '{prompt}'.", r, count=_ANSWER_COUNT)
+    if repeated := r["models"]["sgd"]["repeated"]:
+        yield fill("sgd, without protection, writes planted numbers: {repeated}", {"repeated": repeated[:5]})
     checks = [check["ok"] for check in r["verify"]["checks"]]
     yield f"verify: {sum(checks)} of {pluralize(len(checks), 'check')} passed."
     yield fill("Configuration, to run it again: {configuration}", r)
     yield fill("Report: {report}", r)
+
+
+def _list_demo_rows(r: Result) -> Iterator[tuple[str, ...]]:
+    for trainer, model in r["models"].items():
+        bound = "" if model["epsilon"] is None else fill(", epsilon {epsilon}", model)
+        perplexity = f"{model['perplexity']['masked']['perplexity_per_word']:.1f}"
+        exposure = f"{model['canary']['highest_exposure']:.1f}"
+        protection = _DEMO_TRAINERS[trainer] + bound
+        yield trainer, protection, perplexity, exposure, f"{len(model['repeated'])} of {r['planted']}"
+    yield "by chance", "", "", f"{r['models']['crt']['canary']['chance']['highest_expected']:.1f}", ""
 
 
 @command("simulate")

@@ -9,7 +9,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 import redactory
-from redactory.flows.options import OwnConfig, command, is_stdout_terminal, read_standard_input
+from redactory.flows.options import Encoding, OwnConfig, command, is_stdout_terminal, read_standard_input
 from redactory.flows.show import Page, Shown, err, out, print_page, report_progress, table
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.progress import ignore_progress
@@ -34,6 +34,7 @@ def scan(
         Literal["strict", "conservative"], Option(help="strict: what is masked; conservative: also what is private.")
     ] = "strict",
     text_column: Annotated[str | None, Option(help="Column of the text; default: input.text.")] = None,
+    encoding: Encoding = None,
     allow: Annotated[list[str] | None, Option(help="A file of terms to ignore; repeatable.")] = None,
     check: Annotated[bool, Option("--check", help="Exit with 1 if anything was found or could not be read.")] = False,
     reveal: Annotated[bool, Option("--show", help="Show the text around each span; on a terminal only.")] = False,
@@ -60,6 +61,7 @@ def scan(
         config=own_config,
         policy=policy,
         text_column=text_column,
+        encoding=encoding,
         allow=allow or (),
         limit=limit,
         on_span=_print_span_context if reveal else None,

@@ -41,8 +41,8 @@ FIXES = {
     "undeclared_field": "A field that first holds text after row 1,000 is neither masked nor declared; name it "
     "(--text-column, --column), or give --keep-other-columns.",
     "unreadable_file": "The file is truncated, damaged or not what its name says; copy it again, or fix it.",
-    "undecodable": "The text does not match its declared character set (UTF-8 if none is declared); convert "
-    "the file (iconv -t UTF-8).",
+    "undecodable": "The text does not match its declared character set (UTF-8 if none is declared); give "
+    "--encoding NAME (input.encoding), or convert the file (iconv -t UTF-8).",
 }
 """Descriptions of rejection codes; other codes are self-explanatory."""
 

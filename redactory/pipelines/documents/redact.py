@@ -7,6 +7,7 @@ The spans of finished chunks are kept, without text, so that a killed run can re
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -52,7 +53,7 @@ from redactory.pipelines.documents.unmask import PseudonymVault
 from redactory.pipelines.json_paths import Fields, KeyedText
 from redactory.pipelines.readers import Source
 from redactory.pipelines.readers.documents import RowCounts
-from redactory.pipelines.readers.files import list_ignored_files
+from redactory.pipelines.readers.files import is_utf8, list_ignored_files
 from redactory.pipelines.readers.formats import DamagedFile, Format, Renderer, Row, choose_reader
 from redactory.pipelines.store import is_url
 from redactory.redaction import MASK
@@ -91,20 +92,23 @@ def redact(
     text_columns: Sequence[str] = (),
     config: ConfigLike | None = None,
     format_: str = "auto",
+    encoding: str | None = None,
     workers: int = 1,
     progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Write a copy of the file, folder or URL ``input_path`` to ``out`` with spans replaced; return counts, no text.
 
-    ``-`` is standard input or output. ``redaction`` and ``text`` override ``redact`` and ``input.text`` of the
-    configuration. A row that cannot be processed is left out and listed with its reason in ``OUT.quarantine.jsonl``;
-    a damaged file of a folder is left out and counted. Raises ``ConfigurationError`` if a path names no field, a
-    column looks personal and has no setting, or the output exists or is inside the input; ``InputError`` if a file
+    ``-`` is standard input or output. ``redaction``, ``text_columns`` and ``encoding`` override ``redact``,
+    ``input.text`` and ``input.encoding`` of the configuration; the copy has the same encoding. A row that cannot
+    be processed is left out and listed with its reason in ``OUT.quarantine.jsonl``; a damaged file of a folder is
+    left out and counted. Raises ``ConfigurationError`` if a path names no field, a column looks personal and has no
+    setting, or the output exists or is inside the input; ``InputError`` if a file
     cannot be read; ``CheckFailed`` if more than ``input.max_rejected_share`` of the rows or files are left out.
     """
     input_path, out = resolve_input_path(str(input_path)), str(out)
     overrides = parse_settings(Redaction, redaction)
-    settings = load_text_config(config, (input_path,), **({"text": tuple(text_columns)} if text_columns else {}))
+    changes = {"text": tuple(text_columns) or None, "encoding": encoding}
+    settings = load_text_config(config, (input_path,), **changes)
     redaction = settings.redact.override(overrides)
     columns = {name: label for name, label in redaction.masked_columns.items() if label != DROP}
     if columns:
@@ -117,6 +121,8 @@ def redact(
     require_matching_format(out, sources, is_folder)
     if redaction.vault is not None and redaction.replace != "pseudonym":
         raise ConfigurationError("vault: only pseudonyms can be unmasked: add --replace pseudonym")
+    if redaction.vault is not None and not is_utf8(settings.input.encoding):
+        raise ConfigurationError("vault: unmask reads only UTF-8; convert the file first (iconv -t UTF-8)")
     if redaction.vault is not None:
         # fail before hours of work whose pseudonyms nobody could restore
         PseudonymVault.open_or_create(Path(redaction.vault))
@@ -134,6 +140,8 @@ class _FilePlan:
     fields: Fields
     hidden: Collection[str] = ()
     """Columns that are copied whatever they hold."""
+    kept_keys: Collection[str] = ()
+    """Columns that are kept although keys in them are not field names."""
     dropped_labels: dict[str, str] = field(default_factory=dict)
     """Labels of the dropped columns, whose values are masked in texts."""
 
@@ -148,6 +156,7 @@ class _RedactionRun:
     removed_parts: int = 0
     pdf_as_text: int = 0
     files: int = 0
+    kept_keys: list[str] = field(default_factory=list)
     skipped_files: dict[str, str] = field(default_factory=dict)
     """Reason for each skipped file of a folder."""
     quarantined: Counter[str] = field(default_factory=Counter)
@@ -168,6 +177,7 @@ class _RedactionRun:
         for source in sources:
             with self._skip_damaged_file(source, is_folder):
                 plans.append(self._plan_file(source))
+                self.kept_keys += plans[-1].kept_keys
         identity = {"policy": self.policy_hash, "settings": json_sha256(_serialize_settings(self.settings))}
         options = self.redaction.model_dump(mode="json")
         with (
@@ -240,6 +250,7 @@ class _RedactionRun:
             "files_left_out": dict(Counter(self.skipped_files.values())),
             "taken_out": self.removed_parts,
             "as_text": self.pdf_as_text,
+            "kept_keys": [*dict.fromkeys(self.kept_keys)],
             "replaced": dict(self.labels.most_common()),
             "replacement": self.replacement.name,
             "gives_away": self.replacement.reveals,
@@ -253,8 +264,9 @@ class _RedactionRun:
         """Choose the text fields of a file; ``ConfigurationError`` if one is missing, or a column is undeclared."""
         if source.reader.is_text:
             return _FilePlan(source, Fields(()))
-        with source.open(max_expansion=self.settings.input.max_expansion) as file:
-            reader = choose_reader(source.format, file)(file, source.name, self.settings.input.max_row_bytes)
+        options = self.settings.input
+        with source.open_rows(options.encoding, max_expansion=options.max_expansion) as file:
+            reader = choose_reader(source.format, file)(file, source.name, options.max_row_bytes)
             rows = list(islice((row.cells for row in reader.read_records() if row.cells), _INSPECTED_ROWS))
             rows = rows or [dict.fromkeys(reader.header)] * bool(reader.header)
         columns = Counter(name for row in rows for name in row)
@@ -270,7 +282,16 @@ class _RedactionRun:
             if label == DROP
         }
         kept = columns if self.redaction.keep_other_columns else self.redaction.columns
-        return _FilePlan(source, fields, kept.keys() - self.redaction.masked_columns.keys(), dropped_labels)
+        hidden = kept.keys() - self.redaction.masked_columns.keys()
+        kept_rows, others = rows if hidden else [], columns.keys() - hidden
+        paths = {path for row in kept_rows for path in self._find_undeclared_paths(row, fields, others)}
+        kept_keys = [
+            column if self._is_nameable(column, columns[column], len(rows)) else f"field {number}"
+            for number, column in enumerate(columns, 1)
+            if any(path.startswith((f"{column}.", f"{column}[]")) and path.endswith(UNNAMED) for path in paths)
+            or (column in paths and not is_field_name(column, self.settings.detect.language))
+        ]
+        return _FilePlan(source, fields, hidden, kept_keys, dropped_labels)
 
     def _find_spans(self, texts: list[str]) -> list[SpansOrReason]:
         return _search_texts(_serialize_settings(self.settings), texts)
@@ -325,14 +346,19 @@ class _RedactionRun:
                 f"{KEEP}, a label like PERSON, or {DROP}), or give --keep-other-columns"
             )
 
-    def _find_undeclared_paths(self, cells: Mapping[str, Any], fields: Fields) -> Iterator[str]:
-        return find_undeclared_paths(cells, fields, self.redaction.columns.keys(), self.settings.detect.language)
+    def _find_undeclared_paths(
+        self, cells: Mapping[str, Any], fields: Fields, declared: Collection[str] | None = None
+    ) -> Iterator[str]:
+        declared = self.redaction.columns.keys() if declared is None else declared
+        return find_undeclared_paths(cells, fields, declared, self.settings.detect.language)
 
     # Row by row.
 
     def _redact_file(self, plan: _FilePlan, target: BinaryIO, find_spans: SpanFinder, quarantine_file: TextIO) -> None:
         source, settings = plan.source, self.settings.input
-        with source.open(max_expansion=settings.max_expansion) as file:
+        if source.reader.is_recodable and not is_utf8(settings.encoding):
+            target = cast(BinaryIO, codecs.EncodedFile(target, "utf-8", settings.encoding, "replace"))
+        with source.open_rows(settings.encoding, max_expansion=settings.max_expansion) as file:
             reader = choose_reader(source.format, file)(
                 file, source.name, settings.max_row_bytes, plan.fields, plan.hidden
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ def scan(
     config: ConfigLike | None = None,
     policy: PolicyName = "strict",
     text_column: str | None = None,
+    encoding: str | None = None,
     allow: Sequence[str | Path] = (),
     limit: int = DEFAULT_LIMIT,
     detector: TextDetector | None = None,
@@ -43,15 +44,15 @@ def scan(
 ) -> dict[str, Any]:
     """Search the files that ``paths`` name (files, folders, globs, URLs) and ``texts`` for spans.
 
-    Files are read as by :func:`redactory.curate`; only the column ``text_column`` is searched. A file that is named
-    itself and has another ending is read as text. The ``strict`` policy counts what would be masked,
+    Files are read as by :func:`redactory.curate`, in ``encoding``; only the column ``text_column`` is searched. A file
+    that is named itself and has another ending is read as text. The ``strict`` policy counts what would be masked,
     ``conservative`` also what would make an example private. ``allow`` names files of allowed terms, as in
     ``detect.lists.allow``. All spans are counted, the first ``limit`` are listed.
 
     Raises ``ConfigurationError`` if a path names nothing, ``InputError`` for JSON lines whose first rows lack the
     text column, and for a single damaged file; one damaged file among others counts as unread.
     """
-    settings = _load_settings(config, paths, text_column, allow)
+    settings = _load_settings(config, paths, {"text": text_column, "encoding": encoding}, allow)
     span_policy, sources = Policy(settings, detector), list(_find_unique_sources(paths, settings))
     with report_start_and_end(progress, "load engines"):
         span_policy.load_engines()
@@ -131,10 +132,12 @@ def _list_span_locations(
 
 
 def _load_settings(
-    config: ConfigLike | None, paths: Sequence[str | Path], column: str | None, allow: Sequence[str | Path]
+    config: ConfigLike | None,
+    paths: Sequence[str | Path],
+    changes: Mapping[str, str | None],
+    allow: Sequence[str | Path],
 ) -> Config:
-    columns = {} if column is None else {"text": column}
-    settings = load_text_config(config, [str(path) for path in paths] or ("-",), **columns)
+    settings = load_text_config(config, [str(path) for path in paths] or ("-",), **changes)
     if not allow:
         return settings
     lists = settings.detect.lists or ListSettings()
