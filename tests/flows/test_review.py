@@ -542,6 +542,7 @@ def test_text_of_an_encrypted_run_needs_its_key_and_a_decision_does_not(
 
 def test_the_command_says_what_it_cannot_review(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
-    for place, message in ((tmp_path, "neither a run nor a job"), (tmp_path / "empty.jsonl", "no row with text")):
+    expected = {"": "neither a run nor a job", "empty.jsonl": "no row with text", "none.jsonl": "not found: give a run"}
+    for place, message in ((tmp_path / name, message) for name, message in expected.items()):
         result = invoke_command("review", place, "--no-browser")
         assert message in str(result.exception)

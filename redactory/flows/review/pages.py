@@ -28,7 +28,7 @@ from redactory.flows.job_commands import describe_decision, describe_quarantine,
 from redactory.flows.label_commands import describe_agreement
 from redactory.flows.release_commands import describe_release
 from redactory.flows.show import Page, Table, table
-from redactory.foundation.errors import InputError, RedactoryError, SealedError, pluralize
+from redactory.foundation.errors import ConfigurationError, InputError, RedactoryError, SealedError, pluralize
 from redactory.foundation.files import SUCCESS
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_hidden_error_text
@@ -63,6 +63,8 @@ class Review:
 
     def __init__(self, place: Path, annotator: str, config: ConfigLike | None = None) -> None:
         """Check ``place`` and ``annotator``; ``ConfigurationError`` if it is no file, run or job."""
+        if not place.exists():
+            raise ConfigurationError(f"{place} not found: give a run, a job's folder of runs, or a file to label")
         self.place, self.annotator, self._config = place, annotator, config
         self._sheets: dict[Path, LabelSheet] = {}
         self.is_file, self.is_job = place.is_file(), JobFolder(place).exists()
