@@ -64,7 +64,7 @@ _COMMAND_PANELS = {
     "Mask": ("redact", "unmask", "serve-http"),
     "Curate": ("curate", "verify", "quarantine", "run"),
     "Train": ("plan", "train", "guarantee", "budget", "predict", "synthesize"),
-    "Measure, and improve detection": ("evaluate", "label", "fit"),
+    "Measure, and improve detection": ("evaluate", "label", "review", "fit"),
     "Operate": ("nightly", "schedule", "release", "index", "keys"),
     "Share, erase": ("export", "fetch", "erase", "purge"),
     "Local privacy": ("ldp",),
