@@ -29,7 +29,7 @@ def run_nightly(
     last: Annotated[str | None, Option("--to", help="Backfill: last day.")] = None,
     reread: Annotated[list[str] | None, Option(help="A changed file to read again as new; repeatable.")] = None,
 ) -> Shown:
-    """Curate what is new since the last scheduled run, and release it unless it drifted."""
+    """Curate what is new since the last scheduled run; release it, or hold it for a person (nightly.approve)."""
     options: dict[str, Any] = {"output": output, "date": date, "first": first, "last": last, "reread": reread or ()}
     options |= {"workers": workers, "progress": report_progress}
     if dask is None:
@@ -157,7 +157,9 @@ def _describe_releases(r: Result) -> Page:
 def _explain_state(run: Result) -> str:
     if run["reason"]:
         return str(run["reason"]) + (f" ({run['by']})" if run["by"] else "")
-    findings = [format_drift_finding(finding) for finding in run["findings"]] if run["state"] == "held" else []
+    if run["state"] != "held":
+        return ""
+    findings = [*filter(None, [run["unjudged"]]), *map(format_drift_finding, run["findings"])]
     more = [f"and {len(findings) - 3} more"] if len(findings) > 3 else []
     return "; ".join(findings[:3] + more)
 

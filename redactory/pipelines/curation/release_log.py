@@ -36,8 +36,8 @@ class Event(StrEnum):
 
     STARTED = "begun"  # a scheduled run: `plan`, the slices of files to read; `date`, `hook`
     FAILED = "failed"  # it ended with an `error`; the next scheduled run resumes it
-    RELEASED = "released"  # finished and within the limits: `manifest` (its sha256), `counts`
-    HELD = "held"  # finished and outside the limits: `manifest`, `counts`, `findings`
+    RELEASED = "released"  # finished, and no person had to approve it: `manifest` (its sha256), `counts`
+    HELD = "held"  # finished, and a person has to decide: `manifest`, `counts`, `findings`
     APPROVED = "approved"  # somebody (`by`) released a held run, for a `reason`
     REJECTED = "rejected"  # it will not be released (`by`, `reason`); its input counts as unread
     REISSUED = "reissued"  # rewritten without some content (`why`): `manifest`, and the one it `supersedes`
@@ -47,7 +47,7 @@ class Event(StrEnum):
     DONE = "done"  # the actions of record `of` were run; `failed`, the hooks that failed
 
 
-_DECISIONS = (Event.RELEASED, Event.HELD, Event.APPROVED, Event.REJECTED)
+DECISION_EVENTS = (Event.RELEASED, Event.HELD, Event.APPROVED, Event.REJECTED)
 
 
 def get_log_path(run: RunFolder) -> Path:
@@ -142,11 +142,11 @@ def find_pending_actions(records: Iterable[Record]) -> list[Record]:
     """Return decisions (only the latest of each run) and failures with pending actions, oldest first."""
     actions: list[Record] = []
     for record in records:
-        if record.type in _DECISIONS:
+        if record.type in DECISION_EVENTS:
             actions = [action for action in actions if action.body["run"] != record.body["run"]]
         elif record.type == Event.DONE:
             actions = [action for action in actions if action.seq != record.body["of"]]
-        if record.type in (*_DECISIONS, Event.FAILED) and (record.body.get("hook") or record.body.get("index")):
+        if record.type in (*DECISION_EVENTS, Event.FAILED) and (record.body.get("hook") or record.body.get("index")):
             actions.append(record)
     return actions
 
@@ -269,7 +269,7 @@ def read_latest_link(job: JobFolder) -> str | None:
 def list_releases(job: str | Path) -> dict[str, Any]:
     """List a job's runs, oldest first: ``{"job", "latest", "runs": [{"run", "when", "state", ...}], "problems"}``.
 
-    A run also has ``counts``, ``release``, ``findings``, ``reason`` and ``by``. ``counts`` are those of the run's
+    A run also has ``counts``, ``release``, ``findings``, ``unjudged``, ``reason`` and ``by``. ``counts`` are those of the run's
     present ``release``; if the run is missing, they are those of its gate, and ``release`` is None. ``problems`` are
     sentences about runs older than in the log, and a ``latest`` that disagrees with the log. ``RunStateError`` if the
     folder is not a job; ``CheckFailed`` if the log is broken, or lacks records that a run's manifest anchors.
@@ -298,7 +298,8 @@ def list_releases(job: str | Path) -> dict[str, Any]:
                 release, counts = current.number, counts | {n: current.manifest["counts"][n] for n in counts}
         reason = {"reason": body.get("reason") or body.get("error"), "by": body.get("by")}
         facts = {"run": status.run, "when": body["time"], "state": status.state, "counts": counts}
-        runs.append({**facts, "release": release, "findings": gate_body.get("findings", []), **reason})
+        judged = {"findings": gate_body.get("findings", []), "unjudged": gate_body.get("unjudged")}
+        runs.append({**facts, "release": release, **judged, **reason})
     return {"job": str(folder.root), "latest": latest, "runs": runs, "problems": problems}
 
 
