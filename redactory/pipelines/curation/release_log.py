@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError, pluralize
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, pluralize
 from redactory.foundation.records import Record, RecordLog, read_records
 from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.redaction.folder import JobFolder, find_containing_job
@@ -44,10 +44,22 @@ class Event(StrEnum):
     ROTATED = "rotated"  # another `service` wraps its data key now
     SHREDDED = "shredded"  # its data key was destroyed: its private part is unreadable
     EXPORTED = "exported"  # its public part was copied (the export's `manifest`), or it was `published`
+    ACCESSED = "accessed"  # original text was about to be written for a person's request (its keyed digest), by `by`
     DONE = "done"  # the actions of record `of` were run; `failed`, the hooks that failed
 
 
 DECISION_EVENTS = (Event.RELEASED, Event.HELD, Event.APPROVED, Event.REJECTED)
+
+
+MAX_LINE_LENGTH = 500
+"""Characters of a name or a reason in the log."""
+
+
+def require_one_line(*words: str | None) -> None:
+    """Raise ``ConfigurationError`` for a name or a reason that is not one line; None is allowed."""
+    for word in words:
+        if word is not None and (not word.strip() or len(word) > MAX_LINE_LENGTH or not word.isprintable()):
+            raise ConfigurationError(f"--by and --reason: one line of 1 to {MAX_LINE_LENGTH} characters each")
 
 
 def get_log_path(run: RunFolder) -> Path:
@@ -269,9 +281,9 @@ def read_latest_link(job: JobFolder) -> str | None:
 def list_releases(job: str | Path) -> dict[str, Any]:
     """List a job's runs, oldest first: ``{"job", "latest", "runs": [{"run", "when", "state", ...}], "problems"}``.
 
-    A run also has ``counts``, ``release``, ``findings``, ``unjudged``, ``reason`` and ``by``. ``counts`` are those of the run's
-    present ``release``; if the run is missing, they are those of its gate, and ``release`` is None. ``problems`` are
-    sentences about runs older than in the log, and a ``latest`` that disagrees with the log. ``RunStateError`` if the
+    A run also has ``counts``, ``release``, ``findings``, ``unjudged``, ``reason`` and ``by``. ``counts`` are those of
+    the run's present ``release``; if the run is missing, they are those of its gate, and ``release`` is None.
+    ``problems`` are sentences about runs older than in the log, and a ``latest`` that disagrees with the log. ``RunStateError`` if the
     folder is not a job; ``CheckFailed`` if the log is broken, or lacks records that a run's manifest anchors.
     """
     folder = JobFolder(Path(job))
@@ -346,6 +358,7 @@ def describe_record(record: Record) -> str:
     count_names = ("rows", "public", "private", "duplicate", "quarantined")
     words += [f"{counts[name]:,} {name}" for name in count_names if name in counts]
     words += [f"{pluralize(removed['examples'], 'example')} removed"] if removed else []
+    words += [pluralize(body["documents"], "row")] if "documents" in body else []
     words += [str(finding["metric"]) for finding in body.get("findings", ())]
     words += ["it has no example"] if body.get("empty") else []
     words += [str(body["unjudged"])] if body.get("unjudged") else []

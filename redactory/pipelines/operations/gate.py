@@ -23,7 +23,7 @@ from redactory.detectors.settings import format_public_label_note, get_public_la
 from redactory.evaluation.drift import MAX_HISTORY, MIN_HISTORY, compare_with_history, extract_metrics
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, pluralize
+from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError, pluralize
 from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, read_json, sync_to_disk, write_text
 from redactory.foundation.records import Record, read_records
 from redactory.pipelines.curation.config import NightlySettings
@@ -42,6 +42,7 @@ from redactory.pipelines.curation.release_log import (
     is_empty_run,
     read_latest_link,
     read_log,
+    require_one_line,
     run_statuses,
 )
 from redactory.pipelines.curation.share import explain_release_blocker
@@ -203,10 +204,6 @@ def _update_latest_link(job: JobFolder) -> None:
 # What a person decides about a run of a job.
 
 
-MAX_LINE_LENGTH = 500
-"""Characters of a name or a reason in the log."""
-
-
 def approve_release(run: str | Path, by: str, reason: str, *, empty: bool = False) -> dict[str, Any]:
     """Release a held run; ``latest`` then leads to it, and its hook is called.
 
@@ -256,9 +253,7 @@ def reject_release(run: str | Path, by: str, reason: str) -> dict[str, Any]:
 @contextmanager
 def _decision_lock(path: str | Path, by: str, reason: str) -> Iterator[tuple[RunFolder, JobFolder, RunStatus]]:
     """Lock a job; yield the run, its job and its status, after completing interrupted actions."""
-    for word in (by, reason):
-        if not word.strip() or len(word) > MAX_LINE_LENGTH or not word.isprintable():
-            raise ConfigurationError(f"--by and --reason: one line of 1 to {MAX_LINE_LENGTH} characters each")
+    require_one_line(by, reason)
     # "latest" may lead to another run soon
     run, job = RunFolder(Path(path).resolve()), find_containing_job(RunFolder(Path(path)))
     if job is None:
