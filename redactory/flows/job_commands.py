@@ -306,9 +306,10 @@ def _write_candidates(file: Path, candidates: Sequence[Result]) -> None:
     lines = [f"{_NOTE} Remove the lines of rows to keep; then: redactory erase PLACE --doc-ids-from {file}"]
     for candidate in candidates:
         doc_id = candidate["doc_id"] or ""
-        note = f"{_NOTE} {_format_matches(candidate)} in {Path(candidate['run']).name}"
-        # an id that is no line by itself has to be typed
-        lines.append((doc_id if _read_line(doc_id) == doc_id else f"{_NOTE} no id to list:") + note)
+        note = f"{_format_matches(candidate)} in {Path(candidate['run']).name}"
+        # an id with a line end has to be typed
+        is_line = doc_id and _read_line(doc_id) == doc_id
+        lines.append(f"{doc_id}{_NOTE} {note}" if is_line else f"{_NOTE} no id for a line of this file: {note}")
     write_text(file, "\n".join(lines) + "\n")
 
 
@@ -317,7 +318,7 @@ def _read_line(text: str) -> str:
 
 
 def _format_matches(candidate: Result) -> str:
-    return ", ".join(f"{count} {kind}" for kind, count in candidate["matches"].items())
+    return ", ".join(kind if count == 1 else f"{kind} ({count})" for kind, count in candidate["matches"].items())
 
 
 def _describe_candidates(r: Result, contexts: list[tuple[Result, str]], file: Path | None) -> Page:
@@ -327,12 +328,12 @@ def _describe_candidates(r: Result, contexts: list[tuple[Result, str]], file: Pa
             "run": Path(candidate["run"]).name,
             "row": candidate["doc_id"] or candidate["source"] or "",
             "user": candidate["user_id"] or "",
-            "why": f"quarantined: {candidate['reason']}" if candidate["reason"] else "",
+            "note": f"quarantined: {candidate['reason']}" if candidate["reason"] else "",
             "matches": _format_matches(candidate),
         }
         for candidate in r["candidates"]
     ]
-    yield table("Rows that may name the person; nothing was erased", "run state row user matches why", rows)
+    yield table("Rows that may name the person; nothing was erased", "run state row user matches note", rows)
     for candidate, context in contexts:
         yield f"{Path(candidate['run']).name} {candidate['doc_id'] or candidate['source']}: {context}"
     yield from (fill("{run}: not searched: {problem}", problem) for problem in r["problems"])

@@ -283,8 +283,9 @@ def list_releases(job: str | Path) -> dict[str, Any]:
 
     A run also has ``counts``, ``release``, ``findings``, ``unjudged``, ``reason`` and ``by``. ``counts`` are those of
     the run's present ``release``; if the run is missing, they are those of its gate, and ``release`` is None.
-    ``problems`` are sentences about runs older than in the log, and a ``latest`` that disagrees with the log. ``RunStateError`` if the
-    folder is not a job; ``CheckFailed`` if the log is broken, or lacks records that a run's manifest anchors.
+    ``problems`` are sentences about runs older than in the log, and a ``latest`` that disagrees with the log.
+    ``RunStateError`` if the folder is not a job; ``CheckFailed`` if the log is broken, or lacks records that a run's
+    manifest anchors.
     """
     folder = JobFolder(Path(job))
     if not folder.exists():

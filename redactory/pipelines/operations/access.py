@@ -24,7 +24,7 @@ from redactory.pipelines.operations.erase_examples import Person
 from redactory.pipelines.operations.persons import OriginalRow, get_run_state, read_original_rows
 from redactory.redaction import RunFolder, is_finished, read_batches
 from redactory.redaction.folder import find_containing_job, find_runs
-from redactory.redaction.mask import MASK, mask_intervals
+from redactory.redaction.mask import MASK, mask_intervals, merge_intervals
 from redactory.redaction.name_search import CLEAR_KINDS, MATCH_KINDS, NameSearch
 from redactory.redaction.spellings import Spellings, split_name
 
@@ -45,7 +45,9 @@ def access(
     doc_ids: Iterable[str] = (),
     user_ids: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Write a subject-access report to the new folder ``out`` (mode 0700): ``report.json`` and ``report.html``.
+    """Write a subject-access report to the new folder ``out`` (mode 0700): ``report.html`` and ``report.json``.
+
+    The page is for the person; the JSON adds the ids of rows and users, which may name other people.
 
     ``doc_ids`` and ``user_ids`` choose the rows; without them, rows with the full name or e-mail address of ``person``
     are chosen, and other matches are counted in ``unclear``. In the text of chosen rows every sensitive span is masked
@@ -119,7 +121,8 @@ def _collect_run(
     decisions = _read_decisions(run, example_ids) if is_finished(run) else {}
     rows = []
     for row in chosen:
-        origin = {"doc_id": row.doc_id, "user_id": row.user_id, "source": row.source, "reason": row.reason}
+        origin = {name: getattr(row, name) for name in ("doc_id", "user_id", "source", "reason")}
+        origin["is_author"] = row.user_id in users or bool(search and search.find_matches(row.user_id or ""))
         counts = Counter(decisions[example["example_id"]] for example in row.examples if decisions)
         # nothing looked for other people's data in what detection did not process
         text = None if spans is None or not row.examples else _mask_others(row, spans, person)
@@ -161,9 +164,10 @@ def _mask_others(row: OriginalRow, spans: Mapping[int, list[tuple[int, int]]], p
     for example in row.examples:
         text = example["text"]
         kept = {i for s, e in spans.get(example["example_id"], ()) if is_person(text[s:e]) for i in range(s, e)}
-        masked = [(i, i + 1) for s, e in spans.get(example["example_id"], ()) for i in range(s, e) if i not in kept]
-        around = (_mask_speaker(example[name] or "", is_person) for name in ("prefix", "suffix"))
-        prefix, suffix = around
+        hidden = [(i, i + 1) for s, e in spans.get(example["example_id"], ()) for i in range(s, e) if i not in kept]
+        # what is left of a span that also contains the person may be a full stop
+        masked = [(s, e) for s, e in merge_intervals(text, hidden) if any(map(str.isalnum, text[s:e]))]
+        prefix, suffix = (_mask_speaker(example[name] or "", is_person) for name in ("prefix", "suffix"))
         pieces.append(prefix + mask_intervals(text, masked) + suffix)
     return "".join(pieces)
 

@@ -110,7 +110,7 @@ def erase(
         for run in runs:
             try:
                 is_interrupted = _is_interrupted(run)
-                if is_interrupted and all(path in (run.state, run.lock) for path in list_leaf_paths(run.root)):
+                if is_interrupted and _is_empty(run):
                     continue
                 work = _discard_interrupted_run if is_interrupted else _erase_from_run
                 done.append(run_with_sealed_traceback(run.state, work, run, erased_person, key, dry_run, by))
@@ -130,7 +130,7 @@ def erase(
 
 
 RECEIPT_FORMAT = "redactory-receipt/1"
-_RECEIPT_FACTS = ("examples", "documents", "rejected", "release", "discarded", "shredded", "models", "exports")
+_RECEIPT_FACTS = ("examples", "documents", "rejected", "unsearched", "release", "discarded", "exports", "samples")
 
 
 def _write_receipts(
@@ -138,14 +138,15 @@ def _write_receipts(
 ) -> list[str]:
     """Write a receipt (JSON, mode 0600) for each job, or run without a job, that lost rows; return the files.
 
-    A receipt names no id: ``request`` is a keyed digest of the pseudonyms. ``models`` were trained on removed text.
+    A receipt names no id: ``request`` is a keyed digest of the pseudonyms. ``models_to_retrain`` were trained on it.
     """
     facts: dict[Path, list[dict[str, Any]]] = {}
     for result in (result for result in done if any(result.get(n) for n in ("examples", "rejected", "discarded"))):
         run = RunFolder(Path(result["run"]))
         job = find_containing_job(run)
         kept = {name: result[name] for name in _RECEIPT_FACTS if name in result}
-        facts.setdefault(run.receipts if job is None else job.receipts, []).append({**kept, "run": run.root.name})
+        entry = {"run": run.root.name, **kept, "models_to_retrain": result["models"]}
+        facts.setdefault(run.receipts if job is None else job.receipts, []).append(entry)
     now = datetime.datetime.now(datetime.UTC)
     request, files = compute_request_digest(person, key), []
     for folder, runs in facts.items():
@@ -182,6 +183,11 @@ def _is_interrupted(run: RunFolder) -> bool:
     if status.gate_record is not None:
         raise RunStateError(f"{run.root} was finished, but {run.success.name} is missing: restore it from a backup")
     return True
+
+
+def _is_empty(run: RunFolder) -> bool:
+    """Whether the folder of an unfinished run has no file, as after an erasure."""
+    return all(path in (run.state, run.lock) for path in list_leaf_paths(run.root))
 
 
 def _discard_interrupted_run(
@@ -272,12 +278,7 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool,
         ERASURE,
         manifest_changes=body,
         change={"removed": removed, "lost": len(lost)},
-        event={
-            "persons": pseudonyms,
-            "removed": removed,
-            "models": result["models"],
-            **({} if by is None else {"by": by}),
-        },
+        event={**event, "models": result["models"]},
         # attack results refer to the old shards
         removed=[run.redaction.root, run.exported, *(run.samples / name for name in result["samples"])],
         index_counts={split: counts[f"index/{split}"] for split in SPLIT_NUMBERS} if result.get("index") else None,
@@ -375,6 +376,13 @@ def purge(place: str | Path, what: Collection[OriginalKind], *, by: str | None =
     with lock_folders(JobFolder(Path(place)) if is_job else find_containing_job(runs[0])):
         for run in runs:
             try:
+                if is_job and not (is_finished(run) or is_reissue_pending(run)):
+                    if _is_empty(run):
+                        continue
+                    raise RunStateError(
+                        "it is unfinished, and its work holds original text: finish it (redactory nightly), or reject "
+                        "it (redactory release reject) and remove its folder"
+                    )
                 done.append(purge_run(run, what, by=by))
             except ConfigurationError:
                 raise

@@ -99,10 +99,11 @@ def read_original_rows(run: RunFolder) -> Iterator[OriginalRow]:
     if is_finished(run):
         manifest = read_manifest(run)
         if not run.data_key.is_file() and (record := find_shred_record(run)) is not None:
-            raise RunStateError(f"{run.root.name} {describe_shredding(record)}, so it cannot be searched for a name")
+            raise RunStateError(f"{run.root.name} {describe_shredding(record)}, so its text cannot be searched")
         if "vault" in manifest.get("purged", ()):
             raise RunStateError(
-                f"the vault of {run.root.name} was purged, so it cannot be searched for a name: use --doc-id, --user-id"
+                f"the vault of {run.root.name} was purged, so its text cannot be searched; "
+                "an erasure by --doc-id or --user-id still works"
             )
         columns = Config.from_manifest(manifest["configuration"]).input
         id_column, user_column = columns.id, columns.user
