@@ -2,7 +2,7 @@
 
 import base64
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -268,20 +268,18 @@ def erase(
 ) -> Shown:
     """Remove a person's rows from every run that holds them, and list the models trained on them."""
     users, documents = [*(user_id or ()), *_read_ids(user_ids_from)], [*(doc_id or ()), *_read_ids(doc_ids_from)]
-    contexts: list[tuple[Result, str]] = []
     options: dict[str, Any] = {"dry_run": dry_run, "by": by, "person": person}
     if candidates is not None and (person is None or candidates.exists()):
         problem = "needs --person" if person is None else f"{candidates} exists; give a new file"
         raise ConfigurationError(f"--candidates: {problem}")
+    contexts: dict[int, str] = {}
     if opt.is_stdout_terminal():
-        options["show_context"] = lambda candidate, context: contexts.append((candidate, context))
+        options["show_context"] = lambda candidate, context: contexts.update({id(candidate): context})
     r = redactory.erase(places, doc_ids=documents, user_ids=users, **options)
     code = 0 if r["ok"] else max(problem["exit_code"] for problem in r["problems"])
     if person is None:
         return r, _describe_erasure(r, by_user=bool(users)), code
-    if candidates is not None:
-        _write_candidates(candidates, r["candidates"])
-    return r, _describe_candidates(r, contexts, candidates), code
+    return r, [*_describe_candidates(r, contexts), _write_candidates(candidates, r["candidates"])], code
 
 
 _NOTE = "\t#"
@@ -299,52 +297,40 @@ def _read_ids(file: Path | None) -> list[str]:
     return [doc_id for line in lines if (doc_id := line.partition(_NOTE)[0].strip())]
 
 
-def _write_candidates(file: Path, candidates: Sequence[Result]) -> None:
-    """Write the document ids to a private file, one per line, each with a note: how and where it matches."""
-    from redactory.foundation.files import write_text
+def _describe_candidates(r: Result, contexts: Mapping[int, str]) -> Page:
+    def make_row(candidate: Result) -> Result:
+        note = f"quarantined: {candidate['reason']}" if candidate["reason"] else ""
+        names = {"run": Path(candidate["run"]).name, "row": candidate["doc_id"] or candidate["source"] or ""}
+        row = {**candidate, **names, "user": candidate["user_id"] or "", "matches": _format_matches(candidate)}
+        return {**row, "note": note, "text": contexts.get(id(candidate), "")}
 
-    lines = [f"{_NOTE} Remove the lines of rows to keep; then: redactory erase PLACE --doc-ids-from {file}"]
-    for candidate in candidates:
-        doc_id = candidate["doc_id"] or ""
-        note = f"{_format_matches(candidate)} in {Path(candidate['run']).name}"
-        # an id with a line end has to be typed
-        is_line = doc_id and _read_line(doc_id) == doc_id
-        lines.append(f"{doc_id}{_NOTE} {note}" if is_line else f"{_NOTE} no id for a line of this file: {note}")
-    write_text(file, "\n".join(lines) + "\n")
-
-
-def _read_line(text: str) -> str:
-    return "".join(text.partition(_NOTE)[0].strip().splitlines())
+    columns = "run state row user matches note" + (" text" if contexts else "")
+    yield table("Rows that may name the person; nothing was erased", columns, map(make_row, r["candidates"]))
+    yield from (fill("{run}: not searched: {problem}", problem) for problem in r["problems"])
+    if not r["candidates"]:
+        yield "No row names this person. Texts with only the first name, a nickname or another spelling are not listed."
+    elif any(candidate["doc_id"] is None for candidate in r["candidates"]):
+        yield "Rejected rows without an id cannot be chosen: redactory purge RUN --quarantine removes them all."
 
 
 def _format_matches(candidate: Result) -> str:
     return ", ".join(kind if count == 1 else f"{kind} ({count})" for kind, count in candidate["matches"].items())
 
 
-def _describe_candidates(r: Result, contexts: list[tuple[Result, str]], file: Path | None) -> Page:
-    rows = [
-        {
-            **candidate,
-            "run": Path(candidate["run"]).name,
-            "row": candidate["doc_id"] or candidate["source"] or "",
-            "user": candidate["user_id"] or "",
-            "note": f"quarantined: {candidate['reason']}" if candidate["reason"] else "",
-            "matches": _format_matches(candidate),
-        }
-        for candidate in r["candidates"]
-    ]
-    yield table("Rows that may name the person; nothing was erased", "run state row user matches note", rows)
-    for candidate, context in contexts:
-        yield f"{Path(candidate['run']).name} {candidate['doc_id'] or candidate['source']}: {context}"
-    yield from (fill("{run}: not searched: {problem}", problem) for problem in r["problems"])
-    if not rows:
-        yield "No row names this person. Texts with only the first name, a nickname or another spelling are not listed."
-        return
-    if any(candidate["doc_id"] is None for candidate in r["candidates"]):
-        yield "Rejected rows without an id cannot be chosen: redactory purge RUN --quarantine removes them all."
-    yield "Erase those that you choose: redactory erase PLACE " + (
-        f"--doc-ids-from {file} --by NAME, after editing that file" if file else "--doc-id ID --by NAME"
-    )
+def _write_candidates(file: Path | None, candidates: Sequence[Result]) -> str:
+    """Write the document ids to a private file, one per line, each with a note; return what to type next."""
+    from redactory.foundation.files import write_text
+
+    if file is None or not candidates:
+        return "Erase those that you choose: redactory erase PLACE --doc-id ID --by NAME" if candidates else ""
+    lines = {
+        candidate["doc_id"]: f"{_format_matches(candidate)} in {Path(candidate['run']).name}"
+        for candidate in reversed(candidates)
+    }
+    # an id that is no line by itself has to be typed
+    listed = [name for name in lines if name and name.isprintable() and name == name.strip()]
+    write_text(file, "".join(f"{name}{_NOTE} {lines[name]}\n" for name in reversed(listed)))
+    return f"Remove the lines of rows to keep from {file}, then: redactory erase PLACE --doc-ids-from {file} --by NAME"
 
 
 _ERASURE_NOTES = {

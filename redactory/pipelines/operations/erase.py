@@ -60,7 +60,7 @@ from redactory.pipelines.operations.erase_examples import (
     require_run_key,
     rerun_stages_without_person,
 )
-from redactory.pipelines.operations.persons import ShowContext, find_candidates
+from redactory.pipelines.operations.persons import ShowContext, find_candidates, process_runs
 from redactory.redaction import RunFolder, is_finished, list_parts, read_manifest, require_regular_files
 from redactory.redaction.folder import JobFolder, find_containing_job, find_runs
 
@@ -92,8 +92,8 @@ def erase(
     those trained on the person's text. ``ConfigurationError`` without an id, or for a place without a run.
     """
     require_one_line(by)
-    erased_person = Person(frozenset(doc_ids), frozenset(user_ids))
-    ids = erased_person.doc_ids | erased_person.user_ids
+    requested = Person(frozenset(doc_ids), frozenset(user_ids), by)
+    ids = requested.doc_ids | requested.user_ids
     if person is not None:
         if ids:
             raise ConfigurationError("--person only lists rows: erase those that you choose by their ids, without it")
@@ -104,71 +104,62 @@ def erase(
             "say whose rows to erase: --doc-id, --user-id, or a file with ids (--doc-ids-from, --user-ids-from); "
             "--person lists rows with a name"
         )
-    runs = list(dict.fromkeys(run for place in paths for run in find_runs(place)))
-    done, problems, key, receipts = list[dict[str, Any]](), list[dict[str, Any]](), load_digest_key(), list[str]()
-    with lock_folders(*map(find_containing_job, runs)):
-        for run in runs:
-            try:
-                is_interrupted = _is_interrupted(run)
-                if is_interrupted and _is_empty(run):
-                    continue
-                work = _discard_interrupted_run if is_interrupted else _erase_from_run
-                done.append(run_with_sealed_traceback(run.state, work, run, erased_person, key, dry_run, by))
-            except RedactoryError as error:
-                problems.append({"run": str(run.root), "problem": str(error), "exit_code": error.exit_code})
-        if not dry_run:
-            receipts = _write_receipts(done, problems, erased_person, key, by)
-    unmatched = [p for p in erased_person.compute_pseudonyms(key) if all(p in run["unmatched"] for run in done)]
+    done, key = list[dict[str, Any]](), load_digest_key()
+
+    def process_run(run: RunFolder) -> None:
+        is_interrupted = _is_interrupted(run)
+        if not (is_interrupted and _is_empty(run)):
+            work = _discard_interrupted_run if is_interrupted else _erase_from_run
+            done.append(work(run, requested, key, dry_run))
+
+    problems = process_runs(paths, process_run)
+    unmatched = [p for p in requested.compute_pseudonyms(key) if all(p in run["unmatched"] for run in done)]
     return {
         "ok": not problems,
         "dry_run": dry_run,
         "runs": done,
         "problems": problems,
         "unmatched": unmatched if done else [],
-        "receipts": receipts,
+        "receipts": [] if dry_run else _write_receipts(done, problems, requested, key),
     }
 
 
-RECEIPT_FORMAT = "redactory-receipt/1"
 _RECEIPT_FACTS = ("examples", "documents", "rejected", "unsearched", "release", "discarded", "exports", "samples")
 
 
 def _write_receipts(
-    done: list[dict[str, Any]], problems: list[dict[str, Any]], person: Person, key: DigestKey, by: str | None
+    done: list[dict[str, Any]], problems: list[dict[str, Any]], person: Person, key: DigestKey
 ) -> list[str]:
     """Write a receipt (JSON, mode 0600) for each job, or run without a job, that lost rows; return the files.
 
     A receipt names no id: ``request`` is a keyed digest of the pseudonyms. ``models_to_retrain`` were trained on it.
     """
-    facts: dict[Path, list[dict[str, Any]]] = {}
+    entries: dict[Path, list[dict[str, Any]]] = {}
     for result in (result for result in done if any(result.get(n) for n in ("examples", "rejected", "discarded"))):
         run = RunFolder(Path(result["run"]))
-        job = find_containing_job(run)
-        kept = {name: result[name] for name in _RECEIPT_FACTS if name in result}
-        entry = {"run": run.root.name, **kept, "models_to_retrain": result["models"]}
-        facts.setdefault(run.receipts if job is None else job.receipts, []).append(entry)
-    now = datetime.datetime.now(datetime.UTC)
-    request, files = compute_request_digest(person, key), []
-    for folder, runs in facts.items():
-        body = {"format": RECEIPT_FORMAT, "what": ERASURE, "time": now.isoformat(timespec="seconds"), "by": by}
-        failed = [{name: problem[name] for name in ("run", "problem")} for problem in problems]
-        files.append(make_private_folder(folder) / f"{now:%Y-%m-%dT%H%M%SZ}-{request[:8]}.json")
-        write_json(files[-1], {**body, "request": request, "runs": runs, "not_done": failed})
-    return [str(file) for file in files]
+        facts = {name: result[name] for name in _RECEIPT_FACTS if name in result}
+        entry = {"run": run.root.name, **facts, "models_to_retrain": result["models"]}
+        entries.setdefault((find_containing_job(run) or run).receipts, []).append(entry)
+    now, request = datetime.datetime.now(datetime.UTC), compute_request_digest(person, key)
+    body = {"format": "redactory-receipt/1", "what": ERASURE, "time": now.isoformat(timespec="seconds")}
+    for folder, runs in entries.items():
+        receipt = {**body, "by": person.by, "request": request, "runs": runs, "not_done": problems}
+        write_json(make_private_folder(folder) / f"{now:%Y-%m-%dT%H%M%SZ}-{request[:8]}.json", receipt)
+    return [str(folder / f"{now:%Y-%m-%dT%H%M%SZ}-{request[:8]}.json") for folder in entries]
 
 
-def compute_request_digest(person: Person, key: DigestKey, name: str = "") -> str:
+def compute_request_digest(person: Person, key: DigestKey, name: str | None = None) -> str:
     """Return a keyed digest of the requested ids and name: equal for equal requests, and useless without the key."""
     return key.make_pseudonym("request", json.dumps([person.compute_pseudonyms(key), name]))
 
 
-def _erase_from_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool, by: str | None) -> dict[str, Any]:
+def _erase_from_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
     with nullcontext() if dry_run else reissue_lock(run):
         # without dry_run it is finished now
         if is_reissue_pending(run):
             raise RunStateError(f"a reissue of {run.root} was interrupted: run again without --dry-run")
         require_regular_files(run)
-        return _erase_person(run, person, key, dry_run, by)
+        return _erase_person(run, person, key, dry_run)
 
 
 def _is_interrupted(run: RunFolder) -> bool:
@@ -190,9 +181,7 @@ def _is_empty(run: RunFolder) -> bool:
     return all(path in (run.state, run.lock) for path in list_leaf_paths(run.root))
 
 
-def _discard_interrupted_run(
-    run: RunFolder, person: Person, key: DigestKey, dry_run: bool, by: str | None
-) -> dict[str, Any]:
+def _discard_interrupted_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
     """Remove the work of an interrupted run: half-finished work cannot be searched for a person.
 
     Resuming it reads the input again, which must be without the person anyway.
@@ -217,7 +206,7 @@ def _make_empty_result(run: RunFolder, **extra: Any) -> dict[str, Any]:
     return {"run": str(run.root), **zeros, "release": None, "already": None, "models": [], **extra}
 
 
-def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool, by: str | None) -> dict[str, Any]:
+def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
     manifest = read_manifest(run)
     config = Config.from_manifest(manifest["configuration"])
     # files outside the run may contain the person too; a share (float) is not a file
@@ -272,13 +261,13 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool,
     result["unknown_repeats"] = not has_vault and any(config.dedup.get_rules()[side].one_pass for side in kept_splits)
     if find_index(manifest) is not None:
         result["index"] = has_vault
-    event = {"persons": pseudonyms, "removed": removed, **({} if by is None else {"by": by})}
+    event = {"persons": pseudonyms, "removed": removed, "models": result["models"]}
     result["release"] = reissue_run(
         run,
         ERASURE,
         manifest_changes=body,
         change={"removed": removed, "lost": len(lost)},
-        event={**event, "models": result["models"]},
+        event=event if person.by is None else {**event, "by": person.by},
         # attack results refer to the old shards
         removed=[run.redaction.root, run.exported, *(run.samples / name for name in result["samples"])],
         index_counts={split: counts[f"index/{split}"] for split in SPLIT_NUMBERS} if result.get("index") else None,

@@ -15,7 +15,13 @@ from redactory.redaction import RunFolder, read_column
 from tests.pipelines.support import LINE_CONFIG, invoke_command, write_rows
 
 ENGINES = {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}}
-SETTINGS: dict[str, Any] = {**LINE_CONFIG, "input": "rows.jsonl", "output": "job", "detect": ENGINES, "nightly": {"approve": "never"}}
+SETTINGS: dict[str, Any] = {
+    **LINE_CONFIG,
+    "input": "rows.jsonl",
+    "output": "job",
+    "detect": ENGINES,
+    "nightly": {"approve": "never"},
+}
 
 
 def said(folder: Path, *words: str, code: int = 0) -> str:
@@ -27,7 +33,9 @@ def said(folder: Path, *words: str, code: int = 0) -> str:
 
 def test_runs_and_log_are_listed_without_text_and_a_failing_hook_takes_no_release_back(tmp_path: Path) -> None:
     write_rows(tmp_path / "rows.jsonl", [{"text": "zanzibar is far"}, {"text": "so it is"}])
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump({**SETTINGS, "nightly": {**SETTINGS["nightly"], "hook": ["/bin/false"]}}))
+    (tmp_path / "job.yaml").write_text(
+        yaml.safe_dump({**SETTINGS, "nightly": {**SETTINGS["nightly"], "hook": ["/bin/false"]}})
+    )
     assert "released; 2 rows, 2 examples" in said(tmp_path, "nightly", "job.yaml", code=1)
     assert "Nothing new." in said(tmp_path, "nightly", "job.yaml")
     assert json.loads(said(tmp_path, "nightly", "job.yaml", "--json"))["nights"][0]["state"] == "nothing new"
