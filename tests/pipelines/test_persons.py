@@ -18,7 +18,7 @@ from redactory.pipelines.curation.release_log import read_history, read_log
 from redactory.pipelines.operations import access as access_module
 from redactory.redaction import RunFolder
 from tests.pipelines.nightly.made_job import Job
-from tests.pipelines.support import invoke_command, read_files, run_checks, write_rows
+from tests.pipelines.support import ALLOW_UNCOVERED, invoke_command, read_files, run_checks, write_rows
 
 pytestmark = pytest.mark.usefixtures("unsynced", "unreported", "few_hash_ranges")
 SENSITIVE = re.compile(
@@ -224,12 +224,15 @@ def test_a_speaker_is_masked_unless_it_is_the_person(tmp_path: Path) -> None:
         "segment": {"mode": "turn", "speaker": r"\w+(?: \w+)?:[ \t]+"},
         "detect": {"tagger": None, "patterns": None, "conservative": {"rules": []}},
         "dedup": {"mode": "none"},
+        "release": ALLOW_UNCOVERED,
     }
     redactory.curate(config, output=tmp_path / "run", detector=NameDetector())
+    redactory.export(tmp_path / "run", tmp_path / "exported")
     redactory.access([tmp_path / "run"], out=tmp_path / "report", by="Ann", person="Mary Smith")
     [run] = json.loads((tmp_path / "report" / "report.json").read_text())["runs"]
     assert run["rows"][0]["text"] == "Mary Smith: hello\nAgent: hello\n<MASK>: i am here"
-    assert [record.type for record in read_history(RunFolder(tmp_path / "run"))] == ["accessed"]
+    assert "Exported 1 time: 20" in (tmp_path / "report" / "report.html").read_text()
+    assert [record.type for record in read_history(RunFolder(tmp_path / "run"))] == ["exported", "accessed"]
     receipts = redactory.erase([tmp_path / "run"], doc_ids=["a"], by="Ann")["receipts"]
     assert [Path(receipt).parent for receipt in receipts] == [tmp_path / "run" / "state" / "receipts"]
     assert run_checks(tmp_path / "run")["no stray files"]["ok"]
