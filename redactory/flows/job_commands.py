@@ -412,7 +412,10 @@ def _describe_access(r: Result) -> Page:
     if r["unclear"]:
         counts = ", ".join(f"{count:,} by {kind}" for kind, count in r["unclear"].items())
         yield f"Left out, because somebody else may be meant: {counts}. redactory erase PLACE --person lists them"
-    yield f"Report, unencrypted: {r['out']}/report.html. Read it before you hand it out; then delete the folder"
+    if r["out"] is None:
+        yield "No row of this person is in the runs that could be searched. No report was written."
+    else:
+        yield f"Report, unencrypted: {r['out']}/report.html. Read it before you hand it out; then delete the folder"
 
 
 @command("purge")

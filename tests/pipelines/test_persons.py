@@ -253,5 +253,8 @@ def test_a_purge_of_a_job_covers_its_finished_runs_and_names_the_others(job: Job
         "an erasure by --doc-id or --user-id still works"
     ] * 2
     assert {candidate["state"] for candidate in result["candidates"]} == {"failed"}
+    sought = redactory.access([job.job.root], out=job.folder / "report", by="Ann", doc_ids=["nobody"])
+    assert (sought["ok"], sought["out"], len(sought["problems"])) == (False, None, 2)
+    assert not (job.folder / "report").exists()
     redactory.erase([job.job.root], doc_ids=["w1"])
     assert redactory.purge(job.job.root, ["vault"])["ok"]

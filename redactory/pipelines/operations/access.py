@@ -51,7 +51,8 @@ def access(
     ``person``. Text that detection did not process is ``withheld``. Returns {ok, out, runs, unclear, problems} without
     text; ``runs`` have run, state, documents, examples, withheld, splits, models, exports and samples. Each run's log
     records the access ``by`` somebody before the text is written. ``ConfigurationError`` without a person or an id,
-    ``RunStateError`` if ``out`` exists or no row is found.
+    ``RunStateError`` if ``out`` exists or all runs were searched and no row is found; ``out`` is None if some
+    could not be searched.
     """
     require_one_line(by)
     ids, search = Person(frozenset(doc_ids), frozenset(user_ids)), None if person is None else NameSearch(person)
@@ -76,13 +77,20 @@ def access(
             append_event(run, Event.ACCESSED, by=by, request=request, **counts)
 
     problems = process_runs(paths, collect_run)
-    if not results:
-        reasons = "".join(f"; {problem['run']}: {problem['problem']}" for problem in problems)
+    if not results and not problems:
         hint = "; rows with the surname only are listed by redactory erase --person" if unclear else ""
-        raise RunStateError(f"no row of this person is in these runs{hint}{reasons}")
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    report = {"format": FORMAT, "time": now, "by": by, "person": person, "runs": results, "not_searched": problems}
-    with create_folder_atomically(Path(out)) as folder:
+        raise RunStateError(f"no row of this person is in these runs{hint}")
+    if results:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        report = {"format": FORMAT, "time": now, "by": by, "person": person, "runs": results, "not_searched": problems}
+        _write_report(Path(out), report)
+    summary = [{name: value for name, value in result.items() if name != "rows"} for result in results]
+    written = str(out) if results else None
+    return {"ok": not problems, "out": written, "runs": summary, "unclear": dict(unclear), "problems": problems}
+
+
+def _write_report(out: Path, report: Mapping[str, Any]) -> None:
+    with create_folder_atomically(out) as folder:
         try:
             write_json(folder / "report.json", report)
             write_text(folder / "report.html", load_template("access.html.j2").render(report=report, mask=MASK))
@@ -90,8 +98,6 @@ def access(
             # original text must not stay in a hidden folder
             remove_path(folder)
             raise
-    summary = [{name: value for name, value in result.items() if name != "rows"} for result in results]
-    return {"ok": not problems, "out": str(out), "runs": summary, "unclear": dict(unclear), "problems": problems}
 
 
 def _describe_rows(
