@@ -26,6 +26,7 @@ from redactory.evaluation.statistics import (
     estimate_proportion,
     make_estimate,
 )
+from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.redaction import PUBLIC, route_example
 from redactory.redaction.mask import merge_intervals
@@ -37,8 +38,8 @@ MatchCounts = Counter[tuple[str, str]]
 INTERVAL_KINDS = {
     "confidence": CONFIDENCE,
     "clopper_pearson": {
-        "figures": ["cover_recall", "gamma", "miss_rate"],
-        "over": "secrets, as if each were drawn independently",
+        "figures": ["cover_recall", "precision", "gamma", "miss_rate"],
+        "over": "secrets, or masks (precision), as if each were drawn independently",
     },
     "bootstrap": {
         "figures": ["exact", "cover", "overlap", "char_precision", "char_recall", "f1", "f2", "public_share"],
@@ -48,7 +49,7 @@ INTERVAL_KINDS = {
         "seed": BOOTSTRAP_SEED,
     },
 }
-"""The kind of each interval; all are two-sided."""
+"""The kind of each interval; all are two-sided, but ``upper`` is the one-sided Clopper-Pearson bound."""
 
 _WARM_UP_TEXTS = 20
 _CHUNK_TEXTS, _ROUND_TEXTS = 256, 64
@@ -117,7 +118,8 @@ def measure_detection(
     ``strata`` come from :func:`~redactory.evaluation.recall.measure_misses`. ``measure_public_share`` covers all
     examples, its ``of_clean`` those without a labelled span. ``texts_per_second`` counts distinct examples per second
     of a processor core, after warm-up. ``interval`` names the kind of each interval. ``public`` counts the spans of
-    each public label ({n, open}), and those without a strict mask. The result contains no text.
+    each public label ({n, open}), and those without a strict mask. ``upper`` bounds a miss rate from above alone, at
+    the same confidence. The result contains no text.
     """
     texts, cache = [example.text for example in examples], DetectionCache(detector)
     _warm_up(detector, texts)
@@ -153,9 +155,9 @@ def compare_detectors(
 
     Each is scored as if it alone decided, with an example private if it finds a span in it. A secret is missed if its
     example is public, which is the δ₂ of both policies, and ``measure_public_share`` is that of the examples without a
-    labelled span. Returns {engine, policy (None of a rival), cover_recall, char_precision, char_recall, miss_rate:
-    {value, low, high, misses, n}, public_share: {value, low, high, examples, public}, quarantined, texts_per_second:
-    {value, low, high}}.
+    labelled span. Returns {engine, policy (None of a rival), cover_recall, char_precision, char_recall, by_label:
+    {label: {n, cover_recall}}, miss_rate: {value, low, high, upper, misses, n}, public_share: {value, low, high,
+    examples, public}, quarantined, texts_per_second: {value, low, high}}.
 
     All engines read the distinct examples in turns of a few, so that other load affects them equally. Seconds are those
     of a processor core, bootstrapped over these turns. The result contains no text.
@@ -204,13 +206,19 @@ def _measure_single_engine(
     missed = sum(len(example.spans) for example in examples if example.text in public)
     return {
         **{name: metrics[name] for name in ("cover_recall", "char_precision", "char_recall")},
+        "by_label": {
+            label: {"n": scores["n"], "cover_recall": scores["cover_recall"]}
+            for label, scores in metrics["by_label"].items()
+            if scores["n"]
+        },
         "miss_rate": _estimate_miss_rate(missed, secrets),
         "public_share": measure_public_share(examples, public.__contains__)["of_clean"],
     }
 
 
 def _estimate_miss_rate(missed: int, secrets: int) -> dict[str, Any]:
-    return {**estimate_proportion(missed, secrets), "misses": missed, "n": secrets}
+    upper = clopper_pearson_upper(missed, secrets, CONFIDENCE)
+    return {**estimate_proportion(missed, secrets), "upper": upper, "misses": missed, "n": secrets}
 
 
 def _count_matches_by_row(
@@ -220,8 +228,10 @@ def _count_matches_by_row(
 ) -> list[MatchCounts]:
     rows: dict[int, MatchCounts] = defaultdict(Counter)
     for example in examples:
-        intervals = [(span.start, span.end) for span in select_spans(detections[example.text])]
-        rows[example.row].update(count_matches(example.text, parse_labelled_spans(example.spans), intervals))
+        spans, labelled = select_spans(detections[example.text]), parse_labelled_spans(example.spans)
+        intervals = [(span.start, span.end) for span in spans]
+        rows[example.row].update(count_matches(example.text, labelled, intervals))
+        rows[example.row].update(count_masks_by_label(example.text, labelled, spans))
     return list(rows.values())
 
 
@@ -297,12 +307,31 @@ def count_matches(text: str, labelled: Sequence[tuple[int, int, str]], predicted
     return counts
 
 
+def count_masks_by_label(text: str, labelled: Sequence[tuple[int, int, str]], predicted: Iterable[Span]) -> MatchCounts:
+    """Count ``predicted`` spans by their label, and those that overlap a labelled span of any label.
+
+    Overlapping spans of one label count as one. Labels of engines and corpora differ, so only places are compared.
+    """
+    secrets = _trim_intervals(text, [(start, end) for start, end, _ in labelled])
+    intervals: dict[str, list[Interval]] = defaultdict(list)
+    for span in predicted:
+        intervals[span.label] += _trim_intervals(text, [(span.start, span.end)])
+    counts: MatchCounts = Counter()
+    for label, places in intervals.items():
+        for start, end in merge_intervals(text, places, merge_near=False):
+            counts[label, "marked"] += 1
+            counts[label, "overlap_marked"] += any(first < end and start < last for first, last in secrets)
+    return counts
+
+
 def compute_detection_metrics(rows: Sequence[MatchCounts], confidence: float = 0.95) -> dict[str, Any]:
     """Return the metrics of counts by row: {value, low, high} of each, null if nothing was counted.
 
     {cover_recall, exact, cover, overlap: {precision, recall, f1, f2}, char_precision, char_recall, f1, f2 (of
-    characters), spans, marks, by_label: {label: {n, cover_recall, char_recall}}}. ``cover_recall`` has its two-sided
-    Clopper-Pearson interval, every other metric a percentile bootstrap over rows.
+    characters), precision, spans, marks, by_label: {label: {n, marks, cover_recall, char_recall, precision}}}.
+    ``precision`` is the share of masks that overlap a labelled span; a label's is of the masks with it
+    (:func:`count_masks_by_label`). It and ``cover_recall`` have their two-sided Clopper-Pearson intervals, every other
+    metric a percentile bootstrap over rows.
     """
     total = sum(rows, Counter[tuple[str, str]]())
     places = {key: number for number, key in enumerate(total)}
@@ -327,9 +356,13 @@ def compute_detection_metrics(rows: Sequence[MatchCounts], confidence: float = 0
     def estimate_cover_recall(label: str) -> dict[str, Any]:
         return estimate_proportion(total[label, "cover_labelled"], total[label, "labelled"], confidence)
 
+    def estimate_precision(label: str) -> dict[str, Any]:
+        return estimate_proportion(total[label, "overlap_marked"], total[label, "marked"], confidence)
+
     chars = estimate_scores("chars_both", ("chars_marked", "chars_labelled"))
     return {
         "cover_recall": estimate_cover_recall(ALL_LABELS),
+        "precision": estimate_precision(ALL_LABELS),
         **{name: estimate_scores(f"{name}_{{}}", ("marked", "labelled")) for name in MATCH_KINDS},
         "char_precision": chars["precision"],
         "char_recall": chars["recall"],
@@ -340,7 +373,9 @@ def compute_detection_metrics(rows: Sequence[MatchCounts], confidence: float = 0
         "by_label": {
             label: {
                 "n": total[label, "labelled"],
+                "marks": total[label, "marked"],
                 "cover_recall": estimate_cover_recall(label),
+                "precision": estimate_precision(label),
                 "char_recall": bootstrap.estimate(make_ratio("chars_both", "chars_labelled", label)),
             }
             for label in sorted({label for label, _ in total} - {ALL_LABELS})

@@ -13,7 +13,7 @@ import redactory
 from redactory.flows import options as opt
 from redactory.flows.model_commands import describe_audit_result
 from redactory.flows.options import command, drop_unset
-from redactory.flows.show import Page, Result, Shown, fill, format_interval, report_progress, table
+from redactory.flows.show import MISSES, Page, Result, Shown, fill, format_interval, report_progress, table
 from redactory.foundation.bounds import format_lower, format_upper
 from redactory.foundation.errors import ConfigurationError
 
@@ -67,6 +67,8 @@ def _describe_comparison(r: Result) -> Page:
     yield table("Comparison in per cent; below each value its interval at 95 %", header, rows)
     yield "covered: secrets found completely. precision, recall: of characters."
     yield "public, missed: examples in which nothing is found, without and with a secret. texts/s: on one core."
+    title = "Secrets covered completely, in per cent; below each value its interval at 95 %"
+    yield table(title, ("label", "secrets", *map(_name_engine, r["table"])), _list_covered_labels(r["table"]))
     for engine in r["table"]:
         if engine["quarantined"] and engine["policy"] != "strict":
             yield fill("{engine} could not read {quarantined:n example}.", engine)
@@ -74,15 +76,30 @@ def _describe_comparison(r: Result) -> Page:
 
 def _list_scores(scores: Result) -> Iterator[list[str]]:
     """Yield an engine's scores, and their intervals."""
-    kind, colon, model = scores["engine"].partition(":")
-    name = {"strict": "strict", "conservative": "both"}.get(scores["policy"], kind + colon + Path(model).name)
     shares = [scores[key] for key in ("cover_recall", "char_precision", "char_recall", "public_share")]
     missed, speed = scores["miss_rate"], scores["texts_per_second"]
-    values = [format_interval(share).partition(" ")[0].rstrip("%") for share in shares]
-    yield [name, *values, fill("{misses} of {n}", missed), fill("{value:,.0f}", speed)]
-    intervals = [*map(format_interval, shares), format_interval(missed, 2)]
-    ends = [interval.partition("(")[2].rstrip("%)").replace(" to ", "–").replace("%", "") for interval in intervals]
-    yield ["", *ends, f"{format_lower(speed['low'], places=0)}–{format_upper(speed['high'], places=0)}"]
+    values, ends = zip(*map(_split_interval, shares), strict=True)
+    yield [_name_engine(scores), *values, fill("{misses} of {n}", missed), fill("{value:,.0f}", speed)]
+    speeds = f"{format_lower(speed['low'], places=0)}–{format_upper(speed['high'], places=0)}"
+    yield ["", *ends, fill("up to {upper:3%}", missed), speeds]
+
+
+def _list_covered_labels(engines: list[Result]) -> Iterator[list[str]]:
+    for label, scores in engines[0]["by_label"].items():
+        shares = [_split_interval(engine["by_label"][label]["cover_recall"]) for engine in engines]
+        values, ends = zip(*shares, strict=True)
+        yield from ([label, f"{scores['n']:,}", *values], ["", "", *ends])
+
+
+def _split_interval(share: Result) -> tuple[str, str]:
+    """Return a share and the ends of its interval, in per cent without the sign."""
+    value, _, ends = format_interval(share).replace("%", "").partition(" (")
+    return value, ends.rstrip(")").replace(" to ", "–")
+
+
+def _name_engine(scores: Result) -> str:
+    kind, colon, model = scores["engine"].partition(":")
+    return {"strict": "strict", "conservative": "both"}.get(scores["policy"], kind + colon + Path(model).name)
 
 
 def _describe_detection(r: Result) -> Page:
@@ -94,19 +111,43 @@ def _describe_detection(r: Result) -> Page:
         rows += [(f"{match} {key}", strict[match][key], both[match][key]) for key in ("precision", "recall", "f1")]
     named = ({"name": name.replace("_", " "), "strict": one, "both": two} for name, one, two in rows)
     yield table("Found, at 95 %", columns, named)
-    missed = {"missed by strict (γ)": r["gamma"], "missed by both (δ₂)": r["miss_rate"]}
+    if any(share["low"] == share["high"] is not None for _, *shares in rows for share in shares):
+        yield "Without an interval: the rows show no spread, so resampling them gives no bound."
+    yield table("By label, at 95 %", _LABEL_COLUMNS, _list_labels(r))
+    yield "covered: secrets masked completely. precision: masks with this label that overlap a secret of any label."
+    yield "up to: one-sided upper bound, as if each secret were drawn independently."
+    yield EXPLAIN_GAMMA if r["gamma"]["misses"] else None
     public = {"public, of all examples": r["public_share"], "public, of clean examples": r["public_share"]["of_clean"]}
-    rows = [(name, format_interval(share, 2), fill("{misses} of {n}", share)) for name, share in missed.items()]
-    rows += [(name, format_interval(share, 2), fill("{public} of {examples}", share)) for name, share in public.items()]
-    yield table("Missed, and what stays public", ("metric", "at 95 %", "counted"), rows)
+    rows = [(name, format_interval(share, 2), fill("{public} of {examples}", share)) for name, share in public.items()]
+    yield table("What stays public", ("metric", "at 95 %", "counted"), rows)
     if worst := r["highest_gamma"]:
-        yield fill("Highest γ: at most {upper} for {stratification} {stratum} ({misses} of {n} missed)", worst)
-    labels = {label: {"strict": one, "both": both["by_label"][label]} for label, one in strict["by_label"].items()}
-    columns = {"label": "{name}", "secrets": "{strict[n]}", "strict": "{strict[cover_recall]:2}"}
-    yield table("Secrets covered completely", columns | {"both": "{both[cover_recall]:2}"}, labels)
+        yield fill("Highest γ: {stratification} {stratum}, " + MISSES + ".", worst)
     columns = {"label": "{name}", "spans": "{n}", "unmasked": "{open}"}
     yield table("Public labels: not counted as secrets or misses", columns, r["public"] or {})
     yield fill("{texts_per_second:,.0f} distinct examples per second", r) if r["texts_per_second"] else None
+
+
+EXPLAIN_GAMMA = "Missed by strict also counts a completely masked secret if its mask would differ without it."
+_LABEL_COLUMNS = {
+    "label": "{name}",
+    "secrets": "{n}",
+    "covered by strict": "{cover_recall}",
+    "missed by strict (γ)": "{gamma}",
+    "by both (δ₂)": "{delta_2}",
+    "precision of strict": "{precision}",
+}
+
+
+def _list_labels(r: Result) -> Iterator[dict[str, Any]]:
+    strict, missed = r["strict"], r["strata"].get("label", {})
+    total = {"n": r["secrets"], "gamma": r["gamma"], "delta_2": r["miss_rate"]}
+    for label, scores in [*strict["by_label"].items(), ("all", {**strict, "n": r["secrets"]})]:
+        yield {"name": label, **scores, **_format_misses(total if label == "all" else missed.get(label))}
+
+
+def _format_misses(shares: Result | None) -> dict[str, str]:
+    """Format the secrets that the strict policy and both policies missed."""
+    return {key: fill(MISSES, {**shares, **shares[key]}) if shares else "none" for key in ("gamma", "delta_2")}
 
 
 def _describe_redaction(r: Result) -> Page:
@@ -133,11 +174,14 @@ def describe_measurements(measured: Result) -> Page:
 
 
 def _describe_recall(r: Result) -> Page:
-    missed = "Of {n:n labelled secret} drawn, the strict policy missed {gamma[misses]} (γ ≤ {gamma[upper]}) and both "
-    yield fill(missed + "policies {delta_2[misses]} (δ₂ ≤ {delta_2[upper]}), at {confidence:%} each.", r["misses"])
+    missed, left = r["misses"], {**r["left"]["labels"], "all": r["left"]}
+    yield fill("Of the labelled secrets, {n} were drawn; each bound holds at confidence {confidence:%}.", missed)
     yield "Missed: the example is treated differently than with <MASK> in place of the secret."
-    columns = {"label": "{name}", "secrets": "{secrets}", "public": "{left_public}", "private": "{left_private}"}
-    yield table("Secrets still partly present in the shards", columns, {**r["left"]["labels"], "all": r["left"]})
+    columns = {"label": "{name}", "missed by strict (γ)": "{gamma}", "by both (δ₂)": "{delta_2}"}
+    columns |= {"secrets": "{secrets}", "left in public": "{left_public}", "left in private": "{left_private}"}
+    misses = {**missed["labels"], "all": missed}
+    rows = {label: {**counts, **_format_misses(misses.get(label))} for label, counts in left.items()}
+    yield table("Secrets drawn that were missed, and all secrets partly present in the shards", columns, rows)
 
 
 @command("evaluate errors")

@@ -9,7 +9,7 @@ from typer import Argument, Option
 import redactory
 from redactory.flows import options as opt
 from redactory.flows.options import command, drop_unset
-from redactory.flows.show import Page, Result, Shown, fill, report_progress, table
+from redactory.flows.show import MISSES, Page, Result, Shown, fill, report_progress, table
 from redactory.foundation.bounds import format_lower, format_upper
 
 # ``redactory label``: rows to fit a tagger, or a sample to measure misses.
@@ -173,25 +173,32 @@ def fit_tagger(
     out: Annotated[Path, Option(help="The tagger's folder.")],
     seed: opt.Seed = None,
     epochs: Annotated[int | None, Option(help="Number of passes over the rows.", min=1)] = None,
+    held_back: Annotated[
+        Path | None, Option(help="Other labelled rows to compare on; default: some of LABELLED are held out.")
+    ] = None,
 ) -> Shown:
     """Train and calibrate a token tagger on labelled rows."""
-    r = redactory.fit_tagger(labelled, out, drop_unset(seed=seed, epochs=epochs), progress=report_progress)
+    settings = drop_unset(seed=seed, epochs=epochs)
+    r = redactory.fit_tagger(labelled, out, settings, progress=report_progress, held_back=held_back)
     return r, describe_tagger(r)
 
 
 def describe_tagger(r: Result) -> Page:
     """Describe a fitted tagger: what it covers on held-out rows, and how well its confidence is calibrated."""
-    covered = r["held_out"]["by_label"]
-    rows = [{"label": label, "count": count, "covered": covered.get(label)} for label, count in r["labels"].items()]
-    columns = {"label": "{label}", "spans trained on": "{count}", "covered completely, held out": "{covered:.1%}"}
-    yield table("Labels", columns, rows)
-    scores = "{cover_recall:.1%} of the spans covered, {char_precision:.1%} of the found characters labelled."
-    yield fill("Held out, {rows:n text}: " + scores, r["held_out"])
-    if r["start_held_out"] is not None:
-        yield fill("The tagger it started from, on the same texts: " + scores, r["start_held_out"])
-    if r["worse_than_start"]:
-        yield "Warning: this tagger is worse than the one it started from, on held-out rows; use the earlier one."
-        yield "Check the labels, or label more rows, and fit again."
+    taggers = {"this tagger": r["held_out"], "the one it started from": r["start_held_out"]}
+    taggers = {name: scores for name, scores in taggers.items() if scores}
+    trained = {label: r["labels"].get(label, 0) for label in sorted({*r["labels"], *r["held_out"]["by_label"]})}
+    rows = [
+        (label, count, *(_format_missed(scores["by_label"].get(label)) for scores in taggers.values()))
+        for label, count in trained.items()
+    ]
+    rows.append(("all", sum(trained.values()), *(_format_missed(scores["missed"]) for scores in taggers.values())))
+    title = fill("Spans not covered completely in {rows:n held-out text}, at 95 %", r["held_out"])
+    yield table(title, ("label", "trained on", *(f"missed by {name}" for name in taggers)), rows)
+    for name, scores in taggers.items():
+        covered = "{cover_recall:.1%} of the spans covered, {char_precision:.1%} of the found characters labelled."
+        yield fill(f"{name[:1].upper()}{name[1:]}: {covered}", scores)
+    yield from _describe_comparison(r["compared"])
     calibrated = (
         "Calibrated: temperature {temperature}, calibration error {error_before:.4f} before, {error:.4f} after, "
     )
@@ -202,6 +209,26 @@ def describe_tagger(r: Result) -> Page:
     yield f"Wrote {r['tagger']}: name it in detect.tagger.models"
 
 
+def _format_missed(share: Result | None) -> str:
+    return fill(MISSES, share) if share and share["n"] else "none"
+
+
+def _describe_comparison(r: Result | None) -> Page:
+    if r is None:
+        return
+    yield fill("It covers more than the one it started from in {more:n text}, less in {fewer}.", r)
+    if r["better"] == "start":
+        yield "Warning: this tagger is worse than the one it started from, on held-out rows; use the earlier one."
+        yield "Check the labels, or label more rows, and fit again."
+    elif r["better"] == "neither":
+        yield "Neither is better on these texts: keep the earlier one, or compare on more rows with --held-back FILE."
+    elif r["chance"] <= 0.05:
+        yield "This tagger is better than the one it started from."
+    else:
+        yield "This tagger is better on these texts, but too few differ to exclude chance: compare on more rows with"
+        yield "--held-back FILE."
+
+
 @command("fit policy")
 def fit_policy(
     labelled: Annotated[Path, Argument(metavar="LABELLED", help="JSONL with the true spans (text, spans).")],
@@ -209,9 +236,11 @@ def fit_policy(
     confidence: opt.Confidence = 0.95,
     out: Annotated[Path, Option(help="The policy file to write.")] = Path("policy.yaml"),
     miss_rate: Annotated[float, Option(help="Upper bound on the share of missed secrets.")] = 0.001,
+    held_back: Annotated[Path | None, Option(help="Other labelled rows, to compare with the present policy.")] = None,
 ) -> Shown:
     """Fit the conservative policy to labelled rows to bound the share of missed secrets."""
     settings: dict[str, Any] = {"config": own_config, "miss_rate": miss_rate, "confidence": confidence}
+    settings["held_back"] = held_back
     r = redactory.fit_policy(labelled, out=out, progress=report_progress, **settings)
     return r, _describe_policy(r), 1 if r["chosen"] is None else 0
 
@@ -241,10 +270,33 @@ def _describe_policy(r: Result) -> Page:
     if chosen < present:
         changed = f"min_non_entity_probability {chosen:.8g} instead of {present:.8g}"
         yield f"It is looser than the current configuration: {changed}."
+    yield from _compare_with_present(r)
     yield f"{r['rows_file']} identifies its rows; keep it."
     if r["key_fresh"]:
         yield "No REDACTORY_KEY was set: no other process can identify these rows to measure the misses of this policy."
         yield "Set a permanent key and fit again."
+
+
+def _compare_with_present(r: Result) -> Page:
+    other = r["held_back"]
+    if other is None:
+        yield "All rows chose it, so its misses here are no measurement of it; the bound takes that into account."
+        yield "To compare it with the present policy on other labelled rows: --held-back FILE."
+        return
+    rows = {name: {**other[name], "n": other["secrets"]} for name in ("present", "chosen")}
+    columns = {"policy": "{name}", "public": "{public_share:.1%}", "of clean": "{clean_public_share:.1%}"}
+    title = fill("On {rows:n row} of {labelled}, which did not choose it; one secret of each {unit}", other)
+    yield table(title, columns | {"missed": MISSES}, rows)
+    gained, missed = (other["chosen"][key] - other["present"][key] for key in ("public_share", "misses"))
+    if not gained:
+        yield "Both policies decide the same on these rows."
+    elif not missed:
+        better = "chosen" if gained > 0 else "present"
+        yield f"The {better} policy is better on these rows: it leaves more public and misses no more."
+    else:
+        more, fewer = ("more", "more") if gained > 0 else ("less", "fewer")
+        yield f"On these rows the chosen policy leaves {more} public, and misses {fewer}."
+    yield "Only the chosen policy has the bound." if gained < 0 else None
 
 
 def _list_changes(r: Result) -> Iterator[dict[str, Any]]:
