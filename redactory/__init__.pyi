@@ -6,6 +6,7 @@ A name is added by one line, ``from module import name as name``: the package fi
 from .evaluation.agreement import label_agreement as label_agreement
 from .evaluation.one_run_audit import plant_canaries as plant_canaries
 from .evaluation.simulator import simulate as simulate
+from .flows.show import report_progress as report_progress
 from .foundation.errors import CheckFailed as CheckFailed
 from .foundation.errors import ConfigurationError as ConfigurationError
 from .foundation.errors import GuaranteeError as GuaranteeError

@@ -1,5 +1,7 @@
 """Deny and allow lists: match terms in any spelling, and map each match back to the source text.
 
+A term that begins with ``re:`` is a regular expression. It matches the text as it stands, in any case.
+
 Folding ignores case, accents, width and other compatibility forms, the kind of apostrophe and hyphen, runs of white
 space (line breaks and no-break spaces too), and invisible characters such as zero-width spaces.
 """
@@ -19,8 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import ahocorasick
+import regex
 
-from redactory.detectors.engine import Capability, EngineOutput, Span
+from redactory.detectors.engine import TIMEOUT, Capability, EngineOutput, Span
 from redactory.detectors.settings import ListSettings, TermList, WordList
 from redactory.foundation.canonical import get_package_version, json_sha256
 from redactory.foundation.errors import ConfigurationError
@@ -112,8 +115,13 @@ _LABEL = re.compile("[A-Z][A-Z0-9_]*")
 _OTHER_FORMATS = frozenset({".json", ".csv", ".tsv", ".yaml", ".yml", ".xlsx", ".parquet", ".gz", ".zip"})
 
 
+EXPRESSION_MARK, _EXPRESSION_KEY = "re:", "RE:"
+"""Begins a regular expression in a list, and among folded terms, none of which has a capital."""
+_TIMEOUT_SECONDS = 60.0
+
+
 class Term(NamedTuple):
-    """A term folded by :func:`fold_term`, never empty, and its label."""
+    """A term folded by :func:`fold_term`, never empty, and its label; or a regular expression behind its key."""
 
     folded_text: str
     label: str
@@ -178,12 +186,30 @@ def _parse_row(line: str, label: str, location: str) -> Term:
 
 
 def _make_term(text: str, label: str, location: str) -> Term:
+    if text.startswith(EXPRESSION_MARK):
+        expression = text.removeprefix(EXPRESSION_MARK).strip()
+        _compile_expression(expression, location)
+        return Term(_EXPRESSION_KEY + expression, label)
     folded = fold_term(text)
     if not folded:
         raise ConfigurationError(f"{location}: an empty term")
     if any("\ud800" <= letter <= "\udfff" for letter in folded):
         raise ConfigurationError(f"{location}: this term is not Unicode: it contains half of a surrogate pair")
     return Term(folded, label)
+
+
+@functools.lru_cache(maxsize=1024)
+def _compile_expression(text: str, location: str = "") -> regex.Pattern[str]:
+    """Compile a regular expression; ``ConfigurationError`` names its place and does not quote it."""
+    try:
+        expression: regex.Pattern[str] = regex.compile(text, regex.IGNORECASE)
+    except regex.error as error:
+        raise ConfigurationError(
+            f"{location}: invalid regular expression at character {(error.pos or 0) + 1} after '{EXPRESSION_MARK}'"
+        ) from None
+    if expression.search("") is not None:
+        raise ConfigurationError(f"{location}: this regular expression matches an empty text; make it match something")
+    return expression
 
 
 def _check_label(label: object, location: str) -> str:
@@ -213,12 +239,17 @@ class ListEngine:
     """Finds every whole-word occurrence of a denied term, overlaps included, with score 1.
 
     Also serves for a client's list of sensitive entities (the "entities" of UeDP). Terms match in any spelling
-    (:func:`fold_text`). An end of a term that is a letter or digit must be the end of a word. A match of an allowed
-    term counts unless a denied term overlaps it.
+    (:func:`fold_text`). An end of a term that is a letter or digit must be the end of a word; regular expressions match
+    as written. A match of an allowed term counts unless a denied term overlaps it.
     """
 
     def __init__(self, settings: ListSettings, language: str) -> None:
-        entries = _load_entries(settings)
+        every = _load_entries(settings)
+        entries = {term: entry for term, entry in every.items() if not term.startswith(_EXPRESSION_KEY)}
+        self._expressions = [
+            (_compile_expression(term.removeprefix(_EXPRESSION_KEY)), every[term])
+            for term in sorted(every.keys() - entries.keys())
+        ]
         self._automaton = ahocorasick.Automaton()
         for folded, entry in entries.items():
             self._automaton.add_word(folded, entry)
@@ -233,6 +264,9 @@ class ListEngine:
             "terms_sha256": json_sha256(terms),
             "unicode": unicodedata.unidata_version,
             "pyahocorasick": get_package_version("pyahocorasick"),
+            **(
+                {"regex": get_package_version("regex")} if any(t.startswith(_EXPRESSION_KEY) for t, *_ in terms) else {}
+            ),
         }
 
     @classmethod
@@ -242,16 +276,19 @@ class ListEngine:
         return [Capability("deny lists", labels, None, labels)]
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
-        """Return one output per text; no text fails."""
+        """Return one output per text; only a text on which a regular expression takes too long fails."""
         return [self._read_text(text) for text in texts]
 
     def _read_text(self, text: str) -> EngineOutput:
         denied: set[Span] = set()
         allowed: set[tuple[int, int]] = set()
-        for start, end, entry in self._find_matches(text):
-            denied.update(Span(start, end, label, 1.0, DETECTOR) for label in entry.labels)
-            if entry.allowed:
-                allowed.add((start, end))
+        try:
+            for start, end, entry in itertools.chain(self._find_matches(text), self._match_expressions(text)):
+                denied.update(Span(start, end, label, 1.0, DETECTOR) for label in entry.labels)
+                if entry.allowed:
+                    allowed.add((start, end))
+        except TimeoutError:
+            return EngineOutput(failure=TIMEOUT)
         spans = tuple(sorted(denied))
         return EngineOutput(spans=spans, allowed_ranges=tuple(_drop_overlapping_ranges(spans, sorted(allowed))))
 
@@ -268,6 +305,12 @@ class ListEngine:
             if end < len(letters) and _is_within_word(letters[last], letters[end]):
                 continue
             yield *folded.get_source_range(start, end), entry
+
+    def _match_expressions(self, text: str) -> Iterator[tuple[int, int, ListEntry]]:
+        for expression, entry in self._expressions:
+            for match in expression.finditer(text, timeout=_TIMEOUT_SECONDS):
+                if match[0]:
+                    yield match.start(), match.end(), entry
 
 
 def _load_entries(settings: ListSettings) -> dict[str, ListEntry]:

@@ -10,7 +10,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -74,15 +74,16 @@ class RecognizerRunner:
 
         self.recognizer, self.trigger = recognizer, trigger
         self.context = tuple(word.lower() for word in recognizer.context or ())
+        self.requires_context: bool = getattr(recognizer, "require_context", False)
         self._score_thresholds: dict[str, float] = dict(recognizer.score_thresholds)
         self._timeout_module: Any = None if is_linear else pattern_recognizer
-        self.patterns: list[tuple[Trigger, Any, float]] | None = None
+        self.patterns: list[tuple[Trigger, tuple[str, int], float]] | None = None
         self._is_phone_recognizer = type(recognizer).analyze is PhoneRecognizer.analyze
         if type(recognizer).analyze is PatternRecognizer.analyze:
             self.patterns = [
                 (
                     pattern_triggers.get(pattern.name, ALWAYS_FIRES),
-                    regex.compile(add_word_lookahead(pattern.regex), recognizer.global_regex_flags or 0),
+                    (pattern.regex, recognizer.global_regex_flags or 0),
                     pattern.score,
                 )
                 for pattern in recognizer.patterns
@@ -102,14 +103,16 @@ class RecognizerRunner:
             results = recognizer.analyze(traits.text, recognizer.supported_entities) or ()
         return [Span(r.start, r.end, r.entity_type, r.score, DETECTOR) for r in results]
 
-    def _match_patterns(self, traits: TextTraits, patterns: Iterable[tuple[Trigger, Any, float]]) -> Iterator[Span]:
+    def _match_patterns(
+        self, traits: TextTraits, patterns: Iterable[tuple[Trigger, tuple[str, int], float]]
+    ) -> Iterator[Span]:
         text, recognizer = traits.text, self.recognizer
         label = recognizer.supported_entities[0]
         timeout = self._timeout_module and self._timeout_module.REGEX_TIMEOUT_SECONDS
         for trigger, expression, pattern_score in patterns:
             if not trigger.fires(traits):
                 continue
-            for match in expression.finditer(text, timeout=timeout):
+            for match in _compile_expression(*expression).finditer(text, timeout=timeout):
                 if value := match[0]:
                     is_valid = recognizer.validate_result(value)
                     score = pattern_score if is_valid is None else 1.0 if is_valid else 0.0
@@ -119,6 +122,13 @@ class RecognizerRunner:
     def get_score_threshold(self, label: str) -> float:
         """Return the recognizer's own minimum score for ``label``."""
         return self._score_thresholds.get(label, self._score_thresholds.get("default", 0.0))
+
+
+@cache
+def _compile_expression(expression: str, flags: int) -> regex.Pattern[str]:
+    """Compile an expression when its trigger first fires: all of them together take half a second."""
+    compiled: regex.Pattern[str] = regex.compile(add_word_lookahead(expression), flags)
+    return compiled
 
 
 _WORD_ALTERNATION = regex.compile(r"\(\?:(?:\(\?:[a-z0-9-]+\)\|){30,}\(\?:[a-z0-9-]+\)\)")
@@ -182,11 +192,15 @@ class TextContext:
         # in other scripts the lower case of a letter may depend on its place in the word
         if score >= rules.MAX_SCORE or not any(term in self._lowercase_text or not term.isascii() for term in context):
             return score
-        keywords = self.get_nearby_keywords(start)
-        if not any(term in keywords for term in context):
+        if not self.has_nearby(start, context):
             return score
         boosted = max(score + rules.context_similarity_factor, rules.min_score_with_context_similarity)
         return float(min(boosted, rules.MAX_SCORE))
+
+    def has_nearby(self, start: int, context: tuple[str, ...]) -> bool:
+        """Whether a keyword near ``start`` contains one of ``context`` (lower case)."""
+        keywords = self.get_nearby_keywords(start)
+        return any(term in keywords for term in context)
 
     def get_nearby_keywords(self, start: int) -> str:
         """Return the context keywords of a span at code point ``start``, joined by ``KEYWORD_SEPARATOR``.
@@ -265,6 +279,8 @@ class PatternEngine:
             for span in runner.find_spans(traits):
                 if runner.context:
                     context = context or self.build_context(text)
+                    if runner.requires_context and not context.has_nearby(span.start, runner.context):
+                        continue
                     span = span._replace(score=context.boost_score(span.score, span.start, runner.context))
                 if span.score >= runner.get_score_threshold(span.label):
                     yield runner, span

@@ -25,7 +25,7 @@ from redactory.detectors.check_digits import make_rejector
 from redactory.detectors.phones import list_extra_regions
 from redactory.detectors.rules import load_common_words
 from redactory.detectors.settings import AUTO, DEFAULT_PRESIDIO_RECOGNIZERS, CustomRecognizer, PatternSettings
-from redactory.detectors.spacy_model import hide_unused_packages
+from redactory.detectors.spacy_model import hide_unused_packages, import_lean_spacy
 from redactory.detectors.triggers import ALWAYS_FIRES, Trigger, split_words
 from redactory.foundation.errors import ConfigurationError, did_you_mean, shorten_name
 from redactory.foundation.settings import Settings, format_validation_error
@@ -134,10 +134,17 @@ class BuiltinRecognizer(NamedTuple):
 
     def build_recognizer(self, language: str) -> EntityRecognizer:
         """Build the Presidio recognizer."""
-        with hide_unused_packages():
-            from presidio_analyzer import Pattern, PatternRecognizer
+        import_lean_spacy()
+        from presidio_analyzer import Pattern, PatternRecognizer
 
         rejects = self.rejects
+
+        def make_pattern(name: str, form: PatternForm) -> Any:
+            # without Presidio's check, which compiles: the tests compile every built-in expression
+            pattern = Pattern.__new__(Pattern)
+            values = {"name": name, "regex": form.expression, "score": form.score}
+            pattern.__dict__.update(values, compiled_regex=None, compiled_with_flags=None)
+            return pattern
 
         class Recognizer(PatternRecognizer):
             def invalidate_result(self, pattern_text: str) -> bool:
@@ -147,7 +154,7 @@ class BuiltinRecognizer(NamedTuple):
             supported_entity=self.label,
             name=f"Redactory{self.name}",
             supported_language=language,
-            patterns=[Pattern(name, form.expression, form.score) for name, form in self.forms.items()],
+            patterns=[make_pattern(name, form) for name, form in self.forms.items()],
             context=list(self.context),
             # case distinguishes an address from prose, so no IGNORECASE, unlike Presidio
             global_regex_flags=0,
@@ -212,6 +219,13 @@ COUNTRY_RECOGNIZERS: Mapping[str, tuple[str, ...]] = {
 """Presidio's recognizers that a language enables; others of these countries also match ordinary text."""
 
 
+@functools.cache
+def list_recognized_languages() -> frozenset[str]:
+    """List the languages with recognizers of their own, and English, for which the default ones are made."""
+    builtin = {language for recognizer in load_builtin_recognizers() for language in recognizer.languages}
+    return frozenset({"en", *COUNTRY_RECOGNIZERS, *builtin})
+
+
 def _is_not_address(value: str) -> bool:
     """Reject "::" beside few letters and digits, as in "add::Type" or "values[::2]"."""
     groups = re.findall("[^:]+", value)
@@ -242,9 +256,9 @@ def list_recognizer_names(settings: PatternSettings, language: str) -> tuple[str
 
 def create_predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRecognizer]:
     """Create Presidio's recognizers by class name; ``ConfigurationError`` for an unavailable one."""
-    with hide_unused_packages():
-        import presidio_analyzer.predefined_recognizers as predefined
-        from presidio_analyzer import EntityRecognizer
+    import_lean_spacy()
+    import presidio_analyzer.predefined_recognizers as predefined
+    from presidio_analyzer import EntityRecognizer
 
     made: list[EntityRecognizer] = []
     for name in names:
@@ -302,13 +316,16 @@ def create_custom_recognizer(settings: CustomRecognizer, language: str) -> Entit
             raise ConfigurationError(
                 f"{key}, pattern {number}: invalid regular expression, or a score that is not between 0 and 1"
             ) from None
-    return PatternRecognizer(
+    recognizer: Any = PatternRecognizer(
         supported_entity=settings.label,
         name=settings.name,
         supported_language=language,
         patterns=patterns,
         context=list(settings.context),
     )
+    recognizer.require_context = settings.require_context
+    made: EntityRecognizer = recognizer
+    return made
 
 
 def load_file_recognizers(file: str, language: str) -> list[EntityRecognizer]:

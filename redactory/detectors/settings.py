@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, PositiveInt, field_validator, model_validator
 
@@ -278,6 +278,13 @@ class CustomRecognizer(Settings):
     )
     patterns: dict[str, float] = Field({}, description="Regular expressions, each with its score.")
     context: tuple[str, ...] = Field((), description="Words nearby that raise the score.")
+    require_context: bool = Field(False, description="Find nothing without one of these words nearby.")
+
+    @model_validator(mode="after")
+    def _check_context(self) -> Self:
+        if self.require_context and not any(word.strip() for word in self.context):
+            raise ValueError("require_context needs words in context")
+        return self
 
     @field_validator("label")
     @classmethod
@@ -329,7 +336,7 @@ class TransformersSettings(Settings):
 class TermList(Settings):
     """Terms, given here or in a file with one per line."""
 
-    words: tuple[str, ...] = Field((), description="The terms.")
+    words: tuple[str, ...] = Field((), description="The terms; re:EXPRESSION is a regular expression.")
     file: str | None = Field(
         None, description='A file of terms: one per line, or .jsonl with "text" and optionally "label".'
     )

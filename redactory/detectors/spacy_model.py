@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from redactory.foundation.canonical import folder_sha256, get_package_version, json_sha256
@@ -49,13 +50,52 @@ def import_lean_spacy() -> ModuleType:
     """Import spaCy without unused packages.
 
     The first pipeline imports every package that offers a component. Presidio offers one, so import it here, while the
-    packages are hidden.
+    packages are hidden. The first import also skips spaCy's command line, and Presidio's check of its own expressions,
+    which compiles each.
     """
-    with hide_unused_packages():
+    with hide_unused_packages(), ExitStack() as restored:
+        if "spacy" not in sys.modules:
+            restored.enter_context(_hide_spacy_commands())
+        if "presidio_analyzer" not in sys.modules:
+            restored.enter_context(_skip_pattern_checks())
         import presidio_analyzer  # noqa: F401
         import spacy
 
     return spacy
+
+
+@contextmanager
+def _hide_spacy_commands() -> Iterator[None]:
+    commands: Any = ModuleType("spacy.cli")
+    commands.__path__, commands.info = (
+        [],
+        lambda *args, **options: importlib.import_module("spacy.cli").info(*args, **options),
+    )
+    sys.modules.update({"spacy.cli": commands, "spacy.cli.info": commands})
+    try:
+        yield
+    finally:
+        del sys.modules["spacy.cli"], sys.modules["spacy.cli.info"]
+
+
+@contextmanager
+def _skip_pattern_checks() -> Iterator[None]:
+    """Load Presidio's module of patterns before its package, with a compiler that does nothing until the end."""
+    package = importlib.util.find_spec("presidio_analyzer")
+    folder = Path(package.origin).parent if package and package.origin else Path()
+    spec = importlib.util.spec_from_file_location("presidio_analyzer.pattern", folder / "pattern.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules[spec.name] = module
+    compiler, module.re = module.re, SimpleNamespace(compile=lambda expression: None, error=ValueError)
+    try:
+        yield
+    finally:
+        module.re = compiler
+        if loaded := sys.modules.get("presidio_analyzer"):
+            vars(loaded)["pattern"] = module
 
 
 _TAIL_CHARS, _CONTEXT_CHARS = 64, 16

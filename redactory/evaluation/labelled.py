@@ -154,9 +154,20 @@ def write_labelling_files(
     rows: Sequence[Mapping[str, Any]], labels: Iterable[str], version: str, data: Path, tasks: Path, interface: Path
 ) -> None:
     """Write ``rows`` as JSON lines and as tasks of Label Studio, and its interface with ``labels`` and SECRET."""
-    write_text(data, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_labelled_rows(data, rows)
     write_json(tasks, [to_label_studio_task(row, version) for row in rows])
     write_text(interface, build_labelling_interface([*sorted({*labels} - {"SECRET"}), "SECRET"]))
+
+
+def write_labelled_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Check and write labelled rows as JSON lines (mode 0600); ``InputError`` names the file and the row."""
+    rows = list(rows)
+    for number, row in enumerate(rows, 1):
+        try:
+            _check_row(row)
+        except _InvalidRowError as error:
+            raise InputError(f"{path.name}, row {number}: {error}") from None
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def _parse_task(task: Any) -> dict[str, Any]:

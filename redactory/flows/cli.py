@@ -20,6 +20,7 @@ from redactory.flows import (  # noqa: F401  # noqa: F401
     log,
     model_commands,
     release_commands,
+    review_commands,
     run_commands,
     scan_commands,
     serve_commands,

@@ -137,10 +137,11 @@ def list_releases(
         r = redactory.release_log(job)
         return r, [fill("{time}  {run}  {words}", record) for record in r["records"]] or "No records yet."
     r = redactory.list_releases(job)
-    return r, _describe_releases(r), 1 if r["problems"] else 0
+    return r, describe_releases(r), 1 if r["problems"] else 0
 
 
-def _describe_releases(r: Result) -> Page:
+def describe_releases(r: Result) -> Page:
+    """Describe the runs of a job, and why each is in its state."""
     if not r["runs"]:
         yield "No run yet."
         return
@@ -173,16 +174,16 @@ def approve_release(
     empty: Annotated[bool, Option("--empty", help="Also if the public or the private split is empty.")] = False,
 ) -> Shown:
     """Release a held run; name and reason go into the release log."""
-    return _describe_decision(redactory.approve_release(run, by, reason, empty=empty))
+    return describe_decision(redactory.approve_release(run, by, reason, empty=empty))
 
 
 @command("release reject")
 def reject_release(run: opt.Run, reason: opt.Reason, by: opt.By) -> Shown:
     """Reject a run; the next scheduled run reads its input as new."""
-    return _describe_decision(redactory.reject_release(run, by, reason))
+    return describe_decision(redactory.reject_release(run, by, reason))
 
 
-def _describe_decision(r: Result) -> Shown:
+def describe_decision(r: Result) -> Shown:
     """Describe the decision; a failed hook does not revert it, but sets the exit code."""
     page: list[str | None] = [f"{Path(r['run']).name}: {r['state']}. Latest: {r['latest'] or 'none'}"]
     page += ["Warning: it has no example, public or private."] if r.get("empty") else []
@@ -205,7 +206,7 @@ def list_quarantine(
     """List the quarantine by reason, with the id of each entry; text is shown only for ENTRY."""
     if entry is None:
         r = redactory.quarantine_list(job, limit)
-        return r, _describe_quarantine(r)
+        return r, describe_quarantine(r)
     if not opt.is_stdout_terminal():
         raise ConfigurationError("original text is shown only on a terminal; standard output is a file or a pipe")
     from redactory.pipelines.operations.quarantine import escape_for_terminal, read_quarantine_entry
@@ -214,7 +215,8 @@ def list_quarantine(
     return None
 
 
-def _describe_quarantine(r: Result) -> Page:
+def describe_quarantine(r: Result) -> Page:
+    """Describe the quarantine of each run: its reasons, and its entries."""
     for run in r["runs"]:
         if run.get("purged"):
             yield f"{run['run']}: the quarantine was purged and cannot be listed."

@@ -116,6 +116,7 @@ def _describe_training_plan(r: Result) -> Page:
         *((*group, "private examples exchanged at once") for group in groups.items()),
     ]
     yield table("What it would guarantee", ("metric", "", "for"), rows)
+    yield None if groups else "For several examples exchanged at once, add --set 'group_sizes=[2, 4, 8]'."
     if r["examples_drawn"] is not None:
         drawn = "A noisy step draws {examples_drawn} of {private_examples} examples of noisy steps on average; "
         yield fill(drawn + "{expected_batch} divides their sum.", r)

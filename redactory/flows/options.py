@@ -12,7 +12,7 @@ import typer.core
 import typer.main
 from typer import Argument, Option
 
-from redactory.flows.show import Shown, show_result
+from redactory.flows.show import Shown, report_progress, show_result
 from redactory.foundation.errors import ConfigurationError, InputError, shorten_name
 
 Config = Annotated[str, Argument(metavar="CONFIG", help="A configuration (.yaml), or an input file, folder or URL.")]
@@ -22,6 +22,21 @@ OwnConfig = Annotated[
 Run = Annotated[Path, Argument(metavar="RUN", help="A run folder.")]
 Job = Annotated[Path, Argument(metavar="JOB|RUN", help="A job's folder of runs, or a run.")]
 Places = Annotated[list[Path], Argument(metavar="PLACE...", help="Run folders, or jobs' folders with all their runs.")]
+Only = Annotated[
+    list[str] | None, Option(metavar="KIND,…", help="Only these kinds, like PERSON; all others are public. Repeatable.")
+]
+Except = Annotated[
+    list[str] | None, Option("--except", metavar="KIND,…", help="Kinds that are public and stay readable. Repeatable.")
+]
+Allow = Annotated[
+    list[str] | None, Option(metavar="FILE", help="Public terms, one a line, or re:EXPRESSION. Repeatable.")
+]
+Deny = Annotated[
+    list[str] | None, Option(metavar="[LABEL=]FILE", help="Terms to mask always, one a line, or re:EXPRESSION.")
+]
+Sensitivity = Annotated[float | None, Option(help="How much to mask, from 0.1 to 0.75; default: 0.5.")]
+Language = Annotated[str | None, Option(help="Language code, or auto: detect it for each text.")]
+LanguageColumn = Annotated[str | None, Option(metavar="NAME", help="Column with each row's language.")]
 Model = Annotated[str | None, Option(help="A trained model; default: from the configuration.")]
 Output = Annotated[str | None, Option("--out", help="The run folder, or a URL; default: output in the configuration.")]
 Resume = Annotated[bool, Option("--resume", help="Resume an interrupted run.")]
@@ -30,6 +45,9 @@ Prefect = Annotated[bool, Option("--prefect", help="Run as a Prefect flow.")]
 Dask = Annotated[str | None, Option(help="A Dask cluster: local, or its address, tls://HOST:PORT.")]
 Settings = Annotated[
     list[str] | None, Option("--set", metavar="KEY=VALUE", help="A setting, like train.epochs=3. Repeatable.")
+]
+Encoding = Annotated[
+    str | None, Option(help="Encoding of text, CSV and JSON files, like cp1252 or utf-16; default: UTF-8.")
 ]
 Seed = Annotated[int | None, Option(help="The same seed gives the same random draws.")]
 Confidence = Annotated[float, Option(help="Confidence level of each bound.")]
@@ -46,7 +64,7 @@ _COMMAND_PANELS = {
     "Mask": ("redact", "unmask", "serve-http"),
     "Curate": ("curate", "verify", "quarantine", "run"),
     "Train": ("plan", "train", "guarantee", "budget", "predict", "synthesize"),
-    "Measure, and improve detection": ("evaluate", "label", "fit"),
+    "Measure, and improve detection": ("evaluate", "label", "review", "fit"),
     "Operate": ("nightly", "schedule", "release", "index", "keys"),
     "Share, erase": ("export", "fetch", "erase", "purge"),
     "Local privacy": ("ldp",),
@@ -86,22 +104,23 @@ _json_app = typer.Typer()
 
 
 @_json_app.command()
-def _declare_json(
+def _declare_common_options(
     as_json: Annotated[bool, Option("--json", help="Print one JSON object on standard output.")] = False,
+    quiet: Annotated[bool, Option("--quiet", help="Show no progress.")] = False,
 ) -> None: ...
 
 
-_JSON_OPTION = typer.main.get_command(_json_app).params[0]
+_COMMON_OPTIONS = typer.main.get_command(_json_app).params[:2]
 
 
 class _Command(typer.core.TyperCommand):
-    """A command that returns what is shown: as a page, or with ``--json`` as one object."""
+    """A command that returns what is shown: as a page, or with ``--json`` as one object; ``--quiet`` stops progress."""
 
     def __init__(self, *arguments: Any, params: list[Any], **settings: Any) -> None:
-        super().__init__(*arguments, params=[*params, _JSON_OPTION], **settings)
+        super().__init__(*arguments, params=[*params, *_COMMON_OPTIONS], **settings)
 
     def invoke(self, ctx: Any) -> None:
-        ctx.obj = ctx.params.pop("as_json")
+        ctx.obj, report_progress.is_quiet = ctx.params.pop("as_json"), ctx.params.pop("quiet")
         shown = super().invoke(ctx)
         if shown is not None:
             show_result(ctx.obj, *shown)
@@ -111,7 +130,7 @@ Function = TypeVar("Function", bound=Callable[..., Shown])
 
 
 def command(name: str) -> Callable[[Function], Function]:
-    """Register a function as the command ``name``, with ``--json``, in its group or in its panel of the help."""
+    """Register a function as the command ``name``, with the common options, in its group or panel."""
     *group, last = name.split()
     if group:
         return _groups[group[0]].command(last, cls=_Command)

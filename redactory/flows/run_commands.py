@@ -24,7 +24,7 @@ from redactory.flows.show import (
     table,
     warning,
 )
-from redactory.foundation.errors import ConfigurationError, pluralize
+from redactory.foundation.errors import ConfigurationError, join_words, pluralize
 from redactory.foundation.files import make_private_folder, read_json
 from redactory.foundation.keys import load_encryption_key
 from redactory.pipelines.curation_hints import FIXES, describe_rejection, list_curation_hints
@@ -56,17 +56,21 @@ def curate(
     workers: opt.Workers = None,
     prefect: opt.Prefect = False,
     dask: opt.Dask = None,
+    encoding: opt.Encoding = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Show what it would do, without writing.")] = False,
     against: Annotated[str | None, Option(help="With --dry-run: compare policies with this run or config.")] = None,
 ) -> Shown:
     """Turn a raw corpus into audited shards."""
     if dry_run:
-        planned = redactory.describe(config, progress=report_progress, output=output)
+        planned = redactory.describe(config, encoding=encoding, progress=report_progress, output=output)
         if against is not None:
             planned["differs"] = redactory.policy_diff(against, config)
         return planned, describe_plan(planned), 1 if planned["refused"] else 0
+    if encoding is not None and (prefect or dask is not None):
+        raise ConfigurationError("--encoding: with --prefect or --dask, set input.encoding in the configuration")
     _warn_uncovered(config, output)
-    result = _run_job("curate", config, prefect, dask, output=output, resume=resume, workers=workers)
+    options = {"output": output, "resume": resume, "workers": workers, **drop_unset(encoding=encoding)}
+    result = _run_job("curate", config, prefect, dask, **options)
     _warn_unencrypted(result)
     return result, describe_curation(result)
 
@@ -167,14 +171,24 @@ def redact(
         list[str] | None, Option(metavar="NAME=WHAT", help="WHAT: a label, drop or keep. Repeatable.")
     ] = None,
     keep_other_columns: Annotated[bool, Option("--keep-other-columns", help="Keep unnamed columns.")] = False,
+    only: opt.Only = None,
+    excluded: opt.Except = None,
+    allow: opt.Allow = None,
+    deny: opt.Deny = None,
+    sensitivity: opt.Sensitivity = None,
+    language: opt.Language = None,
+    language_column: opt.LanguageColumn = None,
     replace: Annotated[str | None, Option(help="mask (default), label, number, pseudonym or surrogate.")] = None,
     vault: Annotated[Path | None, Option(help="With pseudonyms: the encrypted file to restore them from.")] = None,
     format_: Annotated[str, Option("--format", help="The format, if the file name does not show it.")] = "auto",
+    encoding: opt.Encoding = None,
 ) -> Shown:
     """Copy a file or folder in its format, with the sensitive spans of its texts replaced.
 
     Options given here override the section redact of the configuration.
     """
+    from redactory.pipelines.documents.detection_options import load_detection_options
+
     pairs = [entry.partition("=") for entry in column or ()]
     if not all(name and replacement for name, _, replacement in pairs):
         raise ConfigurationError("--column: expected NAME=LABEL, NAME=drop or NAME=keep, like name=PERSON")
@@ -183,19 +197,29 @@ def redact(
         keep_other_columns=keep_other_columns or None,
         replace=replace,
         vault=vault and str(vault),
+        language_column=language_column,
     )
+    config = load_detection_options(own_config, only, excluded, allow, deny, sensitivity, language, language_column)
     result = redactory.redact(
         source,
         out,
         settings,
         text_columns=text_columns or (),
-        config=own_config,
+        config=config,
         format_=format_,
+        encoding=encoding,
         workers=workers or 1,
         progress=report_progress,
     )
     hints = [describe_rejection(reason, count) for reason, count in result["quarantined"].items()]
-    if result["masks_nothing"]:
+    if result["kept_keys"]:
+        hints.append(f"Keys that may be personal data are kept as declared: in {join_words(result['kept_keys'])}.")
+    if only:
+        kinds = ", ".join(part.strip() for entry in only for part in entry.split(","))
+        hints.append(f"Only {kinds} and denied terms are looked for; all else stays readable.")
+    elif config.detect.public_labels:
+        hints.append(f"Left readable, since they are public: {', '.join(config.detect.public_labels)}.")
+    if result["masks_nothing"] and not only:
         hints.append("Warning: this policy masks nothing, not even in a sample text: see detect.strict.labels.")
     if source == "-" and format_ == "auto" and "broken_json" in result["quarantined"]:
         hints.append("Standard input was read as JSON lines: or give --format (csv, parquet, mbox, …).")
@@ -211,7 +235,9 @@ def redact(
 
 def _describe_copy(r: Result, out: str, hints: list[str]) -> Page:
     left_out = {f"files left out: {reason}": count for reason, count in r["files_left_out"].items()}
-    removed = {"images and attachments removed": r["taken_out"], "PDF files written as text": r["as_text"]}
+    removed = {"images, attachments and other parts removed": r["taken_out"]}
+    names = {"pdf": "PDF files written as text", "msg": "Outlook messages written as mail"}
+    removed |= {names[kind]: count for kind, count in r["converted"].items()}
     rows = {"read": r["rows"], "written": r["written"], "left out": sum(r["quarantined"].values())}
     rows |= indent(r["quarantined"]) | left_out | {name: count for name, count in removed.items() if count}
     yield table("Rows", (), rows)

@@ -9,6 +9,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 import redactory
+from redactory.flows import options as opt
 from redactory.flows.options import OwnConfig, command, is_stdout_terminal, read_standard_input
 from redactory.flows.show import Page, Shown, err, out, print_page, report_progress, table
 from redactory.foundation.errors import ConfigurationError
@@ -34,14 +35,24 @@ def scan(
         Literal["strict", "conservative"], Option(help="strict: what is masked; conservative: also what is private.")
     ] = "strict",
     text_column: Annotated[str | None, Option(help="Column of the text; default: input.text.")] = None,
-    allow: Annotated[list[str] | None, Option(help="A file of terms to ignore; repeatable.")] = None,
+    encoding: opt.Encoding = None,
+    only: opt.Only = None,
+    excluded: opt.Except = None,
+    allow: opt.Allow = None,
+    deny: opt.Deny = None,
+    sensitivity: opt.Sensitivity = None,
+    language: opt.Language = None,
+    language_column: opt.LanguageColumn = None,
     check: Annotated[bool, Option("--check", help="Exit with 1 if anything was found or could not be read.")] = False,
     reveal: Annotated[bool, Option("--show", help="Show the text around each span; on a terminal only.")] = False,
     limit: Annotated[int, Option(help="List at most this many spans; all are counted.", min=0)] = 1_000,
 ) -> Shown:
     """Find personal data in files or a text, and show where it is and what found it, without the text."""
+    from redactory.pipelines.documents.detection_options import load_detection_options
+
+    config = load_detection_options(own_config, only, excluded, allow, deny, sensitivity, language, language_column)
     if explain:
-        explained = redactory.explain(_get_single_text(what, text), own_config, progress=report_progress)
+        explained = redactory.explain(_get_single_text(what, text), config, progress=report_progress)
         report_progress.stop()
         print_page(describe_explanation(explained, show_all=every))
         return None
@@ -57,10 +68,11 @@ def scan(
     result = redactory.scan(
         paths,
         texts=texts,
-        config=own_config,
+        config=config,
         policy=policy,
         text_column=text_column,
-        allow=allow or (),
+        encoding=encoding,
+        language_column=language_column,
         limit=limit,
         on_span=_print_span_context if reveal else None,
         progress=ignore_progress if reveal else report_progress,

@@ -202,7 +202,10 @@ def _color(line: str) -> Text:
 
 
 class _ProgressReporter:
-    """The progress of a command: bars on a terminal, else a line every few seconds, or JSON."""
+    """The progress of a command: bars on a terminal or in a notebook, else a line every few seconds, or JSON."""
+
+    is_quiet = False
+    """Whether progress is only logged."""
 
     def __init__(self) -> None:
         self._listeners: list[Callable[..., None]] = []
@@ -217,11 +220,14 @@ class _ProgressReporter:
 
     def _start(self) -> None:
         self._listeners = [RateLimiter(log.log_progress)]
-        if err.is_terminal and not log.is_enabled():
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        if self.is_quiet:
+            return
+        if (err.is_terminal or err.is_jupyter) and not log.is_enabled():
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
             columns = TextColumn("{task.description:<18}"), BarColumn(), TextColumn("{task.fields[amount]}")
-            self._display = Progress(*columns, TimeElapsedColumn(), console=err, transient=True)
+            times = TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
+            self._display = Progress(*columns, *times, console=err, transient=True, speed_estimate_period=120)
             self._display.start()
             self._listeners = [self._update_bar]
         elif not log.is_on_stderr():
@@ -236,6 +242,8 @@ class _ProgressReporter:
         else:
             amount = _format_amount(done, total, unit)
             self._display.update(self._tasks[work], completed=done, total=total, amount=amount)
+        if err.is_jupyter and not self._tasks:
+            self.stop()  # no command does
 
     def stop(self) -> None:
         """Remove the bars, and begin again with the next report."""
@@ -245,7 +253,7 @@ class _ProgressReporter:
 
 
 report_progress = _ProgressReporter()
-"""The listener that commands pass to the library."""
+"""The listener that commands pass to the library; a notebook can, too."""
 
 
 @dataclass

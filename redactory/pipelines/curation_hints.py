@@ -13,11 +13,12 @@ FIXES = {
     "broken_document": "The document cannot be read; open it, and save it again.",
     "broken_json": "This is not JSON; write one object per line.",
     "broken_row": "The fields are not those of the first line; check separators and quotation marks.",
-    "document_without_text": "The pages contain only images; recognise their text first (OCR).",
+    "document_without_text": "The pages contain only images; recognise their text first (OCR). Of an Outlook message: "
+    "its text is only rich text; save it as HTML or plain text.",
     "duplicate_id": "An earlier row has the same id (input.id).",
     "empty_text": "The text is empty (input.text).",
     "embedded_data": "A text is an image or a sound as base64, which cannot be checked; remove it.",
-    "encrypted_document": "The document is encrypted; save it without a password.",
+    "encrypted_document": "The document is encrypted or signed; save it without a password or signature.",
     "kept_not_plain": "A column of input.metadata_columns is not a string, number, true or false; name a field in it.",
     "kept_too_long": "A column of input.metadata_columns has more than 1,024 characters; texts belong in input.text.",
     "link_outside": "A link leads outside the input's folder; name the file itself, or remove the link.",
@@ -27,9 +28,11 @@ FIXES = {
     "expanding_file": "The file expands to far more data than its size suggests, or has too many blank "
     "lines; if you trust it, raise input.max_expansion or remove the blank lines.",
     "not_a_file": "An entry of the folder is a pipe, a device or a broken link; remove it.",
+    "not_a_message": "An Outlook item other than a message (contact, appointment, task) is not read; save it in "
+    "another format.",
     "not_an_object": 'This JSON is not an object; write one per line, like {"text": "…"}.',
     "repeated_key": "A JSON object has a key twice, and readers differ in which one they use; keep one.",
-    "row_too_long": "The row is longer than input.max_row_bytes; split it, or raise the limit.",
+    "row_too_long": "The row or document is larger than input.max_row_bytes allows; split it, or raise the limit.",
     "separator_in_text": "A field contains U+001E or U+001F, which separate texts; remove it.",
     "text_is_bytes": "The text column holds bytes that are not UTF-8; cast it to strings.",
     "text_is_list": "The text column holds lists; cast each to one string, or name their entries, as in "
@@ -41,8 +44,8 @@ FIXES = {
     "undeclared_field": "A field that first holds text after row 1,000 is neither masked nor declared; name it "
     "(--text-column, --column), or give --keep-other-columns.",
     "unreadable_file": "The file is truncated, damaged or not what its name says; copy it again, or fix it.",
-    "undecodable": "The text does not match its declared character set (UTF-8 if none is declared); convert "
-    "the file (iconv -t UTF-8).",
+    "undecodable": "The text does not match its declared character set (UTF-8 if none is declared); give "
+    "--encoding NAME (input.encoding), or convert the file (iconv -t UTF-8).",
 }
 """Descriptions of rejection codes; other codes are self-explanatory."""
 

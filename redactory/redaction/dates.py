@@ -158,52 +158,63 @@ class DateShifter:
         read = self._parse_value(value)
         is_named = _WORD.search(value) is not None and any(map(str.isdigit, value))
         # "Y19871103" is an identifier, although "y" joins dates in Spanish
-        return read is not None and (is_named or ("date" in read[1] and "link" not in read[1]))
+        is_phone = value.lstrip().startswith("+")
+        return read is not None and not is_phone and (is_named or ("date" in read[1] and "link" not in read[1]))
 
     def shift_dates(self, value: str) -> str | None:
         """Shift every date and replace every time in ``value``; None if it contains anything else."""
         read = self._parse_value(value)
         return read and read[0]
 
-    def _parse_value(self, value: str) -> tuple[str, set[str]] | None:
-        pieces, position, kinds, before = list[str](), 0, set[str](), ""
+    def read_day(self, value: str) -> date | None:
+        """Return the day of ``value`` if it is one day with its year, perhaps repeated or with its weekday."""
+        read = self._parse_value(value)
+        if read is None or read[1] - {"date", "weekday", "sign", "link"} or len({*read[2]}) != 1:
+            return None
+        return read[2][0] - timedelta(self.days)
+
+    def _parse_value(self, value: str) -> tuple[str, set[str], list[date]] | None:
+        """Return ``value`` shifted, the kinds of its parts, and the shifted days that have a year."""
+        pieces, position, kinds, before, days = list[str](), 0, set[str](), "", list[date]()
         while position < len(value):
-            new, kind, end = self._replace_next_part(value, position)
+            new, kind, end, day = self._replace_next_part(value, position)
             # "3-15 November 1987", "November 3-15, 1987": one date of several days
             if new is None or (kind == "part" and before in ("date", "day")):
                 return None
             pieces.append(new)
             kinds.add(kind)
+            days += [day] if day and kind == "date" else []
             before = before if kind == "sign" else kind
             position = end
-        return ("".join(pieces), kinds) if kinds - {"link", "sign"} else None
+        return ("".join(pieces), kinds, days) if kinds - {"link", "sign"} else None
 
-    def _replace_next_part(self, value: str, position: int) -> tuple[str | None, str, int]:
-        """Return the replacement of what is at ``position``, its kind and its end."""
+    def _replace_next_part(self, value: str, position: int) -> tuple[str | None, str, int, date | None]:
+        """Return the replacement of what is at ``position``, its kind, its end, and the day of a date."""
         for form in _FORMS:
             match = form.match(value, position)
             new = match and self._shift_match(match)
             if match and new is not None:
                 parts = form.groupindex.keys()
                 kind = "part" if parts.isdisjoint("da") else "date" if "y" in parts else "day"
-                return new, kind, match.end()
+                return new[0], kind, match.end(), new[1]
         if match := _TIME.match(value, position):
-            return self._replace_time(match), "time", match.end()
+            return self._replace_time(match), "time", match.end(), None
         match = _BETWEEN.match(value, position)
         if match is None:
-            return None, "", position
+            return None, "", position, None
         word = _fold_word(match[0])
         for language in self._ordered_languages:
             days = _NAMES[language][1]
             if word in days.read:
                 number, is_short = days.read[word]
                 names = days.short if is_short else days.whole
-                return _match_case(names[(number + self.days) % 7], match[0]), "weekday", match.end()
+                return _match_case(names[(number + self.days) % 7], match[0]), "weekday", match.end(), None
         if match[0][0].isalpha() and not any(word in links for links in _LINKED.values()):
-            return None, "", position
-        return match[0], "link" if match[0][0].isalpha() else "sign", match.end()
+            return None, "", position, None
+        return match[0], "link" if match[0][0].isalpha() else "sign", match.end(), None
 
-    def _shift_match(self, match: re.Match[str]) -> str | None:
+    def _shift_match(self, match: re.Match[str]) -> tuple[str, date] | None:
+        """Return a date in its form after the shift, and its day."""
         parts = {at: text for at, text in match.groupdict().items() if text}
         named = dict(zip("aby", self._infer_part_order(parts), strict=True)) if "a" in parts else {"yy": "y"}
         spans = {named.get(at, at): match.span(at) for at in parts}
@@ -215,9 +226,8 @@ class DateShifter:
         then = self._shift_day(parts, month)
         if then is None:
             return None
-        return _replace_groups(
-            match, {spans[at]: new for at, new in self._format_parts(parts, then, name).items() if at in spans}
-        )
+        news = {spans[at]: new for at, new in self._format_parts(parts, then, name).items() if at in spans}
+        return _replace_groups(match, news), then
 
     def _shift_day(self, parts: dict[str, str], month: int) -> date | None:
         """Return the shifted day; for a month or year alone, shift its middle."""

@@ -11,32 +11,33 @@ import hmac
 import random
 import re
 import threading
-import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from redactory.detectors.settings import get_kind
 from redactory.foundation.errors import ConfigurationError, join_words
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.redaction.dates import DateShifter, draw_day_shift
 from redactory.redaction.mask import MASK, Edit, merge_intervals
-from redactory.redaction.spellings import OTHER_TITLES, Spellings, normalize_value, parse_phone
+from redactory.redaction.names import (
+    OTHER_TITLES,
+    choose_faker_locale,
+    create_faker,
+    fold_word,
+    has_gendered_title,
+    load_faker_names,
+    split_name_words,
+)
+from redactory.redaction.spellings import Spellings, normalize_value, parse_phone
 from redactory.redaction.structured import (
     STRUCTURED,
     detect_kind,
-    fix_check_digits,
-    has_common_part,
+    invent_identifier,
     invent_phone,
     match_case,
     replace_letters,
-    scramble_value,
 )
-
-if TYPE_CHECKING:
-    from faker import Faker
-
 
 _VAGUE = "IDENTIFIER"
 
@@ -51,7 +52,7 @@ class ReplacedSpan(NamedTuple):
 
 
 Replacer = Callable[[str, str], str]
-"""Returns the replacement of a value, given its kind and text."""
+"""Returns the replacement of a value, given its kind and text; of a person, with a title that tells the gender."""
 Values = Iterable[tuple[str, str]]
 """Values by kind and text."""
 
@@ -63,12 +64,16 @@ def plan_edits(text: str, spans: Sequence[ReplacedSpan], replacer: Replacer | No
     least, gives way. Without ``replacer`` each becomes :data:`MASK`, and spans that are adjacent or separated only by
     white space merge too.
     """
-    result = []
+    result: list[Edit] = []
     for start, end in merge_intervals(text, ((one.start, one.end) for one in spans), merge_near=replacer is None):
         inside = [one for one in spans if start <= one.start and one.end <= end]
         longest = max(inside, key=lambda one: (one.end - one.start, one.label != _VAGUE, one.score, one.label))
         kind = get_kind(longest.label)
-        result.append(Edit(start, end, MASK if replacer is None else replacer(kind, text[start:end]), kind))
+        # "Mrs." is replaced separately, but tells which Smith is meant
+        title = text[result[-1].start : start] if result and (kind, result[-1].kind) == ("PERSON", "TITLE") else ""
+        title = title if has_gendered_title(title) else ""
+        new = MASK if replacer is None else replacer(kind, f"{title}{text[start:end]}").removeprefix(title)
+        result.append(Edit(start, end, new, kind))
     return result
 
 
@@ -93,11 +98,15 @@ def unify_labels(texts: Sequence[str], found_spans: Sequence[Sequence[ReplacedSp
 
 def collect_values(texts: Sequence[str], found_spans: Sequence[Sequence[ReplacedSpan]]) -> list[tuple[str, str]]:
     """Collect the kind and text of everything that :func:`plan_edits` replaces in ``texts``."""
-    return [
-        (edit.kind, edit.new)
-        for text, spans in zip(texts, found_spans, strict=True)
-        for edit in plan_edits(text, spans, lambda _, value: value)
-    ]
+    values: list[tuple[str, str]] = []
+
+    def collect_value(kind: str, value: str) -> str:
+        values.append((kind, value))
+        return value
+
+    for text, spans in zip(texts, found_spans, strict=True):
+        plan_edits(text, spans, collect_value)
+    return values
 
 
 class Replacement:
@@ -217,15 +226,16 @@ class Surrogate(Replacement):
     name = "surrogate"
     reveals = (
         "The kind and the form of a value (words, letters, digits, check digits), which values are equal "
-        "under the same key, the days between two dates of a document, the country of a telephone number or "
-        "an IBAN, and the gender implied by a given name or a title. An invented value may belong to a real "
-        "person."
+        "under the same key, the days between two dates of a document, the country of a telephone number, an IBAN or "
+        "a national number, the network of a card, whether an IP address is private, and the titles, particles and "
+        "implied gender of a name. An invented value may belong to a real person."
     )
     needs_key = True
 
     def create_replacer(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer:
         """Replace names token by token, so that a lone surname matches the full name."""
         spellings = Spellings(values, self._language)
+        drawn: dict[tuple[str, bool], str] = {}
         days = draw_day_shift(random.Random(self._derive_seed("days", document)))
         dates = DateShifter(
             days, texts, self._language, lambda time: random.Random(self._derive_seed("time", document, time))
@@ -237,17 +247,18 @@ class Surrogate(Replacement):
             form, key = detect_kind(value) or kind, spellings.get_canonical_key(kind, value)
             for attempt in range(20):
                 draw = random.Random(self._derive_seed(form, key, str(attempt)))
-                new = self._invent_value(form, value, key, draw, spellings.surnames)
+                new = (
+                    self._replace_name(value, spellings, drawn)
+                    if form == "PERSON"
+                    else self._invent_value(form, value, key, draw)
+                )
                 if new is not None and normalize_value(new) != normalize_value(value):
                     return new
             return f"<{kind}>"
 
         return replace_value
 
-    def _invent_value(self, kind: str, value: str, key: str, draw: random.Random, surnames: set[str]) -> str | None:
-        if kind == "PERSON":
-            new = _WORD.sub(lambda word: self._replace_name_part(word, value, surnames), value)
-            return re.sub(r"\d", lambda digit: replace_letters(digit[0], draw), new)
+    def _invent_value(self, kind: str, value: str, key: str, draw: random.Random) -> str | None:
         if kind == "AGE":
             return re.sub(r"\d+", lambda age: str(max(int(age[0]) + draw.choice((-3, -2, -1, 1, 2, 3)), 1)), value)
         if kind in STRUCTURED:
@@ -260,87 +271,53 @@ class Surrogate(Replacement):
             return match_case(draw.choice(titles), value.rstrip(".")) + "." * value.endswith(".")
         if kind in _FAKED:
             with _FAKER_LOCK:
-                fake = _create_faker(choose_faker_locale(value, self._language))
+                fake = create_faker(choose_faker_locale(value, self._language))
                 fake.seed_instance(draw.getrandbits(64))
                 invented = str(getattr(fake, _FAKED[kind])())
             return match_case(invented.replace("\n", ", "), value)
-        if kind == "IBAN_CODE":
-            new = fix_check_digits(kind, value[:2] + replace_letters(value[2:], draw), draw)
-        else:
-            new = fix_check_digits(kind, scramble_value(value, draw), draw)
-        return None if has_common_part(value, new) else new
+        return invent_identifier(value, self._language, draw)
 
-    def _replace_name_part(self, word: re.Match[str], whole: str, surnames: set[str]) -> str:
-        """Replace one word of a person's name: a title stays, an initial becomes another one."""
-        part = word[0]
-        if normalize_value(part) in OTHER_TITLES:
-            return part
-        draw = random.Random(self._derive_seed("name", normalize_value(part)))
-        if len(part) == 1:
-            return scramble_value(part, draw)
-        names = _load_faker_names(choose_faker_locale(part, self._language))
-        last, comma, _ = whole.partition(",")
-        is_last = word.end() <= len(last) if comma else word.end() == len(whole) and word.start() > 0
-        is_last = is_last or (part == whole.strip() and normalize_value(part) in surnames)
-        genders = [kind for kind in ("female", "male") if normalize_value(part) in names[kind]]
+    def _replace_name(self, value: str, spellings: Spellings, drawn: dict[tuple[str, bool], str]) -> str:
+        """Replace a name word by word; titles, particles and "Jr." stay, an initial is that of the full name's word."""
+        full, pieces, end = spellings.find_full_name(value), list[str](), 0
+        surname = {part for word in full.words[full.surname_start :] for part in word.split("-")}
+        initials = [part for word in full.words for part in word.split("-") if len(part) > 1]
+        for word in split_name_words(value, self._language):
+            text = value[word.start : word.end]
+            pieces.append(value[end : word.start])
+            end = word.end
+            if any(map(str.isdigit, text)):
+                text = replace_letters(text, random.Random(self._derive_seed("name", word.text)))
+            elif word.role in ("word", "initial"):
+                meant = word.text
+                if word.role == "initial":
+                    meant = next((part for part in initials if part.startswith(word.text)), word.text)
+                    initials = initials[initials.index(meant) + 1 :] if meant in initials else initials
+                is_last = meant in (surname if len(full.words) > 1 else spellings.surnames)
+                new = self._invent_name_word(meant, is_last, drawn)
+                text = match_case(new[0] if word.role == "initial" else new, text)
+            pieces.append(text)
+        return "".join((*pieces, value[end:]))
+
+    def _invent_name_word(self, word: str, is_last: bool, drawn: dict[tuple[str, bool], str]) -> str:
+        """Return another given name of the same gender or surname; no two words of a document share one."""
+        names = load_faker_names(choose_faker_locale(word, self._language))
+        genders = [kind for kind in ("female", "male") if word in names[kind]]
         kinds = ["last"] if is_last or not genders else genders
-        pool = names["as written"][draw.choice(kinds)]
-        choice = next(
-            (new for new in draw.sample(pool, min(len(pool), 5)) if normalize_value(new) != normalize_value(part)), "N"
-        )
-        return match_case(choice, part)
+        key = word, kinds == ["last"]
+        if key in drawn:
+            return drawn[key]
+        draw = random.Random(self._derive_seed("name", word))
+        pool = [str(name) for name in names["as written"][draw.choice(kinds)]]
+        candidates = draw.sample(pool, min(len(pool), 50))
+        new = next((new for new in candidates if fold_word(new) != word and new not in drawn.values()), "N")
+        drawn[key] = new
+        return new
 
 
 _FAKER_LOCK = threading.Lock()
 """Held between seeding a generator that threads share and drawing from it."""
-_WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
 _FAKED = {
     "LOCATION": "city", "ORGANIZATION": "company", "STREET_ADDRESS": "street_address", "NRP": "country", "TITLE": "job",
 }  # fmt: skip
 """Faker's method by kind."""
-_SCRIPT_LOCALES = {
-    "CYRILLIC": "ru_RU", "GREEK": "el_GR", "HEBREW": "he_IL", "ARABIC": "ar_AA", "DEVANAGARI": "hi_IN",
-    "HIRAGANA": "ja_JP", "KATAKANA": "ja_JP", "CJK": "zh_CN", "HANGUL": "ko_KR",
-}  # fmt: skip
-"""Faker's locale by the first word of a letter's Unicode name."""
-_LOCALES = {
-    "de": "de_DE", "es": "es_ES", "fr": "fr_FR", "it": "it_IT", "nl": "nl_NL", "pl": "pl_PL", "pt": "pt_PT",
-    "sv": "sv_SE", "da": "da_DK", "fi": "fi_FI", "cs": "cs_CZ", "ro": "ro_RO", "tr": "tr_TR",
-}  # fmt: skip
-
-
-def choose_faker_locale(value: str, language: str) -> str:
-    """Return Faker's locale for the script of ``value``; for Latin letters, for ``language``."""
-    scripts = (unicodedata.name(letter, "").partition(" ")[0] for letter in value)
-    return next((_SCRIPT_LOCALES[s] for s in scripts if s in _SCRIPT_LOCALES), _LOCALES.get(language, "en_US"))
-
-
-@cache
-def _create_faker(locale: str) -> Faker:
-    from faker import Faker
-
-    fake = Faker(locale)
-    if locale == "it_IT":
-        # set order differs between processes
-        address: Any = next(one for one in fake.get_providers() if hasattr(one, "cities"))
-        address.cities = sorted(address.cities)
-    return fake
-
-
-def is_listed_full_name(first_name: str, last_name: str) -> bool:
-    """Return whether Faker's English lists hold both names, whatever their case."""
-    names = _load_faker_names("en_US")
-    is_first = any(normalize_value(first_name) in names[kind] for kind in ("female", "male"))
-    return is_first and normalize_value(last_name) in names["last"]
-
-
-@lru_cache(maxsize=16)
-def _load_faker_names(locale: str) -> dict[str, Any]:
-    """Return Faker's given names and surnames of a locale, folded and as written."""
-    provider = next(one for one in _create_faker(locale).get_providers() if hasattr(one, "last_names"))
-    last, first = list(provider.last_names), list(getattr(provider, "first_names", provider.last_names))
-    female = list(getattr(provider, "first_names_female", None) or first)
-    male = list(getattr(provider, "first_names_male", None) or first)
-    written = {"last": last, "female": female, "male": male}
-    sets = {kind: {normalize_value(str(name)) for name in names} for kind, names in written.items()}
-    return {**sets, "as written": written}

@@ -5,18 +5,25 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
+from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from itertools import groupby
-from operator import mul
+from operator import eq, mul
 from typing import Any
 
+import regex
+
 from redactory.detectors.check_digits import luhn
+from redactory.detectors.recognizers import load_builtin_recognizers
 
 _MAC = re.compile(r"[0-9A-F]{2}([:-])(?:[0-9A-F]{2}\1){4}[0-9A-F]{2}|[0-9A-F]{4}(?:\.[0-9A-F]{4}){2}", re.I)
 _IP = re.compile(r"(\[?)(\d+(?:\.\d+){3}|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)(?:%\w+)?(\]?)(/\d{1,3})?(:\d{1,5})?")
-_RESERVED = ("198.18.0.0/15", "192.0.2.0/24", "203.0.113.0/24", "100.64.0.0/10")
-"""IPv4 networks without owner: for benchmarks, documentation and carrier NAT."""
-_DOCUMENTATION = int(IPv6Address("2001:db8::"))
+_PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+_IP_CLASSES = {
+    **dict.fromkeys(_PRIVATE, _PRIVATE), "fc00::/7": ("fd00::/8",), "fe80::/10": ("fe80::/64",),
+    "0.0.0.0/0": ("198.18.0.0/15", "192.0.2.0/24", "203.0.113.0/24", "100.64.0.0/10"), "::/0": ("2001:db8::/32",),
+}  # fmt: skip
+"""Networks without owner by network to replace: private ones, else those for benchmarks, documentation, carrier NAT."""
 _NUMBER = (
     r"[-+]?\d{1,3}(?:\.\d+)?(?:\s?[°º](?:\s?\d{1,2}(?:\.\d+)?\s?['’′]"
     r"(?:\s?\d{1,2}(?:\.\d+)?\s?(?:[\"”″]|'')?)?)?)?"
@@ -41,8 +48,14 @@ _LENGTHS = {
     **dict.fromkeys(["MT", "SC"], 31), "LC": 32,
 }  # fmt: skip
 """Length of an IBAN by country, from the IBAN registry (ISO 13616)."""
-_FIRST = {13: ("4",), 14: ("36",), 15: ("34", "37"), 16: ("4", "51", "52", "53", "54", "55"), 19: ("4",)}
-"""First digits of a card by its length."""
+_NETWORKS = {"60": "65", "64": "65", "22": "55", "27": "55", "30": "36", "35": "356"}
+"""First digits of cards of the same network, by the first two if those are not its own."""
+_BIRTHS = (
+    re.compile(r"[A-Z]{6}\d\d[A-EHLMPRST](?:[04][1-9]|[1256]\d)(?<![26]9)[A-Z]\d{3}[A-Z]"),
+    re.compile(r"[12]\d\d(?:0[1-9]|1[0-2])\d.\d{8}"),
+    re.compile(r"\d\d(?:0[1-9]|1\d|2[0-8])(?:0[1-9]|1[0-2])\d\d[A-Z]\d{3}"),
+)
+"""Codice fiscale, French NIR and German pension number whose birthday exists in every month and year."""
 
 
 def match_case(new: str, old: str) -> str:
@@ -116,16 +129,17 @@ def _parse_address(value: str) -> IPv4Address | IPv6Address | None:
 
 
 def _invent_ip(value: str, draw: random.Random) -> str | None:
-    """Invent an address of the same version and prefix length, with another port."""
+    """Invent an address of the same version and prefix length, with another port; a private one if it was private."""
     old, match = _parse_address(value.strip()), _IP.fullmatch(value.strip())
     if old is None or match is None:
         return None
     opened, _, closed, prefix, port = match.groups(default="")
-    new: IPv4Address | IPv6Address = IPv6Address(_DOCUMENTATION + draw.getrandbits(96))
-    while old.version == 4:
-        network = ip_network(draw.choice(_RESERVED))
-        new = network[draw.randrange(network.num_addresses)]
-        if not any(a == b for a, b in zip(str(old).split("."), str(new).split("."), strict=True)):
+    classes = next(new for of, new in _IP_CLASSES.items() if old in ip_network(of))
+    while True:
+        network = ip_network(draw.choice(classes))
+        new = network[draw.randrange(1, network.num_addresses - 1)]
+        is_other = old.version == 6 or not any(map(eq, str(old).split("."), str(new).split(".")))
+        if is_other:
             break
     if prefix:
         try:
@@ -195,6 +209,7 @@ def invent_phone(value: str, old: Any | None, draw: random.Random) -> str | None
     """Invent a valid number of the country of ``old``, the parsed ``value``, in the same format."""
     from phonenumbers import NumberParseException, is_valid_number, national_significant_number, parse
     from phonenumbers import region_code_for_country_code as region_of
+    from phonenumbers import region_code_for_number as exact_region_of
 
     places = [place for place, letter in enumerate(value) if letter.isdigit()]
     if old is None:
@@ -204,8 +219,12 @@ def invent_phone(value: str, old: Any | None, draw: random.Random) -> str | None
     head = "".join(value[place] for place in places).removesuffix(national + extension)
     if len(head) + len(national + extension) != len(places):
         return None
-    for _ in range(_ATTEMPTS):
-        new = "".join(draw.choice("0123456789") for _ in national)
+    region = exact_region_of(old)
+    for attempt in range(_ATTEMPTS):
+        # +1 has 25 regions: the area codes of small ones are rarely drawn, and some leave no other number
+        kept = (0, 2, 3, 0)[attempt * 4 // _ATTEMPTS]
+        is_region_needed = region is not None and attempt < _ATTEMPTS * 3 // 4
+        new = national[:kept] + "".join(draw.choice("0123456789") for _ in national[kept:])
         letters = list(value)
         other = "".join(draw.choice("0123456789") for _ in extension)
         for place, digit in zip(places, head + new + other, strict=True):
@@ -215,31 +234,84 @@ def invent_phone(value: str, old: Any | None, draw: random.Random) -> str | None
         except NumberParseException:
             continue
         is_same_country = read.country_code == old.country_code and national_significant_number(read) == new
+        is_same_country = is_same_country and (not is_region_needed or exact_region_of(read) == region)
         if is_same_country and is_valid_number(read) and not has_common_part(national, new):
             return "".join(letters)
     return None
 
 
-def fix_check_digits(kind: str, value: str, draw: random.Random) -> str:
-    """Correct the check digits of ``value``, for kinds that have some."""
-    plain = "".join(filter(str.isalnum, value)).upper()
-    if kind == "IBAN_CODE" and plain.isascii():
+def _invent_card(value: str, draw: random.Random) -> str | None:
+    """Invent a card of the same network and length."""
+    old = "".join(filter(str.isdigit, value))
+    if len(old) < 4:
+        return None
+    first = _NETWORKS.get(old[:2], old[: 1 if old[0] == "4" else 2])
+    body = f"{first}{replace_letters(old[len(first) : -1], draw)}"
+    new = next(whole for check in range(10) if luhn(whole := f"{body}{check}"))
+    return None if has_common_part(old, new) else _replace_digits(replace_letters(value, draw), new)
+
+
+def _invent_ssn(value: str, draw: random.Random, groups: range = range(1, 50)) -> str | None:
+    """Invent a number with an area that is never assigned, and a group that no ITIN has."""
+    new = f"9{draw.randrange(100):02d}{draw.choice(groups):02d}{draw.randrange(1, 10_000):04d}"
+    return _replace_digits(value, new) if sum(map(str.isdigit, value)) == 9 else scramble_value(value, draw)
+
+
+def _invent_nhs_number(value: str, draw: random.Random) -> str | None:
+    """Invent ten digits whose sum weighted from 10 to 1 is a multiple of 11."""
+    body = replace_letters("1" * 9, draw)
+    check = -sum(map(mul, map(int, body), range(10, 1, -1))) % 11
+    if sum(map(str.isdigit, value)) != 10:
+        return scramble_value(value, draw)
+    return _replace_digits(value, f"{body}{check}") if check < 10 else None
+
+
+def _invent_iban(value: str, draw: random.Random) -> str | None:
+    """Invent an account of the same country and length."""
+    new = value[:2] + replace_letters(value[2:], draw)
+    plain = _get_signs(new)
+    if plain.isascii():
         check = iter(f"{98 - _compute_iban_remainder(f'{plain[:2]}00{plain[4:]}'):02d}")
-        places = [place for place, letter in enumerate(value) if letter.isalnum()][2:4]
-        return "".join(next(check) if place in places else letter for place, letter in enumerate(value))
-    digits = "".join(filter(str.isdigit, value))
-    if kind == "CREDIT_CARD" and len(digits) > 1:
-        first = draw.choice(_FIRST.get(len(digits), ("6",)))
-        body = f"{first}{digits[len(first) : -1]}"
-        digits = next(whole for check in range(10) if luhn(whole := f"{body}{check}"))
-    elif kind == "UK_NHS" and len(digits) == 10:
-        # the sum weighted from 10 to 1 is a multiple of 11; some nine digits have no valid tenth
-        ninths = [digits[8], str((int(digits[8]) + 1) % 10)]
-        wholes = (f"{digits[:8]}{ninth}{tenth}" for ninth in ninths for tenth in range(10))
-        digits = next(whole for whole in wholes if sum(map(mul, map(int, whole), range(10, 0, -1))) % 11 == 0)
-    elif kind == "US_SSN" and len(digits) == 9:
-        # an unassigned area, so the number is nobody's
-        digits = f"9{digits[1:]}"
+        places = [place for place, letter in enumerate(new) if letter.isalnum()][2:4]
+        new = "".join(next(check) if place in places else letter for place, letter in enumerate(new))
+    return None if has_common_part(value, new) else new
+
+
+def invent_identifier(value: str, language: str, draw: random.Random) -> str | None:
+    """Invent a number of the same form, with valid check digits and date of birth if ``value`` is a national number."""
+    forms = sorted(_load_national_forms(), key=lambda form: language.partition("-")[0] not in form[2])
+    form = next((form for form in forms if form[0].fullmatch(value) and not form[1](value)), None)
+    dated = next((birth for birth in _BIRTHS if form and birth.fullmatch(_get_signs(value))), None)
+    # the check digits are among the last three signs
+    tail = [place for place, letter in enumerate(value) if letter.isalnum()][-3:][:1]
+    for _ in range(_ATTEMPTS):
+        new = scramble_value(value, draw)
+        if form is None:
+            return None if has_common_part(value, new) else new
+        if form[0].fullmatch(new) and (dated is None or dated.fullmatch(_get_signs(new))):
+            tails = (replace_letters(new[tail[0] :], draw) for _ in range(_ATTEMPTS * 5))
+            ends = (new[: tail[0]] + one for one in tails)
+            new = next((one for one in ends if form[0].fullmatch(one) and not form[1](one)), value)
+            return None if has_common_part(value, new) else new
+    return None
+
+
+def _get_signs(value: str) -> str:
+    return "".join(filter(str.isalnum, value)).upper()
+
+
+@cache
+def _load_national_forms() -> list[tuple[Any, Callable[[str], bool], tuple[str, ...]]]:
+    """Load the forms of national numbers, the check that refuses a number, and the languages of their country."""
+    return [
+        (regex.compile(form.expression), recognizer.rejects, recognizer.languages)
+        for recognizer in load_builtin_recognizers()
+        if recognizer.languages and recognizer.label == "IDENTIFIER"
+        for form in recognizer.forms.values()
+    ]
+
+
+def _replace_digits(value: str, digits: str) -> str:
     rest = iter(digits)
     return "".join(next(rest) if letter.isdigit() else letter for letter in value)
 
@@ -251,9 +323,14 @@ def _compute_iban_remainder(iban: str) -> int:
 
 STRUCTURED: dict[str, Callable[[str, random.Random], str | None]] = {
     "COORDINATES": _invent_coordinates,
+    "CREDIT_CARD": _invent_card,
     "EMAIL_ADDRESS": _invent_email,
+    "IBAN_CODE": _invent_iban,
     "IP_ADDRESS": _invent_ip,
     "MAC_ADDRESS": _invent_mac,
+    "UK_NHS": _invent_nhs_number,
     "URL": _invent_url,
+    "US_ITIN": lambda value, draw: _invent_ssn(value, draw, range(70, 89)),
+    "US_SSN": _invent_ssn,
 }
-"""Functions by kind; None for a value without the format of its kind. Cards and IBANs: :func:`fix_check_digits`."""
+"""Functions by kind; None for a value without the format of its kind."""

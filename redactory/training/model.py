@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from redactory.encoder import SENTENCE_FOLDER, load_encoder
 from redactory.foundation.canonical import folder_sha256
@@ -181,6 +182,16 @@ def build_classifier(settings: ModelSettings, tokenizer: AnyCodec, classes: tupl
     return SequenceClassifier(model, pretrained=True, fresh_parameters=fresh_parameters)
 
 
+class _SkipInitialization(TorchFunctionMode):
+    """Leave parameters as they are: random numbers on the device ``meta`` import torch's compiler, for a second."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(function, "__name__", "") in ("normal_", "uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
+
+
 def count_max_parameters(settings: TrainSettings) -> int | None:
     """Count the trained parameters with a vocabulary of maximum size; None for a pretrained folder."""
     model, size = settings.model, settings.vocabulary_size
@@ -192,7 +203,7 @@ def count_max_parameters(settings: TrainSettings) -> int | None:
     if isinstance(model, FolderSettings):
         return None
     placeholder_tokenizer: Any = SimpleNamespace(size=size, begin_id=0, end_id=1, pad_id=2)
-    with torch.device("meta"):
+    with torch.device("meta"), _SkipInitialization():
         if isinstance(model, TransformerSettings):
             network: nn.Module = make_fresh_transformer(model.kind, model, vocab_size=size)
         elif settings.task == "classify":

@@ -9,8 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import regex
 
+from redactory.detectors import patterns
 from redactory.detectors import spacy_model as module
+from redactory.detectors.patterns import PatternEngine
+from redactory.detectors.settings import PatternSettings
 from redactory.detectors.spacy_model import hide_unused_packages
 
 HIDDEN = ("torch", "transformers", "stanza")
@@ -41,6 +45,41 @@ def test_nothing_is_hidden_where_spacy_needs_it(absent: str, monkeypatch: pytest
     monkeypatch.setattr(module, "_TORCH_PACKAGES", ("json",))
     with hide_unused_packages():
         assert absent not in sys.modules
+
+
+def test_the_first_import_skips_what_costs_time_and_leaves_everything_usable() -> None:
+    code = (
+        "import sys, regex\n"
+        "from redactory.detectors.spacy_model import import_lean_spacy\n"
+        "compiled, compile_ = [], regex.compile\n"
+        "regex.compile = lambda *a, **k: compiled.append(a[0]) or compile_(*a, **k)\n"
+        "spacy = import_lean_spacy()\n"
+        "assert not any('(?:com)|(?:edu)' in str(one) for one in compiled), 'the expression of addresses'\n"
+        "assert not [name for name in sys.modules if name.startswith('spacy.cli')]\n"
+        "import presidio_analyzer, presidio_analyzer.pattern as pattern\n"
+        "assert presidio_analyzer.Pattern is pattern.Pattern and pattern.re is regex\n"
+        "try:\n    pattern.Pattern('a', '(', 0.5)\nexcept ValueError:\n    print('checked')\n"
+        "import spacy.cli\n"
+        "print(spacy.info(silent=True)['spacy_version'] == spacy.__version__, callable(spacy.cli.download))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["checked", "True", "True"]
+
+
+def test_an_expression_is_compiled_when_its_trigger_first_fires(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+
+    def record(expression: str, flags: int) -> regex.Pattern[str]:
+        compiled.append(expression)
+        return regex.compile(expression, flags)
+
+    monkeypatch.setattr(patterns, "_compile_expression", record)
+    engine = PatternEngine(PatternSettings(), "en")
+    assert compiled == []
+    engine.read(["nothing at all"])
+    few = len(compiled)
+    engine.read(["the card 4111 1111 1111 1111, http://example.com/x"])
+    assert few < 10 < len(compiled)
 
 
 @pytest.mark.slow

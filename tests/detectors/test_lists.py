@@ -206,6 +206,39 @@ def _file(folder: Path, name: str, content: str | bytes) -> str:
     return str(path)
 
 
+def test_a_regular_expression_matches_the_text_as_it_stands_in_any_case() -> None:
+    listed = engine(["re:prj-\\d{4}\\b", "RE: Bluebird"], allow=["re:acme .*? ltd"])
+    assert hits(listed, "see PRJ-1234, prj-12345, Prj-99 and re: bluebird") == ["PRJ-1234", "re: bluebird"]
+    [read] = listed.read(["Acme Trading Ltd, acme ltd, ACME prj-1234 LTD"])
+    assert read.allowed_ranges == ((0, 16),)  # a denied term inside the second match overrides it
+
+
+def test_a_regular_expression_is_part_of_the_identity_and_names_its_engine() -> None:
+    def identity(*words: str) -> dict[str, Any]:
+        return ListEngine.collect_fingerprint(ListSettings(deny=(WordList(words=words),)), "en")
+
+    assert "regex" in identity("re:ab+")
+    assert "regex" not in identity("ab+")
+    assert len({identity(word)["terms_sha256"] for word in ("re:ab+", "re:AB+", "ab+", "RE:ab+")}) == 4
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [("re:(Bluebird", "invalid regular expression at character "), ("re:B*", "matches an empty text")]
+)
+def test_a_wrong_expression_is_refused_and_not_quoted(word: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said) as raised:
+        engine([word])
+    assert "detect.lists.deny.0.words.0: " in str(raised.value)
+    assert "luebird" not in str(raised.value)
+
+
+def test_a_text_on_which_an_expression_does_not_end_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redactory.detectors.lists._TIMEOUT_SECONDS", 0.05)
+    [read] = engine(["re:(a|a)+(a|aa)+$x"]).read(["a" * 60 + "!"])
+    assert read.failure == "pattern_timeout"
+    assert read.spans == read.allowed_ranges == ()
+
+
 def test_terms_are_read_from_text_and_jsonl_files(tmp_path: Path) -> None:
     text = _file(tmp_path, "a.txt", "\ufeff# first\nMark\r\n# a comment\n\n  Ann  Lee  \n  #note\nC#\n".encode())
     rows = [{"text": "# José", "label": "PERSON"}, {"text": "Mark"}]

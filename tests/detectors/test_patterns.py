@@ -15,6 +15,7 @@ import regex
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from presidio_analyzer.predefined_recognizers import PhoneRecognizer
+from pydantic import ValidationError
 
 from redactory.detectors import CustomRecognizer, Detection, Detector, DetectSettings, Span
 from redactory.detectors.engine import TIMEOUT, EngineOutput
@@ -201,6 +202,21 @@ def test_own_recognizers_see_every_text() -> None:
         for text, r in zip(texts, loaded.run_engines(texts), strict=True)
     ]
     assert found == [[("blue heron", 0.75)], [("blue heron", 0.4)], [("Zorg", 1.0)], [], []]
+
+
+def test_a_recognizer_may_need_a_word_of_its_context() -> None:
+    def found(text: str, **fields: Any) -> list[tuple[str, float]]:
+        loaded = detector_of(own(patterns={r"\b[A-Z]\d{3}\b": 0.4, "Z999": 1.0}, context=("badge",), **fields))
+        [output] = loaded.run_engines([text])
+        return [(text[s.start : s.end], s.score) for s in output.spans if s.label == "BADGE"]
+
+    for near, far in (("her badge is K123", "her gate is K123"), ("Badges: Z999", "gates: Z999")):
+        assert found(near, require_context=True) == found(near) != []
+        assert found(far, require_context=True) == []
+        assert found(far) != []
+    for context in ((), (" ",)):
+        with pytest.raises(ValidationError, match="require_context needs words in context"):
+            own(patterns={"x": 1.0}, context=context, require_context=True)
 
 
 def test_a_recognizer_beyond_the_defaults_sees_every_text() -> None:

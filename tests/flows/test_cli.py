@@ -90,7 +90,7 @@ def test_the_package_is_the_command_too() -> None:
 
 
 _GROUPS = """
-init scan simulate demo redact unmask serve-http curate verify run plan train guarantee budget predict synthesize
+init scan simulate demo review redact unmask serve-http curate verify run plan train guarantee budget predict synthesize
 nightly schedule index export fetch erase purge
 fit: tagger policy
 label: active random score agreement

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +147,58 @@ def test_waiting_is_said_without_a_share(clock: list[float], capsys: pytest.Capt
         with report_start_and_end(lines, "load engines"):
             clock[0] += seconds
     assert capsys.readouterr().err == "load engines: 3.2 s\n"
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What a terminal for progress shows."""
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, width=120, highlight=False, color_system="standard")
+    monkeypatch.setattr(show, "err", console)
+    return written
+
+
+def test_a_bar_on_a_terminal_says_how_long_the_work_still_takes(terminal: io.StringIO) -> None:
+    bars = show._ProgressReporter()
+    bars("detect", 0, 100, "texts")
+    assert bars._display is not None
+    now = [0.0]
+    bars._display.get_time = lambda: now[0]
+    for task in bars._display.tasks:
+        task._get_time = bars._display.get_time
+        task.start_time = 0.0
+    for now[0], done in ((10.0, 10), (20.0, 20), (30.0, 30)):
+        bars("detect", done, 100, "texts")
+    bars._display.refresh()
+    bars.stop()
+    # ten texts in ten seconds: 70 more
+    assert re.search(
+        r"30 of 100 texts 0:00:30 left 0:01:10", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue())
+    )
+
+
+@pytest.mark.parametrize("options", [["--quiet"], []])
+def test_quiet_shows_no_progress(options: list[str], terminal: io.StringIO, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("detect: {tagger: null}")
+    command = ["scan", "--text", "call 555-123-4567", "--config", str(tmp_path / "c.yaml"), *options]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0
+    assert "PHONE_NUMBER" in done.stdout
+    assert ("load engines" in terminal.getvalue()) == (not options)
+    assert show.report_progress._display is None
+
+
+@pytest.mark.parametrize(("variables", "colored"), [({}, False), ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, False)])
+def test_there_are_no_colors_off_a_terminal_or_where_nobody_wants_them(
+    variables: dict[str, str], colored: bool, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "TERM": "xterm-256color", **variables}
+    for command in (["scan", "--help"], ["scan"], ["scan", "--explain", "Mary Smith called"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "redactory", *command], capture_output=True, text=True, env=environment, cwd=tmp_path
+        )
+        colors = re.findall(r"\x1b\[(?:\d+;)*[34]\d", done.stdout + done.stderr)
+        assert bool(colors) == colored
 
 
 CONFIG: dict[str, Any] = {

@@ -197,8 +197,8 @@ def test_a_file_without_a_usable_row_is_an_error(rows_file: Path, tmp_path: Path
 
 MAIL = b"From: a@example.com\nSubject: s\n\nhello %d\n"
 DAMAGED: dict[str, bytes] = {
-    "charset.eml": b"From: a@example.com\nContent-Type: text/plain; charset=nonesuch\n\nhi\n",
-    "open.eml": b"Content-Type: multipart/mixed; boundary=x\n\n--x\n\nno end\n",
+    "charset.eml": b"From: a@example.com\nContent-Type: text/plain; charset=utf-16\n\nhi\n",
+    "open.eml": b"Content-Type: multipart/mixed; boundary=x\n\n--x\n\nno end",
     "number.jsonl": b'{"text": 5}\n',
     "empty.jsonl.gz": b"",
     "cut.jsonl.gz": gzip.compress(b'{"text": "hello"}\n' * 900)[:-9],

@@ -477,6 +477,8 @@ def _is_whole_too(name: str, data: bytes, cut: int) -> bool:
     return {
         "b.pdf": cut in range(len(pdf("page one")) - 1, len(pdf("page one")) + 1),
         "b.eml": data[:cut].endswith((b"\n\n", b"=41")),
+        # mail programs forget the last boundary
+        **dict.fromkeys(("a.eml", "a.mbox"), b"\n\n" in data[:cut] and data[:cut].endswith(b"\n")),
     }.get(name, False)
 
 

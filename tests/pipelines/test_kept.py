@@ -136,6 +136,20 @@ def test_what_looks_personal_is_refused_until_it_is_accepted(
     assert [row[column] for row in _rows(accepted / "public")] == [None, *values]
 
 
+def test_a_language_column_is_not_personal_and_a_reason_has_a_rule_and_a_count(tmp_path: Path) -> None:
+    codes = ["en", "de", "pt-BR", "fr_CA"]
+    names = ["lang", "language_code", "source_lang", "target_language"]
+    rows = [{"text": f"line {'abcd'[i]}", **dict.fromkeys(names, code)} for i, code in enumerate(codes)]
+    for folder in ("languages", "people"):
+        (tmp_path / folder).mkdir()
+    run = _run(tmp_path / "languages", rows, metadata_columns=names)
+    assert {row["source_lang"] for row in _rows(run / "public")} == {*codes}
+    people = [{"text": f"line {'ab'[i]}", "phone": i, "source_lang": "call 555-123-4567"} for i in range(2)]
+    told = r"phone \(by its name; 2 values\) and source_lang \(1 of 1 values look like NUMBER\)\. Remove"
+    with pytest.raises(ConfigurationError, match=told):
+        _run(tmp_path / "people", people, metadata_columns=["phone", "source_lang"])
+
+
 def test_what_is_no_plain_value_is_rejected_and_a_column_has_one_type(tmp_path: Path) -> None:
     bad: list[Any] = [["en"], {"a": 1}, 1 << 63, "x\0", "x" * 1025]
     rows = [{"text": f"line {'abcdefg'[i]}", "lang": value} for i, value in enumerate(["en", *bad])]

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 import redactory
+from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting import compute_epsilon
+from redactory.training.guarantee import metrics
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 
 CONLL, SEC, AG = (946, 50), (1_592, 100), (7_536, 500)
@@ -52,6 +57,42 @@ def found() -> dict[str, Any]:
         trainer="crt", sampling_rate=0.01, steps=1000, noise_multiplier=1.0, points=10_000, gamma=0.1,
         group_sizes=[2],
     )  # fmt: skip
+
+
+def test_epsilons_of_groups_are_computed_for_sizes_that_are_set(tmp_path: Path) -> None:
+    config = tmp_path / "plan.yaml"
+    config.write_text("input: a.jsonl\noutput: run\ntrain: {sampling_rate: 0.05, epochs: 5, noise_multiplier: 8.0}\n")
+    assert planned(config)["epsilon_group"] == {}
+    assert planned(config, group_sizes=[2])["epsilon_group"].keys() == {"2"}
+    config.write_text(config.read_text().replace("epochs: 5,", "epochs: 5, group_sizes: [2],"))
+    with_groups = planned(config)
+    assert with_groups["epsilon_group"] == planned(config, group_sizes=[2])["epsilon_group"]
+    shown = CliRunner().invoke(app, ["plan", str(config)]).stdout
+    assert "epsilon_group, 2" in shown
+    assert "--set 'group_sizes" not in shown
+
+
+def test_an_epsilon_that_two_metrics_share_is_confirmed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    confirm = metrics.confirm_single_epsilon
+    monkeypatch.setattr(metrics, "confirm_single_epsilon", lambda *given: calls.append(given) or confirm(*given))
+    found = planned(**NUMBERS, noise_multiplier=4.0)
+    # the Bayesian epsilon without a measured recall is that of an exchange
+    assert len(calls) == 2
+    assert found["epsilon_bayesian"] == pytest.approx(found["epsilon_substitution"])
+    calls.clear()
+    planned(**NUMBERS, noise_multiplier=4.0, gamma=0.5)
+    assert len(calls) == 3
+
+
+def test_counting_parameters_does_not_import_the_compiler_of_torch() -> None:
+    code = (
+        "import sys\nfrom redactory.training.model import count_max_parameters\n"
+        "from redactory.training.settings import TrainSettings\n"
+        "print(count_max_parameters(TrainSettings()), 'torch._dynamo' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1925600", "False"]
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.processes import ENGINE_LOCK
 from redactory.pipelines.curation.curate import curate
 from redactory.pipelines.curation.policy import _COPIES, _MAX_COPIES, Policy, make_run_router
+from redactory.pipelines.documents.detection_options import load_detection_options
 from redactory.pipelines.modeling.describe import explain
 from redactory.redaction import MASK
 from tests.pipelines.support import DigitDetector, write_rows
@@ -223,7 +224,8 @@ def test_other_columns_endings_and_allowed_terms(files: Path, tmp_path: Path) ->
     allowed = {**LISTED, "detect": {**LISTED["detect"], "lists": None, "conservative": {"rules": ["capital"]}}}
     (tmp_path / "known.txt").write_text("Anna\n")
     for allow, found in (((), 1), ((tmp_path / "known.txt",), 0)):
-        told = redactory.scan(texts=["so Anna said"], config=allowed, policy="conservative", allow=allow)
+        config = load_detection_options(allowed, allow=allow)
+        told = redactory.scan(texts=["so Anna said"], config=config, policy="conservative")
         assert (told["found"], told["clean"]) == (found, not found)
     with pytest.raises(InputError, match="no column 'body'"):
         redactory.scan([str(files / "b.csv")], config=LISTED, text_column="body")

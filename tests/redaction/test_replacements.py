@@ -22,14 +22,8 @@ from hypothesis import strategies as st
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.dates import DateShifter, draw_day_shift
 from redactory.redaction.mask import Edit, apply_edits
-from redactory.redaction.replacements import (
-    REPLACEMENTS,
-    ReplacedSpan,
-    Replacer,
-    choose_faker_locale,
-    plan_edits,
-    unify_labels,
-)
+from redactory.redaction.names import choose_faker_locale
+from redactory.redaction.replacements import REPLACEMENTS, ReplacedSpan, Replacer, plan_edits, unify_labels
 from redactory.redaction.structured import detect_kind
 
 KEY, OTHER = DigestKey(b"a" * 32), DigestKey(b"b" * 32)

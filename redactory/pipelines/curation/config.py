@@ -78,6 +78,11 @@ class Redaction(Settings):
     known_values: bool = Field(
         True, description="Mask a value that was found once in a row, a name with confidence, everywhere in that row."
     )
+    language_column: str | None = Field(
+        None,
+        description="Column with the language of each row (de, pt-BR), to read it in; other values, and languages that "
+        "nothing covers, are read as with detect.language: auto.",
+    )
     vault: str | None = Field(
         None, description="With replace pseudonym: the encrypted file that redactory unmask restores them from."
     )

@@ -67,6 +67,7 @@ def curate(
     output: str | Path | None = None,
     resume: bool = False,
     workers: int | None = None,
+    encoding: str | None = None,
     stage_map: StageMap | None = None,
     detector: TextDetector | None = None,
     sources: list[Source] | None = None,
@@ -76,10 +77,11 @@ def curate(
 
     ``resume`` continues an interrupted run, starts a new run if there is none, and returns at once if the run is
     finished. ``RunStateError`` for an existing run folder without ``resume``, and for a run of another configuration or
-    input with it. ``stage_map`` replaces the worker processes, ``detector`` the configured engines, ``sources`` the
-    files of ``input.path``. If the output is a URL, the run is published there: see ``published`` in the result.
+    input with it. ``encoding`` replaces ``input.encoding``, ``stage_map`` the worker processes, ``detector`` the
+    configured engines, ``sources`` the files of ``input.path``. If the output is a URL, the run is published there: see
+    ``published`` in the result.
     """
-    settings = load_config(config, output=output, workers=workers)
+    settings = load_config(config, encoding, output=output, workers=workers)
     text_column = None
     if sources is None:
         input_sources = list[Source]()
@@ -129,7 +131,7 @@ def choose_text_column(config: Config, sources: list[Source]) -> tuple[Config, s
     for source in sources:
         if source.reader.is_text:
             continue
-        with suppress(DamagedFile), source.open(max_expansion=settings.max_expansion) as file:
+        with suppress(DamagedFile), source.open_rows(settings.encoding, max_expansion=settings.max_expansion) as file:
             reader = choose_reader(source.format, file)(file, source.name, settings.max_row_bytes)
             for row in islice(reader.read_records(), INSPECTED_ROWS):
                 names.update(row.cells)

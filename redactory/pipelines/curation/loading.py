@@ -111,22 +111,29 @@ ConfigLike = Config | Mapping[str, Any] | str | Path
 """A configuration as the public functions accept it."""
 
 
-def load_config(config: ConfigLike, **changes: Any) -> Config:
-    """Load and check a configuration, with ``changes`` to its top-level keys.
+def load_config(config: ConfigLike, encoding: str | None = None, **changes: Any) -> Config:
+    """Load and check a configuration, with ``changes`` to its top-level keys, and ``input.encoding``.
 
     ``config`` is a ``Config``, a mapping, a YAML file, or an input file or folder (other keys then have defaults).
     Paths in a YAML file are relative to it. ``ConfigurationError`` names every wrong key and its fix; no input is read.
     """
     changes = {key: value for key, value in changes.items() if value is not None}
     value, file = _read_config_mapping(config)
+    changed_input = {} if encoding is None else {"encoding": encoding}
     if value is not None:
+        section = value.get("input")
+        if encoding is not None:
+            value = {
+                **value,
+                "input": {**(section if isinstance(section, Mapping) else {"path": section}), **changed_input},
+            }
         return validate_config(resolve_output_url(value, changes, file.parent.resolve() if file else Path()), file)
     path = Path(str(config))
     if is_finished(RunFolder(path)):
         # its vault would be read as a corpus
         raise ConfigurationError(f"'{config}' is a run: give the configuration (.yaml) it was created with")
     if path.exists() or "://" in str(config) or any(sign in str(config) for sign in "*?["):
-        return validate_config(resolve_output_url({"input": {"path": str(config)}}, changes, Path()))
+        return validate_config(resolve_output_url({"input": {"path": str(config), **changed_input}}, changes, Path()))
     raise ConfigurationError(
         f"'{config}' not found: expected a configuration (.yaml), an input file ({format_known_endings()}) or a folder"
     )
@@ -135,7 +142,8 @@ def load_config(config: ConfigLike, **changes: Any) -> Config:
 def load_text_config(config: ConfigLike | None, paths: Sequence[str] = ("-",), **input_changes: Any) -> Config:
     """Load a configuration, or the default one, for texts from elsewhere, or from ``paths``.
 
-    As :func:`load_config`, but input and output are optional; ``input.path`` and ``output`` in ``config`` are ignored.
+    As :func:`load_config`, with ``input_changes`` that are not None, but input and output are optional; ``input.path``
+    and ``output`` in ``config`` are ignored.
     """
     value, file = _read_config_mapping({} if config is None else config)
     if value is None:
@@ -143,6 +151,7 @@ def load_text_config(config: ConfigLike | None, paths: Sequence[str] = ("-",), *
     section = value.get("input")
     columns = section if isinstance(section, Mapping) else {}
     sections = {key: part for key, part in value.items() if key not in ("output", "store")}
+    input_changes = {key: part for key, part in input_changes.items() if part is not None}
     return validate_config({**sections, "input": {**columns, "path": tuple(paths), **input_changes}}, file)
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from redactory.detectors.rules import load_optional_words
 from redactory.detectors.settings import get_kind
-from redactory.foundation.errors import join_words
+from redactory.foundation.errors import join_words, pluralize
 from redactory.pipelines.curation.segment import is_known_role
 from redactory.pipelines.json_paths import Fields, NoTextError, is_arrow_map
-from redactory.redaction.replacements import is_listed_full_name
+from redactory.redaction.names import is_listed_full_name
 from redactory.redaction.values import is_identifying
 
 _PERSONAL_NAME = re.compile(
@@ -45,6 +45,7 @@ PUBLIC_COLUMNS: Mapping[str, Callable[[str], Any]] = {
     "type": _KIND.fullmatch,
 }
 """Names of columns and keys whose strings may be copied, and the form that such a string has."""
+_LANGUAGE_KEY = re.compile(r"[a-z_]*_(?:lang|language|locale|country)(?:_code)?|(?:lang|language|country)_code")
 
 SearchResult = list[Any] | tuple[Any, ...] | str
 """The spans in a text, or the reason code why it could not be processed."""
@@ -90,6 +91,14 @@ def find_undeclared_paths(
         yield path.removeprefix(".")
 
 
+def describe_undeclared_path(path: str, rows_with_path: int, rows: int) -> str:
+    """Describe why the values of a path need a declaration, and how many rows have one."""
+    reason = (
+        "an unusual key" if path.endswith(UNNAMED) else "personal by its name" if _is_personal_path(path) else "text"
+    )
+    return f"{reason} in {rows_with_path:,} of {pluralize(rows, 'row')}"
+
+
 @lru_cache(maxsize=1 << 14)
 def is_field_name(key: str, language: str) -> bool:
     """Return whether ``key`` is one word (or a short number), and not a listed given name and surname."""
@@ -127,7 +136,8 @@ def _is_personal_path(path: str) -> bool:
 
 
 def _has_public_form(key: str, value: str) -> bool:
-    return key in PUBLIC_COLUMNS and bool(PUBLIC_COLUMNS[key](value))
+    has_form = PUBLIC_COLUMNS.get("language" if _LANGUAGE_KEY.fullmatch(key) else key)
+    return has_form is not None and bool(has_form(value))
 
 
 # Metadata columns of a curation, and the labels of columns.
@@ -144,7 +154,7 @@ def find_personal_columns(
         identifying = [text for text in texts if is_identifying(text, words) and not _has_public_form(key, text)]
         matches = [result for result in search(identifying) if result] if identifying else []
         if _is_personal_path(path) and column_values - {""}:
-            yield path, "by its name"
+            yield path, f"by its name; {pluralize(len(column_values - {''}), 'value')}"
         elif identifying and len(matches) * 5 >= len(texts):
             yield path, f"{len(matches)} of {len(texts):,} values look like {_describe_common_kinds(matches)}"
 

@@ -7,13 +7,14 @@ The spans of finished chunks are kept, without text, so that a killed run can re
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import islice, product
 from operator import add
 from pathlib import Path
@@ -32,10 +33,12 @@ from redactory.pipelines.curation.loading import ConfigLike, load_text_config, p
 from redactory.pipelines.curation.personal_columns import (
     UNNAMED,
     choose_column_label,
+    describe_undeclared_path,
     find_undeclared_paths,
     is_field_name,
 )
 from redactory.pipelines.curation.policy import Policy
+from redactory.pipelines.documents.detection_options import make_language_chooser, set_language
 from redactory.pipelines.documents.redact_io import (
     PIPE,
     UNKNOWN_FORMAT,
@@ -52,12 +55,13 @@ from redactory.pipelines.documents.unmask import PseudonymVault
 from redactory.pipelines.json_paths import Fields, KeyedText
 from redactory.pipelines.readers import Source
 from redactory.pipelines.readers.documents import RowCounts
-from redactory.pipelines.readers.files import list_ignored_files
-from redactory.pipelines.readers.formats import DamagedFile, Format, Renderer, Row, choose_reader
+from redactory.pipelines.readers.files import is_utf8, list_ignored_files
+from redactory.pipelines.readers.formats import FORMATS, DamagedFile, Format, Renderer, Row, choose_reader
 from redactory.pipelines.store import is_url
 from redactory.redaction import MASK
 from redactory.redaction.known_values import add_known_occurrences
 from redactory.redaction.mask import apply_edits
+from redactory.redaction.names import remove_title
 from redactory.redaction.replacements import (
     ReplacedSpan,
     Replacement,
@@ -91,20 +95,23 @@ def redact(
     text_columns: Sequence[str] = (),
     config: ConfigLike | None = None,
     format_: str = "auto",
+    encoding: str | None = None,
     workers: int = 1,
     progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Write a copy of the file, folder or URL ``input_path`` to ``out`` with spans replaced; return counts, no text.
 
-    ``-`` is standard input or output. ``redaction`` and ``text`` override ``redact`` and ``input.text`` of the
-    configuration. A row that cannot be processed is left out and listed with its reason in ``OUT.quarantine.jsonl``;
-    a damaged file of a folder is left out and counted. Raises ``ConfigurationError`` if a path names no field, a
-    column looks personal and has no setting, or the output exists or is inside the input; ``InputError`` if a file
+    ``-`` is standard input or output. ``redaction``, ``text_columns`` and ``encoding`` override ``redact``,
+    ``input.text`` and ``input.encoding`` of the configuration; the copy has the same encoding. A row that cannot
+    be processed is left out and listed with its reason in ``OUT.quarantine.jsonl``; a damaged file of a folder is
+    left out and counted. Raises ``ConfigurationError`` if a path names no field, a column looks personal and has no
+    setting, or the output exists or is inside the input; ``InputError`` if a file
     cannot be read; ``CheckFailed`` if more than ``input.max_rejected_share`` of the rows or files are left out.
     """
     input_path, out = resolve_input_path(str(input_path)), str(out)
     overrides = parse_settings(Redaction, redaction)
-    settings = load_text_config(config, (input_path,), **({"text": tuple(text_columns)} if text_columns else {}))
+    changes = {"text": tuple(text_columns) or None, "encoding": encoding}
+    settings = load_text_config(config, (input_path,), **changes)
     redaction = settings.redact.override(overrides)
     columns = {name: label for name, label in redaction.masked_columns.items() if label != DROP}
     if columns:
@@ -117,6 +124,8 @@ def redact(
     require_matching_format(out, sources, is_folder)
     if redaction.vault is not None and redaction.replace != "pseudonym":
         raise ConfigurationError("vault: only pseudonyms can be unmasked: add --replace pseudonym")
+    if redaction.vault is not None and not is_utf8(settings.input.encoding):
+        raise ConfigurationError("vault: unmask reads only UTF-8; convert the file first (iconv -t UTF-8)")
     if redaction.vault is not None:
         # fail before hours of work whose pseudonyms nobody could restore
         PseudonymVault.open_or_create(Path(redaction.vault))
@@ -134,6 +143,8 @@ class _FilePlan:
     fields: Fields
     hidden: Collection[str] = ()
     """Columns that are copied whatever they hold."""
+    kept_keys: Collection[str] = ()
+    """Columns that are kept although keys in them are not field names."""
     dropped_labels: dict[str, str] = field(default_factory=dict)
     """Labels of the dropped columns, whose values are masked in texts."""
 
@@ -146,13 +157,15 @@ class _RedactionRun:
     progress: Progress
     rows: int = 0
     removed_parts: int = 0
-    pdf_as_text: int = 0
     files: int = 0
+    kept_keys: list[str] = field(default_factory=list)
     skipped_files: dict[str, str] = field(default_factory=dict)
     """Reason for each skipped file of a folder."""
     quarantined: Counter[str] = field(default_factory=Counter)
     damaged_files: list[DamagedFile] = field(default_factory=list)
     labels: Counter[str] = field(default_factory=Counter)
+    converted: Counter[str] = field(default_factory=Counter)
+    """Number of files of each format that are written in another one."""
     vault: PseudonymVault = field(default_factory=PseudonymVault)
 
     @cached_property
@@ -168,18 +181,21 @@ class _RedactionRun:
         for source in sources:
             with self._skip_damaged_file(source, is_folder):
                 plans.append(self._plan_file(source))
+                self.kept_keys += plans[-1].kept_keys
         identity = {"policy": self.policy_hash, "settings": json_sha256(_serialize_settings(self.settings))}
         options = self.redaction.model_dump(mode="json")
         with (
             open_unfinished_copy(out, sources, identity, options) as work,
-            _open_span_finder(self.settings, workers, work.get_spans_path) as find_spans,
+            _open_span_finder(
+                self.settings, workers, work.get_spans_path, self.redaction.language_column
+            ) as find_spans,
         ):
             if (summary := work.load_summary(out)) is not None:
                 return summary
             for plan in plans:
                 source = plan.source
-                # a PDF file is copied as text
-                name = source.name + ".txt" * (source.format == "pdf") if is_folder else ""
+                written = FORMATS.get(source.reader.written_format)
+                name = source.name + (written.endings[0] if written else "") if is_folder else ""
                 rows_before = self.rows - self.quarantined.total()
                 target_path = work.staging_path / name
                 make_folder(target_path.parent)
@@ -195,7 +211,7 @@ class _RedactionRun:
                     target_path.unlink()
                 else:
                     self.files += 1
-                    self.pdf_as_text += source.format == "pdf"
+                    self.converted[source.format] += written is not None
             names = [source.name for source in sources]
             counts = RowCounts(self.settings.input, self.rows, names, self.quarantined, self.damaged_files)
             counts.check_totals(True, f"they are listed in {work.quarantine_path}")
@@ -239,11 +255,12 @@ class _RedactionRun:
             "files": self.files,
             "files_left_out": dict(Counter(self.skipped_files.values())),
             "taken_out": self.removed_parts,
-            "as_text": self.pdf_as_text,
+            "converted": dict(+self.converted),
+            "kept_keys": [*dict.fromkeys(self.kept_keys)],
             "replaced": dict(self.labels.most_common()),
             "replacement": self.replacement.name,
             "gives_away": self.replacement.reveals,
-            "masks_nothing": _load_policy(_serialize_settings(self.settings)).masks_nothing(),
+            "masks_nothing": _load_policies(_serialize_settings(self.settings))("").masks_nothing(),
             "policy": self.policy_hash,
         }
 
@@ -253,8 +270,9 @@ class _RedactionRun:
         """Choose the text fields of a file; ``ConfigurationError`` if one is missing, or a column is undeclared."""
         if source.reader.is_text:
             return _FilePlan(source, Fields(()))
-        with source.open(max_expansion=self.settings.input.max_expansion) as file:
-            reader = choose_reader(source.format, file)(file, source.name, self.settings.input.max_row_bytes)
+        options = self.settings.input
+        with source.open_rows(options.encoding, max_expansion=options.max_expansion) as file:
+            reader = choose_reader(source.format, file)(file, source.name, options.max_row_bytes)
             rows = list(islice((row.cells for row in reader.read_records() if row.cells), _INSPECTED_ROWS))
             rows = rows or [dict.fromkeys(reader.header)] * bool(reader.header)
         columns = Counter(name for row in rows for name in row)
@@ -270,16 +288,26 @@ class _RedactionRun:
             if label == DROP
         }
         kept = columns if self.redaction.keep_other_columns else self.redaction.columns
-        return _FilePlan(source, fields, kept.keys() - self.redaction.masked_columns.keys(), dropped_labels)
+        hidden = kept.keys() - self.redaction.masked_columns.keys()
+        kept_rows, others = rows if hidden else [], columns.keys() - hidden
+        paths = {path for row in kept_rows for path in self._find_undeclared_paths(row, fields, others)}
+        kept_keys = [
+            column if self._is_nameable(column, columns[column], len(rows)) else f"field {number}"
+            for number, column in enumerate(columns, 1)
+            if any(path.startswith((f"{column}.", f"{column}[]")) and path.endswith(UNNAMED) for path in paths)
+            or (column in paths and not is_field_name(column, self.settings.detect.language))
+        ]
+        return _FilePlan(source, fields, hidden, kept_keys, dropped_labels)
 
     def _find_spans(self, texts: list[str]) -> list[SpansOrReason]:
-        return _search_texts(_serialize_settings(self.settings), texts)
+        return _search_texts(_serialize_settings(self.settings), texts, [""] * len(texts))
 
     def _require_fields(
         self, source: Source, fields: Fields, rows: list[Mapping[str, Any]], columns: Counter[str]
     ) -> None:
         """Raise ``ConfigurationError`` if a named field or column does not exist, or none is named."""
-        missing = [*fields.find_missing_paths(rows), *(name for name in self.redaction.columns if name not in columns)]
+        named = [*self.redaction.columns, *filter(None, [self.redaction.language_column])]
+        missing = [*fields.find_missing_paths(rows), *(name for name in named if name not in columns)]
         if not rows or not (missing or not (fields.paths or self.redaction.columns)):
             return
         problem = "name the text fields with --text-column"
@@ -287,7 +315,7 @@ class _RedactionRun:
             problem = f"there is no field '{shorten_name(missing[0])}'{_suggest_path(missing[0], rows)}"
         # the first line of a table is a header if one of the fields is there
         named_count = len(fields.paths) + len(self.redaction.columns)
-        is_header = source.format not in ("csv", "tsv") or len(missing) < named_count
+        is_header = source.format not in ("csv", "tsv", "xlsx") or len(missing) < named_count
         names = [name for name in columns if columns[name] * _COMMON_SHARE >= len(rows)]
         if names and is_header and all(is_field_name(name, self.settings.detect.language) for name in names):
             raise ConfigurationError(f"{source.name}: {problem}; its fields are {join_words(names)}")
@@ -313,11 +341,11 @@ class _RedactionRun:
             is_nameable = self._is_nameable(column, columns[column], len(rows))
             if inside:
                 options.append(f"--column {column if is_nameable else 'NAME'}=WHAT")
-                descriptions += [
-                    path if path == column or self._is_nameable(path, paths[path], len(rows)) else f"{column}.{UNNAMED}"
-                    for path in inside
-                    if is_nameable
-                ] or [f"field {number}"]
+                for path in inside if is_nameable else inside[:1]:
+                    is_known = path == column or self._is_nameable(path, paths[path], len(rows))
+                    shown = path if is_known else f"{column}.{UNNAMED}"
+                    reason = describe_undeclared_path(shown, paths[path], len(rows))
+                    descriptions.append(f"{shown if is_nameable else f'field {number}'} ({reason})")
         if descriptions:
             raise ConfigurationError(
                 f"{source.name}: fields that would be copied unmasked: {join_words([*dict.fromkeys(descriptions)])}. "
@@ -325,14 +353,19 @@ class _RedactionRun:
                 f"{KEEP}, a label like PERSON, or {DROP}), or give --keep-other-columns"
             )
 
-    def _find_undeclared_paths(self, cells: Mapping[str, Any], fields: Fields) -> Iterator[str]:
-        return find_undeclared_paths(cells, fields, self.redaction.columns.keys(), self.settings.detect.language)
+    def _find_undeclared_paths(
+        self, cells: Mapping[str, Any], fields: Fields, declared: Collection[str] | None = None
+    ) -> Iterator[str]:
+        declared = self.redaction.columns.keys() if declared is None else declared
+        return find_undeclared_paths(cells, fields, declared, self.settings.detect.language)
 
     # Row by row.
 
     def _redact_file(self, plan: _FilePlan, target: BinaryIO, find_spans: SpanFinder, quarantine_file: TextIO) -> None:
         source, settings = plan.source, self.settings.input
-        with source.open(max_expansion=settings.max_expansion) as file:
+        if source.reader.is_recodable and not is_utf8(settings.encoding):
+            target = cast(BinaryIO, codecs.EncodedFile(target, "utf-8", settings.encoding, "replace"))
+        with source.open_rows(settings.encoding, max_expansion=settings.max_expansion) as file:
             reader = choose_reader(source.format, file)(
                 file, source.name, settings.max_row_bytes, plan.fields, plan.hidden
             )
@@ -386,8 +419,10 @@ class _RedactionRun:
             name: _replace_column_value(value, label, replacer) for name, (value, label) in masked_columns.items()
         }
         if replacer is not None and self.redaction.vault is not None:
-            find_first_spelling = Spellings(values, self.settings.detect.language).get_first_spelling
-            self.vault.values |= {replacer(*value): find_first_spelling(*value)[1] for value in values}
+            spellings_of_row = Spellings(values, self.settings.detect.language)
+            for kind, text in values:
+                _, first = spellings_of_row.get_first_spelling(kind, text)
+                self.vault.values[replacer(kind, text)] = remove_title(first) if kind == "PERSON" else first
             for text, edits in zip(row.texts, changes, strict=True):
                 spellings = [text[change.start : change.end] for change in edits]
                 self.vault.record_spellings(
@@ -442,19 +477,29 @@ def _split_into_chunks(reader: Format, max_chars: int) -> Iterator[RowChunk]:
 
 @contextmanager
 def _open_span_finder(
-    settings: Config, workers: int, get_spans_path: Callable[[Sequence[str]], Path]
+    settings: Config, workers: int, get_spans_path: Callable[[Sequence[str]], Path], language_column: str | None
 ) -> Iterator[SpanFinder]:
     """Yield a function that searches chunks, here or in ``workers`` processes, and keeps their order.
 
+    Each row is read in the language that its ``language_column`` names, else in that of the configuration.
+
     The spans of a chunk are stored at the path of its texts; stored ones are not searched again.
     """
-    serialized = _serialize_settings(settings)
+    serialized, choose_language = _serialize_settings(settings), make_language_chooser(settings.detect)
+
+    def list_languages(row: Row) -> list[str]:
+        language = "" if language_column is None else choose_language(row.cells.get(language_column))
+        return [language] * len(row.texts)
+
     with open_process_pool(workers) if workers > 1 else nullcontext() as pool:
 
-        def begin_search(path: Path, texts: list[str]) -> list[SpansOrReason] | Future[list[SpansOrReason]]:
+        def begin_search(
+            path: Path, texts: list[str], languages: list[str]
+        ) -> list[SpansOrReason] | Future[list[SpansOrReason]]:
             if path.exists():
                 return [one if isinstance(one, str) else [ReplacedSpan(*s) for s in one] for one in read_json(path)]
-            return pool.submit(_search_texts, serialized, texts) if pool else _search_texts(serialized, texts)
+            search = (serialized, texts, languages)
+            return pool.submit(_search_texts, *search) if pool else _search_texts(*search)
 
         def end_search(path: Path, rows: RowChunk, search: Any) -> tuple[RowChunk, list[SpansOrReason]]:
             spans = search.result() if isinstance(search, Future) else search
@@ -466,8 +511,9 @@ def _open_span_finder(
             pending = deque[tuple[Path, RowChunk, Any]]()
             for rows in chunks:
                 texts = [text for row in rows if isinstance(row, Row) for text in row.texts]
-                path = get_spans_path(texts)
-                pending.append((path, rows, begin_search(path, texts)))
+                languages = [language for row in rows if isinstance(row, Row) for language in list_languages(row)]
+                path = get_spans_path([*texts, *(languages if language_column else ())])
+                pending.append((path, rows, begin_search(path, texts, languages)))
                 if len(pending) > (2 * workers if pool else 0):
                     yield end_search(*pending.popleft())
             while pending:
@@ -482,16 +528,30 @@ def _serialize_settings(settings: Config) -> str:
 
 
 @lru_cache(maxsize=1)
-def _load_policy(settings: str) -> Policy:
+def _load_policies(settings: str) -> Callable[[str], Policy]:
+    """Return a function that makes the policy for a language; the empty one is the configuration's."""
     config = Config.model_validate(json.loads(settings))
     # the conservative policy only makes examples private and masks nothing: skip it
     disabled = ConservativeSettings(rules=(), min_non_entity_probability=0)
-    detect = config.detect.model_copy(update={"conservative": disabled})
-    return Policy(config.model_copy(update={"detect": detect}))
+
+    @cache
+    def load_policy(language: str) -> Policy:
+        detect = config.detect.model_copy(update={"conservative": disabled})
+        detect = set_language(detect, language) if language else detect
+        return Policy(config.model_copy(update={"detect": detect}))
+
+    return load_policy
 
 
-def _search_texts(settings: str, texts: Sequence[str]) -> list[SpansOrReason]:
-    return _find_strict_spans(_load_policy(settings), texts)
+def _search_texts(settings: str, texts: Sequence[str], languages: Sequence[str]) -> list[SpansOrReason]:
+    """Find the spans of each text in its language."""
+    results: list[SpansOrReason] = [[] for _ in texts]
+    for language in dict.fromkeys(languages):
+        indices = [index for index, text_language in enumerate(languages) if text_language == language]
+        spans = _find_strict_spans(_load_policies(settings)(language), [texts[index] for index in indices])
+        for index, text_spans in zip(indices, spans, strict=True):
+            results[index] = text_spans
+    return results
 
 
 def _find_strict_spans(policy: Policy, texts: Sequence[str]) -> list[SpansOrReason]:

@@ -53,6 +53,8 @@ from redactory.pipelines.store import Store, is_url
 PIPE = "-"
 _COMPRESSION_ENDINGS = (".gz", ".zst", ".bz2", ".xz")
 """Endings of compressed copies."""
+_FOREIGN_ENDINGS = (".xls", ".xlsm", ".xlsb", ".ods", ".doc", ".docm", ".odt", ".rtf", ".pst")
+"""Endings of formats that are not written."""
 QUARANTINE_SUFFIX = ".quarantine.jsonl"
 UNKNOWN_FORMAT = "unknown_format"
 """Why a file in a folder is not copied."""
@@ -151,12 +153,12 @@ def require_matching_format(out: str, sources: Sequence[Source], is_folder: bool
         if named_format or base_path != path:
             raise ConfigurationError(f"--out: {path.name} names a file; the copy of a folder is a folder")
         return
-    # a PDF file is copied as text
-    written_format = "text" if sources[0].format == "pdf" else sources[0].format
-    if named_format not in (None, written_format):
+    written_format = sources[0].reader.written_format or sources[0].format
+    suffix = base_path.suffix.lower()
+    if suffix in _FOREIGN_ENDINGS or named_format not in (None, written_format):
         suggestion = base_path.with_suffix(FORMATS[written_format].endings[0]).name + path.name[len(base_path.name) :]
         raise ConfigurationError(
-            f"--out: {path.name} names a {named_format} file, but a copy of {sources[0].name} is written as "
+            f"--out: {path.name} names a {named_format or suffix} file, but a copy of {sources[0].name} is written as "
             f"{written_format}: give {suggestion}"
         )
 

@@ -7,16 +7,19 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
+from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from redactory.detectors import TextDetector
-from redactory.detectors.settings import ListSettings, TermList
 from redactory.foundation.errors import InputError, shorten_name
 from redactory.foundation.progress import Progress, ignore_progress, report_start_and_end
 from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.loading import ConfigLike, load_text_config
 from redactory.pipelines.curation.policy import Example, FoundSpan, Policy, PolicyName
+from redactory.pipelines.curation.stages.metadata_columns import parse_metadata_values
+from redactory.pipelines.documents.detection_options import make_language_chooser, set_language
 from redactory.pipelines.readers import Document, Rejection, Source, find_sources_by_path
 from redactory.pipelines.readers.documents import EMPTY_TEXT, MISSING_TEXT, RowCounts, preview_rows
 from redactory.pipelines.readers.files import detect_format
@@ -35,7 +38,8 @@ def scan(
     config: ConfigLike | None = None,
     policy: PolicyName = "strict",
     text_column: str | None = None,
-    allow: Sequence[str | Path] = (),
+    encoding: str | None = None,
+    language_column: str | None = None,
     limit: int = DEFAULT_LIMIT,
     detector: TextDetector | None = None,
     on_span: SpanCallback | None = None,
@@ -43,23 +47,42 @@ def scan(
 ) -> dict[str, Any]:
     """Search the files that ``paths`` name (files, folders, globs, URLs) and ``texts`` for spans.
 
-    Files are read as by :func:`redactory.curate`; only the column ``text_column`` is searched. A file that is named
-    itself and has another ending is read as text. The ``strict`` policy counts what would be masked,
-    ``conservative`` also what would make an example private. ``allow`` names files of allowed terms, as in
-    ``detect.lists.allow``. All spans are counted, the first ``limit`` are listed.
+    Files are read as by :func:`redactory.curate`, in ``encoding``; only the column ``text_column`` is searched. A file
+    that is named itself and has another ending is read as text. The ``strict`` policy counts what would be masked,
+    ``conservative`` also what would make an example private. Each row is read in the language that its
+    ``language_column`` names, as by :func:`redactory.redact`. All spans are counted, the first ``limit`` are listed.
 
     Raises ``ConfigurationError`` if a path names nothing, ``InputError`` for JSON lines whose first rows lack the
     text column, and for a single damaged file; one damaged file among others counts as unread.
     """
-    settings = _load_settings(config, paths, text_column, allow)
+    changes = {
+        "text": text_column,
+        "encoding": encoding,
+        "metadata_columns": None if language_column is None else (language_column,),
+    }
+    settings = load_text_config(config, [str(path) for path in paths] or ("-",), **changes)
     span_policy, sources = Policy(settings, detector), list(_find_unique_sources(paths, settings))
     with report_start_and_end(progress, "load engines"):
         span_policy.load_engines()
+    choose_language = make_language_chooser(settings.detect)
+
+    @cache
+    def load_policy(language: str) -> Policy:
+        detect = set_language(settings.detect, language)
+        return Policy(settings.model_copy(update={"detect": detect}), detector)
+
+    def choose_policy(document: Document) -> Policy:
+        if language_column is None or document.kept is None:
+            return span_policy
+        return load_policy(choose_language(parse_metadata_values(document)[0]))
+
     files, listed_spans, by_label = list[dict[str, Any]](), list[dict[str, Any]](), Counter[str]()
     counts, text_count, unread = RowCounts(settings.input), 0, 0
     for name, format_, entries in _iterate_texts(sources, texts, counts):
         label_counts, rejected, quarantined, before = Counter[str](), Counter[str](), Counter[str](), text_count
-        for text_count, (document, examples) in enumerate(_route_documents(span_policy, entries, rejected), before + 1):
+        for text_count, (document, examples) in enumerate(
+            _route_documents(choose_policy, entries, rejected), before + 1
+        ):
             quarantined.update(example.failure for example in examples if example.failure is not None)
             counted_spans = [s for e in examples for s in e.spans if policy == "conservative" or s.policy == "strict"]
             label_counts.update(span.label for span in counted_spans)
@@ -102,20 +125,25 @@ def _iterate_texts(
 
 
 def _route_documents(
-    span_policy: Policy, entries: Iterable[Document | Rejection], rejected: Counter[str]
+    choose_policy: Callable[[Document], Policy], entries: Iterable[Document | Rejection], rejected: Counter[str]
 ) -> Iterator[tuple[Document, list[Example]]]:
     pending: deque[Document] = deque()
 
-    def read_texts() -> Iterator[str]:
+    def read_documents() -> Iterator[Document]:
         for entry in entries:
             if isinstance(entry, Rejection):
                 rejected[entry.reason] += 1
             else:
-                pending.append(entry)
-                yield entry.text
+                yield entry
 
-    for examples in span_policy.route_many(read_texts()):
-        yield pending.popleft(), examples
+    def read_texts(documents: Iterable[Document]) -> Iterator[str]:
+        for document in documents:
+            pending.append(document)
+            yield document.text
+
+    for policy, documents in groupby(read_documents(), choose_policy):
+        for examples in policy.route_many(read_texts(documents)):
+            yield pending.popleft(), examples
 
 
 def _list_span_locations(
@@ -128,19 +156,6 @@ def _list_span_locations(
         end = starts[line] - 1 if line < len(starts) else len(text)
         location = {"file": name, "row": row, "line": line, "column": span.start - begin + 1}
         yield {**location, **asdict(span)}, text[begin:end]
-
-
-def _load_settings(
-    config: ConfigLike | None, paths: Sequence[str | Path], column: str | None, allow: Sequence[str | Path]
-) -> Config:
-    columns = {} if column is None else {"text": column}
-    settings = load_text_config(config, [str(path) for path in paths] or ("-",), **columns)
-    if not allow:
-        return settings
-    lists = settings.detect.lists or ListSettings()
-    allow_lists = (*lists.allow, *(TermList(file=str(file)) for file in allow))
-    detect = settings.detect.model_copy(update={"lists": lists.model_copy(update={"allow": allow_lists})})
-    return settings.model_copy(update={"detect": detect})
 
 
 def _find_unique_sources(paths: Sequence[str | Path], settings: Config) -> Iterator[Source]:

@@ -47,7 +47,7 @@ def plan(
     :class:`~redactory.training.guarantee.plan.PlanInputs`. With ``trainer`` ``ldp``, keys of
     :class:`~redactory.training.ldp.settings.LdpSettings`, and ``published.NUMBER`` for a published number. A finished
     run of ``config`` adds its examples and measured recall, or its users and entities. ``plot`` is an SVG file to
-    write, epsilon against steps. Nothing is trained.
+    write, epsilon against steps. Epsilons of groups are computed for ``group_sizes`` that are set. Nothing is trained.
     """
     require_training_packages()
     if plot is not None:
@@ -112,6 +112,9 @@ def _plan_training(
         selection = CountSelection.calibrate(route.epsilon, route.delta, route.texts_per_user)
     if plot is not None and (selection or start):
         raise ConfigurationError("plot: a selection by counts, or an initial model, has no steps to plot: omit it")
+    if "group_sizes" not in train.model_fields_set:
+        # each takes a second, and the card states them
+        train = train.model_copy(update={"group_sizes": ()})
     result = plan_guarantee(train, PlanInputs(**numbers), dedup, plot is not None, selection, start)
     if selection is not None:
         result["selection"] = plan_count_selection(route.epsilon, route.delta, route.texts_per_user)

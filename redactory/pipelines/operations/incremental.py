@@ -157,6 +157,8 @@ def plan_reading(
     Files at ``reread_urls`` were already read again for the same request. ``ConfigurationError`` if a path names
     nothing, or ``reread`` a file outside the input; ``InputError`` if rows that were read before are gone.
     """
+    if "\n".encode(config.input.encoding) != b"\n":
+        raise ConfigurationError("input.encoding: scheduled runs need an encoding in which ASCII has one byte")
     sources = find_sources_by_path(config.input.path, config.input.format)
     requested = find_sources_by_path(tuple(reread), config.input.format) if reread else []
     if unknown := {source.url for source in requested} - {source.url for source in sources}:

@@ -126,6 +126,9 @@ class RecordBatchFormat(Format):
                 schema = schema.with_type(pa.string())
                 columns.append(pa.array(values, pa.string()))
             elif name in text_columns:
+                if pa.types.is_fixed_size_binary(schema.type):
+                    # a mask has another length
+                    schema = schema.with_type(pa.binary())
                 columns.append(pa.array([row[3][name] for row in rows], schema.type))
             else:
                 columns.append(column.take(indices).cast(schema.type))

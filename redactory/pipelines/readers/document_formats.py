@@ -13,7 +13,7 @@ import json
 import logging
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,7 +27,7 @@ from redactory.redaction.mask import Edit, apply_edits
 from redactory.redaction.replacements import ReplacedSpan
 
 BROKEN_DOCUMENT, ENCRYPTED_DOCUMENT = "broken_document", "encrypted_document"
-DOCUMENT_WITHOUT_TEXT = "document_without_text"
+DOCUMENT_WITHOUT_TEXT, NOT_A_MESSAGE = "document_without_text", "not_a_message"
 TOO_MANY_ELEMENTS = "too_many_elements"
 MAX_ELEMENTS = 1 << 18
 """Maximum texts, tags, header fields or parts of one document: each costs far more than its few bytes."""
@@ -137,6 +137,8 @@ class ParsedDocument:
     groups: list[TextGroup]
     serialize: Callable[[], bytes]
     removed_parts: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """The header fields of a mail by their names in lower case."""
 
     def make_row(self, number: int) -> Row:
         """Make the document's row, with encoded text as structural spans; ``UnreadableDocument`` for too many texts."""
@@ -157,6 +159,7 @@ class ParsedDocument:
                 for group, text in zip(self.groups, texts, strict=True)
             ],
             removed_parts=self.removed_parts,
+            headers=self.headers,
             visible_texts=frozenset(index for index, group in enumerate(self.groups) if group.is_visible),
         )
 
@@ -205,7 +208,7 @@ def decode_text(data: bytes, charset: str) -> str:
     return text
 
 
-_ENCODED_BLOCK = re.compile(
+ENCODED_BLOCK = re.compile(
     r"^begin [0-7]{3} [^\n]*\n(?:[ -`]{1,62}\r?\n)+"
     r"|(?:^[> ]{0,9}[A-Za-z0-9+/]{60,76}\r?\n){2,}[A-Za-z0-9+/=]*"
     r"|=\?[\w-]{2,40}\?[bq]\?[^?\s]*\?=",
@@ -218,7 +221,7 @@ _RUN = re.compile(rf"[A-Za-z0-9+/_-]{{{_MIN_RUN_LENGTH},}}={{0,2}}")
 
 def find_encoded_runs(text: str) -> list[ReplacedSpan]:
     """Find runs that may hide text: base64 of a text or of several lines, PGP blocks, keys, encoded words."""
-    bounds = [match.span() for match in _ENCODED_BLOCK.finditer(text)]
+    bounds = [match.span() for match in ENCODED_BLOCK.finditer(text)]
     end = 0
     while end >= 0 and (start := text.find(_PGP_BEGIN, end)) >= 0:
         end = text.find(_PGP_END, start)
@@ -298,6 +301,7 @@ class PdfFormat(WholeFileFormat):
 
     name = "pdf"
     endings = (".pdf",)
+    written_format = "text"
 
     def parse(self, data: bytes) -> ParsedDocument:
         """Extract one text per page; pages without text are counted as removed."""

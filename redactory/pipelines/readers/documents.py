@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
+import difflib
 import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from email.utils import getaddresses
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
@@ -15,7 +18,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
 from redactory.detectors.coverage import MAX_SAMPLE_CHARS
-from redactory.foundation.errors import CheckFailed, pluralize, shorten_name
+from redactory.foundation.errors import CheckFailed, join_words, pluralize, shorten_name
 from redactory.foundation.keys import unicode_variants
 from redactory.foundation.settings import Settings
 from redactory.pipelines.curation_hints import describe_rejection
@@ -50,6 +53,12 @@ CONVERSATION_COLUMNS = ("messages", "conversations")
 """Columns that hold a conversation."""
 MAX_NAME_LENGTH = 1_024
 """Maximum code points of an id, user, class or metadata value, because every example of the document repeats them."""
+_NO_FILE_ENCODINGS = ("idna", "punycode", "undefined", "unicode_escape", "raw-unicode-escape", "mbcs", "oem")
+_COMMON_ENCODINGS = (
+    *("cp1252", "latin-1", "utf-16", "shift_jis", "utf-8", "utf-16-le", "utf-16-be", "utf-32", "cp1250", "cp1251"),
+    *("cp437", "cp850", "iso-8859-2", "iso-8859-15", "mac-roman", "koi8-r", "gb18030", "big5", "euc-jp", "euc-kr"),
+)
+_MAIL_ADDRESS = re.compile(r"[^\s@<>]{1,256}@[^\s@<>]{1,256}")
 _INT64_RANGE = range(-(1 << 63), 1 << 63)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SAMPLED_FIRST_ROWS, _SAMPLED_ROW_STEP = 100, 10
@@ -66,9 +75,12 @@ class InputSettings(Settings):
 
     path: OneOrMore[str] = Field(
         description="A file, a folder, a glob or a URL, or a list of them: JSONL, Parquet, Arrow, CSV, "
-        "TSV or text files, plain or .gz or .zst. Relative to the configuration file."
+        "TSV, Excel or text files, plain or .gz or .zst. Relative to the configuration file."
     )
     format: FormatName = Field("auto", description="auto: the format follows from each file's extension.")
+    encoding: str = Field(
+        "utf-8", description="Encoding of text, CSV, TSV and JSON files, like cp1252, latin-1, utf-16 or shift_jis."
+    )
     text: str | tuple[str, ...] = Field(
         "text",
         description="Column of the text, a path inside one (ticket.body, messages[*].content), or a list of "
@@ -77,6 +89,12 @@ class InputSettings(Settings):
     )
     id: str = Field("id", description="Column of the document's id; without one, file and row identify it.")
     user: str = Field("user_id", description="Column of the user; a row without one counts as a separate user.")
+    mail_user: str | None = Field(
+        "from",
+        pattern="^[!-9;-~]+$",
+        description="Header field of a mail whose first address, in lower case, is its user; null: each mail counts "
+        "as a separate user.",
+    )
     label: str | None = Field(
         None,
         description="Column of the row's class, for a classifier (train.task classify); all examples of the "
@@ -122,6 +140,20 @@ class InputSettings(Settings):
     def _require_path(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if not value:
             raise ValueError("at least one path is needed")
+        return value
+
+    @field_validator("encoding")
+    @classmethod
+    def _require_known_encoding(cls, value: str) -> str:
+        try:
+            known = codecs.lookup(value)
+        except (LookupError, ValueError):
+            known = None
+        if known is None or not known._is_text_encoding or known.name in _NO_FILE_ENCODINGS:
+            name = value if re.fullmatch(r"[\w.-]{1,40}", value, re.ASCII) else shorten_name(value)
+            similar = difflib.get_close_matches(value.lower().replace(" ", "-"), _COMMON_ENCODINGS, n=1)
+            hint = f"did you mean '{similar[0]}'?" if similar else f"use one like {join_words(_COMMON_ENCODINGS[:4])}"
+            raise ValueError(f"unknown encoding '{name}'; {hint}")
         return value
 
     @field_validator("text", mode="before")
@@ -226,24 +258,36 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
     file_settings = settings
     if source.reader.is_text:
         # rows of this format are texts: the configured columns do not apply
-        limits = ("max_chars", "max_row_bytes", "max_expansion")
+        limits = ("encoding", "max_chars", "max_row_bytes", "max_expansion")
         file_settings = InputSettings(path=settings.path, **{name: getattr(settings, name) for name in limits})
     required = tuple(file_settings.required_columns())
     columns = ColumnSelection(required, (*required, file_settings.id, file_settings.user))
     for part in source.slices or (None,):
-        with source.open(part=part, max_expansion=file_settings.max_expansion) as file:
+        with source.open_rows(settings.encoding, part=part, max_expansion=settings.max_expansion) as file:
             reader = choose_reader(source.format, file)(file, source.name, file_settings.max_row_bytes, columns=columns)
             for row in reader.read_records():
                 number = row.number if part is None else part.to_file_row(row.number)
                 if row.reason is not None:
                     yield Rejection(row.reason, source.name, number, row.raw)
                     continue
+                cells = row.cells
+                if row.headers and settings.mail_user:
+                    cells = {
+                        **cells,
+                        file_settings.user: parse_address(row.headers.get(settings.mail_user.lower(), "")),
+                    }
                 try:
-                    yield _parse_document(row.cells, file_settings, source.name, number)
+                    yield _parse_document(cells, file_settings, source.name, number)
                 except (_UnusableRowError, NoTextError) as unusable:
                     texts = "\n".join(str(row.cells.get(name) or "") for name in file_settings.fields.columns)
                     content = row.raw or texts.encode("utf-8", "surrogatepass")
                     yield Rejection(str(unusable), source.name, number, content[:QUARANTINED_BYTES])
+
+
+def parse_address(field: str) -> str | None:
+    """Return the first address in a header field, in lower case; None if there is none."""
+    addresses = (address.strip().lower() for _, address in getaddresses([field]))
+    return next(filter(_MAIL_ADDRESS.fullmatch, addresses), None)
 
 
 _HINT = "'redactory curate --dry-run' shows the first bad rows"
@@ -397,7 +441,7 @@ def preview_rows(source: Source, counts: RowCounts, rows: int) -> RowPreview:
     settings, keys = counts.settings, Counter[str]()
     records, bad, texts, documents = 0, list[Rejection](), list[str](), list[str]()
     # a damaged file is rejected below, in counts.read
-    with suppress(DamagedFile), source.open(max_expansion=settings.max_expansion) as file:
+    with suppress(DamagedFile), source.open_rows(settings.encoding, max_expansion=settings.max_expansion) as file:
         reader = choose_reader(source.format, file)(file, source.name, settings.max_row_bytes)
         for row in islice(reader.read_records(), rows):
             records += row.reason is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import datetime
 import errno
 import glob
@@ -145,6 +146,13 @@ class Source:
             kind, reason = (InputError, _describe_error(self.url, error)) if damage is None else (DamagedFile, damage)
             raise kind(f"{self.name} cannot be read: {reason}") from None
 
+    @contextmanager
+    def open_rows(self, encoding: str = "utf-8", **options: Any) -> Iterator[BinaryIO]:
+        """Open the file like :meth:`open`, with text, CSV and JSON of another ``encoding`` converted to UTF-8."""
+        with self.open(**options) as file:
+            is_recoded = self.reader.is_recodable and not is_utf8(encoding)
+            yield io.BufferedReader(_RecodedStream(file, self.name, encoding), CHUNK_BYTES) if is_recoded else file
+
     def _is_read_error(self, error: OSError | EOFError) -> bool:
         """Whether the error comes from reading this file, not from writing an output at the same time."""
         filename = getattr(error, "filename", None)
@@ -257,6 +265,37 @@ class _BoundedStream(io.RawIOBase):
         check_expansion(self._name, self._decoded, self._max_size)
         buffer[: len(block)] = block
         return len(block)
+
+
+def is_utf8(encoding: str) -> bool:
+    """Whether a known encoding is UTF-8, with or without a byte order mark."""
+    return codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
+
+
+class _RecodedStream(io.RawIOBase):
+    """A stream converted to UTF-8; an invalid byte stays as it is, so that its row is rejected."""
+
+    def __init__(self, stream: BinaryIO, name: str, encoding: str) -> None:
+        self._stream, self._name, self._encoding = stream, name, encoding
+        self._decoder = codecs.getincrementaldecoder(encoding)("surrogateescape")
+        self._block, self._is_at_end = b"", False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read the next converted bytes into ``buffer``; ``DamagedFile`` if the file has another encoding."""
+        while not self._block and not self._is_at_end:
+            data = self._stream.read(CHUNK_BYTES)
+            self._is_at_end = not data
+            try:
+                text = self._decoder.decode(data, self._is_at_end)
+                self._block = text.encode("utf-8", "surrogateescape")
+            except ValueError:
+                raise DamagedFile(f"{self._name} is not {self._encoding}: give another --encoding") from None
+        size = min(len(buffer), len(self._block))
+        buffer[:size], self._block = self._block[:size], self._block[size:]
+        return size
 
 
 class _RangeReader(io.RawIOBase):

@@ -137,6 +137,8 @@ class Row:
     """For each text, the spans that follow from its position in the document; empty if there are none."""
     removed_parts: int = 0
     """Number of unreadable images and attachments, which are not written."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """The header fields of a mail by their names in lower case."""
     visible_texts: frozenset[int] = frozenset()
     """In a document, the indices of the texts that its readers see."""
 
@@ -156,6 +158,10 @@ class Format:
     """Whether rows can be appended to a file; requires :meth:`count_rows`."""
     is_text: ClassVar[bool] = False
     """Whether rows are texts without columns: the configured columns are ignored."""
+    is_recodable: ClassVar[bool] = False
+    """Whether ``input.encoding`` applies."""
+    written_format: ClassVar[str] = ""
+    """Name of the format in which a copy is written; empty: the same."""
     max_blank_lines: ClassVar[int] = 1 << 20
     """Maximum number of blank lines, because each costs time."""
 
@@ -247,7 +253,7 @@ class JsonLinesFormat(Format):
 
     name = "jsonl"
     endings = (".jsonl", ".ndjson", ".json")
-    is_appendable = True
+    is_appendable = is_recodable = True
 
     def read_rows(self) -> Iterator[Row | bytes]:
         """Read each nonblank line as a row."""
@@ -447,7 +453,8 @@ def parse_json_object(line: bytes) -> tuple[dict[str, Any] | None, str | None]:
     except DuplicateKeyError:
         return None, REPEATED_KEY
     except (ValueError, RecursionError):
-        return None, BROKEN_JSON
+        # NUL may mean a two-byte encoding
+        return None, UNDECODABLE if b"\0" in line else BROKEN_JSON
     if line.count(b"[") + line.count(b"{") > MAX_DEPTH and _is_too_deep(value):
         return None, BROKEN_JSON
     return (value, None) if isinstance(value, dict) else (None, NOT_AN_OBJECT)
@@ -466,7 +473,7 @@ class TextFormat(Format):
 
     name = "text"
     endings = (".txt", ".text", ".md")
-    is_text = True
+    is_text = is_recodable = True
 
     def read_rows(self) -> Iterator[Row | bytes]:
         """Read the file as one row."""

@@ -1,25 +1,32 @@
 """Read and write mail: headers and text parts, also of nested messages.
 
 :mod:`email` parses a message, and a new one is written from its headers and texts. Left out are non-text parts,
-signatures (which would fail), keys, file names, and text around parts. If mail readers could disagree about a
-message, it is quarantined.
+signatures (which would fail), keys, file names, and text around parts. Common mistakes of mail programs are fixed
+where the text is certain; any other message is quarantined, and a nested one is removed and counted.
 """
 
 from __future__ import annotations
 
+import base64
+import codecs
+import quopri
 import re
+import string
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from email import message_from_bytes
 from email.contentmanager import raw_data_manager
+from email.errors import CloseBoundaryNotFoundDefect, HeaderParseError, MissingHeaderBodySeparatorDefect
 from email.header import Header, decode_header
 from email.message import EmailMessage, Message
 from email.policy import SMTP, EmailPolicy
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby, pairwise
 from typing import cast
 
 from redactory.pipelines.readers.document_formats import (
     BROKEN_DOCUMENT,
+    ENCODED_BLOCK,
     MAX_ELEMENTS,
     TOO_MANY_ELEMENTS,
     URL_ESCAPES,
@@ -31,7 +38,7 @@ from redactory.pipelines.readers.document_formats import (
     decode_text,
     limit_count,
 )
-from redactory.pipelines.readers.formats import Row
+from redactory.pipelines.readers.formats import UNDECODABLE, Row
 from redactory.pipelines.readers.html_format import parse_html, split_words
 from redactory.redaction.replacements import ReplacedSpan
 
@@ -56,8 +63,11 @@ class MailboxFormat(WholeFileFormat):
     def read_rows(self) -> Iterator[Row | bytes]:
         """Read each message as a row."""
         number, lines, size, blank = 0, list[bytes](), 0, True
-        for line in iter(lambda: self.file.readline(self.limit + 1), b""):
-            if line.startswith(b"From ") and blank and lines:
+        for line, following in pairwise(chain(iter(lambda: self.file.readline(self.limit + 1), b""), (b"",))):
+            # in front of other text, it is a line of the body
+            has_time = _TIME.search(line) and not following.strip()
+            is_envelope = line.startswith(b"From ") and (has_time or _FIELD_START.match(following) or not following)
+            if is_envelope and blank and lines:
                 number += 1
                 yield self.read_document(number, b"".join(lines))
                 lines, size = [], 0
@@ -103,7 +113,16 @@ _READ_SUBTYPES = split_words("plain csv html markdown tab-separated-values x-dif
 _MESSAGE_SUBTYPES = split_words("rfc822 global news")
 _FIELD_SUBTYPES = split_words("delivery-status disposition-notification feedback-report")
 """Parts of ``message`` that hold blocks of header fields."""
-_IDENTITY_CODINGS = ("", "7bit", "8bit", "binary")
+_IDENTITY_CODINGS = ("", "7bit", "8bit", "binary", "7bits", "8bits")
+_ENCODED = re.compile(r"=[0-9A-Fa-f]{2}|=\r?$|^[A-Za-z0-9+/]{8,}={0,2}[ \t\r]*$|\A\s*\S*\s*\Z", re.MULTILINE)
+"""What may be quoted-printable or base64."""
+_FIELD_START = re.compile(rb"[!-9;-~]+[ \t]*:|>From ")
+_TIME = re.compile(rb"\d:\d\d")
+_FIELDS_START = re.compile(rb"\A(?:\xef\xbb\xbf)?(?:\r?\n)*(?=[!-9;-~]+[ \t]*:)")
+_BEFORE_COLON = re.compile(rb"^([!-9;-~]+)[ \t]+:")
+_CONTENT_FIELD = re.compile(r"^content-[\w-]+:", re.IGNORECASE | re.MULTILINE)
+_ACTUAL_BOUNDARY = re.compile(r'^--([^\s"\\][^"\\\n]{0,98}?)[ \t\r]*\n(?=content-)', re.IGNORECASE | re.MULTILINE)
+_BASE64_LINE = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _CUT_ESCAPE = re.compile(r"=[0-9A-Fa-f]?\Z")
 _FLOWED = re.compile(r"(?<= )(?<!\n-- )\r?\n(?:>+ ?)?")
 _FLOWED_TIGHT = re.compile(r"(?<!\n--) \r?\n(?:>+ ?)?")
@@ -113,36 +132,62 @@ _BOUNDARY = "=_"
 
 def _parse_mail(data: bytes) -> ParsedDocument:
     """Parse a message and all its parts."""
+    message = _parse_message(data)
+    if not message.keys() and message.defects:
+        raise UnreadableDocument(BROKEN_DOCUMENT)
+    part = _Part(message, is_cut=not data.endswith((b"\n", b"\r")))
+    policy = SMTP.clone(linesep="\r\n" if b"\r\n" in data else "\n", cte_type="7bit", refold_source="none")
+    headers = {name.lower(): text for name, text in reversed(part.fields)}
+    return ParsedDocument(part.groups, lambda: part.build(policy).as_bytes(), part.removed_parts, headers)
+
+
+def _parse_message(data: bytes) -> Message:
     for marker, cost in ((b"\n--", _PART_COST), (b"\n", 1)):
         if data.count(marker) * cost > 8 * MAX_ELEMENTS:
             raise UnreadableDocument(TOO_MANY_ELEMENTS)
+    data = re.sub(rb"\r+\n", b"\r\n", data) if b"\n" in data else data.replace(b"\r", b"\n")
+    data = _fix_header(_FIELDS_START.sub(b"", data, count=1))
     if not _HEADER_END.search(data) or any(len(head[0]) > _MAX_TYPE_LENGTH for head in _TYPE_HEADER.finditer(data)):
         # a message truncated within its header looks like one without a body
         raise UnreadableDocument(BROKEN_DOCUMENT)
-    part = _Part(message_from_bytes(data))
-    policy = SMTP.clone(linesep="\r\n" if b"\r\n" in data else "\n", cte_type="7bit", refold_source="none")
-    return ParsedDocument(part.groups, lambda: part.build(policy).as_bytes(), part.removed_parts)
+    return message_from_bytes(data)
+
+
+def _fix_header(data: bytes) -> bytes:
+    """Remove white space before colons, and make stray lines between fields continuations of the one before."""
+    end = _HEADER_END.search(data)
+    header = data[: end.start() if end else 0]
+    lines, has_field_below = list[bytes](), False
+    for line in reversed(header.split(b"\n")):
+        is_field = _FIELD_START.match(line) is not None
+        is_stray = has_field_below and not is_field and not line.startswith((b" ", b"\t", b"From "))
+        lines.append(b" " * is_stray + _BEFORE_COLON.sub(rb"\1:", line))
+        has_field_below = has_field_below or is_field
+    return b"\n".join(reversed(lines)) + data[len(header) :]
 
 
 class _Part:
     """A message or part: its header fields (name, text), and its body as children or as text.
 
-    ``kind`` is message, part, or fields for a block of header fields without a body.
+    ``kind`` is message, part, or fields for a block of header fields without a body. ``is_cut``: the file ends within a
+    line, so it may be truncated.
     """
 
-    def __init__(self, message: Message, depth: int = 0, kind: str = "message") -> None:
-        self.depth, self.kind = depth, kind
+    def __init__(self, message: Message, depth: int = 0, kind: str = "message", is_cut: bool = False) -> None:
+        self.depth, self.kind, self.is_cut = depth, kind, is_cut
         self.fields, self.children = list[list[str]](), list[_Part]()
         self.groups, self.removed_parts = list[TextGroup](), 0
         self.content: Callable[[], str] = lambda: _REMOVED_NOTE
         self.subtype, self.disposition = "plain", message.get_content_disposition()
         types, codings = message.get_all("content-type", []), message.get_all("content-transfer-encoding", [])
-        if message.defects or depth > _MAX_DEPTH or len(types) > 1 or len(codings) > 1:
+        codings = [re.sub(r"[^a-z0-9]", "", re.split("[(;]", str(coding).lower())[0]) for coding in codings]
+        is_clear = len({*codings}) <= 1 and (len({*map(str, types)}) <= 1 or _has_parts(message))
+        if depth > _MAX_DEPTH or not is_clear or (is_cut and message.defects):
             raise UnreadableDocument(BROKEN_DOCUMENT)
         for name, value in limit_count(message.raw_items()):
             if not _DROPPED_HEADERS.match(name):
                 self._read_field(name, str(value))
-        self._read_body(message, "".join(map(str, codings)).partition("(")[0].strip().lower())
+        self._read_body(message, codings[0] if codings else "")
 
     def _read_field(self, name: str, value: str) -> None:
         """Read a field, and its name, which may come from a person."""
@@ -155,47 +200,94 @@ class _Part:
 
     def _read_body(self, message: Message, coding: str) -> None:
         main, _, subtype = message.get_content_type().partition("(")[0].strip().partition("/")
-        if main in ("multipart", "message"):
-            is_fields = subtype in _FIELD_SUBTYPES
-            children = message.get_payload() if message.is_multipart() else []
-            if coding not in _IDENTITY_CODINGS or not children or self.kind == "fields":
+        if self.kind == "fields" and main in ("multipart", "message"):
+            raise UnreadableDocument(BROKEN_DOCUMENT)
+        if main == "multipart" and not _has_parts(message):
+            self._read_missing_parts(message, coding, subtype)
+        elif main == "message":
+            self._read_message(message, coding, subtype)
+        elif main == "multipart":
+            if coding == "quotedprintable":
+                # unclear whether its parts are encoded twice
                 raise UnreadableDocument(BROKEN_DOCUMENT)
-            if main == "message" and not is_fields and subtype not in _MESSAGE_SUBTYPES:
-                raise UnreadableDocument(BROKEN_DOCUMENT)
-            self.subtype = f"{main}/{subtype}" if main == "message" else "multipart/mixed"
-            if subtype in ("alternative", "related"):
-                self.subtype = f"multipart/{subtype}"
-            kind = "part" if main == "multipart" else "fields" if is_fields else "message"
-            for child in cast(list[Message], children):
-                part = _Part(child, self.depth + 1, kind)
-                self.children.append(part)
-                self.groups += part.groups
-                self.removed_parts += part.removed_parts
-                if len(self.groups) + _PART_COST * len(self.children) > MAX_ELEMENTS:
-                    raise UnreadableDocument(TOO_MANY_ELEMENTS)
+            self.subtype = f"multipart/{subtype if subtype in ('alternative', 'related') else 'mixed'}"
+            # the rest of a truncated part is unknown
+            self.removed_parts += any(isinstance(defect, CloseBoundaryNotFoundDefect) for defect in message.defects)
+            self._read_children(cast(list[Message], message.get_payload()), "part")
         elif main == "text" and subtype in _READ_SUBTYPES:
             self._read_text(message, coding, subtype)
         else:
             self.removed_parts += 1
 
-    def _read_text(self, message: Message, coding: str, subtype: str) -> None:
-        if coding not in (*_IDENTITY_CODINGS, "quoted-printable", "base64"):
-            raise UnreadableDocument(BROKEN_DOCUMENT)
-        if coding:
-            # without a comment or white space, with which the parser would not decode
-            message.replace_header("content-transfer-encoding", coding)
-        data = cast(bytes, message.get_payload(decode=True))
-        if message.defects or (coding == "quoted-printable" and _CUT_ESCAPE.search(str(message.get_payload()))):
-            raise UnreadableDocument(BROKEN_DOCUMENT)
-        text = decode_text(data, message.get_content_charset("utf-8"))
-        if self.kind == "fields":
-            if text.strip():
+    def _read_children(self, children: list[Message], kind: str) -> None:
+        for child in children:
+            part = _Part(child, self.depth + 1, kind, self.is_cut)
+            self.children.append(part)
+            self.groups += part.groups
+            self.removed_parts += part.removed_parts
+            if len(self.groups) + _PART_COST * len(self.children) > MAX_ELEMENTS:
+                raise UnreadableDocument(TOO_MANY_ELEMENTS)
+
+    def _read_message(self, message: Message, coding: str, subtype: str) -> None:
+        """Read a nested message or blocks of fields; one that cannot be read is removed."""
+        is_fields, groups, removed_parts = subtype in _FIELD_SUBTYPES, len(self.groups), self.removed_parts
+        try:
+            children = cast(list[Message], message.get_payload())
+            if coding == "base64" and not children[0].keys():
+                children = [_parse_message(_decode_base64(_read_raw_body(children[0]).decode("latin-1"))[0])]
+            elif coding not in _IDENTITY_CODINGS or subtype not in (*_FIELD_SUBTYPES, *_MESSAGE_SUBTYPES):
                 raise UnreadableDocument(BROKEN_DOCUMENT)
+            self.subtype = f"message/{subtype}"
+            self._read_children(children, "fields" if is_fields else "message")
+        except UnreadableDocument as error:
+            if self.depth == 0 or str(error) == TOO_MANY_ELEMENTS:
+                raise
+            del self.groups[groups:]
+            self.children, self.removed_parts, self.subtype = [], removed_parts + 1, "plain"
+
+    def _read_missing_parts(self, message: Message, coding: str, subtype: str) -> None:
+        """Read a multipart body in which its boundary does not occur: with the actual one, or as a text."""
+        text = _read_raw_body(message).decode("ascii", "surrogateescape")
+        if boundary := _ACTUAL_BOUNDARY.search(text):
+            source = f'Content-Type: multipart/{subtype}; boundary="{boundary[1]}"\n\n{text}'
+            fixed = message_from_bytes(source.encode("ascii", "surrogateescape"))
+            if _has_parts(fixed) and coding in _IDENTITY_CODINGS:
+                self._read_body(fixed, coding)
+                return
+        if _CONTENT_FIELD.search(text) or coding not in _IDENTITY_CODINGS:
+            raise UnreadableDocument(BROKEN_DOCUMENT)
+        self.removed_parts += not text.strip()
+        self._read_text(message, coding, "plain")
+
+    def _read_text(self, message: Message, coding: str, subtype: str) -> None:
+        data, footer = _read_raw_body(message), ""
+        payload = data.decode("latin-1")
+        has_missing_separator = any(isinstance(defect, MissingHeaderBodySeparatorDefect) for defect in message.defects)
+        if has_missing_separator and _CONTENT_FIELD.search(re.split(r"\n\r?\n", payload, maxsplit=1)[0]):
+            # how the text is encoded is below the line that ends the header
+            raise UnreadableDocument(BROKEN_DOCUMENT)
+        if coding == "base64":
+            data, footer = _decode_base64(payload)
+        elif coding == "quotedprintable" and not _CUT_ESCAPE.search(payload):
+            data = quopri.decodestring(data)
+        elif coding == "quotedprintable" or (
+            coding not in _IDENTITY_CODINGS and (_ENCODED.search(payload) or ENCODED_BLOCK.search(payload))
+        ):
+            # of an unknown coding, only a text that is not encoded can be read
+            raise UnreadableDocument(BROKEN_DOCUMENT)
+        text = _decode_mail_text(data, message.get_content_charset("utf-8"))
+        text += _decode_mail_text(footer.encode("latin-1"), "utf-8")
+        if self.kind == "fields" and not text.strip():
             return
+        if self.kind == "fields":
+            # text where fields are expected, and nothing says how it is encoded
+            if _ENCODED.search(payload):
+                raise UnreadableDocument(BROKEN_DOCUMENT)
+            self.kind = "part"
         if subtype == "html":
             page = parse_html(text)
             self.groups += page.groups
-            self.subtype, self.removed_parts = "html", page.removed_parts
+            self.subtype, self.removed_parts = "html", self.removed_parts + page.removed_parts
             self.content = lambda: page.serialize().decode()
             return
         if str(message.get_param("format")).lower() == "flowed":
@@ -227,6 +319,91 @@ class _Part:
         return message
 
 
+def _has_parts(message: Message) -> bool:
+    return message.get_content_maintype() == "multipart" and message.is_multipart()
+
+
+# Encodings and charsets.
+
+
+def _read_raw_body(message: Message) -> bytes:
+    del message["content-transfer-encoding"]
+    return cast(bytes, message.get_payload(decode=True))
+
+
+def _decode_base64(text: str) -> tuple[bytes, str]:
+    """Decode base64 and return it with the plain text below it, such as a mailing list's footer."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    count = 0
+    if all(map(_BASE64_LINE.fullmatch, lines)):
+        count = len(lines)
+    while count < len(lines) and _BASE64_LINE.fullmatch(lines[count]):
+        count += 1
+        if len(lines[count - 1]) < len(lines[0]) or lines[count - 1].endswith("="):
+            break
+    try:
+        if not count or _BASE64_LINE.fullmatch(lines[count] if count < len(lines) else ""):
+            raise ValueError
+        return base64.b64decode("".join(lines[:count]), validate=True), "\n".join(lines[count:])
+    except ValueError:
+        raise UnreadableDocument(BROKEN_DOCUMENT) from None
+
+
+_SUPERSETS = {
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "euc_kr": "cp949",
+    "shift_jis": "cp932",
+    "big5": "cp950",
+    "iso2022_jp": "iso2022_jp_ext",
+}
+"""Charsets that mail programs write under the name of a smaller one."""
+_UNLABELLED = ("ascii", "utf-8", "")
+_OTHER_UNICODE = re.compile("utf(?!-?8)|uni|ucs|7")
+_JAPANESE_ESCAPE = re.compile(rb"\x1b\$[@B]")
+_CONTROL_BYTE = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_UTF8_LETTER = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+_OTHER_THAN_LATIN = re.compile(rb"[\x80-\xff]{3}|[A-Za-z][\xa1-\xac\xae-\xbf]+[A-Za-z]")
+"""Words of another script, and signs within words."""
+
+
+def _decode_mail_text(data: bytes, label: str) -> str:
+    """Decode a text in its declared charset, or in a sound one if the declaration is unknown or wrong.
+
+    These are UTF-8, and Windows-1252 for a text in which few letters are not ASCII. ``UnreadableDocument`` otherwise.
+    """
+    try:
+        name = codecs.lookup(label).name
+    except (LookupError, ValueError):
+        name = ""
+    if 8 * len(_CONTROL_BYTE.findall(data)) > len(data):
+        # of a two-byte encoding
+        raise UnreadableDocument(UNDECODABLE)
+    if name in _UNLABELLED and _JAPANESE_ESCAPE.search(data):
+        return decode_text(data, "iso2022_jp_ext")
+    if name.startswith(("iso8859", "cp125")) and _UTF8_LETTER.search(data):
+        # of a charset in which every text is valid
+        with suppress(UnreadableDocument):
+            return decode_text(data, "utf-8")
+    try:
+        return decode_text(data, label)
+    except UnreadableDocument:
+        if name in _SUPERSETS:
+            return decode_text(data, _SUPERSETS[name])
+        if name not in _UNLABELLED or _OTHER_UNICODE.search(label.lower()) or b"\x1b" in data:
+            raise
+    try:
+        return decode_text(data, "utf-8")
+    except UnreadableDocument:
+        letters, high = sum(byte in _ASCII_LETTERS for byte in data), sum(byte > 127 for byte in data)
+        if 2 * high > letters or _OTHER_THAN_LATIN.search(data) or _UTF8_LETTER.search(data):
+            raise
+        return decode_text(data, "cp1252")
+
+
+_ASCII_LETTERS = string.ascii_letters.encode()
+
+
 # Header fields.
 
 _DROPPED_HEADERS = re.compile(
@@ -247,7 +424,7 @@ _TOKEN = re.compile(r"<[^<>]*>|[^\s<>]+")
 """An identifier. Brackets included: a mask within them would double them, where some programs stop reading."""
 _TRACE = re.compile(rf"<[^<>]*>|{_ADDRESS}|(?<![\w.-])(?:[\w-]++\.)++[A-Za-z][\w-]*|\[[\d.:a-fA-F]+\]|(?<=\bid )\S+")
 """What names a person, a host or a message in any other field."""
-_UNFINISHED_WORD = re.compile(r"=\?[\w-]+\?[bBqQ]\?")
+_UNFINISHED_WORD = re.compile(r"=\?[^?\s]+\?[bBqQ]\?.*", re.DOTALL)
 
 
 def _find_header_spans(name: str, text: str) -> list[ReplacedSpan]:
@@ -274,15 +451,28 @@ def _decode_header(value: str) -> str:
     """Decode a field's value; ``UnreadableDocument`` if it is too long or a part of it cannot be decoded."""
     if len(value) > _MAX_FIELD_LENGTH:
         raise UnreadableDocument(TOO_MANY_ELEMENTS)
-    text = decode_text(value.encode("ascii", "surrogateescape"), "utf-8")
-    pieces = decode_header(re.sub(r"\r?\n(?=[ \t])", "", text))
-    text = "".join(
-        piece if isinstance(piece, str) else decode_text(piece, charset) if charset else piece.decode("latin-1")
-        for piece, charset in pieces
-    )
-    if _UNFINISHED_WORD.search(text):
-        raise UnreadableDocument(BROKEN_DOCUMENT)
-    return " ".join(text.split())
+    text = _decode_mail_text(value.encode("ascii", "surrogateescape"), "utf-8")
+    text = re.sub(r"\r?\n(?=[ \t])", "", text)
+    try:
+        pieces = decode_header(text)
+    except HeaderParseError:
+        pieces = decode_header(_ENCODED_WORD.sub(_UNDECODABLE, text))
+    text = "".join(piece if isinstance(piece, str) else _decode_piece(piece, charset) for piece, charset in pieces)
+    return " ".join(_UNFINISHED_WORD.sub(_UNDECODABLE, text).split())
+
+
+_ENCODED_WORD = re.compile(r"=\?[^?]*\?[bq]\?.*?\?=", re.IGNORECASE | re.DOTALL)
+_UNDECODABLE = "\ufffd"
+
+
+def _decode_piece(piece: bytes, charset: str | None) -> str:
+    if charset is None:
+        # as decode_header encodes what is not in an encoded word
+        return piece.decode("raw-unicode-escape", "replace")
+    try:
+        return _decode_mail_text(piece, charset)
+    except UnreadableDocument:
+        return _UNDECODABLE
 
 
 def _encode_header(name: str, text: str) -> str:

@@ -43,7 +43,7 @@ class CsvFormat(Format):
 
     name = "csv"
     endings = (".csv",)
-    is_appendable = True
+    is_appendable = is_recodable = True
 
     def read_rows(self) -> Iterator[Row | bytes]:
         """Read the header, which counts as row 1, then the rows."""
@@ -56,7 +56,10 @@ class CsvFormat(Format):
         if not first:
             return
         if _SURROGATE.search(first):
-            raise DamagedFile(f"{self.path}: its first line is not UTF-8; convert the file (iconv -t UTF-8)")
+            raise DamagedFile(
+                f"{self.path}: its first line is not UTF-8; give --encoding NAME "
+                "(input.encoding), or convert the file (iconv -t UTF-8)"
+            )
         self.columns.select_columns(header, self.path)
         self.header = header
         yield Row(0, render=lambda _, whole: self._render_cells(header, header, first, whole))

@@ -61,7 +61,7 @@ class WordFormat(WholeFileFormat):
 
     def parse(self, data: bytes) -> ParsedDocument:
         """Parse the texts of all parts."""
-        packed = self._read_parts(data)
+        packed = read_xml_parts(data, self.limit)
         parts = {name: _XmlPart(name, part) for name, part in packed.items() if name.lower().endswith(_XML)}
         if not parts.keys() & {"[Content_Types].xml", "word/document.xml"}:
             raise UnreadableDocument(BROKEN_DOCUMENT)
@@ -84,20 +84,37 @@ class WordFormat(WholeFileFormat):
         )
         return ParsedDocument(list(groups), serialize, len(removed))
 
-    def _read_parts(self, data: bytes) -> dict[str, bytes]:
-        """Read the XML parts by name, others empty; ``UnreadableDocument`` if names repeat or it is too large."""
-        if data.startswith(_OLE_MAGIC):
+
+def read_xml_parts(data: bytes, limit: int) -> dict[str, bytes]:
+    """Read the XML parts of a package by name, others empty; ``UnreadableDocument`` if names repeat or it is too large.
+
+    ``limit`` is the row limit in bytes.
+    """
+    if data.startswith(_OLE_MAGIC):
+        raise UnreadableDocument(ENCRYPTED_DOCUMENT)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        infos = [info for info in archive.infolist() if not info.is_dir()]
+        if any(info.flag_bits & 1 for info in infos):
             raise UnreadableDocument(ENCRYPTED_DOCUMENT)
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            infos = [info for info in archive.infolist() if not info.is_dir()]
-            if any(info.flag_bits & 1 for info in infos):
-                raise UnreadableDocument(ENCRYPTED_DOCUMENT)
-            read = {info.filename for info in infos if info.filename.lower().endswith(_XML)}
-            if sum(info.file_size for info in infos if info.filename in read) > _MAX_UNPACKED_FACTOR * self.limit:
-                raise UnreadableDocument(ROW_TOO_LONG)
-            if len({info.filename.lower() for info in infos}) < len(infos):
-                raise UnreadableDocument(BROKEN_DOCUMENT)
-            return {info.filename: archive.read(info) if info.filename in read else b"" for info in infos}
+        read = {info.filename for info in infos if info.filename.lower().endswith(_XML)}
+        if sum(info.file_size for info in infos if info.filename in read) > _MAX_UNPACKED_FACTOR * limit:
+            raise UnreadableDocument(ROW_TOO_LONG)
+        if len({info.filename.lower() for info in infos}) < len(infos):
+            raise UnreadableDocument(BROKEN_DOCUMENT)
+        return {info.filename: archive.read(info) if info.filename in read else b"" for info in infos}
+
+
+def parse_xml(data: bytes, max_markup: int = _MAX_MARKUP) -> Any:
+    """Parse a part without comments and instructions, which nobody sees; ``UnreadableDocument`` for a DTD."""
+    if data.count(b"<") + data.count(b"=") > max_markup:
+        raise UnreadableDocument(TOO_MANY_ELEMENTS)
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True, remove_pis=True
+    )
+    root = etree.fromstring(data, parser)
+    if root.getroottree().docinfo.doctype:
+        raise UnreadableDocument(BROKEN_DOCUMENT)
+    return root
 
 
 # Names of parts.
@@ -145,7 +162,7 @@ _RELATIONSHIP_ID = re.compile(r"rId\d{1,5}", re.ASCII)
 _SIZE_ELEMENTS = split_words("posOffset pctWidth pctHeight pctPosHOffset pctPosVOffset")
 _BUILTIN_VALUE = re.compile(r"-?\d{1,9}|Normal(?:\.dotm?)?|Microsoft (?:Office |Macintosh )?Word|(?:true|false)")
 """Property values that Word itself writes."""
-_LOCAL_PATH = re.compile(r"file:|[A-Za-z]:[\\/]|\\\\", re.IGNORECASE)
+LOCAL_PATH = re.compile(r"file:|[A-Za-z]:[\\/]|\\\\", re.IGNORECASE)
 _PLACEHOLDER_DATE = "1970-01-01T00:00:00Z"
 
 
@@ -160,17 +177,10 @@ class _Paragraph:
 
 
 class _XmlPart:
-    """An XML part, without comments and instructions, which nobody sees; ``UnreadableDocument`` for a DTD."""
+    """An XML part of a document."""
 
     def __init__(self, name: str, data: bytes) -> None:
-        if data.count(b"<") + data.count(b"=") > _MAX_MARKUP:
-            raise UnreadableDocument(TOO_MANY_ELEMENTS)
-        parser = etree.XMLParser(
-            resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True, remove_pis=True
-        )
-        self.name, self.root = name, etree.fromstring(data, parser)
-        if self.root.getroottree().docinfo.doctype:
-            raise UnreadableDocument(BROKEN_DOCUMENT)
+        self.name, self.root = name, parse_xml(data)
         self.is_custom_xml = re.match(r"customXml/(?!_rels/|itemProps)", name) is not None
         self.builtin_styles = frozenset(_collect_builtin_style_names(self.root))
 
@@ -254,7 +264,7 @@ class _XmlPart:
             is_date = name in ("date", "dateUtc")
             write = partial(element.attrib.pop, key) if is_date else partial(element.set, key)
             node = Node(value, write, URL_ESCAPES)
-            is_place = name == "Target" and _LOCAL_PATH.match(node.text)
+            is_place = name == "Target" and LOCAL_PATH.match(node.text)
             yield _label_group(node, "PERSON" if name in _AUTHOR_NAMES else "IDENTIFIER" if is_place else "")
 
     def _is_text_attribute(self, element: Any, tag: str, name: str, value: str) -> bool:

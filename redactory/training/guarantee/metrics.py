@@ -75,6 +75,14 @@ class Metrics:
     relation: str = "none"
     facts: dict[str, Any] = field(default_factory=dict)
     no_bounds_reason: str | None = None
+    _confirmed: dict[tuple[Any, ...], ConfirmedEpsilon] = field(default_factory=dict, repr=False, compare=False)
+
+    def confirm_once(self, spendings: Spendings, delta: float, relation: Relation, name: str) -> ConfirmedEpsilon:
+        """Confirm the epsilon of one example; several metrics may need the same one, and each takes half a second."""
+        key = (spendings, delta, relation)
+        if key not in self._confirmed:
+            self._confirmed[key] = confirm_single_epsilon(spendings, delta, relation, name)
+        return self._confirmed[key]
 
     def set_confirmed_epsilon(self, name: str, confirmed: ConfirmedEpsilon) -> None:
         """Set ``name`` to the confirmed epsilon with its bounds and reason."""
@@ -194,7 +202,7 @@ def compute_epsilons(inputs: EpsilonInputs) -> Metrics:
             # a removed example makes room for another text of its user: this is an exchange, too
             metrics.copy_value("epsilon_substitution", name)
         else:
-            metrics.set_confirmed_epsilon(name, confirm_single_epsilon(spendings, inputs.delta, between, name))
+            metrics.set_confirmed_epsilon(name, metrics.confirm_once(spendings, inputs.delta, between, name))
     is_removal = inputs.missed_span_relation is Relation.ADD_OR_REMOVE
     metrics.copy_value("epsilon_add_remove" if is_removal else "epsilon_substitution", "epsilon")
     _add_group_epsilons(inputs, metrics)
@@ -280,7 +288,7 @@ def _add_amplified_epsilon(inputs: EpsilonInputs, metrics: Metrics, name: str, d
     if inner >= 1.0:
         metrics.set_value(name, 0.0, EpsilonBounds(0.0, 0.0))
         return
-    confirmed = confirm_single_epsilon(inputs.spendings, inner, inputs.missed_span_relation, name)
+    confirmed = metrics.confirm_once(inputs.spendings, inner, inputs.missed_span_relation, name)
 
     def compute_amplified_epsilon(epsilon: float | None) -> float | None:
         return compute_bayesian_epsilon(lambda _: epsilon, inputs.delta, inputs.gamma, delta_2)
