@@ -118,8 +118,7 @@ def measure_detection(
     ``strata`` come from :func:`~redactory.evaluation.recall.measure_misses`. ``measure_public_share`` covers all
     examples, its ``of_clean`` those without a labelled span. ``texts_per_second`` counts distinct examples per second
     of a processor core, after warm-up. ``interval`` names the kind of each interval. ``public`` counts the spans of
-    each public label ({n, open}), and those without a strict mask. ``upper`` bounds a miss rate from above alone, at
-    the same confidence. The result contains no text.
+    each public label ({n, open}), and those without a strict mask. The result contains no text.
     """
     texts, cache = [example.text for example in examples], DetectionCache(detector)
     _warm_up(detector, texts)
@@ -130,9 +129,9 @@ def measure_detection(
             name: compute_detection_metrics(_count_matches_by_row(examples, cache, select_spans))
             for name, select_spans in POLICY_SPANS.items()
         },
-        "gamma": _estimate_miss_rate(misses["gamma"]["misses"], misses["n"]),
+        "gamma": estimate_miss_rate(misses["gamma"]["misses"], misses["n"]),
         "highest_gamma": misses["highest_gamma_of_strata"],
-        "miss_rate": _estimate_miss_rate(misses["delta_2"]["misses"], misses["n"]),
+        "miss_rate": estimate_miss_rate(misses["delta_2"]["misses"], misses["n"]),
         "public_share": measure_public_share(examples, cache.is_public),
         "public": _count_unmasked_public_spans(examples, cache),
         "strata": misses["strata"],
@@ -155,9 +154,9 @@ def compare_detectors(
 
     Each is scored as if it alone decided, with an example private if it finds a span in it. A secret is missed if its
     example is public, which is the δ₂ of both policies, and ``measure_public_share`` is that of the examples without a
-    labelled span. Returns {engine, policy (None of a rival), cover_recall, char_precision, char_recall, by_label:
-    {label: {n, cover_recall}}, miss_rate: {value, low, high, upper, misses, n}, public_share: {value, low, high,
-    examples, public}, quarantined, texts_per_second: {value, low, high}}.
+    labelled span. Returns {engine, policy (None of a rival), cover_recall, char_precision, char_recall, miss_rate:
+    {value, low, high, upper, misses, n}, public_share: {value, low, high, examples, public}, quarantined,
+    texts_per_second: {value, low, high}}.
 
     All engines read the distinct examples in turns of a few, so that other load affects them equally. Seconds are those
     of a processor core, bootstrapped over these turns. The result contains no text.
@@ -206,17 +205,13 @@ def _measure_single_engine(
     missed = sum(len(example.spans) for example in examples if example.text in public)
     return {
         **{name: metrics[name] for name in ("cover_recall", "char_precision", "char_recall")},
-        "by_label": {
-            label: {"n": scores["n"], "cover_recall": scores["cover_recall"]}
-            for label, scores in metrics["by_label"].items()
-            if scores["n"]
-        },
-        "miss_rate": _estimate_miss_rate(missed, secrets),
+        "miss_rate": estimate_miss_rate(missed, secrets),
         "public_share": measure_public_share(examples, public.__contains__)["of_clean"],
     }
 
 
-def _estimate_miss_rate(missed: int, secrets: int) -> dict[str, Any]:
+def estimate_miss_rate(missed: int, secrets: int) -> dict[str, Any]:
+    """Return {value, low, high, upper, misses, n}; ``upper`` is the one-sided bound."""
     upper = clopper_pearson_upper(missed, secrets, CONFIDENCE)
     return {**estimate_proportion(missed, secrets), "upper": upper, "misses": missed, "n": secrets}
 
@@ -312,15 +307,13 @@ def count_masks_by_label(text: str, labelled: Sequence[tuple[int, int, str]], pr
 
     Overlapping spans of one label count as one. Labels of engines and corpora differ, so only places are compared.
     """
-    secrets = _trim_intervals(text, [(start, end) for start, end, _ in labelled])
     intervals: dict[str, list[Interval]] = defaultdict(list)
     for span in predicted:
-        intervals[span.label] += _trim_intervals(text, [(span.start, span.end)])
+        intervals[span.label].append((span.start, span.end))
     counts: MatchCounts = Counter()
     for label, places in intervals.items():
-        for start, end in merge_intervals(text, places, merge_near=False):
-            counts[label, "marked"] += 1
-            counts[label, "overlap_marked"] += any(first < end and start < last for first, last in secrets)
+        of_label = count_matches(text, labelled, places)
+        counts.update({(label, name): of_label[ALL_LABELS, name] for name in ("marked", "overlap_marked")})
     return counts
 
 
@@ -353,16 +346,13 @@ def compute_detection_metrics(rows: Sequence[MatchCounts], confidence: float = 0
             "f2": bootstrap.estimate(lambda sums: _compute_f_score(precision(sums), recall(sums), 2)),
         }
 
-    def estimate_cover_recall(label: str) -> dict[str, Any]:
-        return estimate_proportion(total[label, "cover_labelled"], total[label, "labelled"], confidence)
-
-    def estimate_precision(label: str) -> dict[str, Any]:
-        return estimate_proportion(total[label, "overlap_marked"], total[label, "marked"], confidence)
+    def estimate_share(label: str, numerator: str, denominator: str) -> dict[str, Any]:
+        return estimate_proportion(total[label, numerator], total[label, denominator], confidence)
 
     chars = estimate_scores("chars_both", ("chars_marked", "chars_labelled"))
     return {
-        "cover_recall": estimate_cover_recall(ALL_LABELS),
-        "precision": estimate_precision(ALL_LABELS),
+        "cover_recall": estimate_share(ALL_LABELS, "cover_labelled", "labelled"),
+        "precision": estimate_share(ALL_LABELS, "overlap_marked", "marked"),
         **{name: estimate_scores(f"{name}_{{}}", ("marked", "labelled")) for name in MATCH_KINDS},
         "char_precision": chars["precision"],
         "char_recall": chars["recall"],
@@ -374,8 +364,8 @@ def compute_detection_metrics(rows: Sequence[MatchCounts], confidence: float = 0
             label: {
                 "n": total[label, "labelled"],
                 "marks": total[label, "marked"],
-                "cover_recall": estimate_cover_recall(label),
-                "precision": estimate_precision(label),
+                "cover_recall": estimate_share(label, "cover_labelled", "labelled"),
+                "precision": estimate_share(label, "overlap_marked", "marked"),
                 "char_recall": bootstrap.estimate(make_ratio("chars_both", "chars_labelled", label)),
             }
             for label in sorted({label for label, _ in total} - {ALL_LABELS})

@@ -67,8 +67,6 @@ def _describe_comparison(r: Result) -> Page:
     yield table("Comparison in per cent; below each value its interval at 95 %", header, rows)
     yield "covered: secrets found completely. precision, recall: of characters."
     yield "public, missed: examples in which nothing is found, without and with a secret. texts/s: on one core."
-    title = "Secrets covered completely, in per cent; below each value its interval at 95 %"
-    yield table(title, ("label", "secrets", *map(_name_engine, r["table"])), _list_covered_labels(r["table"]))
     for engine in r["table"]:
         if engine["quarantined"] and engine["policy"] != "strict":
             yield fill("{engine} could not read {quarantined:n example}.", engine)
@@ -76,30 +74,16 @@ def _describe_comparison(r: Result) -> Page:
 
 def _list_scores(scores: Result) -> Iterator[list[str]]:
     """Yield an engine's scores, and their intervals."""
+    kind, colon, model = scores["engine"].partition(":")
+    name = {"strict": "strict", "conservative": "both"}.get(scores["policy"], kind + colon + Path(model).name)
     shares = [scores[key] for key in ("cover_recall", "char_precision", "char_recall", "public_share")]
     missed, speed = scores["miss_rate"], scores["texts_per_second"]
-    values, ends = zip(*map(_split_interval, shares), strict=True)
-    yield [_name_engine(scores), *values, fill("{misses} of {n}", missed), fill("{value:,.0f}", speed)]
+    values = [format_interval(share).partition(" ")[0].rstrip("%") for share in shares]
+    yield [name, *values, fill("{misses} of {n}", missed), fill("{value:,.0f}", speed)]
+    intervals = map(format_interval, shares)
+    ends = [interval.partition("(")[2].rstrip("%)").replace(" to ", "–").replace("%", "") for interval in intervals]
     speeds = f"{format_lower(speed['low'], places=0)}–{format_upper(speed['high'], places=0)}"
     yield ["", *ends, fill("up to {upper:3%}", missed), speeds]
-
-
-def _list_covered_labels(engines: list[Result]) -> Iterator[list[str]]:
-    for label, scores in engines[0]["by_label"].items():
-        shares = [_split_interval(engine["by_label"][label]["cover_recall"]) for engine in engines]
-        values, ends = zip(*shares, strict=True)
-        yield from ([label, f"{scores['n']:,}", *values], ["", "", *ends])
-
-
-def _split_interval(share: Result) -> tuple[str, str]:
-    """Return a share and the ends of its interval, in per cent without the sign."""
-    value, _, ends = format_interval(share).replace("%", "").partition(" (")
-    return value, ends.rstrip(")").replace(" to ", "–")
-
-
-def _name_engine(scores: Result) -> str:
-    kind, colon, model = scores["engine"].partition(":")
-    return {"strict": "strict", "conservative": "both"}.get(scores["policy"], kind + colon + Path(model).name)
 
 
 def _describe_detection(r: Result) -> Page:
@@ -113,7 +97,9 @@ def _describe_detection(r: Result) -> Page:
     yield table("Found, at 95 %", columns, named)
     if any(share["low"] == share["high"] is not None for _, *shares in rows for share in shares):
         yield "Without an interval: the rows show no spread, so resampling them gives no bound."
-    yield table("By label, at 95 %", _LABEL_COLUMNS, _list_labels(r))
+    header = ("label", "secrets", "covered by strict", "missed by strict (γ)", "by both (δ₂)", "precision of strict")
+    keys = ("name", "n", "cover_recall", "gamma", "delta_2", "precision")
+    yield table("By label, at 95 %", header, ([row[key] for key in keys] for row in list_labels(r)))
     yield "covered: secrets masked completely. precision: masks with this label that overlap a secret of any label."
     yield "up to: one-sided upper bound, as if each secret were drawn independently."
     yield EXPLAIN_GAMMA if r["gamma"]["misses"] else None
@@ -128,17 +114,10 @@ def _describe_detection(r: Result) -> Page:
 
 
 EXPLAIN_GAMMA = "Missed by strict also counts a completely masked secret if its mask would differ without it."
-_LABEL_COLUMNS = {
-    "label": "{name}",
-    "secrets": "{n}",
-    "covered by strict": "{cover_recall}",
-    "missed by strict (γ)": "{gamma}",
-    "by both (δ₂)": "{delta_2}",
-    "precision of strict": "{precision}",
-}
 
 
-def _list_labels(r: Result) -> Iterator[dict[str, Any]]:
+def list_labels(r: Result) -> Iterator[dict[str, Any]]:
+    """Yield what the policies cover and miss of each label, and of all."""
     strict, missed = r["strict"], r["strata"].get("label", {})
     total = {"n": r["secrets"], "gamma": r["gamma"], "delta_2": r["miss_rate"]}
     for label, scores in [*strict["by_label"].items(), ("all", {**strict, "n": r["secrets"]})]:

@@ -1,6 +1,6 @@
 """Commands for labelled rows: people label them, a tagger or a policy is fitted to them, or misses are measured."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +8,7 @@ from typer import Argument, Option
 
 import redactory
 from redactory.flows import options as opt
+from redactory.flows.evaluate_commands import EXPLAIN_GAMMA, list_labels
 from redactory.flows.options import command, drop_unset
 from redactory.flows.show import MISSES, Page, Result, Shown, fill, report_progress, table
 from redactory.foundation.bounds import format_lower, format_upper
@@ -114,7 +115,7 @@ def _describe_score(r: Result) -> Page:
     if any(share[key]["rate"] is None for share in shares.values() for key in ("gamma", "delta_2")):
         yield "none: no secret was drawn, so nothing was observed; the upper bound holds."
     if misses["gamma"]["misses"]:
-        yield "Missed by strict also counts a completely masked secret if its mask would differ without it."
+        yield EXPLAIN_GAMMA
     yield from explain_zero_bounds(r)
     yield f"A share is {r['estimand']}."
     for goal in r["needed"]:
@@ -174,7 +175,7 @@ def fit_tagger(
     seed: opt.Seed = None,
     epochs: Annotated[int | None, Option(help="Number of passes over the rows.", min=1)] = None,
     held_back: Annotated[
-        Path | None, Option(help="Other labelled rows to compare on; default: some of LABELLED are held out.")
+        Path | None, Option(help="Other labelled rows, to compare the policies before and after.")
     ] = None,
 ) -> Shown:
     """Train and calibrate a token tagger on labelled rows."""
@@ -185,20 +186,17 @@ def fit_tagger(
 
 def describe_tagger(r: Result) -> Page:
     """Describe a fitted tagger: what it covers on held-out rows, and how well its confidence is calibrated."""
-    taggers = {"this tagger": r["held_out"], "the one it started from": r["start_held_out"]}
-    taggers = {name: scores for name, scores in taggers.items() if scores}
-    trained = {label: r["labels"].get(label, 0) for label in sorted({*r["labels"], *r["held_out"]["by_label"]})}
-    rows = [
-        (label, count, *(_format_missed(scores["by_label"].get(label)) for scores in taggers.values()))
-        for label, count in trained.items()
-    ]
-    rows.append(("all", sum(trained.values()), *(_format_missed(scores["missed"]) for scores in taggers.values())))
-    title = fill("Spans not covered completely in {rows:n held-out text}, at 95 %", r["held_out"])
-    yield table(title, ("label", "trained on", *(f"missed by {name}" for name in taggers)), rows)
-    for name, scores in taggers.items():
-        covered = "{cover_recall:.1%} of the spans covered, {char_precision:.1%} of the found characters labelled."
-        yield fill(f"{name[:1].upper()}{name[1:]}: {covered}", scores)
-    yield from _describe_comparison(r["compared"])
+    missed = r["held_out"]["by_label"]
+    rows = [(label, n, fill(MISSES, missed[label]) if label in missed else "none") for label, n in r["labels"].items()]
+    yield table("Labels", ("label", "spans trained on", "not covered completely, held out"), rows)
+    scores = "{cover_recall:.1%} of the spans covered, {char_precision:.1%} of the found characters labelled."
+    yield fill("Held out, {rows:n text}: " + scores, r["held_out"])
+    if r["start_held_out"] is not None:
+        yield fill("The tagger it started from, on the same texts: " + scores, r["start_held_out"])
+    if r["worse_than_start"]:
+        yield "Warning: this tagger is worse than the one it started from, on held-out rows; use the earlier one."
+        yield "Check the labels, or label more rows, and fit again."
+    yield from _compare_policies(r["held_back"])
     calibrated = (
         "Calibrated: temperature {temperature}, calibration error {error_before:.4f} before, {error:.4f} after, "
     )
@@ -206,27 +204,34 @@ def describe_tagger(r: Result) -> Page:
     if r["reliability"]["error"] > r["reliability"]["error_before"]:
         yield "Warning: calibration made the confidence worse on held-out rows: label more rows, or raise held_out, and"
         yield "fit again. Until then, measure with redactory evaluate detection on other rows."
-    yield f"Wrote {r['tagger']}: name it in detect.tagger.models"
+    yield f"Wrote {r['tagger']}: name it beside default in detect.tagger.models"
 
 
-def _format_missed(share: Result | None) -> str:
-    return fill(MISSES, share) if share and share["n"] else "none"
-
-
-def _describe_comparison(r: Result | None) -> Page:
-    if r is None:
+def _compare_policies(measured: Mapping[str, Result] | None) -> Page:
+    """Compare the policies before and after a fit on the same rows, and say which is better."""
+    if measured is None:
+        yield "To compare it with the present configuration on other labelled rows: --held-back FILE."
         return
-    yield fill("It covers more than the one it started from in {more:n text}, less in {fewer}.", r)
-    if r["better"] == "start":
-        yield "Warning: this tagger is worse than the one it started from, on held-out rows; use the earlier one."
-        yield "Check the labels, or label more rows, and fit again."
-    elif r["better"] == "neither":
-        yield "Neither is better on these texts: keep the earlier one, or compare on more rows with --held-back FILE."
-    elif r["chance"] <= 0.05:
-        yield "This tagger is better than the one it started from."
+    (first, before), (second, after) = measured.items()
+    labels = zip(*([row for row in list_labels(r) if row["n"]] for r in measured.values()), strict=True)
+    rows = [(a["name"], a["n"], a["cover_recall"], b["cover_recall"], a["delta_2"], b["delta_2"]) for a, b in labels]
+    header = (f"{what}: {name}" for what in ("covered by strict", "missed by both") for name in measured)
+    yield table(fill("Held back, at 95 %: {rows:n row} of {labelled}", before), ("label", "secrets", *header), rows)
+    precise = "{strict[char_precision]} of the masked characters are sensitive; "
+    for name, r in measured.items():
+        yield fill(f"{name}: {precise}{{public_share[of_clean]}} of the clean examples are public.", r)
+    gains = [new - old for old, new in zip(_list_scores(before), _list_scores(after), strict=True)]
+    if not any(gains):
+        yield f"Neither is better: {first} and {second} are equal in all of these."
+    elif min(gains) < 0 < max(gains):
+        yield f"Neither is better in all of these: {second} gains in some and loses in others."
     else:
-        yield "This tagger is better on these texts, but too few differ to exclude chance: compare on more rows with"
-        yield "--held-back FILE."
+        yield f"Better on these rows: {second if max(gains) > 0 else first}. If intervals overlap, it may be chance."
+
+
+def _list_scores(r: Result) -> list[float]:
+    shares = r["strict"]["cover_recall"], r["strict"]["char_precision"], r["public_share"]["of_clean"]
+    return [-r["miss_rate"]["misses"], *(share["value"] or 0.0 for share in shares)]
 
 
 @command("fit policy")
@@ -236,7 +241,9 @@ def fit_policy(
     confidence: opt.Confidence = 0.95,
     out: Annotated[Path, Option(help="The policy file to write.")] = Path("policy.yaml"),
     miss_rate: Annotated[float, Option(help="Upper bound on the share of missed secrets.")] = 0.001,
-    held_back: Annotated[Path | None, Option(help="Other labelled rows, to compare with the present policy.")] = None,
+    held_back: Annotated[
+        Path | None, Option(help="Other labelled rows, to compare the policies before and after.")
+    ] = None,
 ) -> Shown:
     """Fit the conservative policy to labelled rows to bound the share of missed secrets."""
     settings: dict[str, Any] = {"config": own_config, "miss_rate": miss_rate, "confidence": confidence}
@@ -270,33 +277,12 @@ def _describe_policy(r: Result) -> Page:
     if chosen < present:
         changed = f"min_non_entity_probability {chosen:.8g} instead of {present:.8g}"
         yield f"It is looser than the current configuration: {changed}."
-    yield from _compare_with_present(r)
+    yield "All rows chose it, so its misses here do not measure it; the bound takes that into account."
+    yield from _compare_policies(r["held_back"])
     yield f"{r['rows_file']} identifies its rows; keep it."
     if r["key_fresh"]:
         yield "No REDACTORY_KEY was set: no other process can identify these rows to measure the misses of this policy."
         yield "Set a permanent key and fit again."
-
-
-def _compare_with_present(r: Result) -> Page:
-    other = r["held_back"]
-    if other is None:
-        yield "All rows chose it, so its misses here are no measurement of it; the bound takes that into account."
-        yield "To compare it with the present policy on other labelled rows: --held-back FILE."
-        return
-    rows = {name: {**other[name], "n": other["secrets"]} for name in ("present", "chosen")}
-    columns = {"policy": "{name}", "public": "{public_share:.1%}", "of clean": "{clean_public_share:.1%}"}
-    title = fill("On {rows:n row} of {labelled}, which did not choose it; one secret of each {unit}", other)
-    yield table(title, columns | {"missed": MISSES}, rows)
-    gained, missed = (other["chosen"][key] - other["present"][key] for key in ("public_share", "misses"))
-    if not gained:
-        yield "Both policies decide the same on these rows."
-    elif not missed:
-        better = "chosen" if gained > 0 else "present"
-        yield f"The {better} policy is better on these rows: it leaves more public and misses no more."
-    else:
-        more, fewer = ("more", "more") if gained > 0 else ("less", "fewer")
-        yield f"On these rows the chosen policy leaves {more} public, and misses {fewer}."
-    yield "Only the chosen policy has the bound." if gained < 0 else None
 
 
 def _list_changes(r: Result) -> Iterator[dict[str, Any]]:

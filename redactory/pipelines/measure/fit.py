@@ -16,18 +16,17 @@ from redactory.detectors.engine import Engine
 from redactory.detectors.settings import FitSettings, TaggerSettings
 from redactory.detectors.spacy_model import get_package_versions
 from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate_tagger, find_tagger_folder, train_tagger
-from redactory.evaluation.detection import ALL_LABELS, MatchCounts, count_matches
-from redactory.evaluation.labelled import read_labelled_rows
+from redactory.evaluation.detection import ALL_LABELS, MatchCounts, count_matches, estimate_miss_rate
+from redactory.evaluation.labelled import read_labelled_rows, require_other_rows
 from redactory.evaluation.plots import plot_reliability, render_plot
-from redactory.evaluation.statistics import compute_binomial_p_value
 from redactory.foundation.bounds import TEMPLATE_FILTERS
 from redactory.foundation.canonical import folder_sha256, read_blocks
-from redactory.foundation.errors import ConfigurationError, InputError, pluralize
+from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, write_json, write_text
-from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation.loading import parse_settings
+from redactory.pipelines.measure.evaluate_detection import evaluate_detect
 
 MIN_ROWS = 20
 LabelledTexts = list[LabelledText]
@@ -45,11 +44,9 @@ def fit_tagger(
 
     A share of the distinct texts, chosen by digest, is held out: one half calibrates (CRT, appendix A.4, puts a
     threshold on scores, which is meaningful only for calibrated ones), the other measures the card's metrics and the
-    effect of the calibration; with a file of rows ``held_back``, both calibrate, and the file measures. It must be a
-    random sample and share no text with ``labelled``, else ``InputError``. ``held_out`` has the metrics of the tagger,
-    ``start_held_out`` those of the start on the same rows, ``worse_than_start`` whether that is the better one, and
-    ``compared`` {better: fitted, start or neither, more, fewer: texts in which the tagger covers more or fewer spans,
-    chance: the p-value of a sign test of these}.
+    effect of the calibration. ``start_held_out`` has the metrics of the start on the same rows, and
+    ``worse_than_start`` whether it is the better one. ``held_back``, a file of other rows, compares the start with both
+    taggers together, in the default policies: {present, fitted: :func:`evaluate_detect`}, else None.
     """
     chosen = parse_settings(FitSettings, settings)
     folder = Path(out)
@@ -59,10 +56,8 @@ def fit_tagger(
     # an unkeyed digest would let any recipient test guesses of a small file
     files, key = [Path(path) for path in labelled], load_digest_key()
     rows = {text.text: text for path in files for text in _read_labelled_texts(path)}
+    require_other_rows(held_back, rows)
     training, fitted_on, tested_on = _split_rows(list(rows.values()), chosen)
-    if held_back is not None:
-        files.append(Path(held_back))
-        fitted_on, tested_on = [*fitted_on, *tested_on], _read_held_back_texts(files[-1], rows)
     temporary_folder = folder.with_name(f"{TEMPORARY_PREFIX}{folder.name}")
     shutil.rmtree(temporary_folder, ignore_errors=True)
     try:
@@ -70,15 +65,13 @@ def fit_tagger(
         nlp = train_tagger(training, chosen, progress, start)
         reliability = calibrate_tagger(nlp, fitted_on, tested_on)
         nlp.to_disk(temporary_folder)
-        counts, record = _count_by_row(_load_tagger(temporary_folder), tested_on), chosen.model_dump(mode="json")
-        start_counts = None if start is None else _count_by_row(_load_tagger(start), tested_on)
-        scores, start_scores = _compute_scores(counts), start_counts and _compute_scores(start_counts)
+        scores, record = _score_tagger(temporary_folder, tested_on), chosen.model_dump(mode="json")
+        start_scores = None if start is None else _score_tagger(start, tested_on)
         if start is not None:
             record["start"] = {"folder": start.name, "sha256": folder_sha256(start)}
         result = {
             "rows": len(training),
             "held_out_rows": len(fitted_on) + len(tested_on),
-            "held_back": None if held_back is None else files[-1].name,
             "labels": dict(sorted(Counter(s[2] for row in training for s in row.spans).items())),
             "held_out": scores,
             "files": [{"name": path.name, "digest": key.compute_file_digest(read_blocks(path))} for path in files],
@@ -87,7 +80,6 @@ def fit_tagger(
             "settings": record,
             "versions": get_package_versions("redactory", "onnxruntime", "tokenizers", "numpy"),
             "worse_than_start": _is_worse(scores, start_scores),
-            "compared": start_counts and _compare_with_start(counts, start_counts),
         }
         write_json(temporary_folder / "fit.json", result, PUBLIC_FILE)
         rendered_plots = render_plot("reliability.svg", plot_reliability, reliability.bins, reliability.error)
@@ -105,26 +97,27 @@ def fit_tagger(
         temporary_folder.replace(folder)
     finally:
         shutil.rmtree(temporary_folder, ignore_errors=True)
-    return {"tagger": str(folder), **result}
+    base = chosen.start or "default"
+    models = {"present": [base], "fitted": [base, str(folder.absolute())]}
+    compared = (
+        None
+        if held_back is None
+        else {
+            name: evaluate_detect(held_back, {"detect": {"tagger": {"models": names}}}, progress=progress)
+            for name, names in models.items()
+        }
+    )
+    return {"tagger": str(folder), **result, "held_back": compared}
 
 
-def _load_tagger(folder: Path) -> TaggerEngine:
-    return TaggerEngine(TaggerSettings(models=(str(folder),)), "en")
+def _score_tagger(folder: Path, rows: Sequence[LabelledText]) -> dict[str, Any]:
+    return _score_engine(TaggerEngine(TaggerSettings(models=(str(folder),)), "en"), rows)
 
 
-def _read_held_back_texts(path: Path, fitted: Mapping[str, LabelledText]) -> LabelledTexts:
-    rows = {row.text: row for row in _read_labelled_texts(path, to_fit=False)}
-    if shared := len(rows.keys() & fitted.keys()):
-        raise InputError(f"{path.name}: {pluralize(shared, 'text')} also in the rows to fit: hold other rows back")
-    if not any(row.spans for row in rows.values()):
-        raise InputError(f"{path.name}: no row has a labelled span, so nothing can be compared")
-    return list(rows.values())
-
-
-def _read_labelled_texts(path: Path, to_fit: bool = True) -> LabelledTexts:
+def _read_labelled_texts(path: Path) -> LabelledTexts:
     return [
         LabelledText(row["text"], tuple((s["start"], s["end"], s["label"]) for s in row["spans"]))
-        for row in read_labelled_rows(path, to_fit=to_fit)
+        for row in read_labelled_rows(path, to_fit=True)
         if row["text"].strip()
     ]
 
@@ -140,53 +133,26 @@ def _split_rows(rows: LabelledTexts, settings: FitSettings) -> tuple[LabelledTex
     return ordered[held_out_count:], ordered[: held_out_count // 2], ordered[held_out_count // 2 : held_out_count]
 
 
-def _count_by_row(engine: Engine, rows: Sequence[LabelledText]) -> list[MatchCounts]:
-    counts = []
+def _score_engine(engine: Engine, rows: Sequence[LabelledText]) -> dict[str, Any]:
+    """Measure fully covered labelled spans, and the labelled share of found characters, at score 0.5."""
+    counts: MatchCounts = Counter()
     for row in rows:
         (engine_output,) = engine.read([row.text])
         predicted = [(span.start, span.end) for span in engine_output.spans if span.score >= 0.5]
-        counts.append(count_matches(row.text, row.spans, predicted))
-    return counts
-
-
-def _compute_scores(rows: Sequence[MatchCounts]) -> dict[str, Any]:
-    """Measure fully covered labelled spans, and the labelled share of found characters, at score 0.5.
-
-    ``misses`` counts spans that are not covered; ``upper`` is its one-sided Clopper-Pearson bound.
-    """
-    counts: MatchCounts = sum(rows, Counter())
+        counts.update(count_matches(row.text, row.spans, predicted))
 
     def compute_share(label: str, numerator: str, denominator: str) -> float | None:
         total = counts[label, denominator]
         return round(counts[label, numerator] / total, 4) if total else None
 
-    def count_misses(label: str) -> dict[str, Any]:
-        n = counts[label, "labelled"]
-        misses = n - counts[label, "cover_labelled"]
-        return {"n": n, "misses": misses, "upper": clopper_pearson_upper(misses, n)}
-
-    labels = sorted({label for label, _ in counts} - {ALL_LABELS})
+    labels = {label: n for (label, name), n in sorted(counts.items()) if name == "labelled" and label != ALL_LABELS}
     return {
         "rows": len(rows),
         "spans": counts[ALL_LABELS, "labelled"],
         "cover_recall": compute_share(ALL_LABELS, "cover_labelled", "labelled"),
         "char_precision": compute_share(ALL_LABELS, "chars_both", "chars_marked"),
-        "missed": count_misses(ALL_LABELS),
-        "by_label": {label: count_misses(label) for label in labels},
+        "by_label": {label: estimate_miss_rate(n - counts[label, "cover_labelled"], n) for label, n in labels.items()},
     }
-
-
-def _compare_with_start(rows: Sequence[MatchCounts], start_rows: Sequence[MatchCounts]) -> dict[str, Any]:
-    """Return {better, more, fewer, chance} of a tagger and its start, from their counts of the same rows."""
-    pairs = list(zip(rows, start_rows, strict=True))
-    gains = [row[ALL_LABELS, "cover_labelled"] - start[ALL_LABELS, "cover_labelled"] for row, start in pairs]
-    more, fewer = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
-    scores, start_scores = _compute_scores(rows), _compute_scores(start_rows)
-    worse, improved = _is_worse(scores, start_scores), _is_worse(start_scores, scores)
-    better = "start" if worse else "fitted" if improved else "neither"
-    # without an effect each text that differs is as likely to gain as to lose
-    chance = compute_binomial_p_value(min(more, fewer), more + fewer, 0.5)
-    return {"better": better, "more": more, "fewer": fewer, "chance": min(1.0, 2 * chance)}
 
 
 def _is_worse(scores: Mapping[str, Any], start: Mapping[str, Any] | None) -> bool:

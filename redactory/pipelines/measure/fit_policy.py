@@ -31,11 +31,11 @@ from redactory.detectors import (
     compute_policy_hashes,
 )
 from redactory.detectors.settings import write_fit_record
-from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
+from redactory.evaluation.labelled import read_labelled_rows, require_other_rows, split_labelled_row
 from redactory.evaluation.statistics import compute_binomial_p_value, count_passing_settings, count_secrets_needed
 from redactory.foundation.bounds import format_lower, format_upper
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import ConfigurationError, InputError, pluralize
+from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import write_text
 from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.keys import load_digest_key
@@ -44,6 +44,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.curation.loading import ConfigLike, load_config, validate_config
 from redactory.pipelines.curation.segment import make_segmenter
+from redactory.pipelines.measure.evaluate_detection import evaluate_detect
 from redactory.redaction import PUBLIC, route_example
 
 DOUBT_LEVELS = (0.0, *(digit * 10.0**-place for place in range(6, 0, -1) for digit in (1, 2, 3, 5, 7)), 1.0)
@@ -177,9 +178,8 @@ def fit_policy(
     Of the policies that keep the bound, the one with the largest public share is chosen, and among equals the safest.
     Writes ``out``: ``config`` with another ``detect.conservative``, and beside it the record of the fit with keyed
     digests of the rows. If no policy with public text keeps the bound, ``chosen`` is null and nothing is written.
-    ``held_back``, a file of other rows, compares the chosen policy with the present one: {labelled, rows, secrets,
-    unit, present, chosen: metrics of one}. ``InputError`` if it holds any of the fitted rows, or no secret, or if
-    ``labelled`` has too few secrets to show the bound even without a miss.
+    ``held_back``, a file of other rows, compares the policies: {present, chosen: :func:`evaluate_detect`}, else None.
+    ``InputError`` if the file has too few secrets to show the bound even without a miss.
     """
     labelled, out = Path(labelled), Path(out)
     if not (0 < miss_rate < 1 and 0 < confidence < 1):
@@ -198,7 +198,7 @@ def fit_policy(
             f"without a miss, prove a miss rate of {format_upper(miss_rate)} at confidence "
             f"{format_lower(confidence)}: label more, or accept a higher miss rate"
         )
-    other_labels = None if held_back is None else _read_held_back(Path(held_back), segment, detect, labels)
+    require_other_rows(held_back, labels.rows)
     path, secrets = build_policy_sequence(detect), draw_secrets(labels, file_sha256(labelled))
     levels = _find_public_steps(labels.examples, detect, path, progress)
     curve, chosen = _compute_miss_curve(path, levels, labels, secrets, miss_rate, confidence)
@@ -222,19 +222,6 @@ def fit_policy(
     }
     if chosen is None:
         return result
-    if other_labels is not None:
-        other_secrets = draw_secrets(other_labels, file_sha256(Path(held_back)))
-        pair = sorted((detect.conservative, path[chosen]), key=lambda step: -step.min_non_entity_probability)
-        steps = _find_public_steps(other_labels.examples, detect, pair, progress)
-        points, _ = _compute_miss_curve(pair, steps, other_labels, other_secrets, miss_rate, confidence)
-        by_bound = {point[_KEY]: point for point in points}
-        result["held_back"] = {
-            "labelled": Path(held_back).name,
-            "rows": len(other_labels.rows),
-            "secrets": len(other_secrets),
-            "unit": other_labels.unit,
-            **{name: by_bound[result[name][_KEY]] for name in ("present", "chosen")},
-        }
     record = {key: result[key] for key in ("rows", "secrets", "unit", "miss_rate", "confidence")}
     policies = compute_policy_hashes(detect.model_copy(update={"conservative": path[chosen]}))
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
@@ -247,18 +234,10 @@ def fit_policy(
     written["conservative"] = written.get("conservative", {}) | conservative
     validate_config({"input": "any", **settings})
     write_text(out, _HEADER + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
+    if held_back is not None:
+        configs = {"present": config, "chosen": out}
+        result["held_back"] = {n: evaluate_detect(held_back, c, progress=progress) for n, c in configs.items()}
     return result | {"out": str(out), "rows_file": str(record_file), "key_fresh": key.is_generated}
-
-
-def _read_held_back(
-    path: Path, segment: SegmentSettings, detect: DetectSettings, fitted: LabelledSecrets
-) -> LabelledSecrets:
-    labels = read_labelled_secrets(path, segment, detect.public_labels)
-    if shared := len({*labels.rows} & {*fitted.rows}):
-        raise InputError(f"{path.name}: {pluralize(shared, 'text')} also in the rows to fit: hold other rows back")
-    if not labels.secrets:
-        raise InputError(f"{path.name}: no row has a labelled secret, so nothing can be compared")
-    return labels
 
 
 def _compute_miss_curve(
