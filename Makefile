@@ -15,7 +15,7 @@ TORCH := $(if $(WITHOUT_TORCH),,$(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' cons
 BY_HASH = $(PIP) install --quiet --require-hashes --no-deps -r
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: size demo test test-all java soak mutants check install bench docs clean dist release-check sbom licences
+.PHONY: size demo test test-all programs soak mutants check install bench docs clean dist release-check sbom licences
 
 demo: $(VENV)/.installed
 	rm -rf $(RUN) $(RUN)-input
@@ -32,18 +32,19 @@ test: check docs
 	@exec $(PYTEST) -m "not slow"
 
 # the slow tests too: long sweeps, kills, servers, every page of the docs
-test-all: check docs java
+test-all: check docs programs
 	@exec $(PYTEST)
 
-# a test reads shards with Spark, which runs on Java 17 or newer
-java:
-	@if ! command -v java >/dev/null 2>&1; then \
+# tests read shards with Spark, which runs on Java 17 or newer, and use the review page in Chromium
+programs:
+	@for program in java:default-jre-headless chromium:chromium; do \
+		command -v "$${program%%:*}" >/dev/null 2>&1 && continue; \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends default-jre-headless; } >/dev/null; \
+			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$${program##*:}"; } >/dev/null || exit 1; \
 		else \
-			echo "Java is not installed: apt-get install default-jre-headless (or make java, as root)" >&2; exit 1; \
+			echo "$${program%%:*} is not installed: apt-get install $${program##*:} (or make programs, as root)" >&2; exit 1; \
 		fi; \
-	fi
+	done
 
 # minutes to an hour: a minute or two of each fuzzer, then kills, faults and hostile input in numbers; the
 # last lines count the kills, and what was stuck, lost or leaked

@@ -62,6 +62,7 @@ from .pipelines.modeling.run import run as run
 from .pipelines.modeling.synthesize import synthesize as synthesize
 from .pipelines.modeling.train import guarantee as guarantee
 from .pipelines.modeling.train import train as train
+from .pipelines.operations.access import access as access
 from .pipelines.operations.erase import erase as erase
 from .pipelines.operations.erase import purge as purge
 from .pipelines.operations.export import export as export

@@ -2,6 +2,7 @@
 
 import base64
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,7 +30,7 @@ def run_nightly(
     last: Annotated[str | None, Option("--to", help="Backfill: last day.")] = None,
     reread: Annotated[list[str] | None, Option(help="A changed file to read again as new; repeatable.")] = None,
 ) -> Shown:
-    """Curate what is new since the last scheduled run, and release it unless it drifted."""
+    """Curate what is new since the last scheduled run; release it, or hold it for a person (nightly.approve)."""
     options: dict[str, Any] = {"output": output, "date": date, "first": first, "last": last, "reread": reread or ()}
     options |= {"workers": workers, "progress": report_progress}
     if dask is None:
@@ -161,7 +162,9 @@ def describe_releases(r: Result) -> Page:
 def _explain_state(run: Result) -> str:
     if run["reason"]:
         return str(run["reason"]) + (f" ({run['by']})" if run["by"] else "")
-    findings = [format_drift_finding(finding) for finding in run["findings"]] if run["state"] == "held" else []
+    if run["state"] != "held":
+        return ""
+    findings = [*filter(None, [run["unjudged"]]), *map(format_drift_finding, run["findings"])]
     more = [f"and {len(findings) - 3} more"] if len(findings) > 3 else []
     return "; ".join(findings[:3] + more)
 
@@ -247,22 +250,45 @@ def export_quarantine(
 
 
 _IDS_FILE_HELP = "{}, from a file with one id per line; keeps ids out of the shell history."
+_DocIds = Annotated[list[str] | None, Option("--doc-id", help="A document's id; repeatable.")]
+_UserIds = Annotated[list[str] | None, Option("--user-id", help="A user's id; repeatable.")]
+_DocIdsFile = Annotated[Path | None, Option(help=_IDS_FILE_HELP.format("Documents"), metavar="FILE")]
+_UserIdsFile = Annotated[Path | None, Option(help=_IDS_FILE_HELP.format("Users"), metavar="FILE")]
 
 
 @command("erase")
 def erase(
     places: opt.Places,
-    doc_id: Annotated[list[str] | None, Option(help="A document's id; repeatable.")] = None,
-    user_id: Annotated[list[str] | None, Option(help="A user's id; repeatable.")] = None,
-    doc_ids_from: Annotated[Path | None, Option(help=_IDS_FILE_HELP.format("Documents"), metavar="FILE")] = None,
-    user_ids_from: Annotated[Path | None, Option(help=_IDS_FILE_HELP.format("Users"), metavar="FILE")] = None,
+    doc_id: _DocIds = None,
+    user_id: _UserIds = None,
+    doc_ids_from: _DocIdsFile = None,
+    user_ids_from: _UserIdsFile = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Report what would be removed, without writing.")] = False,
+    by: opt.OptionalBy = None,
+    person: Annotated[str | None, Option(help="Only list the rows that may name this person.", metavar="NAME")] = None,
+    candidates: Annotated[
+        Path | None,
+        Option(help="With --person: write the ids of these rows, to edit and pass to --doc-ids-from.", metavar="FILE"),
+    ] = None,
 ) -> Shown:
     """Remove a person's rows from every run that holds them, and list the models trained on them."""
     users, documents = [*(user_id or ()), *_read_ids(user_ids_from)], [*(doc_id or ()), *_read_ids(doc_ids_from)]
-    r = redactory.erase(places, doc_ids=documents, user_ids=users, dry_run=dry_run)
+    options: dict[str, Any] = {"dry_run": dry_run, "by": by, "person": person}
+    if candidates is not None and (person is None or candidates.exists()):
+        problem = "needs --person" if person is None else f"{candidates} exists; give a new file"
+        raise ConfigurationError(f"--candidates: {problem}")
+    contexts: dict[int, str] = {}
+    if opt.is_stdout_terminal():
+        options["show_context"] = lambda candidate, context: contexts.update({id(candidate): context})
+    r = redactory.erase(places, doc_ids=documents, user_ids=users, **options)
     code = 0 if r["ok"] else max(problem["exit_code"] for problem in r["problems"])
-    return r, _describe_erasure(r, by_user=bool(users)), code
+    if person is None:
+        return r, _describe_erasure(r, by_user=bool(users)), code
+    return r, [*_describe_candidates(r, contexts), _write_candidates(candidates, r["candidates"])], code
+
+
+_NOTE = "\t#"
+"""Begins a note in a file of ids."""
 
 
 def _read_ids(file: Path | None) -> list[str]:
@@ -273,7 +299,43 @@ def _read_ids(file: Path | None) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         problem = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "is not UTF-8"
         raise ConfigurationError(f"{file} {problem}; expected a text file with one id per line") from None
-    return [line.strip() for line in lines if line.strip()]
+    return [doc_id for line in lines if (doc_id := line.partition(_NOTE)[0].strip())]
+
+
+def _describe_candidates(r: Result, contexts: Mapping[int, str]) -> Page:
+    def make_row(candidate: Result) -> Result:
+        note = f"quarantined: {candidate['reason']}" if candidate["reason"] else ""
+        names = {"run": Path(candidate["run"]).name, "row": candidate["doc_id"] or candidate["source"] or ""}
+        row = {**candidate, **names, "user": candidate["user_id"] or "", "matches": _format_matches(candidate)}
+        return {**row, "note": note, "text": contexts.get(id(candidate), "")}
+
+    columns = "run state row user matches note" + (" text" if contexts else "")
+    yield table("Rows that may name the person; nothing was erased", columns, map(make_row, r["candidates"]))
+    yield from (fill("{run}: not searched: {problem}", problem) for problem in r["problems"])
+    if not r["candidates"]:
+        yield "No row names this person. Texts with only the first name, a nickname or another spelling are not listed."
+    elif any(candidate["doc_id"] is None for candidate in r["candidates"]):
+        yield "Rejected rows without an id cannot be chosen: redactory purge RUN --quarantine removes them all."
+
+
+def _format_matches(candidate: Result) -> str:
+    return ", ".join(kind if count == 1 else f"{kind} ({count})" for kind, count in candidate["matches"].items())
+
+
+def _write_candidates(file: Path | None, candidates: Sequence[Result]) -> str:
+    """Write the document ids to a private file, one per line, each with a note; return what to type next."""
+    from redactory.foundation.files import write_text
+
+    if file is None or not candidates:
+        return "Erase those that you choose: redactory erase PLACE --doc-id ID --by NAME" if candidates else ""
+    lines = {
+        candidate["doc_id"]: f"{_format_matches(candidate)} in {Path(candidate['run']).name}"
+        for candidate in reversed(candidates)
+    }
+    # an id that is no line by itself has to be typed
+    listed = [name for name in lines if name and name.isprintable() and name == name.strip()]
+    write_text(file, "".join(f"{name}{_NOTE} {lines[name]}\n" for name in reversed(listed)))
+    return f"Remove the lines of rows to keep from {file}, then: redactory erase PLACE --doc-ids-from {file} --by NAME"
 
 
 _ERASURE_NOTES = {
@@ -303,6 +365,7 @@ def _describe_erasure(r: Result, by_user: bool) -> Page:
     yield from (fill("{run}: not done: {problem}", problem) for problem in r["problems"])
     if r["unmatched"] and any(run.get(key) for run in r["runs"] for key in ("examples", "rejected", "already")):
         yield f"Warning: {pluralize(len(r['unmatched']), 'id')} not found; check that each is written as in the input"
+    yield from (f"Receipt: {receipt}" for receipt in r["receipts"])
     if files := dict.fromkeys(file for run in r["runs"] for file in run["files"]):
         yield f"Your own files are not changed: remove the rows there too ({', '.join(files)})"
     if r["runs"] and by_user:
@@ -325,22 +388,64 @@ def _describe_erased_run(run: Result, dry_run: bool) -> str:
     return fill("{examples:n example} of {documents:n document}" + rejected + state, run)
 
 
+@command("access")
+def access(
+    places: opt.Places,
+    by: opt.By,
+    out: Annotated[Path, Option(help="A new folder for the report; only you can open it.", metavar="FOLDER")],
+    person: Annotated[
+        str | None, Option(help="The name that stays readable; without ids, rows that name it are chosen.")
+    ] = None,
+    doc_id: _DocIds = None,
+    user_id: _UserIds = None,
+    doc_ids_from: _DocIdsFile = None,
+    user_ids_from: _UserIdsFile = None,
+) -> Shown:
+    """Write an access report: where a person's data are, and their text with other people's data masked."""
+    users, documents = [*(user_id or ()), *_read_ids(user_ids_from)], [*(doc_id or ()), *_read_ids(doc_ids_from)]
+    r = redactory.access(places, out=out, by=by, person=person, doc_ids=documents, user_ids=users)
+    return r, _describe_access(r), 0 if r["ok"] else max(problem["exit_code"] for problem in r["problems"])
+
+
+def _describe_access(r: Result) -> Page:
+    for run in r["runs"]:
+        splits = ", ".join(f"{count:,} {name}" for name, count in run["splits"].items())
+        withheld = fill("; text of {withheld:n row} withheld", run) if run["withheld"] else ""
+        yield fill("{run} ({state}): {documents:n row}", run) + (f", {splits}" if splits else "") + withheld
+        yield table("Models trained on it", "model trainer guarantee", run["models"])
+    yield from (fill("{run}: not searched: {problem}", problem) for problem in r["problems"])
+    if r["unclear"]:
+        counts = ", ".join(f"{count:,} by {kind}" for kind, count in r["unclear"].items())
+        yield f"Left out, because somebody else may be meant: {counts}. redactory erase PLACE --person lists them"
+    if r["out"] is None:
+        yield "No row of this person is in the runs that could be searched. No report was written."
+    else:
+        yield f"Report, unencrypted: {r['out']}/report.html. Read it before you hand it out; then delete the folder"
+
+
 @command("purge")
 def purge(
-    run: opt.Run,
+    place: opt.Job,
     by: opt.OptionalBy = None,
     vault: Annotated[bool, Option("--vault", help="Delete the original texts of all examples.")] = False,
     quarantine: Annotated[bool, Option("--quarantine", help="Delete what was quarantined.")] = False,
     state: Annotated[bool, Option("--state", help="Delete samples, tracebacks and Prefect's home.")] = False,
 ) -> Shown:
-    """Permanently delete original text from a finished run; the shards are kept."""
+    """Permanently delete original text from a finished run, or from all runs of a job; the shards are kept."""
     wanted = {"vault": vault, "quarantine": quarantine, "state": state}
     targets: list[Any] = [name for name, is_wanted in wanted.items() if is_wanted]
-    r = redactory.purge(run, targets, by=by)
-    deleted = f"{', '.join(r['already'])}: already deleted"
-    if r["release"] is not None:
-        deleted = fill("{names}: deleted, {bytes:n byte}; this is release {release}", r, names=", ".join(r["purged"]))
-    return r, deleted
+    r = redactory.purge(place, targets, by=by)
+    return r, _describe_purge(r), 0 if r["ok"] else max(problem["exit_code"] for problem in r["problems"])
+
+
+def _describe_purge(r: Result) -> Page:
+    for run in r["runs"]:
+        deleted = f"{', '.join(run['already'])}: already deleted"
+        if run["release"] is not None:
+            names = ", ".join(run["purged"])
+            deleted = fill("{names}: deleted, {bytes:n byte}; this is release {release}", run, names=names)
+        yield f"{run['run']}: {deleted}"
+    yield from (fill("{run}: not done: {problem}", problem) for problem in r["problems"])
 
 
 # Sharing runs, and the index across runs.

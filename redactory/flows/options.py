@@ -66,7 +66,7 @@ _COMMAND_PANELS = {
     "Train": ("plan", "train", "guarantee", "budget", "predict", "synthesize"),
     "Measure, and improve detection": ("evaluate", "label", "review", "fit"),
     "Operate": ("nightly", "schedule", "release", "index", "keys"),
-    "Share, erase": ("export", "fetch", "erase", "purge"),
+    "Share, erase": ("export", "fetch", "erase", "access", "purge"),
     "Local privacy": ("ldp",),
 }
 _PANEL_BY_COMMAND = {name: panel for panel, names in _COMMAND_PANELS.items() for name in names}

@@ -126,6 +126,7 @@ class RunFolder(SealedFolder):
     journal = path_field("state/journal.jsonl", "The run's journal (``foundation/records.py``).")
     data_key = path_field("state/data-key.json", "The wrapped key of the private part, which is unreadable without it.")
     release_log = path_field("state/releases.jsonl", "The release log of a run without a job.")
+    receipts = path_field("state/receipts", "Receipts of erasures of a run without a job (JSON); no ids, no text.")
     text_vectors = path_field(
         "state/train-vectors.safetensors",
         "Vectors of the run's texts by an encoder, for training; removed with the texts.",
@@ -206,6 +207,7 @@ class JobFolder:
     log = path_field(f"{JOB}/log.jsonl", "The release log: the job's state is read from it.")
     lock = path_field(f"{JOB}/lock", "Lock of the one running scheduled run, approval or erasure.")
     metrics = path_field(f"{JOB}/metrics.prom", "Metrics of the last run for Prometheus' text-file collector; no text.")
+    receipts = path_field(f"{JOB}/receipts", "Receipts of erasures (JSON); no ids, no text.")
     latest = path_field("latest", "A symbolic link to the run that was released last.")
 
     def get_run_folder(self, name: str) -> RunFolder:

@@ -75,6 +75,8 @@ LATER = {
     "written": ("redactory.pipelines.modeling.synthesize:synthesize",),
     "explain": ("redactory.redaction.mask:route_example",),
     "scan": ("redactory.pipelines.curation.policy:Policy.route_many", "redactory.redaction.mask:route_example"),
+    "person": ("redactory.redaction.name_search:NameSearch.find_matches",),
+    "access": ("redactory.pipelines.operations.access:_mask_others",),
     "erase": (
         "redactory.pipelines.operations.erase_examples:find_person_examples",
         "redactory.pipelines.operations.erase_examples:rerun_stages_without_person",
@@ -149,6 +151,8 @@ explain!: scan - --explain --config {config}
 scan: scan {input}/corpus.jsonl --config {config} --json
 again=2: curate {config} --out {run}
 resumed: curate {config} --out {run} --resume
+person!: erase {run} --person "Mary Smith" --json
+access: access {run} --by nobody --doc-ids-from {input}/id.txt --out {input}/{run}-access
 erase-dry: erase {run} --doc-ids-from {input}/id.txt --dry-run --json
 erase: erase {run} --doc-ids-from {input}/id.txt
 erase-user: erase {run} --user-ids-from {input}/user_id.txt --json

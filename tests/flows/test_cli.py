@@ -91,7 +91,7 @@ def test_the_package_is_the_command_too() -> None:
 
 _GROUPS = """
 init scan simulate demo review redact unmask serve-http curate verify run plan train guarantee budget predict synthesize
-nightly schedule index export fetch erase purge
+nightly schedule index export fetch erase access purge
 fit: tagger policy
 label: active random score agreement
 evaluate: detection errors model attack audit synthetic plant-canaries

@@ -106,7 +106,7 @@ def nights(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[Se
     """Two nights; before the second the corpus has grown, and one of the two Dask workers is killed."""
     folder = tmp_path_factory.mktemp("machines")
     services = Services(folder, server)
-    config = small_job(folder, "support", nightly={"partial_row_grace_minutes": 0})
+    config = small_job(folder, "support", nightly={"approve": "never", "partial_row_grace_minutes": 0})
     services.run("deploy", services.command("deploy"))
     deployment = server.ask("/deployments/name/nightly/support")
     assert deployment["entrypoint"] == "redactory.flows.prefect_flows.nightly"

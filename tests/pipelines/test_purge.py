@@ -64,7 +64,7 @@ def test_the_originals_go_and_the_shards_stay(run: Path, made: Path) -> None:
     folder = RunFolder(run)
     before = {side: read_column(side, "text") for side in (folder.public, folder.private)}
     held = sum(path.stat().st_size for f in (folder.vault, folder.quarantine) for path in list_parts(f))
-    done = redactory.purge(run, ["vault", "quarantine"], by="A. Keeper")
+    [done] = redactory.purge(run, ["vault", "quarantine"], by="A. Keeper")["runs"]
     assert (done["purged"], done["release"], done["bytes"]) == (["vault", "quarantine"], 2, held)
     assert not list_parts(folder.vault) + list_parts(folder.quarantine)
     assert {side: read_column(side, "text") for side in before} == before
@@ -95,8 +95,8 @@ def test_of_the_state_only_what_can_hold_text_goes(run: Path) -> None:
     assert {path.name for path in folder.state.iterdir()} == {"journal.jsonl", "releases.jsonl"}
     # the state of a run fills again
     redactory.label_random(run, n=10, name="sample", seed=1)
-    assert redactory.purge(run, ["state"])["purged"] == ["state"]
-    again = redactory.purge(run, ["state"])
+    assert redactory.purge(run, ["state"])["runs"][0]["purged"] == ["state"]
+    [again] = redactory.purge(run, ["state"])["runs"]
     assert (again["purged"], again["already"], again["release"]) == ([], ["state"], None)
 
 
@@ -117,7 +117,7 @@ def test_nothing_that_a_killed_process_left_outlives_a_purge(run: Path, again: b
     for path in left:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("Rosalind Marlowe of 12 Quiet Lane")
-    result = redactory.purge(run, ["vault", "quarantine", "state"])
+    [result] = redactory.purge(run, ["vault", "quarantine", "state"])["runs"]
     assert result["purged"] == ["vault", "quarantine", "state"]
     there = {path for path in run.rglob("*") if path.is_file()}
     assert not {path for path in there if b"Rosalind" in path.read_bytes()}

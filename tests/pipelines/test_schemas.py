@@ -69,7 +69,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Written:
             patch.setenv(f"REDACTORY_{kind.upper()}_KEY_FILE", str(folder / kind))
         dedup = {"report_cross_split": True, "private_mode": "bloom", "index": {"path": str(folder / "index")}}
         indexed = RunFolder(small_run(folder / "indexed", dedup=dedup))
-        config = configuration(source, output=str(job.root))
+        config = configuration(source, output=str(job.root), nightly={"approve": "never"})
         made = nightly(config, curate_run=functools.partial(curate, detector=Numbers()))
         run = job.get_run_folder(Path(made["nights"][0]["run"]).name)
         redactory.export(run.root, folder / "exported")

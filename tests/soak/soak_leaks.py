@@ -108,7 +108,7 @@ def _every_command(bench: Bench) -> None:
 
 
 def _nights(bench: Bench) -> None:
-    config = str(bench.configure("night", detect=LISTED, nightly={"hook": KEEPS_ALL}))
+    config = str(bench.configure("night", detect=LISTED, nightly={"approve": "never", "hook": KEEPS_ALL}))
     bench.carry_out("night", nights_with_a_hook(config), REDACTORY_LOG="json")
 
 

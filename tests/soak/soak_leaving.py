@@ -154,7 +154,7 @@ def _reject(run: Path) -> None:
 
 def _in_a_job(folder: Path) -> Path:
     """A run that a job has released."""
-    config = configuration(folder / "in", nightly={})
+    config = configuration(folder / "in", nightly={"approve": "never"})
     redactory.nightly({**config, "input": str(folder / "in")}, output=folder / "job")
     [name] = [path.name for path in (folder / "job").glob("20*")]
     return JobFolder(folder / "job").get_run_folder(name).root

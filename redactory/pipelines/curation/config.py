@@ -47,6 +47,12 @@ class NightlySettings(Settings):
         "vault (the original text), quarantine (what could not be processed), state (samples, tracebacks, "
         "the orchestrator's home).",
     )
+    approve: Literal["always", "drift", "never"] = Field(
+        "drift",
+        description="When a person must approve a run before it is released. always: each run; drift: a run that is "
+        "unlike earlier ones, or has fewer than five released runs before it to compare it with; never: none. Under "
+        "each of them, a run that is uncovered or has no example is held.",
+    )
     drift: DriftSettings = DriftSettings()
     hook: tuple[str, ...] = Field(
         (),

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError, pluralize
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, pluralize
 from redactory.foundation.records import Record, RecordLog, read_records
 from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.redaction.folder import JobFolder, find_containing_job
@@ -36,18 +36,30 @@ class Event(StrEnum):
 
     STARTED = "begun"  # a scheduled run: `plan`, the slices of files to read; `date`, `hook`
     FAILED = "failed"  # it ended with an `error`; the next scheduled run resumes it
-    RELEASED = "released"  # finished and within the limits: `manifest` (its sha256), `counts`
-    HELD = "held"  # finished and outside the limits: `manifest`, `counts`, `findings`
+    RELEASED = "released"  # finished, and no person had to approve it: `manifest` (its sha256), `counts`
+    HELD = "held"  # finished, and a person has to decide: `manifest`, `counts`, `findings`
     APPROVED = "approved"  # somebody (`by`) released a held run, for a `reason`
     REJECTED = "rejected"  # it will not be released (`by`, `reason`); its input counts as unread
     REISSUED = "reissued"  # rewritten without some content (`why`): `manifest`, and the one it `supersedes`
     ROTATED = "rotated"  # another `service` wraps its data key now
     SHREDDED = "shredded"  # its data key was destroyed: its private part is unreadable
     EXPORTED = "exported"  # its public part was copied (the export's `manifest`), or it was `published`
+    ACCESSED = "accessed"  # original text was about to be written for a person's request (its keyed digest), by `by`
     DONE = "done"  # the actions of record `of` were run; `failed`, the hooks that failed
 
 
-_DECISIONS = (Event.RELEASED, Event.HELD, Event.APPROVED, Event.REJECTED)
+DECISION_EVENTS = (Event.RELEASED, Event.HELD, Event.APPROVED, Event.REJECTED)
+
+
+MAX_LINE_LENGTH = 500
+"""Characters of a name or a reason in the log."""
+
+
+def require_one_line(*words: str | None) -> None:
+    """Raise ``ConfigurationError`` for a name or a reason that is not one line; None is allowed."""
+    for word in words:
+        if word is not None and (not word.strip() or len(word) > MAX_LINE_LENGTH or not word.isprintable()):
+            raise ConfigurationError(f"--by and --reason: one line of 1 to {MAX_LINE_LENGTH} characters each")
 
 
 def get_log_path(run: RunFolder) -> Path:
@@ -142,11 +154,11 @@ def find_pending_actions(records: Iterable[Record]) -> list[Record]:
     """Return decisions (only the latest of each run) and failures with pending actions, oldest first."""
     actions: list[Record] = []
     for record in records:
-        if record.type in _DECISIONS:
+        if record.type in DECISION_EVENTS:
             actions = [action for action in actions if action.body["run"] != record.body["run"]]
         elif record.type == Event.DONE:
             actions = [action for action in actions if action.seq != record.body["of"]]
-        if record.type in (*_DECISIONS, Event.FAILED) and (record.body.get("hook") or record.body.get("index")):
+        if record.type in (*DECISION_EVENTS, Event.FAILED) and (record.body.get("hook") or record.body.get("index")):
             actions.append(record)
     return actions
 
@@ -347,6 +359,7 @@ def describe_record(record: Record) -> str:
     count_names = ("rows", "public", "private", "duplicate", "quarantined")
     words += [f"{counts[name]:,} {name}" for name in count_names if name in counts]
     words += [f"{pluralize(removed['examples'], 'example')} removed"] if removed else []
+    words += [pluralize(body["documents"], "row")] if "documents" in body else []
     words += [str(finding["metric"]) for finding in body.get("findings", ())]
     words += ["it has no example"] if body.get("empty") else []
     words += [str(body["unjudged"])] if body.get("unjudged") else []

@@ -285,7 +285,7 @@ def _find_undeclared_files(
     models = [ModelFolder(run.models / name) for name in unfinished_models]
     # before a model is finished, no statement about it is sealed
     promises = {page for model in models for page in (model.guarantee, model.card, model.report, model.measured)}
-    for path in list_leaf_paths(run.root, (run.orchestrator, run.samples)):
+    for path in list_leaf_paths(run.root, (run.orchestrator, run.samples, run.receipts)):
         name, (top, *inner) = _format_relative_path(run.root, path), path.relative_to(run.root).parts
         if path in declared:
             continue

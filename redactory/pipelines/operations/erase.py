@@ -7,6 +7,7 @@ Models are not retrained: those that were trained on the person's text are liste
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from operator import attrgetter
@@ -23,7 +24,14 @@ from redactory.foundation.errors import (
     pluralize,
     shorten_name,
 )
-from redactory.foundation.files import file_lock, list_leaf_paths, make_private_folder, read_json, remove_path
+from redactory.foundation.files import (
+    file_lock,
+    list_leaf_paths,
+    make_private_folder,
+    read_json,
+    remove_path,
+    write_json,
+)
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.foundation.records import MAX_RECORD_GAP, RecordLog, estimate_record_ages
 from redactory.pipelines.curation.config import Config
@@ -32,7 +40,14 @@ from redactory.pipelines.curation.index import discard_run_drafts, find_index
 from redactory.pipelines.curation.keys import describe_shredding, find_shred_record
 from redactory.pipelines.curation.output_folder import lock_folders
 from redactory.pipelines.curation.reissue import is_reissue_pending, prepare_reissue, reissue_lock, reissue_run
-from redactory.pipelines.curation.release_log import Event, check_not_rolled_back, read_history, read_log, run_statuses
+from redactory.pipelines.curation.release_log import (
+    Event,
+    check_not_rolled_back,
+    read_history,
+    read_log,
+    require_one_line,
+    run_statuses,
+)
 from redactory.pipelines.curation.stages.dedup import SPLIT_NUMBERS
 from redactory.pipelines.operations.erase_examples import (
     Person,
@@ -45,6 +60,7 @@ from redactory.pipelines.operations.erase_examples import (
     require_run_key,
     rerun_stages_without_person,
 )
+from redactory.pipelines.operations.persons import ShowContext, find_candidates, process_runs
 from redactory.redaction import RunFolder, is_finished, list_parts, read_manifest, require_regular_files
 from redactory.redaction.folder import JobFolder, find_containing_job, find_runs
 
@@ -53,42 +69,88 @@ CONFIGURED_FILES = ("input.path", "evaluate.test", "evaluate.labelled", "train.p
 
 
 def erase(
-    paths: Iterable[str | Path], *, doc_ids: Iterable[str] = (), user_ids: Iterable[str] = (), dry_run: bool = False
+    paths: Iterable[str | Path],
+    *,
+    doc_ids: Iterable[str] = (),
+    user_ids: Iterable[str] = (),
+    dry_run: bool = False,
+    by: str | None = None,
+    person: str | None = None,
+    show_context: ShowContext | None = None,
 ) -> dict[str, Any]:
     """Remove documents, and everything that users wrote, from runs.
 
-    Returns {ok, dry_run, runs, problems, unmatched}; ``unmatched`` are the pseudonyms of ids that none of these runs
-    has or ever had. ``paths`` are run folders, or job folders with all their runs. A run that cannot be searched (its
-    key is not the configured one) is a problem and makes ``ok`` False; the others are still processed. An interrupted
-    run of a job loses all its work (``discarded``); one outside a job is a problem. ``dry_run`` writes nothing. A
-    repeated call finishes interrupted work and reads finished work from the release log. Models are not retrained: each
-    run lists those trained on the person's text. ``ConfigurationError`` without an id, or for a place without a run.
+    Returns {ok, dry_run, runs, problems, unmatched, receipts}; ``unmatched`` are the pseudonyms of ids that none of
+    these runs has or ever had, ``receipts`` files that record the erasure ``by`` somebody. With the name of a
+    ``person`` in place of ids, nothing is erased: ``candidates`` are the rows that may name them (run, state, doc_id,
+    user_id, source, reason, matches), and ``show_context`` gets each with original text, for a terminal only.
+
+    ``paths`` are run folders, or job folders with all their runs. A run that cannot be searched (its key is not the
+    configured one) is a problem and makes ``ok`` False; the others are still processed. An interrupted run of a job
+    loses all its work (``discarded``); one outside a job is a problem. ``dry_run`` writes nothing. A repeated call
+    finishes interrupted work and reads finished work from the release log. Models are not retrained: each run lists
+    those trained on the person's text. ``ConfigurationError`` without an id, or for a place without a run.
     """
-    person = Person(frozenset(doc_ids), frozenset(user_ids))
-    if not person.doc_ids | person.user_ids or "" in person.doc_ids | person.user_ids:
+    require_one_line(by)
+    requested = Person(frozenset(doc_ids), frozenset(user_ids), by)
+    ids = requested.doc_ids | requested.user_ids
+    if person is not None:
+        if ids:
+            raise ConfigurationError("--person only lists rows: erase those that you choose by their ids, without it")
+        candidates, problems = find_candidates(paths, person, show_context)
+        return {"ok": not problems, "dry_run": True, "runs": [], "problems": problems, "candidates": candidates}
+    if not ids or "" in ids:
         raise ConfigurationError(
-            "say whose rows to erase: --doc-id, --user-id, or a file with ids (--doc-ids-from, --user-ids-from)"
+            "say whose rows to erase: --doc-id, --user-id, or a file with ids (--doc-ids-from, --user-ids-from); "
+            "--person lists rows with a name"
         )
-    runs = list(dict.fromkeys(run for place in paths for run in find_runs(place)))
-    done, problems, key = [], [], load_digest_key()
-    with lock_folders(*map(find_containing_job, runs)):
-        for run in runs:
-            try:
-                is_interrupted = _is_interrupted(run)
-                if is_interrupted and all(path in (run.state, run.lock) for path in list_leaf_paths(run.root)):
-                    continue
-                work = _discard_interrupted_run if is_interrupted else _erase_from_run
-                done.append(run_with_sealed_traceback(run.state, work, run, person, key, dry_run))
-            except RedactoryError as error:
-                problems.append({"run": str(run.root), "problem": str(error), "exit_code": error.exit_code})
-    unmatched = [p for p in person.compute_pseudonyms(key) if all(p in run["unmatched"] for run in done)]
+    done, key = list[dict[str, Any]](), load_digest_key()
+
+    def process_run(run: RunFolder) -> None:
+        is_interrupted = _is_interrupted(run)
+        if not (is_interrupted and _is_empty(run)):
+            work = _discard_interrupted_run if is_interrupted else _erase_from_run
+            done.append(work(run, requested, key, dry_run))
+
+    problems = process_runs(paths, process_run)
+    unmatched = [p for p in requested.compute_pseudonyms(key) if all(p in run["unmatched"] for run in done)]
     return {
         "ok": not problems,
         "dry_run": dry_run,
         "runs": done,
         "problems": problems,
         "unmatched": unmatched if done else [],
+        "receipts": [] if dry_run else _write_receipts(done, problems, requested, key),
     }
+
+
+_RECEIPT_FACTS = ("examples", "documents", "rejected", "unsearched", "release", "discarded", "exports", "samples")
+
+
+def _write_receipts(
+    done: list[dict[str, Any]], problems: list[dict[str, Any]], person: Person, key: DigestKey
+) -> list[str]:
+    """Write a receipt (JSON, mode 0600) for each job, or run without a job, that lost rows; return the files.
+
+    A receipt names no id: ``request`` is a keyed digest of the pseudonyms. ``models_to_retrain`` were trained on it.
+    """
+    entries: dict[Path, list[dict[str, Any]]] = {}
+    for result in (result for result in done if any(result.get(n) for n in ("examples", "rejected", "discarded"))):
+        run = RunFolder(Path(result["run"]))
+        facts = {name: result[name] for name in _RECEIPT_FACTS if name in result}
+        entry = {"run": run.root.name, **facts, "models_to_retrain": result["models"]}
+        entries.setdefault((find_containing_job(run) or run).receipts, []).append(entry)
+    now, request = datetime.datetime.now(datetime.UTC), compute_request_digest(person, key)
+    body = {"format": "redactory-receipt/1", "what": ERASURE, "time": now.isoformat(timespec="seconds")}
+    for folder, runs in entries.items():
+        receipt = {**body, "by": person.by, "request": request, "runs": runs, "not_done": problems}
+        write_json(make_private_folder(folder) / f"{now:%Y-%m-%dT%H%M%SZ}-{request[:8]}.json", receipt)
+    return [str(folder / f"{now:%Y-%m-%dT%H%M%SZ}-{request[:8]}.json") for folder in entries]
+
+
+def compute_request_digest(person: Person, key: DigestKey, name: str | None = None) -> str:
+    """Return a keyed digest of the requested ids and name: equal for equal requests, and useless without the key."""
+    return key.make_pseudonym("request", json.dumps([person.compute_pseudonyms(key), name]))
 
 
 def _erase_from_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
@@ -112,6 +174,11 @@ def _is_interrupted(run: RunFolder) -> bool:
     if status.gate_record is not None:
         raise RunStateError(f"{run.root} was finished, but {run.success.name} is missing: restore it from a backup")
     return True
+
+
+def _is_empty(run: RunFolder) -> bool:
+    """Whether the folder of an unfinished run has no file, as after an erasure."""
+    return all(path in (run.state, run.lock) for path in list_leaf_paths(run.root))
 
 
 def _discard_interrupted_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
@@ -176,7 +243,7 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool)
             "somebody else wrote it, and no noise hides that. Curate the input again without the person, "
             "which draws and records a new selection; then remove this run"
         )
-    result |= _list_remaining_traces(run, rows)
+    result |= list_remaining_traces(run, rows)
     if dry_run:
         return result
     prepare_reissue(run)
@@ -194,12 +261,13 @@ def _erase_person(run: RunFolder, person: Person, key: DigestKey, dry_run: bool)
     result["unknown_repeats"] = not has_vault and any(config.dedup.get_rules()[side].one_pass for side in kept_splits)
     if find_index(manifest) is not None:
         result["index"] = has_vault
+    event = {"persons": pseudonyms, "removed": removed, "models": result["models"]}
     result["release"] = reissue_run(
         run,
         ERASURE,
         manifest_changes=body,
         change={"removed": removed, "lost": len(lost)},
-        event={"persons": pseudonyms, "removed": removed, "models": result["models"]},
+        event=event if person.by is None else {**event, "by": person.by},
         # attack results refer to the old shards
         removed=[run.redaction.root, run.exported, *(run.samples / name for name in result["samples"])],
         index_counts={split: counts[f"index/{split}"] for split in SPLIT_NUMBERS} if result.get("index") else None,
@@ -226,11 +294,11 @@ def _make_shredded_run_result(
         )
     # the index has keyed digests of the run's text
     index = {} if find_index(manifest) is None else {"index": False}
-    models = _list_remaining_traces(run, ())["models"]
+    models = list_remaining_traces(run, ())["models"]
     return _make_empty_result(run, shredded=True, unmatched=[] if done else ids, models=models, **index) | done
 
 
-def _list_remaining_traces(run: RunFolder, example_ids: Collection[int]) -> dict[str, Any]:
+def list_remaining_traces(run: RunFolder, example_ids: Collection[int]) -> dict[str, Any]:
     """List where the person's data may be outside the parts: models, samples, tracebacks, exports.
 
     Every trainer reads the shards or the vault of its run, so every model was trained on the person's examples.
@@ -284,11 +352,34 @@ ORIGINAL_KINDS: tuple[OriginalKind, ...] = get_args(OriginalKind)
 _DECISION_EVENTS = (Event.RELEASED, Event.APPROVED, Event.REJECTED)
 
 
-def purge(run: str | Path, what: Collection[OriginalKind], *, by: str | None = None) -> dict[str, Any]:
-    """Run :func:`purge_run` for a person (``by``) under the job's lock."""
-    folder = RunFolder(Path(run))
-    with lock_folders(find_containing_job(folder)):
-        return purge_run(folder, what, by=by)
+def purge(place: str | Path, what: Collection[OriginalKind], *, by: str | None = None) -> dict[str, Any]:
+    """Delete original text of a run, or of every run of a job, for a person (``by``): {ok, runs, problems}.
+
+    ``runs`` are results of :func:`purge_run`. A run of a job that cannot be purged, also an unfinished one, is a
+    problem and makes ``ok`` False; the others are still purged. Errors of :func:`purge_run` for a single run.
+    """
+    require_one_line(by)
+    done, problems = [], []
+    is_job = JobFolder(Path(place)).exists()
+    runs = find_runs(place) if is_job else [RunFolder(Path(place))]
+    with lock_folders(JobFolder(Path(place)) if is_job else find_containing_job(runs[0])):
+        for run in runs:
+            try:
+                if is_job and not (is_finished(run) or is_reissue_pending(run)):
+                    if _is_empty(run):
+                        continue
+                    raise RunStateError(
+                        "it is unfinished, and its work holds original text: finish it (redactory nightly), or reject "
+                        "it (redactory release reject) and remove its folder"
+                    )
+                done.append(purge_run(run, what, by=by))
+            except ConfigurationError:
+                raise
+            except RedactoryError as error:
+                if not is_job:
+                    raise
+                problems.append({"run": str(run.root), "problem": str(error), "exit_code": error.exit_code})
+    return {"ok": not problems, "runs": done, "problems": problems}
 
 
 def purge_run(run: RunFolder, kinds: Collection[OriginalKind], *, by: str | None = None) -> dict[str, Any]:

@@ -55,10 +55,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Person:
-    """The requested ids, as in the input; two spellings of a user are one."""
+    """The requested ids, as in the input, and who asks; two spellings of a user are one."""
 
     doc_ids: frozenset[str]
     user_ids: frozenset[str]
+    by: str | None = None
 
     def compute_pseudonyms(self, key: DigestKey) -> list[dict[str, str]]:
         """The ``kind`` and ``pseudonym`` of each id, as in the release log."""
@@ -135,11 +136,11 @@ def find_rejected_rows(run: RunFolder, person: Person, columns: InputSettings) -
             if row["kind"] != "row":
                 continue
             text = (row["content"] or b"").decode("utf-8", "replace")
-            row_ids = None if row["reason"] == DUPLICATE_ID else _parse_row_ids(text, columns)
+            row_ids = None if row["reason"] == DUPLICATE_ID else parse_row_ids(text, columns)
             # content that is not a JSON object is the person's if it contains one of the ids as a word
-            row_documents, row_users = row_ids or (set(pattern.findall(text)),) * 2
-            matched = {documents[i] for i in row_documents & documents.keys()}
-            matched |= {users[i] for i in row_users & users.keys()}
+            row_documents, row_users = ([i] for i in row_ids) if row_ids else (pattern.findall(text),) * 2
+            matched = {documents[i] for i in row_documents if i in documents}
+            matched |= {users[i] for i in row_users if i in users}
             if matched:
                 result.ids |= matched
                 result.rows[path.name].append(index)
@@ -149,13 +150,16 @@ def find_rejected_rows(run: RunFolder, person: Person, columns: InputSettings) -
     return result
 
 
-def _parse_row_ids(text: str, columns: InputSettings) -> tuple[set[str], set[str]] | None:
+def parse_row_ids(text: str, columns: InputSettings) -> tuple[str | None, str | None] | None:
     """Return the ids of document and user of a row that is a JSON object, else None."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return ({str(value.get(columns.id))}, {str(value.get(columns.user))}) if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return None
+    ids = [value.get(column) for column in (columns.id, columns.user)]
+    return (None if ids[0] is None else str(ids[0]), None if ids[1] is None else str(ids[1]))
 
 
 def _is_table(source: str) -> bool:

@@ -23,7 +23,7 @@ from redactory.detectors.settings import format_public_label_note, get_public_la
 from redactory.evaluation.drift import MAX_HISTORY, MIN_HISTORY, compare_with_history, extract_metrics
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, pluralize
+from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError, pluralize
 from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, read_json, sync_to_disk, write_text
 from redactory.foundation.records import Record, read_records
 from redactory.pipelines.curation.config import NightlySettings
@@ -33,6 +33,7 @@ from redactory.pipelines.curation.journal import INDEX as PINNED
 from redactory.pipelines.curation.models import seal_result
 from redactory.pipelines.curation.output_folder import lock_folders
 from redactory.pipelines.curation.release_log import (
+    DECISION_EVENTS,
     Event,
     RunStatus,
     append_event,
@@ -41,6 +42,7 @@ from redactory.pipelines.curation.release_log import (
     is_empty_run,
     read_latest_link,
     read_log,
+    require_one_line,
     run_statuses,
 )
 from redactory.pipelines.curation.share import explain_release_blocker
@@ -53,24 +55,32 @@ FORMAT = "redactory-gate/1"
 def release_or_hold(job: JobFolder, run: RunFolder, settings: NightlySettings) -> dict[str, Any]:
     """Release a run whose curation is finished if nothing speaks against it, otherwise hold it.
 
-    Returns its state, counts, findings and failed hooks. It is held if a metric is outside the limits of the job's
-    earlier released runs, if it must not be shared, or if it has no example. The comparison is sealed in the run
-    (``run.gate``) and shown in its report.
+    Returns its state, counts, findings and failed hooks. It is held if it must not be shared, or if it has no example;
+    with ``nightly.approve`` drift also if a metric is outside the limits of the job's earlier released runs, or if
+    these are too few; with ``always`` in any case. Comparison and decision are sealed in the run (``run.gate``) and
+    shown in its report.
     """
     manifest, earlier = read_manifest(run), find_earlier_runs(job, run)[-MAX_HISTORY:]
     before = [read_manifest(earlier_run) for earlier_run in earlier]
     today, history = extract_metrics(manifest), [extract_metrics(body) for body in before]
     compared = compare_with_history(history, today, settings.drift.ignore)
     findings = [result for result in compared if result["outside"]]
+    is_held = settings.approve == "always" or (settings.approve == "drift" and bool(findings))
     if (blocker := explain_release_blocker(manifest)) is not None:
         findings.append({"metric": "uncovered", "why": blocker})
+        is_held = True
     if is_empty := is_empty_run(manifest["counts"]):
         # whoever reads what was released last would find nothing, however usual bad rows are
         findings.append({"metric": "no readable example"})
+        is_held = True
+    if settings.approve == "always":
+        findings.append({"metric": "waits for approval", "why": "nightly.approve is always"})
     unjudged = None
     if len(earlier) < MIN_HISTORY:
         count = pluralize(len(earlier), "released run")
         unjudged = f"not compared with earlier runs: {count} before it, and limits need {MIN_HISTORY}"
+        if settings.approve == "drift":
+            is_held, unjudged = True, f"{unjudged}, so a person decides (nightly.approve is drift)"
     policies = [[policy["hash"] for policy in body["policies"].values()] for body in (*before, manifest)]
     names = [earlier_run.root.name for earlier_run in earlier]
     comparison = {
@@ -81,16 +91,28 @@ def release_or_hold(job: JobFolder, run: RunFolder, settings: NightlySettings) -
         "compared": compared,
     }
     _seal_gate_result(run, comparison)
-    event, counts = Event.HELD if findings else Event.RELEASED, {name: manifest["counts"][name] for name in COUNT_KEYS}
+    event, counts = Event.HELD if is_held else Event.RELEASED, {name: manifest["counts"][name] for name in COUNT_KEYS}
     facts = {"manifest": file_sha256(run.manifest), "counts": counts, "findings": findings or None}
     failed = record_decision(job, run, event, {**facts, "unjudged": unjudged}, settings.hook)
     return {"state": event.value, "findings": findings, "unjudged": unjudged, "hooks_failed": failed, "counts": counts}
 
 
 def _seal_gate_result(run: RunFolder, result: Mapping[str, Any]) -> None:
-    """Seal the comparison and the decision in the run, whose report shows both."""
+    """Seal the comparison and the decision in the run."""
     seal_result(run.gate, result, {"format": FORMAT, "parent": file_sha256(run.manifest)})
-    write_report(run)
+
+
+def _report_last_decision(job: JobFolder) -> None:
+    """Add the last decision of the log to the comparison and to the report of its run, unless they have it."""
+    record = next((record for record in reversed(read_log(job)) if record.type in DECISION_EVENTS), None)
+    run = job.get_run_folder(record.body["run"]) if record is not None else None
+    if record is None or run is None or not (is_finished(run) and is_finished(run.gate)):
+        return
+    result = read_json(run.gate.root / "result.json")
+    decision = {"state": record.type, **{key: record.body.get(key) for key in ("time", "by", "reason")}}
+    if result.get("decision") != decision:
+        _seal_gate_result(run, {**result, "decision": decision})
+        write_report(run)
 
 
 def find_earlier_runs(job: JobFolder, run: RunFolder) -> list[RunFolder]:
@@ -111,11 +133,6 @@ def record_decision(
 ) -> list[str]:
     """Log a decision on ``run`` and run its actions; return the hooks that failed."""
     record = append_event(run, event, **facts, hook=list(hook) or None)
-    if event in (Event.APPROVED, Event.REJECTED) and is_finished(run.gate):
-        # the report must not go on saying that the run is held back
-        author = {key: facts[key] for key in ("by", "reason")}
-        result = read_json(run.gate.root / "result.json")
-        _seal_gate_result(run, {**result, "decision": {"state": event.value, **author}})
     return run_pending_actions(job).get(record.seq, [])
 
 
@@ -140,6 +157,7 @@ def run_pending_actions(job: JobFolder) -> dict[int, list[str]]:
         if record.body.get("index") and is_finished(run):
             _list_index_entries(run, remove=True)
     _update_latest_link(job)
+    _report_last_decision(job)
     write_metrics(job)
     return {record.seq: _call_hook_and_record(job, record) for record in actions}
 
@@ -184,10 +202,6 @@ def _update_latest_link(job: JobFolder) -> None:
 
 
 # What a person decides about a run of a job.
-
-
-MAX_LINE_LENGTH = 500
-"""Characters of a name or a reason in the log."""
 
 
 def approve_release(run: str | Path, by: str, reason: str, *, empty: bool = False) -> dict[str, Any]:
@@ -239,9 +253,7 @@ def reject_release(run: str | Path, by: str, reason: str) -> dict[str, Any]:
 @contextmanager
 def _decision_lock(path: str | Path, by: str, reason: str) -> Iterator[tuple[RunFolder, JobFolder, RunStatus]]:
     """Lock a job; yield the run, its job and its status, after completing interrupted actions."""
-    for word in (by, reason):
-        if not word.strip() or len(word) > MAX_LINE_LENGTH or not word.isprintable():
-            raise ConfigurationError(f"--by and --reason: one line of 1 to {MAX_LINE_LENGTH} characters each")
+    require_one_line(by, reason)
     # "latest" may lead to another run soon
     run, job = RunFolder(Path(path).resolve()), find_containing_job(RunFolder(Path(path)))
     if job is None:

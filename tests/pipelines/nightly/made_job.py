@@ -33,6 +33,7 @@ class Job:
         self.folder, self.input = folder, folder / "in"
         self.input.mkdir(parents=True, exist_ok=True)
         self.job = JobFolder(folder / "job")
+        settings["nightly"] = {"approve": "never", **settings.get("nightly", {})}
         self.config = {**LINE_CONFIG, "input": str(self.input), "output": str(self.job.root), **settings}
 
     def write(self, name: str, *texts: str) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from redactory.pipelines.operations.gate import (
     reject_release,
     release_or_hold,
     render_metrics,
+    run_pending_actions,
     write_metrics,
 )
 from redactory.redaction import list_broken_files
@@ -78,19 +78,67 @@ def test_a_poisoned_run_is_held_and_its_report_shows_why(steady: MadeJob) -> Non
     assert release_or_hold(steady.job, run, ignoring)["state"] == "released"
 
 
-@pytest.mark.parametrize("count", [0, 4, 5])
-def test_the_first_runs_are_released_without_comparison_and_everybody_is_told(tmp_path: Path, count: int) -> None:
+@pytest.mark.parametrize("approve", ["always", "drift", "never"])
+@pytest.mark.parametrize("count", [0, 4, 5, 9])
+@pytest.mark.parametrize("public", [4_000, 500])
+def test_a_person_approves_what_the_configuration_says(tmp_path: Path, approve: str, count: int, public: int) -> None:
+    """With too few earlier runs no drift can be judged: that is not agreement, so the run waits."""
     made = MadeJob(tmp_path)
     made.nights(count)
-    run = made.add("next", None, public=500)
+    run = made.add("next", None, public=public)
     assert 'id="drift"' not in render_report(run)
-    ended = release_or_hold(made.job, run, SETTINGS)
+    ended = release_or_hold(made.job, run, NightlySettings.model_validate({"approve": approve}))
+    is_like_them = count >= 5 and public == 4_000
+    assert ended["state"] == {"always": "held", "drift": "released" if is_like_them else "held"}.get(
+        approve, "released"
+    )
     night = {"run": str(run.root), "date": "", **ended, "resumed": False}
     told = {"nights": [night], "latest": None, "held": [], "job": "job"}
     page = "\n".join(str(line) for line in describe_nights(told) if line)
-    assert ended["state"] == ("released" if count < 5 else "held")
     for text in (ended["unjudged"] or "", describe_record(read_log(made.job)[-1]), page, read_report(run)):
         assert ("not compared with earlier runs" in text) == (count < 5)
+    assert ("so a person decides (nightly.approve is drift)" in page) == (approve == "drift" and count < 5)
+    assert ("waits for approval: nightly.approve is always" in page) == (approve == "always")
+    # what is unlike the others is shown, also where nobody has to approve it
+    assert ("public: 5.6; expected" in page) == (count >= 5 and public == 500)
+
+
+@pytest.mark.parametrize("approve", ["always", "drift", "never"])
+def test_a_run_without_an_example_waits_whoever_approves(steady: MadeJob, approve: str) -> None:
+    run = steady.add("empty", None, public=0)
+    body = json.loads(run.manifest.read_text())
+    body["counts"] |= {"private": 0}
+    run.manifest.write_text(json.dumps(body))
+    assert release_or_hold(steady.job, run, NightlySettings.model_validate({"approve": approve}))["state"] == "held"
+    assert "it holds no example" in read_report(run)
+
+
+@pytest.mark.parametrize("approve", ["drift", "always"])
+def test_the_report_says_how_the_log_says_the_run_ended(steady: MadeJob, approve: str) -> None:
+    run = steady.add("like-them", None)
+    release_or_hold(steady.job, run, NightlySettings.model_validate({"approve": approve}))
+    record = read_log(steady.job)[-1]
+    moment = record.body["time"][:16].replace("T", " ")
+    state = {"drift": "Released on {} (UTC) by the gate.", "always": "Held on {} (UTC) until a person approves"}
+    page = read_report(run)
+    assert state[approve].format(moment) in page
+    assert (">No.<" in page, "The public split may be exported." in page) == (approve == "always", approve == "drift")
+    if approve == "always":
+        assert "a person decides about it" in page
+        approve_release(run.root, "Ann", "read it")
+    # a released run can be rejected later
+    reject_release(run.root, "Bob", "wrong feed")
+    page = read_report(run)
+    assert "by Bob: wrong feed" in page
+    assert "Released" not in page
+    assert ">No.<" in page
+    # a process that died between the log and the report: the next command completes it
+    before = run.report.read_bytes()
+    result = read_json(run.gate.root / "result.json")
+    (run.gate.root / "result.json").write_text(json.dumps({**result, "decision": None}))
+    run.report.write_text("older")
+    run_pending_actions(steady.job)
+    assert run.report.read_bytes() == before
 
 
 @pytest.mark.parametrize("decision", [approve_release, reject_release])
@@ -103,8 +151,11 @@ def test_the_report_of_a_held_run_says_what_was_decided(steady: MadeJob, decisio
     assert "held back" not in page
     assert "Held:" not in page
     assert "Unlike earlier runs" in page
-    decided = "Approved" if decision is approve_release else "Rejected"
-    assert f"{decided} by Ann &lt;b&gt;: looked &amp; fine" in re.sub("</?b>", "", page)
+    moment = read_log(steady.job)[-1].body["time"][:16].replace("T", " ")
+    told = "Released on {} (UTC): Ann &lt;b&gt; approved it: looked &amp; fine"
+    if decision is reject_release:
+        told = "Rejected on {} (UTC) by Ann &lt;b&gt;: looked &amp; fine"
+    assert page.count(told.format(moment)) == 2
     assert page == render_report(run)
 
 

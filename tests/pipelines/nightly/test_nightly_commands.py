@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,7 +15,13 @@ from redactory.redaction import RunFolder, read_column
 from tests.pipelines.support import LINE_CONFIG, invoke_command, write_rows
 
 ENGINES = {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}}
-SETTINGS = {**LINE_CONFIG, "input": "rows.jsonl", "output": "job", "detect": ENGINES}
+SETTINGS: dict[str, Any] = {
+    **LINE_CONFIG,
+    "input": "rows.jsonl",
+    "output": "job",
+    "detect": ENGINES,
+    "nightly": {"approve": "never"},
+}
 
 
 def said(folder: Path, *words: str, code: int = 0) -> str:
@@ -26,7 +33,9 @@ def said(folder: Path, *words: str, code: int = 0) -> str:
 
 def test_runs_and_log_are_listed_without_text_and_a_failing_hook_takes_no_release_back(tmp_path: Path) -> None:
     write_rows(tmp_path / "rows.jsonl", [{"text": "zanzibar is far"}, {"text": "so it is"}])
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump({**SETTINGS, "nightly": {"hook": ["/bin/false"]}}))
+    (tmp_path / "job.yaml").write_text(
+        yaml.safe_dump({**SETTINGS, "nightly": {**SETTINGS["nightly"], "hook": ["/bin/false"]}})
+    )
     assert "released; 2 rows, 2 examples" in said(tmp_path, "nightly", "job.yaml", code=1)
     assert "Nothing new." in said(tmp_path, "nightly", "job.yaml")
     assert json.loads(said(tmp_path, "nightly", "job.yaml", "--json"))["nights"][0]["state"] == "nothing new"
@@ -47,6 +56,21 @@ def test_runs_and_log_are_listed_without_text_and_a_failing_hook_takes_no_releas
     again = RunFolder((tmp_path / "job" / "latest").resolve())
     assert (again.root != latest, len(read_column(again.vault, "text"))) == (True, 2)
     assert "is not a job" in str(invoke_command("release", "list", tmp_path).exception)
+
+
+def test_the_first_run_waits_for_a_person_and_says_what_to_type(tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows.jsonl", [{"text": "zanzibar is far"}, {"text": "so it is"}])
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump({name: s for name, s in SETTINGS.items() if name != "nightly"}))
+    page = said(tmp_path, "nightly", "job.yaml", code=1)
+    why = "not compared with earlier runs: 0 released runs before it, and limits need 5, so a person decides"
+    assert f"  {why} (nightly.approve is drift)\n" in page
+    [run] = (path for path in (tmp_path / "job").iterdir() if path.name.startswith("20"))
+    typed = f"redactory release approve (or reject) {tmp_path / 'job'}/{run.name} --by NAME --reason WHY"
+    assert f"Held: {run.name}. Decide with {typed}" in page
+    assert f"{run.name}: {why}" in said(tmp_path, "release", "list", "job")
+    assert "Latest: none" in said(tmp_path, "release", "list", "job")
+    said(tmp_path, "release", "approve", str(run), "--by", "Ann", "--reason", "the first one")
+    assert "the first one (Ann)" in said(tmp_path, "release", "list", "job")
 
 
 @pytest.mark.parametrize(

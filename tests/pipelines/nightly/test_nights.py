@@ -308,6 +308,7 @@ def test_a_held_run_is_not_latest_and_an_approved_one_is(tmp_path: Path) -> None
         assert job.night()["held"] == []
     first = job.job.latest.resolve()
     job.write("poisoned.jsonl", *(f"call {row}" for row in range(100)))
+    job.config["nightly"] = {}
     done = job.night()
     [night] = done["nights"]
     held = RunFolder(Path(night["run"]))

@@ -1,0 +1,104 @@
+"""Find where a text may name a person: the full name, an e-mail address, the surname with an initial or without."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Literal, NamedTuple, get_args
+
+from redactory.foundation.errors import ConfigurationError
+from redactory.redaction.names import remove_title
+
+MatchKind = Literal["full name", "e-mail address", "surname and initial", "surname"]
+MATCH_KINDS: tuple[MatchKind, ...] = get_args(MatchKind)
+"""From the clearest to the least clear match."""
+CLEAR_KINDS = frozenset(MATCH_KINDS[:2])
+"""Matches that contain both the first name and the surname."""
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
+_CASED = re.compile("[a-z\u00df-\u024f\u0370-\u052f]")
+"""Letters of scripts that separate words; others join them, or add prefixes."""
+
+
+_NAME_PART = re.compile(r"\w+(?:[-'’]\w+)*")
+
+
+def split_name(value: str) -> tuple[str, ...]:
+    """Return the parts of a person's name in lower case, in the order of "Mary Smith", without a title."""
+    value = remove_title(value)
+    last, comma, first = value.partition(",")
+    # "Mary Smith, Jane Doe" is a list
+    is_turned = comma and len(_NAME_PART.findall(last)) == 1 and "," not in first
+    return tuple(_NAME_PART.findall((f"{first} {last}" if is_turned else value).casefold()))
+
+
+class NameMatch(NamedTuple):
+    """Code points [start, end) of a text, and how they match the name."""
+
+    start: int
+    end: int
+    kind: MatchKind
+
+
+class NameSearch:
+    """Finds a person's name in texts, whatever its case, accents, order ("Smith, Mary") and separators.
+
+    ``words`` are those of the name; a single one is searched as a surname. ``ConfigurationError`` without any letter.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.words = split_name(unicodedata.normalize("NFC", name))
+        if not any(map(str.isalpha, "".join(self.words))):
+            raise ConfigurationError('--person: expected a name, like "Mary Smith"')
+        first, *middle, last = map(_make_word_pattern, self.words if len(self.words) > 1 else self.words * 2)
+        initial, dot, others = re.escape(_fold(self.words[0])[0][0]), r"(?:\.\s*|\s+)", r"[^\W\d_]\.?"
+        between = rf"[\W_]{{0,3}}(?:(?:{'|'.join([*middle, others])})[\W_]{{1,3}}){{0,2}}"
+        patterns: dict[MatchKind, str] = {"surname": last}
+        if len(self.words) > 1:
+            before = rf"(?<!['’]){initial}{dot}(?:[^\W\d_]{dot}){{0,2}}{last}"
+            after = rf"{last}(?:,\s*{initial}(?![^\W_])\.?|\s+{initial}\.)"
+            full = rf"{first}{between}{last}|{last}[\W_]{{0,3}}{first}"
+            patterns = {"full name": full, "surname and initial": f"{before}|{after}", **patterns}
+        ends = ("(?<![^\\W_])", "(?![^\\W_])") if _CASED.search(last) else ("", "")
+        self._patterns = {kind: re.compile(f"{ends[0]}(?:{p}){ends[1]}") for kind, p in patterns.items()}
+        self._last, self._address = re.compile(last), re.compile(rf"{first}[^\W\d_]?{last}|{last}{first}")
+
+    def find_matches(self, text: str) -> list[NameMatch]:
+        """Return the matches in ``text``, in order; none overlaps a clearer one."""
+        folded, places = _fold(text)
+        if self._last.search(folded) is None:
+            return []
+        matches = list[NameMatch]()
+        for match in _EMAIL.finditer(folded):
+            local = re.sub(r"[\W\d_]", "", match[0].split("@")[0])
+            if self._last.search(local):
+                is_clear = self._address.fullmatch(local) and len(self.words) > 1
+                matches.append(NameMatch(*match.span(), "e-mail address" if is_clear else "surname"))
+                folded = folded[: match.start()] + _blank_out(match) + folded[match.end() :]
+        for kind, pattern in self._patterns.items():
+            matches += [NameMatch(*match.span(), kind) for match in pattern.finditer(folded)]
+            folded = pattern.sub(_blank_out, folded)
+        return sorted(NameMatch(places[start], places[end - 1] + 1, kind) for start, end, kind in matches)
+
+
+def _fold(text: str) -> tuple[str, range | list[int]]:
+    """Fold case, accents and invisible characters; return also the place of each folded character in ``text``."""
+    if text.isascii():
+        return text.lower(), range(len(text))
+    folded = [
+        (character, place)
+        for place, original in enumerate(text)
+        for character in unicodedata.normalize("NFKD", original).casefold()
+        if unicodedata.category(character) not in ("Mn", "Cf")
+    ]
+    return "".join(character for character, _ in folded), [place for _, place in folded]
+
+
+def _blank_out(match: re.Match[str]) -> str:
+    return "\0" * len(match[0])
+
+
+def _make_word_pattern(word: str) -> str:
+    spellings = dict.fromkeys(_fold(spelling)[0] for spelling in (word, word.translate(_UMLAUTS)))
+    joined = "|".join(re.sub(r"\\-", r"[-‐\\s]?", re.sub("['’]", "['’]?", re.escape(s))) for s in spellings)
+    return f"(?:{joined})"
