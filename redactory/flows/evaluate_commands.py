@@ -97,7 +97,7 @@ def _describe_detection(r: Result) -> Page:
     yield table("Found, at 95 %", columns, named)
     if any(share["low"] == share["high"] is not None for _, *shares in rows for share in shares):
         yield "Without an interval: the rows show no spread, so resampling them gives no bound."
-    header = ("label", "secrets", "covered by strict", "missed by strict (γ)", "by both (δ₂)", "precision of strict")
+    header = ("label", "secrets", "covered by strict", "missed by strict (γ)", "missed by both (δ₂)", "precision")
     keys = ("name", "n", "cover_recall", "gamma", "delta_2", "precision")
     yield table("By label, at 95 %", header, ([row[key] for key in keys] for row in list_labels(r)))
     yield "covered: secrets masked completely. precision: masks with this label that overlap a secret of any label."
