@@ -156,7 +156,7 @@ def _describe_recall(r: Result) -> Page:
     missed, left = r["misses"], {**r["left"]["labels"], "all": r["left"]}
     yield fill("Of the labelled secrets, {n} were drawn; each bound holds at confidence {confidence:%}.", missed)
     yield "Missed: the example is treated differently than with <MASK> in place of the secret."
-    columns = {"label": "{name}", "missed by strict (γ)": "{gamma}", "by both (δ₂)": "{delta_2}"}
+    columns = {"label": "{name}", "missed by strict (γ)": "{gamma}", "missed by both (δ₂)": "{delta_2}"}
     columns |= {"secrets": "{secrets}", "left in public": "{left_public}", "left in private": "{left_private}"}
     misses = {**missed["labels"], "all": missed}
     rows = {label: {**counts, **_format_misses(misses.get(label))} for label, counts in left.items()}
