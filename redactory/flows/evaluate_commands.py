@@ -125,7 +125,6 @@ def list_labels(r: Result) -> Iterator[dict[str, Any]]:
 
 
 def _format_misses(shares: Result | None) -> dict[str, str]:
-    """Format the secrets that the strict policy and both policies missed."""
     return {key: fill(MISSES, {**shares, **shares[key]}) if shares else "none" for key in ("gamma", "delta_2")}
 
 

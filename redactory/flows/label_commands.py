@@ -213,9 +213,10 @@ def _compare_policies(measured: Mapping[str, Result] | None) -> Page:
         yield "To compare it with the present configuration on other labelled rows: --held-back FILE."
         return
     (first, before), (second, after) = measured.items()
+    keys = {"cover_recall": "covered by strict", "delta_2": "missed by both"}
     labels = zip(*([row for row in list_labels(r) if row["n"]] for r in measured.values()), strict=True)
-    rows = [(a["name"], a["n"], a["cover_recall"], b["cover_recall"], a["delta_2"], b["delta_2"]) for a, b in labels]
-    header = (f"{what}: {name}" for what in ("covered by strict", "missed by both") for name in measured)
+    rows = [(old["name"], old["n"], *(row[key] for key in keys for row in (old, new))) for old, new in labels]
+    header = (f"{what}: {name}" for what in keys.values() for name in measured)
     yield table(fill("Held back, at 95 %: {rows:n row} of {labelled}", before), ("label", "secrets", *header), rows)
     precise = "{strict[char_precision]} of the masked characters are sensitive; "
     for name, r in measured.items():
