@@ -26,6 +26,7 @@ from redactory.evaluation.statistics import (
     estimate_proportion,
     make_estimate,
 )
+from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.redaction import PUBLIC, route_example
 from redactory.redaction.mask import merge_intervals
@@ -37,8 +38,8 @@ MatchCounts = Counter[tuple[str, str]]
 INTERVAL_KINDS = {
     "confidence": CONFIDENCE,
     "clopper_pearson": {
-        "figures": ["cover_recall", "gamma", "miss_rate"],
-        "over": "secrets, as if each were drawn independently",
+        "figures": ["cover_recall", "precision", "gamma", "miss_rate"],
+        "over": "secrets, or masks (precision), as if each were drawn independently",
     },
     "bootstrap": {
         "figures": ["exact", "cover", "overlap", "char_precision", "char_recall", "f1", "f2", "public_share"],
@@ -48,7 +49,7 @@ INTERVAL_KINDS = {
         "seed": BOOTSTRAP_SEED,
     },
 }
-"""The kind of each interval; all are two-sided."""
+"""The kind of each interval; all are two-sided, but ``upper`` is the one-sided Clopper-Pearson bound."""
 
 _WARM_UP_TEXTS = 20
 _CHUNK_TEXTS, _ROUND_TEXTS = 256, 64
@@ -128,9 +129,9 @@ def measure_detection(
             name: compute_detection_metrics(_count_matches_by_row(examples, cache, select_spans))
             for name, select_spans in POLICY_SPANS.items()
         },
-        "gamma": _estimate_miss_rate(misses["gamma"]["misses"], misses["n"]),
+        "gamma": estimate_miss_rate(misses["gamma"]["misses"], misses["n"]),
         "highest_gamma": misses["highest_gamma_of_strata"],
-        "miss_rate": _estimate_miss_rate(misses["delta_2"]["misses"], misses["n"]),
+        "miss_rate": estimate_miss_rate(misses["delta_2"]["misses"], misses["n"]),
         "public_share": measure_public_share(examples, cache.is_public),
         "public": _count_unmasked_public_spans(examples, cache),
         "strata": misses["strata"],
@@ -154,8 +155,8 @@ def compare_detectors(
     Each is scored as if it alone decided, with an example private if it finds a span in it. A secret is missed if its
     example is public, which is the δ₂ of both policies, and ``measure_public_share`` is that of the examples without a
     labelled span. Returns {engine, policy (None of a rival), cover_recall, char_precision, char_recall, miss_rate:
-    {value, low, high, misses, n}, public_share: {value, low, high, examples, public}, quarantined, texts_per_second:
-    {value, low, high}}.
+    {value, low, high, upper, misses, n}, public_share: {value, low, high, examples, public}, quarantined,
+    texts_per_second: {value, low, high}}.
 
     All engines read the distinct examples in turns of a few, so that other load affects them equally. Seconds are those
     of a processor core, bootstrapped over these turns. The result contains no text.
@@ -204,13 +205,15 @@ def _measure_single_engine(
     missed = sum(len(example.spans) for example in examples if example.text in public)
     return {
         **{name: metrics[name] for name in ("cover_recall", "char_precision", "char_recall")},
-        "miss_rate": _estimate_miss_rate(missed, secrets),
+        "miss_rate": estimate_miss_rate(missed, secrets),
         "public_share": measure_public_share(examples, public.__contains__)["of_clean"],
     }
 
 
-def _estimate_miss_rate(missed: int, secrets: int) -> dict[str, Any]:
-    return {**estimate_proportion(missed, secrets), "misses": missed, "n": secrets}
+def estimate_miss_rate(missed: int, secrets: int) -> dict[str, Any]:
+    """Return {value, low, high, upper, misses, n}; ``upper`` is the one-sided bound."""
+    upper = clopper_pearson_upper(missed, secrets, CONFIDENCE)
+    return {**estimate_proportion(missed, secrets), "upper": upper, "misses": missed, "n": secrets}
 
 
 def _count_matches_by_row(
@@ -220,8 +223,10 @@ def _count_matches_by_row(
 ) -> list[MatchCounts]:
     rows: dict[int, MatchCounts] = defaultdict(Counter)
     for example in examples:
-        intervals = [(span.start, span.end) for span in select_spans(detections[example.text])]
-        rows[example.row].update(count_matches(example.text, parse_labelled_spans(example.spans), intervals))
+        spans, labelled = select_spans(detections[example.text]), parse_labelled_spans(example.spans)
+        intervals = [(span.start, span.end) for span in spans]
+        rows[example.row].update(count_matches(example.text, labelled, intervals))
+        rows[example.row].update(count_masks_by_label(example.text, labelled, spans))
     return list(rows.values())
 
 
@@ -297,12 +302,29 @@ def count_matches(text: str, labelled: Sequence[tuple[int, int, str]], predicted
     return counts
 
 
+def count_masks_by_label(text: str, labelled: Sequence[tuple[int, int, str]], predicted: Iterable[Span]) -> MatchCounts:
+    """Count ``predicted`` spans by their label, and those that overlap a labelled span of any label.
+
+    Overlapping spans of one label count as one. Labels of engines and corpora differ, so only places are compared.
+    """
+    intervals: dict[str, list[Interval]] = defaultdict(list)
+    for span in predicted:
+        intervals[span.label].append((span.start, span.end))
+    counts: MatchCounts = Counter()
+    for label, places in intervals.items():
+        of_label = count_matches(text, labelled, places)
+        counts.update({(label, name): of_label[ALL_LABELS, name] for name in ("marked", "overlap_marked")})
+    return counts
+
+
 def compute_detection_metrics(rows: Sequence[MatchCounts], confidence: float = 0.95) -> dict[str, Any]:
     """Return the metrics of counts by row: {value, low, high} of each, null if nothing was counted.
 
     {cover_recall, exact, cover, overlap: {precision, recall, f1, f2}, char_precision, char_recall, f1, f2 (of
-    characters), spans, marks, by_label: {label: {n, cover_recall, char_recall}}}. ``cover_recall`` has its two-sided
-    Clopper-Pearson interval, every other metric a percentile bootstrap over rows.
+    characters), precision, spans, marks, by_label: {label: {n, marks, cover_recall, char_recall, precision}}}.
+    ``precision`` is the share of masks that overlap a labelled span; a label's is of the masks with it
+    (:func:`count_masks_by_label`). It and ``cover_recall`` have their two-sided Clopper-Pearson intervals, every other
+    metric a percentile bootstrap over rows.
     """
     total = sum(rows, Counter[tuple[str, str]]())
     places = {key: number for number, key in enumerate(total)}
@@ -324,12 +346,13 @@ def compute_detection_metrics(rows: Sequence[MatchCounts], confidence: float = 0
             "f2": bootstrap.estimate(lambda sums: _compute_f_score(precision(sums), recall(sums), 2)),
         }
 
-    def estimate_cover_recall(label: str) -> dict[str, Any]:
-        return estimate_proportion(total[label, "cover_labelled"], total[label, "labelled"], confidence)
+    def estimate_share(label: str, numerator: str, denominator: str) -> dict[str, Any]:
+        return estimate_proportion(total[label, numerator], total[label, denominator], confidence)
 
     chars = estimate_scores("chars_both", ("chars_marked", "chars_labelled"))
     return {
-        "cover_recall": estimate_cover_recall(ALL_LABELS),
+        "cover_recall": estimate_share(ALL_LABELS, "cover_labelled", "labelled"),
+        "precision": estimate_share(ALL_LABELS, "overlap_marked", "marked"),
         **{name: estimate_scores(f"{name}_{{}}", ("marked", "labelled")) for name in MATCH_KINDS},
         "char_precision": chars["precision"],
         "char_recall": chars["recall"],
@@ -340,7 +363,9 @@ def compute_detection_metrics(rows: Sequence[MatchCounts], confidence: float = 0
         "by_label": {
             label: {
                 "n": total[label, "labelled"],
-                "cover_recall": estimate_cover_recall(label),
+                "marks": total[label, "marked"],
+                "cover_recall": estimate_share(label, "cover_labelled", "labelled"),
+                "precision": estimate_share(label, "overlap_marked", "marked"),
                 "char_recall": bootstrap.estimate(make_ratio("chars_both", "chars_labelled", label)),
             }
             for label in sorted({label for label, _ in total} - {ALL_LABELS})

@@ -12,7 +12,7 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from redactory.detectors.settings import get_kind, get_kinds
-from redactory.foundation.errors import InputError
+from redactory.foundation.errors import InputError, pluralize
 from redactory.foundation.files import write_json, write_text
 
 TEMPLATE_KEY = "template_id"
@@ -63,6 +63,13 @@ def read_labelled_rows(path: Path, public: Iterable[str] = (), *, to_fit: bool =
             f"{path.name}, row {row_number or 1}: neither a labelled row, like {_ROW_FORMAT}, nor a "
             f"task of Label Studio's JSON export with a text under 'text' ({type(error).__name__})"
         ) from None
+
+
+def require_other_rows(held_back: str | Path | None, texts: Collection[str]) -> None:
+    """Raise ``InputError`` if the rows of the file ``held_back`` hold one of the ``texts`` that are fitted."""
+    held_texts = set() if held_back is None else {row["text"] for row in read_labelled_rows(Path(held_back))}
+    if shared := len(held_texts.intersection(texts)):
+        raise InputError(f"{held_back}: {pluralize(shared, 'text')} also in the rows to fit: hold other rows back")
 
 
 def _separate_public_spans(row: dict[str, Any], public_kinds: Collection[str]) -> dict[str, Any]:

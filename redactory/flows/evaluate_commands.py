@@ -13,7 +13,7 @@ import redactory
 from redactory.flows import options as opt
 from redactory.flows.model_commands import describe_audit_result
 from redactory.flows.options import command, drop_unset
-from redactory.flows.show import Page, Result, Shown, fill, format_interval, report_progress, table
+from redactory.flows.show import MISSES, Page, Result, Shown, fill, format_interval, report_progress, table
 from redactory.foundation.bounds import format_lower, format_upper
 from redactory.foundation.errors import ConfigurationError
 
@@ -80,9 +80,10 @@ def _list_scores(scores: Result) -> Iterator[list[str]]:
     missed, speed = scores["miss_rate"], scores["texts_per_second"]
     values = [format_interval(share).partition(" ")[0].rstrip("%") for share in shares]
     yield [name, *values, fill("{misses} of {n}", missed), fill("{value:,.0f}", speed)]
-    intervals = [*map(format_interval, shares), format_interval(missed, 2)]
+    intervals = map(format_interval, shares)
     ends = [interval.partition("(")[2].rstrip("%)").replace(" to ", "–").replace("%", "") for interval in intervals]
-    yield ["", *ends, f"{format_lower(speed['low'], places=0)}–{format_upper(speed['high'], places=0)}"]
+    speeds = f"{format_lower(speed['low'], places=0)}–{format_upper(speed['high'], places=0)}"
+    yield ["", *ends, fill("up to {upper:3%}", missed), speeds]
 
 
 def _describe_detection(r: Result) -> Page:
@@ -94,19 +95,37 @@ def _describe_detection(r: Result) -> Page:
         rows += [(f"{match} {key}", strict[match][key], both[match][key]) for key in ("precision", "recall", "f1")]
     named = ({"name": name.replace("_", " "), "strict": one, "both": two} for name, one, two in rows)
     yield table("Found, at 95 %", columns, named)
-    missed = {"missed by strict (γ)": r["gamma"], "missed by both (δ₂)": r["miss_rate"]}
+    if any(share["low"] == share["high"] is not None for _, *shares in rows for share in shares):
+        yield "Without an interval: the rows show no spread, so resampling them gives no bound."
+    header = ("label", "secrets", "covered by strict", "missed by strict (γ)", "missed by both (δ₂)", "precision")
+    keys = ("name", "n", "cover_recall", "gamma", "delta_2", "precision")
+    yield table("By label, at 95 %", header, ([row[key] for key in keys] for row in list_labels(r)))
+    yield "covered: secrets masked completely. precision: masks with this label that overlap a secret of any label."
+    yield "up to: one-sided upper bound, as if each secret were drawn independently."
+    yield EXPLAIN_GAMMA if r["gamma"]["misses"] else None
     public = {"public, of all examples": r["public_share"], "public, of clean examples": r["public_share"]["of_clean"]}
-    rows = [(name, format_interval(share, 2), fill("{misses} of {n}", share)) for name, share in missed.items()]
-    rows += [(name, format_interval(share, 2), fill("{public} of {examples}", share)) for name, share in public.items()]
-    yield table("Missed, and what stays public", ("metric", "at 95 %", "counted"), rows)
+    rows = [(name, format_interval(share, 2), fill("{public} of {examples}", share)) for name, share in public.items()]
+    yield table("What stays public", ("metric", "at 95 %", "counted"), rows)
     if worst := r["highest_gamma"]:
-        yield fill("Highest γ: at most {upper} for {stratification} {stratum} ({misses} of {n} missed)", worst)
-    labels = {label: {"strict": one, "both": both["by_label"][label]} for label, one in strict["by_label"].items()}
-    columns = {"label": "{name}", "secrets": "{strict[n]}", "strict": "{strict[cover_recall]:2}"}
-    yield table("Secrets covered completely", columns | {"both": "{both[cover_recall]:2}"}, labels)
+        yield fill("Highest γ: {stratification} {stratum}, " + MISSES + ".", worst)
     columns = {"label": "{name}", "spans": "{n}", "unmasked": "{open}"}
     yield table("Public labels: not counted as secrets or misses", columns, r["public"] or {})
     yield fill("{texts_per_second:,.0f} distinct examples per second", r) if r["texts_per_second"] else None
+
+
+EXPLAIN_GAMMA = "Missed by strict also counts a completely masked secret if its mask would differ without it."
+
+
+def list_labels(r: Result) -> Iterator[dict[str, Any]]:
+    """Yield what the policies cover and miss of each label, and of all."""
+    strict, missed = r["strict"], r["strata"].get("label", {})
+    total = {"n": r["secrets"], "gamma": r["gamma"], "delta_2": r["miss_rate"]}
+    for label, scores in [*strict["by_label"].items(), ("all", {**strict, "n": r["secrets"]})]:
+        yield {"name": label, **scores, **_format_misses(total if label == "all" else missed.get(label))}
+
+
+def _format_misses(shares: Result | None) -> dict[str, str]:
+    return {key: fill(MISSES, {**shares, **shares[key]}) if shares else "none" for key in ("gamma", "delta_2")}
 
 
 def _describe_redaction(r: Result) -> Page:
@@ -133,11 +152,14 @@ def describe_measurements(measured: Result) -> Page:
 
 
 def _describe_recall(r: Result) -> Page:
-    missed = "Of {n:n labelled secret} drawn, the strict policy missed {gamma[misses]} (γ ≤ {gamma[upper]}) and both "
-    yield fill(missed + "policies {delta_2[misses]} (δ₂ ≤ {delta_2[upper]}), at {confidence:%} each.", r["misses"])
+    missed, left = r["misses"], {**r["left"]["labels"], "all": r["left"]}
+    yield fill("Of the labelled secrets, {n} were drawn; each bound holds at confidence {confidence:%}.", missed)
     yield "Missed: the example is treated differently than with <MASK> in place of the secret."
-    columns = {"label": "{name}", "secrets": "{secrets}", "public": "{left_public}", "private": "{left_private}"}
-    yield table("Secrets still partly present in the shards", columns, {**r["left"]["labels"], "all": r["left"]})
+    columns = {"label": "{name}", "missed by strict (γ)": "{gamma}", "missed by both (δ₂)": "{delta_2}"}
+    columns |= {"secrets": "{secrets}", "left in public": "{left_public}", "left in private": "{left_private}"}
+    misses = {**missed["labels"], "all": missed}
+    rows = {label: {**counts, **_format_misses(misses.get(label))} for label, counts in left.items()}
+    yield table("Secrets drawn that were missed, and all secrets partly present in the shards", columns, rows)
 
 
 @command("evaluate errors")

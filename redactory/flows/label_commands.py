@@ -1,6 +1,6 @@
 """Commands for labelled rows: people label them, a tagger or a policy is fitted to them, or misses are measured."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,8 +8,9 @@ from typer import Argument, Option
 
 import redactory
 from redactory.flows import options as opt
+from redactory.flows.evaluate_commands import EXPLAIN_GAMMA, list_labels
 from redactory.flows.options import command, drop_unset
-from redactory.flows.show import Page, Result, Shown, fill, report_progress, table
+from redactory.flows.show import MISSES, Page, Result, Shown, fill, report_progress, table
 from redactory.foundation.bounds import format_lower, format_upper
 
 # ``redactory label``: rows to fit a tagger, or a sample to measure misses.
@@ -114,7 +115,7 @@ def _describe_score(r: Result) -> Page:
     if any(share[key]["rate"] is None for share in shares.values() for key in ("gamma", "delta_2")):
         yield "none: no secret was drawn, so nothing was observed; the upper bound holds."
     if misses["gamma"]["misses"]:
-        yield "Missed by strict also counts a completely masked secret if its mask would differ without it."
+        yield EXPLAIN_GAMMA
     yield from explain_zero_bounds(r)
     yield f"A share is {r['estimand']}."
     for goal in r["needed"]:
@@ -173,18 +174,21 @@ def fit_tagger(
     out: Annotated[Path, Option(help="The tagger's folder.")],
     seed: opt.Seed = None,
     epochs: Annotated[int | None, Option(help="Number of passes over the rows.", min=1)] = None,
+    held_back: Annotated[
+        Path | None, Option(help="Other labelled rows, to compare the policies before and after.")
+    ] = None,
 ) -> Shown:
     """Train and calibrate a token tagger on labelled rows."""
-    r = redactory.fit_tagger(labelled, out, drop_unset(seed=seed, epochs=epochs), progress=report_progress)
+    settings = drop_unset(seed=seed, epochs=epochs)
+    r = redactory.fit_tagger(labelled, out, settings, progress=report_progress, held_back=held_back)
     return r, describe_tagger(r)
 
 
 def describe_tagger(r: Result) -> Page:
     """Describe a fitted tagger: what it covers on held-out rows, and how well its confidence is calibrated."""
-    covered = r["held_out"]["by_label"]
-    rows = [{"label": label, "count": count, "covered": covered.get(label)} for label, count in r["labels"].items()]
-    columns = {"label": "{label}", "spans trained on": "{count}", "covered completely, held out": "{covered:.1%}"}
-    yield table("Labels", columns, rows)
+    missed = r["held_out"]["by_label"]
+    rows = [(label, n, fill(MISSES, missed[label]) if label in missed else "none") for label, n in r["labels"].items()]
+    yield table("Labels", ("label", "spans trained on", "not covered completely, held out"), rows)
     scores = "{cover_recall:.1%} of the spans covered, {char_precision:.1%} of the found characters labelled."
     yield fill("Held out, {rows:n text}: " + scores, r["held_out"])
     if r["start_held_out"] is not None:
@@ -192,6 +196,7 @@ def describe_tagger(r: Result) -> Page:
     if r["worse_than_start"]:
         yield "Warning: this tagger is worse than the one it started from, on held-out rows; use the earlier one."
         yield "Check the labels, or label more rows, and fit again."
+    yield from _compare_policies(r["held_back"])
     calibrated = (
         "Calibrated: temperature {temperature}, calibration error {error_before:.4f} before, {error:.4f} after, "
     )
@@ -199,7 +204,35 @@ def describe_tagger(r: Result) -> Page:
     if r["reliability"]["error"] > r["reliability"]["error_before"]:
         yield "Warning: calibration made the confidence worse on held-out rows: label more rows, or raise held_out, and"
         yield "fit again. Until then, measure with redactory evaluate detection on other rows."
-    yield f"Wrote {r['tagger']}: name it in detect.tagger.models"
+    yield f"Wrote {r['tagger']}: name it beside default in detect.tagger.models"
+
+
+def _compare_policies(measured: Mapping[str, Result] | None) -> Page:
+    """Compare the policies before and after a fit on the same rows, and say which is better."""
+    if measured is None:
+        yield "To compare it with the present configuration on other labelled rows: --held-back FILE."
+        return
+    (first, before), (second, after) = measured.items()
+    keys = {"cover_recall": "covered by strict", "delta_2": "missed by both"}
+    labels = zip(*([row for row in list_labels(r) if row["n"]] for r in measured.values()), strict=True)
+    rows = [(old["name"], old["n"], *(row[key] for key in keys for row in (old, new))) for old, new in labels]
+    header = (f"{what}: {name}" for what in keys.values() for name in measured)
+    yield table(fill("Held back, at 95 %: {rows:n row} of {labelled}", before), ("label", "secrets", *header), rows)
+    precise = "{strict[char_precision]} of the masked characters are sensitive; "
+    for name, r in measured.items():
+        yield fill(f"{name}: {precise}{{public_share[of_clean]}} of the clean examples are public.", r)
+    gains = [new - old for old, new in zip(_list_scores(before), _list_scores(after), strict=True)]
+    if not any(gains):
+        yield f"Neither is better: {first} and {second} are equal in all of these."
+    elif min(gains) < 0 < max(gains):
+        yield f"Neither is better in all of these: {second} gains in some and loses in others."
+    else:
+        yield f"Better on these rows: {second if max(gains) > 0 else first}. If intervals overlap, it may be chance."
+
+
+def _list_scores(r: Result) -> list[float]:
+    shares = r["strict"]["cover_recall"], r["strict"]["char_precision"], r["public_share"]["of_clean"]
+    return [-r["miss_rate"]["misses"], *(share["value"] or 0.0 for share in shares)]
 
 
 @command("fit policy")
@@ -209,9 +242,13 @@ def fit_policy(
     confidence: opt.Confidence = 0.95,
     out: Annotated[Path, Option(help="The policy file to write.")] = Path("policy.yaml"),
     miss_rate: Annotated[float, Option(help="Upper bound on the share of missed secrets.")] = 0.001,
+    held_back: Annotated[
+        Path | None, Option(help="Other labelled rows, to compare the policies before and after.")
+    ] = None,
 ) -> Shown:
     """Fit the conservative policy to labelled rows to bound the share of missed secrets."""
     settings: dict[str, Any] = {"config": own_config, "miss_rate": miss_rate, "confidence": confidence}
+    settings["held_back"] = held_back
     r = redactory.fit_policy(labelled, out=out, progress=report_progress, **settings)
     return r, _describe_policy(r), 1 if r["chosen"] is None else 0
 
@@ -241,6 +278,8 @@ def _describe_policy(r: Result) -> Page:
     if chosen < present:
         changed = f"min_non_entity_probability {chosen:.8g} instead of {present:.8g}"
         yield f"It is looser than the current configuration: {changed}."
+    yield "All rows chose it, so its misses here do not measure it; the bound takes that into account."
+    yield from _compare_policies(r["held_back"])
     yield f"{r['rows_file']} identifies its rows; keep it."
     if r["key_fresh"]:
         yield "No REDACTORY_KEY was set: no other process can identify these rows to measure the misses of this policy."

@@ -52,7 +52,8 @@ Shown = tuple[Result, Page | str] | tuple[Result, Page | str, int] | None
 def format_value(name: str, value: Any, format_spec: str = "") -> str:
     """Format a value; a number whose ``name`` is that of a bound is rounded outwards, whatever the format.
 
-    A metric with an interval is a percentage; the format ``n row`` counts rows, ``%`` makes a bound a percentage.
+    A metric with an interval is a percentage; the format ``n row`` counts rows, ``%`` makes a bound a percentage, and
+    ``3%`` one with three digits.
     """
     if isinstance(value, Mapping):
         return format_interval(value, int(format_spec or 1))
@@ -64,16 +65,19 @@ def format_value(name: str, value: Any, format_spec: str = "") -> str:
         return pluralize(int(value), *format_spec[2:].split("/"))
     if isinstance(value, float) and (bound := _BOUND.fullmatch(name)):
         format_bound = format_lower if bound[1] == "lower" or name in ("confidence", "low") else format_upper
-        return format_bound(value, unit="%" if format_spec == "%" else "")
+        unit = "%" if format_spec.endswith("%") else ""
+        return format_bound(value, int(format_spec.removesuffix("%") or 4) if unit else 4, unit=unit)
     if isinstance(value, float):
         return format(value, format_spec or (".4g" if abs(value) < 1000 else ",.0f"))
     return format(value, format_spec or ",")
 
 
 def format_interval(metric: Mapping[str, Any], places: int = 1) -> str:
-    """Format a share with its interval, rounded outwards."""
-    if metric["low"] is None or metric["high"] is None:
+    """Format a share with its interval, rounded outwards; without one if resampling shows no spread."""
+    if metric["value"] is None or metric["low"] is None or metric["high"] is None:
         return "none"
+    if metric["low"] == metric["high"]:
+        return f"{metric['value']:.{places}%}"
     low, high = (format_bound(metric[end], places=places, unit="%") for end, format_bound in _ENDS)
     return f"{metric['value']:.{places}%} ({low} to {high})"
 
@@ -90,6 +94,10 @@ def fill(template: str, values: Mapping[str, Any], **more: Any) -> str:
             value, _ = _FORMATTER.get_field(field_name, (), values)
             parts.append(format_value(re.findall(r"\w+", field_name)[-1], value, format_spec or ""))
     return "".join(parts)
+
+
+MISSES = "{misses} of {n}, up to {upper:3%}"
+"""A count of misses with its upper bound."""
 
 
 def table(title: str, columns: str | Mapping[str, str] | Sequence[str], rows: Iterable[Any]) -> Table:

@@ -18,6 +18,7 @@ from redactory.evaluation.detection import (
     LabelledExample,
     compare_detectors,
     compute_detection_metrics,
+    count_masks_by_label,
     count_matches,
     measure_detection,
 )
@@ -80,6 +81,48 @@ def test_counts_are_those_of_sets_of_characters(
         assert counts[label, "cover_labelled"] == sum(s <= masked for s in mine)
         assert counts[label, "chars_labelled"] == sum(len(s) for s in mine)
         assert counts[label, "chars_both"] == sum(len(s & masked) for s in mine)
+
+
+@settings(max_examples=200, deadline=None)
+@given(_cases(), st.lists(st.sampled_from("XZ"), min_size=4, max_size=4))
+def test_masks_are_counted_by_their_label_and_by_what_they_overlap(
+    case: tuple[str, list[tuple[int, int, str]], list[tuple[int, int]]], labels: list[str]
+) -> None:
+    text, labelled, marks = case
+    spans = [Span(*bounds, label, 1.0, "toy") for bounds, label in zip(marks, labels, strict=False)]
+    counts = count_masks_by_label(text, labelled, spans)
+    secret = frozenset[int]().union(*(_solid(text, start, end) for start, end, _ in labelled))
+    for label in "XZ":
+        together = _together(text, [(span.start, span.end) for span in spans if span.label == label])
+        assert counts[label, "marked"] == len(together)
+        assert counts[label, "overlap_marked"] == sum(bool(solid & secret) for solid in together)
+    assert {label for label, _ in counts} <= {span.label for span in spans}
+
+
+def test_each_label_has_its_secrets_and_its_masks() -> None:
+    # of a dozen names 11 are covered, under another label; of three cities none; of four dates half are no secret
+    text, name, city, none = "Ann met Bob", (0, 3, "NAME"), (8, 11, "CITY"), Span(4, 7, "DATE", 1.0, "toy")
+    rows = [([name], [Span(0, 3, "PERSON", 1.0, "toy")])] * 11 + [([name], [none])] + [([city], [])] * 3
+    rows += [([name], [none]), ([city], [Span(8, 11, "DATE", 1.0, "toy")]), ([city], [Span(7, 11, "DATE", 1.0, "toy")])]
+    counted = [
+        count_matches(text, labelled, [(span.start, span.end) for span in spans])
+        + count_masks_by_label(text, labelled, spans)
+        for labelled, spans in rows
+    ]
+    result = compute_detection_metrics(counted)
+    shown = {
+        label: (row["n"], row["cover_recall"]["value"], row["marks"], row["precision"]["value"])
+        for label, row in result["by_label"].items()
+    }
+    assert shown == {
+        "NAME": (13, pytest.approx(11 / 13), 0, None),
+        "CITY": (5, pytest.approx(2 / 5), 0, None),
+        "PERSON": (0, None, 11, 1.0),
+        "DATE": (0, None, 4, 0.5),
+    }
+    assert result["precision"]["value"] == pytest.approx(13 / 15)
+    # all of 11: two-sided at 95 %, so that 0.025 of the probability is below
+    assert result["by_label"]["PERSON"]["precision"]["low"] == pytest.approx(0.025 ** (1 / 11))
 
 
 def test_figures_of_a_worked_example() -> None:
@@ -190,6 +233,9 @@ def test_what_is_measured_of_a_detector_whose_every_answer_is_known() -> None:
     assert result["strict"]["char_precision"]["value"] == 1
     assert result["conservative"]["char_precision"]["value"] == pytest.approx(3 / 6)
     assert (result["miss_rate"]["misses"], result["miss_rate"]["n"]) == (1, 4)
+    # P(at most 1 of 4 | p) = 0.05, one-sided
+    upper = result["miss_rate"]["upper"]
+    assert (1 - upper) ** 4 + 4 * upper * (1 - upper) ** 3 == pytest.approx(0.05)
     # the quarantined text has the same (empty) text with its secret and without it
     assert (result["gamma"]["misses"], result["gamma"]["n"]) == (2, 4)
     assert (result["examples"], result["distinct_examples"], result["quarantined"]) == (7, 6, 1)

@@ -20,6 +20,7 @@ from redactory.flows.evaluate_commands import describe_measurements
 from redactory.flows.model_commands import describe_promise
 from redactory.flows.scan_commands import describe_explanation
 from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.progress import report_start_and_end
 from redactory.pipelines.curation_hints import list_curation_hints
 from redactory.pipelines.modeling.describe import explain
@@ -53,6 +54,7 @@ def test_only_a_terminal_folds_cells_and_no_line_ends_in_blanks(
         ("{a[gamma_upper]} {a[delta]:.1g}", "0.1235 1.001e-05"),
         ("{epsilon_lower_bound} {confidence} {low} {high}", "1.234 0.9499 1.234 1.235"),
         ("{confidence:%}", "94.99%"),
+        ("{a[gamma_upper]:%} {a[gamma_upper]:3%} {a[gamma_upper]:2%}", "12.35% 12.4% 13%"),
         ("{share} {share:2}", "12.3% (11.2 to 13.5%)".replace("11.2 to", "11.2% to") + " 12.35% (11.23% to 13.46%)"),
         (
             "{rows:n row} {one:n entry/entries} {big} {rate} {nothing} {names}",
@@ -238,3 +240,26 @@ def test_the_name_of_a_file_is_not_taken_for_a_text(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, ["scan", "--explain", str(tmp_path / "rows.jsonl")])
     assert isinstance(refused.exception, ConfigurationError)
     assert "use redactory scan FILE" in str(refused.exception)
+
+
+@pytest.mark.parametrize("misses", [0, 1, 7])
+def test_a_count_of_misses_has_its_upper_bound(misses: int) -> None:
+    upper = clopper_pearson_upper(misses, 66)
+    printed = show.fill(show.MISSES, {"misses": misses, "n": 66, "upper": upper})
+    bound = printed.removeprefix(f"{misses} of 66, up to ")
+    assert upper <= float(bound.removesuffix("%")) / 100 < upper + 5e-4
+    if not misses:
+        assert upper == pytest.approx(1 - 0.05 ** (1 / 66))
+        assert printed == "0 of 66, up to 4.44%"
+
+
+@pytest.mark.parametrize(
+    ("metric", "printed"),
+    [
+        ({"value": 1.0, "low": 1.0, "high": 1.0}, "100.0%"),
+        ({"value": None, "low": 0.0, "high": 1.0}, "none"),
+        ({"value": 1.0, "low": 0.975, "high": 1.0}, "100.0% (97.5% to 100.0%)"),
+    ],
+)
+def test_an_interval_without_width_is_not_shown_as_one(metric: dict[str, float | None], printed: str) -> None:
+    assert show.format_interval(metric) == printed

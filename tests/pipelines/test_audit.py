@@ -17,6 +17,7 @@ import redactory
 from redactory.detectors.settings import _read_row_digests, write_fit_record
 from redactory.evaluation.report import list_promises, render_report
 from redactory.evaluation.sample_bounds import MASKED, PUBLIC, STRATA
+from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.keys import load_digest_key
@@ -337,6 +338,11 @@ def test_the_result_is_where_training_and_report_look_for_it(run: Path, truth: T
     page = render_report(folder)
     assert (run / "report.html").read_text(encoding="utf-8") == page
     assert f"{result['misses']['n']:,} labelled sensitive spans" in page
+    # the bound is of the weighted share, not of the counts of a sample that draws public texts more often
+    for misses in (*result["misses"]["labels"].values(), result["misses"]):
+        for rate in ("gamma", "delta_2"):
+            upper = format_upper(misses[rate]["upper"], 3, unit="%")
+            assert f">{misses[rate]['misses']:,}, weighted share up to {upper}<" in page
     recall = find_recall_measurement(folder, "crt")
     assert recall is not None
     assert recall.sample is not None

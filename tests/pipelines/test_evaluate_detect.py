@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,8 @@ def test_the_public_function(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", rows)
     result = evaluate_detect(path, {"input": str(path), "segment": {"mode": "turn"}}, detector=DigitDetector())
     assert (result["rows"], result["examples"], result["distinct_examples"], result["segment"]) == (3, 9, 3, "turn")
-    covered = {label: own["cover_recall"]["value"] for label, own in result["strict"]["by_label"].items()}
+    labels = result["strict"]["by_label"]
+    covered = {label: scores["cover_recall"]["value"] for label, scores in labels.items() if scores["n"]}
     assert covered == {"NAME": 0, "PHONE": 1}
     assert result["miss_rate"]["misses"] == 0
     assert result["public_share"]["of_clean"]["value"] == 1
@@ -109,3 +111,29 @@ def test_the_page_shows_the_public_share_and_miss_rates(tmp_path: Path, monkeypa
     for shown in ("missed by strict", "missed by both", "public, of all examples", "of clean examples", "cover recall"):
         assert shown in done.stdout
     assert "Ann" not in done.stdout
+
+
+def test_the_page_shows_each_label_with_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"text": DIALOGUE, "spans": [_span(DIALOGUE, "Ann Lee"), _span(DIALOGUE, "555-1234", "PHONE")]}] * 66
+    path = write_rows(tmp_path / "rows.jsonl", [*rows, {"text": "Ask for 12.", "spans": []}])
+    monkeypatch.setattr(module, "Detector", lambda settings: DigitDetector())
+    shown = invoke_command("evaluate", "detection", "--labelled", path).stdout
+    lines = {line.split("  ")[0]: line for line in shown[shown.index("By label") :].splitlines()}
+    (label,) = {span.label for detection in DigitDetector().detect(["7"]) for span in detection.strict}
+    cells = {name: re.split("  +", line)[1:] for name, line in lines.items()}
+    none_missed = "0 of 66, up to 4.44%"
+    assert cells["NAME"] == ["66", "0.0% (0.0% to 5.5%)", "66 of 66, up to 100%", none_missed, "none"]
+    assert cells["PHONE"] == ["66", "100.0% (94.5% to 100.0%)", none_missed, none_missed, "none"]
+    assert cells[label][:-1] == ["0", "none", "none", "none"]
+    # the mask over 12 in one text is false
+    assert "(94.5% to 100.0%)" not in lines[label]
+    assert "98.5% (" in lines[label]
+    assert "0 of 132, up to 2.25%" in lines["all"]
+
+
+def test_a_file_without_a_secret_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": "Ask for 12.", "spans": []}])
+    monkeypatch.setattr(module, "Detector", lambda settings: DigitDetector())
+    done = invoke_command("evaluate", "detection", "--labelled", path)
+    assert done.exit_code == 0
+    assert "0 of 0, up to 100%" in done.stdout

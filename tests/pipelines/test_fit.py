@@ -19,6 +19,7 @@ from redactory.flows.label_commands import describe_tagger
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.measure import fit as module
+from redactory.pipelines.measure.evaluate_detection import evaluate_detect
 from redactory.pipelines.measure.fit import MIN_ROWS, _is_worse, _score_engine, _split_rows, fit_tagger
 from tests.detectors.support import SMALL_FIT, labelled_texts
 from tests.pipelines.support import write_rows
@@ -51,7 +52,9 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
 def test_the_folder_holds_the_tagger_its_card_and_its_figures(fitted: tuple[Path, dict[str, Any], list[Path]]) -> None:
     folder, result, files = fitted
     assert sorted(path.name for path in folder.parent.iterdir()) == ["tagger"], "nothing half-made is left"
-    assert {**json.loads((folder / "fit.json").read_text()), "tagger": str(folder)} == json.loads(json.dumps(result))
+    assert {**json.loads((folder / "fit.json").read_text()), "tagger": str(folder), "held_back": None} == json.loads(
+        json.dumps(result)
+    )
     assert (result["rows"], result["held_out_rows"]) == (270, 30)
     key = load_digest_key()
     digests = [key.compute_file_digest([path.read_bytes()]) for path in files]
@@ -157,6 +160,31 @@ def test_a_fit_that_is_worse_than_its_start_warns(tmp_path: Path, wrong: bool) -
         assert (warning in text) is wrong
 
 
+def test_a_fit_is_compared_on_rows_that_are_held_back(tmp_path: Path) -> None:
+    texts = labelled_texts(90, seed=8)
+    rows, held_back = written(tmp_path / "rows.jsonl", texts[:60]), written(tmp_path / "back.jsonl", texts[60:])
+    result = fit_tagger([rows], tmp_path / "tagger", SHORT, held_back=held_back)
+    models = {"present": ["default"], "fitted": ["default", str(tmp_path / "tagger")]}
+    for name, names in models.items():
+        measured = evaluate_detect(held_back, {"detect": {"tagger": {"models": names}}})
+        # speed differs
+        assert {**result["held_back"][name], "texts_per_second": None} == {**measured, "texts_per_second": None}
+    assert "back.jsonl" not in (tmp_path / "tagger" / "fit.json").read_text()
+    page = "\n".join(map(str, describe_tagger(result)))
+    assert f"30 rows of {held_back}" in page
+    assert "--held-back FILE" not in page
+    assert "present" in page
+    assert "fitted" in page
+
+
+def test_fitted_rows_cannot_be_held_back(tmp_path: Path) -> None:
+    texts = labelled_texts(60, seed=8)
+    rows, held_back = written(tmp_path / "rows.jsonl", texts[:50]), written(tmp_path / "back.jsonl", texts[48:])
+    with pytest.raises(InputError, match="2 texts also in the rows to fit"):
+        fit_tagger([rows], tmp_path / "tagger", SHORT, held_back=held_back)
+    assert not (tmp_path / "tagger").exists()
+
+
 @pytest.mark.parametrize(
     ("recall", "precision", "worse"),
     [
@@ -244,10 +272,18 @@ def test_scores_are_those_of_counting_by_hand(fitted: tuple[Path, dict[str, Any]
     text = "My name is Carla Nowak, thank you for your help."
     half, whole, missed = (11, 16, "PERSON"), (11, 22, "PERSON"), (24, 29, "POLITE")
     engine = TaggerEngine(TaggerSettings(models=(str(folder),)), "en")
-    perfect = {"rows": 1, "spans": 1, "cover_recall": 1.0, "char_precision": 1.0, "by_label": {"PERSON": 1.0}}
-    assert _score_engine(engine, [LabelledText(text, (whole,))]) == perfect
+    perfect = {"rows": 1, "spans": 1, "cover_recall": 1.0, "char_precision": 1.0}
+    scores = _score_engine(engine, [LabelledText(text, (whole,))])
+    assert scores == {**perfect, "by_label": {"PERSON": scores["by_label"]["PERSON"]}}
+    misses = {key: scores["by_label"]["PERSON"][key] for key in ("misses", "n", "upper")}
+    # none of one missed: at most 95 % are, at 95 %
+    assert misses == {"misses": 0, "n": 1, "upper": pytest.approx(0.95)}
     scores = _score_engine(engine, [LabelledText(text, (half, missed)), LabelledText(text, ())])
-    assert (scores["spans"], scores["cover_recall"], scores["by_label"]) == (2, 0.5, {"PERSON": 1.0, "POLITE": 0.0})
+    assert (scores["spans"], scores["cover_recall"]) == (2, 0.5)
+    assert {label: (row["misses"], row["n"]) for label, row in scores["by_label"].items()} == {
+        "PERSON": (0, 1),
+        "POLITE": (1, 1),
+    }
     # of twice the ten letters of the name, the five of its first half are labelled
     assert scores["char_precision"] == 0.25
     nothing = _score_engine(engine, [LabelledText("Thank you for your help, it does not work.", ())])

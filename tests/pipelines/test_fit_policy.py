@@ -17,12 +17,14 @@ from redactory.detectors.settings import PolicyFit, describe_fit_side_channel, f
 from redactory.evaluation.recall import measure_misses
 from redactory.evaluation.simulator import simulate_dialogues
 from redactory.flows.cli import app
+from redactory.flows.label_commands import _compare_policies
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.curation.loading import load_config
+from redactory.pipelines.measure.evaluate_detection import evaluate_detect
 from redactory.pipelines.measure.fit_policy import draw_secrets, fit_policy, read_labelled_secrets
 from redactory.redaction import route_example
 from tests.pipelines.support import write_rows
@@ -263,3 +265,57 @@ def test_the_command_fails_where_no_policy_keeps_the_bound(
     failed = CliRunner().invoke(app, ["fit", "policy", str(wrong), *options])
     assert failed.exit_code == 1
     assert json.loads(failed.stdout)["chosen"] is None
+
+
+def test_the_choice_is_compared_on_rows_that_are_held_back(labelled: Path, config: Path, tmp_path: Path) -> None:
+    held_back = write_rows(tmp_path / "back.jsonl", list(simulate_dialogues(20, 5).rows))
+    options = ["--config", str(config), "--miss-rate", str(BOUND), "--held-back", str(held_back)]
+    done = CliRunner().invoke(app, ["fit", "policy", str(labelled), "--out", str(tmp_path / "p.yaml"), *options])
+    assert done.exit_code == 0, done.output
+    assert f"20 rows of {held_back}" in done.stdout
+    counts = {}
+    for name, policy in (("present", config), ("chosen", tmp_path / "p.yaml")):
+        measured = evaluate_detect(held_back, policy)
+        share = measured["public_share"]["of_clean"]
+        assert f"{name}: " in done.stdout
+        assert f"; {share['value']:.1%}" in done.stdout
+        counts[name] = f"{measured['miss_rate']['misses']} of {measured['miss_rate']['n']}, up to"
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("all "))
+    assert [part in line for part in counts.values()] == [True, True]
+
+
+def test_fitted_rows_cannot_be_held_back(labelled: Path, config: Path, rows: list[Any], tmp_path: Path) -> None:
+    other = list(simulate_dialogues(3, 5).rows)
+    held_back = write_rows(tmp_path / "back.jsonl", [*other, rows[7]])
+    with pytest.raises(InputError, match="1 text also in the rows to fit"):
+        fit_policy(labelled, out=tmp_path / "p.yaml", config=config, miss_rate=BOUND, held_back=held_back)
+    assert not (tmp_path / "p.yaml").exists()
+
+
+def _measured(recall: float, misses: int, precision: float, public: float) -> dict[str, Any]:
+    def share(value: float) -> dict[str, float]:
+        return {"value": value, "low": 0.0, "high": 1.0}
+
+    count = {**share(misses / 50), "misses": misses, "n": 50, "upper": 0.5}
+    strict = {"cover_recall": share(recall), "precision": share(1.0), "char_precision": share(precision)}
+    return {
+        "labelled": "back.jsonl", "rows": 9, "secrets": 50, "strata": {}, "gamma": count, "miss_rate": count,
+        "strict": {**strict, "by_label": {}}, "public_share": {"of_clean": share(public)},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("present", "chosen", "verdict"),
+    [
+        ((0.9, 2, 0.9, 0.5), (0.9, 2, 0.9, 0.5), "Neither is better: present and chosen are equal"),
+        ((0.9, 2, 0.9, 0.5), (0.9, 2, 0.9, 0.6), "Better on these rows: chosen"),
+        ((0.9, 2, 0.9, 0.5), (0.9, 1, 0.9, 0.5), "Better on these rows: chosen"),
+        ((0.9, 1, 0.9, 0.5), (0.9, 2, 0.9, 0.5), "Better on these rows: present"),
+        ((0.9, 2, 0.9, 0.5), (0.8, 2, 0.9, 0.5), "Better on these rows: present"),
+        ((0.9, 2, 0.9, 0.5), (0.95, 2, 0.8, 0.5), "Neither is better in all"),
+        ((0.9, 2, 0.9, 0.5), (0.9, 3, 0.9, 0.6), "Neither is better in all"),
+    ],
+)
+def test_the_page_says_plainly_which_is_better(present: Any, chosen: Any, verdict: str) -> None:
+    *_, last = _compare_policies({"present": _measured(*present), "chosen": _measured(*chosen)})
+    assert str(last).startswith(verdict)

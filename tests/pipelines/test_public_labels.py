@@ -97,6 +97,9 @@ def test_a_public_label_is_no_secret_wherever_misses_are_counted(config: Path, r
     recall = redactory.evaluate_recall(config)
     assert (recall["secrets"], recall["misses"]["n"], recall["left"]["secrets"]) == (1, 1, 1)
     assert recall["misses"]["delta_2"]["misses"] == 0
+    # none of one missed: at most 95 % are
+    assert "PERSON" in (shown := invoke_command("evaluate", "detection", config).stdout)
+    assert shown.count("0 of 1, up to 95%") == (run / "report.html").read_text().count("0 of 1, up to 95%") == 4
     sample = label_random(run, 20, seed=1)
     drawn = [json.loads(line) for line in Path(sample["files"]["rows"]).read_text().splitlines()]
     rows = [{**row, "spans": _labelled(row["text"], TEXTS[row["text"]])} for row in drawn]

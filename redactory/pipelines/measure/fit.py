@@ -16,15 +16,17 @@ from redactory.detectors.engine import Engine
 from redactory.detectors.settings import FitSettings, TaggerSettings
 from redactory.detectors.spacy_model import get_package_versions
 from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate_tagger, find_tagger_folder, train_tagger
-from redactory.evaluation.detection import ALL_LABELS, MatchCounts, count_matches
-from redactory.evaluation.labelled import read_labelled_rows
+from redactory.evaluation.detection import ALL_LABELS, MatchCounts, count_matches, estimate_miss_rate
+from redactory.evaluation.labelled import read_labelled_rows, require_other_rows
 from redactory.evaluation.plots import plot_reliability, render_plot
+from redactory.foundation.bounds import TEMPLATE_FILTERS
 from redactory.foundation.canonical import folder_sha256, read_blocks
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, write_json, write_text
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.pipelines.curation.loading import parse_settings
+from redactory.pipelines.measure.evaluate_detection import evaluate_detect
 
 MIN_ROWS = 20
 LabelledTexts = list[LabelledText]
@@ -35,13 +37,16 @@ def fit_tagger(
     out: str | Path,
     settings: FitSettings | Mapping[str, Any] | None = None,
     progress: Progress = ignore_progress,
+    *,
+    held_back: str | Path | None = None,
 ) -> dict[str, Any]:
     """Train a tagger on files of labelled rows and write it, with its card, to the new folder ``out``.
 
     A share of the distinct texts, chosen by digest, is held out: one half calibrates (CRT, appendix A.4, puts a
     threshold on scores, which is meaningful only for calibrated ones), the other measures the card's metrics and the
     effect of the calibration. ``start_held_out`` has the metrics of the start on the same rows, and
-    ``worse_than_start`` whether it is the better one.
+    ``worse_than_start`` whether it is the better one. ``held_back``, a file of other rows, compares the start with both
+    taggers together, in the default policies: {present, fitted: :func:`evaluate_detect`}, else None.
     """
     chosen = parse_settings(FitSettings, settings)
     folder = Path(out)
@@ -51,6 +56,7 @@ def fit_tagger(
     # an unkeyed digest would let any recipient test guesses of a small file
     files, key = [Path(path) for path in labelled], load_digest_key()
     rows = {text.text: text for path in files for text in _read_labelled_texts(path)}
+    require_other_rows(held_back, rows)
     training, fitted_on, tested_on = _split_rows(list(rows.values()), chosen)
     temporary_folder = folder.with_name(f"{TEMPORARY_PREFIX}{folder.name}")
     shutil.rmtree(temporary_folder, ignore_errors=True)
@@ -83,6 +89,7 @@ def fit_tagger(
             trim_blocks=True,
             keep_trailing_newline=True,
         )
+        environment.filters.update(TEMPLATE_FILTERS)
         page = environment.get_template("fit_card.md.j2")
         card = page.render(**result, name=folder.name, drawn=rendered_plots)
         for name, text in {**rendered_plots, "README.md": card}.items():
@@ -90,7 +97,17 @@ def fit_tagger(
         temporary_folder.replace(folder)
     finally:
         shutil.rmtree(temporary_folder, ignore_errors=True)
-    return {"tagger": str(folder), **result}
+    base = chosen.start or "default"
+    models = {"present": [base], "fitted": [base, str(folder.absolute())]}
+    compared = (
+        None
+        if held_back is None
+        else {
+            name: evaluate_detect(held_back, {"detect": {"tagger": {"models": names}}}, progress=progress)
+            for name, names in models.items()
+        }
+    )
+    return {"tagger": str(folder), **result, "held_back": compared}
 
 
 def _score_tagger(folder: Path, rows: Sequence[LabelledText]) -> dict[str, Any]:
@@ -128,13 +145,13 @@ def _score_engine(engine: Engine, rows: Sequence[LabelledText]) -> dict[str, Any
         total = counts[label, denominator]
         return round(counts[label, numerator] / total, 4) if total else None
 
-    labels = sorted({label for label, _ in counts} - {ALL_LABELS})
+    labels = {label: n for (label, name), n in sorted(counts.items()) if name == "labelled" and label != ALL_LABELS}
     return {
         "rows": len(rows),
         "spans": counts[ALL_LABELS, "labelled"],
         "cover_recall": compute_share(ALL_LABELS, "cover_labelled", "labelled"),
         "char_precision": compute_share(ALL_LABELS, "chars_both", "chars_marked"),
-        "by_label": {label: compute_share(label, "cover_labelled", "labelled") for label in labels},
+        "by_label": {label: estimate_miss_rate(n - counts[label, "cover_labelled"], n) for label, n in labels.items()},
     }
 
 

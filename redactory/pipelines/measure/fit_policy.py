@@ -31,7 +31,7 @@ from redactory.detectors import (
     compute_policy_hashes,
 )
 from redactory.detectors.settings import write_fit_record
-from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
+from redactory.evaluation.labelled import read_labelled_rows, require_other_rows, split_labelled_row
 from redactory.evaluation.statistics import compute_binomial_p_value, count_passing_settings, count_secrets_needed
 from redactory.foundation.bounds import format_lower, format_upper
 from redactory.foundation.canonical import file_sha256
@@ -44,6 +44,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.curation.loading import ConfigLike, load_config, validate_config
 from redactory.pipelines.curation.segment import make_segmenter
+from redactory.pipelines.measure.evaluate_detection import evaluate_detect
 from redactory.redaction import PUBLIC, route_example
 
 DOUBT_LEVELS = (0.0, *(digit * 10.0**-place for place in range(6, 0, -1) for digit in (1, 2, 3, 5, 7)), 1.0)
@@ -167,6 +168,7 @@ def fit_policy(
     config: ConfigLike | None = None,
     miss_rate: float = 0.001,
     confidence: float = 0.95,
+    held_back: str | Path | None = None,
     progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Choose the conservative policy so that the share of secrets missed by both policies is bounded.
@@ -176,6 +178,7 @@ def fit_policy(
     Of the policies that keep the bound, the one with the largest public share is chosen, and among equals the safest.
     Writes ``out``: ``config`` with another ``detect.conservative``, and beside it the record of the fit with keyed
     digests of the rows. If no policy with public text keeps the bound, ``chosen`` is null and nothing is written.
+    ``held_back``, a file of other rows, compares the policies: {present, chosen: :func:`evaluate_detect`}, else None.
     ``InputError`` if the file has too few secrets to show the bound even without a miss.
     """
     labelled, out = Path(labelled), Path(out)
@@ -195,6 +198,7 @@ def fit_policy(
             f"without a miss, prove a miss rate of {format_upper(miss_rate)} at confidence "
             f"{format_lower(confidence)}: label more, or accept a higher miss rate"
         )
+    require_other_rows(held_back, labels.rows)
     path, secrets = build_policy_sequence(detect), draw_secrets(labels, file_sha256(labelled))
     levels = _find_public_steps(labels.examples, detect, path, progress)
     curve, chosen = _compute_miss_curve(path, levels, labels, secrets, miss_rate, confidence)
@@ -213,6 +217,7 @@ def fit_policy(
         "curve": curve,
         "present": {_KEY: detect.conservative.min_non_entity_probability},
         "chosen": None if chosen is None else curve[chosen],
+        "held_back": None,
         "out": None,
     }
     if chosen is None:
@@ -229,6 +234,9 @@ def fit_policy(
     written["conservative"] = written.get("conservative", {}) | conservative
     validate_config({"input": "any", **settings})
     write_text(out, _HEADER + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
+    if held_back is not None:
+        configs = {"present": config, "chosen": out}
+        result["held_back"] = {n: evaluate_detect(held_back, c, progress=progress) for n, c in configs.items()}
     return result | {"out": str(out), "rows_file": str(record_file), "key_fresh": key.is_generated}
 
 
