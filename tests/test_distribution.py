@@ -27,6 +27,8 @@ KINDS = {
         ".py",
         ".pyi",
         ".j2",
+        ".js",
+        ".css",
         ".yaml",
         ".toml",
         ".txt",

@@ -57,12 +57,14 @@ Values = Iterable[tuple[str, str]]
 """Values by kind and text."""
 
 
-def plan_edits(text: str, spans: Sequence[ReplacedSpan], replacer: Replacer | None = None) -> list[Edit]:
+def plan_edits(
+    text: str, spans: Sequence[ReplacedSpan], replacer: Replacer | None = None, has_titles: bool = True
+) -> list[Edit]:
     """Plan the edits that replace every span of ``text``, in order.
 
     Overlapping spans become one, with the label of the longest, then of the highest score; ``IDENTIFIER``, which says
-    least, gives way. Without ``replacer`` each becomes :data:`MASK`, and spans that are adjacent or separated only by
-    white space merge too.
+    least, gives way. With ``has_titles`` the replacer gets a name with the title before it ("Mrs. Smith"). Without
+    ``replacer`` each becomes :data:`MASK`, and spans that are adjacent or separated only by white space merge too.
     """
     result: list[Edit] = []
     for start, end in merge_intervals(text, ((one.start, one.end) for one in spans), merge_near=replacer is None):
@@ -71,8 +73,9 @@ def plan_edits(text: str, spans: Sequence[ReplacedSpan], replacer: Replacer | No
         kind = get_kind(longest.label)
         # "Mrs." is replaced separately, but tells which Smith is meant
         title = text[result[-1].start : start] if result and (kind, result[-1].kind) == ("PERSON", "TITLE") else ""
-        title = title if has_gendered_title(title) else ""
-        new = MASK if replacer is None else replacer(kind, f"{title}{text[start:end]}").removeprefix(title)
+        title = title if has_titles and has_gendered_title(title) else ""
+        new = MASK if replacer is None else replacer(kind, f"{title}{text[start:end]}")
+        new = new.removeprefix(title) if title else new
         result.append(Edit(start, end, new, kind))
     return result
 

@@ -207,7 +207,8 @@ FIELDS = {"text": "x", "fields": [{"value": SECRET}, {"value": True}], SECRET: S
         (
             FIELDS,
             {},
-            "fields[].value and field 3. Mask texts with --text-column, or choose per column with "
+            "fields[].value (text in 1 of 1 row) and field 3 (text in 1 of 1 row). Mask texts with --text-column, "
+            "or choose per column with "
             "--column fields=WHAT --column NAME=WHAT (WHAT is keep, a label like PERSON, or drop)",
         ),
     ],

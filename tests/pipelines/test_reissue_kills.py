@@ -92,7 +92,12 @@ def _state(run: Path) -> dict[str, Any]:
     return {
         "parts": {str(path.relative_to(run)): read_part(path).to_pylist() for path in parts},
         "files": files,
-        "names": sorted(p.relative_to(run.parent).as_posix() for p in run.parent.rglob("*") if "lock" not in p.name),
+        # a repeated request has a receipt of its own
+        "names": {
+            re.sub(r"receipts/.+", "receipts/RECEIPT", p.relative_to(run.parent).as_posix())
+            for p in run.parent.rglob("*")
+            if "lock" not in p.name
+        },
         "card": re.sub(r"20\d\d-\d\d-\d\dT[\d:+]*", "", folder.card.read_text()),
         "manifest": manifest if is_plain else (manifest["counts"], sorted(encrypted)),
         "journal": folder.journal.read_bytes() if is_plain else None,

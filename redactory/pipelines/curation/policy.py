@@ -190,7 +190,7 @@ class Policy:
         if replace == "mask":
             return _mask_examples
         if callable(replace):
-            return partial(_replace_examples, lambda *_: replace)
+            return partial(_replace_examples, lambda *_: replace, has_titles=False)
         return partial(_replace_examples, load_replacement(replace, self._config.detect.language).create_replacer)
 
     def route_many(self, texts: Iterable[str]) -> Iterator[list[Example]]:
@@ -235,12 +235,15 @@ def _mask_examples(text: str, examples: Sequence[Example]) -> str:
     return apply_edits(text, [Edit(example.start, example.end, example.redacted) for example in examples])
 
 
-def _replace_examples(create_replacer: Callable[..., Replacer | None], text: str, examples: Sequence[Example]) -> str:
+def _replace_examples(
+    create_replacer: Callable[..., Replacer | None], text: str, examples: Sequence[Example], *, has_titles: bool = True
+) -> str:
     """Replace the strict spans of one document; ``create_replacer`` is of a :class:`Replacement`."""
     strict = [span for example in examples for span in example.spans if span.policy == "strict"]
     spans = unify_labels([text], [[ReplacedSpan(span.start, span.end, span.label, span.score) for span in strict]])
     # named by its text: equal documents get equal results
-    return apply_edits(text, plan_edits(text, spans[0], create_replacer(text, [text], collect_values([text], spans))))
+    replacer = create_replacer(text, [text], collect_values([text], spans))
+    return apply_edits(text, plan_edits(text, spans[0], replacer, has_titles))
 
 
 _COPIES: dict[str, Policy] = {}

@@ -124,7 +124,8 @@ def erase(
     }
 
 
-_RECEIPT_FACTS = ("examples", "documents", "rejected", "unsearched", "release", "discarded", "exports", "samples")
+_RECEIPT_CAUSES = ("examples", "rejected", "discarded", "already")
+_RECEIPT_FACTS = (*_RECEIPT_CAUSES, "documents", "unsearched", "release", "exports", "samples")
 
 
 def _write_receipts(
@@ -132,10 +133,12 @@ def _write_receipts(
 ) -> list[str]:
     """Write a receipt (JSON, mode 0600) for each job, or run without a job, that lost rows; return the files.
 
+    A repeated request has a receipt, too: an interrupted one may have none.
+
     A receipt names no id: ``request`` is a keyed digest of the pseudonyms. ``models_to_retrain`` were trained on it.
     """
     entries: dict[Path, list[dict[str, Any]]] = {}
-    for result in (result for result in done if any(result.get(n) for n in ("examples", "rejected", "discarded"))):
+    for result in (result for result in done if any(result.get(n) for n in _RECEIPT_CAUSES)):
         run = RunFolder(Path(result["run"]))
         facts = {name: result[name] for name in _RECEIPT_FACTS if name in result}
         entry = {"run": run.root.name, **facts, "models_to_retrain": result["models"]}

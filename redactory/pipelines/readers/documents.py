@@ -150,10 +150,9 @@ class InputSettings(Settings):
         except (LookupError, ValueError):
             known = None
         if known is None or not known._is_text_encoding or known.name in _NO_FILE_ENCODINGS:
-            name = value if re.fullmatch(r"[\w.-]{1,40}", value, re.ASCII) else shorten_name(value)
             similar = difflib.get_close_matches(value.lower().replace(" ", "-"), _COMMON_ENCODINGS, n=1)
             hint = f"did you mean '{similar[0]}'?" if similar else f"use one like {join_words(_COMMON_ENCODINGS[:4])}"
-            raise ValueError(f"unknown encoding '{name}'; {hint}")
+            raise ValueError(f"unknown encoding; {hint}")
         return value
 
     @field_validator("text", mode="before")

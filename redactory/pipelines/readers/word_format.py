@@ -104,9 +104,9 @@ def read_xml_parts(data: bytes, limit: int) -> dict[str, bytes]:
         return {info.filename: archive.read(info) if info.filename in read else b"" for info in infos}
 
 
-def parse_xml(data: bytes, max_markup: int = _MAX_MARKUP) -> Any:
+def parse_xml(data: bytes, max_markup: int | None = None) -> Any:
     """Parse a part without comments and instructions, which nobody sees; ``UnreadableDocument`` for a DTD."""
-    if data.count(b"<") + data.count(b"=") > max_markup:
+    if data.count(b"<") + data.count(b"=") > (max_markup or _MAX_MARKUP):
         raise UnreadableDocument(TOO_MANY_ELEMENTS)
     parser = etree.XMLParser(
         resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True, remove_pis=True

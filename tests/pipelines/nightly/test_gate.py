@@ -100,7 +100,7 @@ def test_a_person_approves_what_the_configuration_says(tmp_path: Path, approve: 
     assert ("so a person decides (nightly.approve is drift)" in page) == (approve == "drift" and count < 5)
     assert ("waits for approval: nightly.approve is always" in page) == (approve == "always")
     # what is unlike the others is shown, also where nobody has to approve it
-    assert ("public: 5.6; expected" in page) == (count >= 5 and public == 500)
+    assert ("in the shards: 5.6 %; expected" in page) == (count >= 5 and public == 500)
 
 
 @pytest.mark.parametrize("approve", ["always", "drift", "never"])
