@@ -14,7 +14,8 @@ MATCH_KINDS: tuple[MatchKind, ...] = get_args(MatchKind)
 """From the clearest to the least clear match."""
 CLEAR_KINDS = frozenset(MATCH_KINDS[:2])
 """Matches that contain both the first name and the surname."""
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_EMAIL = re.compile(r"[\w.+-]++(?:@[\w-]++(?:\.[\w-]++)+)?")
+"""An address, or a run of its characters, so that none is tried twice."""
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
 _CASED = re.compile("[a-z\u00df-\u024f\u0370-\u052f]")
 """Letters of scripts that separate words; others join them, or add prefixes."""
@@ -71,7 +72,7 @@ class NameSearch:
         matches = list[NameMatch]()
         for match in _EMAIL.finditer(folded):
             local = re.sub(r"[\W\d_]", "", match[0].split("@")[0])
-            if self._last.search(local):
+            if "@" in match[0] and self._last.search(local):
                 is_clear = self._address.fullmatch(local) and len(self.words) > 1
                 matches.append(NameMatch(*match.span(), "e-mail address" if is_clear else "surname"))
                 folded = folded[: match.start()] + _blank_out(match) + folded[match.end() :]
