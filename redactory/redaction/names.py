@@ -120,7 +120,10 @@ def split_name_words(value: str, language: str = "en") -> list[NameWord]:
     ):
         first += 1
     while last > first + 1 and (
-        (texts[last - 1] in _GENERATIONS and (texts[last - 1] not in _NAMES or _is_abbreviation(value, matches[last - 1])))
+        (
+            texts[last - 1] in _GENERATIONS
+            and (texts[last - 1] not in _NAMES or _is_abbreviation(value, matches[last - 1]))
+        )
         or matches[last - 1][0].replace(".", "") in _DEGREES
     ):
         last -= 1
@@ -174,6 +177,18 @@ def parse_name(value: str, language: str = "en") -> PersonName:
 def remove_title(value: str, language: str = "en") -> str:
     """Remove the titles before a name."""
     return value[next((word.start for word in split_name_words(value, language) if word.role != "title"), 0) :]
+
+
+def split_suffix(value: str, language: str = "en") -> tuple[str, tuple[str, ...]]:
+    """Split "John Smith Jr., MD" into the name and the folded spellings of its generation, if it has one."""
+    words = split_name_words(value, language)
+    is_suffix = [word.role in ("generation", "degree") for word in words]
+    if not words or not is_suffix[-1] or all(is_suffix):
+        return value, ()
+    first = len(words) - is_suffix[::-1].index(False)
+    generations = {_GENERATIONS[word.text] for word in words[first:] if word.role == "generation"}
+    spellings = tuple(spelling for spelling, generation in _GENERATIONS.items() if generation in generations)
+    return value[: words[first - 1].end], spellings
 
 
 def _order_pieces(pieces: list[list[str]], language: str) -> list[str] | None:
