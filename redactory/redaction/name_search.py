@@ -7,14 +7,15 @@ import unicodedata
 from typing import Literal, NamedTuple, get_args
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.redaction.names import remove_title
+from redactory.redaction.names import remove_title, split_suffix
 
 MatchKind = Literal["full name", "e-mail address", "surname and initial", "surname"]
 MATCH_KINDS: tuple[MatchKind, ...] = get_args(MatchKind)
 """From the clearest to the least clear match."""
 CLEAR_KINDS = frozenset(MATCH_KINDS[:2])
 """Matches that contain both the first name and the surname."""
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_EMAIL = re.compile(r"[\w.+-]++(?:@[\w-]++(?:\.[\w-]++)+)?")
+"""An address, or a run of its characters, so that none is tried twice."""
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
 _CASED = re.compile("[a-z\u00df-\u024f\u0370-\u052f]")
 """Letters of scripts that separate words; others join them, or add prefixes."""
@@ -43,11 +44,13 @@ class NameMatch(NamedTuple):
 class NameSearch:
     """Finds a person's name in texts, whatever its case, accents, order ("Smith, Mary") and separators.
 
-    ``words`` are those of the name; a single one is searched as a surname. ``ConfigurationError`` without any letter.
+    ``words`` are those of the name without titles and degrees; a single one is searched as a surname. A name with a
+    generation ("Jr.") is clear only with it. ``ConfigurationError`` without any letter.
     """
 
     def __init__(self, name: str) -> None:
-        self.words = split_name(unicodedata.normalize("NFC", name))
+        bare_name, generations = split_suffix(unicodedata.normalize("NFC", name))
+        self.words = split_name(bare_name)
         if not any(map(str.isalpha, "".join(self.words))):
             raise ConfigurationError('--person: expected a name, like "Mary Smith"')
         first, *middle, last = map(_make_word_pattern, self.words if len(self.words) > 1 else self.words * 2)
@@ -58,7 +61,11 @@ class NameSearch:
             before = rf"(?<!['’]){initial}{dot}(?:[^\W\d_]{dot}){{0,2}}{last}"
             after = rf"{last}(?:,\s*{initial}(?![^\W_])\.?|\s+{initial}\.)"
             full = rf"{first}{between}{last}|{last}[\W_]{{0,3}}{first}"
-            patterns = {"full name": full, "surname and initial": f"{before}|{after}", **patterns}
+            unclear = f"{before}|{after}"
+            if generations:
+                # "John Smith" may be the father of "John Smith Jr."
+                full, unclear = rf"(?:{full})[\W_]{{1,3}}(?:{'|'.join(generations)})", f"{full}|{unclear}"
+            patterns = {"full name": full, "surname and initial": unclear, **patterns}
         ends = ("(?<![^\\W_])", "(?![^\\W_])") if _CASED.search(last) else ("", "")
         self._patterns = {kind: re.compile(f"{ends[0]}(?:{p}){ends[1]}") for kind, p in patterns.items()}
         self._last, self._address = re.compile(last), re.compile(rf"{first}[^\W\d_]?{last}|{last}{first}")
@@ -71,7 +78,7 @@ class NameSearch:
         matches = list[NameMatch]()
         for match in _EMAIL.finditer(folded):
             local = re.sub(r"[\W\d_]", "", match[0].split("@")[0])
-            if self._last.search(local):
+            if "@" in match[0] and self._last.search(local):
                 is_clear = self._address.fullmatch(local) and len(self.words) > 1
                 matches.append(NameMatch(*match.span(), "e-mail address" if is_clear else "surname"))
                 folded = folded[: match.start()] + _blank_out(match) + folded[match.end() :]

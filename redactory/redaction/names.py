@@ -40,6 +40,8 @@ _LOCAL_TITLES = {"fr": {"m": _MALE, "me": "", "pr": ""}, **dict.fromkeys(("es", 
 """Titles that are names or initials in other languages."""
 _GENERATIONS = {"jr": "jr", "junior": "jr", "jun": "jr", "sr": "sr", "senior": "sr", "sen": "sr"}
 _GENERATIONS |= {number: number for number in ("ii", "iii", "iv")}
+_NAMES = {"jun", "sen"}
+"""Generations that are also names: Amartya Sen."""
 _DEGREES = {"MD", "PhD", "Ph D", "Esq", "MBA", "CPA", "DDS", "JD", "OBE", "CBE", "MBE", "MSc", "BSc", "LLM", "RN"}
 _PARTICLE_WORDS = (
     "van von vom zu zum zur af der den de dem het ten ter te t del della delle dello dei di da do dos das du des la "
@@ -114,10 +116,16 @@ def split_name_words(value: str, language: str = "en") -> list[NameWord]:
     while first < last - 1 and (
         texts[first] in titles
         or (texts[first] == "de" and texts[first + 1] in titles)
-        or (first and texts[first] in _FACULTIES)
+        or (first and texts[first] in _FACULTIES and _is_abbreviation(value, matches[first]))
     ):
         first += 1
-    while last > first + 1 and (texts[last - 1] in _GENERATIONS or matches[last - 1][0].replace(".", "") in _DEGREES):
+    while last > first + 1 and (
+        (
+            texts[last - 1] in _GENERATIONS
+            and (texts[last - 1] not in _NAMES or _is_abbreviation(value, matches[last - 1]))
+        )
+        or matches[last - 1][0].replace(".", "") in _DEGREES
+    ):
         last -= 1
     words: list[NameWord] = []
     for place, (match, text) in enumerate(zip(matches, texts, strict=True)):
@@ -134,6 +142,11 @@ def split_name_words(value: str, language: str = "en") -> list[NameWord]:
             role = "particle" if text in _PARTICLES and (place > first or is_lower) and place < last - 1 else "word"
         words.append(NameWord(match.start(), match.end(), text, role))
     return words
+
+
+def _is_abbreviation(value: str, match: regex.Match[str]) -> bool:
+    """Return whether a word is in lower case or has a full stop, as "jun." and "Dr. phil." but not "Dr. Phil"."""
+    return match[0].islower() or value[match.end() : match.end() + 1] == "."
 
 
 @lru_cache(maxsize=10_000)
@@ -164,6 +177,18 @@ def parse_name(value: str, language: str = "en") -> PersonName:
 def remove_title(value: str, language: str = "en") -> str:
     """Remove the titles before a name."""
     return value[next((word.start for word in split_name_words(value, language) if word.role != "title"), 0) :]
+
+
+def split_suffix(value: str, language: str = "en") -> tuple[str, tuple[str, ...]]:
+    """Split "John Smith Jr., MD" into the name and the folded spellings of its generation, if it has one."""
+    words = split_name_words(value, language)
+    is_suffix = [word.role in ("generation", "degree") for word in words]
+    if not words or not is_suffix[-1] or all(is_suffix):
+        return value, ()
+    first = len(words) - is_suffix[::-1].index(False)
+    generations = {_GENERATIONS[word.text] for word in words[first:] if word.role == "generation"}
+    spellings = tuple(spelling for spelling, generation in _GENERATIONS.items() if generation in generations)
+    return value[: words[first - 1].end], spellings
 
 
 def _order_pieces(pieces: list[list[str]], language: str) -> list[str] | None:

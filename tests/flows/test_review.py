@@ -546,3 +546,14 @@ def test_the_command_says_what_it_cannot_review(tmp_path: Path) -> None:
     for place, message in ((tmp_path / name, message) for name, message in expected.items()):
         result = invoke_command("review", place, "--no-browser")
         assert message in str(result.exception)
+
+
+def test_an_answer_does_not_bring_back_an_erased_file(browser: Browser, rows_file: Path) -> None:
+    assert browser.get("/sheets/file/rows/1").status_code == 200
+    sheet = browser.review.get_sheet("file")
+    rows_file.unlink()
+    with pytest.raises(InputError, match="nothing was saved"):
+        sheet.save_answer(1, [])
+    assert browser.get("/sheets/file/rows/1").status_code == 400
+    assert _save(browser, 1, (0, 6, "PERSON")).status_code == 400
+    assert not list(rows_file.parent.iterdir())

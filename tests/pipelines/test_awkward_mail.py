@@ -254,3 +254,16 @@ def test_an_erasure_finds_the_sender(tmp_path: Path) -> None:
 def test_a_header_field_of_mail_is_a_name() -> None:
     with pytest.raises(ConfigurationError, match="mail_user"):
         redactory.describe({"input": {"path": "x.eml", "mail_user": "From: x"}})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        TOP + b"\n" + b"\r" * 500_000 + b"x\n",
+        TOP + b"X-A: " + b"a" * 65_000 + b"\n\nx\n",
+        TOP + b"Content-Transfer-Encoding: x-a\n\n" + b" " * 500_000 + b"a b c\n",
+    ],
+    ids=["carriage returns", "a field without spaces", "spaces of an unknown coding"],
+)
+def test_a_long_run_takes_linear_time(data: bytes) -> None:
+    assert row_of(data).reason is None

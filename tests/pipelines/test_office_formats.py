@@ -537,3 +537,9 @@ def test_a_copy_has_no_name_of_another_format(format_: str, tmp_path: Path) -> N
         for name in (f"out{ending}", f"out{ending.upper()}.gz"):
             with pytest.raises(ConfigurationError, match=rf"give out\{ENDINGS[format_][0]}"):
                 require_matching_format(name, *sources)
+
+
+def test_cells_that_share_one_text_are_limited() -> None:
+    data = book(lambda workbook: [workbook.active.append(["n" * 4_000]) for _ in range(4_000)])
+    with pytest.raises(InputError, match="row_too_long"):
+        list(FORMATS["xlsx"](io.BytesIO(data), "a.xlsx", 1 << 20).read_records())

@@ -90,3 +90,23 @@ def test_a_name_in_any_text_is_found_at_its_place(before: str, after: str, form:
         m.kind for m in NameSearch("Zoë Ågren").find_matches(text) if (m.start, m.end) == (start, start + len(written))
     ]
     assert kinds == [FULL]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("Mary Smith PhD", "Mary Smith wrote", [("Mary Smith", FULL)]),
+        ("Smith, Mary, M.D.", "Mary Smith wrote", [("Mary Smith", FULL)]),
+        ("John Smith Jr.", "John Smith, Jr. wrote", [("John Smith, Jr", FULL)]),
+        ("John Smith Jr.", "his father John Smith", [("John Smith", INITIAL)]),
+        ("Amartya Sen", "Amartya Sen wrote", [("Amartya Sen", FULL)]),
+        ("Dr. Phil McGraw", "Phil McGraw wrote", [("Phil McGraw", FULL)]),
+    ],
+)
+def test_degrees_and_generations_of_the_requested_name(name: str, text: str, expected: list[tuple[str, str]]) -> None:
+    assert found(name, text) == expected
+
+
+@pytest.mark.parametrize("text", ["smith " + "a" * 500_000, "smith a@" + "a-" * 250_000])
+def test_a_long_run_takes_linear_time(text: str) -> None:
+    assert found("Mary Smith", text) == [("smith", SURNAME)]

@@ -273,3 +273,24 @@ def test_the_case_of_a_mail_address_makes_no_other(address: str, key: DigestKey)
     assume(all(value.casefold() == address.casefold() for _, value in values))
     assert {*replace_all("number", values)} == {"<EMAIL_ADDRESS_1>"}
     assert len({one.casefold() for one in replace_all("surrogate", values, key)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [("Amartya Sen", "Sen"), ("Wang Jun", "Jun"), ("Dr. Phil McGraw", "Phil"), ("Dr. Nat Jones", "Nat")],
+)
+def test_a_name_that_is_also_an_abbreviation_does_not_stay(value: str, kept: str) -> None:
+    replacer = create_replacer_for(value)
+    assert kept not in replacer("PERSON", value)
+
+
+@pytest.mark.parametrize("value", ["Hans Weber jun.", "Hans Weber sen", "Dr. med. Weber", "Dr. phil. Weber"])
+def test_abbreviations_stay(value: str) -> None:
+    kept = {"jun.", "sen", "med.", "phil."} & {*value.split()}
+    assert kept < {*create_replacer_for(value)("PERSON", value).split()} | {""}
+
+
+def create_replacer_for(value: str) -> Replacer:
+    replacer = REPLACEMENTS["surrogate"](KEY).create_replacer("document", [value], [("PERSON", value)])
+    assert replacer is not None
+    return replacer

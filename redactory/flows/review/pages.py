@@ -88,8 +88,10 @@ class Review:
             path = self.get_run(run_name).get_sample_folder(sample).rows
         elif name != _FILE_SHEET:
             raise InputError(_NO_PAGE)
-        if path in self._sheets:
-            return self._sheets[path]
+        if (sheet := self._sheets.get(path)) is not None:
+            if sheet.is_current():
+                return sheet
+            del self._sheets[path]
         if self.is_file:
             config = load_text_config(self._config, (str(path),))
         else:

@@ -58,6 +58,18 @@ class LabelSheet:
     def __post_init__(self) -> None:
         if not _ANNOTATOR.fullmatch(self.annotator):
             raise ConfigurationError("--annotator: use 1 to 32 letters, digits, '-' or '_', like --annotator mary")
+        self._version = self._read_version()
+
+    def _read_version(self) -> tuple[int, int, int] | None:
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+    def is_current(self) -> bool:
+        """Whether the file is the one that the rows are read from: an erasure or a purge removes samples."""
+        return self._version is not None and self._read_version() == self._version
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -128,6 +140,8 @@ class LabelSheet:
         unique = {(span["start"], span["end"], span["label"]) for span in spans}
         labelled = [LabelledSpan(*values)._asdict() for values in sorted(unique)]
         with self._lock:
+            if not self.is_current():
+                raise InputError(f"{self.path.name} was changed or removed, so nothing was saved: reload the page")
             answers = self.read_answers()
             was_revised = number in answers and answers[number]["spans"] != labelled
             revised = {REVISED_KEY: True} if was_revised or answers.get(number, {}).get(REVISED_KEY) else {}

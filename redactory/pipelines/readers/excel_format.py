@@ -66,6 +66,8 @@ class ExcelFormat(Format):
                 _Sheet(source, self._copy.create_sheet(f"Sheet-{number}"))
                 for number, source in enumerate(workbook.worksheets, 1)
             ]
+            if sum(sheet.count_characters() for sheet in self._sheets) > _MAX_EXPANSION_FACTOR * self.limit:
+                raise UnreadableDocument(ROW_TOO_LONG)
             for sheet in self._sheets:
                 if len(sheet.rows) * len(sheet.columns) > _MAX_SPARSE_CELLS:
                     raise UnreadableDocument(TOO_MANY_ELEMENTS)
@@ -206,6 +208,8 @@ _HEADERS = ("oddHeader", "oddFooter", "evenHeader", "evenFooter", "firstHeader",
 _NUMBER_FORMAT = re.compile(r"(?:[\d#?.,%/:;@dmyhsEe+()_* \-\\$€£¥]|General|AM/PM|\[(?:Red|Blue|Green|h+|m+|s+)\])*")
 """A number format without a text."""
 _MAX_TITLE_LENGTH, _MAX_WIDTHS = 28, 1 << 10
+_MAX_EXPANSION_FACTOR = 8
+"""Maximum characters of all cells, as a multiple of the row limit: cells can share one text."""
 
 
 @dataclass
@@ -232,6 +236,10 @@ class _Sheet:
         names = {cell.column: str(_unescape(cell.value)) for cell in filled if cell.row == self.header_row}
         letters = {cell.column: cell.column_letter for cell in filled}
         self.columns = {n: names[n] if names.get(n, "").strip() else letter for n, letter in sorted(letters.items())}
+
+    def count_characters(self) -> int:
+        """Count the characters of all cells, which may share one text."""
+        return sum(len(cell.value) for row in self.rows.values() for cell in row if isinstance(cell.value, str))
 
     @property
     def title(self) -> str:

@@ -114,7 +114,7 @@ _MESSAGE_SUBTYPES = split_words("rfc822 global news")
 _FIELD_SUBTYPES = split_words("delivery-status disposition-notification feedback-report")
 """Parts of ``message`` that hold blocks of header fields."""
 _IDENTITY_CODINGS = ("", "7bit", "8bit", "binary", "7bits", "8bits")
-_ENCODED = re.compile(r"=[0-9A-Fa-f]{2}|=\r?$|^[A-Za-z0-9+/]{8,}={0,2}[ \t\r]*$|\A\s*\S*\s*\Z", re.MULTILINE)
+_ENCODED = re.compile(r"=[0-9A-Fa-f]{2}|=\r?$|^[A-Za-z0-9+/]{8,}={0,2}[ \t\r]*$|\A\s*+\S*+\s*+\Z", re.MULTILINE)
 """What may be quoted-printable or base64."""
 _FIELD_START = re.compile(rb"[!-9;-~]+[ \t]*:|>From ")
 _TIME = re.compile(rb"\d:\d\d")
@@ -145,7 +145,7 @@ def _parse_message(data: bytes) -> Message:
     for marker, cost in ((b"\n--", _PART_COST), (b"\n", 1)):
         if data.count(marker) * cost > 8 * MAX_ELEMENTS:
             raise UnreadableDocument(TOO_MANY_ELEMENTS)
-    data = re.sub(rb"\r+\n", b"\r\n", data) if b"\n" in data else data.replace(b"\r", b"\n")
+    data = re.sub(rb"(?<!\r)\r+\n", b"\r\n", data) if b"\n" in data else data.replace(b"\r", b"\n")
     data = _fix_header(_FIELDS_START.sub(b"", data, count=1))
     if not _HEADER_END.search(data) or any(len(head[0]) > _MAX_TYPE_LENGTH for head in _TYPE_HEADER.finditer(data)):
         # a message truncated within its header looks like one without a body
@@ -418,7 +418,7 @@ _STANDARD_HEADERS = split_words(
 _FREE_TEXT_HEADERS = split_words("subject comments keywords summary organization date thread-topic")
 _PEOPLE = re.compile(r"(?:^|[-_])(?:from|to|b?cc|sender|recipient|user|author|for|path)(?:[-_]|$)")
 _IDENTIFIERS = re.compile(r"(?:^|[-_])(?:id|references|in-reply-to)$")
-_ADDRESS = r"[^\s<>,;:\"()\[\]=@]*+@[^\s<>,;:\"()\[\]]+"
+_ADDRESS = r"(?<![^\s<>,;:\"()\[\]=@])[^\s<>,;:\"()\[\]=@]*+@[^\s<>,;:\"()\[\]]+"
 _ENTRY = re.compile(r'"((?:[^"\\]|\\.){0,200}+)"|([^\s,;:<>"()\\][^,;:<>"()]*)')
 _TOKEN = re.compile(r"<[^<>]*>|[^\s<>]+")
 """An identifier. Brackets included: a mask within them would double them, where some programs stop reading."""
