@@ -12,6 +12,7 @@ bits, and CPUs with and without VNNI instructions get the same integers.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,8 +52,10 @@ class TextEncoder:
     """
 
     def __init__(self, folder: Path) -> None:
+        # it queues usage events for its vendor unless this is set before the import
+        os.environ["ORT_DISABLE_TELEMETRY"] = "1"
         # imported on first use: together a fifth of a second
-        from onnxruntime import InferenceSession, SessionOptions
+        from onnxruntime import InferenceSession, SessionOptions, disable_telemetry_events
         from tokenizers import Tokenizer
 
         facts = read_encoder_facts(folder)
@@ -64,6 +67,7 @@ class TextEncoder:
         blocks = self._piece_width // 32
         embeddings = _find_file(folder, facts, "embeddings.bin")
         self._embeddings = np.memmap(embeddings, BLOCK, "r").reshape(-1, blocks)
+        disable_telemetry_events()
         options = SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         self._session = InferenceSession(str(folder / "layers.onnx"), options, providers=["CPUExecutionProvider"])
