@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from redactory.foundation.errors import RunStateError
+from redactory.foundation.errors import ConfigurationError, RunStateError
 
 TEMPORARY_PREFIX = ".tmp-"
 PRIVATE_FOLDER, PRIVATE_FILE, PUBLIC_FILE = 0o700, 0o600, 0o644
@@ -47,8 +47,11 @@ def make_private_folder(path: Path) -> Path:
 def commit_file(path: Path, mode: int = PRIVATE_FILE) -> Iterator[Path]:
     """Yield a temporary path to write; on success sync it and rename it to ``path``, else remove it.
 
-    Through any crash, a reader sees the old file, the new file or none, never a part.
+    Through any crash, a reader sees the old file, the new file or none, never a part. ``ConfigurationError`` if
+    ``path`` is a device or a pipe: renaming would replace it.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ConfigurationError(f"{path} is a device or a pipe: give the name of a file")
     root, staging = _staging_folders.get() or (None, None)
     if root is None or not path.is_relative_to(root):
         staging = None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from redactory.foundation.errors import RunStateError
+from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import (
     commit_file,
     file_lock,
@@ -245,3 +245,12 @@ def test_what_is_no_file_or_folder_is_found_and_no_link_followed(tmp_path: Path)
     found = [run / "more", run / "public" / "pipe"]
     assert list_irregular_paths(run, [run / "state" / "prefect"]) == found
     assert list_irregular_paths(run) == [*found, run / "state" / "prefect" / "link"]
+
+
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    """As root, ``--out /dev/null`` would replace the device."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigurationError, match="is a device or a pipe"):
+        write_text(pipe, "x")
+    assert [path.name for path in tmp_path.iterdir() if path.is_fifo()] == ["pipe"]
