@@ -163,5 +163,7 @@ def test_without_its_key_a_vault_says_which_one_is_needed(tmp_path: Path, monkey
     monkeypatch.delenv("REDACTORY_ENCRYPTION_KEY")
     with pytest.raises(ConfigurationError, match=r"v\.vault is encrypted: set .* it was written with"):
         unmask(tmp_path / "out", tmp_path / "back", vault)
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        unmask(tmp_path / "out", tmp_path / "back", tmp_path / "other.vault")
     with pytest.raises(ConfigurationError, match="create a key with redactory keys new encryption FILE"):
         redact(source, tmp_path / "more", {"replace": "pseudonym", "vault": str(vault)}, config=PATTERNS)

@@ -105,12 +105,14 @@ class PseudonymVault:
 
         Raises ``InputError`` if the file is not a vault or has another key, ``ConfigurationError`` if no key is set.
         """
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}") from None
         variables = f"{ENCRYPTION_VARIABLE}_FILE (or {ENCRYPTION_VARIABLE})"
         key = _derive_vault_key(f"{path.name} is encrypted: set {variables} to the key it was written with")
         try:
-            return cls(**json.loads(decrypt(key, path.read_bytes(), b"redactory vault")))
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror}") from None
+            return cls(**json.loads(decrypt(key, content, b"redactory vault")))
         except (InvalidTag, ValueError):
             raise InputError(
                 f"{path} is not a vault, or {ENCRYPTION_VARIABLE} is not the key it was written with"
