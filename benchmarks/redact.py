@@ -56,7 +56,7 @@ def main() -> None:
             part = texts[number * rows : (number + 1) * rows]
             _write_lines(folder / f"text-{number}.jsonl", part)
             _write_table(folder / f"table-{number}.csv", part)
-        asked = {"columns": COLUMNS}
+        asked = {"columns": {**COLUMNS, "id": "keep"}}
         works: dict[str, dict[str, Callable[[int, Path], None]]] = {
             "text": {
                 "redactory": lambda n, out: _ours(folder / f"text-{n}.jsonl", out),
