@@ -128,10 +128,6 @@ def _describe_training_plan(r: Result) -> Page:
         expected = "Expect {expected:.1%}, where training without noise reaches {without_noise:.1%}."
         unknown = "To predict the accuracy, add --set accuracy=A: the accuracy without noise on similar public rows."
         yield unknown if accuracy["expected"] is None else fill(expected, accuracy)
-    bands = ({**band, "mark": " (chosen)" * band["chosen"]} for band in r.get("bands") or ())
-    columns = {"bands": "{bands}{mark}", "rate": "{sampling_rate}", "draws": "{compositions}"}
-    columns |= {"noise": "{noise_multiplier}", "error": "× {error_ratio:.3g}"}
-    yield table("Correlated noise (train.noise_bands) at the target", columns, bands)
     yield from _describe_selection_and_sweep(r)
     published = "As published, not a guarantee: epsilon {epsilon}, Bayesian {epsilon_bayesian}."
     yield fill(published, r["as_published"]) if r["as_published"] is not None else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import time
 from collections import Counter, defaultdict
@@ -22,9 +21,7 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import commit_file
 from redactory.foundation.progress import Progress
 from redactory.foundation.stream import RandomStream
-from redactory.redaction.encryption import read_secret, write_secret
 from redactory.redaction.folder import RunFolder
-from redactory.training.band_selection import compute_lr_scale
 from redactory.training.clipping import compute_clipped_sum
 from redactory.training.data import (
     IntArray,
@@ -38,12 +35,11 @@ from redactory.training.data import (
 )
 from redactory.training.held_out import NO_ROWS, HeldOutCurve
 from redactory.training.mechanisms.ledger import Admission
-from redactory.training.mechanisms.mechanism import AnyMechanism, BandedGaussian, PoissonUsersGaussian
+from redactory.training.mechanisms.mechanism import AnyMechanism, PoissonUsersGaussian
 from redactory.training.models.frozen_encoder import AnyCodec, encode_texts
 from redactory.training.models.network import Network
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.steps import (
-    BandedNoisySteps,
     NoiseFreeSteps,
     NoisySteps,
     ScheduledOptimizer,
@@ -158,14 +154,7 @@ class TrainingContext:
     ) -> NoisySteps:
         """Make steps with noise on samples of ``examples``."""
         assert not isinstance(mechanism, PoissonUsersGaussian)
-        kind = NoisySteps
-        if isinstance(mechanism, BandedGaussian):
-            kind = BandedNoisySteps
-            if self.settings.optimizer != "sgd":
-                # Adam divides by the noise of one step, which later steps partly cancel
-                relation = TRAINERS[self.settings.trainer].relation
-                scheduled_optimizer.learning_rate *= compute_lr_scale(self.settings, mechanism, relation)
-        return kind(
+        return NoisySteps(
             self.network,
             scheduled_optimizer,
             examples.examples,
@@ -184,11 +173,6 @@ class StepKinds(NamedTuple):
     pretraining: NoiseFreeSteps | None
     noise_free: NoiseFreeSteps | None
     noisy: StepKind | None
-
-    @property
-    def correlated_steps(self) -> BandedNoisySteps | None:
-        """The noisy steps if their noise is correlated, otherwise None."""
-        return self.noisy if isinstance(self.noisy, BandedNoisySteps) else None
 
 
 class ScheduledStep(NamedTuple):
@@ -309,15 +293,13 @@ class Checkpoint:
     are keyed by step, so the only counter is the number of finished steps.
 
     Formal guarantees: the file contains no key and no text. Everything in it was released by noisy steps or follows
-    from public examples, except the last clipped sums of ``correlated_steps``: with those it is a secret of the run,
-    encrypted if the run is.
+    from public examples.
     """
 
     path: Path
     binding: str
     network: nn.Module
     optimizers: Sequence[Optimizer]
-    correlated_steps: BandedNoisySteps | None = None
     weight_average: WeightAverage | None = None
 
     @property
@@ -337,11 +319,6 @@ class Checkpoint:
         state = {"binding": self.binding, "steps": steps, "network": network, "memory": optimizer_states}
         if self.weight_average is not None and self.weight_average.mean is not None:
             state["average"] = self.weight_average.mean.cpu()
-        if self.correlated_steps is not None:
-            content = io.BytesIO()
-            torch.save({**state, "correlated": self.correlated_steps.resume_state}, content)
-            write_secret(self.path, content.getvalue())
-            return
         with commit_file(self.path) as temporary, temporary.open("wb") as file:
             torch.save(state, file)
 
@@ -350,16 +327,13 @@ class Checkpoint:
         """Load the state and return the number of finished steps; 0 if the file is missing or of another training."""
         if not self.path.exists():
             return 0
-        file = self.path if self.correlated_steps is None else io.BytesIO(read_secret(self.path))
-        state = torch.load(file, map_location="cpu", weights_only=True)
+        state = torch.load(self.path, map_location="cpu", weights_only=True)
         if state["binding"] != self.binding:
             return 0
         for name, parameter in self._trainable_parameters.items():
             parameter.copy_(state["network"][name])
         for optimizer, optimizer_state in zip(self.optimizers, state["memory"], strict=True):
             optimizer.load_state_dict({**optimizer.state_dict(), "state": optimizer_state})
-        if self.correlated_steps is not None:
-            self.correlated_steps.resume_state = state["correlated"]
         if self.weight_average is not None and "average" in state:
             self.weight_average.mean = state["average"].to(next(iter(self._trainable_parameters.values())).device)
         return int(state["steps"])

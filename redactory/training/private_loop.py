@@ -185,8 +185,7 @@ class PrivateLoop:
                 array.setflags(write=False)  # read-only in memory too
         schedule = StepSchedule.from_settings(settings, step_kinds, stream)
         weight_average = WeightAverage.from_share(network, settings.weight_averaging_fraction, len(schedule))
-        correlated, checkpoint_path = step_kinds.correlated_steps, run.get_checkpoint_path(name)
-        checkpoint = Checkpoint(checkpoint_path, binding, network, guarded_optimizers, correlated, weight_average)
+        checkpoint = Checkpoint(run.get_checkpoint_path(name), binding, network, guarded_optimizers, weight_average)
         self._remaining_steps = iterate_remaining_steps(
             schedule,
             checkpoint,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import importlib
-import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -228,11 +227,6 @@ class TrainSettings(Settings):
     sampling_rate: Rate = Field(
         0.01, description="Probability q of each example in each noisy step: chosen, never a count of private text."
     )
-    noise_bands: PositiveInt | Literal["auto"] = Field(
-        1,
-        description="Correlated noise: over how many steps it partly cancels (1: independent). auto: the "
-        "smallest number with nearly the least error at the target epsilon; plan shows them all.",
-    )
     expected_batch_size: PositiveFloat = Field(
         256.0, description="The public constant that divides the noisy sum; never the realised batch size."
     )
@@ -369,7 +363,6 @@ class TrainSettings(Settings):
             or self._find_vocabulary_problem()
             or self._find_held_out_problem()
             or self._find_budget_problem()
-            or self._find_bands_problem()
             or self._find_precision_problem()
             or TRAINERS[self.trainer].find_settings_problem(self)
         )
@@ -455,26 +448,6 @@ class TrainSettings(Settings):
             f"train.budget: the contents of units.{self.units.file_keys[0]} are not recorded, so different "
             "trainings might protect different units: remove the budget or the list"
         )
-
-    def _find_bands_problem(self) -> str | None:
-        if self.noise_bands == 1:
-            return None
-        trainer, max_bands = TRAINERS[self.trainer], math.floor(1.0 / self.sampling_rate)
-        if trainer.noised_folder is None or trainer.has_units:
-            supporting_trainers = ", ".join(
-                name for name, candidate in TRAINERS.items() if candidate.noised_folder and not candidate.has_units
-            )
-            return f"train.noise_bands: correlated noise is proved for {supporting_trainers}; remove it"
-        if self.noise_bands == "auto":
-            problem = "train.noise_bands: auto compares at the target epsilon; with noise_multiplier set a number"
-            return problem if self.noise_multiplier else None
-        if self.noise_bands * self.sampling_rate > 1.0:
-            return (
-                f"train.noise_bands: a step draws from one of {self.noise_bands} groups at "
-                f"{self.noise_bands} times sampling_rate, which is above 1; set at most {max_bands}, or a lower "
-                "sampling_rate"
-            )
-        return None
 
     def _find_precision_problem(self) -> str | None:
         if self.precision == "bf16" and not TRAINERS[self.trainer].noise_free_folders and not self.pretraining_epochs:

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import check_batch_independence, compute_clipped_sum, use_precision
 from redactory.training.data import IntArray, TokenizedExamples
 from redactory.training.mechanisms.ledger import Admission
-from redactory.training.mechanisms.mechanism import BandedGaussian, Mechanism
+from redactory.training.mechanisms.mechanism import Mechanism
 from redactory.training.mechanisms.step_size import compute_step_size
 from redactory.training.models.network import Network
 
@@ -107,14 +106,8 @@ def sample_rows(mechanism: Mechanism, stream: RandomStream, step: int, example_c
 
     Formal guarantees: inclusions are independent over examples and steps if the root of the stream is secret; each has
     probability ``sampling_rate`` up to 2⁻⁵³. A batch is never truncated, filled up or skipped: an empty one is a step
-    of noise alone (``docs/guarantees.md``, "Sampling and constants"). With a banded mechanism each example draws its
-    group once, from the secret stream, and is sampled only in the steps of that group.
+    of noise alone (``docs/guarantees.md``, "Sampling and constants").
     """
-    if isinstance(mechanism, BandedGaussian):
-        bands = mechanism.matrix.bands
-        groups = np.floor(stream.uniform("groups", 0, example_count) * bands)
-        is_drawn = stream.uniform("coins", step, example_count) < mechanism.group_rate
-        return np.flatnonzero(is_drawn & (groups == step % bands))
     return np.flatnonzero(stream.uniform("coins", step, example_count) < mechanism.sampling_rate)
 
 
@@ -183,54 +176,6 @@ class NoisySteps:
         """Return the admitted sum with its noise, divided by the constant."""
         self.ledger.authorize_noisy_step(number, total)
         return self.mechanism.compute_noisy_mean(total, self.stream, number)
-
-
-@dataclass
-class BandedNoisySteps(NoisySteps):
-    """DP-SGD with correlated noise: mixes the sums of the last b steps, adds noise, and inverts the mixing.
-
-    ``sums`` are the last b − 1 clipped sums, by step: private, kept only in memory and in the checkpoint. ``moved`` are
-    the last rows of C⁻¹ applied to the noisy rows. Together they hold about 2b copies of the gradient.
-
-    Formal guarantees: each row Σ_j C[t, j]·g_j is recomputed from the sums and admitted before its noise is drawn; the
-    model's updates follow from noisy rows alone (``docs/guarantees.md``, "Correlated noise").
-    """
-
-    sums: dict[int, Tensor] = field(default_factory=dict)
-    updates: dict[int, Tensor] = field(default_factory=dict)
-
-    def compute_noisy_gradient(self, number: int, total: Tensor) -> Tensor:
-        """Return row ``number`` of C⁻¹(C·g + noise) over the constant; ``CheckFailed`` if earlier sums are missing."""
-        assert isinstance(self.mechanism, BandedGaussian)
-        row = self.mechanism.matrix.compute_row(number)
-        if not row.keys() - {number} <= self.sums.keys():
-            raise CheckFailed("the sums before this step are gone: remove the model's folder and train again")
-        self.sums[number] = total.detach()
-        mixed_sum = torch.zeros_like(total, dtype=torch.float64)
-        for step, coefficient in row.items():
-            mixed_sum += coefficient * self.sums[step].double()
-        self.ledger.authorize_noisy_step(number, mixed_sum)
-        noisy_sum = self.mechanism.compute_noisy_sum(mixed_sum, self.stream, number)
-        diagonal = row.pop(number)
-        for step, coefficient in row.items():
-            noisy_sum -= coefficient * self.updates[step]
-        self.updates[number] = noisy_sum / diagonal
-        for history in (self.sums, self.updates):
-            history.pop(number - len(self.mechanism.matrix.coefficients) + 1, None)
-        return (self.updates[number] / self.mechanism.normaliser).to(total.dtype)
-
-    @property
-    def resume_state(self) -> dict[str, dict[int, Tensor]]:
-        """State that a resumed training needs besides the parameters; ``sums`` are private."""
-        return {
-            name: {k: v.cpu() for k, v in tensors.items()}
-            for name, tensors in (("sums", self.sums), ("moved", self.updates))
-        }
-
-    @resume_state.setter
-    def resume_state(self, tensors: dict[str, dict[int, Tensor]]) -> None:
-        device = self.network.device
-        self.sums, self.updates = ({k: v.to(device) for k, v in tensors[n].items()} for n in ("sums", "moved"))
 
 
 def list_trainable_parameters(network: nn.Module) -> list[nn.Parameter]:

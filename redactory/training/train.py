@@ -168,8 +168,7 @@ def _run_training(
         optimizers = [kind.scheduled_optimizer.optimizer for kind in step_kinds if kind]
         schedule = StepSchedule.from_settings(settings, step_kinds, stream)
         average = WeightAverage.from_share(model.network, settings.weight_averaging_fraction, len(schedule))
-        correlated = step_kinds.correlated_steps
-        checkpoint = Checkpoint(checkpoint_path, binding, model.network, optimizers, correlated, average)
+        checkpoint = Checkpoint(checkpoint_path, binding, model.network, optimizers, average)
         is_quiet = progress is ignore_progress or spec.failure_reason
         remark = make_empty_remark if is_quiet else make_epsilon_remark_function(spec)
         recorded = sum(record.type == NOISY_STEP for record in log.records)

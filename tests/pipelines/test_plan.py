@@ -381,7 +381,6 @@ def test_too_little_noise_has_a_reason() -> None:
         ("crt", {"group_sizes": (2,), "gamma": 0.1, "delta_2": 1e-7}),
         ("crt-drop", {"group_sizes": ()}),
         ("dpsgd", {"group_sizes": (2,), "sampling_rate": 1.0}),
-        ("dpsgd", {"noise_bands": 4}),
         ("uedp-bounded", {"users": 100, "points": 1000}),
         ("user-level", {"federated.users": 100}),
         ("uedp-alg1", {"federated.users": 100}),

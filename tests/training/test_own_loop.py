@@ -121,13 +121,7 @@ def followed(run: RunFolder, settings: TrainSettings) -> dict[str, Any]:
     [
         {"trainer": "crt"},
         {"trainer": "dpsgd", "learning_rate_schedule": "linear", "warm_up": 0.2},
-        {
-            "trainer": "crt-drop",
-            "noise_bands": 2,
-            "weight_averaging_fraction": 0.5,
-            "optimizer": "sgd",
-            "public_share": 0.5,
-        },
+        {"trainer": "crt-drop", "weight_averaging_fraction": 0.5, "optimizer": "sgd", "public_share": 0.5},
     ],
     ids=lambda changes: changes["trainer"],
 )

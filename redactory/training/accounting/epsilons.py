@@ -20,12 +20,12 @@ from redactory.training.accounting.dominating_pairs import (
     make_removal_composition,
     normalize_spendings,
 )
-from redactory.training.accounting.privacy_losses import choose_grid_spacing, compose_deltas, compose_epsilon
+from redactory.training.accounting.loss_distributions import compose_deltas, compose_epsilon
 from redactory.training.mechanisms.mechanism import Mechanism, PoissonGaussian, Relation
 
-DISCRETIZATION, GROUP_DISCRETIZATION = 1e-4, 2e-3
+DISCRETIZATION, GROUP_DISCRETIZATION = 2.5e-4, 2e-3
 _CURVE_GRID = 1e-3
-_MAX_SHIFT_RATIO = 20.0
+MAX_GROUP_SHIFT_RATIO = 20.0
 _MAX_SEARCHED_EPSILON = 1e6
 
 
@@ -113,7 +113,7 @@ def _compute_group_epsilon(
     if compute_failure_delta(spendings) and (directions > 1 or group_size > 1):
         raise GuaranteeError("a selection by counts can only be accounted for one example, or one user")
     ratio = max(group_size * spending.rows / spending.mechanism.noise_multiplier for spending in spendings)
-    if ratio > _MAX_SHIFT_RATIO:
+    if ratio > MAX_GROUP_SHIFT_RATIO:
         return None
 
     @cache
@@ -206,7 +206,7 @@ def compute_privacy_curve(spendings: Spendings, relation: Relation) -> list[tupl
     spendings, epsilons = normalize_spendings(spendings), np.linspace(0.0, 20.0, 201)
     _require_single_rows(spendings)
     parts = make_composition(spendings, relation)
-    deltas = compose_deltas(parts, choose_grid_spacing(parts, choose_discretization(spendings, _CURVE_GRID)), epsilons)
+    deltas = compose_deltas(parts, choose_discretization(spendings, _CURVE_GRID), epsilons)
     return list(zip(epsilons.tolist(), deltas.tolist(), strict=True))
 
 

@@ -33,7 +33,7 @@ from redactory.training.accounting.epsilons import (
     compute_total_epsilon,
     find_smallest_noise,
 )
-from redactory.training.accounting.privacy_losses import compose_epsilon
+from redactory.training.accounting.loss_distributions import compose_epsilon
 from redactory.training.accounting.verification import (
     NO_FINITE_EPSILON,
     ConfirmedEpsilon,

@@ -18,7 +18,7 @@ from typing import Any
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting.bounds import FINE_SPLITS, MAX_EPSILON, compute_chain_epsilon
 from redactory.training.accounting.epsilons import NoiseSearch, choose_coarsening_factor, find_smallest_noise
-from redactory.training.accounting.privacy_losses import FINEST_GRID, make_group_epsilon_curve
+from redactory.training.accounting.loss_distributions import FINEST_INTERVAL, make_group_epsilon_curve
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp.bounding import GREEDY, NONE, AffectedExamples, bound_contributions, require_stable_rule
 from redactory.training.uedp.incidence import Incidence
@@ -192,7 +192,7 @@ def calibrate_bounded_noise(target: float, training: BoundedTraining, delta: flo
 
     shift = changed.removed * training.sampling_rate * math.sqrt(training.steps)
     start = 4.3 * shift / target + 0.6
-    rough = choose_coarsening_factor(FINEST_GRID * max(1.0, 2.5 * changed.removed / start), target, training.steps)
+    rough = choose_coarsening_factor(FINEST_INTERVAL * max(1.0, 2.5 * changed.removed / start), target, training.steps)
     search = NoiseSearch(start, 1e-2, _MAX_NOISE, tolerance / 20.0)
     return find_smallest_noise(target, compute_clamped_epsilon, rough, search)
 

@@ -32,7 +32,7 @@ from redactory.training.accounting.dominating_pairs import (
     make_binomial_mixture,
     make_mixture,
 )
-from redactory.training.accounting.privacy_losses import make_branch_epsilon_curve, make_group_epsilon_curve
+from redactory.training.accounting.loss_distributions import make_branch_epsilon_curve, make_group_epsilon_curve
 from redactory.training.accounting.published_epsilons import (
     PUBLISHED_NOTE,
     Estimator,
