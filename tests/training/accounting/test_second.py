@@ -108,10 +108,14 @@ def test_a_figure_that_is_off_is_refused(factor: float) -> None:
     figure, bounds = compute_total_epsilon(own, 1e-5, SUBSTITUTION), bound_epsilon(own, 1e-5, SUBSTITUTION)
     assert confirmed(figure, bounds) == figure
     # also the figure of a point there or not in the place of an exchange
-    for wrong in (factor * figure, compute_total_epsilon(own, 1e-5, ADD_OR_REMOVE)):
+    with pytest.raises(GuaranteeError, match="disagree about epsilon"):
+        confirmed(compute_total_epsilon(own, 1e-5, ADD_OR_REMOVE), bounds)
+    if factor < 1.0:
         with pytest.raises(GuaranteeError, match="disagree about epsilon"):
-            confirmed(wrong, bounds)
-    assert confirmed(None, bounds) is None
+            confirmed(factor * figure, bounds)
+    else:
+        assert confirmed(factor * figure, bounds) == bounds.upper  # what is proved, and computed once
+    assert confirmed(None, bounds) == bounds.upper
     assert confirmed(figure, EpsilonBounds(0.9 * figure, math.inf)) is None
 
 
