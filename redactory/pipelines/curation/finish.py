@@ -33,12 +33,13 @@ from redactory.foundation.errors import CheckFailed, pluralize
 from redactory.foundation.files import write_text
 from redactory.foundation.intervals import clopper_pearson_upper
 from redactory.foundation.keys import DigestKey
-from redactory.foundation.progress import StageReport
+from redactory.foundation.progress import StageReport, merge_reports
 from redactory.foundation.records import compute_chain_head
 from redactory.pipelines.curation import index as indexing
 from redactory.pipelines.curation.journal import SELECTION, RunJournal
 from redactory.pipelines.curation.release_log import make_log_anchor
 from redactory.pipelines.curation.stage_context import CurationJob
+from redactory.pipelines.curation.stages.dedup import SPLIT_NUMBERS
 from redactory.pipelines.curation.stages.examples import SCORE_BINS, get_detector
 from redactory.redaction import (
     PRIVATE,
@@ -70,9 +71,7 @@ def finish_run(
     job: CurationJob, inputs: list[dict[str, Any]], reports: list[StageReport], journal: RunJournal, seconds: float
 ) -> None:
     """Bind the files to the journal, check the counts, write card, manifest and report, then ``_SUCCESS``."""
-    counts: Counter[str] = Counter()
-    for report in reports:
-        counts.update(report.counts)
+    counts = merge_reports("", reports).counts
     files = [path for folder in job.run.data_folders for path in list_parts(folder)]
     for path in files:
         if is_encrypted(path) != (find_run_key(path) is not None):
@@ -142,7 +141,9 @@ def _build_manifest(
     configuration = config.model_dump(mode="json", exclude=left_out)
     rejected, sections = _select_prefixed_counts(counts, "rejected/"), summarize_counts(config.dedup, counts)
     if job.index is not None:
-        sections["dedup"]["index"] = indexing.summarize_index(job, counts)
+        repeats = {split: counts[f"duplicate_earlier/{split}"] for split in SPLIT_NUMBERS}
+        names = [entry.name for entry in job.index.runs]
+        sections["dedup"]["index"] = {"id": job.index.id, "runs": names, "duplicate_earlier": repeats}
     columns = {field.name: str(field.type) for field in job.shared_columns}
     sums = {
         "rejected": sum(rejected.values()),

@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -151,7 +151,12 @@ def mirror_folder(
     ``CheckFailed`` if a file does not read back as sealed.
     """
     present = target.list_names()
-    copied_digests = _read_copied_checksums(target) if SUMS in present else {}
+    copied_digests = dict[str, str]()
+    if SUMS in present:
+        # digests verified during writing; the last line may be incomplete
+        text = (target.read_file(SUMS) or b"").decode("utf-8", "replace")
+        with suppress(CheckFailed):
+            copied_digests = parse_checksums(text[: text.rfind("\n") + 1])
     expected_names = {*digests, *copied_digests, *former_names, SUMS, SUCCESS}
     leftovers = {name for name in present if _parse_unfinished_name(name) in expected_names}
     present -= leftovers
@@ -188,15 +193,6 @@ def mirror_folder(
             raise CheckFailed(f"{target.url}/{name} differs from what was written; try again")
     counts = {"files": len(digests), "written": len(missing), "removed": len(obsolete), "bytes": size}
     return {"to": target.url, "manifest": digests[MANIFEST], **counts}
-
-
-def _read_copied_checksums(store: Store) -> dict[str, str]:
-    """Read the digests verified during writing; ignores an incomplete last line."""
-    text = (store.read_file(SUMS) or b"").decode("utf-8", "replace")
-    try:
-        return parse_checksums(text[: text.rfind("\n") + 1])
-    except CheckFailed:
-        return {}
 
 
 def _parse_unfinished_name(name: str) -> str | None:

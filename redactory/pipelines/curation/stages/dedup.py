@@ -52,7 +52,7 @@ from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import write_bytes
 from redactory.foundation.keys import DIGEST_BYTES, DigestKey
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.curation.stage_context import REDACTED, CurationJob, OpenIndex, make_table, read_integer_column
+from redactory.pipelines.curation.stage_context import REDACTED, CurationJob, OpenIndex, read_integer_column
 from redactory.redaction import MASK, PRIVATE, PUBLIC, RoutingDecision, read_part, write_part
 from redactory.redaction.mask import ROLE_MARK
 from redactory.redaction.shards import ROLE
@@ -130,7 +130,10 @@ def write_decision_table(
 ) -> None:
     """Write the decisions of one partition's examples with their masked texts."""
     columns = {field.name: [getattr(decision, field.name, None) for decision in decisions] for field in REDACTED}
-    write_part(job.part_path(table, partition), make_table({**columns, "example_id": examples["example_id"]}, REDACTED))
+    write_part(
+        job.part_path(table, partition),
+        pa.Table.from_pydict({**columns, "example_id": examples["example_id"]}, REDACTED),
+    )
 
 
 def compute_decision_digests(
