@@ -8,8 +8,7 @@ import platform
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -26,8 +25,7 @@ from redactory.detectors import (
 )
 from redactory.detectors.engine_registry import identify_engines
 from redactory.detectors.settings import describe_fit_side_channel, format_public_label_note, get_public_labels
-from redactory.evaluation.report import write_report
-from redactory.foundation.bounds import TEMPLATE_FILTERS
+from redactory.evaluation.report import load_template, write_report
 from redactory.foundation.canonical import canonical_json, get_package_version
 from redactory.foundation.errors import CheckFailed, pluralize
 from redactory.foundation.files import write_text
@@ -54,9 +52,6 @@ from redactory.redaction import (
     write_success,
 )
 from redactory.redaction.shards import RESERVED_COLUMNS, compute_keyed_digest
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 PACKAGES = (
     *("spacy", "thinc", "presidio-analyzer", "nupunkt", "phonenumbers", "numpy", "pandas", "pyarrow"),
@@ -250,17 +245,11 @@ def _summarize_dedup(settings: DedupSettings, counts: Counter[str]) -> dict[str,
         "across": counts["across/examples"] if settings.report_cross_split else None,
     }
     for split in (split for split, rule in rules.items() if rule.one_pass):
-        capacity, added, dropped, new, lost = (
-            counts[f"bloom/{split}/{name}"] for name in ("capacity", "added", "dropped", "new", "lost")
-        )
+        new, lost = (counts[f"bloom/{split}/{name}"] for name in ("measured_on", "measured_lost"))
         # parameters of the filter, and its measured false positives
         facts.setdefault("bloom", {})[split] = {
-            "capacity": capacity,
+            **_select_prefixed_counts(counts, f"bloom/{split}/"),
             "error_rate": BLOOM_ERROR_RATE,
-            "texts_added": added,
-            "examples_dropped": dropped,
-            "measured_on": new,
-            "measured_lost": lost,
             "loss_rate": lost / new if new else None,
             "loss_rate_upper": clopper_pearson_upper(lost, new, CONFIDENCE) if new else None,
         }
@@ -277,24 +266,6 @@ def _summarize_dedup(settings: DedupSettings, counts: Counter[str]) -> dict[str,
 # Cards: what a reader of a run's or an export's shards needs to know, and how to load them.
 
 
-@cache
-def _load_templates() -> Environment:
-    # on first use: Jinja takes a tenth of a second
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
-    packages = ("redactory.pipelines.curation", "redactory.training.guarantee")
-    environment = Environment(
-        loader=ChoiceLoader([PackageLoader(package, "") for package in packages]),
-        undefined=StrictUndefined,
-        autoescape=False,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters.update(TEMPLATE_FILTERS, some=pluralize)
-    return environment
-
-
 def _render_card(template: str, name: str, manifest: Mapping[str, Any], splits: tuple[str, ...], **extra: Any) -> str:
     """Render Markdown with the YAML front matter from which ``datasets.load_dataset`` learns the splits."""
     front = {
@@ -307,7 +278,7 @@ def _render_card(template: str, name: str, manifest: Mapping[str, Any], splits: 
     }
     front_matter = yaml.safe_dump(front, sort_keys=False).strip()
     values = {"front": front_matter, "name": name, "m": manifest, "reserved": RESERVED_COLUMNS}
-    return _load_templates().get_template(template).render(values, **extra)
+    return load_template(template, __package__).render(values, **extra)
 
 
 def render_dataset_card(name: str, manifest: dict[str, Any]) -> str:
@@ -357,6 +328,6 @@ def render_croissant(manifest: Mapping[str, Any], files: Mapping[str, Mapping[st
     columns = {"example_id": "string", "text": "string", **users, **manifest.get("columns", {})}
     shards = {name: files[name] for name in sorted(files) if name.startswith(f"{PUBLIC}/part-")}
     labels = format_public_label_note(get_public_labels(manifest))
-    template = _load_templates().get_template("croissant.yaml.j2")
+    template = load_template("croissant.yaml.j2", __package__)
     text = template.render(m=manifest, columns=columns, shards=shards, labels=labels)
     return json.dumps(yaml.safe_load(text), indent=2, ensure_ascii=False) + "\n"

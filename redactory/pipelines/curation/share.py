@@ -232,6 +232,11 @@ def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
                 f"{remove_credentials(url)}: curate with an encryption key (redactory keys new encryption), or "
                 f"publish only the public split (redactory export {run.root} --to URL)"
             )
+        # files that the run had in earlier releases, or can have had before
+        listings = [release.manifest["files"] for release in list_releases(run)]
+        unsealed = {run.report, run.journal, run.data_key, run.release_log}
+        for folder in run.measurement_folders:
+            unsealed |= {folder.manifest, folder.signature, folder.success, folder.root / "result.json"}
         result = mirror_folder(
             Store.from_folder(run.root),
             _list_digests(run),
@@ -239,7 +244,7 @@ def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
             progress,
             before_final_files=ensure_unchanged,
             earlier_manifests=_read_manifests(run),
-            former_names=_list_former_names(run),
+            former_names={path.relative_to(run.root).as_posix() for path in unsealed}.union(*listings),
         )
         return {"run": str(run.root), **result}
 
@@ -268,15 +273,6 @@ def _list_digests(run: RunFolder) -> dict[str, str]:
     # the log of a run in a job is outside of it
     existing = (path for path in pages if path.is_file() and path.is_relative_to(run.root))
     return digests | {path.relative_to(run.root).as_posix(): file_sha256(path) for path in existing}
-
-
-def _list_former_names(run: RunFolder) -> set[str]:
-    """Return the names of files that the run had in earlier releases, or can have had before."""
-    unsealed = {run.report, run.journal, run.data_key, run.release_log}
-    for folder in run.measurement_folders:
-        unsealed |= {folder.manifest, folder.signature, folder.success, folder.root / "result.json"}
-    names = {path.relative_to(run.root).as_posix() for path in unsealed}
-    return names.union(*(release.manifest["files"] for release in list_releases(run)))
 
 
 def publish_if_configured(store: str | None, result: Mapping[str, Any], progress: Progress) -> dict[str, Any]:

@@ -78,21 +78,18 @@ def access(
     if results:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         report = {"format": FORMAT, "time": now, "by": by, "person": person, "runs": results, "not_searched": problems}
-        _write_report(Path(out), report)
+        page = load_template("access.html.j2").render(report=report, mask=MASK)
+        with create_folder_atomically(Path(out)) as folder:
+            try:
+                write_json(folder / "report.json", report)
+                write_text(folder / "report.html", page)
+            except BaseException:
+                # original text must not stay in a hidden folder
+                remove_path(folder)
+                raise
     summary = [{name: value for name, value in result.items() if name != "rows"} for result in results]
     written = str(out) if results else None
     return {"ok": not problems, "out": written, "runs": summary, "unclear": dict(unclear), "problems": problems}
-
-
-def _write_report(out: Path, report: Mapping[str, Any]) -> None:
-    with create_folder_atomically(out) as folder:
-        try:
-            write_json(folder / "report.json", report)
-            write_text(folder / "report.html", load_template("access.html.j2").render(report=report, mask=MASK))
-        except BaseException:
-            # original text must not stay in a hidden folder
-            remove_path(folder)
-            raise
 
 
 def _describe_rows(

@@ -120,9 +120,8 @@ class RejectedRows:
 def find_rejected_rows(run: RunFolder, person: Person, columns: InputSettings) -> RejectedRows:
     """Find the rejected rows of a run that contain an id of ``person``."""
     result = RejectedRows()
-    documents = {name: name for name in person.doc_ids}
     users = {spelling: user for user in person.user_ids for spelling in unicode_variants(user)}
-    ids = "|".join(map(re.escape, sorted(documents.keys() | users.keys())))
+    ids = "|".join(map(re.escape, sorted(person.doc_ids | users.keys())))
     pattern = re.compile(rf"(?<![\w-])(?:{ids})(?![\w-])")
     for path in list_parts(run.quarantine):
         for index, row in enumerate(read_part(path).to_pylist()):
@@ -132,8 +131,7 @@ def find_rejected_rows(run: RunFolder, person: Person, columns: InputSettings) -
             row_ids = None if row["reason"] == DUPLICATE_ID else parse_row_ids(text, columns)
             # content that is not a JSON object is the person's if it contains one of the ids as a word
             row_documents, row_users = ([i] for i in row_ids) if row_ids else (pattern.findall(text),) * 2
-            matched = {documents[i] for i in row_documents if i in documents}
-            matched |= {users[i] for i in row_users if i in users}
+            matched = person.doc_ids.intersection(row_documents) | {users[i] for i in row_users if i in users}
             if matched:
                 result.ids |= matched
                 result.rows[path.name].append(index)

@@ -107,10 +107,10 @@ def deduplicate_in_one_pass(job: CurationJob, number: int) -> StageReport:
         drop_count += int(repeats.sum())
     facts = {
         "capacity": one_pass.capacity,
-        "added": one_pass.added,
-        "dropped": drop_count,
-        "new": one_pass.tracked_new,
-        "lost": one_pass.tracked_lost,
+        "texts_added": one_pass.added,
+        "examples_dropped": drop_count,
+        "measured_on": one_pass.tracked_new,
+        "measured_lost": one_pass.tracked_lost,
     }
     return StageReport("dedup in one pass", Counter({f"bloom/{split}/{n}": v for n, v in facts.items()}))
 

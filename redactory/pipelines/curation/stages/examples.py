@@ -21,7 +21,7 @@ from redactory.detectors import Detection, Detector, DetectSettings, Span, TextD
 from redactory.foundation.files import PUBLIC_FILE
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import Progress, StageReport
-from redactory.pipelines.curation.segment import make_segmenter
+from redactory.pipelines.curation.segment import Segment, make_segmenter
 from redactory.pipelines.curation.stage_context import (
     DETECTED,
     DOCUMENTS,
@@ -130,23 +130,21 @@ def segment_documents(job: CurationJob, partition: int) -> StageReport:
     # the document of each example
     document_indices = np.repeat(np.arange(len(texts)), [len(document_segments) for document_segments in segments])
     owners = documents.select(["doc_id", "user_id", "label"]).take(document_indices)
-    prefix, text, suffix, speaker = zip(*chain(*segments), strict=True) if len(document_indices) else ((), (), (), ())
+    values = zip(*chain(*segments), strict=True) if len(document_indices) else [()] * len(Segment._fields)
+    columns = dict(zip(Segment._fields, values, strict=True))
     examples = pa.Table.from_pydict(
         {
             "example_id": np.arange(len(document_indices), dtype=np.int64) + example_id(partition, 0),
             "doc_id": owners["doc_id"],
             "user_id": owners["user_id"],
             CLASS: owners["label"],
-            "prefix": prefix,
-            "text": text,
-            "suffix": suffix,
-            "speaker": speaker,
+            **columns,
             **build_metadata_columns(job.metadata_schema, job.config.input, documents["kept"].to_pylist(), segments),
         },
         pa.schema([*job.vault_schema, *job.metadata_schema]),
     )
     purpose = job.key.derive_subkey("text")
-    digests = [job.key.compute_text_digest(purpose, example_text.encode()) for example_text in text]
+    digests = [job.key.compute_text_digest(purpose, text.encode()) for text in columns["text"]]
     write_digests(job.digests_path("text-digests", partition), digests, read_integer_column(examples, "example_id"))
     repeated_rows = {
         "reason": [DUPLICATE_ID] * repeated.num_rows,
