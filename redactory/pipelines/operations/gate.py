@@ -88,16 +88,11 @@ def release_or_hold(job: JobFolder, run: RunFolder, settings: NightlySettings) -
         "other_policies": [name for name, hashes in zip(names, policies, strict=False) if hashes != policies[-1]],
         "compared": compared,
     }
-    _seal_gate_result(run, comparison)
+    seal_result(run.gate, comparison, {"format": FORMAT, "parent": file_sha256(run.manifest)})
     event, counts = Event.HELD if is_held else Event.RELEASED, {name: manifest["counts"][name] for name in COUNT_KEYS}
     facts = {"manifest": file_sha256(run.manifest), "counts": counts, "findings": findings or None}
     failed = record_decision(job, run, event, {**facts, "unjudged": unjudged}, settings.hook)
     return {"state": event.value, "findings": findings, "unjudged": unjudged, "hooks_failed": failed, "counts": counts}
-
-
-def _seal_gate_result(run: RunFolder, result: Mapping[str, Any]) -> None:
-    """Seal the comparison and the decision in the run."""
-    seal_result(run.gate, result, {"format": FORMAT, "parent": file_sha256(run.manifest)})
 
 
 def _report_last_decision(job: JobFolder) -> None:
@@ -109,7 +104,8 @@ def _report_last_decision(job: JobFolder) -> None:
     result = read_json(run.gate.root / "result.json")
     decision = {"state": record.type, **{key: record.body.get(key) for key in ("time", "by", "reason")}}
     if result.get("decision") != decision:
-        _seal_gate_result(run, {**result, "decision": decision})
+        body = {"format": FORMAT, "parent": file_sha256(run.manifest)}
+        seal_result(run.gate, {**result, "decision": decision}, body)
         write_report(run)
 
 

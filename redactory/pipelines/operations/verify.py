@@ -33,6 +33,7 @@ from redactory.pipelines.curation.finish import (
 )
 from redactory.pipelines.curation.share import explain_release_blocker, format_checksums, temporary_download
 from redactory.pipelines.modeling.train import guarantee
+from redactory.pipelines.operations import checks as seal
 from redactory.pipelines.operations.checks import (
     EXPORT,
     RUN,
@@ -40,14 +41,6 @@ from redactory.pipelines.operations.checks import (
     Check,
     CheckContext,
     CheckSkipped,
-    check_earlier_releases,
-    check_encryption,
-    check_files,
-    check_journal,
-    check_measurements,
-    check_release_log,
-    check_run_signature,
-    check_unlisted_files,
     list_seal_problems,
     make_checks,
     raise_on_problems,
@@ -413,18 +406,18 @@ def skip_in_export(_: CheckContext) -> str:
 
 EVERYWHERE = (RUN, *SHARED)
 CHECKS = (
-    Check("files", check_files, EVERYWHERE),
-    Check("signature", check_run_signature, EVERYWHERE),
-    Check("no stray files", check_unlisted_files),
+    Check("files", seal.check_files, EVERYWHERE),
+    Check("signature", seal.check_run_signature, EVERYWHERE),
+    Check("no stray files", seal.check_unlisted_files),
     Check("no stray files", check_exported_files, SHARED),
     Check("modes", check_file_modes, EVERYWHERE),
     Check("sha256sums", check_checksums, SHARED),
-    Check("journal", check_journal),
-    Check("encryption", check_encryption),
-    Check("earlier releases", check_earlier_releases),
-    Check("release log", check_release_log),
+    Check("journal", seal.check_journal),
+    Check("encryption", seal.check_encryption),
+    Check("earlier releases", seal.check_earlier_releases),
+    Check("release log", seal.check_release_log),
     Check("purged", describe_purged_originals),
-    Check("measured", check_measurements),
+    Check("measured", seal.check_measurements),
     Check("names looked for", check_name_coverage),
     Check("public labels", describe_public_labels, (RUN, EXPORT)),
     Check("conservation", check_counts, needs_private=True),
