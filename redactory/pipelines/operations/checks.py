@@ -400,11 +400,11 @@ def _find_history_problems(run: RunFolder, known_releases: list[Release]) -> Ite
     if present != due:
         yield (f"releases/ and the superseded releases differ in {', '.join(sorted(present ^ due))}")
     for number in sorted(present & due):
-        old = run.get_release_folder(int(number))
-        if strange := {p.name for p in old.root.iterdir()} - {old.manifest.name, old.signature.name}:
+        folder = run.get_release_folder(int(number))
+        if strange := {p.name for p in folder.root.iterdir()} - {folder.manifest.name, folder.signature.name}:
             yield f"releases/{number}/{min(strange)} was not written by a reissue"
         # the release that names it determines the key
-        if not (outcome := check_signature(old, None)).good:
+        if not (outcome := check_signature(folder, None)).good:
             yield f"release {number}: {outcome.detail}"
     records = read_records(run.journal)
     marks = [record for record in records if record.type == REISSUE]
