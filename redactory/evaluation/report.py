@@ -277,9 +277,9 @@ def _format_epsilons(*values: float | None) -> str:
     return f"epsilon {', '.join(formatted)}" if set(formatted) - {"none"} else ""
 
 
-def load_template(name: str) -> Template:
-    """Load a template of this package; each is compiled once per process."""
-    return _create_environment().get_template(name)
+def load_template(name: str, package: str = __package__) -> Template:
+    """Load a template of ``package``; each is compiled once per process."""
+    return _create_environment(package).get_template(name)
 
 
 def format_amount(value: float | None, digits: int = 3) -> str:
@@ -317,17 +317,17 @@ def _format_engine(engine_facts: Mapping[str, Any]) -> str:
 
 
 @functools.cache
-def _create_environment() -> Environment:
+def _create_environment(package: str) -> Environment:
     # most commands write no report
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-    packages = ("redactory.evaluation", "redactory.training.guarantee")
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(package, ".") for package in packages]),
+        loader=ChoiceLoader([PackageLoader(name, ".") for name in (package, "redactory.training.guarantee")]),
         autoescape=lambda name: name is None or name.endswith((".html.j2", ".css.j2")),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=package != __package__,
     )
     environment.filters |= {
         **TEMPLATE_FILTERS,
