@@ -312,7 +312,7 @@ def create_custom_recognizer(settings: CustomRecognizer, language: str) -> Entit
         try:
             # Presidio's own check; its dialect is that of the regex package, not of re
             patterns.append(Pattern(f"{settings.name} {number}", expression, score))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ConfigurationError(
                 f"{key}, pattern {number}: invalid regular expression, or a score that is not between 0 and 1"
             ) from None
@@ -431,6 +431,8 @@ class _Pattern(Settings):
             regex.compile(value)
         except regex.error as error:
             raise ValueError(f"invalid regular expression at character {(error.pos or 0) + 1}") from None
+        except RecursionError:
+            raise ValueError("this regular expression has too many nested parentheses") from None
         return value
 
 

@@ -354,6 +354,7 @@ SECRET = "hunter-secret"
         ({"custom": (own(patterns={f"({SECRET}": 0.5}),)}, "'Own', pattern 1: invalid regular"),
         ({"custom": (own(patterns={"fine": 0.5, f"*{SECRET}": 0.5}),)}, "'Own', pattern 2"),
         ({"custom": (own(patterns={SECRET: 1.5}),)}, "between 0 and 1"),
+        ({"custom": (own(patterns={"(" * 5_000 + SECRET + ")" * 5_000: 0.5}),)}, "'Own', pattern 1"),
     ],
 )
 def test_a_mistake_is_named_and_no_pattern_quoted(fields: dict[str, Any], told: str) -> None:
@@ -376,6 +377,10 @@ def test_a_mistake_is_named_and_no_pattern_quoted(fields: dict[str, Any], told: 
         (
             FILE.replace("'blue [a-z]+'", f"'({SECRET}'"),
             "own.yaml, recognizer 1 ('Badges'): patterns.0.regex: invalid regular expression at character",
+        ),
+        (
+            FILE.replace("'blue [a-z]+'", f"'{'(' * 5_000}{SECRET}{')' * 5_000}'"),
+            "patterns.0.regex: this regular expression has too many nested parentheses",
         ),
         (FILE.replace("0.6", "6"), "recognizer 3 ('Poorly scored'): patterns.1.score: must be at most 1, got 6"),
         (FILE.replace("[Zorg, Glarb]", SECRET), "('Words'): deny_list: expected a list like [one, two], got a string"),

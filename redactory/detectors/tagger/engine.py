@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,9 +44,15 @@ if TYPE_CHECKING:
 NAME = "tagger"
 PLAIN_LABELS = frozenset({OUTSIDE_LABEL, "MISC"})
 """Labels that count as non-entities: works, events and products are names, but nobody's."""
-DATE = "DATE_TIME"
+_DECIMAL = re.compile(r"\d+[.,]\d+")
+HARMLESS_FORMS: dict[str, Callable[[Sequence[str]], bool]] = {
+    "DATE_TIME": is_only_years,
+    # a price
+    "IP_ADDRESS": lambda tokens: len(tokens) == 1 and _DECIMAL.fullmatch(tokens[0]) is not None,
+}
+"""By label, the form of a harmless value: no part of it makes it sensitive."""
 MIN_SURE_PROBABILITY = 0.98
-"""Minimum P(non-entity) of a token that is no part of a date."""
+"""Minimum P(non-entity) of a token whose form need not be read."""
 MAX_CACHED_TEXTS, MAX_CACHED_CHARS = 2_000, 300
 """Texts whose outputs are kept, and the longest of them, in code points: about 20 MB."""
 SENTENCE_SIGNS = frozenset(".,;:!?…")
@@ -160,7 +167,9 @@ class _TaggerModel:
         others[:, [*self._plain_columns, *self._public_columns]] = -1.0
         labels = others.argmax(axis=1).tolist()
         plain = np.minimum(scores[:, list(self._plain_columns)].sum(axis=1) + open_, 1.0)
-        non_entity = self._add_years(doc, plain, labels, scores).astype(float).tolist()
+        for label, is_harmless in HARMLESS_FORMS.items():
+            plain = self._add_harmless(doc, plain, labels, scores, label, is_harmless)
+        non_entity = plain.astype(float).tolist()
         text, columns = doc.text, doc.to_array(["IDX", "LENGTH", "IS_SPACE"]).tolist()
         places = [
             TokenRange(start, start + length, bool(is_space), length == 1 and text[start] in SENTENCE_SIGNS)
@@ -186,18 +195,24 @@ class _TaggerModel:
             )
         return EngineOutput(spans, tokens)
 
-    def _add_years(
-        self, doc: Doc, plain: NDArray[np.float32], labels: list[int], scores: NDArray[np.float32]
+    def _add_harmless(
+        self,
+        doc: Doc,
+        plain: NDArray[np.float32],
+        labels: list[int],
+        scores: NDArray[np.float32],
+        label: str,
+        is_harmless: Callable[[Sequence[str]], bool],
     ) -> NDArray[np.float32]:
-        """Return P(non-entity) with that of a date added where the date is only a year."""
-        column = self._labels.index(DATE) if DATE in self._labels else -1
-        is_date = (np.asarray(labels) == column) & (plain < MIN_SURE_PROBABILITY)
-        if not is_date.any():
+        """Return P(non-entity) with that of ``label`` added where its tokens have a harmless form."""
+        column = self._labels.index(label) if label in self._labels else -1
+        is_labelled = (np.asarray(labels) == column) & (plain < MIN_SURE_PROBABILITY)
+        if not is_labelled.any():
             return plain
         result = plain.copy()
-        for found, run in groupby((t for t in doc if not t.is_space), lambda token: is_date[token.i]):
+        for is_part, run in groupby((t for t in doc if not t.is_space), lambda token: is_labelled[token.i]):
             tokens = list(run)
-            if found and is_only_years([token.text for token in tokens]):
+            if is_part and is_harmless([token.text for token in tokens]):
                 numbers = [token.i for token in tokens]
                 result[numbers] = np.minimum(plain[numbers] + scores[numbers, column], 1.0)
         return result
