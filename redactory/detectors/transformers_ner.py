@@ -271,7 +271,10 @@ def merge_pieces(text: str, pieces: Sequence[WordPiece]) -> Iterator[WordPiece]:
     for piece in pieces:
         if word is None:
             word = piece
-        elif piece.start < word.end or (piece.start == word.end and _is_inside_word(text, word.end)):
+        elif piece.start < word.end or (
+            piece.start == word.end
+            and all(unicodedata.category(letter)[0] in "LMN" for letter in text[word.end - 1 : word.end + 1])
+        ):
             worst = min(word, piece, key=lambda part: part.non_entity)
             word = worst._replace(start=word.start, end=max(word.end, piece.end))
         else:
@@ -279,10 +282,6 @@ def merge_pieces(text: str, pieces: Sequence[WordPiece]) -> Iterator[WordPiece]:
             word = piece
     if word is not None:
         yield word
-
-
-def _is_inside_word(text: str, offset: int) -> bool:
-    return all(unicodedata.category(character)[0] in "LMN" for character in text[offset - 1 : offset + 1])
 
 
 def _iter_spans(words: Sequence[WordPiece]) -> Iterator[Span]:
