@@ -6,7 +6,7 @@ import re
 import unicodedata
 from typing import Literal, NamedTuple, get_args
 
-from redactory.detectors.lists import fold_text
+from redactory.detectors.lists import fold_term, fold_text
 from redactory.foundation.errors import ConfigurationError
 from redactory.redaction.names import remove_title, split_suffix
 
@@ -51,7 +51,7 @@ class NameSearch:
 
     def __init__(self, name: str) -> None:
         bare_name, generations = split_suffix(unicodedata.normalize("NFC", name))
-        self.words = split_name(bare_name)
+        self.words = tuple(word for word in split_name(bare_name) if fold_term(word))
         if not any(map(str.isalpha, "".join(self.words))):
             raise ConfigurationError('--person: expected a name, like "Mary Smith"')
         first, *middle, last = map(_make_word_pattern, self.words if len(self.words) > 1 else self.words * 2)

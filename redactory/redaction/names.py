@@ -14,26 +14,19 @@ if TYPE_CHECKING:
 _MALE, _FEMALE = "m", "f"
 _GENDERS = {"male": _MALE, "female": _FEMALE}
 _TITLES_BY_GENDER = {
-    "": "dr drs prof professor doctor docteur doktor mx rev reverend dott dottore avv dring capt captain lt sgt "
+    "": "dr drs prof professor doctor docteur doktor mx rev reverend dott dottore avv ing dring capt captain lt sgt "
     "sergeant colonel",
-    _MALE: "mr mister sir lord herr herrn hr monsieur senor sr signor signore dhr senhor meneer",
+    _MALE: "mr mister sir lord herr herrn hr monsieur senor sr signor signore sig dhr senhor meneer heer",
     _FEMALE: "mrs ms miss madam dame lady frau fraulein mme mlle madame mademoiselle dra senora sra senorita srta "
     "signora signorina sigra signa dottssa profssa mevr mevrouw mw",
 }
 _TITLES = {title: gender for gender, titles in _TITLES_BY_GENDER.items() for title in titles.split()}
 """Gender by title, folded and without dots; empty if the title has none."""
 _DON = {"don": _MALE, "dona": _FEMALE, "dna": _FEMALE}
-_NAMES_ELSEWHERE = {"heer": _MALE, "ing": "", "sig": _MALE}
-"""Titles that are also names: in their languages titles, in others only in lower case or with a full stop."""
-_LOCAL_TITLES = {
-    "fr": {"m": _MALE, "me": "", "pr": ""},
-    "de": {"mag": "", "ing": ""},
-    "nl": {"heer": _MALE, "ing": ""},
-    "it": {**_DON, "sig": _MALE, "ing": ""},
-    "es": {**_DON, "ing": ""},
-    "pt": {**_DON, "ing": ""},
-}
+_LOCAL_TITLES = {"fr": {"m": _MALE, "me": "", "pr": ""}, **dict.fromkeys(("es", "it", "pt"), _DON), "de": {"mag": ""}}
 """Titles that are names or initials in other languages."""
+_NAMES_ELSEWHERE = {"heer": ("nl",), "ing": ("de", "es", "it", "nl", "pt"), "sig": ("it",)}
+"""Titles that are names in other languages than these, unless in lower case or with a full stop."""
 _GENERATIONS = {"jr": "jr", "junior": "jr", "jun": "jr", "sr": "sr", "senior": "sr", "sen": "sr"}
 _GENERATIONS |= {number: number for number in ("ii", "iii", "iv")}
 _NAMES = {"jun", "sen"}
@@ -102,7 +95,7 @@ def _get_titles(language: str) -> dict[str, str]:
 
 def is_title(value: str, language: str = "en") -> bool:
     """Return whether ``value`` consists of titles, like "Prof. Dr. med."."""
-    titles = {*_get_titles(language), *_NAMES_ELSEWHERE, *_FACULTIES}
+    titles = {*_get_titles(language), *_FACULTIES}
     words = [fold_word(match[0]) for match in _WORD.finditer(value)]
     return bool(words) and all(word in titles for word in words)
 
@@ -114,11 +107,11 @@ def has_gendered_title(title: str) -> bool:
 
 def split_name_words(value: str, language: str = "en") -> list[NameWord]:
     """Split a person's name into its words and tell what each is."""
-    titles = _get_titles(language)
+    titles, language = _get_titles(language), language.partition("-")[0]
     matches = [*_WORD.finditer(value)]
     texts = [fold_word(match[0]) for match in matches]
     is_titles = [
-        text in titles or (text in _NAMES_ELSEWHERE and _is_abbreviation(value, match))
+        text in titles and (language in _NAMES_ELSEWHERE.get(text, (language,)) or _is_abbreviation(value, match))
         for text, match in zip(texts, matches, strict=True)
     ]
     first, last = 0, len(texts)
@@ -166,7 +159,7 @@ def parse_name(value: str, language: str = "en") -> PersonName:
     """Parse a person's name, in either order ("Smith, Mary", "Smith Mary", "Smith M.")."""
     value = unicodedata.normalize("NFC", value).strip()
     parsed = split_name_words(value, language)
-    titles = _get_titles(language) | _NAMES_ELSEWHERE
+    titles = _get_titles(language)
     genders = {titles.get(one.text, "") for one in parsed if one.role == "title"} - {""}
     generations = [_GENERATIONS[one.text] for one in parsed if one.role == "generation"]
     title = " ".join(one.text for one in parsed if one.role == "title")

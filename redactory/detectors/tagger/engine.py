@@ -167,9 +167,7 @@ class _TaggerModel:
         others[:, [*self._plain_columns, *self._public_columns]] = -1.0
         labels = others.argmax(axis=1).tolist()
         plain = np.minimum(scores[:, list(self._plain_columns)].sum(axis=1) + open_, 1.0)
-        for label, is_harmless in HARMLESS_FORMS.items():
-            plain = self._add_harmless(doc, plain, labels, scores, label, is_harmless)
-        non_entity = plain.astype(float).tolist()
+        non_entity = self._add_harmless(doc, plain, labels, scores).astype(float).tolist()
         text, columns = doc.text, doc.to_array(["IDX", "LENGTH", "IS_SPACE"]).tolist()
         places = [
             TokenRange(start, start + length, bool(is_space), length == 1 and text[start] in SENTENCE_SIGNS)
@@ -196,25 +194,19 @@ class _TaggerModel:
         return EngineOutput(spans, tokens)
 
     def _add_harmless(
-        self,
-        doc: Doc,
-        plain: NDArray[np.float32],
-        labels: list[int],
-        scores: NDArray[np.float32],
-        label: str,
-        is_harmless: Callable[[Sequence[str]], bool],
+        self, doc: Doc, plain: NDArray[np.float32], labels: list[int], scores: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        """Return P(non-entity) with that of ``label`` added where its tokens have a harmless form."""
-        column = self._labels.index(label) if label in self._labels else -1
-        is_labelled = (np.asarray(labels) == column) & (plain < MIN_SURE_PROBABILITY)
-        if not is_labelled.any():
-            return plain
+        """Return P(non-entity) with that of the label added where the tokens have a form of :data:`HARMLESS_FORMS`."""
         result = plain.copy()
-        for is_part, run in groupby((t for t in doc if not t.is_space), lambda token: is_labelled[token.i]):
-            tokens = list(run)
-            if is_part and is_harmless([token.text for token in tokens]):
-                numbers = [token.i for token in tokens]
-                result[numbers] = np.minimum(plain[numbers] + scores[numbers, column], 1.0)
+        for label, is_harmless in HARMLESS_FORMS.items():
+            column = self._labels.index(label) if label in self._labels else -1
+            is_labelled = (np.asarray(labels) == column) & (plain < MIN_SURE_PROBABILITY)
+            parts = groupby((t for t in doc if not t.is_space), lambda token, flags=is_labelled: flags[token.i])
+            for is_part, run in parts if is_labelled.any() else ():
+                tokens = list(run)
+                if is_part and is_harmless([token.text for token in tokens]):
+                    numbers = [token.i for token in tokens]
+                    result[numbers] = np.minimum(plain[numbers] + scores[numbers, column], 1.0)
         return result
 
     def _join_across_punctuation(self, doc: Doc, non_entity: list[float], labels: list[int]) -> list[float]:
