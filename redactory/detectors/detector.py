@@ -207,7 +207,7 @@ def _cut_at_blank_lines(text: str, span: Span) -> Iterator[Span]:
     start = span.start
     for gap in () if is_form else _BLANK_LINE.finditer(text, span.start, span.end):
         # a comma before the blank line ends a greeting
-        if visible := text[start : gap.start()].rstrip(" \t\r,.;:!?"):
+        if visible := text[start : gap.start()].rstrip(" \t\r,"):
             yield span._replace(start=start, end=start + len(visible))
         start = gap.end()
     if start < span.end:

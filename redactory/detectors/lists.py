@@ -189,7 +189,9 @@ def _compile_expression(text: str, location: str = "") -> regex.Pattern[str]:
             f"{location}: invalid regular expression at character {(error.pos or 0) + 1} after '{EXPRESSION_MARK}'"
         ) from None
     except RecursionError:
-        raise ConfigurationError(f"{location}: this regular expression has too many nested parentheses") from None
+        raise ConfigurationError(
+            f"{location}: this regular expression has too many nested parentheses; use fewer"
+        ) from None
     if expression.search("") is not None:
         raise ConfigurationError(f"{location}: this regular expression matches an empty text; make it match something")
     return expression

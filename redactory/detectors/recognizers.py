@@ -443,7 +443,7 @@ class _Pattern(Settings):
         except regex.error as error:
             raise ValueError(f"invalid regular expression at character {(error.pos or 0) + 1}") from None
         except RecursionError:
-            raise ValueError("this regular expression has too many nested parentheses") from None
+            raise ValueError("this regular expression has too many nested parentheses; use fewer") from None
         return value
 
 

@@ -445,7 +445,7 @@ def test_every_section_switches_an_engine_on(tagger_folder: Path, presidio_file:
     ("text", "names"),
     [
         ("Hello Anna,\n\nPeter Kern called", ["Anna", "Peter Kern"]),
-        ("Anna!\r\n \t\r\n\n Peter\n", ["Anna", "Peter"]),
+        ("Anna, \r\n \t\r\n\n Peter!\n", ["Anna", "Peter!"]),
         ("Anna\nKern", ["Anna\nKern"]),
         ("Anna\n\n", ["Anna"]),
         ("\n\nAnna", ["Anna"]),

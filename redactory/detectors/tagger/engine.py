@@ -47,10 +47,9 @@ PLAIN_LABELS = frozenset({OUTSIDE_LABEL, "MISC"})
 _DECIMAL = re.compile(r"\d+[.,]\d+")
 HARMLESS_FORMS: dict[str, Callable[[Sequence[str]], bool]] = {
     "DATE_TIME": is_only_years,
-    # a price
     "IP_ADDRESS": lambda tokens: len(tokens) == 1 and _DECIMAL.fullmatch(tokens[0]) is not None,
 }
-"""By label, the form of a harmless value: no part of it makes it sensitive."""
+"""By label, whether tokens have a form that reveals nothing: years alone, or a price."""
 MIN_SURE_PROBABILITY = 0.98
 """Minimum P(non-entity) of a token whose form need not be read."""
 MAX_CACHED_TEXTS, MAX_CACHED_CHARS = 2_000, 300
