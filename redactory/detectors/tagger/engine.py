@@ -199,12 +199,11 @@ class _TaggerModel:
         result = plain.copy()
         for label, is_harmless in HARMLESS_FORMS.items():
             column = self._labels.index(label) if label in self._labels else -1
-            is_labelled = (np.asarray(labels) == column) & (plain < MIN_SURE_PROBABILITY)
-            parts = groupby((t for t in doc if not t.is_space), lambda token, flags=is_labelled: flags[token.i])
-            for is_part, run in parts if is_labelled.any() else ():
-                tokens = list(run)
-                if is_part and is_harmless([token.text for token in tokens]):
-                    numbers = [token.i for token in tokens]
+            is_labelled = ((np.asarray(labels) == column) & (plain < MIN_SURE_PROBABILITY)).tolist()
+            runs = groupby((t.i for t in doc if not t.is_space), is_labelled.__getitem__)
+            for is_value, run in runs if any(is_labelled) else ():
+                numbers = list(run)
+                if is_value and is_harmless([doc[number].text for number in numbers]):
                     result[numbers] = np.minimum(plain[numbers] + scores[numbers, column], 1.0)
         return result
 
