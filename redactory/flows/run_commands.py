@@ -146,6 +146,9 @@ def describe_curation(r: Result) -> Page:
     yield warning(r["uncovered"])
     yield r["languages"]
     yield r["public_labels"]
+    rejections = ", ".join(f"{reason} {count:,}" for reason, count in r["rejected_by_reason"].items())
+    share = f"{fill('{rejected} of {rows:n row} rejected', r)} ({rejections})."
+    yield warning(r["rejected"] and f"{share} To stop such a run, set input.max_rejected_share.")
     rows = {name: r[name] for name in ("rows", "documents", "rejected")}
     yield table("Rows", (), rows | indent(r["rejected_by_reason"]))
     decisions = [(name, r[name], f"{r[name] / (r['examples'] or 1):.1%}") for name in DECISIONS]
@@ -235,7 +238,10 @@ def redact(
 
 def _describe_copy(r: Result, out: str, hints: list[str]) -> Page:
     left_out = {f"files left out: {reason}": count for reason, count in r["files_left_out"].items()}
-    removed = {"images, attachments and other parts removed": r["taken_out"]}
+    removed = {
+        "images, attachments and other parts removed": r["taken_out"],
+        "formulas without a value removed": r["formulas_taken_out"],
+    }
     names = {"pdf": "PDF files written as text", "msg": "Outlook messages written as mail"}
     removed |= {names[kind]: count for kind, count in r["converted"].items()}
     rows = {"read": r["rows"], "written": r["written"], "left out": sum(r["quarantined"].values())}

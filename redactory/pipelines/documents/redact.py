@@ -157,6 +157,7 @@ class _RedactionRun:
     progress: Progress
     rows: int = 0
     removed_parts: int = 0
+    removed_formulas: int = 0
     files: int = 0
     kept_keys: list[str] = field(default_factory=list)
     skipped_files: dict[str, str] = field(default_factory=dict)
@@ -233,7 +234,7 @@ class _RedactionRun:
     @contextmanager
     def _skip_damaged_file(self, source: Source, is_folder: bool) -> Iterator[None]:
         """Skip a damaged file of a folder; a single file raises ``DamagedFile``."""
-        written, removed_parts = self.rows - self.quarantined.total(), self.removed_parts
+        written, removed = self.rows - self.quarantined.total(), (self.removed_parts, self.removed_formulas)
         labels = Counter(self.labels)
         try:
             yield
@@ -244,7 +245,7 @@ class _RedactionRun:
             self.skipped_files[source.name] = error.reason
             # the rows before the damage are left out with their file
             self.quarantined[error.reason] += self.rows - self.quarantined.total() - written
-            self.removed_parts, self.labels = removed_parts, labels
+            (self.removed_parts, self.removed_formulas), self.labels = removed, labels
 
     def _build_summary(self) -> dict[str, Any]:
         left_out = self.quarantined.total()
@@ -255,6 +256,7 @@ class _RedactionRun:
             "files": self.files,
             "files_left_out": dict(Counter(self.skipped_files.values())),
             "taken_out": self.removed_parts,
+            "formulas_taken_out": self.removed_formulas,
             "converted": dict(+self.converted),
             "kept_keys": [*dict.fromkeys(self.kept_keys)],
             "replaced": dict(self.labels.most_common()),
@@ -398,6 +400,7 @@ class _RedactionRun:
         for text_spans, structural_spans in zip(spans, row.structural_spans, strict=False):
             text_spans += structural_spans
         self.removed_parts += row.removed_parts
+        self.removed_formulas += row.removed_formulas
         masked_columns = {name: (row.cells.get(name), label) for name, label in self.redaction.masked_columns.items()}
         if self.redaction.known_values:
             labels = self.redaction.masked_columns | plan.dropped_labels
