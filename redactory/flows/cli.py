@@ -87,7 +87,10 @@ def _exit_with_error(message: str, code: int, log_message: str | None = None) ->
 
 
 def _format_resume_hint() -> str:
-    return "run the same command again to continue" + " (with --resume)" * (log.get_command() in _RESUME_COMMANDS)
+    command = log.get_command()
+    if command in sys.argv and "-" in sys.argv[sys.argv.index(command) :]:
+        return "standard input and output cannot be resumed; run the command again with the whole input"
+    return "run the same command again to continue" + " (with --resume)" * (command in _RESUME_COMMANDS)
 
 
 def _format_usage_error(error: Any) -> str:

@@ -31,8 +31,8 @@ def review(
     guard = access.AccessGuard(pages.build_app(site), listener.getsockname()[1])
     err.print(f"Open {guard.address}", soft_wrap=True, markup=False)
     err.print("The address works once, in one browser on this machine. Ctrl-C ends the review.", soft_wrap=True)
-    if browser:
-        webbrowser.open(guard.address)
-    with suppress(KeyboardInterrupt):
+    with access.write_redirect(guard.address) as file_address, suppress(KeyboardInterrupt):
+        if browser:
+            webbrowser.open(file_address)
         access.run_server(guard, listener)
     return site.summarize()

@@ -8,9 +8,11 @@ import logging
 import re
 import shutil
 import stat
+import webbrowser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pytest
 import yaml
@@ -19,6 +21,7 @@ from starlette.testclient import TestClient
 import redactory
 from redactory.evaluation.labelled import read_labelled_rows
 from redactory.flows.release_commands import describe_release
+from redactory.flows.review import access
 from redactory.flows.review.access import AccessGuard, open_socket
 from redactory.flows.review.pages import LABEL_KEYS, Review, build_app
 from redactory.foundation.errors import ConfigurationError, InputError
@@ -150,6 +153,25 @@ def test_only_the_loopback_address_is_listened_on() -> None:
             open_socket(port)
 
 
+def test_the_browser_is_started_without_the_token(rows_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every user of the machine can list the command lines of its processes."""
+    opened, started = list[str](), list[str]()
+
+    def run_server(guard: AccessGuard, _: Any) -> None:
+        page = Path(urlparse(opened[0]).path)
+        assert (stat.S_IMODE(page.stat().st_mode), stat.S_IMODE(page.parent.stat().st_mode)) == (0o600, 0o700)
+        assert guard.address in page.read_text()
+        started.append(guard.address.partition("token=")[2])
+
+    monkeypatch.setattr(access, "run_server", run_server)
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    assert invoke_command("review", rows_file).exit_code == 0
+    [address], [token] = opened, started
+    assert address.startswith("file:///")
+    assert token not in address
+    assert not Path(urlparse(address).path).exists()
+
+
 # ---- errors quote nothing
 
 
@@ -196,6 +218,7 @@ def test_unknown_pages_are_not_there(browser: Browser, path: str, status: int) -
         '[{"start": "0", "end": 3, "label": "PERSON"}]',
         '[{"start": 0.0, "end": 3, "label": "PERSON"}]',
         '[{"start": [], "end": 3, "label": ["PERSON"]}]',
+        "[" * 100_000,
     ],
 )
 def test_an_invalid_answer_is_refused_and_not_saved(browser: Browser, spans: str) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import secrets
 import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -13,6 +17,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.files import write_text
 
 ADDRESS = "127.0.0.1"
 _HEADERS = {
@@ -81,6 +86,15 @@ class AccessGuard:
 
 def _is_equal(value: str | None, expected: str | None) -> bool:
     return value is not None and expected is not None and secrets.compare_digest(value.encode(), expected.encode())
+
+
+@contextmanager
+def write_redirect(address: str) -> Iterator[str]:
+    """Yield the address of a private file that leads to ``address``: every user can read a browser's command line."""
+    with tempfile.TemporaryDirectory(prefix="redactory-") as folder:
+        page = Path(folder) / "review.html"
+        write_text(page, f'<!doctype html><meta http-equiv="refresh" content="0; url={address}"><title>Redactory</title>')
+        yield page.as_uri()
 
 
 def open_socket(port: int) -> socket.socket:

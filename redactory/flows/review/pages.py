@@ -268,7 +268,7 @@ class Review:
             if type(spans) is not list or any(type(span[key]) is not int for span in spans for key in ("start", "end")):
                 raise TypeError
             places = [{key: span[key] for key in ("start", "end", "label")} for span in spans]
-        except (ValueError, TypeError, LookupError):
+        except (ValueError, TypeError, LookupError, RecursionError):
             raise InputError("the labels did not arrive: reload the page; it needs JavaScript") from None
         sheet.save_answer(request.path_params["row"], places)
         return RedirectResponse(request.url.path, 303)
