@@ -65,7 +65,6 @@ from redactory.redaction.names import remove_title
 from redactory.redaction.replacements import (
     ReplacedSpan,
     Replacement,
-    Replacer,
     collect_values,
     load_replacement,
     plan_edits,
@@ -122,11 +121,11 @@ def redact(
     if is_folder and out == PIPE:
         raise ConfigurationError("--out: a folder needs a folder or a URL, not standard output")
     require_matching_format(out, sources, is_folder)
-    if redaction.vault is not None and redaction.replace != "pseudonym":
-        raise ConfigurationError("vault: only pseudonyms can be unmasked: add --replace pseudonym")
-    if redaction.vault is not None and not is_utf8(settings.input.encoding):
-        raise ConfigurationError("vault: unmask reads only UTF-8; convert the file first (iconv -t UTF-8)")
     if redaction.vault is not None:
+        if redaction.replace != "pseudonym":
+            raise ConfigurationError("vault: only pseudonyms can be unmasked: add --replace pseudonym")
+        if not is_utf8(settings.input.encoding):
+            raise ConfigurationError("vault: unmask reads only UTF-8; convert the file first (iconv -t UTF-8)")
         # fail before hours of work whose pseudonyms nobody could restore
         PseudonymVault.open_or_create(Path(redaction.vault))
     replacement = load_replacement(redaction.replace, settings.detect.language)
