@@ -85,7 +85,7 @@ def _exit_with_error(message: str, code: int, log_message: str | None = None) ->
 
 
 def _format_resume_hint() -> str:
-    command = log.get_command()
+    command = log.current_command
     if command in sys.argv and "-" in sys.argv[sys.argv.index(command) :]:
         return "standard input and output cannot be resumed; run the command again with the whole input"
     return "run the same command again to continue" + " (with --resume)" * (command in _RESUME_COMMANDS)
