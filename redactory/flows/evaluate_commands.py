@@ -345,22 +345,13 @@ def _describe_extraction(r: Result) -> Page:
     yield fill("Of control values never seen {controls_share:2} were found.", r)
     if r["p_value"] is not None:
         yield fill("By chance alone, as many are found with probability {p_value:.2g}.", r)
-    header, keys = (
-        ("", "secrets", "found", "controls", "found"),
-        ("secrets", "secrets_found", "controls", "controls_found"),
-    )
-    rows = ((label, *(counts[key] for key in keys)) for label, counts in r["by_label"].items())
-    yield table("By label", header, rows)
-    seen = (counts for counts in r["by_times_seen"] if counts["secrets"])
-    yield table(
-        "By times seen in training",
-        header,
-        ((_format_times(counts), *(counts[key] for key in keys)) for counts in seen),
-    )
-    completed = (
-        "Prompted with the preceding words: {secrets_found} of {secrets:n secret} completed, {controls_found} of "
-    )
-    yield fill(completed + "{controls} controls", r["completion"])
+    keys = ("secrets", "secrets_found", "controls", "controls_found")
+    times = {_format_times(counts): counts for counts in r["by_times_seen"] if counts["secrets"]}
+    for title, groups in {"By label": r["by_label"], "By times seen in training": times}.items():
+        rows = ((name, *(counts[key] for key in keys)) for name, counts in groups.items())
+        yield table(title, ("", "secrets", "found", "controls", "found"), rows)
+    completed = "Prompted with the preceding words: {secrets_found} of {secrets:n secret} completed, "
+    yield fill(completed + "{controls_found} of {controls} controls", r["completion"])
     yield from (f"Not measured: {reason}" for reason in [*r["reasons"], *r["completion"]["reasons"]])
 
 

@@ -13,6 +13,8 @@ from redactory.flows.options import command, drop_unset
 from redactory.flows.show import MISSES, Page, Result, Shown, fill, report_progress, table
 from redactory.foundation.bounds import format_lower, format_upper
 
+HeldBack = Annotated[Path | None, Option(help="Other labelled rows, to compare the policies before and after.")]
+
 # ``redactory label``: rows to fit a tagger, or a sample to measure misses.
 
 
@@ -174,9 +176,7 @@ def fit_tagger(
     out: Annotated[Path, Option(help="The tagger's folder.")],
     seed: opt.Seed = None,
     epochs: Annotated[int | None, Option(help="Number of passes over the rows.", min=1)] = None,
-    held_back: Annotated[
-        Path | None, Option(help="Other labelled rows, to compare the policies before and after.")
-    ] = None,
+    held_back: HeldBack = None,
 ) -> Shown:
     """Train and calibrate a token tagger on labelled rows."""
     settings = drop_unset(seed=seed, epochs=epochs)
@@ -242,9 +242,7 @@ def fit_policy(
     confidence: opt.Confidence = 0.95,
     out: Annotated[Path, Option(help="The policy file to write.")] = Path("policy.yaml"),
     miss_rate: Annotated[float, Option(help="Upper bound on the share of missed secrets.")] = 0.001,
-    held_back: Annotated[
-        Path | None, Option(help="Other labelled rows, to compare the policies before and after.")
-    ] = None,
+    held_back: HeldBack = None,
 ) -> Shown:
     """Fit the conservative policy to labelled rows to bound the share of missed secrets."""
     settings: dict[str, Any] = {"config": own_config, "miss_rate": miss_rate, "confidence": confidence}

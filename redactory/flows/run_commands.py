@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -323,13 +324,8 @@ def run(
     result = _run_job("run", config, prefect, dask, output=output, resume=resume, workers=workers)
     _warn_unencrypted(result)
     _print_remarks(config, output)
-    return result, _describe_run(result)
-
-
-def _describe_run(r: Result) -> Page:
-    yield from describe_curation(r)
-    yield from describe_training(r["model"])
-    yield from describe_measurements(r["evaluation"])
+    pages = describe_curation(result), describe_training(result["model"]), describe_measurements(result["evaluation"])
+    return result, chain(*pages)
 
 
 def _run_job(work: str, config: str, prefect: bool, dask: str | None = None, **options: Any) -> dict[str, Any]:
@@ -499,16 +495,8 @@ def simulate(
     ] = None,
 ) -> Shown:
     """Write support dialogues of invented people, with the position of every secret."""
-    r = redactory.simulate(
-        out,
-        rows,
-        seed,
-        canaries,
-        copies,
-        report_progress,
-        undetectable_canary_rate,
-        **drop_unset(templates=templates or None),
-    )
+    options = drop_unset(undetectable_canary_rate=undetectable_canary_rate, templates=templates or None)
+    r = redactory.simulate(out, rows, seed, canaries, copies, report_progress, **options)
     written = "Wrote {rows:n dialogue} with {count:n labelled secret} to {out}"
     page = [fill(written, r, count=sum(r["secrets"].values())), r["canaries"] and f"Canaries: {r['canaries_file']}"]
     return r, page
