@@ -155,8 +155,8 @@ def compare_detectors(
     Each is scored as if it alone decided, with an example private if it finds a span in it. A secret is missed if its
     example is public, which is the δ₂ of both policies, and ``measure_public_share`` is that of the examples without a
     labelled span. Returns {engine, policy (None of a rival), cover_recall, char_precision, char_recall, miss_rate:
-    {value, low, high, upper, misses, n}, public_share: {value, low, high, examples, public}, quarantined,
-    texts_per_second: {value, low, high}}.
+    {value, low, high, upper, misses, n}, public_share: {value, low, high, examples, public}, by_label: {label: {n,
+    cover_recall}}, quarantined, texts_per_second: {value, low, high}}.
 
     All engines read the distinct examples in turns of a few, so that other load affects them equally. Seconds are those
     of a processor core, bootstrapped over these turns. The result contains no text.
@@ -207,6 +207,11 @@ def _measure_single_engine(
         **{name: metrics[name] for name in ("cover_recall", "char_precision", "char_recall")},
         "miss_rate": estimate_miss_rate(missed, secrets),
         "public_share": measure_public_share(examples, public.__contains__)["of_clean"],
+        "by_label": {
+            label: {key: scores[key] for key in ("n", "cover_recall")}
+            for label, scores in metrics["by_label"].items()
+            if scores["n"]
+        },
     }
 
 

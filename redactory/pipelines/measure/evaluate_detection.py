@@ -44,7 +44,7 @@ from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
-from redactory.pipelines.curation.loading import ConfigLike, load_config
+from redactory.pipelines.curation.loading import ConfigLike, load_config, load_text_config
 from redactory.pipelines.curation.models import seal_result
 from redactory.pipelines.curation.policy import make_run_router
 from redactory.pipelines.curation.segment import make_segmenter
@@ -165,10 +165,7 @@ def evaluate_errors(
 
 
 def _load_settings(labelled: str | Path, config: ConfigLike | None) -> tuple[SegmentSettings, DetectSettings]:
-    if config is None:
-        return SegmentSettings(), DetectSettings()
-    # only the labelled file is read, so a configuration with just a detect section suffices
-    settings = load_config(config, input={"path": str(labelled)})
+    settings = load_text_config(config, (str(labelled),))
     return settings.segment, settings.detect
 
 

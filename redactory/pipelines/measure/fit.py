@@ -25,7 +25,7 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, write_json, write_text
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, ignore_progress
-from redactory.pipelines.curation.loading import parse_settings
+from redactory.pipelines.curation.loading import ConfigLike, load_text_config, parse_settings
 from redactory.pipelines.measure.evaluate_detection import evaluate_detect
 
 MIN_ROWS = 20
@@ -39,17 +39,22 @@ def fit_tagger(
     progress: Progress = ignore_progress,
     *,
     held_back: str | Path | None = None,
+    config: ConfigLike | None = None,
 ) -> dict[str, Any]:
     """Train a tagger on files of labelled rows and write it, with its card, to the new folder ``out``.
 
     A share of the distinct texts, chosen by digest, is held out: one half calibrates (CRT, appendix A.4, puts a
     threshold on scores, which is meaningful only for calibrated ones), the other measures the card's metrics and the
     effect of the calibration. ``start_held_out`` has the metrics of the start on the same rows, and
-    ``worse_than_start`` whether it is the better one. ``held_back``, a file of other rows, compares the start with both
-    taggers together, in the default policies: {present, fitted: :func:`evaluate_detect`}, else None.
+    ``worse_than_start`` whether it is the better one. ``held_back``, a file of other rows, compares the policies of
+    ``config`` (default: the built-in ones with the start) with those that add this tagger: {present, fitted:
+    :func:`evaluate_detect`}, else None.
     """
-    chosen = parse_settings(FitSettings, settings)
-    folder = Path(out)
+    chosen, folder = parse_settings(FitSettings, settings), Path(out)
+    if config is not None and held_back is None:
+        raise ConfigurationError("config: its policies are compared on other labelled rows: add --held-back")
+    start_detect = {"detect": {"tagger": {"models": (chosen.start or "default",)}}}
+    present = load_text_config(start_detect if config is None else config)
     if folder.exists():
         raise ConfigurationError(f"{folder} already exists: give another folder, or remove it")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -97,16 +102,11 @@ def fit_tagger(
         temporary_folder.replace(folder)
     finally:
         shutil.rmtree(temporary_folder, ignore_errors=True)
-    base = chosen.start or "default"
-    models = {"present": [base], "fitted": [base, str(folder.absolute())]}
-    compared = (
-        None
-        if held_back is None
-        else {
-            name: evaluate_detect(held_back, {"detect": {"tagger": {"models": names}}}, progress=progress)
-            for name, names in models.items()
-        }
-    )
+    tagger = present.detect.tagger or TaggerSettings(models=())
+    detect = {"tagger": TaggerSettings(models=(*tagger.models, str(folder.absolute())))}
+    fitted = present.model_copy(update={"detect": present.detect.model_copy(update=detect)})
+    configs = {} if held_back is None else {"present": present, "fitted": fitted}
+    compared = {n: evaluate_detect(held_back, c, progress=progress) for n, c in configs.items()} if held_back else None
     return {"tagger": str(folder), **result, "held_back": compared}
 
 
