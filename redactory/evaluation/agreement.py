@@ -41,7 +41,7 @@ def label_agreement(first: str | Path, second: str | Path) -> dict[str, Any]:
     seconds = {numbers[r["text"]].popleft() if numbers[r["text"]] else -n: r for n, r in enumerate(rows[1])}
     result = compare_labels(dict(enumerate(rows[0], 1)), seconds)
     if not result["rows"]:
-        raise InputError(f"{Path(second).name}: no row has a text of {Path(first).name}; give two files of the same rows")
+        raise InputError(f"{Path(second).name}: no row has a text of {Path(first).name}; give files of the same rows")
     return {"files": [str(first), str(second)], **result}
 
 
@@ -50,10 +50,10 @@ def compare_labels(first: Mapping[int, Row], second: Mapping[int, Row]) -> dict[
 
     {rows (in both), only: [in the first, in the second], tokens, spans: [first, second], kappa, exact, overlap,
     by_label: {label: {spans, kappa, exact, overlap}}, differing_rows: [{row, first, second}]}. Metrics are {value, low,
-    high} with 95 % bootstrap intervals over rows, null if undefined. ``exact`` is F1 of spans with equal labels and bounds, ``overlap`` the share of all spans that
-    share a character with a span of the other annotator with the same label. Kappa of a label compares tokens with and
-    without it. Each differing row has the number of spans, by label, that only one annotator has. The result contains no
-    text.
+    high} with 95 % bootstrap intervals over rows, null if undefined. ``exact`` is F1 of spans with equal labels and
+    bounds, ``overlap`` the share of all spans that share a character with a span of the other annotator with the same
+    label. Kappa of a label compares tokens with and without it. Each differing row has the number of spans, by label,
+    that only one annotator has. The result contains no text.
     """
     common = sorted(first.keys() & second.keys())
     texts = [str(first[number]["text"]) for number in common]

@@ -57,20 +57,16 @@ def score_strings(
     # the number of common first tokens, at most the length of `prefix`
     columns: Iterable[tuple[int, ...]] = zip(encode(prefix), *encoded, strict=False)
     shared = sum(1 for _ in takewhile(lambda ids: len(set(ids)) == 1, columns))
-    lengths = np.asarray([len(ids) - shared for ids in encoded], np.int64)
-    tokens = np.full((len(strings), int(lengths.max(initial=1))), _PADDING, np.int32)
+    tokens = np.full((len(strings), max([1, *(len(ids) - shared for ids in encoded)])), _PADDING, np.int32)
     for row, ids in enumerate(encoded):
-        tokens[row, : lengths[row]] = ids[shared:]
-    # shorter ones first among equal beginnings: -1 is below every token
-    order = np.lexsort(tokens.T[::-1])
-    twins = (tokens[order][1:] == tokens[order][:-1]).all(axis=1)
-    named = np.asarray(strings, dtype=object)[order]
-    if (lengths < 1).any() or any(twins & (named[1:] != named[:-1])):
+        tokens[row, : len(ids) - shared] = ids[shared:]
+    # each once, in order, shorter ones first among equal beginnings: -1 is below every token
+    distinct, places = np.unique(tokens, axis=0, return_inverse=True)
+    lengths = (distinct != _PADDING).sum(axis=1)
+    if (lengths < 1).any() or len(distinct) != len(set(strings)):
         raise CheckFailed("canaries: the model's tokenizer gives different candidates the same tokens")
-    scores = np.empty(len(strings))
     head = encoded[0][:shared] if encoded else []
-    scores[order] = _score_token_rows(model, head, tokens[order], lengths[order], progress)
-    return scores
+    return _score_token_rows(model, head, distinct, lengths, progress)[places.reshape(-1)]
 
 
 def tokenize_digits(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from redactory.detectors import Detection, Span, TextDetector
+from redactory.detectors.engine import trim_range
 from redactory.evaluation.recall import measure_misses
 from redactory.evaluation.statistics import (
     BOOTSTRAP_SEED,
@@ -174,20 +175,16 @@ def compare_detectors(
         progress("compare", min(start + _ROUND_TEXTS, len(texts)), len(texts), "texts")
     rows = []
     for name, cache in caches.items():
+        speed, is_repeated = bootstrap_ratio(turns[name]), len(turns[name]) > 1
         beside = {
             "quarantined": sum(cache[example.text].failure is not None for example in examples),
-            "texts_per_second": _measure_throughput(turns[name]),
+            # one turn gives no interval
+            "texts_per_second": speed if is_repeated else make_estimate(speed["value"]),
         }
         for policy, select_spans in POLICY_SPANS.items() if not name else [(None, POLICY_SPANS["strict"])]:
             metrics = _measure_single_engine(examples, cache, select_spans)
             rows.append({"engine": name or "redactory", "policy": policy, **metrics, **beside})
     return rows
-
-
-def _measure_throughput(timed_rounds: Sequence[tuple[int, float]]) -> dict[str, Any]:
-    """Return texts per second over rounds of (texts, seconds); one round gives no interval."""
-    speed = bootstrap_ratio(timed_rounds)
-    return speed if len(timed_rounds) > 1 else make_estimate(speed["value"])
 
 
 def _measure_single_engine(
@@ -384,13 +381,8 @@ def parse_labelled_spans(spans: Iterable[Mapping[str, Any]]) -> list[tuple[int, 
 
 
 def _trim_intervals(text: str, intervals: Iterable[Interval]) -> list[Interval]:
-    stripped = []
-    for start, end in intervals:
-        fragment = text[start:end]
-        first, last = start + len(fragment) - len(fragment.lstrip()), start + len(fragment.rstrip())
-        if first < last:
-            stripped.append((first, last))
-    return stripped
+    trimmed = (trim_range(text, start, end) for start, end in intervals)
+    return [(start, end) for start, end in trimmed if start < end]
 
 
 def _compute_f_score(precision: SumTable, recall: SumTable, beta: int) -> SumTable:

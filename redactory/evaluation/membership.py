@@ -53,7 +53,9 @@ def run_membership_attack(
 
     def score(scored_model: LanguageModel, texts: Sequence[str]) -> tuple[Scores, Scores]:
         tokens = _compute_token_log_probs(scored_model, texts, progress)
-        return -_compute_perplexities(tokens), np.array([log_probs.sum() for log_probs in tokens])
+        # a float cannot hold a larger perplexity; only the order of sentences matters
+        perplexities = np.exp(np.minimum([-log_probs.mean() for log_probs in tokens], 700.0))
+        return -perplexities, np.array([log_probs.sum() for log_probs in tokens])
 
     return _run_attacks(score, model, reference, members, non_members, **options)
 
@@ -125,11 +127,6 @@ def _compute_token_log_probs(model: LanguageModel, texts: Sequence[str], progres
         log_probs += model.compute_token_log_probs(texts[start : start + _CHUNK_TEXTS])
         progress("membership", len(log_probs), len(texts), "sentences")
     return log_probs
-
-
-def _compute_perplexities(tokens: Sequence[Scores]) -> Scores:
-    # a float cannot hold a larger perplexity; only the order of sentences matters
-    return np.exp(np.minimum([-log_probs.mean() for log_probs in tokens], 700.0))
 
 
 # The sentences (CRT, appendix A.5) are random sentences of the corpus; in one half of them the secret is

@@ -293,16 +293,13 @@ def compare_nearest_neighbours(
 def _compute_ngram_cosines(texts: Sequence[str], other_texts: Sequence[str], size: int = 5) -> NDArray[np.float64]:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
+    def fold(text: str) -> str:
+        return f"{' '.join(text.casefold().split()):<{size}}"
+
     # without inverse document frequencies: the rows are the n-grams of each text, as unit vectors
-    ngrams = TfidfVectorizer(
-        analyzer="char", ngram_range=(size, size), binary=True, use_idf=False, preprocessor=_fold_text
-    )
+    ngrams = TfidfVectorizer(analyzer="char", ngram_range=(size, size), binary=True, use_idf=False, preprocessor=fold)
     vectors = ngrams.fit_transform([*texts, *other_texts])
     return np.asarray((vectors[: len(texts)] @ vectors[len(texts) :].T).toarray())
-
-
-def _fold_text(text: str, size: int = 5) -> str:
-    return f"{' '.join(text.casefold().split()):<{size}}"
 
 
 def _count_canaries(generated: Sequence[str], canaries: Mapping[str, Any]) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def _list_scores(scores: Result) -> Iterator[list[str]]:
 
 
 def _name_engine(scores: Result) -> str:
-    kind, colon, model = scores["engine"].partition(":")
+    kind, colon, model = str(scores["engine"]).partition(":")
     return {"strict": "strict", "conservative": "both"}.get(scores["policy"], kind + colon + Path(model).name)
 
 

@@ -145,6 +145,6 @@ def test_a_row_that_differs_has_its_number_in_the_first_file(tmp_path: Path) -> 
 def test_files_without_a_common_text_are_refused(tmp_path: Path, texts: list[str]) -> None:
     first = write_rows(tmp_path / "first.jsonl", [make_row("a b"), make_row("x y")])
     second = write_rows(tmp_path / "second.jsonl", [make_row(text) for text in texts])
-    with pytest.raises(InputError, match=r"^second.jsonl: no row has a text of first.jsonl; give two") as error:
+    with pytest.raises(InputError, match=r"^second.jsonl: no row has a text of first.jsonl; give files") as error:
         redactory.label_agreement(first, second)
     assert "a  b" not in str(error.value)

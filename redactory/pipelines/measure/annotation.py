@@ -169,8 +169,7 @@ class LabelSheet:
         if self.policy is None:
             self.policy = Policy(self.config)
         strict = (span for span in self.policy.scan(row["text"]) if span.policy == "strict")
-        ranked = [LabelledSpan(s.start, s.end, s.label) for s in sorted(strict, key=lambda span: -span.score)]
-        return [span._asdict() for span in select_prefilled_spans(ranked)]
+        return [span._asdict() for span in select_prefilled_spans(strict)]
 
 
 def _is_labelled(path: Path) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from redactory.training import LanguageModel
     from redactory.training.chat import ChatCodec
     from redactory.training.model import TextClassifier
+    from redactory.training.trainers import Trainer
 
 CLASSIFY = "classify"
 MAX_COMPARED = 2_000
@@ -107,16 +109,8 @@ class ModelEvaluation:
 
     def list_training_folders(self) -> tuple[Path, ...]:
         """Return the data folders that the model was trained on: the shards, or the vault."""
-        trainer = TRAINERS[self.model_manifest["summary"]["trainer"]]
-        return tuple(getattr(self.run, name) for name in trainer.folder_names)
-
-    def read_training_rows(self) -> Iterator[TextWithLabel]:
-        """Yield the texts that a classifier was trained on, with their classes."""
-        from redactory.training.data import read_classes
-        from redactory.training.data import read_texts as read_training_texts
-
-        for folder in self.list_training_folders():
-            yield from zip(read_training_texts(self.run, folder), read_classes(self.run, folder), strict=True)
+        trainer: Trainer = TRAINERS[self.model_manifest["summary"]["trainer"]]
+        return trainer.list_data_folders(self.run)
 
     def read_held_out_examples(self, paths: Sequence[str]) -> Iterator[tuple[str, str | None, str | None]]:
         """Yield text, class and role of every example of a held-out corpus, segmented like the run.
@@ -131,17 +125,14 @@ class ModelEvaluation:
     def read_conversations(self, paths: Sequence[str]) -> tuple[list[str], list[str]]:
         """Read conversations or turns (examples joined by a space, as in training), original and masked."""
         documents = [
-            [
-                (turn, role, example.text)
-                for (turn, role), example in zip(iterate_turns(examples), examples, strict=True)
-            ]
+            [(turn, example.text) for turn, example in zip(iterate_turns(examples), examples, strict=True)]
             for _, examples in self._read_documents(paths)
         ]
         if self.model_manifest["settings"]["chat"]["example"] == "turn":
             documents = [[example] for examples in documents for example in examples]
-        texts = [text for examples in documents for _, _, text in examples]
+        texts = [text for examples in documents for _, text in examples]
         masked = iter([text for _, text in make_run_router(self.run_manifest)(texts)])
-        masked_documents = [[(turn, role, next(masked)) for turn, role, _ in examples] for examples in documents]
+        masked_documents = [[(turn, next(masked)) for turn, _ in examples] for examples in documents]
         return [*map(_join_conversation_turns, documents)], [*map(_join_conversation_turns, masked_documents)]
 
     def _read_documents(self, paths: Sequence[str]) -> Iterator[tuple[Document, list[Segment]]]:
@@ -215,11 +206,23 @@ class ModelEvaluation:
         return run_with_sealed_traceback(self.run.state, run_measurement)
 
 
-def _join_conversation_turns(examples: Sequence[tuple[int, str | None, str]]) -> str:
+def read_trainer_texts(run: RunFolder, folders: Iterable[Path]) -> Iterator[TextWithLabel]:
+    """Yield (text, class) of every example as a trainer of these ``folders`` sees it; its epsilons refer to these.
+
+    For ``crt`` texts are masked: a secret that π caught changes no count, as it changes no step. In counts of originals
+    it would, and no miss rate could amplify the stated epsilon.
+    """
+    from redactory.training import data
+
+    for folder in folders:
+        yield from zip(data.read_texts(run, folder), data.read_classes(run, folder), strict=True)
+
+
+def _join_conversation_turns(examples: Sequence[tuple[tuple[int, str | None], str]]) -> str:
     from redactory.training.chat import join_turns
 
-    by_turn = groupby(examples, lambda point: point[:2])
-    return join_turns((role, " ".join(text for _, _, text in turn_examples)) for (_, role), turn_examples in by_turn)
+    by_turn = groupby(examples, itemgetter(0))
+    return join_turns((role, " ".join(text for _, text in turn_examples)) for (_, role), turn_examples in by_turn)
 
 
 def read_texts(folder: Path) -> Iterator[str]:

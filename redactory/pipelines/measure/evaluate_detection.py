@@ -19,21 +19,9 @@ from redactory.detectors.baselines import (
 )
 from redactory.detectors.rules import load_optional_words
 from redactory.detectors.settings import PatternSettings, get_kinds, get_public_labels, require_unfitted_rows
-from redactory.evaluation.detection import (
-    INTERVAL_KINDS,
-    DetectionCache,
-    LabelledExample,
-    compare_detectors,
-    measure_detection,
-)
+from redactory.evaluation import detection, linkage
 from redactory.evaluation.detection_errors import DetectionError, Suggestions, count_errors, find_errors, suggest_terms
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
-from redactory.evaluation.linkage import (
-    MAX_RARE_HOLDERS,
-    ReleasedExample,
-    count_residual_identifiers,
-    run_linkage_attack,
-)
 from redactory.evaluation.recall import count_unmasked_secrets, measure_misses
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256, get_package_version
@@ -69,7 +57,7 @@ def evaluate_detect(
     """
     segment, detect = _load_settings(labelled, config)
     examples, file_facts = _read_labelled_examples(Path(labelled), segment, detect)
-    return file_facts | measure_detection(detector or Detector(detect), examples, progress)
+    return file_facts | detection.measure_detection(detector or Detector(detect), examples, progress)
 
 
 def evaluate_against(
@@ -105,10 +93,10 @@ def evaluate_against(
         "examples": len(examples),
         "distinct_examples": len({example.text for example in examples}),
         "secrets": secrets,
-        "table": compare_detectors(Detector(detect), engines, examples, progress),
+        "table": detection.compare_detectors(Detector(detect), engines, examples, progress),
         "engines": {reference.name: reference.identity for reference in references},
         "version": get_package_version("redactory"),
-        "interval": INTERVAL_KINDS,
+        "interval": detection.INTERVAL_KINDS,
     }
 
 
@@ -123,7 +111,7 @@ def find_labelled_errors(
     segment, detect = _load_settings(labelled, config)
     # rows that were chosen to fit a tagger are not a random sample, but they show its errors
     examples, file_facts = _read_labelled_examples(Path(labelled), segment, detect, to_fit=True)
-    cache = DetectionCache(detector or Detector(detect))
+    cache = detection.DetectionCache(detector or Detector(detect))
     cache.detect_new_texts([example.text for example in examples], progress)
     errors = list(find_errors(examples, cache, detect))
     suggestions = suggest_terms(examples, errors)
@@ -171,12 +159,12 @@ def _load_settings(labelled: str | Path, config: ConfigLike | None) -> tuple[Seg
 
 def _read_labelled_examples(
     path: Path, segment: SegmentSettings, detect: DetectSettings, *, to_fit: bool = False
-) -> tuple[list[LabelledExample], dict[str, Any]]:
+) -> tuple[list[detection.LabelledExample], dict[str, Any]]:
     """Return the examples of the rows of a file, and facts about rows and policies for the result."""
     rows, cut = list(read_labelled_rows(path, detect.public_labels, to_fit=to_fit)), make_segmenter(segment)
     require_unfitted_rows([row["text"] for row in rows], detect.conservative.fitted, load_digest_key())
     examples = [
-        LabelledExample(number, text, spans, public)
+        detection.LabelledExample(number, text, spans, public)
         for number, row in enumerate(rows)
         for (text, spans), (_, public) in zip(
             split_labelled_row(row, cut), split_labelled_row({**row, "spans": row.get("public", ())}, cut), strict=True
@@ -264,7 +252,7 @@ def evaluate_redaction(
     run: str | Path,
     engine: str | None = None,
     sample: int = 5_000,
-    rare: int = MAX_RARE_HOLDERS,
+    rare: int = linkage.MAX_RARE_HOLDERS,
     progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Run three attacks on the shards of a finished run alone; none needs a model.
@@ -288,10 +276,10 @@ def evaluate_redaction(
         linkages: dict[str, Any] = dict.fromkeys(authors)
         for unit in authors if has_repeat_users else ["document"]:
             shown, hidden = (
-                [ReleasedExample(i, text, frozenset(authors[unit].get(i, ()))) for i, text in rows]
+                [linkage.ReleasedExample(i, text, frozenset(authors[unit].get(i, ()))) for i, text in rows]
                 for rows in texts.values()
             )
-            linkages[unit] = run_linkage_attack(shown, hidden, rare, progress=progress)
+            linkages[unit] = linkage.run_linkage_attack(shown, hidden, rare, progress=progress)
         residual = None
         if chosen is not None:
             run_engines = Detector(build_engine_settings(chosen, detect.language)).run_engines
@@ -299,7 +287,7 @@ def evaluate_redaction(
             is_teacher = detect.tagger is not None and chosen == "spacy"
             # leave the path of a model out of the result
             residual = {"engine": chosen.partition(":")[0], "note": TEACHER_NOTE if is_teacher else None} | {
-                split: count_residual_identifiers(run_engines, rows, sample, 0, progress, words, public)
+                split: linkage.count_residual_identifiers(run_engines, rows, sample, 0, progress, words, public)
                 for split, rows in texts.items()
             }
         cross_split = _summarize_cross_split_duplicates(folder)

@@ -10,16 +10,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from redactory.detectors.engine import Engine
 from redactory.detectors.settings import FitSettings, TaggerSettings
 from redactory.detectors.spacy_model import get_package_versions
 from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate_tagger, find_tagger_folder, train_tagger
-from redactory.evaluation.detection import ALL_LABELS, MatchCounts, count_matches, estimate_miss_rate
+from redactory.evaluation.detection import (
+    ALL_LABELS,
+    MatchCounts,
+    count_matches,
+    estimate_miss_rate,
+    parse_labelled_spans,
+)
 from redactory.evaluation.labelled import read_labelled_rows, require_other_rows
 from redactory.evaluation.plots import plot_reliability, render_plot
-from redactory.foundation.bounds import TEMPLATE_FILTERS
+from redactory.evaluation.report import load_template
 from redactory.foundation.canonical import folder_sha256, read_blocks
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, write_json, write_text
@@ -60,8 +64,15 @@ def fit_tagger(
     folder.parent.mkdir(parents=True, exist_ok=True)
     # an unkeyed digest would let any recipient test guesses of a small file
     files, key = [Path(path) for path in labelled], load_digest_key()
-    rows = {text.text: text for path in files for text in _read_labelled_texts(path)}
+    rows = {
+        row["text"]: LabelledText(row["text"], tuple(parse_labelled_spans(row["spans"])))
+        for path in files
+        for row in read_labelled_rows(path, to_fit=True)
+        if row["text"].strip()
+    }
     require_other_rows(held_back, rows)
+    # before the fit, because it may refuse the rows
+    compared = {} if held_back is None else {"present": evaluate_detect(held_back, present, progress=progress)}
     training, fitted_on, tested_on = _split_rows(list(rows.values()), chosen)
     temporary_folder = folder.with_name(f"{TEMPORARY_PREFIX}{folder.name}")
     shutil.rmtree(temporary_folder, ignore_errors=True)
@@ -88,38 +99,22 @@ def fit_tagger(
         }
         write_json(temporary_folder / "fit.json", result, PUBLIC_FILE)
         rendered_plots = render_plot("reliability.svg", plot_reliability, reliability.bins, reliability.error)
-        environment = Environment(
-            loader=PackageLoader("redactory.pipelines.measure", "."),
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            keep_trailing_newline=True,
-        )
-        environment.filters.update(TEMPLATE_FILTERS)
-        page = environment.get_template("fit_card.md.j2")
-        card = page.render(**result, name=folder.name, drawn=rendered_plots)
-        for name, text in {**rendered_plots, "README.md": card}.items():
+        card = load_template("fit_card.md.j2").render(**result, name=folder.name, drawn=rendered_plots)
+        for name, text in {**rendered_plots, "README.md": f"{card}\n"}.items():
             write_text(temporary_folder / name, text, PUBLIC_FILE)
         temporary_folder.replace(folder)
     finally:
         shutil.rmtree(temporary_folder, ignore_errors=True)
-    tagger = present.detect.tagger or TaggerSettings(models=())
-    detect = {"tagger": TaggerSettings(models=(*tagger.models, str(folder.absolute())))}
-    fitted = present.model_copy(update={"detect": present.detect.model_copy(update=detect)})
-    configs = {} if held_back is None else {"present": present, "fitted": fitted}
-    compared = {n: evaluate_detect(held_back, c, progress=progress) for n, c in configs.items()} if held_back else None
-    return {"tagger": str(folder), **result, "held_back": compared}
+    if held_back is not None:
+        models = present.detect.tagger.models if present.detect.tagger else ()
+        tagger = TaggerSettings(models=(*models, str(folder.absolute())))
+        fitted = present.model_copy(update={"detect": present.detect.model_copy(update={"tagger": tagger})})
+        compared["fitted"] = evaluate_detect(held_back, fitted, progress=progress)
+    return {"tagger": str(folder), **result, "held_back": compared or None}
 
 
 def _score_tagger(folder: Path, rows: Sequence[LabelledText]) -> dict[str, Any]:
     return _score_engine(TaggerEngine(TaggerSettings(models=(str(folder),)), "en"), rows)
-
-
-def _read_labelled_texts(path: Path) -> LabelledTexts:
-    return [
-        LabelledText(row["text"], tuple((s["start"], s["end"], s["label"]) for s in row["spans"]))
-        for row in read_labelled_rows(path, to_fit=True)
-        if row["text"].strip()
-    ]
 
 
 def _split_rows(rows: LabelledTexts, settings: FitSettings) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:

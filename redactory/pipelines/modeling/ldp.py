@@ -118,12 +118,20 @@ def make_empty_folder(folder: Path) -> Path:
     return make_private_folder(folder)
 
 
-def load_encoder(folder: str | Path, settings: LdpSettings, declared_public: bool) -> SentenceEncoder:
-    """Load the encoder in ``folder``; its dimension and length must match the settings of the service."""
+def load_encoder(
+    folder: str | Path, settings: LdpSettings, declared_public: bool, digest: str | None = None
+) -> SentenceEncoder:
+    """Load the encoder in ``folder``; its dimension and length must match the settings of the service.
+
+    ``digest`` is that of the service's encoder; ``RunStateError`` if it is another.
+    """
     from redactory.training.ldp.encoder import SentenceEncoder
 
     expected = {"dimension": settings.dimension, "max_tokens": settings.max_tokens}
-    return SentenceEncoder.load(Path(folder), declared_public=declared_public, **expected)
+    encoder = SentenceEncoder.load(Path(folder), declared_public=declared_public, **expected)
+    if digest not in (None, encoder.digest):
+        raise RunStateError("the service belongs to another encoder; give that one with --encoder")
+    return encoder
 
 
 def resolve_service_settings(
@@ -151,12 +159,6 @@ def make_ldp_guarantee_card(name: str, sentence_encoder: SentenceEncoder, settin
         encoder=sentence_encoder.digest,
         spendings=sentence_encoder.spendings,
     )
-
-
-def require_same_encoder(digest: str, sentence_encoder: SentenceEncoder) -> None:
-    """Raise ``RunStateError`` unless ``sentence_encoder`` is the service's encoder, whose digest is ``digest``."""
-    if digest != sentence_encoder.digest:
-        raise RunStateError("the service belongs to another encoder; give that one with --encoder")
 
 
 # Users: rows of a file, their messages, their budgets.
@@ -274,8 +276,7 @@ def ldp_evaluate(
     server = LdpServer.load(Path(service))
     if {key.split(".")[0] for key in settings or {}} - {"query"}:
         raise ConfigurationError("settings: a service is evaluated unchanged; set only query.*")
-    sentence_encoder = load_encoder(encoder, server.settings, declared_public)
-    require_same_encoder(server.encoder, sentence_encoder)
+    sentence_encoder = load_encoder(encoder, server.settings, declared_public, server.encoder)
     examples = _read_examples(Path(test), server.settings.pairs)[:limit]
     texts: Any = [example.text for example in examples]
     classes = [example.label for example in examples]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from redactory.pipelines.curation.models import load_audit, require_training_pac
 from redactory.pipelines.curation.output_folder import create_folder_atomically, lock_folders
 from redactory.pipelines.curation.release_log import check_released
 from redactory.pipelines.curation.share import finish_export
+from redactory.pipelines.measure.evaluate import CLASSIFY, read_trainer_texts
 from redactory.pipelines.modeling.train import guarantee
 from redactory.redaction import MASK, RunFolder, format_part_name, read_manifest, write_part
 from redactory.redaction.folder import SYNTHETIC, SyntheticFolder, find_containing_job
@@ -40,7 +41,6 @@ from redactory.training.settings import TRAINERS
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
     from redactory.training.histogram import Histogram
-    from redactory.training.trainers import Trainer
 
 OVERSAMPLING = 2
 """Number of texts generated per kept text if lengths must match."""
@@ -116,7 +116,7 @@ class _SyntheticWriter:
     def __post_init__(self) -> None:
         settings = read_manifest(self.run.get_model_folder(self.model))["settings"]
         self.prefix, self.trainer = settings.get("prefix"), TRAINERS[settings["trainer"]]
-        if settings.get("task") == "classify":
+        if settings.get("task") == CLASSIFY:
             raise ConfigurationError(f"synthesize: {self.model} predicts classes and cannot generate text")
         if settings.get("chat") is not None:
             raise ConfigurationError(
@@ -174,7 +174,7 @@ class _SyntheticWriter:
             return earlier
         stream = RandomStream.from_entropy()
         self._charge_budget(deviation, stream)
-        texts = read_trainer_texts(self.run, self.trainer)
+        texts = read_trainer_texts(self.run, self.trainer.list_data_folders(self.run))
         histogram = Histogram.draw_noisy_counts(texts, self.labels, deviation, stream)
         model = self.run.get_model_folder(self.model)
         body = {"format": "redactory-evaluation/1", "evaluation": HISTOGRAM_FOLDER}
@@ -288,18 +288,6 @@ class _SyntheticWriter:
     def _cut_at_stop(self, text: str) -> str:
         positions = (position for stop in self.sampling.stop if stop and (position := text.find(stop)) >= 0)
         return text[: min(positions, default=len(text))].strip()
-
-
-def read_trainer_texts(run: RunFolder, trainer: Trainer) -> Iterator[tuple[str, str | None]]:
-    """Yield (text, class) of every example as ``trainer`` sees it; the trainer's epsilons refer to these.
-
-    For ``crt`` texts are masked: a secret that π caught changes no count, as it changes no step. In counts of originals
-    it would, and no miss rate could amplify the stated epsilon.
-    """
-    from redactory.training.data import read_classes, read_texts
-
-    for folder in trainer.list_data_folders(run):
-        yield from zip(read_texts(run, folder), read_classes(run, folder), strict=True)
 
 
 def compose_guarantee(run: RunFolder, model: str) -> dict[str, Any]:
