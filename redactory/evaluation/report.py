@@ -20,7 +20,6 @@ from redactory.detectors import describe_gaps, describe_languages
 from redactory.detectors.settings import format_public_label_note, get_public_labels
 from redactory.evaluation.canary import compute_chance_quantile
 from redactory.evaluation.drift import METRICS
-from redactory.evaluation.sample import explain_zero_bounds
 from redactory.evaluation.simulator import CANARY_DIGITS
 from redactory.foundation.bounds import TEMPLATE_FILTERS
 from redactory.foundation.errors import pluralize
@@ -210,6 +209,11 @@ def list_promises(card: Mapping[str, Any]) -> list[str]:
     """What the card promises, in a few sentences each; empty if it promises nothing."""
     epsilon = card["epsilon"]
     return [] if epsilon is None else [finding.sentence for finding in render_findings("promises", card, epsilon)]
+
+
+def explain_zero_bounds(score: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each bound that is 0 because everything that could contain a miss was labelled."""
+    return [finding.sentence for finding in render_findings("zero_bounds", score)]
 
 
 def list_card_metrics(card: Mapping[str, Any]) -> list[EvaluationFinding]:

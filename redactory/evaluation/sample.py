@@ -386,18 +386,3 @@ def _summarize_strata(
         secrets, missed = sum(weight for weight, _ in chosen), sum(weight * missed for weight, missed in chosen)
         strata[name] = Stratum(facts["examples"], None if facts["whole"] else facts["draws"], secrets, missed)
     return strata
-
-
-def explain_zero_bounds(result: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each bound that is 0 because everything that could contain a miss was labelled."""
-    public = result["strata"]["public"]
-    if not public["examples"] or not public["whole"]:
-        return []
-    return [
-        f"{symbol} is 0, because {texts} was labelled: it relies on the labellers having missed nothing."
-        for name, symbol, texts in (
-            ("gamma", "γ", "every text that could hold a miss"),
-            ("delta_2", "δ₂", "every public text"),
-        )
-        if result["misses"][name]["upper"] == 0
-    ]

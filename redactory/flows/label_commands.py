@@ -97,7 +97,7 @@ _SHARE_COLUMNS = {
 
 
 def _describe_score(r: Result) -> Page:
-    from redactory.evaluation.sample import explain_zero_bounds
+    from redactory.evaluation.report import explain_zero_bounds
 
     sample = (
         "Sample '{sample[name]}' of {drawn[date]}, scored on {sample[date]}: {texts:n text} with {secrets:n secret}."

@@ -22,18 +22,11 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, ignore_progress, report_start_and_end
 from redactory.foundation.stream import RandomStream
+from redactory.pipelines.curation import segment
 from redactory.pipelines.curation.config import SegmentSettings
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
 from redactory.pipelines.curation.models import require_training_packages, resolve_model_name, seal_result
 from redactory.pipelines.curation.policy import make_run_router
-from redactory.pipelines.curation.segment import (
-    Segment,
-    SegmentFunction,
-    is_known_role,
-    iterate_turns,
-    make_multi_text_segmenter,
-    make_segmenter,
-)
 from redactory.pipelines.readers import Document, InputSettings, find_sources
 from redactory.pipelines.readers.documents import RowCounts
 from redactory.redaction import RunFolder, count_part_rows, list_parts, read_manifest
@@ -84,9 +77,9 @@ class ModelEvaluation:
         return str(self.model_manifest["settings"]["task"])
 
     @property
-    def segmenter(self) -> SegmentFunction:
+    def segmenter(self) -> segment.SegmentFunction:
         """The run's segmenter."""
-        return make_segmenter(SegmentSettings.from_manifest(self.run_manifest["configuration"]["segment"]))
+        return segment.make_segmenter(SegmentSettings.from_manifest(self.run_manifest["configuration"]["segment"]))
 
     def load_language_model(self) -> LanguageModel:
         """Load the language model."""
@@ -120,12 +113,12 @@ class ModelEvaluation:
         """
         for entry, examples in self._read_documents(paths):
             for example in examples:
-                yield example.text, entry.label, example.speaker if is_known_role(example.speaker) else None
+                yield example.text, entry.label, example.speaker if segment.is_known_role(example.speaker) else None
 
     def read_conversations(self, paths: Sequence[str]) -> tuple[list[str], list[str]]:
         """Read conversations or turns (examples joined by a space, as in training), original and masked."""
         documents = [
-            [(turn, example.text) for turn, example in zip(iterate_turns(examples), examples, strict=True)]
+            [(turn, example.text) for turn, example in zip(segment.iterate_turns(examples), examples, strict=True)]
             for _, examples in self._read_documents(paths)
         ]
         if self.model_manifest["settings"]["chat"]["example"] == "turn":
@@ -135,14 +128,14 @@ class ModelEvaluation:
         masked_documents = [[(turn, next(masked)) for turn, _ in examples] for examples in documents]
         return [*map(_join_conversation_turns, documents)], [*map(_join_conversation_turns, masked_documents)]
 
-    def _read_documents(self, paths: Sequence[str]) -> Iterator[tuple[Document, list[Segment]]]:
+    def _read_documents(self, paths: Sequence[str]) -> Iterator[tuple[Document, list[segment.Segment]]]:
         input_settings = self.run_manifest["configuration"]["input"].items()
         excluded = {"metadata_columns", "allow_personal_columns", "emit_document_order", "id", "user"}
         if self.task != CLASSIFY and self.model_manifest["settings"].get("prefix") != CLASS:
             excluded.add("label")
         columns = {key: value for key, value in input_settings if key not in excluded}
         settings = InputSettings.from_manifest({**columns, "path": tuple(paths)})
-        cut = make_multi_text_segmenter(self.segmenter) if settings.has_multiple_texts else self.segmenter
+        cut = segment.make_multi_text_segmenter(self.segmenter) if settings.has_multiple_texts else self.segmenter
         counts = RowCounts(settings)
         for source in find_sources(settings.path, settings.format, key="evaluate.test"):
             for entry in counts.read_and_count(source):
@@ -170,7 +163,7 @@ class ModelEvaluation:
         for batch in read_batches(self.run.vault):
             offsets = positions[(positions >= batch_start) & (positions < batch_start + len(batch))] - batch_start
             for row in batch.take(offsets).to_pylist():
-                role = row["speaker"] if is_known_role(row["speaker"]) else None
+                role = row["speaker"] if segment.is_known_role(row["speaker"]) else None
                 training_sample.append((row["text"], row.get(CLASS) if by_class else role))
             batch_start += len(batch)
         if not TRAINERS[self.model_manifest["summary"]["trainer"]].uses_policy:

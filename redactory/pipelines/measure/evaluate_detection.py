@@ -9,14 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors import Detector, DetectSettings, TextDetector, compute_policy_hashes
-from redactory.detectors.baselines import (
-    ENGINES_WITHOUT_MODEL,
-    MODEL_SYNTAX,
-    ReferenceDetector,
-    build_engine_settings,
-    resolve_reference_engines,
-)
+from redactory.detectors import Detector, DetectSettings, TextDetector, baselines, compute_policy_hashes
 from redactory.detectors.rules import load_optional_words
 from redactory.detectors.settings import PatternSettings, get_kinds, get_public_labels, require_unfitted_rows
 from redactory.evaluation import detection, linkage
@@ -30,9 +23,9 @@ from redactory.foundation.files import write_text
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
-from redactory.pipelines.curation.config import SegmentSettings
+from redactory.pipelines.curation.config import Config
 from redactory.pipelines.curation.error_sealing import run_with_sealed_traceback
-from redactory.pipelines.curation.loading import ConfigLike, load_config, load_text_config
+from redactory.pipelines.curation.loading import ConfigLike, load_config
 from redactory.pipelines.curation.models import seal_result
 from redactory.pipelines.curation.policy import make_run_router
 from redactory.pipelines.curation.segment import make_segmenter
@@ -55,9 +48,9 @@ def evaluate_detect(
     segment, policies: {name: hash}, public_labels}; spans with a public label are not secrets. ``ConfigurationError``
     if the policies were fitted on any of these rows (``docs/guarantees.md``, "Coverage failure").
     """
-    segment, detect = _load_settings(labelled, config)
-    examples, file_facts = _read_labelled_examples(Path(labelled), segment, detect)
-    return file_facts | detection.measure_detection(detector or Detector(detect), examples, progress)
+    settings = _load_settings(labelled, config)
+    examples, file_facts = _read_labelled_examples(Path(labelled), settings)
+    return file_facts | detection.measure_detection(detector or Detector(settings.detect), examples, progress)
 
 
 def evaluate_against(
@@ -77,16 +70,17 @@ def evaluate_against(
     any text is read, raises ``ConfigurationError`` for an unknown, missing or repeated engine, ``InputError`` without
     labels.
     """
-    segment, detect = _load_settings(labelled, config)
-    references = resolve_reference_engines(against, detect.language)
-    examples, file_facts = _read_labelled_examples(Path(labelled), segment, detect)
+    settings = _load_settings(labelled, config)
+    detect = settings.detect
+    references = baselines.resolve_reference_engines(against, detect.language)
+    examples, file_facts = _read_labelled_examples(Path(labelled), settings)
     secrets = sum(len(example.spans) for example in examples)
     if not secrets:
         raise InputError(
             f"{Path(labelled).name}: no secret is labelled in {pluralize(file_facts['rows'], 'row')}, so nothing can "
             "be measured; label each secret as a span"
         )
-    engines = {reference.name: ReferenceDetector(reference, detect.public_labels) for reference in references}
+    engines = {reference.name: baselines.ReferenceDetector(reference, detect.public_labels) for reference in references}
     return {
         **file_facts,
         "language": detect.language,
@@ -108,12 +102,12 @@ def find_labelled_errors(
     progress: Progress = ignore_progress,
 ) -> tuple[dict[str, Any], list[DetectionError], Suggestions]:
     """Find errors as :func:`evaluate_errors`; return its result, which has no text, then errors and terms with text."""
-    segment, detect = _load_settings(labelled, config)
+    settings = _load_settings(labelled, config)
     # rows that were chosen to fit a tagger are not a random sample, but they show its errors
-    examples, file_facts = _read_labelled_examples(Path(labelled), segment, detect, to_fit=True)
-    cache = detection.DetectionCache(detector or Detector(detect))
+    examples, file_facts = _read_labelled_examples(Path(labelled), settings, to_fit=True)
+    cache = detection.DetectionCache(detector or Detector(settings.detect))
     cache.detect_new_texts([example.text for example in examples], progress)
-    errors = list(find_errors(examples, cache, detect))
+    errors = list(find_errors(examples, cache, settings.detect))
     suggestions = suggest_terms(examples, errors)
     counts = {
         "examples": len(examples),
@@ -152,16 +146,17 @@ def evaluate_errors(
     return result
 
 
-def _load_settings(labelled: str | Path, config: ConfigLike | None) -> tuple[SegmentSettings, DetectSettings]:
-    settings = load_text_config(config, (str(labelled),))
-    return settings.segment, settings.detect
+def _load_settings(labelled: str | Path, config: ConfigLike | None) -> Config:
+    # only the labelled file is read, so a configuration with just a detect section suffices
+    return load_config({} if config is None else config, input={"path": str(labelled)})
 
 
 def _read_labelled_examples(
-    path: Path, segment: SegmentSettings, detect: DetectSettings, *, to_fit: bool = False
+    path: Path, settings: Config, *, to_fit: bool = False
 ) -> tuple[list[detection.LabelledExample], dict[str, Any]]:
     """Return the examples of the rows of a file, and facts about rows and policies for the result."""
-    rows, cut = list(read_labelled_rows(path, detect.public_labels, to_fit=to_fit)), make_segmenter(segment)
+    detect, cut = settings.detect, make_segmenter(settings.segment)
+    rows = list(read_labelled_rows(path, detect.public_labels, to_fit=to_fit))
     require_unfitted_rows([row["text"] for row in rows], detect.conservative.fitted, load_digest_key())
     examples = [
         detection.LabelledExample(number, text, spans, public)
@@ -177,7 +172,7 @@ def _read_labelled_examples(
         "rows": len(rows),
         "spans": count,
         "spans_outside_examples": count - len(placed),
-        "segment": segment.mode,
+        "segment": settings.segment.mode,
         "policies": compute_policy_hashes(detect),
         "public_labels": list(detect.public_labels),
     }
@@ -282,7 +277,7 @@ def evaluate_redaction(
             linkages[unit] = linkage.run_linkage_attack(shown, hidden, rare, progress=progress)
         residual = None
         if chosen is not None:
-            run_engines = Detector(build_engine_settings(chosen, detect.language)).run_engines
+            run_engines = Detector(baselines.build_engine_settings(chosen, detect.language)).run_engines
             words = load_optional_words(detect.language)
             is_teacher = detect.tagger is not None and chosen == "spacy"
             # leave the path of a model out of the result
@@ -314,13 +309,13 @@ def choose_independent_engine(detect: DetectSettings, engine: str | None = None)
         # most of our patterns are its recognizers
         detect = detect.model_copy(update={"patterns": PatternSettings()})
     # not spaCy: the shipped tagger was trained on it, and most of its other spans are false
-    free = [name for name in ENGINES_WITHOUT_MODEL if getattr(detect, name) is None]
+    free = [name for name in baselines.ENGINES_WITHOUT_MODEL if getattr(detect, name) is None]
     if engine is None:
-        masked_with = " and ".join(ENGINES_WITHOUT_MODEL)
-        reason = f"the run masked with {masked_with}; choose another engine to check it: {MODEL_SYNTAX}"
+        masked_with = " and ".join(baselines.ENGINES_WITHOUT_MODEL)
+        reason = f"the run masked with {masked_with}; choose another engine to check it: {baselines.MODEL_SYNTAX}"
         return (free[0], "") if free else (None, reason)
     try:
-        build_engine_settings(engine, detect.language)
+        baselines.build_engine_settings(engine, detect.language)
     except ConfigurationError as error:
         raise ConfigurationError(f"engine: {error}") from None
     name = engine.partition(":")[0]

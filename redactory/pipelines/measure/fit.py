@@ -29,7 +29,7 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, write_json, write_text
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, ignore_progress
-from redactory.pipelines.curation.loading import ConfigLike, load_text_config, parse_settings
+from redactory.pipelines.curation.loading import ConfigLike, load_config, parse_settings
 from redactory.pipelines.measure.evaluate_detection import evaluate_detect
 
 MIN_ROWS = 20
@@ -57,8 +57,8 @@ def fit_tagger(
     chosen, folder = parse_settings(FitSettings, settings), Path(out)
     if config is not None and held_back is None:
         raise ConfigurationError("config: its policies are compared on other labelled rows: add --held-back")
-    start_detect = {"detect": {"tagger": {"models": (chosen.start or "default",)}}}
-    present = load_text_config(start_detect if config is None else config)
+    base = {"detect": {"tagger": {"models": [chosen.start or "default"]}}} if config is None else config
+    present = load_config(base, input={"path": str(held_back)})
     if folder.exists():
         raise ConfigurationError(f"{folder} already exists: give another folder, or remove it")
     folder.parent.mkdir(parents=True, exist_ok=True)
