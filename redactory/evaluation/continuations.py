@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from redactory import training
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
-
-if TYPE_CHECKING:
-    from redactory.training import LanguageModel
 
 Scores = NDArray[np.float64]
 
@@ -26,7 +24,9 @@ _STATE_BYTES_AT_ONCE = 1 << 28
 _SMALLEST_BATCH, _LARGEST_BATCH = 50, 5000
 
 
-def score_all_numbers(model: LanguageModel, prefix: str, digits: int, progress: Progress = ignore_progress) -> Scores:
+def score_all_numbers(
+    model: training.LanguageModel, prefix: str, digits: int, progress: Progress = ignore_progress
+) -> Scores:
     """Return the natural log probability of each string of ``digits`` digits after ``prefix``: float64[10^digits].
 
     Entry i is i with leading zeros. Adds up the network's log probabilities of the tokenizer's tokens in float64;
@@ -45,7 +45,7 @@ def score_all_numbers(model: LanguageModel, prefix: str, digits: int, progress: 
 
 
 def score_strings(
-    model: LanguageModel, prefix: str, strings: Sequence[str], progress: Progress = ignore_progress
+    model: training.LanguageModel, prefix: str, strings: Sequence[str], progress: Progress = ignore_progress
 ) -> Scores:
     """Return the natural log probability of each of ``strings`` after ``prefix``: float64[n], in their order.
 
@@ -99,15 +99,13 @@ class SampledNumbers(NamedTuple):
 
 
 def sample_numbers(
-    model: LanguageModel, prefix: str, digits: int, count: int, stream: RandomStream
+    model: training.LanguageModel, prefix: str, digits: int, count: int, stream: RandomStream
 ) -> SampledNumbers | None:
     """Draw ``count`` numbers after ``prefix``, each digit by the model's probabilities of the ten digits.
 
     None if the tokenizer joins digits.
     """
     import torch
-
-    from redactory.training.numerics import compute_max_rows
 
     single = tokenize_digits(model.tokenizer.encode, prefix, digits)
     if single is None:
@@ -117,7 +115,7 @@ def sample_numbers(
     log_p, log_q = np.zeros(count), np.zeros(count)
     with torch.inference_mode():
         first, state, device = _run_model_on_prefix(model, head)
-        at_once = compute_max_rows(first.shape[-1], _DRAWS_AT_ONCE)
+        at_once = training.numerics.compute_max_rows(first.shape[-1], _DRAWS_AT_ONCE)
         for start in range(0, count, at_once):
             rows = np.arange(start, min(start + at_once, count))
             batch_state = tuple(part.expand(len(rows), *part.shape[1:]).contiguous() for part in state)
@@ -136,7 +134,7 @@ def sample_numbers(
     return SampledNumbers(log_p, log_q)
 
 
-def _run_model_on_prefix(model: LanguageModel, prefix_tokens: Sequence[int]) -> tuple[Any, Any, Any]:
+def _run_model_on_prefix(model: training.LanguageModel, prefix_tokens: Sequence[int]) -> tuple[Any, Any, Any]:
     import torch
 
     network = model.network.eval()
@@ -148,7 +146,7 @@ def _run_model_on_prefix(model: LanguageModel, prefix_tokens: Sequence[int]) -> 
 
 
 def _score_token_rows(
-    model: LanguageModel,
+    model: training.LanguageModel,
     prefix_tokens: list[int],
     tokens: NDArray[np.int32],
     lengths: NDArray[np.int64],
@@ -202,9 +200,8 @@ def _score_token_rows(
 
 
 def _compute_batch_size(vocabulary: int, state: Sequence[Any], prefix_length: int, extra_tokens: int) -> int:
-    from redactory.training.numerics import compute_max_rows
-
     row: int = sum(math.prod(part.shape[1:]) * part.element_size() for part in state)
     # a cache has grown by `extra_tokens` positions at the deepest prefixes
     row = max(row * (prefix_length + extra_tokens) // prefix_length, 1)
-    return max(_SMALLEST_BATCH, min(compute_max_rows(vocabulary, _LARGEST_BATCH), _STATE_BYTES_AT_ONCE // row))
+    most = training.numerics.compute_max_rows(vocabulary, _LARGEST_BATCH)
+    return max(_SMALLEST_BATCH, min(most, _STATE_BYTES_AT_ONCE // row))

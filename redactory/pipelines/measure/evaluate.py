@@ -8,10 +8,11 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
+from redactory import training
 from redactory.evaluation import plots
 from redactory.evaluation.canary import count_canary_copies, measure_canary_exposure
 from redactory.evaluation.report import write_report
@@ -32,13 +33,9 @@ from redactory.pipelines.readers.documents import RowCounts
 from redactory.redaction import RunFolder, count_part_rows, list_parts, read_manifest
 from redactory.redaction.folder import SyntheticFolder
 from redactory.redaction.shards import CLASS, ROLE, read_batches, read_values
+from redactory.training.chat import ChatCodec, join_turns
 from redactory.training.settings import TRAINERS
-
-if TYPE_CHECKING:
-    from redactory.training import LanguageModel
-    from redactory.training.chat import ChatCodec
-    from redactory.training.model import TextClassifier
-    from redactory.training.trainers import Trainer
+from redactory.training.trainers import Trainer
 
 CLASSIFY = "classify"
 MAX_COMPARED = 2_000
@@ -81,17 +78,13 @@ class ModelEvaluation:
         """The run's segmenter."""
         return segment.make_segmenter(SegmentSettings.from_manifest(self.run_manifest["configuration"]["segment"]))
 
-    def load_language_model(self) -> LanguageModel:
+    def load_language_model(self) -> training.LanguageModel:
         """Load the language model."""
-        from redactory.training import load_model
+        return training.load_model(self.run.get_model_folder(self.name))
 
-        return load_model(self.run.get_model_folder(self.name))
-
-    def load_classifier(self) -> TextClassifier:
+    def load_classifier(self) -> training.model.TextClassifier:
         """Load the classifier."""
-        from redactory.training.model import load_classifier
-
-        return load_classifier(self.run.get_model_folder(self.name))
+        return training.model.load_classifier(self.run.get_model_folder(self.name))
 
     def require_setting(self, key: str, value: Any, hint: str) -> Any:
         """Return ``value``, or else the setting ``key`` of ``evaluate`` in the run's configuration."""
@@ -205,15 +198,12 @@ def read_trainer_texts(run: RunFolder, folders: Iterable[Path]) -> Iterator[Text
     For ``crt`` texts are masked: a secret that π caught changes no count, as it changes no step. In counts of originals
     it would, and no miss rate could amplify the stated epsilon.
     """
-    from redactory.training import data
-
     for folder in folders:
-        yield from zip(data.read_texts(run, folder), data.read_classes(run, folder), strict=True)
+        texts, classes = training.data.read_texts(run, folder), training.data.read_classes(run, folder)
+        yield from zip(texts, classes, strict=True)
 
 
 def _join_conversation_turns(examples: Sequence[tuple[tuple[int, str | None], str]]) -> str:
-    from redactory.training.chat import join_turns
-
     by_turn = groupby(examples, itemgetter(0))
     return join_turns((role, " ".join(text for _, text in turn_examples)) for (_, role), turn_examples in by_turn)
 
@@ -238,8 +228,6 @@ def evaluate_model(
     paths = evaluation.require_setting("test", test, "a held-out corpus there, or with --test")
 
     def measure_language_model() -> Result:
-        from redactory.training.data import add_role_prefix
-
         settings = evaluation.model_manifest["settings"]
         chat, prefix, codec = settings.get("chat"), settings.get("prefix"), None
         held_out = [] if chat else list(evaluation.read_held_out_examples(paths))
@@ -251,10 +239,10 @@ def evaluate_model(
                 masked = [text for _, text in make_run_router(evaluation.run_manifest)(texts)]
         if prefix:
             roles = [label if prefix == CLASS else role for _, label, role in held_out]
-            texts, masked = (list(map(add_role_prefix, group, roles)) for group in (texts, masked))
+            texts, masked = (list(map(training.data.add_role_prefix, group, roles)) for group in (texts, masked))
         trained, trainer = evaluation.load_language_model(), TRAINERS[settings["trainer"]]
         if chat:
-            codec = replace(cast("ChatCodec", trained.tokenizer), loss_scope=chat["loss_on"])
+            codec = replace(cast(ChatCodec, trained.tokenizer), loss_scope=chat["loss_on"])
         return {
             "as_is": measure_perplexity(trained, texts, progress, codec),
             "masked": measure_perplexity(trained, masked, progress, codec),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from redactory import training
 from redactory.evaluation import extraction, membership, one_run_audit, plots
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
 from redactory.evaluation.linkage import ValueSearch
@@ -27,10 +28,8 @@ from redactory.pipelines.measure.evaluate import (
 )
 from redactory.redaction import RunFolder, read_manifest
 from redactory.redaction.shards import read_column
+from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import TRAINERS
-
-if TYPE_CHECKING:
-    from redactory.training import LanguageModel
 
 PROMPT_WORDS, MAX_PROMPTS = 4, 1_000
 
@@ -251,9 +250,8 @@ def evaluate_audit(
     planted = one_run_audit.read_coins(Path(coins))
 
     def run_audit() -> Result:
-        from redactory.training import make_guarantee_card
-
-        card, sentences = make_guarantee_card(evaluation.run, evaluation.name), list(planted.iter_planted_sentences())
+        card = training.make_guarantee_card(evaluation.run, evaluation.name)
+        sentences = list(planted.iter_planted_sentences())
         vault_sentences, public_sentences = (
             set(sentences).intersection(read_texts(f)) for f in (evaluation.run.vault, evaluation.run.public)
         )
@@ -281,7 +279,9 @@ def evaluate_audit(
     return evaluation.measure_and_seal("audit", run_audit)
 
 
-def _score_canaries(model: LanguageModel, coins: one_run_audit.AuditCoins, progress: Progress) -> NDArray[np.float64]:
+def _score_canaries(
+    model: training.LanguageModel, coins: one_run_audit.AuditCoins, progress: Progress
+) -> NDArray[np.float64]:
     """Score each canary, positive if the model favours a true coin: float64 [m].
 
     ``pair``: the log likelihood of the first number's sentence minus the second's. Otherwise: that of the number's
@@ -323,22 +323,17 @@ def find_epsilon_upper_bound(card: Mapping[str, Any], form: one_run_audit.Canary
 
 def compute_audit_p_value(run: RunFolder, name: str, audit: Mapping[str, Any], upper_field: str | None) -> float | None:
     """Return the best p-value over all shares times their number; None without a curve of one row."""
-    from redactory.training.accounting import Spending
-    from redactory.training.accounting.epsilons import compute_privacy_curve
-    from redactory.training.guarantee.spec import START_KEY, read_ledger_facts
-    from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
-
-    facts, manifest = read_ledger_facts(run, run.get_model_folder(name)), read_manifest(run)
+    facts, manifest = training.guarantee.spec.read_ledger_facts(run, run.get_model_folder(name)), read_manifest(run)
     rows = facts.make_spec(manifest["dedup"]).exchanged_row_count
-    if START_KEY in (facts.base or {}) or "route" in manifest:
+    if training.guarantee.spec.START_KEY in (facts.base or {}) or "route" in manifest:
         return None  # of these steps alone the curve would be too low
     protects_secrets = upper_field in ("epsilon_substitution", "epsilon")
     if not protects_secrets or not isinstance(facts.mechanism, PoissonGaussian) or rows > 1:
         return None
     relation = Relation.SUBSTITUTION if upper_field == "epsilon_substitution" else facts.trainer.relation
-    level = one_run_audit.make_curve_level_function(
-        compute_privacy_curve((Spending(facts.mechanism, facts.steps),), relation)
-    )
+    spendings = (training.accounting.Spending(facts.mechanism, facts.steps),)
+    curve = training.accounting.epsilons.compute_privacy_curve(spendings, relation)
+    level = one_run_audit.make_curve_level_function(curve)
     p_values = [
         one_run_audit.compute_curve_p_value(audit["canaries"], s["guesses"], s["correct"], level)
         for s in audit["by_share"]

@@ -196,15 +196,9 @@ def evaluate_recall(
     labelled, public = Path(settings.evaluate.labelled), get_public_labels(manifest)
 
     def measure_recall() -> dict[str, Any]:
-        texts = (row["text"] for row in read_labelled_rows(labelled))
-        require_unfitted_rows(texts, read_policy_fit(manifest), load_digest_key())
-        cut = make_segmenter(settings.segment)
-        secrets = [
-            (text, [span])
-            for row in read_labelled_rows(labelled, public)
-            for text, spans in split_labelled_row(row, cut)
-            for span in spans
-        ]
+        rows, cut = list(read_labelled_rows(labelled, public)), make_segmenter(settings.segment)
+        require_unfitted_rows([row["text"] for row in rows], read_policy_fit(manifest), load_digest_key())
+        secrets = [(text, [span]) for row in rows for text, spans in split_labelled_row(row, cut) for span in spans]
         # sample secrets uniformly, not rows, which hold different numbers of them
         order = RandomStream.from_seed(len(secrets)).permutation("labelled sample", 0, len(secrets))
         sample = [secrets[i] for i in sorted(order[: settings.evaluate.labelled_secrets].tolist())]
@@ -214,7 +208,7 @@ def evaluate_recall(
             "secrets": len(secrets),
             "public_labels": list(public),
             "misses": measure_misses(make_run_router(manifest), examples, spans, progress=progress),
-            "left": count_unmasked_secrets(run, read_labelled_rows(labelled, public)),
+            "left": count_unmasked_secrets(run, rows),
         }
         result["date"] = find_measurement_date(run, result)
         save_recall_measurement(run, result)
