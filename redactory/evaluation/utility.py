@@ -105,14 +105,8 @@ def measure_accuracy(
         "classes": list(model.classes),
         "confusion": confusion.tolist(),
         "by_class": [
-            {
-                "class": name,
-                "texts": class_counts[i],
-                "errors": wrong[i],
-                "error_rate": wrong[i] / class_counts[i] if class_counts[i] else None,
-                "said": taken[i],
-            }
-            for i, name in enumerate(numbers)
+            {"class": name, "texts": n, "errors": errors, "error_rate": errors / n if n else None, "said": said}
+            for name, n, errors, said in zip(numbers, class_counts, wrong, taken, strict=True)
         ],
         "left_out": {"without_class": without, "other_class": len(classes) - without - len(counted)},
     }

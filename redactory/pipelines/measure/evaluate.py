@@ -16,7 +16,7 @@ from redactory import training
 from redactory.evaluation import plots
 from redactory.evaluation.canary import count_canary_copies, measure_canary_exposure
 from redactory.evaluation.report import write_report
-from redactory.evaluation.synthetic import embed_texts, measure_leakage, measure_text_quality
+from redactory.evaluation.synthetic import ClassedText, embed_texts, measure_leakage, measure_text_quality
 from redactory.evaluation.utility import measure_accuracy, measure_perplexity
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
@@ -40,8 +40,6 @@ from redactory.training.trainers import Trainer
 CLASSIFY = "classify"
 MAX_COMPARED = 2_000
 Result = dict[str, Any]
-TextWithLabel = tuple[str, str | None]
-"""A text with its class or role."""
 ComparedText = tuple[str, str | None, bool]
 
 
@@ -152,7 +150,7 @@ class ModelEvaluation:
         held_out_sample = [(held_out[i][0], held_out[i][1 if by_class else 2]) for i in order.tolist()]
         total = sum(map(count_part_rows, list_parts(self.run.vault)))
         positions = np.sort(RandomStream.from_seed(seed).permutation("learnt", 0, total)[:MAX_COMPARED])
-        training_sample, batch_start = list[TextWithLabel](), 0
+        training_sample, batch_start = list[ClassedText](), 0
         for batch in read_batches(self.run.vault):
             offsets = positions[(positions >= batch_start) & (positions < batch_start + len(batch))] - batch_start
             for row in batch.take(offsets).to_pylist():
@@ -163,7 +161,7 @@ class ModelEvaluation:
             return [(*row, True) for row in held_out_sample], [(*row, True) for row in training_sample]
         route_texts = make_run_router(self.run_manifest)
 
-        def mask_rows(rows: Sequence[TextWithLabel]) -> list[ComparedText]:
+        def mask_rows(rows: Sequence[ClassedText]) -> list[ComparedText]:
             pairs = zip(rows, route_texts([text for text, _ in rows]), strict=True)
             return [(text, label, split == "private") for (_, label), (split, text) in pairs]
 
@@ -192,7 +190,7 @@ class ModelEvaluation:
         return run_with_sealed_traceback(self.run.state, run_measurement)
 
 
-def read_trainer_texts(run: RunFolder, folders: Iterable[Path]) -> Iterator[TextWithLabel]:
+def read_trainer_texts(run: RunFolder, folders: Iterable[Path]) -> Iterator[ClassedText]:
     """Yield (text, class) of every example as a trainer of these ``folders`` sees it; its epsilons refer to these.
 
     For ``crt`` texts are masked: a secret that π caught changes no count, as it changes no step. In counts of originals

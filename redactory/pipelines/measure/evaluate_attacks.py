@@ -14,18 +14,12 @@ from redactory import training
 from redactory.evaluation import extraction, membership, one_run_audit, plots
 from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
 from redactory.evaluation.linkage import ValueSearch
+from redactory.evaluation.synthetic import ClassedText
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.progress import Progress, ignore_progress
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.curation.policy import make_run_router
-from redactory.pipelines.measure.evaluate import (
-    CLASSIFY,
-    ModelEvaluation,
-    Result,
-    TextWithLabel,
-    read_texts,
-    read_trainer_texts,
-)
+from redactory.pipelines.measure.evaluate import CLASSIFY, ModelEvaluation, Result, read_texts, read_trainer_texts
 from redactory.redaction import RunFolder, read_manifest
 from redactory.redaction.shards import read_column
 from redactory.training.mechanisms.mechanism import PoissonGaussian, Relation
@@ -127,7 +121,7 @@ def _open_reference(evaluation: ModelEvaluation, reference: str | Path | None) -
 
 
 def _shuffle_rows(
-    rows: Iterable[TextWithLabel], classes: Collection[str], purpose: str, seed: int
+    rows: Iterable[ClassedText], classes: Collection[str], purpose: str, seed: int
 ) -> list[tuple[str, str]]:
     """Put the distinct rows with one of ``classes`` in a random order."""
     known = [(text, name) for text, name in dict.fromkeys(rows) if name is not None and name in classes]
