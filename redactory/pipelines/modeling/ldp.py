@@ -134,16 +134,10 @@ def resolve_service_settings(
     return sentence_encoder, complete.resolve_all_noise(sentence_encoder.spendings)
 
 
-def make_ldp_guarantee_card(
-    name: str, sentence_encoder: ldp.SentenceEncoder, settings: ldp.LdpSettings
-) -> dict[str, Any]:
+def make_ldp_guarantee_card(name: str, encoder: ldp.SentenceEncoder, settings: ldp.LdpSettings) -> dict[str, Any]:
     """Make the guarantee card of the service ``name`` with resolved ``settings``."""
     return ldp.make_service_card(
-        name,
-        settings,
-        provenance=sentence_encoder.provenance,
-        encoder=sentence_encoder.digest,
-        spendings=sentence_encoder.spendings,
+        name, settings, provenance=encoder.provenance, encoder=encoder.digest, spendings=encoder.spendings
     )
 
 
@@ -261,7 +255,7 @@ def ldp_evaluate(
     examples = _read_examples(Path(test), server.settings.pairs)[:limit]
     texts: Any = [example.text for example in examples]
     classes = [example.label for example in examples]
-    questions, first = [], None
+    questions, first = [], dict[str, Any]()
     for question_settings in _iterate_query_settings(server.settings, settings):
         server.settings = question_settings.resolve_all_noise(sentence_encoder.spendings)
         noisy_classifier: Any = _ServiceClassifier(server, sentence_encoder, has_noise=True)
@@ -272,7 +266,6 @@ def ldp_evaluate(
         first = first or runs[0]
         query_settings = server.settings.make_query_settings(sentence_encoder.spendings)
         questions.append(_summarize_queries(query_settings, sentence_encoder, runs))
-    assert first is not None
     single_query_settings = {**server.settings.model_dump(exclude_none=True), **_SINGLE_QUERY}
     server.settings = parse_settings(type(server.settings), single_query_settings)
     noise_free_classifier: Any = _ServiceClassifier(server, sentence_encoder, has_noise=False)
@@ -291,12 +284,10 @@ def ldp_evaluate(
     }
 
 
-def _iterate_query_settings(
-    service_settings: ldp.LdpSettings, overrides: LdpSettingsInput
-) -> Iterator[ldp.LdpSettings]:
+def _iterate_query_settings(settings: ldp.LdpSettings, overrides: LdpSettingsInput) -> Iterator[ldp.LdpSettings]:
     """Yield the settings with the queries of ``overrides``; if fictitious ones hide these, also single queries."""
-    base_settings = service_settings.model_dump(exclude_none=True, exclude={"query"})
-    query_settings = parse_settings(ldp.LdpSettings, {**base_settings, **overrides}) if overrides else service_settings
+    base_settings = settings.model_dump(exclude_none=True, exclude={"query"})
+    query_settings = parse_settings(ldp.LdpSettings, {**base_settings, **overrides}) if overrides else settings
     yield query_settings
     if isinstance(query_settings.query_participation, ldp.HiddenSampling):
         yield parse_settings(ldp.LdpSettings, {**base_settings, **_SINGLE_QUERY})
