@@ -306,8 +306,14 @@ def list_remaining_traces(run: RunFolder, example_ids: Collection[int]) -> dict[
     for name in run.list_model_names():
         trainer = str(read_manifest(run.get_model_folder(name))["summary"]["trainer"])
         metrics = list_card_metrics(read_json(run.get_model_folder(name).guarantee))
-        headline = next((figure for figure in metrics if figure.stated), metrics[0])
-        models.append({"model": name, "trainer": trainer, "guarantee": f"{headline.title}: {headline.text}"})
+        headline = next((metric for metric in metrics if metric.figure), metrics[0])
+        models.append(
+            {
+                "model": name,
+                "trainer": trainer,
+                "guarantee": f"{headline.title}: {headline.figure or headline.sentence}",
+            }
+        )
     samples = []
     for draw in sorted(path / "draw.json" for path in run.samples.glob("*/")):
         # an interrupted draw may contain anybody
