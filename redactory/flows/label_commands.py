@@ -181,10 +181,7 @@ def fit_tagger(
     seed: opt.Seed = None,
     epochs: Annotated[int | None, Option(help="Number of passes over the rows.", min=1)] = None,
     held_back: HeldBack = None,
-<<<<<<< HEAD
-=======
     own_config: opt.OwnConfig = None,
->>>>>>> trim_eval
 ) -> Shown:
     """Train and calibrate a token tagger on labelled rows."""
     settings, compared = drop_unset(seed=seed, epochs=epochs), {"held_back": held_back, "config": own_config}
